@@ -1,4 +1,4 @@
-//! One device, queue and recorder type over all backends, chosen at run time and dispatched by `match`.
+//! Device, queue and recorder of any backend, as enums.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::cuda;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
-/// Runs `$body` on the backend's own value inside an enum of this module.
+/// Runs `$body` on the backend's value inside an enum of this module.
 macro_rules! each {
     ($enum:ident, $value:expr, $inner:pat => $body:expr) => {
         match $value {
@@ -24,7 +24,7 @@ macro_rules! each {
     };
 }
 
-/// As [`each`], with the result back in an enum of this module.
+/// Like [`each`], but wraps the result in the same variant of the enum `$to`.
 macro_rules! wrap {
     ($from:ident => $to:ident, $value:expr, $inner:pat => $body:expr) => {
         match $value {
@@ -65,8 +65,8 @@ pub enum Queue {
 
 /// Records the work of one submission to a queue of any backend.
 ///
-/// Holds the backend's recorder by value. Each submission's recorder has a lifetime of its own, so
-/// none can be exchanged for another or outlive its work.
+/// Holds the backend's recorder by value. The recorder of each submission has its own lifetime.
+/// Therefore it cannot be swapped with another recorder, and cannot outlive the work closure.
 #[derive(Debug)]
 pub enum Recorder<'a> {
     /// Closures for a worker thread.
@@ -207,7 +207,7 @@ impl backend::Queue for Queue {
 }
 
 impl Recorder<'_> {
-    /// Keeps `object` alive until the submission has finished.
+    /// Keeps `object` alive until the device has finished the submission.
     pub fn keep(&mut self, object: std::sync::Arc<dyn std::any::Any + Send + Sync>) {
         each!(Recorder, self, recorder => recorder.keep(object));
     }

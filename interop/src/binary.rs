@@ -1,5 +1,8 @@
-//! Binary semaphores, on any device that has them.
-#![allow(unsafe_code, reason = "passes a caller's promise on to a backend")]
+//! Binary semaphores of any backend that has them.
+#![allow(
+    unsafe_code,
+    reason = "forwards unsafe calls to a backend with the same contract"
+)]
 
 #[cfg(doc)]
 use syncline_core::Error;
@@ -26,11 +29,11 @@ pub enum BinarySemaphore {
 }
 
 impl Device {
-    /// A fresh binary semaphore that can be exported as handles of this kind, and of no other.
+    /// Makes an unsignalled binary semaphore that can be exported only as handles of `kind`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] with the reason, if the device exports no binary semaphores as such handles: only Vulkan's do, and none as those of
-    /// Windows; a driver error.
+    /// [`Error::Unsupported`] if the device cannot export binary semaphores as such handles. Only
+    /// Vulkan devices export binary semaphores, and none exports Windows handles. A driver error.
     pub fn exportable_binary(&self, label: &str, kind: HandleKind) -> Result<BinarySemaphore> {
         match self {
             #[cfg(feature = "vulkan")]
@@ -48,17 +51,17 @@ impl Device {
         }
     }
 
-    /// A fresh binary semaphore, which can be exported where the device exports such.
+    /// Makes an unsignalled binary semaphore, exportable if the device exports binary semaphores.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on devices that make none: only Vulkan's do; a driver error.
+    /// [`Error::Unsupported`] unless this is a Vulkan device. A driver error.
     pub fn binary_semaphore(&self, label: &str) -> Result<BinarySemaphore> {
         match self {
             #[cfg(feature = "vulkan")]
             Self::Vulkan(device) => device.binary_semaphore(label).map(BinarySemaphore::Vulkan),
             _ => {
                 let _ = label;
-                let reason = "Vulkan devices make them, and export them to others";
+                let reason = "only Vulkan devices make binary semaphores; import one from there";
                 Err(unsupported(
                     self.object(),
                     "make a binary semaphore",
@@ -68,11 +71,12 @@ impl Device {
         }
     }
 
-    /// The binary semaphore that `handle` carries.
+    /// Imports the binary semaphore behind `handle`.
     ///
     /// # Errors
-    /// The handle, and: [`Error::CannotShare`] if it comes from another GPU or driver, before this one's is
-    /// asked; [`Error::Unsupported`] if the device imports none; [`Error::Import`] or a driver error.
+    /// Each error returns the handle. [`Error::CannotShare`] if the handle comes from another GPU or
+    /// driver, which is checked before any driver call. [`Error::Unsupported`] if the device imports
+    /// no binary semaphores. [`Error::Import`] or a driver error.
     pub fn import_binary(
         &self,
         handle: BinaryFd,
@@ -100,7 +104,7 @@ impl Device {
 }
 
 impl BinarySemaphore {
-    /// Its name in errors and reports.
+    /// The label and id that errors and reports use.
     #[must_use]
     pub fn object(&self) -> &Object {
         match *self {
@@ -111,10 +115,11 @@ impl BinarySemaphore {
         }
     }
 
-    /// A new handle of it, for another device or API.
+    /// Exports a new handle of the semaphore, for another device or API.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if it cannot leave: CUDA exports nothing; a driver error.
+    /// [`Error::Unsupported`] if the semaphore is not exportable. CUDA exports no semaphores. A
+    /// driver error.
     pub fn export(&self) -> Result<BinaryFd> {
         match *self {
             #[cfg(feature = "cuda")]
@@ -128,7 +133,9 @@ impl BinarySemaphore {
         }
     }
 
-    /// Which payload it has; see `vulkan::BinarySemaphore::payload`. CUDA's is always permanent.
+    /// The payload that the semaphore has now. The payload of a CUDA semaphore is always permanent.
+    ///
+    /// See `vulkan::BinarySemaphore::payload`.
     #[must_use]
     pub fn payload(&self) -> Payload {
         match *self {
@@ -139,10 +146,13 @@ impl BinarySemaphore {
         }
     }
 
-    /// Replaces the payload for one wait by the one behind a handle; see `vulkan::BinarySemaphore::import_temporary`.
+    /// Imports the payload behind `handle` temporarily, for one wait.
+    ///
+    /// See `vulkan::BinarySemaphore::import_temporary`.
     ///
     /// # Errors
-    /// The handle, and: as there; [`Error::Unsupported`] for a semaphore of CUDA, which imports for good.
+    /// Same errors as there. [`Error::Unsupported`] for a CUDA semaphore, because CUDA imports
+    /// payloads permanently. Each error returns the handle.
     pub fn import_temporary(&self, handle: BinaryFd) -> Result<(), Rejected<BinaryFd>> {
         let _ = &handle;
         match *self {
@@ -155,10 +165,13 @@ impl BinarySemaphore {
         }
     }
 
-    /// Replaces the payload for one wait by the signal that a sync file holds; see `vulkan::BinarySemaphore::import_sync_fd`.
+    /// Imports the signal of a sync file as a temporary payload, for one wait.
+    ///
+    /// See `vulkan::BinarySemaphore::import_sync_fd`.
     ///
     /// # Errors
-    /// The handle, and: as there; [`Error::Unsupported`] for a semaphore of CUDA, which knows no sync files.
+    /// Same errors as there. [`Error::Unsupported`] for a CUDA semaphore, because CUDA has no sync
+    /// files. Each error returns the handle.
     pub fn import_sync_fd(&self, handle: SyncFd) -> Result<(), Rejected<SyncFd>> {
         let _ = &handle;
         match *self {
@@ -171,14 +184,17 @@ impl BinarySemaphore {
         }
     }
 
-    /// A sync file for the signal that is pending now, or has been made, which the semaphore loses by it; see
+    /// Moves the pending or completed signal of the semaphore into a sync file.
+    ///
+    /// The export consumes the signal, as a wait does. See
     /// `vulkan::BinarySemaphore::export_sync_fd`.
     ///
     /// # Errors
-    /// As there, and [`Error::Unsupported`] if it cannot leave: CUDA exports nothing.
+    /// Same errors as there. [`Error::Unsupported`] for a CUDA semaphore, because CUDA exports
+    /// nothing.
     ///
     /// # Safety
-    /// A signal of the semaphore is pending, or has been made, and nothing else waits for it.
+    /// A signal of the semaphore is pending or complete, and nothing else waits for that signal.
     pub unsafe fn export_sync_fd(&self) -> Result<SyncFd> {
         match *self {
             #[cfg(feature = "cuda")]
@@ -188,54 +204,57 @@ impl BinarySemaphore {
                 "CUDA exports no semaphores; export it where it was made",
             )),
             #[cfg(feature = "vulkan")]
-            // SAFETY: the caller's promise.
+            // SAFETY: this method has the same contract.
             Self::Vulkan(ref semaphore) => unsafe { semaphore.export_sync_fd() },
         }
     }
 
-    /// A fence for the signal that is pending now, which the device consumes, once. Any number of queues of
-    /// any device, and the host, can wait for the fence. For the next signal call this again, once that one
-    /// is pending.
+    /// Makes a fence for the pending signal. The device consumes that signal once.
+    ///
+    /// The host and any number of queues of any device can wait for the fence. Call this again for
+    /// each later signal once it is pending.
     ///
     /// # Errors
-    /// A driver error; the signal is not consumed then.
+    /// A driver error. Then the signal is not consumed.
     ///
     /// # Safety
-    /// A signal of the semaphore is pending (its submission is with a driver, and waits for nothing that
-    /// only the host can still provide), and nothing else waits for that signal.
+    /// A signal of the semaphore is pending, and nothing else waits for that signal. Pending means
+    /// that its submission is with a driver and needs no further action of the host.
     pub unsafe fn pending(&self, label: &str) -> Result<Fence> {
         let _ = label;
         match *self {
             #[cfg(feature = "cuda")]
-            // SAFETY: the caller's promise.
+            // SAFETY: this method has the same contract.
             Self::Cuda(ref semaphore) => unsafe { semaphore.pending(label) },
             #[cfg(feature = "vulkan")]
-            // SAFETY: the caller's promise.
+            // SAFETY: this method has the same contract.
             Self::Vulkan(ref semaphore) => unsafe { semaphore.pending(label) },
         }
     }
 }
 
 impl Recorder<'_> {
-    /// Waits for the pending signal of a binary semaphore, and consumes it: at least what is recorded after this comes
-    /// behind the signal. Keeps the semaphore.
+    /// Waits for the pending signal of a binary semaphore and consumes the signal.
+    ///
+    /// All work that is recorded after this call executes after the signal. Work recorded before may
+    /// wait too. The submission keeps the semaphore alive.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`] for a semaphore of another device; [`Error::Unsupported`] for one of another
-    /// backend; a driver error.
+    /// [`Error::WrongDevice`] for a semaphore of another device. [`Error::Unsupported`] for a
+    /// semaphore of another backend. A driver error.
     ///
     /// # Safety
-    /// As [`BinarySemaphore::pending`].
+    /// Same contract as [`BinarySemaphore::pending`].
     pub unsafe fn wait_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
         match (self, semaphore) {
             #[cfg(feature = "cuda")]
             (Recorder::Cuda(recorder), BinarySemaphore::Cuda(semaphore)) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: this method has the same contract.
                 unsafe { recorder.wait_semaphore(semaphore) }
             }
             #[cfg(feature = "vulkan")]
             (Recorder::Vulkan(recorder), BinarySemaphore::Vulkan(semaphore)) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: this method has the same contract.
                 unsafe { recorder.wait_semaphore(semaphore) }
             }
             (_, semaphore) => Err(unsupported(
@@ -246,27 +265,27 @@ impl Recorder<'_> {
         }
     }
 
-    /// Also signals a binary semaphore, after the work, and keeps it.
+    /// Signals a binary semaphore after the work of the submission.
     ///
-    /// A submission that is [skipped](syncline_core::Submitted::end) does not signal it: ask
+    /// The submission keeps the semaphore alive. A submission that is
+    /// [skipped](syncline_core::Submitted::end) does not signal the semaphore. Therefore call
     /// [`wait_submitted`](syncline_core::Submitted::wait_submitted) before anything waits for it.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`] for a semaphore of another device; [`Error::Unsupported`] for one of another
-    /// backend; a driver error.
+    /// Same errors as [`Recorder::wait_semaphore`].
     ///
     /// # Safety
-    /// The semaphore is unsignalled, with no signal pending, once the submission runs.
+    /// When the submission executes, the semaphore is unsignalled and no other signal is pending.
     pub unsafe fn signal_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
         match (self, semaphore) {
             #[cfg(feature = "cuda")]
             (Recorder::Cuda(recorder), BinarySemaphore::Cuda(semaphore)) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: this method has the same contract.
                 unsafe { recorder.signal_semaphore(semaphore) }
             }
             #[cfg(feature = "vulkan")]
             (Recorder::Vulkan(recorder), BinarySemaphore::Vulkan(semaphore)) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: this method has the same contract.
                 unsafe { recorder.signal_semaphore(semaphore) }
             }
             (_, semaphore) => Err(unsupported(

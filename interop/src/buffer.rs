@@ -1,4 +1,4 @@
-//! Memory that two devices use together.
+//! Memory that two devices share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::share::Link;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
-/// What shared buffers are for, besides transfers.
+/// Usage flags of shared buffers, in addition to transfers.
 #[cfg(feature = "vulkan")]
 pub(crate) const STORAGE: vulkan::ash::vk::BufferUsageFlags =
     vulkan::ash::vk::BufferUsageFlags::STORAGE_BUFFER;
@@ -37,7 +37,9 @@ pub enum Memory {
 }
 
 impl Memory {
-    /// The words, where the host can address them. What a queue is writing may read as old or new.
+    /// The words of the memory, or `None` if the host cannot address them.
+    ///
+    /// A word that a queue is writing at the same time may have its old or its new value.
     #[must_use]
     pub fn words(&self) -> Option<&[AtomicU32]> {
         match self {
@@ -49,11 +51,11 @@ impl Memory {
         }
     }
 
-    /// Host-visible memory of `device`, all zeroes.
+    /// Allocates host-visible memory of `device` and fills it with zeroes.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4 (on Vulkan any positive number) that the host
-    /// can address; a driver error.
+    /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4 that the host can address.
+    /// Vulkan accepts any positive number of bytes. A driver error.
     pub fn host_visible(device: &Device, bytes: u64) -> Result<Self> {
         let memory = match device {
             Device::Host(_) => Self::Host(words(device, bytes)?),
@@ -69,7 +71,7 @@ impl Memory {
     }
 }
 
-/// How memory gets from a device to another one of the same GPU.
+/// Export of memory by one device and import by another device of the same GPU.
 #[cfg(feature = "vulkan")]
 enum Pass<'d> {
     #[cfg(feature = "cuda")]
@@ -79,7 +81,7 @@ enum Pass<'d> {
 
 #[cfg(feature = "vulkan")]
 impl<'d> Pass<'d> {
-    /// `None` if `from` does not export memory that `to` imports.
+    /// `None` if `from` cannot export memory that `to` can import.
     fn of(link: &Link, from: &'d Device, to: &'d Device) -> Option<Self> {
         let kind = &HandleKind::MemoryOpaqueFd;
         let (ours, theirs) = (from.info(), to.info());
@@ -106,7 +108,7 @@ impl<'d> Pass<'d> {
         }
     }
 
-    /// The memory as the exporter has it, and as the importer does.
+    /// Allocates the memory. Returns the exporter's and the importer's view of it.
     fn make(&self, bytes: u64) -> Result<(Memory, Memory)> {
         match self {
             #[cfg(feature = "cuda")]
@@ -132,9 +134,9 @@ impl<'d> Pass<'d> {
     }
 }
 
-/// A buffer that both sides of a [`Link`] use; the two views are of one memory wherever that is possible.
+/// A buffer that both sides of a [`Link`] use, as one shared allocation where that is possible.
 ///
-/// The link's timelines order its use; nothing else does.
+/// The application must order all accesses with timelines of the link.
 #[derive(Clone)]
 pub struct SharedBuffer {
     bytes: u64,
@@ -148,7 +150,7 @@ impl SharedBuffer {
     pub(crate) fn new(link: &Link, bytes: u64) -> Result<Self> {
         let (left, right) = (link.left(), link.right());
         whole_words(left, bytes)?;
-        let one = |memory: Memory, how| {
+        let single = |memory: Memory, how| {
             Ok(Self {
                 bytes,
                 left: memory.clone(),
@@ -163,14 +165,14 @@ impl SharedBuffer {
         }
         let addressed = "memory of one device that the host addresses";
         if left.id() == right.id() {
-            one(
+            single(
                 Memory::host_visible(left, bytes)?,
                 "memory of the device that the host addresses",
             )
         } else if matches!(left, Device::Host(_)) {
-            one(Memory::host_visible(right, bytes)?, addressed)
+            single(Memory::host_visible(right, bytes)?, addressed)
         } else if matches!(right, Device::Host(_)) {
-            one(Memory::host_visible(left, bytes)?, addressed)
+            single(Memory::host_visible(left, bytes)?, addressed)
         } else {
             Ok(Self {
                 bytes,
@@ -182,7 +184,7 @@ impl SharedBuffer {
         }
     }
 
-    /// Device memory that one side exports and the other imports, if they can.
+    /// Device memory that one side exports and the other imports, or `None` if they cannot do so.
     #[cfg(feature = "vulkan")]
     fn external(link: &Link, bytes: u64) -> Result<Option<Self>> {
         let (left, right) = (link.left(), link.right());
@@ -204,7 +206,7 @@ impl SharedBuffer {
         Ok(Some(made(imported, exported, pass.how())))
     }
 
-    /// Its size in bytes.
+    /// The size in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
@@ -222,21 +224,24 @@ impl SharedBuffer {
         &self.right
     }
 
-    /// What it is, in words.
+    /// The kind of memory and how it is shared, as text.
     #[must_use]
     pub const fn how(&self) -> &'static str {
         self.how
     }
 
-    /// True if the two views are two memories: then what the left side wrote must be brought over by
-    /// [`SharedBuffer::relay`], ordered between the two sides by their timelines.
+    /// True if each side has its own memory.
+    ///
+    /// Then the application must call [`SharedBuffer::relay`] after the left side has written and
+    /// before the right side reads.
     #[must_use]
     pub const fn is_relayed(&self) -> bool {
         self.relayed
     }
 
-    /// Copies the left side's words to the right side, on the calling thread. Nothing to do unless
-    /// the buffer [is relayed](SharedBuffer::is_relayed).
+    /// Copies all words from the left side to the right side, on the calling thread.
+    ///
+    /// Does nothing unless the buffer [is relayed](SharedBuffer::is_relayed).
     pub fn relay(&self) {
         if let (true, Some(from), Some(to)) = (self.relayed, self.left.words(), self.right.words())
         {
@@ -257,8 +262,8 @@ fn words(device: &Device, bytes: u64) -> Result<Arc<[AtomicU32]>> {
     whole_words(device, bytes)?;
     let count = usize::try_from(bytes / 4)
         .map_err(|_| unsupported(device.object(), bytes, "more than the host can address"))?;
-    // What is shared is allocated once, in a way that ends the process where there is no memory: so that is asked for first. With
-    // the counts of references that come before the words.
+    // Allocating the `Arc` aborts the process if memory is short. Reserve the same amount first,
+    // because that returns an error. The `Arc` has reference counts in front of the words.
     Vec::<AtomicU32>::new()
         .try_reserve_exact(count.saturating_add(COUNTS))
         .map_err(|error| unsupported(device.object(), bytes, &error.to_string()))?;
@@ -273,7 +278,7 @@ fn whole_words(device: &Device, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// More words than the counts of an `Arc` take.
+/// Upper bound of the words that the reference counts of an `Arc` take.
 const COUNTS: usize = 16;
 
 fn unsupported(object: &Object, bytes: u64, reason: &str) -> Error {
@@ -290,15 +295,17 @@ mod tests {
 
     use super::*;
 
-    /// As the documentation says, on every backend.
+    /// Tests every available backend.
     #[test]
-    fn a_buffer_of_no_bytes_is_refused() {
+    fn a_buffer_of_zero_bytes_is_refused() {
         #[cfg_attr(not(feature = "vulkan"), expect(unused_mut, reason = "the host alone"))]
         let mut devices = vec![Device::from(syncline_core::host::Device::new())];
         #[cfg(feature = "vulkan")]
         if let Ok(instance) = vulkan::Instance::load() {
             let candidates = instance.devices().unwrap();
-            let opened = candidates.iter().filter_map(|one| one.open().ok());
+            let opened = candidates
+                .iter()
+                .filter_map(|candidate| candidate.open().ok());
             devices.extend(opened.map(Device::from));
         }
         for device in devices {
@@ -315,10 +322,10 @@ mod tests {
         }
     }
 
-    /// Memory is shared where it can be, whether or not timelines can.
+    /// Memory is shared if the driver can do so, even if the driver cannot share timelines.
     #[cfg(feature = "vulkan")]
     #[test]
-    fn two_devices_of_a_gpu_share_memory() {
+    fn two_devices_of_one_gpu_share_memory() {
         use syncline_core::QueueKind;
         use syncline_core::backend::Queue as _;
 
@@ -341,7 +348,7 @@ mod tests {
             let shares = can.exports.contains(kind) && can.imports.contains(kind);
             match crate::share(&ours, &theirs) {
                 Ok(_) => assert!(shares),
-                // Memory that cannot be shared is no reason to refuse a link.
+                // `share` must not refuse a link because memory cannot be shared.
                 Err(Error::CannotShare { reason, .. }) => {
                     assert!(!shares && !reason.contains("memory"), "{reason}");
                 }
@@ -351,20 +358,21 @@ mod tests {
             else {
                 panic!("{}", shared.how());
             };
-            let line = link.timeline("line").unwrap();
+            let timeline = link.timeline("timeline").unwrap();
             let writes = ours.queue(QueueKind::Compute, "writes").unwrap();
             let target = left.clone();
             let work = move |r: &mut vulkan::Recorder| r.fill_buffer(&target, 7);
-            writes.submit(&[], work, &[line.signal_at(1)]).unwrap();
+            let signals = [timeline.signal_at(1)];
+            writes.submit(&[], work, &signals).unwrap();
             if shared.is_relayed() {
-                line.at(1).wait(LONG).unwrap();
+                timeline.at(1).wait(LONG).unwrap();
                 shared.relay();
             }
             let seen = theirs.host_buffer(BYTES, STORAGE).unwrap();
             let reads = theirs.queue(QueueKind::Compute, "reads").unwrap();
             let (from, to) = (right.clone(), seen.clone());
             let work = move |r: &mut vulkan::Recorder| r.copy_buffer(&from, &to);
-            reads.submit(&[line.at(1)], work, &[]).unwrap();
+            reads.submit(&[timeline.at(1)], work, &[]).unwrap();
             reads.idle(LONG).unwrap();
             let words = seen.as_words().unwrap();
             assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 7));

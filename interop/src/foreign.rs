@@ -1,4 +1,4 @@
-//! What other APIs made, on any device: descriptors as fences, and handles that none takes here.
+//! Imports of objects of other APIs: descriptors as fences, and Windows handles, which are refused.
 
 use std::convert::Infallible;
 use std::os::fd::OwnedFd;
@@ -9,11 +9,14 @@ use syncline_core::{Error, Fence, Object, Rejected, Result, SyncFd, WindowsHandl
 use crate::any::Device;
 
 impl Device {
-    /// A fence that is complete once `descriptor` can be read; see [`host::Device::import_descriptor`](crate::host::Device::import_descriptor).
-    /// A host device takes it. Queues of every device can wait for the fence.
+    /// Makes a fence that is complete once `descriptor` is readable. Only host devices do this.
+    ///
+    /// Queues of every device can wait for the fence. See
+    /// [`host::Device::import_descriptor`](crate::host::Device::import_descriptor).
     ///
     /// # Errors
-    /// As there, and [`Error::Unsupported`] on any other device; the descriptor comes back.
+    /// Same errors as there. [`Error::Unsupported`] on any other device. Each error returns the
+    /// descriptor.
     pub fn import_descriptor(
         &self,
         descriptor: Option<OwnedFd>,
@@ -29,39 +32,34 @@ impl Device {
             #[allow(unreachable_patterns, reason = "reachable with another backend")]
             _ => Err(Rejected {
                 handle: descriptor,
-                error: unsupported(
-                    self.object(),
-                    "import a descriptor",
-                    "a host device does, and queues of every device wait for the fence",
-                ),
+                error: unsupported(self.object(), "import a descriptor", IMPORT_ON_HOST),
             }),
         }
     }
 
-    /// A fence for the signal that a sync file stands for; see [`host::Device::import_sync_fd`](crate::host::Device::import_sync_fd).
-    /// A host device takes it. Queues of every device can wait for the fence.
+    /// Makes a fence for the signal behind a sync file. Only host devices do this.
+    ///
+    /// Queues of every device can wait for the fence. See
+    /// [`host::Device::import_sync_fd`](crate::host::Device::import_sync_fd).
     ///
     /// # Errors
-    /// The handle, and: as there; [`Error::Unsupported`] on any other device.
+    /// Same errors as there. [`Error::Unsupported`] on any other device. Each error returns the
+    /// handle.
     pub fn import_sync_fd(&self, handle: SyncFd, label: &str) -> Result<Fence, Rejected<SyncFd>> {
         match self {
             Self::Host(device) => device.import_sync_fd(handle, label),
             #[allow(unreachable_patterns, reason = "reachable with another backend")]
             _ => Err(Rejected {
                 handle,
-                error: unsupported(
-                    self.object(),
-                    "make a fence of a sync file",
-                    "a host device does, and queues of every device wait for the fence",
-                ),
+                error: unsupported(self.object(), "make a fence of a sync file", IMPORT_ON_HOST),
             }),
         }
     }
 
-    /// Refuses a handle of Windows, whatever it holds, as every device does on this platform.
+    /// Refuses any Windows handle, because no device can import it on this platform.
     ///
     /// # Errors
-    /// Always: the handle, and [`Error::Unsupported`] with the reason. No driver is asked.
+    /// Always [`Error::Unsupported`], with the handle. There is no driver call.
     pub fn import_windows<H: WindowsHandle>(&self, handle: H) -> Result<Infallible, Rejected<H>> {
         match self {
             Self::Host(device) => device.import_windows(handle),
@@ -72,6 +70,9 @@ impl Device {
         }
     }
 }
+
+const IMPORT_ON_HOST: &str =
+    "only host devices do; import it there, and queues of every device can wait for the fence";
 
 pub(crate) fn unsupported(object: &Object, asked: &str, reason: &str) -> Error {
     Error::Unsupported {

@@ -1,13 +1,13 @@
-//! Fences, timelines and timing queries for CUDA, Vulkan and the host, in one vocabulary.
+//! Fences, timelines and timing queries for CUDA, Vulkan and the host, with one API.
 //!
-//! This is the crate that applications depend on. It re-exports the contract of `syncline-core`
-//! and the backends behind features (`cuda` and `vulkan`, both on by default, each harmless where its
-//! driver is absent), and adds what needs more than one of them:
+//! Applications depend on this crate. It re-exports the contract of `syncline-core` and the
+//! backends. The features `cuda` and `vulkan` enable the backends and are on by default. A backend
+//! whose driver is missing does no harm. This crate adds what needs more than one backend:
 //!
-//! * [`Device`], [`Queue`] and [`Recorder`] as enums, so that an application picks at run time.
-//! * [`Inventory`]: what is there, and the reason for what is not.
-//! * [`share`] and [`connect`]: timelines and memory that two devices use together.
-//! * [`negotiate`]: what any number of parties need, reconciled before anything is made.
+//! * [`Device`], [`Queue`] and [`Recorder`]: enums, to choose the backend at run time.
+//! * [`Inventory`]: the devices of this machine, and why a device or backend cannot be used.
+//! * [`share`] and [`connect`]: timelines and memory that two devices share.
+//! * [`negotiate`]: one plan for the needs of any number of parties, before any object is made.
 //! * [`process`]: endpoints between processes.
 //!
 //! ```
@@ -21,7 +21,7 @@
 //!     host.queue(syncline::QueueKind::Compute, "producer")?,
 //!     host.queue(syncline::QueueKind::Compute, "consumer")?,
 //! );
-//! // The consumer may come first: what waits is held until its signal is on the way.
+//! // The consumer may be submitted first. It is held until its signal is pending.
 //! consumer.submit(&[frames.at(1)], |r| { r.run(|| println!("shade")); Ok(()) }, &[frames.signal_at(2)])?;
 //! producer.submit(&[], |r| { r.run(|| println!("simulate")); Ok(()) }, &[frames.signal_at(1)])?;
 //! frames.at(2).wait(Duration::from_secs(5))?;

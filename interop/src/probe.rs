@@ -1,4 +1,4 @@
-//! What devices there are, and the reason for each that there is not.
+//! The devices of this machine, and why a device or backend cannot be used.
 
 use syncline_core::{BackendKind, Error, Info, Result, backend::Device as _, host};
 
@@ -8,15 +8,16 @@ use crate::cuda;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
-/// How to look for devices.
+/// Options of [`Inventory::probe`].
 #[derive(Debug, Clone, Default)]
 pub struct ProbeOptions {
-    /// Load the Vulkan validation layer; its absence is then an error of the Vulkan backend.
+    /// Load the Vulkan validation layer. Without that layer, Vulkan then counts as unavailable.
     pub validation: bool,
 }
 
-/// Every device of every backend. Making one opens no device; nothing is global, so any number may
-/// be made side by side.
+/// A list of every device of every backend.
+///
+/// Making an inventory opens no device. Inventories are independent of each other.
 #[derive(Debug)]
 pub struct Inventory {
     found: Vec<Found>,
@@ -25,7 +26,7 @@ pub struct Inventory {
     vulkan: Option<vulkan::Instance>,
 }
 
-/// A device that was found; it may still be refused, with the reason.
+/// A device that was found. It may be [rejected](Found::rejected).
 #[derive(Debug)]
 pub struct Found {
     index: usize,
@@ -42,7 +43,9 @@ enum Source {
 }
 
 impl Inventory {
-    /// Asks every backend. Never fails: a backend that is not there is listed with the reason.
+    /// Lists the devices of every backend.
+    ///
+    /// Never fails. [`Inventory::unavailable`] lists the backends that cannot be used.
     #[must_use]
     pub fn probe(options: &ProbeOptions) -> Self {
         let mut sources = Vec::new();
@@ -93,19 +96,19 @@ impl Inventory {
         }
     }
 
-    /// The devices, in the order of their indices: CUDA's, then Vulkan's, then the host.
+    /// The devices in the order of their indices: CUDA, then Vulkan, then the host.
     #[must_use]
     pub fn devices(&self) -> &[Found] {
         &self.found
     }
 
-    /// The backends that cannot be used at all, with the reasons.
+    /// One error for each backend that cannot be used at all.
     #[must_use]
     pub fn unavailable(&self) -> &[Error] {
         &self.unavailable
     }
 
-    /// What the validation layer has complained about so far; empty if it was not asked for.
+    /// The errors that the validation layer has reported so far. Empty without that layer.
     #[must_use]
     pub fn validation_errors(&self) -> Vec<String> {
         #[cfg(feature = "vulkan")]
@@ -115,7 +118,7 @@ impl Inventory {
         Vec::new()
     }
 
-    /// What the validation layer has reported and is known to be wrong about.
+    /// Reports of the validation layer that are known to be wrong.
     #[must_use]
     pub fn validation_false_positives(&self) -> Vec<String> {
         #[cfg(feature = "vulkan")]
@@ -132,11 +135,13 @@ impl Inventory {
             .filter(move |f| f.info().backend == backend && f.rejected().is_none())
     }
 
-    /// The device that `asked` means: an index, a backend's name, or a part of a device's name. Of
-    /// several, the first that is usable.
+    /// The device with the index, the backend name or the part of a device name in `asked`.
+    ///
+    /// If several devices match, returns the first that is usable.
     ///
     /// # Errors
-    /// [`Error::NoSuchDevice`] with the list of those there are; the reason for which it was refused.
+    /// [`Error::NoSuchDevice`] with a list of the devices. [`Error::Unavailable`] if `asked` names an
+    /// unavailable backend. The error of [`Found::rejected`] if every matching device is rejected.
     pub fn select(&self, asked: &str) -> Result<&Found> {
         let wanted = asked.to_lowercase();
         let by_index = asked
@@ -170,7 +175,7 @@ impl Inventory {
     }
 
     fn no_such_device(&self, asked: &str) -> Error {
-        // A backend that is not there at all has its own reason.
+        // The reason why a backend is unavailable says more than a list of devices.
         let absent = self.unavailable.iter().find(|error| {
             matches!(error, Error::Unavailable { backend, .. } if backend.name() == asked.to_lowercase())
         });
@@ -197,13 +202,13 @@ impl Inventory {
 }
 
 impl Found {
-    /// Its number in this inventory.
+    /// The number of the device in its inventory.
     #[must_use]
     pub const fn index(&self) -> usize {
         self.index
     }
 
-    /// What it is and what it can do.
+    /// The identity and capabilities of the device.
     #[must_use]
     pub fn info(&self) -> &Info {
         match &self.source {
@@ -215,7 +220,7 @@ impl Found {
         }
     }
 
-    /// Why it cannot be used, if so.
+    /// The reason why the device cannot be used, or `None`.
     #[must_use]
     pub fn rejected(&self) -> Option<&Error> {
         match &self.source {
@@ -227,10 +232,10 @@ impl Found {
         }
     }
 
-    /// Opens it. Opening twice gives two devices.
+    /// Opens the device. Each call returns a new, separate device.
     ///
     /// # Errors
-    /// Why it was rejected; a driver error.
+    /// The error of [`Found::rejected`]. A driver error.
     pub fn open(&self) -> Result<Device> {
         if let Some(error) = self.rejected() {
             return Err(error.clone());

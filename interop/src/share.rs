@@ -1,4 +1,4 @@
-//! Timelines that two devices use together: natively on one GPU, through the engine otherwise.
+//! Links between two devices: native timelines on one GPU, otherwise through the engine.
 
 use syncline_core::backend::Device as _;
 use syncline_core::{Error, Result, Timeline};
@@ -12,16 +12,19 @@ use crate::negotiate::{Mechanism, Needs, Obstacle, Party, Plan, Requirements, li
 pub struct Link {
     left: Device,
     right: Device,
-    /// `None`: through the engine.
+    /// `None` if the two devices synchronize through the engine.
     native: Option<Plan>,
     why: String,
 }
 
-/// Links two devices natively: signals pass from one to the other without the host. So does memory, where one device exports
-/// it and the other imports it; [`SharedBuffer::is_relayed`] tells when a buffer is made.
+/// Links two devices natively: a signal passes from one device to the other without the host.
+///
+/// Memory is shared too if one device can export it and the other can import it. Otherwise
+/// [`SharedBuffer::is_relayed`] returns true for the buffers of this link.
 ///
 /// # Errors
-/// [`Error::CannotShare`] if no timeline can be shared, decided by UUIDs and capabilities before any driver is asked to export.
+/// [`Error::CannotShare`] if the devices cannot share a timeline. UUIDs and capabilities decide
+/// this before any driver call.
 pub fn share<A, B>(left: &A, right: &B) -> Result<Link>
 where
     A: Clone + Into<Device>,
@@ -39,7 +42,9 @@ where
     }
 }
 
-/// Links two devices natively if that is the shorter way, else through the engine. [`Link::why`] tells the reason.
+/// Links two devices natively if that is preferred, otherwise through the engine.
+///
+/// [`Link::why`] returns the reason.
 pub fn connect<A, B>(left: &A, right: &B) -> Link
 where
     A: Clone + Into<Device>,
@@ -49,7 +54,7 @@ where
     let why = match negotiate(sides(&left, &right, Needs::empty())) {
         Ok(plan) if plan.mechanism().is_native() => return Link::native(left, right, plan),
         Ok(plan) => reason(plan.better()),
-        // Two devices of a process always have the engine.
+        // Not reached: the engine can serve any two devices of one process.
         Err(conflict) => reason(conflict.refused()),
     };
     Link {
@@ -60,13 +65,13 @@ where
     }
 }
 
-/// Both sides signal and wait.
-fn sides(left: &Device, right: &Device, besides: Needs) -> Requirements {
-    let needs = Needs::SIGNAL | Needs::WAIT | besides;
+/// Requirements of two devices that both signal and wait, and that both need `extra`.
+fn sides(left: &Device, right: &Device, extra: Needs) -> Requirements {
+    let needs = Needs::SIGNAL | Needs::WAIT | extra;
     Requirements::from([left, right].map(|side| Party::of(side).needing(needs)))
 }
 
-/// What keeps two devices from a native timeline: what keeps one from exporting it to the other.
+/// Why two devices have no native timeline: the obstacles of [`Mechanism::ExternalTimeline`].
 fn reason(refused: &[(Mechanism, Vec<Obstacle>)]) -> String {
     let mut refused = refused.iter();
     let external = refused.find(|(mechanism, _)| *mechanism == Mechanism::ExternalTimeline);
@@ -83,32 +88,32 @@ impl Link {
         }
     }
 
-    /// How the two sides synchronize.
+    /// The mechanism by which the two sides synchronize.
     #[must_use]
     pub fn mechanism(&self) -> Mechanism {
         let native = self.native.as_ref();
         native.map_or(Mechanism::Engine, Plan::mechanism)
     }
 
-    /// Why this mechanism and no other, in words.
+    /// The reason for this mechanism, as text.
     #[must_use]
     pub fn why(&self) -> &str {
         &self.why
     }
 
-    /// One side.
+    /// The first device that was given to [`share`] or [`connect`].
     #[must_use]
     pub const fn left(&self) -> &Device {
         &self.left
     }
 
-    /// The other side.
+    /// The second device.
     #[must_use]
     pub const fn right(&self) -> &Device {
         &self.right
     }
 
-    /// A timeline at 0 for queues of both sides.
+    /// Makes a timeline at 0 for queues of both sides.
     ///
     /// # Errors
     /// A driver error.
@@ -116,7 +121,7 @@ impl Link {
         self.timeline_from(label, 0)
     }
 
-    /// A timeline at `initial` for queues of both sides: one counter, whichever side signals.
+    /// Makes a timeline at `initial` for queues of both sides. Both sides signal one counter (X2).
     ///
     /// # Errors
     /// [`Error::ValueOutOfRange`] for `u64::MAX`; a driver error.
@@ -127,8 +132,11 @@ impl Link {
         }
     }
 
-    /// Memory that both sides use: one memory if one device exports it and the other imports it, or if the host addresses it; else a buffer
-    /// on each device, which the host [relays](SharedBuffer::relay).
+    /// Makes memory that both sides use.
+    ///
+    /// It is a single allocation if one device can export it and the other can import it, or if one
+    /// side is the host. Otherwise each device has a buffer, and the host
+    /// [copies](SharedBuffer::relay) between them.
     ///
     /// # Errors
     /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4 that the host can address; a driver error.
@@ -137,7 +145,7 @@ impl Link {
     }
 }
 
-/// The device with its number: two may have one name, and one GPU may be opened twice.
+/// Describes a device with its number, because two open devices may have the same name and UUID.
 fn describe(device: &Device) -> String {
     let (info, number) = (device.info(), device.id().get());
     let uuid = info
@@ -153,13 +161,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_devices_of_one_name_are_told_apart() {
+    fn descriptions_of_devices_with_the_same_name_differ() {
         let devices = [host::Device::new(), host::Device::new()].map(Device::from);
-        let told = [&devices[0], &devices[1]].map(describe);
-        assert_ne!(told[0], told[1]);
-        for (device, told) in devices.iter().zip(told) {
+        let texts = [&devices[0], &devices[1]].map(describe);
+        assert_ne!(texts[0], texts[1]);
+        for (device, text) in devices.iter().zip(texts) {
             let number = format!("#{} ", device.id().get());
-            assert!(told.contains(&number), "{told}");
+            assert!(text.contains(&number), "{text}");
         }
     }
 }

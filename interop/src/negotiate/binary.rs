@@ -1,5 +1,8 @@
-//! A plan for a binary semaphore carried out within this process, and what each party may do with it.
-#![allow(unsafe_code, reason = "passes a caller's promise on to a backend")]
+//! Making the binary semaphore of a plan within this process, and the access of each party.
+#![allow(
+    unsafe_code,
+    reason = "forwards unsafe calls to a backend with the same contract"
+)]
 #![cfg_attr(
     not(any(feature = "cuda", feature = "vulkan")),
     allow(
@@ -15,23 +18,25 @@ use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Error, Fence, HandleKind, Object, Result, SignalOnly, WaitOnly, host};
 
 use super::make::find;
-use super::{Duty, Lines, Made, Mechanism, PartyId, Plan};
+use super::{Duty, Made, Mechanism, PartyId, Plan, Timelines};
 use crate::any::{Device, Queue, Recorder};
 use crate::binary::BinarySemaphore;
 use crate::process::End;
 
-/// What a plan for a binary semaphore has come to: the semaphore as each device of this process has it, and for each party as much of it as the plan grants.
+/// The binary semaphore of a plan, with the access that the plan grants to each party.
 ///
-/// A binary semaphore carries no value, and may be waited for only once its signal is pending. So a timeline goes with it, the *count*, which says how many
-/// signals are: whoever signals the semaphore signals the count from the host, and whoever waits for the semaphore waits for the count first. As with every
-/// timeline, what ends one side fails it for the other, with the cause (E1, E3).
+/// A binary semaphore has no value, and a wait for it is valid only once its signal is pending.
+/// Therefore a timeline comes with it, the *count*: the number of signals that are pending or complete.
+/// The signaller of the semaphore signals the count from the host. The waiter waits for the count
+/// before it waits for the semaphore. If one side fails or dies, the count fails for the other side
+/// with the cause (E1, E3).
 #[derive(Debug, Clone)]
 pub struct MadeBinary {
     count: Made,
     ends: Vec<End>,
 }
 
-/// A binary semaphore that may be waited for, and not signalled.
+/// A binary semaphore that can be waited for but not signalled.
 ///
 /// ```compile_fail,E0599
 /// # use syncline::negotiate::BinaryWaitOnly;
@@ -45,7 +50,7 @@ pub struct BinaryWaitOnly {
     count: Arc<WaitOnly>,
 }
 
-/// A binary semaphore that may be signalled, and not waited for.
+/// A binary semaphore that can be signalled but not waited for.
 ///
 /// ```compile_fail,E0599
 /// # use syncline::negotiate::BinarySignalOnly;
@@ -60,13 +65,15 @@ pub struct BinarySignalOnly {
 }
 
 impl Plan {
-    /// Makes the binary semaphore, unsignalled, with everything that each party's device has to do for it, and the count of its signals, at 0.
+    /// Makes the unsignalled binary semaphore and its count at 0, and carries out each duty.
     ///
-    /// `devices` are the devices of the plan, in any order; others among them are left alone. Makes everything or nothing.
+    /// `devices` must contain the devices of the plan, in any order. Other devices in it are ignored.
+    /// If an error occurs, nothing is left behind.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if a party lives in another process ([`Plan::make_binary_across`] is for that), its device is not among `devices`, or the
-    /// plan is for a timeline; a driver error.
+    /// * [`Error::Unsupported`] if a party is in another process ([`Plan::make_binary_across`]), if its
+    ///   device is not in `devices`, or if the plan is for a timeline.
+    /// * A driver error.
     pub fn make_binary(&self, label: &str, devices: &[Device]) -> Result<MadeBinary> {
         let devices: Vec<&Device> = devices.iter().collect();
         self.require_here(label, &devices)?;
@@ -90,14 +97,14 @@ impl Plan {
             }
         }
         ends.push(End::alone(home, made));
-        let count = Lines::One(host::Device::new().timeline(label)?);
+        let count = Timelines::Single(host::Device::new().timeline(label)?);
         Ok(MadeBinary {
             count: Made::here(self.clone(), count),
             ends,
         })
     }
 
-    /// Refuses what needs a plan for a binary semaphore.
+    /// Requires a plan for a binary semaphore.
     pub(crate) fn require_binary(&self, label: &str) -> Result<()> {
         match self.is_binary() {
             true => Ok(()),
@@ -111,7 +118,7 @@ impl Plan {
 }
 
 impl MadeBinary {
-    /// What this process has of a plan that several have carried out.
+    /// The result of a plan across processes.
     pub(crate) const fn across(count: Made, ends: Vec<End>) -> Self {
         Self { count, ends }
     }
@@ -122,10 +129,11 @@ impl MadeBinary {
         self.count.plan()
     }
 
-    /// The semaphore as `party` may wait for it.
+    /// The semaphore, as a type that can wait.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the plan does not grant that to `party`, or `party` lives in another process.
+    /// [`Error::Unsupported`] if the plan does not grant this to `party`, or if `party` is in another
+    /// process.
     pub fn wait_only(&self, party: PartyId) -> Result<BinaryWaitOnly> {
         Ok(BinaryWaitOnly {
             count: Arc::new(self.count.wait_only(party)?),
@@ -133,10 +141,10 @@ impl MadeBinary {
         })
     }
 
-    /// The semaphore as `party` may signal it.
+    /// The semaphore, as a type that can signal.
     ///
     /// # Errors
-    /// As [`MadeBinary::wait_only`].
+    /// Same errors as [`MadeBinary::wait_only`].
     pub fn signal_only(&self, party: PartyId) -> Result<BinarySignalOnly> {
         Ok(BinarySignalOnly {
             count: self.count.signal_only(party)?,
@@ -156,82 +164,96 @@ impl MadeBinary {
 }
 
 impl BinaryWaitOnly {
-    /// Its name in errors and reports.
+    /// The label and id that errors and reports use.
     #[must_use]
     pub fn object(&self) -> &Object {
         self.end.semaphore().object()
     }
 
-    /// How many signals are pending or made: to be waited for before each wait for the semaphore.
+    /// The number of signals that are pending or complete.
+    ///
+    /// Wait for it before each wait for the semaphore.
     #[must_use]
     pub fn count(&self) -> &WaitOnly {
         &self.count
     }
 
-    /// Has `queue` wait for the pending signal, and consume it: what is submitted there after this comes behind the signal. A submission of its own.
+    /// Submits a wait of `queue` for the pending signal, which consumes the signal.
+    ///
+    /// Later submissions to `queue` execute after the signal. If the signalling process dies before
+    /// the signal completes, the engine signals in its place and the queue continues. Then the data
+    /// may be incomplete, and the [count](Self::count) fails.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`] or [`Error::Unsupported`] for a queue of another device; [`Error::PeerLost`] if the process that signals is dead; a driver error. If it
-    /// dies after this, the queue is let go, and what it goes on with may be incomplete: the count tells, by its failure.
+    /// * [`Error::WrongDevice`] or [`Error::Unsupported`] for a queue of another device.
+    /// * [`Error::PeerLost`] if the signalling process is dead.
+    /// * A driver error.
     ///
     /// # Safety
-    /// The signal is pending, and nothing else waits for it. If all signals are [counted](Self::count), and only when they are pending, the n-th is once the count
-    /// is at n.
+    /// The signal is pending, and nothing else waits for it. If the signaller counts each signal once
+    /// the signal is pending, and not earlier, then the n-th signal is pending once the count is n.
     pub unsafe fn wait_on(&self, queue: &Queue) -> Result<()> {
         if let Some(waits) = self.end.waits() {
-            // SAFETY: the caller's promise.
+            // SAFETY: this method has the same contract.
             return unsafe { waits.wait_on(queue, &self.count) };
         }
         let semaphore = self.end.semaphore().clone();
-        // SAFETY: as above.
+        // SAFETY: this method has the same contract, and the work runs only for this wait.
         let work =
             move |recorder: &mut Recorder<'_>| unsafe { recorder.wait_semaphore(&semaphore) };
         queue.submit(&[], work, &[]).map(|_| ())
     }
 
-    /// A fence for the pending signal, which the device consumes, once; see [`BinarySemaphore::pending`]. If the process that signals dies before that, the fence fails with
+    /// Makes a fence for the pending signal. See [`BinarySemaphore::pending`].
+    ///
+    /// If the signalling process dies before the signal completes, the fence fails with
     /// [`Error::PeerLost`].
     ///
     /// # Errors
-    /// As [`BinaryWaitOnly::wait_on`].
+    /// Same errors as [`BinaryWaitOnly::wait_on`].
     ///
     /// # Safety
-    /// As there.
+    /// Same contract as [`BinaryWaitOnly::wait_on`].
     pub unsafe fn pending(&self, label: &str) -> Result<Fence> {
         match self.end.waits() {
-            // SAFETY: the caller's promise.
+            // SAFETY: this method has the same contract.
             Some(waits) => unsafe { waits.pending(label, &self.count) },
-            // SAFETY: as above.
+            // SAFETY: this method has the same contract.
             None => unsafe { self.end.semaphore().pending(label) },
         }
     }
 }
 
 impl BinarySignalOnly {
-    /// Its name in errors and reports.
+    /// The label and id that errors and reports use.
     #[must_use]
     pub fn object(&self) -> &Object {
         self.semaphore.object()
     }
 
-    /// How many signals are pending or made. To be signalled from the host, to n once the n-th signal's submission is with its driver:
-    /// once [`wait_submitted`](syncline_core::Submitted::wait_submitted) has returned `Ok`. A submission that was skipped has
-    /// signalled nothing.
+    /// The number of signals that are pending or complete.
+    ///
+    /// The application signals it from the host. Signal n once
+    /// [`wait_submitted`](syncline_core::Submitted::wait_submitted) has returned `Ok` for the
+    /// submission with the n-th signal. A submission that was skipped has signalled nothing.
     #[must_use]
     pub const fn count(&self) -> &SignalOnly {
         &self.count
     }
 
-    /// Also signals the semaphore, after the work; see [`Recorder::signal_semaphore`]. If the process that waits has died, nobody tells whether its wait was: look at the
-    /// [endpoint](crate::process::Endpoint::check).
+    /// Signals the semaphore after the work. See [`Recorder::signal_semaphore`].
+    ///
+    /// If the waiting process dies, nothing reports whether its wait has completed. Call
+    /// [`Endpoint::check`](crate::process::Endpoint::check) to find out whether it is alive.
     ///
     /// # Errors
-    /// As there.
+    /// Same errors as [`Recorder::signal_semaphore`].
     ///
     /// # Safety
-    /// The semaphore is unsignalled, with no signal pending, once the submission runs: the wait for the signal before this is over.
+    /// When the submission executes, the semaphore is unsignalled and no other signal is pending. So
+    /// the wait for the previous signal must be complete.
     pub unsafe fn signal(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: this method has the same contract.
         unsafe { recorder.signal_semaphore(&self.semaphore) }
     }
 }

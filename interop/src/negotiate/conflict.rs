@@ -1,15 +1,15 @@
-//! Needs that do not go together.
+//! Conflicts: incompatible needs.
 
 use std::fmt;
 
 use super::{Mechanism, Needs, Party, PartyId, Requirements};
 
-/// What keeps a mechanism from serving all parties, or every mechanism.
+/// A reason why one mechanism, or every mechanism, cannot serve all parties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
-    /// Who it is about: those between whom it stands, or nobody in particular.
+    /// The parties that the reason is about. Empty if it is about no party in particular.
     pub parties: Vec<PartyId>,
-    /// What it is, in words.
+    /// The reason, as text.
     pub reason: String,
 }
 
@@ -31,24 +31,24 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// All of them, in one line.
+/// All reasons in one line, separated by semicolons.
 pub(crate) fn list(obstacles: &[Obstacle]) -> String {
     let reasons: Vec<_> = obstacles.iter().map(ToString::to_string).collect();
     reasons.join("; ")
 }
 
-/// A need without which there would be a plan.
+/// A single need without which there would be a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Way {
-    /// Whose need.
+    /// The party that has the need.
     pub party: PartyId,
-    /// Which.
+    /// The need.
     pub need: Needs,
-    /// How it would be done then.
+    /// The mechanism of the plan without that need.
     pub mechanism: Mechanism,
 }
 
-/// Why there is no plan: the needs side by side, what stands between them, and what would have to go.
+/// Why there is no plan: the needs of all parties, the obstacles, and the needs to give up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     pub(super) requirements: Requirements,
@@ -58,25 +58,25 @@ pub struct Conflict {
 }
 
 impl Conflict {
-    /// All parties with their needs.
+    /// All parties, with their needs.
     #[must_use]
     pub fn parties(&self) -> &[Party] {
         self.requirements.parties()
     }
 
-    /// What no mechanism can serve.
+    /// Obstacles that exclude every mechanism.
     #[must_use]
     pub fn clashes(&self) -> &[Obstacle] {
         &self.clashes
     }
 
-    /// What keeps each mechanism from serving everybody; empty if there are [clashes](Conflict::clashes).
+    /// The obstacles of each mechanism. Empty if there are [clashes](Conflict::clashes).
     #[must_use]
     pub fn refused(&self) -> &[(Mechanism, Vec<Obstacle>)] {
         &self.refused
     }
 
-    /// Needs each of which is alone in the way: without it there would be a plan.
+    /// Each single need without which there would be a plan.
     #[must_use]
     pub fn ways(&self) -> &[Way] {
         &self.ways

@@ -1,4 +1,4 @@
-//! Which mechanism serves which parties, and what keeps the others from it.
+//! Decides which mechanism serves given parties, and why the other mechanisms do not.
 
 use syncline_core::{BackendKind, HandleKind};
 
@@ -6,18 +6,19 @@ use super::conflict::Obstacle;
 use super::party::{Needs, Party, Process};
 use super::{Mechanism, Requirements};
 
-/// A mechanism that serves everybody.
+/// How a mechanism serves all parties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fit {
-    /// The party whose device makes the object. Where each has one of its own, that of the first who signals.
+    /// Index of the party whose device makes the object. See [`Plan::home`](super::Plan::home).
     pub(super) home: usize,
-    /// Why it fits, in words.
+    /// Why the mechanism serves all parties, as text. Processes compare a digest of this text (see
+    /// `process::agree`), so changing it makes versions of this library incompatible.
     pub(super) why: String,
 }
 
 type Obstacles = Vec<Obstacle>;
 
-/// What no mechanism can serve.
+/// Obstacles that exclude every mechanism.
 pub(super) fn clashes(all: &Requirements) -> Obstacles {
     let parties = all.parties();
     let asking = |needs: Needs| -> Vec<&Party> {
@@ -26,7 +27,7 @@ pub(super) fn clashes(all: &Requirements) -> Obstacles {
     };
     let mut clashes = Obstacles::new();
     if parties.is_empty() {
-        clashes.push(Obstacle::of([], "nobody takes part"));
+        clashes.push(Obstacle::of([], "there is no party"));
         return clashes;
     }
     for (at, party) in parties.iter().enumerate() {
@@ -37,14 +38,17 @@ pub(super) fn clashes(all: &Requirements) -> Obstacles {
     }
     let signallers = asking(Needs::SIGNAL);
     if signallers.is_empty() {
-        clashes.push(Obstacle::of(parties, "nobody signals"));
+        clashes.push(Obstacle::of(parties, "no party signals"));
     }
     if asking(Needs::WAIT | Needs::HOST_ACCESS).is_empty() {
-        clashes.push(Obstacle::of(parties, "nobody waits, or asks for the value"));
+        clashes.push(Obstacle::of(
+            parties,
+            "no party waits or asks for the value",
+        ));
     }
     let doing = Needs::SIGNAL | Needs::WAIT | Needs::HOST_ACCESS;
     for idle in parties.iter().filter(|party| !party.needs_any(doing)) {
-        let reason = format!("it is not said what {idle} does: signal, wait, or ask on the host");
+        let reason = format!("{idle} does not say whether it signals, waits or asks on the host");
         clashes.push(Obstacle::of([idle], reason));
     }
     let (timelines, binaries) = (asking(Needs::TIMELINE), asking(Needs::BINARY));
@@ -66,7 +70,7 @@ pub(super) fn clashes(all: &Requirements) -> Obstacles {
         && let Some(other) = elsewhere(&signallers, first)
     {
         let reason = format!(
-            "{first} and {other} both signal: across processes one process does; make one timeline for each direction"
+            "{first} and {other} both signal, but only one process may signal across processes; make one timeline for each direction"
         );
         clashes.push(Obstacle::of([*first, other], reason));
     }
@@ -74,9 +78,11 @@ pub(super) fn clashes(all: &Requirements) -> Obstacles {
         let mut processes: Vec<_> = parties.iter().map(|party| party.id().process).collect();
         processes.sort_unstable();
         processes.dedup();
-        let lacking = processes.iter().map(|process| without(all, *process));
+        let lacking = processes
+            .iter()
+            .map(|process| missing_endpoints(all, *process));
         let reason = format!(
-            "no process can hand it to all others: {}",
+            "no process can send it to all others: {}",
             lacking.collect::<Vec<_>>().join("; ")
         );
         clashes.push(Obstacle::of(parties, reason));
@@ -84,22 +90,24 @@ pub(super) fn clashes(all: &Requirements) -> Obstacles {
     clashes
 }
 
-/// True if the process of `party` is known to have an endpoint to each other process that takes part: it can make the object, and hand it over.
+/// True if the process of `party` can send the object to each other process of the parties.
+///
+/// It needs an endpoint to each of them.
 fn reaches_all(all: &Requirements, party: &Party) -> bool {
     all.lacks(party.id().process).is_empty()
 }
 
-/// To which processes `process` has told of no endpoint, in words.
-fn without(all: &Requirements, process: Process) -> String {
+/// A text that names the processes to which `process` has no known endpoint.
+fn missing_endpoints(all: &Requirements, process: Process) -> String {
     let lacks = all.lacks(process);
     let names: Vec<_> = lacks.iter().map(ToString::to_string).collect();
     format!(
-        "{process} has told of no endpoint to {}",
+        "{process} has reported no endpoint to {}",
         names.join(" and ")
     )
 }
 
-/// The first that lives in another process than `than`.
+/// The first party that is in a different process than `than`.
 fn elsewhere<'p>(parties: &[&'p Party], than: &Party) -> Option<&'p Party> {
     let mut parties = parties.iter();
     parties
@@ -107,13 +115,14 @@ fn elsewhere<'p>(parties: &[&'p Party], than: &Party) -> Option<&'p Party> {
         .copied()
 }
 
-/// The mechanisms, the one to be taken first if it fits coming first.
+/// All mechanisms, in the order in which they are tried.
 pub(super) fn by_preference(all: &Requirements) -> [Mechanism; Mechanism::ALL.len()] {
     let mut order = Mechanism::ALL;
     let driven = all.parties().iter().filter(|p| p.is_driven()).count();
     let stays = !all.parties().is_empty() && !leaves(all.parties());
     if stays && driven < 2 {
-        // The host looks at memory no sooner than at an event, and a stream writes an event at a fifth of the cost.
+        // The host sees a value in memory no earlier than an event, and a stream records an event
+        // at a fifth of the cost of a memory write.
         let memory = order.iter().position(|m| *m == Mechanism::SharedMemory);
         let engine = order.iter().position(|m| *m == Mechanism::Engine);
         if let (Some(memory), Some(engine)) = (memory, engine) {
@@ -124,14 +133,14 @@ pub(super) fn by_preference(all: &Requirements) -> [Mechanism; Mechanism::ALL.le
 }
 
 impl Mechanism {
-    /// How it serves everybody, or everything that keeps it from that. There are no [`clashes`].
+    /// How the mechanism serves all parties, or all obstacles. Call only if there are no [`clashes`].
     pub(super) fn fit(self, all: &Requirements) -> Result<Fit, Obstacles> {
         let parties = all.parties();
         let mut obstacles = Obstacles::new();
         let binary = parties.iter().find(|p| p.needs_any(Needs::BINARY));
         match (binary, self) {
             (None, Self::ExternalBinary) => {
-                obstacles.push(Obstacle::of([], "nobody wants a binary semaphore"));
+                obstacles.push(Obstacle::of([], "no party wants a binary semaphore"));
             }
             (
                 Some(binary),
@@ -171,8 +180,10 @@ impl Mechanism {
     }
 }
 
-/// Where the object is made if any device can: with the first that signals, as its signals are the ones without a detour. Only in a process that can
-/// hand the object to all others.
+/// The home if any device can make the object: the first device that signals.
+///
+/// Signals of the home have the shortest way. Only a process that can send the object to all others
+/// is considered.
 fn first_signaller(all: &Requirements) -> usize {
     let first = |fits: fn(&Party) -> bool| {
         let mut parties = all.parties().iter();
@@ -196,7 +207,7 @@ fn require(
     }
 }
 
-/// No party lives elsewhere, and none goes there.
+/// Requires that all parties are in one process and none passes the object to another process.
 fn in_one_process(parties: &[Party], what: &str) -> Result<(), Obstacles> {
     let all: Vec<&Party> = parties.iter().collect();
     if let Some(other) = elsewhere(&all, &parties[0]) {
@@ -239,7 +250,7 @@ fn same_device(all: &Requirements, binary: bool) -> Result<Fit, Obstacles> {
     })
 }
 
-/// A signal of a binary semaphore is there for one wait, by one device.
+/// Requires one signalling device and one waiting device, as each signal serves only one wait.
 fn one_to_one(parties: &[Party]) -> Result<(), Obstacles> {
     let mut obstacles = Obstacles::new();
     for (need, verb) in [(Needs::SIGNAL, "signal"), (Needs::WAIT, "wait for")] {
@@ -272,7 +283,7 @@ fn one_to_one(parties: &[Party]) -> Result<(), Obstacles> {
     }
 }
 
-/// Exported by a Vulkan device, and imported by every other that has a driver.
+/// A semaphore that one Vulkan device exports and every other device with a driver imports.
 fn external(all: &Requirements, kind: HandleKind) -> Result<Fit, Obstacles> {
     let parties = all.parties();
     let driven: Vec<_> = parties.iter().filter(|p| p.is_driven()).collect();
@@ -290,13 +301,13 @@ fn external(all: &Requirements, kind: HandleKind) -> Result<Fit, Obstacles> {
     let importing = |party: &Party| driven.iter().any(|p| p.id().process == party.id().process);
     if let Some(without) = parties.iter().find(|party| !importing(party)) {
         let process = without.id().process;
-        let reason = format!("no device of {process} takes part that could import it");
+        let reason = format!("no party of {process} is a device that could import it");
         return Err(vec![Obstacle::of([without], reason)]);
     }
     if !leaves && driven.len() < 2 {
         return Err(vec![Obstacle::of(
             parties,
-            "it takes two devices, each with a driver",
+            "it needs two devices, each with a driver",
         )]);
     }
     let exporters = || {
@@ -310,18 +321,18 @@ fn external(all: &Requirements, kind: HandleKind) -> Result<Fit, Obstacles> {
             no_common_handle(&driven),
         )]);
     }
-    // Who signals exports, if he can.
+    // A device that signals is preferred as the exporter.
     let (signalling, other): (Vec<_>, Vec<_>) = exporters()
         .copied()
         .partition(|p| p.needs_any(Needs::SIGNAL));
-    // Of several exporters that cannot, the one that comes nearest is told of.
+    // If no exporter fits, report the exporter with the fewest obstacles.
     let mut nearest: Option<Obstacles> = None;
     for exporter in signalling.into_iter().chain(other) {
         let mut obstacles = Obstacles::new();
         if !reaches_all(all, exporter) {
             let reason = format!(
                 "{exporter} would export it, and {}",
-                without(all, exporter.id().process)
+                missing_endpoints(all, exporter.id().process)
             );
             obstacles.push(Obstacle::of([exporter], reason));
         }
@@ -335,7 +346,7 @@ fn external(all: &Requirements, kind: HandleKind) -> Result<Fit, Obstacles> {
             obstacles.push(Obstacle::of([exporter], reason));
         }
         for importer in driven.iter().filter(|p| p.id() != exporter.id()) {
-            obstacles.extend(passes(exporter, importer, kind, what));
+            obstacles.extend(import_obstacles(exporter, importer, kind, what));
         }
         if kind == HandleKind::TimelineOpaqueFd {
             obstacles.extend(blind_signaller(exporter, parties, &driven));
@@ -363,8 +374,10 @@ fn external(all: &Requirements, kind: HandleKind) -> Result<Fit, Obstacles> {
     Err(nearest.unwrap_or_default())
 }
 
-/// Who signals, in another process than that of `exporter`, has to see how far the timeline is: a Vulkan device asks, and a device that cannot knows of its own
-/// signals alone.
+/// The obstacle that a signalling process cannot read the value of the timeline.
+///
+/// A Vulkan device can query the semaphore. Any other device knows only its own signals. So a process
+/// other than the exporter's, with several devices, needs a Vulkan device to signal.
 fn blind_signaller(exporter: &Party, parties: &[Party], driven: &[&Party]) -> Option<Obstacle> {
     let signaller = parties.iter().find(|p| p.needs_any(Needs::SIGNAL))?;
     let process = signaller.id().process;
@@ -376,26 +389,25 @@ fn blind_signaller(exporter: &Party, parties: &[Party], driven: &[&Party]) -> Op
     }
     let names: Vec<_> = there.iter().map(ToString::to_string).collect();
     let reason = format!(
-        "{signaller} signals, and no device of {process} can ask how far the timeline is: of {} only one may take part, or a Vulkan device has to, too",
+        "{signaller} signals, but no device of {process} can read the value of the timeline: use only one of {}, or add a Vulkan device",
         enumerate(&names)
     );
     Some(Obstacle::of(there, reason))
 }
 
-/// True if the object may come to another process.
+/// True if more than one process has the object, or may have it later.
 pub(super) fn leaves(parties: &[Party]) -> bool {
     let first = parties[0].id().process;
     let goes = |party: &Party| party.id().process != first || party.needs_any(Needs::CROSS_PROCESS);
     parties.iter().any(goes)
 }
 
-/// What keeps a semaphore of `exporter` from `importer`.
-fn passes(exporter: &Party, importer: &Party, kind: HandleKind, what: &str) -> Obstacles {
+/// The obstacles between a semaphore of `exporter` and its import by `importer`.
+fn import_obstacles(exporter: &Party, importer: &Party, kind: HandleKind, what: &str) -> Obstacles {
     let mut obstacles = Obstacles::new();
-    let mut tell = |reason: String| obstacles.push(Obstacle::of([exporter, importer], reason));
+    let mut add = |reason: String| obstacles.push(Obstacle::of([exporter, importer], reason));
     if exporter.uuid().is_none() || exporter.uuid() != importer.uuid() {
-        // Named in one order, whoever exports.
-        tell(format!(
+        add(format!(
             "they are different GPUs: {importer} is {}, and {exporter} is {}",
             gpu(importer),
             gpu(exporter)
@@ -405,23 +417,23 @@ fn passes(exporter: &Party, importer: &Party, kind: HandleKind, what: &str) -> O
     if let (Some(ours), Some(theirs)) = (exporter.driver_uuid(), importer.driver_uuid())
         && ours != theirs
     {
-        tell(format!(
+        add(format!(
             "they run under different drivers: {exporter} under {ours}, and {importer} under {theirs}"
         ));
     }
     if importer.is_partition() {
-        tell(format!(
+        add(format!(
             "{importer} is a partition, which Vulkan cannot reach"
         ));
     }
     if !importer.imports(kind) {
-        tell(format!("{importer} imports no {what}"));
+        add(format!("{importer} imports no {what}"));
     }
     let memory = [exporter, importer]
         .iter()
         .any(|p| p.needs_any(Needs::MEMORY));
     if memory && !importer.imports(HandleKind::MemoryOpaqueFd) {
-        tell(format!("{importer} imports no memory"));
+        add(format!("{importer} imports no memory"));
     }
     obstacles
 }
@@ -448,7 +460,7 @@ fn shared_memory(all: &Requirements) -> Result<Fit, Obstacles> {
     if !obstacles.is_empty() {
         return Err(obstacles);
     }
-    // Memory of the host is made by the host, if that takes part.
+    // The host makes the counter if it is a party.
     let mut hosts = parties.iter();
     let host = hosts.position(|party| !party.is_driven() && reaches_all(all, party));
     Ok(Fit {
@@ -479,14 +491,14 @@ fn bridge(all: &Requirements) -> Result<Fit, Obstacles> {
     let parties = all.parties();
     memory_stays(parties)?;
     let devices: Vec<_> = parties.iter().filter(|p| p.is_device()).collect();
-    // Threads of another process have the end of a bridge, too.
+    // Threads of a process without a device are a side of the bridge, too.
     let without = |party: &&Party| {
         let process = party.id().process;
         !party.is_device() && devices.iter().all(|p| p.id().process != process)
     };
     let others = parties.iter().filter(without).count();
     require(devices.len() + others > 1, &devices, || {
-        "a bridge has two sides, at least".into()
+        "a bridge needs at least two sides".into()
     })?;
     Ok(Fit {
         home: first_signaller(all),
@@ -494,13 +506,12 @@ fn bridge(all: &Requirements) -> Result<Fit, Obstacles> {
     })
 }
 
-/// Where the object may go to another process, no memory of a device goes with it.
+/// Requires that no party shares device memory if the object may go to another process.
 fn memory_stays(parties: &[Party]) -> Result<(), Obstacles> {
     let shares = |party: &&Party| party.needs_any(Needs::MEMORY) && leaves(parties);
     parties.iter().find(shares).map_or(Ok(()), |party| {
-        let reason = format!(
-            "no memory of a device goes to another process with it, and {party} shares some"
-        );
+        let reason =
+            format!("no device memory goes to another process with it, and {party} shares some");
         Err(vec![Obstacle::of([party], reason)])
     })
 }
@@ -511,9 +522,9 @@ fn no_common_handle(parties: &[&Party]) -> String {
     let count = backends.len();
     backends.dedup();
     match (&backends[..], count) {
-        ([one], 1) => format!("a {one} device has no handle to leave by"),
-        ([one], 2) => format!("two {one} devices share no native timeline"),
-        ([one], _) => format!("{count} {one} devices share no native timeline"),
+        ([backend], 1) => format!("a {backend} device has no handle to export"),
+        ([backend], 2) => format!("two {backend} devices share no native timeline"),
+        ([backend], _) => format!("{count} {backend} devices share no native timeline"),
         _ => {
             let names: Vec<_> = backends.iter().map(ToString::to_string).collect();
             format!("{} have no handle in common", enumerate(&names))
@@ -521,7 +532,7 @@ fn no_common_handle(parties: &[&Party]) -> String {
     }
 }
 
-/// "a", "a and b", or "a, b and c".
+/// Joins names as "a", "a and b", or "a, b and c".
 fn enumerate(names: &[String]) -> String {
     match names {
         [names @ .., last] if !names.is_empty() => format!("{} and {last}", names.join(", ")),

@@ -1,5 +1,8 @@
-//! A plan carried out within this process.
-#![allow(unsafe_code, reason = "imports the counters that it exports")]
+//! Making the timeline of a plan within this process.
+#![allow(
+    unsafe_code,
+    reason = "imports a semaphore that this module has just exported"
+)]
 
 use std::any::Any;
 use std::fmt;
@@ -11,88 +14,94 @@ use syncline_core::{Error, Object, Result, SignalOnly, Timeline, WaitOnly, host}
 use super::{Duty, Mechanism, Needs, Party, PartyId, Permission, Plan, Process};
 use crate::any::Device;
 
-/// What a plan has come to: a timeline, or one for each device, and for each party as much of it as the plan grants.
+/// The timeline of a plan, with the access that the plan grants to each party.
+///
+/// On a bridge each device has its own timeline.
 #[derive(Debug, Clone)]
 pub struct Made {
     plan: Plan,
-    lines: Lines,
-    /// What other processes are known by.
-    _across: Option<Across>,
+    timelines: Timelines,
+    _kept: Option<KeptAlive>,
 }
 
+/// What a plan across processes needs for as long as its timeline exists.
 #[derive(Clone)]
-struct Across {
-    _kept: Arc<dyn Any + Send + Sync>,
+struct KeptAlive {
+    _object: Arc<dyn Any + Send + Sync>,
 }
 
-impl fmt::Debug for Across {
+impl fmt::Debug for KeptAlive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("across processes")
     }
 }
 
-/// What was made.
+/// The timelines of a plan in this process.
 #[derive(Debug, Clone)]
-pub(crate) enum Lines {
-    One(Timeline),
+pub(crate) enum Timelines {
+    /// One timeline for all parties.
+    Single(Timeline),
     /// The sides of a bridge.
-    Each {
+    Bridge {
         home: Timeline,
-        all: Vec<(PartyId, Timeline)>,
+        sides: Vec<(PartyId, Timeline)>,
     },
 }
 
-impl Lines {
-    /// The one that everybody has, or the first side.
+impl Timelines {
+    /// The timeline of the plan's home.
     pub(crate) const fn home(&self) -> &Timeline {
         match self {
-            Self::One(line) | Self::Each { home: line, .. } => line,
+            Self::Single(timeline) | Self::Bridge { home: timeline, .. } => timeline,
         }
     }
 
-    /// Each, those of devices first.
+    /// All timelines: the sides of a bridge, then the home.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Timeline> {
         let sides = match self {
-            Self::One(_) => &[][..],
-            Self::Each { all, .. } => all,
+            Self::Single(_) => &[][..],
+            Self::Bridge { sides, .. } => sides,
         };
-        let sides = sides.iter().map(|(_, line)| line);
+        let sides = sides.iter().map(|(_, timeline)| timeline);
         sides.chain([self.home()])
     }
 }
 
-/// As much of a timeline as a party may have.
+/// The access to a timeline that a plan grants to a party.
 #[derive(Debug, Clone)]
 pub enum Granted {
-    /// It may wait.
+    /// The party may wait and query.
     WaitOnly(WaitOnly),
-    /// It may signal.
+    /// The party may signal.
     SignalOnly(SignalOnly),
-    /// It may do both.
+    /// The party may signal, wait and query.
     Both(Timeline),
 }
 
 impl Plan {
-    /// Makes the timeline at `initial`, with everything that each party's device has to do for it.
+    /// Makes the timeline at `initial`, and carries out the duty of each party.
     ///
-    /// `devices` are the devices of the plan, in any order; others among them are left alone. Makes everything or nothing.
+    /// `devices` must contain the devices of the plan, in any order. Other devices in it are ignored.
+    /// If an error occurs, nothing is left behind.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if a party lives in another process, or its device is not among `devices`, and for what this process has no part in
-    /// making: binary semaphores ([`Plan::make_binary`] makes them); [`Error::ValueOutOfRange`] for `u64::MAX`;
-    /// a driver error. Where somebody wants to know when values were reached, [`Timeline::is_clocked`], also those of
-    /// [`Device::clock`](syncline_core::backend::Device::clock), of each device that signals.
+    /// * [`Error::Unsupported`] if a party is in another process, if its device is not in `devices`, or
+    ///   if the plan is for a binary semaphore ([`Plan::make_binary`]).
+    /// * [`Error::ValueOutOfRange`] for `u64::MAX`.
+    /// * A driver error.
+    /// * If [`Plan::has_timestamps`] is true, the errors of
+    ///   [`Device::clock`](syncline_core::backend::Device::clock) for each device that signals.
     pub fn make(&self, label: &str, initial: u64, devices: &[Device]) -> Result<Made> {
         let devices: Vec<&Device> = devices.iter().collect();
-        let lines = match self.mechanism() {
+        let timelines = match self.mechanism() {
             Mechanism::Bridge => self.bridge(label, initial, &devices)?,
-            _ => Lines::One(self.timeline(label, initial, &devices)?),
+            _ => Timelines::Single(self.timeline(label, initial, &devices)?),
         };
-        Ok(Made::here(self.clone(), lines))
+        Ok(Made::here(self.clone(), timelines))
     }
 
-    /// A timeline on each device.
-    fn bridge(&self, label: &str, initial: u64, devices: &[&Device]) -> Result<Lines> {
+    /// Makes a timeline on each device, the home's first.
+    fn bridge(&self, label: &str, initial: u64, devices: &[&Device]) -> Result<Timelines> {
         self.require_present(label, devices)?;
         let home = self.home().id();
         let mut sides: Vec<_> = self
@@ -109,17 +118,17 @@ impl Plan {
         let made = Timeline::bridged(label, initial, ports)?;
         let made = made.into_iter().map(|side| self.clocked(side, &devices));
         let made = made.collect::<Result<Vec<_>>>()?;
-        let all: Vec<_> = ids.into_iter().zip(made).collect();
-        match all.first() {
-            Some((_, home)) => Ok(Lines::Each {
+        let sides: Vec<_> = ids.into_iter().zip(made).collect();
+        match sides.first() {
+            Some((_, home)) => Ok(Timelines::Bridge {
                 home: home.clone(),
-                all,
+                sides,
             }),
             None => Err(self.cannot(label, "it has no side".into())),
         }
     }
 
-    /// What [`Plan::make`] makes, to be used by anybody.
+    /// Like [`Plan::make`], without checks of permissions. Not for bridges.
     pub(crate) fn timeline(
         &self,
         label: &str,
@@ -133,7 +142,7 @@ impl Plan {
             (Mechanism::SameDevice | Mechanism::Engine, Some(home)) => {
                 home.timeline_from(label, initial)
             }
-            // Threads among themselves.
+            // All parties are threads.
             (Mechanism::SameDevice, None) => host::Device::new().timeline_from(label, initial),
             (Mechanism::ExternalTimeline, Some(home)) => {
                 let importing = |duty: Duty| matches!(duty, Duty::Import(_));
@@ -143,15 +152,17 @@ impl Plan {
                     .collect();
                 external(home, &importers, label, initial)
             }
-            (other, _) => Err(self.cannot(label, format!("no one timeline comes of {other}"))),
+            (other, _) => Err(self.cannot(label, format!("{other} has no single timeline"))),
         };
         self.clocked(made?, devices)
     }
 
-    /// With timestamps, if a party wants them: on the clocks of those of this process that signal by ports of their own.
-    pub(crate) fn clocked(&self, line: Timeline, devices: &[&Device]) -> Result<Timeline> {
+    /// Enables timestamps of `timeline` if a party needs them.
+    ///
+    /// The timeline gets the clock of each device of this process that signals it through a port.
+    pub(crate) fn clocked(&self, timeline: Timeline, devices: &[&Device]) -> Result<Timeline> {
         if !self.has_timestamps() {
-            return Ok(line);
+            return Ok(timeline);
         }
         let here = Process::this();
         let signallers = self
@@ -160,13 +171,13 @@ impl Plan {
             .filter(|party| party.id().process == here && party.needs().contains(Needs::SIGNAL));
         let clocks = signallers
             .filter_map(|party| find(devices, party.id()))
-            .filter(|device| line.devices().any(|id| id == device.id()))
+            .filter(|device| timeline.devices().any(|id| id == device.id()))
             .map(|device| Ok((device.id(), device.clock()?)))
             .collect::<Result<Vec<_>>>()?;
-        line.clocked(clocks)
+        timeline.clocked(clocks)
     }
 
-    /// A counter in memory of the host, which the CUDA devices register. Its home is with the host, whoever asks for it.
+    /// Makes a counter in host memory, which the CUDA devices register. The home port is the host's.
     fn shared_memory(&self, label: &str, initial: u64, devices: &[&Device]) -> Result<Timeline> {
         let own = |party: &Party| find(devices, party.id());
         let taking = self.parties().iter().filter_map(own);
@@ -186,7 +197,7 @@ impl Plan {
         })
     }
 
-    /// What is made.
+    /// The kind of the object, as text.
     pub(crate) fn kind(&self) -> &'static str {
         match self.is_binary() {
             true => "binary semaphore",
@@ -202,25 +213,25 @@ impl Plan {
         }
     }
 
-    /// It is a timeline, and everybody is here whose device has a part in it.
+    /// Requires a plan for a timeline, and [`Plan::require_here`].
     fn require_present(&self, label: &str, devices: &[&Device]) -> Result<()> {
         self.require_here(label, devices)?;
         self.require_timeline(label)
     }
 
-    /// Refuses what needs a plan for a timeline.
+    /// Requires a plan for a timeline.
     pub(crate) fn require_timeline(&self, label: &str) -> Result<()> {
         match self.is_binary() {
             true => Err(self.cannot(
                 label,
-                "the plan is for a binary semaphore: Plan::make_binary makes that, or make_binary_across"
+                "the plan is for a binary semaphore: call Plan::make_binary or make_binary_across"
                     .into(),
             )),
             false => Ok(()),
         }
     }
 
-    /// Everybody is here whose device has a part in it.
+    /// Requires that all parties are in this process and that `devices` has their devices.
     pub(super) fn require_here(&self, label: &str, devices: &[&Device]) -> Result<()> {
         let here = Process::this();
         let across = match self.is_binary() {
@@ -228,10 +239,10 @@ impl Plan {
             false => "make_across",
         };
         let reason = if let Some(other) = self.parties().iter().find(|p| p.id().process != here) {
-            format!("{other} has to take part, and this is {here}: Plan::{across} is for that")
+            format!("{other} is not in this process, which is {here}: call Plan::{across}")
         } else if self.crosses_processes() {
             format!(
-                "it is to leave this process: name who takes part there, and call Plan::{across}"
+                "it may go to another process: add the parties of that process, and call Plan::{across}"
             )
         } else {
             let missing = |party: &&Party| party.is_device() && find(devices, party.id()).is_none();
@@ -249,18 +260,20 @@ pub(super) fn find<'d>(devices: &[&'d Device], id: PartyId) -> Option<&'d Device
     devices.find(|device| device.id().get() == id.device)
 }
 
-/// A timeline of `home` that is exported once for each importer.
+/// Makes a timeline of `home` and exports it once for each importer.
 #[cfg(feature = "vulkan")]
 fn external(home: &Device, importers: &[&Device], label: &str, initial: u64) -> Result<Timeline> {
     Timeline::new(label, initial, |initial| {
         let Device::Vulkan(vulkan) = home else {
             return Err(exports_nothing(home));
         };
-        // The exporter is the home: its counter can be read by the host, not every import can.
+        // The home port is the exporter's, because the host can read its counter. The host cannot
+        // read the counter of every import.
         let (port, exporter) = vulkan.exportable_port(initial)?;
         let mut ports = smallvec::smallvec![port];
         for importer in importers {
-            // SAFETY: this timeline alone has the counter.
+            // SAFETY: the semaphore is new, and this timeline is the only one over it. So all signals
+            // of the semaphore have increasing values.
             ports.push(unsafe {
                 match importer {
                     #[cfg(feature = "cuda")]
@@ -279,7 +292,7 @@ fn external(home: &Device, _: &[&Device], _: &str, _: u64) -> Result<Timeline> {
     Err(exports_nothing(home))
 }
 
-/// What `device` has of a counter in shared memory.
+/// Makes the port of `device` for a counter in shared memory.
 fn counter_port(device: &Device, exporter: &host::Exporter) -> Result<Attachment> {
     match device {
         #[cfg(feature = "cuda")]
@@ -289,7 +302,7 @@ fn counter_port(device: &Device, exporter: &host::Exporter) -> Result<Attachment
             Err(Error::Unsupported {
                 object: other.object().clone(),
                 asked: "wait for a counter in shared memory".into(),
-                reason: "only CUDA's streams do".into(),
+                reason: "only CUDA streams can".into(),
             })
         }
     }
@@ -299,30 +312,30 @@ fn exports_nothing(home: &Device) -> Error {
     Error::Unsupported {
         object: home.object().clone(),
         asked: "export a timeline".into(),
-        reason: "only Vulkan's devices do".into(),
+        reason: "only Vulkan devices can".into(),
     }
 }
 
 impl Made {
-    /// What a plan has come to within this process.
-    pub(super) const fn here(plan: Plan, lines: Lines) -> Self {
+    /// The result of a plan that this process alone has carried out.
+    pub(super) const fn here(plan: Plan, timelines: Timelines) -> Self {
         Self {
             plan,
-            lines,
-            _across: None,
+            timelines,
+            _kept: None,
         }
     }
 
-    /// What this process has of a plan that several have carried out; with `kept`.
+    /// The result of a plan across processes. Keeps `kept` alive.
     pub(crate) fn across(
         plan: Plan,
-        lines: Lines,
+        timelines: Timelines,
         kept: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Self {
         Self {
             plan,
-            lines,
-            _across: kept.map(|kept| Across { _kept: kept }),
+            timelines,
+            _kept: kept.map(|object| KeptAlive { _object: object }),
         }
     }
 
@@ -332,12 +345,12 @@ impl Made {
         &self.plan
     }
 
-    /// What the plan grants to `party`: [`Permission`], as a type.
+    /// The access that the plan grants to `party`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if `party` takes no part in the plan, or lives in another process.
+    /// [`Error::Unsupported`] if the plan does not have `party`, or `party` is in another process.
     pub fn auto(&self, party: PartyId) -> Result<Granted> {
-        let timeline = self.line(party);
+        let timeline = self.timeline(party);
         match self.permission(party, "be used")? {
             Permission::WaitOnly => Ok(Granted::WaitOnly(timeline.wait_only())),
             Permission::SignalOnly => Ok(Granted::SignalOnly(timeline.signal_only())),
@@ -345,39 +358,40 @@ impl Made {
         }
     }
 
-    /// The timeline as `party` may wait for it.
+    /// The timeline, as a type that can wait and query.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the plan does not grant that to `party`, or `party` lives in another process.
+    /// [`Error::Unsupported`] if the plan does not grant this to `party`, or if `party` is in another
+    /// process.
     pub fn wait_only(&self, party: PartyId) -> Result<WaitOnly> {
         let asked = "be waited for";
         match self.permission(party, asked)? {
             Permission::SignalOnly => {
                 Err(self.refuse(party, asked, "the plan lets it signal only"))
             }
-            _ => Ok(self.line(party).wait_only()),
+            _ => Ok(self.timeline(party).wait_only()),
         }
     }
 
-    /// The timeline as `party` may signal it.
+    /// The timeline, as a type that can signal.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the plan does not grant that to `party`, or `party` lives in another process.
+    /// Same errors as [`Made::wait_only`].
     pub fn signal_only(&self, party: PartyId) -> Result<SignalOnly> {
         let asked = "be signalled";
         match self.permission(party, asked)? {
             Permission::WaitOnly => Err(self.refuse(party, asked, "the plan lets it wait only")),
-            _ => Ok(self.line(party).signal_only()),
+            _ => Ok(self.timeline(party).signal_only()),
         }
     }
 
-    /// The timeline that is `party`'s. Threads have the home's.
-    fn line(&self, party: PartyId) -> &Timeline {
-        match &self.lines {
-            Lines::One(line) => line,
-            Lines::Each { home, all } => {
-                let own = all.iter().find(|(id, _)| *id == party);
-                own.map_or(home, |(_, line)| line)
+    /// The timeline of `party`. Threads use the home's timeline.
+    fn timeline(&self, party: PartyId) -> &Timeline {
+        match &self.timelines {
+            Timelines::Single(timeline) => timeline,
+            Timelines::Bridge { home, sides } => {
+                let own = sides.iter().find(|(id, _)| *id == party);
+                own.map_or(home, |(_, timeline)| timeline)
             }
         }
     }
@@ -386,7 +400,7 @@ impl Made {
         let here = Process::this();
         match self.plan.part(party) {
             Some(_) if party.process != here => {
-                let reason = format!("that is granted to its own process, and this is {here}");
+                let reason = format!("its access is in its own process, and this is {here}");
                 Err(self.refuse(party, asked, &reason))
             }
             Some(part) => Ok(part.permission),
@@ -400,7 +414,7 @@ impl Made {
             |part| part.party.to_string(),
         );
         Error::Unsupported {
-            object: self.line(id).object().clone(),
+            object: self.timeline(id).object().clone(),
             asked: format!("{asked} by {party}"),
             reason: reason.into(),
         }

@@ -1,4 +1,4 @@
-//! The ways in which a signal of one party comes to another.
+//! The mechanisms that carry a signal from one party to another.
 
 use std::fmt;
 
@@ -6,26 +6,26 @@ use syncline_core::HandleKind;
 
 use super::Needs;
 
-/// How parties see each other's signals.
+/// A mechanism by which parties see each other's signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Mechanism {
-    /// All are one device, or threads of its process: its own objects.
+    /// Objects of one device, for its queues and the threads of its process.
     SameDevice,
-    /// A timeline semaphore exported by Vulkan and imported by the others: no host in between.
+    /// A timeline semaphore that Vulkan exports and the other devices import. No host in between.
     ExternalTimeline,
-    /// A binary semaphore exported by Vulkan and imported by the other side: no host in between.
+    /// A binary semaphore that Vulkan exports and one other device imports. No host in between.
     ExternalBinary,
-    /// A counter in shared memory, which the host and CUDA's streams write and wait for.
+    /// A counter in shared memory that the host and CUDA streams write and wait for.
     SharedMemory,
-    /// One timeline within a process: the engine holds each other side's waits until the value is reached.
+    /// One timeline of one process. The engine holds waits of other devices until they are reached.
     Engine,
-    /// A timeline for each device, and a relay that carries every signal on through the host.
+    /// A timeline for each device. The host signals each reached value on the other timelines.
     Bridge,
 }
 
 impl Mechanism {
-    /// All, and of those that fit the first is taken: the fewest steps from a signal to whoever waits.
+    /// All mechanisms in order of preference: fewest steps from a signal to the waiters first.
     pub const ALL: [Self; 6] = [
         Self::SameDevice,
         Self::ExternalTimeline,
@@ -35,7 +35,7 @@ impl Mechanism {
         Self::Bridge,
     ];
 
-    /// The name that recordings and messages use. In a sentence stands what [`Display`](fmt::Display) writes.
+    /// The name in recordings and messages. [`Display`](fmt::Display) writes the form for sentences.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,13 +48,13 @@ impl Mechanism {
         }
     }
 
-    /// True if a signal goes from device to device, and no thread has to run for it.
+    /// True if a signal passes from device to device without a host thread.
     #[must_use]
     pub const fn is_native(self) -> bool {
         !matches!(self, Self::Engine | Self::Bridge)
     }
 
-    /// What a party needs that [avoids](super::Party::avoiding) it.
+    /// The need of a party that [avoids](super::Party::avoiding) this mechanism.
     #[must_use]
     pub const fn avoided(self) -> Needs {
         match self {
@@ -67,7 +67,7 @@ impl Mechanism {
         }
     }
 
-    /// The handle that carries it from one device to another.
+    /// The kind of the handles that pass the object between devices, or `None` without handles.
     #[must_use]
     pub const fn handle(self) -> Option<HandleKind> {
         match self {
@@ -80,7 +80,7 @@ impl Mechanism {
 }
 
 impl fmt::Display for Mechanism {
-    /// As in "the timeline is made with *a counter in shared memory*".
+    /// Writes a noun phrase, such as "a counter in shared memory".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::SameDevice => "the device's own objects",

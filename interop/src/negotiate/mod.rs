@@ -1,11 +1,12 @@
-//! What several parties need of a synchronization object, reconciled before it exists (X1).
+//! Plans for synchronization objects that several parties share, made before the object (X1).
 //!
-//! Each [`Party`] says what it is and what it [needs](Needs). [`negotiate`] answers with one [`Plan`], or with the [`Conflict`]
-//! between them. Nothing is made and nobody is asked anything: the answer is a function of the needs alone, the same for any
-//! order and grouping of them, and the same in every process that computes it.
+//! Each [`Party`] states what it is and what it [needs](Needs). [`negotiate`] returns one [`Plan`]
+//! for all parties, or the [`Conflict`] between them. It is a pure function of the needs: it makes no
+//! object and calls no driver. Order and grouping of the needs do not change the result, and every
+//! process computes the same one.
 //!
-//! The model is that of NvSciSync, where attribute lists of all parties are reconciled before an object is allocated; see
-//! "NVIDIA DRIVE OS: NvStreams, Synchronization".
+//! The model is NvSciSync, which reconciles the attribute lists of all parties before it allocates an
+//! object. See "NVIDIA DRIVE OS: NvStreams, Synchronization".
 
 mod binary;
 mod conflict;
@@ -18,16 +19,16 @@ mod plan;
 pub use binary::{BinarySignalOnly, BinaryWaitOnly, MadeBinary};
 pub(crate) use conflict::list;
 pub use conflict::{Conflict, Obstacle, Way};
-pub(crate) use make::Lines;
+pub(crate) use make::Timelines;
 pub use make::{Granted, Made};
 pub use mechanism::Mechanism;
 pub use party::{Needs, Party, PartyId, Process, Requirements};
 pub use plan::{Duty, Enforcement, NextBest, Part, Permission, Plan};
 
-/// One plan for what all parties need, or why there is none.
+/// Computes the plan for the needs of all parties.
 ///
-/// Of the mechanisms that serve everybody the plan names the one with the fewest steps from a signal to whoever waits. Pure and
-/// deterministic: makes nothing, asks no driver.
+/// The plan names the first mechanism in the order of preference that serves all parties. That is the
+/// mechanism with the fewest steps from a signal to the waiters.
 ///
 /// ```
 /// use syncline::negotiate::{Mechanism, Needs, Party, Requirements, negotiate};
@@ -41,7 +42,7 @@ pub use plan::{Duty, Enforcement, NextBest, Part, Permission, Plan};
 /// let plan = negotiate(needs.clone())?;
 /// assert_eq!(plan.mechanism(), Mechanism::SameDevice);
 ///
-/// // Nobody can both want a binary semaphore and ask for its value.
+/// // A binary semaphore has no value that the host could query.
 /// let refused = negotiate(needs.and(Party::threads().needing(Needs::BINARY)));
 /// println!("{}", refused.unwrap_err());
 /// # Ok(())
@@ -49,7 +50,8 @@ pub use plan::{Duty, Enforcement, NextBest, Part, Permission, Plan};
 /// ```
 ///
 /// # Errors
-/// The [`Conflict`]: all needs side by side, what stands between them, and which single need would have to go.
+/// The [`Conflict`]: the needs of all parties, what makes them incompatible, and each single need
+/// without which there would be a plan.
 pub fn negotiate(needs: impl Into<Requirements>) -> Result<Plan, Conflict> {
     let needs = needs.into();
     match answer(&needs) {
@@ -87,7 +89,7 @@ fn answer(needs: &Requirements) -> Result<Plan, (Vec<Obstacle>, Refused)> {
     Err((Vec::new(), refused))
 }
 
-/// Each need that is alone in the way.
+/// Each single need without which there would be a plan.
 fn ways(needs: &Requirements) -> Vec<Way> {
     let mut ways = Vec::new();
     for party in needs.parties() {

@@ -1,4 +1,4 @@
-//! Who takes part, and what each party needs.
+//! The parties of a negotiation and their needs.
 
 use std::fmt;
 
@@ -10,38 +10,38 @@ use syncline_core::{BackendKind, HandleKind, Info, Origin, Uuid};
 use super::Mechanism;
 use crate::any::Device;
 
-/// Which party that is: a process, and its number for one of its devices, or 0 for its threads.
+/// Identity of a party: a process and one of its devices, or the threads of that process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartyId {
-    /// Where it lives.
+    /// The process of the party.
     pub process: Process,
-    /// [`DeviceId::get`](syncline_core::DeviceId::get) there; 0: no device, but the threads of the process.
+    /// [`DeviceId::get`](syncline_core::DeviceId::get) in that process, or 0 for its threads.
     pub device: u64,
 }
 
 bitflags! {
-    /// What a party needs of the object that is to be made.
+    /// What a party needs of the synchronization object.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
     pub struct Needs: u32 {
         /// It signals.
         const SIGNAL = 1 << 0;
         /// It waits.
         const WAIT = 1 << 1;
-        /// Threads of its process ask for the value, and wait for it, beside the device's queues.
+        /// Threads of its process query the value and wait for it, in addition to device queues.
         const HOST_ACCESS = 1 << 2;
-        /// It wants to know when a value was reached: so whoever signals has to write times.
+        /// It needs the times at which values were reached. So every signaller must write times.
         const TIMESTAMPS = 1 << 3;
-        /// It may have to be handed to a process that is not known yet.
+        /// It may pass the object to a process that is not known yet.
         const CROSS_PROCESS = 1 << 4;
         /// No signal may go through the host.
         const NATIVE = 1 << 5;
-        /// It wants its device's own object in its hands, for waits and signals that it submits itself.
+        /// It needs the native object of its device, for waits and signals that it submits itself.
         const RAW = 1 << 6;
-        /// Memory is to travel along.
+        /// It shares memory along with the object.
         const MEMORY = 1 << 7;
-        /// It has to be a timeline. So it is, too, where nobody asks for anything.
+        /// The object must be a timeline. That is also the default.
         const TIMELINE = 1 << 8;
-        /// It has to be a binary semaphore.
+        /// The object must be a binary semaphore.
         const BINARY = 1 << 9;
         /// Not by [`Mechanism::SameDevice`].
         const NO_SAME_DEVICE = 1 << 10;
@@ -59,7 +59,7 @@ bitflags! {
 }
 
 impl Needs {
-    /// Each need, in the words that plans and conflicts use: "it …".
+    /// Each need with its text in plans and conflicts. The text continues a sentence: "it …".
     pub(super) const WORDS: [(Self, &'static str); 16] = [
         (Self::SIGNAL, "signals"),
         (Self::WAIT, "waits"),
@@ -97,26 +97,26 @@ impl fmt::Display for Needs {
     }
 }
 
-/// One party: what it is, and what it needs. Plain data, which a message can carry.
+/// One party: what it is and what it needs. Plain data that a message can carry.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Party {
     pub(crate) id: PartyId,
-    /// `None`: threads, and no device.
+    /// `None` for threads.
     pub(crate) backend: Option<BackendKind>,
     pub(crate) name: String,
     pub(crate) uuid: Option<Uuid>,
     pub(crate) partition: bool,
     pub(crate) driver_uuid: Option<Uuid>,
-    /// Sorted, and each once.
+    /// Sorted, without duplicates.
     pub(crate) exports: Vec<HandleKind>,
-    /// Sorted, and each once.
+    /// Sorted, without duplicates.
     pub(crate) imports: Vec<HandleKind>,
     pub(crate) timestamps: bool,
     pub(crate) needs: Needs,
 }
 
 impl Party {
-    /// A device of this process.
+    /// The party of a device of this process.
     pub fn of<D: Clone + Into<Device>>(device: &D) -> Self {
         let device = device.clone().into();
         let process = Process::this();
@@ -127,7 +127,7 @@ impl Party {
         Self::described(id, device.info())
     }
 
-    /// A device that `info` describes, in this process or another.
+    /// The party of a device that `info` describes, in any process.
     #[must_use]
     pub fn described(id: PartyId, info: &Info) -> Self {
         let sorted = |kinds: &[HandleKind]| {
@@ -177,70 +177,71 @@ impl Party {
         Self::threads_of(Process::this())
     }
 
-    /// It needs these, too.
+    /// Adds `needs` to the needs of this party.
     #[must_use]
     pub fn needing(mut self, needs: Needs) -> Self {
         self.needs |= needs;
         self
     }
 
-    /// It signals: [`Needs::SIGNAL`].
+    /// Adds [`Needs::SIGNAL`].
     #[must_use]
     pub fn signals(self) -> Self {
         self.needing(Needs::SIGNAL)
     }
 
-    /// It waits: [`Needs::WAIT`].
+    /// Adds [`Needs::WAIT`].
     #[must_use]
     pub fn waits(self) -> Self {
         self.needing(Needs::WAIT)
     }
 
-    /// No signal may go through the host: [`Needs::NATIVE`].
+    /// Adds [`Needs::NATIVE`]: no signal may go through the host.
     #[must_use]
     pub fn natively(self) -> Self {
         self.needing(Needs::NATIVE)
     }
 
-    /// It takes part in nothing that goes by `mechanism`, say because a driver's is known to be broken, or to see whether what hangs hangs without it: what
-    /// would be [next best](super::Plan::next_best) is done then.
+    /// Excludes `mechanism`, so that the plan uses the [next best](super::Plan::next_best) one.
+    ///
+    /// Use this if a driver's implementation of the mechanism is broken, or to find out whether it is.
     #[must_use]
     pub fn avoiding(self, mechanism: Mechanism) -> Self {
         self.needing(mechanism.avoided())
     }
 
-    /// The same party without some of its needs.
+    /// Removes `needs` from the needs of this party.
     #[must_use]
     pub fn without(mut self, needs: Needs) -> Self {
         self.needs -= needs;
         self
     }
 
-    /// Which party it is.
+    /// The identity of the party.
     #[must_use]
     pub const fn id(&self) -> PartyId {
         self.id
     }
 
-    /// What it needs.
+    /// The needs of the party.
     #[must_use]
     pub const fn needs(&self) -> Needs {
         self.needs
     }
 
-    /// The API of its device; `None` for threads.
+    /// The backend of its device, or `None` for threads.
     #[must_use]
     pub const fn backend(&self) -> Option<BackendKind> {
         self.backend
     }
 
-    /// The device, without its process.
+    /// The name of the device, without its number and process.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What handles that its device exports say of themselves.
+    /// The origin of handles that its device exports.
     pub(crate) fn origin(&self) -> Origin {
         Origin {
             device: self.name.clone(),
@@ -277,22 +278,22 @@ impl Party {
         self.needs.intersects(needs)
     }
 
-    /// True for queues: of a GPU, or of the host's workers.
+    /// True for a device, including a host device. False for threads.
     pub(crate) const fn is_device(&self) -> bool {
         self.backend.is_some()
     }
 
-    /// True for what lies behind a driver, where native objects are.
+    /// True for a device with a driver, which has native objects. False for the host.
     pub(crate) fn is_driven(&self) -> bool {
         !matches!(self.backend, None | Some(BackendKind::Host))
     }
 
-    /// What stands beside its id, for two that claim to be the same party.
+    /// True if both are equal apart from their needs.
     pub(super) fn is_described_as(&self, other: &Self) -> bool {
         self.clone().without(Needs::all()) == other.clone().without(Needs::all())
     }
 
-    /// Where it comes in every list: what lies behind a driver first, and nothing depends on who named it when.
+    /// The order of parties in [`Requirements`]: devices with a driver, host devices, threads.
     fn rank(&self) -> impl Ord + '_ {
         (!self.is_driven(), !self.is_device(), self.id, self)
     }
@@ -308,19 +309,20 @@ impl fmt::Display for Party {
     }
 }
 
-/// What all parties need: a set, whichever way it has come together.
+/// The needs of all parties, as a set.
 ///
-/// What one party says in several places counts as said in one. Sets of sets are the same set, so requirements can be collected
-/// from any number of places, in any order, before anybody [negotiates](super::negotiate).
+/// Needs that a party states in several places are united. Therefore requirements can be collected
+/// from any number of places, in any order and grouping, before the [negotiation](super::negotiate).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Requirements {
     parties: Vec<Party>,
-    /// Which processes have an endpoint to each other, each pair once and in order. Empty if nobody has told.
+    /// Pairs of processes that have an endpoint to each other, sorted, without duplicates. Empty if
+    /// no process has reported its endpoints.
     links: Vec<(Process, Process)>,
 }
 
 impl Requirements {
-    /// Nobody's.
+    /// Requirements without parties.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -329,7 +331,7 @@ impl Requirements {
         }
     }
 
-    /// These and those.
+    /// The union of both sets.
     #[must_use]
     pub fn and(mut self, others: impl Into<Self>) -> Self {
         let others: Self = others.into();
@@ -340,7 +342,7 @@ impl Requirements {
         links.fold(self, |all, (one, other)| all.linked(one, other))
     }
 
-    /// These two processes have an endpoint to each other.
+    /// Adds that two processes have an endpoint to each other.
     pub(crate) fn linked(mut self, one: Process, other: Process) -> Self {
         let link = (one.min(other), one.max(other));
         if let Err(at) = self.links.binary_search(&link) {
@@ -349,18 +351,19 @@ impl Requirements {
         self
     }
 
-    /// Forgets which other processes have an endpoint to each other.
+    /// Removes the endpoints between processes other than `process`.
     pub(crate) fn keep_links_of(&mut self, process: Process) {
         self.links
             .retain(|(one, other)| [*one, *other].contains(&process));
     }
 
-    /// Which processes have an endpoint to each other, as far as they have told.
+    /// The reported pairs of processes that have an endpoint to each other.
     pub(crate) fn links(&self) -> &[(Process, Process)] {
         &self.links
     }
 
-    /// The processes of the parties to which `process` has told of no endpoint, nor they of one to it. None if nobody has told who has one.
+    /// The processes of the parties without a reported endpoint to `process`. Empty if no process
+    /// has reported its endpoints.
     pub(super) fn lacks(&self, process: Process) -> Vec<Process> {
         let has = |other: Process| {
             let link = (process.min(other), process.max(other));
@@ -374,7 +377,7 @@ impl Requirements {
     }
 
     fn add(&mut self, party: Party) {
-        // One that is described in two ways stands here twice, so that it shows.
+        // A party with two different descriptions is kept twice. `clashes` reports that.
         let mut known = self.parties.iter_mut();
         if let Some(same) = known.find(|known| known.is_described_as(&party)) {
             same.needs |= party.needs;
@@ -384,13 +387,13 @@ impl Requirements {
         self.parties.sort_by(|a, b| a.rank().cmp(&b.rank()));
     }
 
-    /// The parties, each once, in an order that does not depend on how they came.
+    /// The parties, in an order that does not depend on the order in which they were added.
     #[must_use]
     pub fn parties(&self) -> &[Party] {
         &self.parties
     }
 
-    /// The same parties, one of them without some of its needs.
+    /// The same requirements, with `needs` removed from the party `of`.
     pub(super) fn without(&self, of: PartyId, needs: Needs) -> Self {
         let parties = self.parties.iter().cloned();
         let eased = |party: Party| match party.id == of {

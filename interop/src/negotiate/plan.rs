@@ -1,4 +1,4 @@
-//! What is to be made, and by whom.
+//! Plans: the mechanism, and the permission and duty of each party.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use super::conflict::{Conflict, Obstacle, list};
 use super::fit::{self, Fit};
 use super::{Mechanism, Needs, Party, PartyId, Requirements, negotiate};
 
-/// What a party may do with the object.
+/// What a plan allows a party to do with the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Permission {
-    /// Wait, and ask.
+    /// Wait and query.
     WaitOnly,
     /// Signal.
     SignalOnly,
-    /// Both.
+    /// Signal, wait and query.
     Both,
 }
 
@@ -29,19 +29,19 @@ impl fmt::Display for Permission {
     }
 }
 
-/// What a party has to do, so that the object comes to be.
+/// What a party does to make or obtain the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Duty {
-    /// Its device makes the object, and nothing leaves it.
+    /// Its device makes the object and exports nothing.
     Make,
-    /// Its device makes the object and exports it: a new handle of this kind for each importer.
+    /// Its device makes the object and exports a new handle of this kind for each importer.
     Export(HandleKind),
     /// Its device imports a handle of this kind.
     Import(HandleKind),
-    /// Its device makes a timeline of its own, to and from which signals are carried.
+    /// Its device makes its own timeline, and a bridge carries signals in both directions.
     Follow,
-    /// Nothing: its waits are held by the engine, and its signals made by the host.
+    /// Nothing. The engine holds its waits, and the host makes its signals.
     Nothing,
 }
 
@@ -51,18 +51,18 @@ impl fmt::Display for Duty {
             Self::Make => f.write_str("makes it"),
             Self::Export(kind) => write!(f, "makes it, and exports it as {}", kind.name()),
             Self::Import(kind) => write!(f, "imports it as {}", kind.name()),
-            Self::Follow => f.write_str("makes one of its own, and signals are carried over"),
+            Self::Follow => f.write_str("makes its own timeline, and a bridge carries signals"),
             Self::Nothing => f.write_str("the engine stands in"),
         }
     }
 }
 
-/// What keeps a party that may only wait from signalling.
+/// How far a plan prevents a party that may only wait from signalling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Enforcement {
-    /// The types that the plan hands out. Nothing leaves the process, so nothing passes them by.
+    /// Enforced by Rust types. All parties are in this process.
     Types,
-    /// The types, in each process that keeps to them: what passes between them grants whoever has it everything.
+    /// Enforced by Rust types only. A hostile peer that has the handle can signal.
     TypesOfEachProcess,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for Enforcement {
         f.write_str(match self {
             Self::Types => "by the types that are handed out",
             Self::TypesOfEachProcess => {
-                "by the types in each process, and by nothing between them: what is passed grants everything"
+                "by the types in each process only; a hostile process that has the handle can signal"
             }
         })
     }
@@ -80,24 +80,24 @@ impl fmt::Display for Enforcement {
 /// One party's part of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// Who.
+    /// The party.
     pub party: Party,
-    /// What it may do.
+    /// What the party may do with the object.
     pub permission: Permission,
-    /// What it has to do.
+    /// What the party does to make or obtain the object.
     pub duty: Duty,
 }
 
-/// What would be done without a plan's mechanism: the next of those that fit.
+/// The mechanism that a plan would use if its first choice were not available.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NextBest {
-    /// How.
+    /// The mechanism.
     pub mechanism: Mechanism,
-    /// Why it fits.
+    /// Why the mechanism serves all parties, as text.
     pub why: String,
 }
 
-/// How all parties are served: the answer to [`negotiate`].
+/// The result of [`negotiate`]: the mechanism, and the part of each party.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     requirements: Requirements,
@@ -126,64 +126,66 @@ impl Plan {
         }
     }
 
-    /// How the parties see each other's signals.
+    /// The mechanism by which the parties see each other's signals.
     #[must_use]
     pub const fn mechanism(&self) -> Mechanism {
         self.mechanism
     }
 
-    /// Why this mechanism fits, in words.
+    /// Why the mechanism serves all parties, as text.
     #[must_use]
     pub fn why(&self) -> &str {
         &self.why
     }
 
-    /// What kept the parties from each mechanism that would have been preferred.
+    /// The mechanisms that would be preferred to this one, with the obstacles of each.
     #[must_use]
     pub fn better(&self) -> &[(Mechanism, Vec<Obstacle>)] {
         &self.better
     }
 
-    /// What would have been done without this mechanism; `None` if nothing else fits.
+    /// The mechanism that comes next, or `None` if no other mechanism serves all parties.
     #[must_use]
     pub const fn next_best(&self) -> Option<&NextBest> {
         self.next_best.as_ref()
     }
 
-    /// All parties with their needs.
+    /// All parties, with their needs.
     #[must_use]
     pub fn parties(&self) -> &[Party] {
         self.requirements.parties()
     }
 
-    /// The party whose device makes the object, or, where each has one of its own, from whose the others are signalled first. After a negotiation between
-    /// processes it is in a process that has an endpoint to each of the others.
+    /// The party whose device makes the object.
+    ///
+    /// On a bridge each device makes a timeline, and the home's timeline is the first side. After a
+    /// negotiation between processes, the home's process has an endpoint to each other process.
     #[must_use]
     pub fn home(&self) -> &Party {
         &self.parties()[self.home]
     }
 
-    /// True if whoever signals writes the time, so that points can tell when they were reached.
+    /// True if signallers write times, so that points can report when they were reached (M6).
     #[must_use]
     pub fn has_timestamps(&self) -> bool {
         let asks = |party: &Party| party.needs().contains(Needs::TIMESTAMPS);
         self.parties().iter().any(asks)
     }
 
-    /// True if what is made is a binary semaphore and no timeline.
+    /// True if the object is a binary semaphore, false if it is a timeline.
     #[must_use]
     pub fn is_binary(&self) -> bool {
         let asks = |party: &Party| party.needs().contains(Needs::BINARY);
         self.parties().iter().any(asks)
     }
 
-    /// True if the object comes to more than one process.
+    /// True if more than one process has the object, or may have it later.
     #[must_use]
     pub fn crosses_processes(&self) -> bool {
         fit::leaves(self.parties())
     }
 
-    /// What keeps a party that may only wait from signalling.
+    /// How far the plan prevents a party that may only wait from signalling (X7).
     #[must_use]
     pub fn enforcement(&self) -> Enforcement {
         match self.crosses_processes() {
@@ -192,7 +194,7 @@ impl Plan {
         }
     }
 
-    /// Each party's part.
+    /// The part of each party.
     pub fn parts(&self) -> impl Iterator<Item = Part> + '_ {
         self.parties().iter().map(|party| Part {
             party: party.clone(),
@@ -201,7 +203,7 @@ impl Plan {
         })
     }
 
-    /// The part of one party, if it takes part.
+    /// The part of one party, or `None` if the plan does not have that party.
     #[must_use]
     pub fn part(&self, of: PartyId) -> Option<Part> {
         self.parts().find(|part| part.party.id() == of)
@@ -219,7 +221,7 @@ impl Plan {
         }
     }
 
-    /// The same plan with another mechanism in it, made by another party.
+    /// The same plan with another mechanism and another home.
     #[cfg(test)]
     pub(super) fn forged(self, mechanism: Mechanism, home: usize) -> Self {
         Self {
@@ -229,11 +231,14 @@ impl Plan {
         }
     }
 
-    /// What a receiver does with a plan that somebody else has made: nothing in it is believed. It has to be the answer
-    /// that [`negotiate`] gives here, and `own` to stand in it with exactly its needs.
+    /// Checks a plan that another process computed.
+    ///
+    /// The plan must equal the result of [`negotiate`] in this process for the same parties, and must
+    /// contain `own` with exactly its needs.
     ///
     /// # Errors
-    /// The [`Conflict`] that the receiver finds, if the parties have none but that with this plan: what differs.
+    /// The [`Conflict`] of [`negotiate`]. If there is none, a conflict that states how the plan
+    /// differs.
     pub fn check(&self, own: &Party) -> Result<(), Conflict> {
         let differs = |reason: String| Conflict {
             requirements: self.requirements.clone(),
@@ -243,11 +248,11 @@ impl Plan {
         };
         match self.parties().iter().find(|party| party.id() == own.id()) {
             None => return Err(differs(format!("{own} takes no part in the plan"))),
-            Some(told) if told != own => {
+            Some(planned) if planned != own => {
                 let reason = format!(
                     "the plan has {own} as {}, which {}, but it is {}, which {}",
-                    told.name(),
-                    told.needs(),
+                    planned.name(),
+                    planned.needs(),
                     own.name(),
                     own.needs()
                 );
@@ -268,7 +273,9 @@ impl Plan {
     }
 }
 
-/// What follows from what a party needs, which is one of the three at least.
+/// The permission that follows from the needs of a party.
+///
+/// Each party of a plan signals, waits or queries.
 fn permission(party: &Party) -> Permission {
     let needs = party.needs();
     let waits = needs.intersects(Needs::WAIT | Needs::HOST_ACCESS);
@@ -286,13 +293,13 @@ impl fmt::Display for Plan {
             let (party, permission, duty) = (&part.party, part.permission, part.duty);
             write!(f, "\n    {party}: {permission}; {duty}")?;
         }
-        write!(f, "\n  permissions are kept {}", self.enforcement())?;
+        write!(f, "\n  permissions are enforced {}", self.enforcement())?;
         for (mechanism, obstacles) in &self.better {
             write!(f, "\n  not {mechanism}: {}", list(obstacles))?;
         }
         match &self.next_best {
             Some(next) => write!(f, "\n  next best: {}: {}", next.mechanism, next.why),
-            None => f.write_str("\n  nothing else would do"),
+            None => f.write_str("\n  no other mechanism serves all parties"),
         }
     }
 }

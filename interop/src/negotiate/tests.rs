@@ -1,4 +1,4 @@
-//! What holds for every answer, whoever asks for what.
+//! Properties of every result of `negotiate`, and examples of each result.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use syncline_core::{BackendKind, Capabilities, HandleKind, Info, Uuid};
 
 use super::*;
 
-/// A device that would be found somewhere.
+/// Kinds of parties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Threads,
@@ -16,7 +16,7 @@ enum Kind {
     Vulkan(u8),
     /// A Vulkan device that neither exports nor imports.
     Software,
-    /// A driver that writes no times and knows no handles.
+    /// A device without timestamps and handles.
     Silent,
 }
 
@@ -108,7 +108,7 @@ fn needs() -> impl Strategy<Value = Needs> {
         Needs::BINARY,
     ];
     let avoided = Mechanism::ALL.map(|mechanism| rarely(mechanism.avoided()));
-    // Mostly nothing is.
+    // Most parties avoid nothing.
     let avoids = proptest::bool::weighted(0.2);
     (doing, others.map(rarely), avoided, avoids).prop_map(|(doing, others, avoided, avoids)| {
         let avoided = avoided.into_iter().filter(|_| avoids);
@@ -116,7 +116,7 @@ fn needs() -> impl Strategy<Value = Needs> {
     })
 }
 
-/// Statements, of which several may be of one party.
+/// Parties with needs. A party may appear several times.
 fn statements() -> impl Strategy<Value = Vec<Party>> {
     let fleet = proptest::collection::vec((kinds(), 1..4_u32), 1..5);
     let said = proptest::collection::vec((0..5_usize, needs()), 0..7);
@@ -124,7 +124,7 @@ fn statements() -> impl Strategy<Value = Vec<Party>> {
         let of = |(which, needs): (usize, Needs)| {
             let at = which % fleet.len();
             let (kind, process) = fleet[at];
-            // Mostly all live in one process.
+            // Most parties are in process 1.
             let process = if process == 3 { 2 } else { 1 };
             party(kind, process, at as u64 + 1).needing(needs)
         };
@@ -132,7 +132,7 @@ fn statements() -> impl Strategy<Value = Vec<Party>> {
     })
 }
 
-/// All mechanisms, as they are avoided.
+/// The needs that avoid a mechanism.
 const AVOIDED: Needs = Needs::NO_SAME_DEVICE
     .union(Needs::NO_EXTERNAL_TIMELINE)
     .union(Needs::NO_EXTERNAL_BINARY)
@@ -140,7 +140,7 @@ const AVOIDED: Needs = Needs::NO_SAME_DEVICE
     .union(Needs::NO_ENGINE)
     .union(Needs::NO_BRIDGE);
 
-/// As an easing leaves it: somebody still waits.
+/// True if a party of the plan still waits once the party `of` gives up the need `without`.
 fn still_waits(plan: &Plan, of: PartyId, without: Needs) -> bool {
     let asks = Needs::WAIT | Needs::HOST_ACCESS;
     plan.parties().iter().any(|party| {
@@ -163,7 +163,7 @@ proptest! {
         let (mut left, mut right) = (Requirements::new(), Requirements::new());
         for at in order {
             let one = said[at].clone();
-            // Some say it twice, in both groups.
+            // Some parties are added twice, to both groups.
             let word = cut >> (2 * at);
             if word & 1 == 0 { left = left.and(one.clone()); } else { right = Requirements::from(one.clone()).and(right); }
             if word & 2 != 0 { left = left.and(one); }
@@ -175,7 +175,7 @@ proptest! {
     }
 
     #[test]
-    fn a_plan_serves_everybody_and_nobody_can_change_it(said in statements()) {
+    fn a_plan_serves_all_parties_and_detects_any_change(said in statements()) {
         let whole: Requirements = said.iter().cloned().collect();
         let Ok(plan) = negotiate(whole.clone()) else { return Ok(()) };
         for asked in &said {
@@ -213,11 +213,12 @@ proptest! {
         let avoids = plan.parties().iter().any(|party| party.needs().intersects(AVOIDED));
         for party in plan.parties() {
             prop_assert!(plan.check(party).is_ok());
-            // With another need, it is not the party that the plan was made for.
+            // `check` refuses a party with other needs than in the plan.
             let other = party.clone().needing(Needs::all() - party.needs());
             prop_assert!(plan.check(&other).is_err());
             let (needs, id) = (party.needs(), party.id());
-            // Without these an object is of another kind, or has nobody to go to: that is a way only where nothing is avoided.
+            // Without one of `others`, the object is of another kind or stays in the process. If a
+            // mechanism is avoided, there may be no plan for that.
             let others = match avoids {
                 true => Needs::empty(),
                 false => Needs::CROSS_PROCESS | Needs::BINARY,
@@ -228,11 +229,11 @@ proptest! {
                 let does = (needs - easing).intersects(doing);
                 if needs.contains(easing) && does && still_waits(&plan, id, easing) {
                     let eased = whole.without(id, easing);
-                    prop_assert!(negotiate(eased).is_ok(), "without {} of {}, nothing does: {}", easing, party, plan);
+                    prop_assert!(negotiate(eased).is_ok(), "no plan without {} of {}: {}", easing, party, plan);
                 }
             }
         }
-        // A forger who changes one word is found out by everybody.
+        // `check` detects another mechanism and another home.
         for mechanism in Mechanism::ALL {
             for home in 0..plan.parties().len() {
                 let forged = plan.clone().forged(mechanism, home);
@@ -249,12 +250,12 @@ proptest! {
             prop_assert_eq!((signal, wait), (1, 1), "{}", plan);
         }
         if plan.mechanism() == Mechanism::Bridge {
-            prop_assert!(plan.parties().len() > 1, "a bridge to nobody: {}", plan);
+            prop_assert!(plan.parties().len() > 1, "a bridge with one side: {}", plan);
         }
     }
 
     #[test]
-    fn a_conflict_tells_what_stands_in_the_way(said in statements()) {
+    fn a_conflict_names_all_parties_and_obstacles(said in statements()) {
         let whole: Requirements = said.iter().cloned().collect();
         let Err(conflict) = negotiate(whole.clone()) else { return Ok(()) };
         prop_assert_eq!(conflict.parties(), whole.parties());
@@ -266,7 +267,7 @@ proptest! {
         if conflict.clashes().is_empty() {
             prop_assert_eq!(conflict.refused().len(), Mechanism::ALL.len());
             for (mechanism, obstacles) in conflict.refused() {
-                prop_assert!(!obstacles.is_empty(), "{} is refused for nothing", mechanism);
+                prop_assert!(!obstacles.is_empty(), "{} is refused without a reason", mechanism);
             }
         }
         for way in conflict.ways() {
@@ -287,7 +288,7 @@ fn refused(parties: impl Into<Requirements>) -> Conflict {
 }
 
 #[test]
-fn each_mechanism_where_it_belongs() {
+fn each_mechanism_is_chosen_where_it_fits_best() {
     let cuda = party(Kind::Cuda(1), 1, 1);
     let vulkan = party(Kind::Vulkan(1), 1, 2);
     let workers = party(Kind::Workers, 1, 3);
@@ -308,7 +309,7 @@ fn each_mechanism_where_it_belongs() {
     assert_eq!(
         shared.home().id(),
         vulkan.id(),
-        "Vulkan exports, whoever signals"
+        "Vulkan exports, even if CUDA signals"
     );
     assert_eq!(shared.part(cuda.id()).unwrap().duty, Duty::Import(TIMELINE));
     assert_eq!(
@@ -355,10 +356,10 @@ fn each_mechanism_where_it_belongs() {
     expect(hosts, Mechanism::Bridge);
 }
 
-/// Who avoids one mechanism after the other comes to what was next best each time, and in the end to a conflict that says so.
-/// Two CUDA devices of one process: none can ask how far a semaphore of another process is, and each knows of its own signals alone.
+/// With two CUDA devices in the signalling process, neither can read the value of an imported
+/// semaphore, and each knows only its own signals.
 #[test]
-fn who_signals_has_to_see_how_far_it_is() {
+fn a_signalling_process_must_be_able_to_read_the_value() {
     let waits = party(Kind::Vulkan(1), 1, 1).waits();
     let [signals, beside] = [2, 3].map(|device| party(Kind::Cuda(1), 2, device));
     let (signals, beside) = (signals.signals(), beside.waits());
@@ -371,10 +372,11 @@ fn who_signals_has_to_see_how_far_it_is() {
         Mechanism::Bridge,
     );
     assert!(
-        plan.to_string().contains("can ask how far the timeline is"),
+        plan.to_string()
+            .contains("can read the value of the timeline"),
         "{plan}"
     );
-    // In the exporter's process the exporter asks, and elsewhere any Vulkan device does.
+    // In the exporter's process the exporter reads the value, elsewhere any Vulkan device does.
     let reader = party(Kind::Vulkan(1), 2, 4).waits();
     expect(
         [waits, signals.clone(), beside.clone(), reader],
@@ -384,8 +386,9 @@ fn who_signals_has_to_see_how_far_it_is() {
     expect([signals, beside, elsewhere], Mechanism::SharedMemory);
 }
 
+/// Avoids each chosen mechanism in turn. Each plan uses the next best of the plan before.
 #[test]
-fn what_is_avoided_leaves_the_next_best() {
+fn avoiding_a_mechanism_gives_the_next_best() {
     let sides = [
         party(Kind::Cuda(1), 1, 1).signals(),
         party(Kind::Vulkan(1), 1, 2).waits(),
@@ -418,24 +421,28 @@ fn what_is_avoided_leaves_the_next_best() {
     assert!(said.contains(&format!("{right} avoids it")), "{said}");
     assert_eq!(conflict.ways().len(), 3, "{conflict}");
     let all = Mechanism::ALL.map(Mechanism::avoided);
-    assert!(all.into_iter().eq(AVOIDED), "each has a need of its own");
+    assert!(all.into_iter().eq(AVOIDED), "each has its own need");
 }
 
 #[test]
-fn what_does_not_go_together_is_told_side_by_side() {
-    assert!(refused([]).to_string().contains("nobody takes part"));
+fn a_conflict_states_what_is_incompatible() {
+    assert!(refused([]).to_string().contains("there is no party"));
     let idle = party(Kind::Cuda(1), 1, 9).needing(Needs::RAW);
-    assert!(refused([idle]).to_string().contains("it is not said what"));
+    assert!(
+        refused([idle])
+            .to_string()
+            .contains("does not say whether it signals, waits or asks")
+    );
     let cuda = party(Kind::Cuda(1), 1, 1);
     assert!(
         refused([cuda.clone().signals()])
             .to_string()
-            .contains("nobody waits")
+            .contains("no party waits")
     );
     assert!(
         refused([cuda.clone().waits()])
             .to_string()
-            .contains("nobody signals")
+            .contains("no party signals")
     );
 
     let other = party(Kind::Vulkan(2), 1, 2).waits().natively();
@@ -495,7 +502,7 @@ fn what_does_not_go_together_is_told_side_by_side() {
     );
 }
 
-/// Each mechanism, as it stands in a sentence.
+/// Each mechanism, as it is written in a sentence.
 const PHRASES: [(Mechanism, &str); Mechanism::ALL.len()] = [
     (Mechanism::SameDevice, "the device's own objects"),
     (
@@ -511,9 +518,9 @@ const PHRASES: [(Mechanism, &str); Mechanism::ALL.len()] = [
     (Mechanism::Bridge, "a bridge through the host"),
 ];
 
-/// Every sentence that names a mechanism, with each mechanism, and where a need is named with each need.
+/// Every text that names a mechanism or a need, with each mechanism and each need.
 #[test]
-fn every_mechanism_and_need_stands_in_a_sentence() {
+fn texts_are_sentences_with_every_mechanism_and_need() {
     assert_eq!(PHRASES.map(|(mechanism, _)| mechanism), Mechanism::ALL);
     let sides = [
         party(Kind::Vulkan(1), 1, 1).signals(),
@@ -535,14 +542,14 @@ fn every_mechanism_and_need_stands_in_a_sentence() {
                 refused: vec![(mechanism, vec![Obstacle::of([&second], "a reason")])],
                 ways: vec![way],
             };
-            let told = format!(
+            let expected = format!(
                 "no synchronization object serves all parties:\
                  \n    vulkan Vulkan(1) #1 of process 1: signals\
                  \n    vulkan Vulkan(1) #2 of process 1: waits\
                  \n  {phrase}: a reason\
                  \n  {phrase} would serve all, but for one need: vulkan Vulkan(1) #2 of process 1 {words}"
             );
-            assert_eq!(conflict.to_string(), told);
+            assert_eq!(conflict.to_string(), expected);
         }
         let forged = plan.clone().forged(mechanism, 0);
         let text = forged.to_string();
@@ -550,21 +557,22 @@ fn every_mechanism_and_need_stands_in_a_sentence() {
             text.starts_with(&format!("{phrase}: both are GPU ")),
             "{text}"
         );
-        let refused = forged.cannot("line", "a reason".into()).to_string();
-        let told = format!("cannot be made with {phrase}: a reason");
-        assert!(refused.ends_with(&told), "{refused}");
+        let refused = forged.cannot("timeline", "a reason".into()).to_string();
+        let expected = format!("cannot be made with {phrase}: a reason");
+        assert!(refused.ends_with(&expected), "{refused}");
         let Err(differs) = forged.check(&second) else {
             assert_eq!(mechanism, plan.mechanism());
             continue;
         };
-        let told = format!("the plan says {phrase}, but the answer to what these parties need is ");
-        assert!(differs.to_string().contains(&told), "{differs}");
+        let expected =
+            format!("the plan says {phrase}, but the answer to what these parties need is ");
+        assert!(differs.to_string().contains(&expected), "{differs}");
     }
 }
 
-/// Whatever is drawn: two devices of one name are told apart by their numbers.
+/// Two devices may have the same name, so every text adds the number of the device.
 #[test]
-fn a_device_is_never_told_without_its_number() {
+fn texts_name_every_device_with_its_number() {
     use proptest::strategy::ValueTree;
     use proptest::test_runner::TestRunner;
 
@@ -585,7 +593,7 @@ fn a_device_is_never_told_without_its_number() {
                 let behind = &text[at + name.len()..];
                 assert!(behind.starts_with(" #"), "{name}: {text}");
             }
-            // By its API alone, in another form.
+            // The name never appears without its API in front.
             let (_, bare) = name.split_once(' ').unwrap_or(("", name));
             assert_eq!(
                 text.matches(bare).count(),
@@ -597,7 +605,7 @@ fn a_device_is_never_told_without_its_number() {
 }
 
 #[test]
-fn three_devices_of_an_api_are_counted() {
+fn devices_of_one_api_without_a_common_handle_are_counted() {
     let cuda = |device| party(Kind::Cuda(1), 1, device);
     let all = [
         cuda(1).signals().natively(),
@@ -611,9 +619,9 @@ fn three_devices_of_an_api_are_counted() {
     );
 }
 
-/// The properties above say nothing about what is never drawn.
+/// The properties above test nothing that the strategy never generates.
 #[test]
-fn what_is_drawn_comes_to_every_answer() {
+fn generated_statements_lead_to_every_result() {
     use std::collections::BTreeMap;
 
     use proptest::strategy::ValueTree;
@@ -635,13 +643,14 @@ fn what_is_drawn_comes_to_every_answer() {
         .map(|mechanism| format!("{mechanism:?}"));
     for answer in known.chain(["refused by each".into(), "clash".into()]) {
         let drawn = answers.get(&answer).copied().unwrap_or(0);
-        assert!(drawn >= 10, "{answer} came {drawn} times: {answers:?}");
+        assert!(drawn >= 10, "{drawn} times {answer}: {answers:?}");
     }
 }
 
-/// Three processes in a chain, whatever their ids: the one in the middle makes the object, as it alone has an endpoint to each of the others.
+/// In a chain of three processes, the process in the middle is the home whatever its id is, because
+/// only that process has an endpoint to each of the others.
 #[test]
-fn the_home_has_an_endpoint_to_all() {
+fn the_home_has_an_endpoint_to_all_other_processes() {
     let (workers, vulkan, software) = (Kind::Workers, Kind::Vulkan(1), Kind::Software);
     for ids in [
         [5, 6, 7],
@@ -687,38 +696,39 @@ fn the_home_has_an_endpoint_to_all() {
         ];
         let plan = negotiate(chained(ends.clone().into())).unwrap();
         assert_eq!(plan.mechanism(), Mechanism::Bridge);
-        let told = plan.to_string();
-        let lacking = format!("{one} has told of no endpoint to {other}");
-        assert!(told.contains(&lacking), "{told}");
-        // As long as nobody has told who has endpoints, each may be the home.
+        let text = plan.to_string();
+        let lacking = format!("{one} has reported no endpoint to {other}");
+        assert!(text.contains(&lacking), "{text}");
+        // If no process has reported its endpoints, each may be the home.
         expect(ends, Mechanism::ExternalTimeline);
-        // The middle connects the others, and takes no part.
+        // The process in the middle connects the others and is no party.
         let parties = [
             party(workers, ids[0], 1).signals(),
             party(workers, ids[2], 1).waits(),
         ];
-        let told = negotiate(chained(parties.into())).unwrap_err().to_string();
-        assert!(told.contains(&lacking), "{told}");
-        let lacking = format!("{other} has told of no endpoint to {one}");
-        assert!(told.contains(&lacking), "{told}");
+        let text = negotiate(chained(parties.into())).unwrap_err().to_string();
+        assert!(text.contains(&lacking), "{text}");
+        let lacking = format!("{other} has reported no endpoint to {one}");
+        assert!(text.contains(&lacking), "{text}");
     }
 }
 
-/// X1: every process has an endpoint to each other one. Only the leaf can export, which has to say that it reaches the third.
+/// X1: all processes have endpoints to each other. Only the leaf can export, so it must report its
+/// endpoint to the third process.
 #[test]
-fn a_leaf_that_tells_of_its_endpoints_may_be_the_home() {
+fn a_leaf_that_reports_its_endpoints_may_be_the_home() {
     let [hub, leaf, other] = [5, 6, 7].map(process);
     let parties = [
         party(Kind::Cuda(1), 5, 1).waits(),
         party(Kind::Vulkan(1), 6, 1).signals().natively(),
         party(Kind::Cuda(1), 7, 1).waits(),
     ];
-    let told = Requirements::from(parties).linked(hub, leaf);
-    let told = told.linked(hub, other);
-    let refused = negotiate(told.clone()).unwrap_err().to_string();
-    let lacking = format!("{leaf} has told of no endpoint to {other}");
+    let reported = Requirements::from(parties).linked(hub, leaf);
+    let reported = reported.linked(hub, other);
+    let refused = negotiate(reported.clone()).unwrap_err().to_string();
+    let lacking = format!("{leaf} has reported no endpoint to {other}");
     assert!(refused.contains(&lacking), "{refused}");
-    let plan = negotiate(told.linked(leaf, other)).unwrap();
+    let plan = negotiate(reported.linked(leaf, other)).unwrap();
     assert_eq!(plan.mechanism(), Mechanism::ExternalTimeline);
     assert_eq!(plan.home().id().process, leaf);
 }

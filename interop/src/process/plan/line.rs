@@ -12,7 +12,7 @@ use syncline_core::{
 };
 
 use super::{Across, End, Waits};
-use crate::negotiate::{Lines, Made, Process};
+use crate::negotiate::{Made, Process, Timelines};
 use crate::process::{Endpoint, Survivor};
 
 /// What one endpoint knows of one timeline: whom to fail if the other process is lost.
@@ -54,7 +54,7 @@ impl Line {
     /// From here on messages can name the timeline, and it is failed if the process that signals it is lost.
     pub(super) fn start(
         across: &Across<'_>,
-        lines: Lines,
+        lines: Timelines,
         counter: &Arc<Counter>,
         peers: &[(&Endpoint, u32)],
         ends: &[End],
@@ -99,7 +99,7 @@ impl Line {
             });
         }
         let kept: Arc<Vec<Registered>> = Arc::new(all);
-        let is_bridge = matches!(lines, Lines::Each { .. });
+        let is_bridge = matches!(lines, Timelines::Bridge { .. });
         if signaller == across.here || is_bridge {
             return Made::across(across.plan.clone(), lines, Some(kept));
         }

@@ -22,7 +22,7 @@ use crate::any::Device;
 use crate::binary::BinarySemaphore;
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 use crate::negotiate::PartyId;
-use crate::negotiate::{Lines, Mechanism, Needs};
+use crate::negotiate::{Mechanism, Needs, Timelines};
 use crate::process::closing::Foreign;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
@@ -151,7 +151,7 @@ impl Own {
     }
 
     /// The timeline as this process has it, with its other devices.
-    pub(super) fn line(self, across: &Across<'_>, initial: u64) -> Result<Lines> {
+    pub(super) fn line(self, across: &Across<'_>, initial: u64) -> Result<Timelines> {
         #[cfg_attr(not(feature = "vulkan"), allow(unused_mut))]
         let mut ports = self.home;
         #[cfg(feature = "vulkan")]
@@ -218,7 +218,7 @@ impl Received {
         self,
         across: &Across<'_>,
         initial: u64,
-    ) -> Result<(Lines, Arc<Counter>, Vec<End>)> {
+    ) -> Result<(Timelines, Arc<Counter>, Vec<End>)> {
         let spare = twin(&self.page)?;
         let page = across.host().import_timeline(self.page)?;
         let port = page.port::<host::CounterPort>();
@@ -339,7 +339,7 @@ impl Ports {
         across: &Across<'_>,
         initial: u64,
         handle: impl Fn() -> Result<CounterFd>,
-    ) -> Result<Lines> {
+    ) -> Result<Timelines> {
         let signals = signals_here(across);
         let Self {
             page,
@@ -371,7 +371,7 @@ impl Ports {
                 if own.is_empty() {
                     let line =
                         Timeline::new(label, initial, |_| Ok(Attachments::from_iter([page])))?;
-                    return Ok(Lines::One(heard(line, Page::Own)?));
+                    return Ok(Timelines::Single(heard(line, Page::Own)?));
                 }
                 let devices = own.iter().filter_map(|party| across.device(party.id()));
                 let sides = devices.map(|device| device.port(initial));
@@ -386,7 +386,7 @@ impl Ports {
                     return Err(across.cannot("it has no side"));
                 };
                 let all = own.iter().map(|party| party.id()).zip(made).collect();
-                return Ok(Lines::Each { home, all });
+                return Ok(Timelines::Bridge { home, sides: all });
             }
             Mechanism::ExternalTimeline if signals => {
                 // Only this process signals: nothing else has to be looked for.
@@ -408,7 +408,7 @@ impl Ports {
                 heard(line, Page::Own)?
             }
         };
-        Ok(Lines::One(line))
+        Ok(Timelines::Single(line))
     }
 }
 
