@@ -118,19 +118,7 @@ impl SignalOnly {
         self.0.signal_at(value)
     }
 
-<<<<<<< HEAD
-    /// As [`Timeline::fail`].
-=======
-    /// Signals `value` from the host. See [`Timeline::signal`].
-    ///
-    /// # Errors
-    /// Same errors as [`Timeline::signal`].
-    pub fn signal(&self, value: u64) -> Result<()> {
-        self.0.signal(value)
-    }
-
     /// Fails the timeline. See [`Timeline::fail`].
->>>>>>> help-b
     pub fn fail(&self, cause: Error) {
         self.0.fail(cause);
     }
