@@ -23,7 +23,7 @@
 //!
 //! The rules, with their ids, are in `docs/contract.md`.
 
-pub use crate::api::author::{Backend, BackendQueue, EngineQueue, Identity};
+pub use crate::api::author::{Backend, BackendQueue, EngineQueue, EngineQueueOf, Identity};
 pub use crate::api::{Device, Queue};
 pub use crate::base::exiting::TakingDown;
 pub use crate::base::run::is_letting_go;

@@ -1,35 +1,37 @@
 //! Devices as the engine and applications call them.
 
-use syncline_core::backend::{self, Attachment};
+use syncline_core::backend::{Attachment, Backend, Identity};
 use syncline_core::clock::Clock;
-use syncline_core::{DeviceId, Error, Info, Object, QueueKind, Result};
+use syncline_core::{Error, Object, QueueKind, Result, Timeline};
 
 use crate::device::open::Device;
-use crate::queue::submission::Queue;
+use crate::device::stream::Stream;
+use crate::queue::submission::{Feed, QUEUE, Queue};
 
-impl backend::Device for Device {
+impl Backend for Device {
     type Queue = Queue;
+    type Enqueue = Feed;
+    const QUEUE: &'static str = QUEUE;
 
-    fn id(&self) -> DeviceId {
-        self.id()
-    }
-
-    fn object(&self) -> &Object {
-        self.object()
-    }
-
-    fn info(&self) -> &Info {
-        self.info()
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            id: self.id(),
+            object: self.object(),
+            info: self.info(),
+        }
     }
 
     fn port(&self, initial: u64) -> Result<Attachment> {
         Ok(self.event_port(initial))
     }
 
-    /// A non-blocking stream of its own.
-    fn queue(&self, kind: QueueKind, label: &str) -> Result<Queue> {
+    /// A queue over a non-blocking stream of its own.
+    fn enqueue(&self, kind: QueueKind, queue: &Object, _: &Timeline) -> Result<Feed> {
         match kind {
-            QueueKind::Compute | QueueKind::Transfer => Queue::on_own_stream(self, label),
+            QueueKind::Compute | QueueKind::Transfer => {
+                let stream = Stream::new(self.context(), queue.label())?;
+                Ok(Feed::new(queue, stream, None, self))
+            }
             _ => Err(Error::Unsupported {
                 object: self.object().clone(),
                 asked: format!("make a {kind} queue"),

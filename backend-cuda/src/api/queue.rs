@@ -1,70 +1,52 @@
 //! Queues as the engine and applications call them.
 
-use std::time::Duration;
-
-use syncline_core::backend::{self, Device as _, Held, Submitted, Traceable};
-use syncline_core::{Fence, Object, Point, Result, Signal};
+use syncline_core::backend::{BackendQueue, EngineQueue};
+use syncline_core::{Fence, Result};
 
 use crate::device::open::Device;
-use crate::queue::recorder::Recorder;
-use crate::queue::submission::Queue;
+use crate::queue::submission::{Feed, Queue};
 
-impl backend::Queue for Queue {
+impl From<EngineQueue<Device, Feed>> for Queue {
+    fn from(engine: EngineQueue<Device, Feed>) -> Self {
+        Self::with_engine(engine)
+    }
+}
+
+impl BackendQueue for Queue {
     type Device = Device;
-    type Recorder<'a> = Recorder<'a>;
 
-    fn device(&self) -> Device {
-        self.device().clone()
+    #[inline]
+    fn engine(&self) -> &EngineQueue<Device, Feed> {
+        self.inner()
     }
 
-    fn object(&self) -> &Object {
-        self.engine().object()
-    }
-
-    fn submit<'q, W>(
-        &'q self,
-        waits: &[Point<'_>],
-        work: W,
-        signals: &[Signal<'_>],
-    ) -> Result<Submitted<'q>>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
-    {
-        self.submit_uncaptured(waits, work, signals)
-    }
-
-    /// While the stream is being captured into a graph, `fence` becomes a place in it. While
-    /// another thread has the stream's [guard](Queue::stream), the record is held like a
-    /// submission, and comes behind the capture.
-    fn record(&self, fence: &Fence) -> Result<()> {
-        self.record_anywhere(fence)
-    }
-
-    /// For a fence of a graph capture, an edge of the graph; the stream becomes part of the capture by it, if
-    /// it is not already.
+    /// Refuses submissions while the stream is being captured into a graph.
     ///
-    /// For such a fence this takes the guards of two streams until it returns: of this queue's, and
-    /// of the one where the fence was recorded. It blocks while another thread has either. So two
-    /// threads block each other for good if each holds the [guard](Queue::stream) of one stream and
-    /// waits for a fence captured on the other.
-    fn wait(&self, fence: &Fence) -> Result<()> {
-        self.wait_anywhere(fence)
+    /// A submission that meets a capture later than here waits for its end.
+    #[inline]
+    fn admit(&self) -> Result<()> {
+        self.queue_stream()
+            .stream
+            .refuse_capture("take a submission")
     }
 
-    fn position(&self) -> Point<'_> {
-        self.engine().position()
+    /// While the stream is being captured into a graph, `fence` becomes a place in it.
+    ///
+    /// While another thread has the stream's [guard](Queue::stream), the record is held like a
+    /// submission, and comes behind the capture.
+    #[inline]
+    fn record_natively(&self, fence: &Fence) -> Result<bool> {
+        self.record_anywhere(fence).map(|()| true)
     }
 
-    fn held(&self) -> Held {
-        self.engine().held()
-    }
-
-    fn idle(&self, timeout: Duration) -> Result<()> {
-        self.engine().idle(timeout)
-    }
-
-    fn traceable(&self) -> Result<Traceable> {
-        let device = self.device();
-        Ok(self.engine().traceable(device.info(), device.clock()))
+    /// For a fence of a graph capture, an edge of the graph.
+    ///
+    /// The stream becomes part of the capture by it, if it is not already. For such a fence this
+    /// takes the guards of two streams until it returns: of this queue's, and of the one where the
+    /// fence was recorded. It blocks while another thread has either. So two threads block each
+    /// other for good if each holds the [guard](Queue::stream) of one stream and waits for a fence
+    /// captured on the other.
+    fn wait_natively(&self, fence: &Fence) -> Result<bool> {
+        self.wait_anywhere(fence).map(|()| true)
     }
 }

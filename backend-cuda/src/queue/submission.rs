@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use syncline_core::backend::{
-    Batch, Enqueue, Flush, InFlightBudget, Keep, SubmissionQueue, Submitted, Timing, Waker,
+    Batch, EngineQueue, Enqueue, Flush, InFlightBudget, Keep, SubmissionQueue, Submitted, Timing,
+    Waker,
 };
 use syncline_core::{Object, Point, Result, Signal};
 
@@ -20,19 +21,29 @@ const UNSAID: u64 = 4;
 
 /// Runs submissions in the order of one stream.
 #[derive(Clone, Debug)]
-pub struct Queue {
-    device: Device,
-    engine: Arc<SubmissionQueue<Feed>>,
-}
+pub struct Queue(EngineQueue<Device, Feed>);
+
+/// The kind of queues in errors.
+pub(crate) const QUEUE: &str = "cuda queue";
 
 impl Queue {
     /// A queue over `stream`, whose owner is kept as long as work is in flight.
     pub(crate) fn new(device: Device, stream: Stream, owner: Owner, label: &str) -> Result<Self> {
-        let object = Object::new("cuda queue", label);
+        let object = Object::new(QUEUE, label);
         let own = device.event_timeline(&format!("{label} (position)"))?;
-        let feed = Feed(Arc::new(QueueStream::new(&object, stream, owner, &device)));
-        let engine = SubmissionQueue::new(object, device.id(), own, feed);
-        Ok(Self { device, engine })
+        let feed = Feed::new(&object, stream, owner, &device);
+        let id = device.id();
+        let engine = EngineQueue::with_id(device, id, object, own, feed);
+        Ok(Self(engine))
+    }
+
+    pub(crate) const fn with_engine(engine: EngineQueue<Device, Feed>) -> Self {
+        Self(engine)
+    }
+
+    #[inline]
+    pub(crate) const fn inner(&self) -> &EngineQueue<Device, Feed> {
+        &self.0
     }
 
     /// A queue over a non-blocking stream of its own.
@@ -62,30 +73,36 @@ impl Queue {
         self.queue_stream()
             .stream
             .refuse_capture("take a submission")?;
-        self.engine.submit(waits, work, signals)
+        self.engine().submit(waits, work, signals)
     }
 
     pub(crate) const fn device(&self) -> &Device {
-        &self.device
+        self.0.device()
     }
 
     pub(crate) fn object(&self) -> &Object {
-        self.engine.object()
+        self.engine().object()
     }
 
     #[inline]
     pub(crate) const fn engine(&self) -> &Arc<SubmissionQueue<Feed>> {
-        &self.engine
+        self.0.submissions()
     }
 
     #[inline]
     pub(crate) fn queue_stream(&self) -> &Arc<QueueStream> {
-        &self.engine.driver().0
+        &self.0.enqueue().0
     }
 }
 
-/// The engine's way to a stream.
-pub(crate) struct Feed(Arc<QueueStream>);
+/// Gives the submissions of a queue to its stream.
+pub struct Feed(Arc<QueueStream>);
+
+impl Feed {
+    pub(crate) fn new(queue: &Object, stream: Stream, owner: Owner, device: &Device) -> Self {
+        Self(Arc::new(QueueStream::new(queue, stream, owner, device)))
+    }
+}
 
 /// Gives the turn up, and returns false, if the stream is being captured.
 #[cold]

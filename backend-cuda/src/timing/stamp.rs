@@ -20,7 +20,7 @@ use crate::memory::buffer::DeviceBuffer;
 use crate::memory::module::{Function, Module};
 
 /// A time at a queue position.
-pub(crate) struct Stamp {
+pub struct Stamp {
     /// The queue that writes it.
     object: Object,
     kind: Kind,

@@ -130,7 +130,7 @@ impl Sampler for Submitted {
             let stamp = queue
                 .engine()
                 .driver()
-                .stamp(queue.object(), Timing::Clock)?;
+                .stamp(queue.engine().object(), Timing::Clock)?;
             let (written, before) = (stamp.clone(), host.now());
             let work = move |recorder: &mut Recorder<'_>| {
                 recorder.recorded.write_time(&written);

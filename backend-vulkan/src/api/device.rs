@@ -1,32 +1,30 @@
-//! [`backend::Device`] for devices.
+//! [`Backend`] for devices.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use ash::vk;
 #[cfg(doc)]
 use syncline_core::Error;
-use syncline_core::backend::{self, Attachment};
+use syncline_core::backend::{Attachment, Backend, Identity};
 use syncline_core::clock::Clock;
-use syncline_core::{DeviceId, Info, Object, QueueKind, Result};
+use syncline_core::{Object, QueueKind, Result, Timeline};
 
 use crate::device::open::Device;
 #[cfg(doc)]
 use crate::device::physical::Enabled;
-use crate::queue::submission::Queue;
+use crate::queue::submission::{QUEUE, Queue, Submitter};
 use crate::timeline::port::Semaphore;
 
-impl backend::Device for Device {
+impl Backend for Device {
     type Queue = Queue;
+    type Enqueue = Submitter;
+    const QUEUE: &'static str = QUEUE;
 
-    fn id(&self) -> DeviceId {
-        self.0.id
-    }
-
-    fn object(&self) -> &Object {
-        &self.0.object
-    }
-
-    fn info(&self) -> &Info {
-        &self.0.info
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            id: self.0.id,
+            object: &self.0.object,
+            info: &self.0.info,
+        }
     }
 
     fn port(&self, initial: u64) -> Result<Attachment> {
@@ -34,8 +32,8 @@ impl backend::Device for Device {
         Ok(Semaphore::new(&self.0, initial, no_handle)?.attach(initial))
     }
 
-    fn queue(&self, kind: QueueKind, label: &str) -> Result<Queue> {
-        self.queue_of_kind(kind, label)
+    fn enqueue(&self, kind: QueueKind, queue: &Object, own: &Timeline) -> Result<Submitter> {
+        Submitter::new(self, self.driver_queue_of_kind(kind)?, queue, own)
     }
 
     fn check(&self) -> Result<()> {

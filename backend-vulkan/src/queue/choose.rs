@@ -1,9 +1,12 @@
 //! The driver queue that a new queue runs on.
 
+use std::sync::Arc;
+
 #[cfg(doc)]
 use syncline_core::Error;
 use syncline_core::{QueueKind, Result};
 
+use crate::device::driver_queue::DriverQueue;
 use crate::device::open::Device;
 use crate::queue::submission::Queue;
 
@@ -15,16 +18,17 @@ impl Device {
     /// # Errors
     /// [`Error::Unsupported`] if the device has no queue of that family; a driver error.
     pub fn queue_of_family(&self, family: u32, label: &str) -> Result<Queue> {
-        let least_used = self
+        Queue::new(self, self.least_used(family)?, label)
+    }
+
+    fn least_used(&self, family: u32) -> Result<&Arc<DriverQueue>> {
+        let of_family = self
             .0
             .queues
             .iter()
-            .filter(|queue| queue.family.index == family)
-            .min_by_key(|queue| queue.users());
-        match least_used {
-            Some(driver) => Queue::new(self, driver, label),
-            None => Err(self.no_queue(&format!("run a queue of family {family}"))),
-        }
+            .filter(|queue| queue.family.index == family);
+        let least_used = of_family.min_by_key(|queue| queue.users());
+        least_used.ok_or_else(|| self.no_queue(&format!("run a queue of family {family}")))
     }
 
     /// A queue on the driver queue with this index in its family.
@@ -36,9 +40,14 @@ impl Device {
     }
 
     /// A queue of the least capable family that can run `kind`.
+    pub(crate) fn queue_of_kind(&self, kind: QueueKind, label: &str) -> Result<Queue> {
+        Queue::new(self, self.driver_queue_of_kind(kind)?, label)
+    }
+
+    /// The least used driver queue of the least capable family that can run `kind`.
     ///
     /// On NVIDIA, transfer-only queues need no context switch of the GPU.
-    pub(crate) fn queue_of_kind(&self, kind: QueueKind, label: &str) -> Result<Queue> {
+    pub(crate) fn driver_queue_of_kind(&self, kind: QueueKind) -> Result<&Arc<DriverQueue>> {
         let preference: &[QueueKind] = match kind {
             QueueKind::Transfer => &[QueueKind::Transfer, QueueKind::Compute, QueueKind::Graphics],
             QueueKind::Compute => &[QueueKind::Compute, QueueKind::Graphics],
@@ -49,6 +58,6 @@ impl Device {
             .find_map(|&kind| self.0.queues.iter().find(|queue| queue.family.kind == kind))
             .map(|queue| queue.family.index)
             .ok_or_else(|| self.no_queue(&format!("run {kind} work")))?;
-        self.queue_of_family(family, label)
+        self.least_used(family)
     }
 }

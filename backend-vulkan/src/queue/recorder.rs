@@ -29,7 +29,7 @@ pub struct Recorder<'a> {
 }
 
 /// Work of one submission, as far as it is recorded.
-pub(crate) struct Recorded {
+pub struct Recorded {
     commands: Arc<Commands>,
     /// What is submitted with the command buffers.
     pub(crate) parts: Parts,

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use ash::vk;
 use smallvec::SmallVec;
 use syncline_core::backend::{
-    Batch, Enqueue, Flush, InFlightBudget, Keep, NativePoint, Recycled, SubmissionQueue, Timing,
-    Waker,
+    Batch, EngineQueue, Enqueue, Flush, InFlightBudget, Keep, NativePoint, Recycled,
+    SubmissionQueue, Timing, Waker,
 };
-use syncline_core::{Object, Result};
+use syncline_core::{Object, Result, Timeline};
 
 use crate::device::driver_queue::{DriverQueue, SUBMISSION};
 use crate::device::open::Device;
@@ -28,69 +28,60 @@ use crate::timing::stamp::Stamp;
 /// signals), further submissions to it are held on the host, so that the driver never blocks a caller behind a closed
 /// gate. For that, one submission has no more than another sixteen thousand units.
 #[derive(Clone)]
-pub struct Queue {
-    device: Device,
-    engine: Arc<SubmissionQueue<Submitter>>,
-}
+pub struct Queue(EngineQueue<Device, Submitter>);
+
+/// The kind of queues in errors.
+pub(crate) const QUEUE: &str = "Vulkan queue";
 
 impl Queue {
     pub(crate) fn new(device: &Device, driver: &Arc<DriverQueue>, label: &str) -> Result<Self> {
-        let object = Object::new("Vulkan queue", label);
+        let object = Object::new(QUEUE, label);
         let own = device.new_timeline(&format!("{label} (position)"))?;
-        let semaphore = own
-            .port::<Port>(device.id())
-            .and_then(|port| port.on(&device.0))
-            .cloned()
-            .ok_or_else(|| unsupported(&object, "count", "its own timeline has no semaphore"))?;
-        let commands = Commands::new(&device.0, &object, driver.family.index, semaphore)?;
-        let submitter = Submitter {
-            commands: Arc::new(commands),
-            driver: driver.clone(),
-            stamps: Recycled::default(),
-            spare: Spare::default(),
-        };
-        let engine = SubmissionQueue::new(object, device.id(), own, submitter);
-        driver.join(&engine);
-        Ok(Self {
-            device: device.clone(),
-            engine,
-        })
+        let submitter = Submitter::new(device, driver, &object, &own)?;
+        let id = device.id();
+        let engine = EngineQueue::with_id(device.clone(), id, object, own, submitter);
+        Ok(Self::with_engine(engine))
+    }
+
+    pub(crate) fn with_engine(engine: EngineQueue<Device, Submitter>) -> Self {
+        engine.enqueue().driver.join(engine.submissions());
+        Self(engine)
+    }
+
+    pub(crate) const fn inner(&self) -> &EngineQueue<Device, Submitter> {
+        &self.0
     }
 
     /// Its queue family, in the driver's numbering.
     #[must_use]
     pub fn family(&self) -> u32 {
-        self.engine.driver().driver.family.index
+        self.0.enqueue().driver.family.index
     }
 
     /// The index, within the family, of the driver queue that it runs on.
     #[must_use]
     pub fn index(&self) -> u32 {
-        self.engine.driver().driver.index
-    }
-
-    pub(crate) fn own_device(&self) -> &Device {
-        &self.device
+        self.0.enqueue().driver.index
     }
 
     pub(crate) fn engine(&self) -> &Arc<SubmissionQueue<Submitter>> {
-        &self.engine
+        self.0.submissions()
     }
 
     /// Locks the `VkQueue` under it for the application's own use; see [`Device::lock_queue`].
     pub fn lock(&self) -> QueueGuard {
-        self.device.guard(&self.engine.driver().driver)
+        self.0.device().guard(&self.0.enqueue().driver)
     }
 }
 
 impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Debug::fmt(&self.engine, f)
+        self.0.fmt(f)
     }
 }
 
-/// The engine's way to a `VkQueue`.
-pub(crate) struct Submitter {
+/// Gives the submissions of a queue to its `VkQueue`.
+pub struct Submitter {
     commands: Arc<Commands>,
     driver: Arc<DriverQueue>,
     stamps: Recycled<Stamp>,
@@ -130,6 +121,27 @@ impl Spare {
 }
 
 impl Submitter {
+    /// `own` is the own timeline of the queue `object`.
+    pub(crate) fn new(
+        device: &Device,
+        driver: &Arc<DriverQueue>,
+        object: &Object,
+        own: &Timeline,
+    ) -> Result<Self> {
+        let semaphore = own
+            .port::<Port>(device.id())
+            .and_then(|port| port.on(&device.0))
+            .cloned()
+            .ok_or_else(|| unsupported(object, "count", "its own timeline has no semaphore"))?;
+        let commands = Commands::new(&device.0, object, driver.family.index, semaphore)?;
+        Ok(Self {
+            commands: Arc::new(commands),
+            driver: driver.clone(),
+            stamps: Recycled::default(),
+            spare: Spare::default(),
+        })
+    }
+
     /// Fills in what is submitted with the commands.
     fn prepare(&self, batch: &Batch<'_>, recorded: &mut Recorded) -> Result<()> {
         // What is signalled behind other queues' values has its time behind them, too, and those come behind the work.

@@ -17,7 +17,7 @@ use crate::driver::error::{unsupported, wrong_device};
 const NEVER: i64 = i64::MIN;
 
 /// A time written at the bottom of the pipe: once everything before it on the queue has finished.
-pub(crate) struct Stamp {
+pub struct Stamp {
     device: Arc<Inner>,
     /// The queue it was made for.
     queue: Object,

@@ -22,7 +22,7 @@ use crate::timeline::point::{Point, Signal};
 /// Handles are cheap to clone and usable from any thread. The four required methods make it a
 /// [`Device`].
 pub trait Backend: Clone + Send + Sync + 'static {
-    /// Its queues: [`EngineQueue<Self>`](EngineQueue), or a type of the backend that contains one.
+    /// Its queues: [`EngineQueueOf<Self>`](EngineQueueOf), or a type of the backend that contains one.
     type Queue: BackendQueue<Device = Self>;
 
     /// Gives the submissions of one queue to the driver.
@@ -32,7 +32,7 @@ pub trait Backend: Clone + Send + Sync + 'static {
     const QUEUE: &'static str = "queue";
 
     /// Its id, its name, and what it can do.
-    fn identity(&self) -> &Identity;
+    fn identity(&self) -> Identity<'_>;
 
     /// Makes a counter of this device that stands at `initial`, for a timeline whose home is this
     /// device.
@@ -73,12 +73,12 @@ pub trait Backend: Clone + Send + Sync + 'static {
 ///
 /// The hooks are for drivers that treat some calls in a special way, such as CUDA during a stream
 /// capture. Each replaces or refuses a call before the engine sees it.
-pub trait BackendQueue: Clone + Send + Sync + From<EngineQueue<Self::Device>> + 'static {
+pub trait BackendQueue: Clone + Send + Sync + From<EngineQueueOf<Self::Device>> + 'static {
     /// The device it belongs to.
     type Device: Backend<Queue = Self>;
 
     /// The queue inside.
-    fn engine(&self) -> &EngineQueue<Self::Device>;
+    fn engine(&self) -> &EngineQueueOf<Self::Device>;
 
     /// Called before each submission.
     ///
@@ -111,75 +111,62 @@ pub trait BackendQueue: Clone + Send + Sync + From<EngineQueue<Self::Device>> + 
 }
 
 /// The id and the name of a device, and what it can do.
-#[derive(Debug, Clone)]
-pub struct Identity {
-    /// Identifies the device in this process.
+#[derive(Debug, Clone, Copy)]
+pub struct Identity<'d> {
+    /// Identifies the device in this process. Made by [`DeviceId::new`] when it is opened.
     pub id: DeviceId,
     /// Its name in errors and reports.
-    pub object: Object,
+    pub object: &'d Object,
     /// What it is and what it can do.
-    pub info: Info,
+    pub info: &'d Info,
 }
 
-impl Identity {
-    /// The identity of a new device. It gets an id that no other device of this process has.
-    #[must_use]
-    pub fn new(object: Object, info: Info) -> Self {
-        Self {
-            id: DeviceId::new(),
-            object,
-            info,
-        }
+/// A queue of the engine, with its device `D` and the driver's half `E`. Cheap to clone.
+pub struct EngineQueue<D, E: Enqueue> {
+    device: D,
+    submissions: Arc<SubmissionQueue<E>>,
+}
+
+impl<D, E: Enqueue> EngineQueue<D, E> {
+    /// A queue of `device`, called `object`, with the driver's half `driver`.
+    ///
+    /// `own` is a new timeline at 0 with its home on the device.
+    pub fn new(device: D, object: Object, own: Timeline, driver: E) -> Self
+    where
+        D: Backend,
+    {
+        let id = device.identity().id;
+        Self::with_id(device, id, object, own, driver)
     }
-}
 
-/// A queue of the engine, with its device. Cheap to clone.
-pub struct EngineQueue<B: Backend> {
-    device: B,
-    submissions: Arc<SubmissionQueue<B::Enqueue>>,
-}
-
-impl<B: Backend> EngineQueue<B> {
-    /// Makes a queue with the driver's half that `enqueue` returns.
-    ///
-    /// `enqueue` gets the name and the own timeline of the queue, like [`Backend::enqueue`].
-    ///
-    /// # Errors
-    /// The error of `enqueue`; a driver error.
-    pub fn new(
-        device: &B,
-        label: &str,
-        enqueue: impl FnOnce(&Object, &Timeline) -> Result<B::Enqueue>,
-    ) -> Result<Self> {
-        let object = Object::new(B::QUEUE, label);
-        let own = device.timeline(&format!("{label} (position)"))?;
-        let driver = enqueue(&object, &own)?;
-        Ok(Self {
-            device: device.clone(),
-            submissions: SubmissionQueue::new(object, device.identity().id, own, driver),
-        })
+    /// Like [`EngineQueue::new`], where `D` is not known to be a [`Backend`]. `id` is the device's.
+    pub fn with_id(device: D, id: DeviceId, object: Object, own: Timeline, driver: E) -> Self {
+        Self {
+            device,
+            submissions: SubmissionQueue::new(object, id, own, driver),
+        }
     }
 
     /// The device it belongs to.
     #[inline]
-    pub const fn device(&self) -> &B {
+    pub const fn device(&self) -> &D {
         &self.device
     }
 
     /// The driver's half.
     #[inline]
-    pub fn enqueue(&self) -> &B::Enqueue {
+    pub fn enqueue(&self) -> &E {
         self.submissions.driver()
     }
 
     /// The engine's half.
     #[inline]
-    pub const fn submissions(&self) -> &Arc<SubmissionQueue<B::Enqueue>> {
+    pub const fn submissions(&self) -> &Arc<SubmissionQueue<E>> {
         &self.submissions
     }
 }
 
-impl<B: Backend> Clone for EngineQueue<B> {
+impl<D: Clone, E: Enqueue> Clone for EngineQueue<D, E> {
     fn clone(&self) -> Self {
         Self {
             device: self.device.clone(),
@@ -188,13 +175,17 @@ impl<B: Backend> Clone for EngineQueue<B> {
     }
 }
 
-impl<B: Backend> fmt::Debug for EngineQueue<B> {
+impl<D, E: Enqueue> fmt::Debug for EngineQueue<D, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.submissions.fmt(f)
     }
 }
 
-impl<B: Backend<Queue = Self>> BackendQueue for EngineQueue<B> {
+impl<B, E> BackendQueue for EngineQueue<B, E>
+where
+    B: Backend<Queue = Self, Enqueue = E>,
+    E: Enqueue,
+{
     type Device = B;
 
     #[inline]
@@ -202,6 +193,9 @@ impl<B: Backend<Queue = Self>> BackendQueue for EngineQueue<B> {
         self
     }
 }
+
+/// The queue of the engine for a backend's device.
+pub type EngineQueueOf<B> = EngineQueue<B, <B as Backend>::Enqueue>;
 
 impl<B: Backend> Device for B {
     type Queue = <B as Backend>::Queue;
@@ -211,11 +205,11 @@ impl<B: Backend> Device for B {
     }
 
     fn object(&self) -> &Object {
-        &self.identity().object
+        self.identity().object
     }
 
     fn info(&self) -> &Info {
-        &self.identity().info
+        self.identity().info
     }
 
     fn port(&self, initial: u64) -> Result<Attachment> {
@@ -223,8 +217,10 @@ impl<B: Backend> Device for B {
     }
 
     fn queue(&self, kind: QueueKind, label: &str) -> Result<Self::Queue> {
-        let queue = EngineQueue::new(self, label, |queue, own| self.enqueue(kind, queue, own))?;
-        Ok(queue.into())
+        let object = Object::new(B::QUEUE, label);
+        let own = self.timeline(&format!("{label} (position)"))?;
+        let driver = self.enqueue(kind, &object, &own)?;
+        Ok(EngineQueue::new(self.clone(), object, own, driver).into())
     }
 
     fn check(&self) -> Result<()> {
@@ -298,6 +294,6 @@ impl<Q: BackendQueue> Queue for Q {
             device,
             submissions,
         } = self.engine();
-        Ok(submissions.traceable(&device.identity().info, Backend::clock(device)))
+        Ok(submissions.traceable(device.identity().info, Backend::clock(device)))
     }
 }

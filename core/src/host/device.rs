@@ -23,7 +23,9 @@ pub struct Device(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    identity: Identity,
+    id: DeviceId,
+    object: Object,
+    info: Info,
     clock: Clock,
     /// Made with the first descriptor.
     poller: Mutex<Option<Arc<Poller>>>,
@@ -94,7 +96,9 @@ impl Device {
             },
         };
         Self(Arc::new(Inner {
-            identity: Identity::new(Object::new("device", "host"), info),
+            id: DeviceId::new(),
+            object: Object::new("device", "host"),
+            info,
             clock: Clock::new(Object::new("clock", "host"), SameClock),
             poller: Mutex::default(),
             memory: DeviceId::new(),
@@ -121,7 +125,7 @@ impl Device {
         if let Some(poller) = &*poller {
             return Ok(poller.clone());
         }
-        let made = Arc::new(Poller::new(&self.0.identity.object)?);
+        let made = Arc::new(Poller::new(&self.0.object)?);
         *poller = Some(made.clone());
         Ok(made)
     }
@@ -138,15 +142,18 @@ impl Backend for Device {
     type Enqueue = Worker;
     const QUEUE: &'static str = "host queue";
 
-    fn identity(&self) -> &Identity {
-        &self.0.identity
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            id: self.0.id,
+            object: &self.0.object,
+            info: &self.0.info,
+        }
     }
 
     fn port(&self, initial: u64) -> Result<Attachment> {
-        let Identity { id, info, .. } = &self.0.identity;
-        Ok(Attachment::new(*id, initial, HostPort)
+        Ok(Attachment::new(self.0.id, initial, HostPort)
             .of_nature(Nature::Value)
-            .with_max_value_difference(info.capabilities.max_value_difference))
+            .with_max_value_difference(self.0.info.capabilities.max_value_difference))
     }
 
     fn check(&self) -> Result<()> {
@@ -169,6 +176,6 @@ impl Device {
     /// # Errors
     /// Always: the handle, and [`Error::Unsupported`](crate::Error::Unsupported) with the reason.
     pub fn import_windows<H: WindowsHandle>(&self, handle: H) -> Result<Infallible, Rejected<H>> {
-        handle.refuse(&self.0.identity.object)
+        handle.refuse(&self.0.object)
     }
 }

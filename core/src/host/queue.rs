@@ -24,7 +24,7 @@ use crate::{Error, Object, Result};
 
 /// A worker thread that runs closures in order.
 #[derive(Clone, Debug)]
-pub struct Queue(EngineQueue<Device>);
+pub struct Queue(EngineQueue<Device, Worker>);
 
 impl Queue {
     /// How long the worker thread looks for more work before it sleeps; waking it takes about as long. Who submits
@@ -32,8 +32,8 @@ impl Queue {
     pub const SPIN: Duration = tasks::SPIN;
 }
 
-impl From<EngineQueue<Device>> for Queue {
-    fn from(engine: EngineQueue<Device>) -> Self {
+impl From<EngineQueue<Device, Worker>> for Queue {
+    fn from(engine: EngineQueue<Device, Worker>) -> Self {
         Self(engine)
     }
 }
@@ -41,7 +41,7 @@ impl From<EngineQueue<Device>> for Queue {
 impl BackendQueue for Queue {
     type Device = Device;
 
-    fn engine(&self) -> &EngineQueue<Device> {
+    fn engine(&self) -> &EngineQueue<Device, Worker> {
         &self.0
     }
 }

@@ -8,8 +8,8 @@ use std::time::Instant;
 use syncline::backend::{self, Attachment, Backend, ByEngine, EngineQueue, Identity, Watch};
 use syncline::clock::Clock;
 use syncline::{
-    BackendKind, Capabilities, Error, Info, Object, QueueFamily, QueueKind, Result, Timeline,
-    Watcher,
+    BackendKind, Capabilities, DeviceId, Error, Info, Object, QueueFamily, QueueKind, Result,
+    Timeline, Watcher,
 };
 
 use super::clock::Ticks;
@@ -22,7 +22,9 @@ use super::queue::{Channel, HardwareQueue};
 pub(crate) struct Device(Arc<Inner>);
 
 pub(super) struct Inner {
-    identity: Identity,
+    id: DeviceId,
+    object: Object,
+    info: Info,
     pub(super) queues: [Arc<HardwareQueue>; QUEUES],
     next_queue: AtomicUsize,
     watcher: Watcher,
@@ -47,7 +49,9 @@ impl Device {
         let machine = Arc::new(machine);
         let queue = |index| Arc::new(HardwareQueue::new(&machine, index));
         Ok(Self(Arc::new(Inner {
-            identity: Identity::new(object, info()),
+            id: DeviceId::new(),
+            object,
+            info: info(),
             queues: std::array::from_fn(queue),
             next_queue: AtomicUsize::new(0),
             watcher: Watcher::default(),
@@ -130,20 +134,23 @@ fn info() -> Info {
 }
 
 impl Backend for Device {
-    type Queue = EngineQueue<Self>;
+    type Queue = EngineQueue<Self, Channel>;
     type Enqueue = Channel;
     const QUEUE: &'static str = "clockwork queue";
 
-    fn identity(&self) -> &Identity {
-        &self.0.identity
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            id: self.0.id,
+            object: &self.0.object,
+            info: &self.0.info,
+        }
     }
 
     fn port(&self, initial: u64) -> Result<Attachment> {
-        let Identity { id, info, .. } = &self.0.identity;
         // The machine signals by itself, so its watch tells the host.
-        Ok(Attachment::new(*id, initial, self.counter(initial))
+        Ok(Attachment::new(self.0.id, initial, self.counter(initial))
             .watched_by(self.watch())
-            .with_max_value_difference(info.capabilities.max_value_difference))
+            .with_max_value_difference(self.0.info.capabilities.max_value_difference))
     }
 
     fn check(&self) -> Result<()> {

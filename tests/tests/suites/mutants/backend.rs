@@ -10,7 +10,7 @@ use syncline::backend::{
     InFlightBudget, Keep, NativePoint, Timing, Waker, Watch,
 };
 use syncline::clock::{Clock, Sample, Sampler};
-use syncline::{Error, Object, QueueKind, Result, Timeline, Watcher};
+use syncline::{Error, Info, Object, QueueKind, Result, Timeline, Watcher};
 
 use super::bugs::Bug;
 use super::lock;
@@ -27,7 +27,7 @@ const LIMIT: u64 = 3 << 62;
 #[derive(Clone)]
 pub(crate) struct PlantedDevice {
     pub(crate) inner: Device,
-    identity: Arc<Identity>,
+    info: Arc<Info>,
     pub(crate) bug: Bug,
     clock: Clock,
     leaked: Arc<Mutex<Vec<Arc<PlantedStamp>>>>,
@@ -35,13 +35,13 @@ pub(crate) struct PlantedDevice {
 
 impl PlantedDevice {
     pub(crate) fn new(inner: Device, bug: Bug) -> Self {
-        let mut identity = inner.identity().clone();
-        identity.info.capabilities.max_value_difference = LIMIT;
-        let identity = Arc::new(identity);
+        let mut info = inner.identity().info.clone();
+        info.capabilities.max_value_difference = LIMIT;
+        let info = Arc::new(info);
         let clock = planted_clock(&inner, bug);
         Self {
             inner,
-            identity,
+            info,
             bug,
             clock,
             leaked: Arc::default(),
@@ -50,17 +50,20 @@ impl PlantedDevice {
 }
 
 impl Backend for PlantedDevice {
-    type Queue = EngineQueue<Self>;
+    type Queue = EngineQueue<Self, Planted>;
     type Enqueue = Planted;
     const QUEUE: &'static str = "planted queue";
 
-    fn identity(&self) -> &Identity {
-        &self.identity
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            info: &self.info,
+            ..self.inner.identity()
+        }
     }
 
     fn port(&self, initial: u64) -> Result<Attachment> {
         let port = PlantedPort(self.inner.counter(initial), self.bug);
-        let attachment = Attachment::new(self.identity.id, initial, port)
+        let attachment = Attachment::new(self.identity().id, initial, port)
             .watched_by(Arc::new(PlantedWatch(self.inner.watch(), self.bug)));
         Ok(match self.bug {
             Bug::DifferenceUnlimited => attachment,
@@ -87,7 +90,7 @@ impl Backend for PlantedDevice {
         match self.bug {
             Bug::AnotherClockEachTime => Ok(planted_clock(&self.inner, self.bug)),
             Bug::ClockRefused => Err(Error::Unsupported {
-                object: self.identity.object.clone(),
+                object: self.identity().object.clone(),
                 asked: "read its clock".into(),
                 reason: "it is of no mind to".into(),
             }),
@@ -208,7 +211,7 @@ impl Watch for PlantedWatch {
 }
 
 /// A queue of such a machine.
-pub(crate) type PlantedQueue = EngineQueue<PlantedDevice>;
+pub(crate) type PlantedQueue = EngineQueue<PlantedDevice, Planted>;
 
 /// The clockwork's channel, with a bug in what it hands over, or in how.
 pub(crate) struct Planted {
