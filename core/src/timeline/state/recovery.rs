@@ -71,7 +71,7 @@ impl Shared {
     }
 
     fn recover_home(&self, owed: u64) {
-        // A page takes no signal that can fail.
+        // The recovery of a page cannot fail.
         let home = self.home();
         let _ = home.recover(owed.min(self.largest_legal()), ByEngine::new(home));
     }

@@ -2,12 +2,14 @@
 //!
 //! | words | contents | written |
 //! |---|---|---|
-//! | 0 | magic, the letters `SYNCLTIM` | last, by the process that makes the page |
-//! | 1 | version of this layout, 1 | once, by the process that makes the page |
-//! | 16 | count: the number of published signals | after each signal, by the signalling process |
-//! | 17 | upto: everything known about values up to this is on the page | last, by the signalling process |
-//! | 18 | forgotten: the times of values up to this are not kept | before an entry is overwritten, by the signalling process |
-//! | 32.. | 257 entries of 8 words; the n-th signal, from 0, is in entry n mod 257 | by the signalling process |
+//! | 0 | magic, the letters `SYNCLTIM` | once and last, by the maker of the page |
+//! | 1 | version of this layout, 1 | once, by the maker of the page |
+//! | 16 | count: the number of published signals | after each signal |
+//! | 17 | upto: all that is known about values up to this is here | last |
+//! | 18 | forgotten: times of values up to this are not kept | before an entry is overwritten |
+//! | 32.. | 257 entries of 8 words; the n-th signal, from 0, is in entry n mod 257 | |
+//!
+//! The signalling process writes the words from 16 on.
 //!
 //! | words of an entry | contents |
 //! |---|---|
