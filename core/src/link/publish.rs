@@ -239,9 +239,12 @@ impl Publisher {
 impl Timeline {
     /// Publishes this timeline's state on `counter`'s page from now on.
     ///
-    /// The page has the pending value; the reached value if it lies [beside](Page::Beside) the
-    /// timeline; a failure and its cause; and the close of the last handle, once all claims of that
-    /// time are reached.
+    /// The page has:
+    ///
+    /// - the pending value;
+    /// - the reached value, if the page lies [beside](Page::Beside) the timeline;
+    /// - a failure and its cause;
+    /// - the close of the last handle, once all claims of that time are reached.
     ///
     /// Call it once, in the process that signals the timeline. It does not keep the timeline open.
     /// A forked child that drops its copies publishes nothing. Each promotion and each newly
@@ -319,9 +322,10 @@ impl WeakTimeline {
     ///    that work may find incomplete data.
     /// 3. It fails the page, for all other processes.
     /// 4. It makes the signals that the dead process had said to be pending, so that no queue stays
-    ///    blocked. If there may be [other survivors](RemainingPeers), another thread does so after
-    ///    a delay in which they can take steps 1 to 3, unless one of them was seen to make the
-    ///    signals.
+    ///    blocked.
+    ///
+    /// With [other survivors](RemainingPeers) another thread does step 4. It waits until they have
+    /// had time for steps 1 to 3, and does nothing if one of them was seen to make the signals.
     ///
     /// Values that were reached stay reached. Held submissions are released on the calling thread.
     /// Without other survivors the call blocks for the driver's signal.

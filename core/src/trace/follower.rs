@@ -113,8 +113,8 @@ impl Followed {
             (None, _) => Outcome::Pending,
         };
         if outcome == Outcome::Finished
-            && let Some([_, behind]) = &self.stamps
-            && matches!(behind.time(), Err(Error::NotReady { .. }))
+            && let Some([_, after]) = &self.stamps
+            && matches!(after.time(), Err(Error::NotReady { .. }))
         {
             // The queue's position has passed it, so the stamp will never be written.
             outcome = Outcome::Failed("the driver refused it".into());

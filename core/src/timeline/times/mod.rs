@@ -464,7 +464,7 @@ mod tests {
         }
         let forgotten = line.at(oldest - 3).time();
         assert!(
-            matches!(forgotten, Err(Error::TimeForgotten { oldest: told, .. }) if told == oldest),
+            matches!(forgotten, Err(Error::TimeForgotten { oldest: found, .. }) if found == oldest),
             "{forgotten:?}"
         );
         assert!(matches!(

@@ -384,9 +384,9 @@ mod tests {
                     for nth in [newest.saturating_sub(1), newest.saturating_sub(KEPT)] {
                         asked += 1;
                         match theirs.of(values(nth).upto) {
-                            Lookup::At(told) => {
+                            Lookup::At(found) => {
                                 known += 1;
-                                assert_eq!(told, at(nth));
+                                assert_eq!(found, at(nth));
                             }
                             Lookup::Forgotten { .. } => {}
                             other => assert!(newest == 0, "{other:?} of {nth} at {newest}"),
@@ -423,13 +423,13 @@ mod tests {
             }
             for value in asked {
                 match times.of(value) {
-                    Lookup::At(told) => {
+                    Lookup::At(found) => {
                         let stands = (0..ENTRIES as u64).any(|place| {
                             let word = |at| times.entry_word(place, at).load(Ordering::Relaxed);
                             word(1) < value && value <= word(2)
-                                && (word(3).cast_signed(), word(4)) == (told.nanoseconds, told.error)
+                                && (word(3).cast_signed(), word(4)) == (found.nanoseconds, found.error)
                         });
-                        prop_assert!(stands, "{told:?} of {value}");
+                        prop_assert!(stands, "{found:?} of {value}");
                     }
                     Lookup::Forgotten { .. } => {
                         prop_assert!(value <= times.word(FORGOTTEN).load(Ordering::Relaxed));
@@ -452,8 +452,8 @@ mod tests {
             (later.export().unwrap(), "version 2"),
         ] {
             let rejected = SharedTimes::open(handle).unwrap_err();
-            let told = rejected.error.to_string();
-            assert!(told.contains(expected), "{told}");
+            let found = rejected.error.to_string();
+            assert!(found.contains(expected), "{found}");
         }
         SharedTimes::open(SharedTimes::new().unwrap().export().unwrap()).unwrap();
     }
