@@ -1,4 +1,5 @@
-//! Descriptors that can be polled, as fences: one-shot timelines that somebody outside signals.
+//! Fences for descriptors that can be polled. Each is a timeline that is signalled outside the
+//! engine.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
@@ -17,26 +18,29 @@ use crate::timeline::point::KeptPoint;
 use crate::timeline::state::Shared;
 use crate::{Error, Fence, Object, Rejected, Result, SyncFd};
 
-/// How long a watch sleeps where the system could not poll for it.
-const NAP: Duration = Duration::from_millis(1);
+/// How long a watch sleeps if the system could not poll.
+const RETRY_DELAY: Duration = Duration::from_millis(1);
 
 impl Device {
-    /// A fence that is complete once `descriptor` can be read: a sync file, an eventfd, a timerfd, a pidfd,
-    /// the reading end of a pipe, a socket. `None`, the −1 with which APIs say that there is nothing to wait
-    /// for, is complete. Queues of every device and the host can wait for it, with any others.
+    /// A fence that is complete once `descriptor` is readable.
     ///
-    /// * Nothing is ever read from the descriptor. A readiness that was seen stays: once complete, the fence is
-    ///   complete, also if somebody drains an eventfd later. One that comes and goes while nobody asks or
-    ///   waits is not seen.
-    /// * A sync file with an error fails the fence, as does a pipe or socket whose other end closes before it
-    ///   became readable.
-    /// * Recording it is refused. The descriptor is closed when nobody uses the fence any more.
+    /// The descriptor may be a sync file, an eventfd, a timerfd, a pidfd, the reading end of a
+    /// pipe, or a socket. `None`, the −1 of other APIs, makes a complete fence. Queues of every
+    /// device and the host can wait for the fence.
+    ///
+    /// * Nothing is ever read from the descriptor. Once seen readable, the fence stays complete,
+    ///   even if an eventfd is drained later. Readiness that comes and goes between two polls is
+    ///   not seen.
+    /// * A sync file with an error fails the fence. So does a pipe or a socket whose other end
+    ///   closes before it is readable.
+    /// * Recording it is refused. The descriptor is closed once the fence is no longer used.
     ///
     /// See poll(2), eventfd(2), and `SYNC_IOC_FILE_INFO` of the kernel's sync files.
     ///
     /// # Errors
-    /// [`Error::Import`], and the descriptor, still open: it is not open, cannot be polled (a regular file, a
-    /// directory, `/dev/null`), or can only be written; [`Error::Native`] if the system has no descriptor left.
+    /// Each error returns the descriptor, still open. [`Error::Import`] if it is not open, cannot
+    /// be polled (a regular file, a directory, `/dev/null`), or is write-only. [`Error::Native`] if
+    /// the system has no descriptor left.
     pub fn import_descriptor(
         &self,
         descriptor: Option<OwnedFd>,
@@ -69,7 +73,8 @@ impl Device {
             .watched_by(poller)
             .signalled_elsewhere(true);
         let of = Arc::new(Shared::new(object, 0, attachment, Box::default()));
-        // Whoever holds the other end is the signaller, and has the only claim there ever is.
+        // The holder of the other end signals it. This is the only claim that the timeline ever
+        // has.
         let claimed = of.claim(1, 0);
         debug_assert!(claimed.is_ok(), "a fresh timeline can be claimed");
         of.close();
@@ -79,8 +84,10 @@ impl Device {
         }))
     }
 
-    /// A fence for the signal that a sync file stands for, as [`Device::import_descriptor`] makes it: complete at once where that is
-    /// signalled already. The signal is not consumed, so duplicates of the descriptor may become other fences, or payloads.
+    /// A fence for the signal of a sync file. See [`Device::import_descriptor`].
+    ///
+    /// The fence is complete at once if the signal has been made. The signal is not consumed, so
+    /// duplicates of the descriptor may become other fences or payloads.
     ///
     /// # Errors
     /// The handle, and [`Error::Native`] if the system has no descriptor left.
@@ -93,10 +100,10 @@ impl Device {
     }
 }
 
-/// What a descriptor stands for, as far as the meaning of its states depends on it.
+/// What a descriptor refers to, as far as its poll events depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A pipe or a socket: readable at its end too.
+    /// A pipe or a socket, which is readable at its end, too.
     Stream,
     /// An object without a file, such as an eventfd or a sync file.
     Anonymous,
@@ -105,7 +112,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Refuses what can never be waited for.
+    /// Refuses a descriptor that never becomes readable or always is.
     fn of(fd: BorrowedFd<'_>, device: &Object) -> Result<Self> {
         let refuse = |reason: String| Error::Import {
             object: device.clone(),
@@ -115,7 +122,7 @@ impl Kind {
         let unusable = |errno: Errno| refuse(format!("it cannot be used: {errno}"));
         let kind = match file_kind(fd).map_err(unusable)? {
             FileType::Fifo | FileType::Socket => Self::Stream,
-            // No file at all, which is what the kernel's own objects look like.
+            // The kernel's own objects have no file type.
             FileType::Unknown => Self::Anonymous,
             FileType::CharacterDevice => Self::Other,
             FileType::RegularFile => return Err(refuse("a file is always ready".into())),
@@ -128,7 +135,7 @@ impl Kind {
                 "it cannot be read, so it never becomes readable".into(),
             ));
         }
-        // The one question that tells a file which can be polled from one which always says yes.
+        // Only epoll tells a file that can be polled from one that is always ready.
         let asked = epoll::create(CreateFlags::CLOEXEC)
             .map_err(|errno| Error::system(device, "epoll_create1", errno))?;
         match epoll::add(&asked, fd, EventData::new_u64(0), EventFlags::IN) {
@@ -141,35 +148,36 @@ impl Kind {
     }
 }
 
-/// The port of one descriptor: 1 once it was seen to be readable.
+/// The port of one descriptor. Its value is 1 once the descriptor was seen readable.
 struct Descriptor {
     object: Object,
     kind: Kind,
-    /// How it ended, once it has: never asked again.
+    /// The final result. The descriptor is not polled any more once it is set.
     end: OnceLock<Result<()>>,
     /// Closed when the last point of the fence is gone.
     fd: OwnedFd,
 }
 
 impl Descriptor {
-    fn question(&self) -> PollFd<'_> {
+    fn poll_fd(&self) -> PollFd<'_> {
         PollFd::new(&self.fd, PollFlags::IN | PollFlags::RDHUP)
     }
 
-    /// Takes a look, without waiting.
-    fn look(&self) {
+    /// Polls the descriptor without blocking.
+    fn poll_now(&self) {
         if self.end.get().is_some() {
             return;
         }
-        let mut asked = [self.question()];
-        // A look that is interrupted, or for which the system has no memory, is repeated by whoever waits.
+        let mut asked = [self.poll_fd()];
+        // The waiter repeats a poll that was interrupted or for which the system has no memory.
         if let Ok(1) = poll(&mut asked, Some(&Timespec::default())) {
-            self.note(asked[0].revents());
+            self.note_events(asked[0].revents());
         }
     }
 
-    /// Notes what poll(2) answered. Any answer but 'nothing' ends it, so no watch looks at it in a loop.
-    fn note(&self, found: PollFlags) {
+    /// Notes the result of poll(2). Any event sets the final result, so that a watch does not spin
+    /// on it.
+    fn note_events(&self, found: PollFlags) {
         if !found.is_empty() {
             self.end.get_or_init(|| self.judge(found));
         }
@@ -180,7 +188,7 @@ impl Descriptor {
         let gone = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
         match self.kind {
             Kind::Stream if found.intersects(gone) => {
-                // Its end can be read too, as no bytes.
+                // A stream is readable at its end, too, with no bytes.
                 let bytes = rustix::io::ioctl_fionread(&self.fd).unwrap_or(0);
                 if readable && bytes > 0 {
                     return Ok(());
@@ -194,7 +202,7 @@ impl Descriptor {
         }
     }
 
-    /// The status of a sync file; anything else has none and is fine.
+    /// The status of a sync file. Any other object has none, which is no error.
     fn sync_file_status(&self) -> Result<()> {
         match sync_file::status(self.fd.as_fd()) {
             Ok(status) if status < 0 => Err(self.signalled_with(status)),
@@ -202,8 +210,10 @@ impl Descriptor {
         }
     }
 
-    /// The error with which a sync file was signalled. Drivers choose it, and need not choose one that the system has a number
-    /// for: so it is no [`Errno`] here, which takes no other.
+    /// The error with which a sync file was signalled.
+    ///
+    /// A driver may choose a number that the system has no name for. So this does not use
+    /// [`Errno`], which refuses those.
     fn signalled_with(&self, status: i32) -> Error {
         let error = std::io::Error::from_raw_os_error(status.saturating_neg());
         Error::Native {
@@ -226,7 +236,7 @@ impl Descriptor {
 
 impl Port for Descriptor {
     fn poll(&self) -> Result<Option<u64>> {
-        self.look();
+        self.poll_now();
         match self.end.get() {
             None => Ok(Some(0)),
             Some(Ok(())) => Ok(Some(1)),
@@ -234,27 +244,29 @@ impl Port for Descriptor {
         }
     }
 
-    /// Never called: nobody has a handle of the timeline.
+    /// Never called, because the timeline has no handle.
     fn signal(&self, _value: u64, _: ByEngine<'_>) -> Result<()> {
         Err(Error::Unsupported {
             object: self.object.clone(),
             asked: "be signalled from the host".into(),
-            reason: "whoever holds the other end signals it".into(),
+            reason: "the holder of its other end signals it".into(),
         })
     }
 }
 
-/// Watches the descriptors of one device while somebody waits for them.
+/// Watches the imported descriptors of one device while there are waiters.
 #[derive(Debug)]
 pub(crate) struct Poller {
     watcher: Watcher,
-    /// An eventfd that is polled as well.
+    /// An eventfd, polled with the descriptors.
     nudge: OwnedFd,
 }
 
 impl Poller {
+    /// Makes a poller without descriptors.
+    ///
     /// # Errors
-    /// If the system gives no eventfd.
+    /// [`Error::Native`] if the system gives no eventfd.
     pub(crate) fn new(device: &Object) -> Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let nudge = eventfd(0, flags).map_err(|errno| Error::system(device, "eventfd", errno))?;
@@ -270,33 +282,33 @@ impl Watch for Poller {
         &self.watcher
     }
 
-    /// Notes what it finds in the ports themselves, which keep it whatever becomes of the descriptor.
+    /// Stores events in the ports, which keep them whatever happens to the descriptors.
     fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()> {
         let descriptors: Vec<&Descriptor> = ports
             .iter()
             .filter_map(|(port, _)| (*port as &dyn std::any::Any).downcast_ref())
             .collect();
-        let mut asked: Vec<PollFd<'_>> = descriptors.iter().map(|d| d.question()).collect();
+        let mut asked: Vec<PollFd<'_>> = descriptors.iter().map(|d| d.poll_fd()).collect();
         asked.push(PollFd::new(&self.nudge, PollFlags::IN));
         let left = until.saturating_duration_since(Instant::now());
         let left = Timespec::try_from(left).unwrap_or_default();
         match poll(&mut asked, Some(&left)) {
             Ok(_) => {
                 for (descriptor, found) in descriptors.iter().zip(&asked) {
-                    descriptor.note(found.revents());
+                    descriptor.note_events(found.revents());
                 }
             }
-            // The engine asks each of them now, and then watches again.
+            // The engine polls each port next, and then watches again.
             Err(Errno::INTR) => {}
-            Err(_) => std::thread::sleep(NAP),
+            Err(_) => std::thread::sleep(RETRY_DELAY),
         }
-        // Empty if nobody has nudged.
+        // Fails if there was no nudge.
         let _ = rustix::io::read(&self.nudge, &mut [0; 8]);
         Ok(())
     }
 
     fn nudge(&self) {
-        // Full only if it is readable already.
+        // Fails only if the eventfd is readable already.
         let _ = rustix::io::write(&self.nudge, &1_u64.to_ne_bytes());
     }
 }
@@ -306,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_watch_saw_stays_in_the_port() {
+    fn an_event_that_the_watch_saw_stays_in_the_port() {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let fd = eventfd(1, flags).unwrap();
         let theirs = fd.try_clone().unwrap();
@@ -320,13 +332,13 @@ mod tests {
         };
         let until = Instant::now() + Duration::from_secs(20);
         poller.watch(&[(&port, 1)], until).unwrap();
-        // Drained after the watch and before the engine asks.
+        // Drained after the watch and before the engine's poll.
         rustix::io::read(&theirs, &mut [0; 8]).unwrap();
         assert_eq!(port.poll().unwrap(), Some(1));
     }
 
     #[test]
-    fn any_status_of_a_sync_file_is_told() {
+    fn any_status_of_a_sync_file_is_reported() {
         let port = Descriptor {
             object: Object::new("descriptor", "odd"),
             kind: Kind::Anonymous,
@@ -334,14 +346,14 @@ mod tests {
             fd: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
         };
         for status in [-5, -4095, -4096, -0x10000, i32::MIN] {
-            let told = port.signalled_with(status);
+            let error = port.signalled_with(status);
             assert!(
-                matches!(&told, Error::Native { code, .. } if *code == status.into()),
-                "{told}"
+                matches!(&error, Error::Native { code, .. } if *code == status.into()),
+                "{error}"
             );
         }
-        let told = port.signalled_with(-62).to_string();
-        assert!(told.contains("os error 62"), "{told}");
+        let error = port.signalled_with(-62).to_string();
+        assert!(error.contains("os error 62"), "{error}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::clock::{Clock, SameClock};
 use crate::host::descriptor::Poller;
 use crate::host::port::HostPort;
 use crate::host::queue::{Queue, Worker};
-use crate::host::shared::Bells;
+use crate::host::shared::CounterWatch;
 use crate::memory::counter::unavailable;
 use crate::port::attachment::Nature;
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     Rejected, Result, Timeline, WindowsHandle,
 };
 
-/// The host's worker threads. Always available; any number may be made, and they do not meet.
+/// The host's worker threads as a device. Always available. Several host devices are independent.
 #[derive(Clone, Debug)]
 pub struct Device(Arc<Inner>);
 
@@ -27,12 +27,12 @@ struct Inner {
     object: Object,
     info: Info,
     clock: Clock,
-    /// Made with the first descriptor.
+    /// Made with the first imported descriptor.
     poller: Mutex<Option<Arc<Poller>>>,
-    /// What ports of counters in shared memory belong to, in the place of this device.
+    /// The device of ports for counters in shared memory. See [`Device::memory`].
     memory: DeviceId,
-    /// Made with the first of them.
-    bells: Mutex<Option<Arc<Bells>>>,
+    /// Made with the first such port.
+    counter_watch: Mutex<Option<Arc<CounterWatch>>>,
 }
 
 impl Device {
@@ -73,7 +73,7 @@ impl Device {
             driver_uuid: None,
             luid: None,
             driver: concat!("syncline-core ", env!("CARGO_PKG_VERSION")).into(),
-            // It stands in for no GPU.
+            // It is no substitute for a GPU.
             software: false,
             capabilities: Capabilities {
                 native_timelines: true,
@@ -102,24 +102,29 @@ impl Device {
             clock: Clock::new(Object::new("clock", "host"), SameClock),
             poller: Mutex::default(),
             memory: DeviceId::new(),
-            bells: Mutex::default(),
+            counter_watch: Mutex::default(),
         }))
     }
 
-    /// What ports of counters in shared memory belong to. Not this device: its queues would have ports for them then, and what a worker thread is to
-    /// signal would be pending while application's code has yet to run. Streams would be parked for that, and code which frees memory of their
-    /// context would wait for them. So what queues of the host signal is pending when it is reached.
+    /// The device of ports for counters in shared memory, which is not this device.
+    ///
+    /// If it were, this device's queues would have ports there, and a worker's signal would be
+    /// pending while code of the application has yet to run. A stream would wait for it in memory,
+    /// and code that frees memory of the stream's context would wait for the stream. So the signal
+    /// of a host queue is pending only when it is reached (Q2).
     pub(crate) fn memory(&self) -> DeviceId {
         self.0.memory
     }
 
-    /// What watches the counters in shared memory.
-    pub(crate) fn bells(&self) -> Arc<Bells> {
-        let mut bells = self.0.bells.lock();
-        bells.get_or_insert_with(|| Arc::new(Bells::new())).clone()
+    /// The watch of counters in shared memory.
+    pub(crate) fn counter_watch(&self) -> Arc<CounterWatch> {
+        let mut counter_watch = self.0.counter_watch.lock();
+        counter_watch
+            .get_or_insert_with(|| Arc::new(CounterWatch::new()))
+            .clone()
     }
 
-    /// What watches the descriptors that were imported.
+    /// The watch of imported descriptors.
     pub(crate) fn poller(&self) -> Result<Arc<Poller>> {
         let mut poller = self.0.poller.lock();
         if let Some(poller) = &*poller {
@@ -164,17 +169,17 @@ impl Backend for Device {
         Worker::start(queue, own.shared().clone())
     }
 
-    /// The host's monotonic clock itself.
+    /// The host's monotonic clock.
     fn clock(&self) -> Result<Clock> {
         Ok(self.0.clock.clone())
     }
 }
 
 impl Device {
-    /// Refuses a handle of Windows, whatever it holds: worker threads wait for no driver's handles, and on this platform nobody knows these.
+    /// Refuses any handle of Windows. Worker threads cannot wait for it.
     ///
     /// # Errors
-    /// Always: the handle, and [`Error::Unsupported`](crate::Error::Unsupported) with the reason.
+    /// Always: the handle, and [`Error::Unsupported`](crate::Error::Unsupported).
     pub fn import_windows<H: WindowsHandle>(&self, handle: H) -> Result<Infallible, Rejected<H>> {
         handle.refuse(&self.0.object)
     }

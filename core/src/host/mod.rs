@@ -1,7 +1,7 @@
-//! The host backend: queues are worker threads, work is closures.
+//! The host backend: queues are worker threads, and work is closures.
 //!
-//! It needs no driver, so it is the embedded default, and it is the reference that other backends are
-//! read against: `device`, `queue`, `port` and `timing` here stand beside files of the same names there.
+//! It needs no driver. It is the reference for other backends, whose rooms have the parts of
+//! `device`, `queue`, `port` and `timing` here.
 
 mod descriptor;
 mod device;

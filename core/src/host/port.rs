@@ -3,8 +3,8 @@
 use crate::Result;
 use crate::backend::{ByEngine, Port};
 
-/// A port with nothing behind it: every signal is made by a thread of this process through the engine,
-/// which therefore always knows the value.
+/// A port without a native object. Every signal is made through the engine, which so knows the
+/// value.
 #[derive(Debug)]
 pub(crate) struct HostPort;
 

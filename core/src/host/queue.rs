@@ -1,4 +1,4 @@
-//! Host queues: one worker thread each.
+//! Host queues with one worker thread each.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -15,7 +15,7 @@ use crate::base::once::Job;
 use crate::base::run::quietly;
 use crate::base::sync::spawn;
 use crate::host::device::Device;
-use crate::host::tasks::{self, Closures, Lot, Step, Tasks, Usual};
+use crate::host::tasks::{self, Closures, SimpleTask, Step, TaskList, Tasks};
 use crate::host::timing::Stamp;
 use crate::queue::panic_message;
 use crate::timeline::point::{Completion, KeptPoint};
@@ -27,8 +27,10 @@ use crate::{Error, Object, Result};
 pub struct Queue(EngineQueue<Device, Worker>);
 
 impl Queue {
-    /// How long the worker thread looks for more work before it sleeps; waking it takes about as long. Who submits
-    /// within that time makes no system call.
+    /// How long the worker thread spins for more work before it sleeps: about as long as waking it
+    /// takes.
+    ///
+    /// A submission within that time makes no system call.
     pub const SPIN: Duration = tasks::SPIN;
 }
 
@@ -48,7 +50,7 @@ impl BackendQueue for Queue {
 
 /// Records the work of one submission: closures for the worker thread.
 ///
-/// Each submission's recorder has a lifetime of its own, so two of them cannot be exchanged:
+/// Each recorder has a lifetime of its own, so that two of them cannot be exchanged:
 ///
 /// ```compile_fail
 /// use syncline_core::host::Recorder;
@@ -62,7 +64,7 @@ pub struct Recorder<'a> {
     of_submission: InvariantLifetime<'a>,
 }
 
-/// Work of one submission, as far as it is recorded.
+/// The recorded work of one submission.
 #[derive(Default)]
 struct Recorded {
     closures: Closures,
@@ -78,14 +80,15 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// A recorder of the same submission by value, for as long as this one is borrowed.
+    /// A shorter-lived recorder of the same submission, by value.
     #[inline]
     pub fn reborrow(&mut self) -> Recorder<'_> {
         Recorder::new(self.recorded)
     }
 
-    /// Adds a closure, to be run on the worker thread after those added before. It may block; a panic
-    /// in it fails the timelines that the submission would have signalled.
+    /// Adds a closure. The worker thread runs the closures in order.
+    ///
+    /// A closure may block. If it panics, the timelines of the submission's signals fail.
     pub fn run(&mut self, job: impl FnOnce() + Send + 'static) {
         self.recorded.closures.push(job);
     }
@@ -97,10 +100,10 @@ impl<'a> Recorder<'a> {
 }
 
 impl Recorded {
-    /// True if nothing is in it, nor has it room to be given back.
+    /// True if it is empty and owns no allocation.
     #[inline]
-    fn has_no_room(&self) -> bool {
-        self.closures.have_no_room() && self.keep.has_no_room()
+    fn is_unallocated(&self) -> bool {
+        self.closures.is_unallocated() && self.keep.has_no_room()
     }
 }
 
@@ -120,20 +123,23 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// `own` is the queue's position.
+    /// Starts the thread. `own` is the queue's position.
     pub(super) fn start(object: &Object, own: Arc<Shared>) -> Result<Self> {
         let tasks = Arc::new(Tasks::default());
         let received = tasks.clone();
         let name = object.clone();
-        // A label may hold anything, the name of a thread no NUL.
+        // The name of a thread must not contain NUL.
         let thread = format!("syncline-{}", object.label().replace('\0', "?"));
-        spawn(&thread, move || work(&name, &own, &received)).map_err(|error| Error::Native {
-            object: object.clone(),
-            call: "starting a thread",
-            code: error.raw_os_error().map_or(-1, i64::from),
-            name: error.to_string(),
+        spawn(&thread, move || run_worker(&name, &own, &received)).map_err(|error| {
+            Error::Native {
+                object: object.clone(),
+                call: "starting a thread",
+                code: error.raw_os_error().map_or(-1, i64::from),
+                name: error.to_string(),
+            }
         })?;
-        // The thread ends when this goes, with the last handle of the queue and its last work.
+        // The thread ends when this is dropped, after the last handle of the queue and the queue's
+        // last work.
         Ok(Self {
             object: object.clone(),
             tasks,
@@ -160,10 +166,10 @@ impl Enqueue for Worker {
         let mut recorded = Recorded::default();
         work(&mut Recorder::new(&mut recorded))?;
         keep.append(&mut recorded.keep);
-        // There is nobody who could refuse it behind this: it goes to where the worker finds it at once.
+        // Nothing can refuse the submission after this, so `record` gives it to the worker at once.
         if self.tasks.push(batch, &mut recorded.closures) {
-            if recorded.has_no_room() {
-                // Mostly there is nothing left in it, and nobody has to find that out list by list.
+            if recorded.is_unallocated() {
+                // It is empty, so its destructor has nothing to do.
                 std::mem::forget(recorded);
             }
             return Ok(());
@@ -202,8 +208,8 @@ impl Enqueue for Worker {
     }
 }
 
-/// The worker's life.
-fn work(queue: &Object, own: &Shared, tasks: &Tasks) {
+/// The worker thread's function.
+fn run_worker(queue: &Object, own: &Shared, tasks: &Tasks) {
     struct End<'t>(&'t Tasks);
     impl Drop for End<'_> {
         fn drop(&mut self) {
@@ -212,37 +218,37 @@ fn work(queue: &Object, own: &Shared, tasks: &Tasks) {
     }
     let _end = End(tasks);
     crate::port::parker::prepare_thread();
-    let mut lot = Lot::default();
-    // How the present submission goes, and what it has waited for last.
+    let mut list = TaskList::default();
+    // The result of the present submission, and its last wait.
     let mut done = Ok(());
     let mut waited = KeptPoint::default();
-    while tasks.take(&mut lot) {
-        while let Some(usual) = lot.usual.pop_front() {
-            do_usual(queue, own, usual);
+    while tasks.take(&mut list) {
+        while let Some(simple) = list.simple.pop_front() {
+            run_simple(queue, own, simple);
         }
-        while let Some(step) = lot.steps.pop_front() {
+        while let Some(step) = list.steps.pop_front() {
             match step {
-                // The signal is on its way: this ends, in success or failure.
+                // The signal is pending, so this wait ends in success or failure.
                 Step::Wait(point) => {
                     done = done.and_then(|()| point.point().wait(Duration::MAX));
                     waited = point;
                 }
                 Step::Run => {
-                    if let Some(job) = lot.little.pop_front() {
-                        done = called(queue, done, job);
+                    if let Some(job) = list.little.pop_front() {
+                        done = call(queue, done, job);
                     }
                 }
                 Step::Call(count) => {
                     for _ in 0..count {
-                        if let Some(job) = lot.closures.pop_front() {
-                            done = called(queue, done, job);
+                        if let Some(job) = list.closures.pop_front() {
+                            done = call(queue, done, job);
                         }
                     }
                 }
-                Step::Signal(signal) => made(&done, signal),
+                Step::Signal(signal) => finish_signal(&done, signal),
                 Step::SignalWaited(value) => {
                     if let Some(of) = waited.of.take() {
-                        made(&done, Completion::of(of, value));
+                        finish_signal(&done, Completion::of(of, value));
                     }
                 }
                 Step::Relayed(signal) => {
@@ -260,39 +266,35 @@ fn work(queue: &Object, own: &Shared, tasks: &Tasks) {
     }
 }
 
-/// Does a submission as most are.
-fn do_usual(queue: &Object, own: &Shared, usual: Usual) {
-    let Usual {
+/// Runs a [`SimpleTask`].
+fn run_simple(queue: &Object, own: &Shared, simple: SimpleTask) {
+    let SimpleTask {
         of,
         wait,
         job,
         signal,
         number,
-    } = usual;
+    } = simple;
     let point = KeptPoint { of, value: wait };
-    // The signal is on its way: this ends, in success or failure.
+    // The signal is pending, so this wait ends in success or failure.
     let waited = point.point().wait(Duration::MAX);
-    let done = called(queue, waited, job);
+    let done = call(queue, waited, job);
     if let Some(of) = point.of.filter(|_| signal > 0) {
-        made(&done, Completion::of(of, signal));
+        finish_signal(&done, Completion::of(of, signal));
     }
     own.advance(number);
 }
 
-/// Makes a signal, or fails it, as the submission is `done`.
-fn made(done: &Result<()>, signal: Completion) {
+/// Completes or fails a signal according to the submission's result.
+fn finish_signal(done: &Result<()>, signal: Completion) {
     match done {
         Ok(()) => signal.complete(),
         Err(cause) => signal.fail(cause.clone()),
     }
 }
 
-/// Calls a closure of the application if the submission goes well so far, and lets go of it in any case.
-fn called(
-    queue: &Object,
-    done: Result<()>,
-    mut job: impl DerefMut<Target = dyn Job>,
-) -> Result<()> {
+/// Calls a closure of the application if the submission has not failed, and drops it in any case.
+fn call(queue: &Object, done: Result<()>, mut job: impl DerefMut<Target = dyn Job>) -> Result<()> {
     let done = done.and_then(|()| {
         catch_unwind(AssertUnwindSafe(|| job.run())).map_err(|payload| Error::WorkPanicked {
             queue: queue.clone(),

@@ -1,4 +1,4 @@
-//! Timelines in shared memory: counters that leave this process, and those that come in.
+//! Timelines in shared memory: export and import of counters.
 
 use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,7 +13,7 @@ use crate::memory::counter::Sleeper;
 use crate::port::attachment::Nature;
 use crate::{CounterFd, Error, HandleKind, Rejected, Result};
 
-/// Makes handles of an exportable timeline, as many as there are importers.
+/// Makes handles of an exportable timeline, one per importer.
 #[derive(Clone, Debug)]
 pub struct Exporter {
     counter: Arc<Counter>,
@@ -42,27 +42,32 @@ impl Exporter {
 }
 
 impl Device {
-    /// A fresh counter at `initial`, for a timeline with its home here, and a handle of it.
+    /// A new counter at `initial`, for a timeline with its home here, and a handle of it.
     ///
     /// # Errors
-    /// As [`Device::exportable_port`] and [`Exporter::export`].
+    /// Same errors as [`Device::exportable_port`] and [`Exporter::export`].
     pub fn export_timeline(&self, initial: u64) -> Result<(Attachment, CounterFd)> {
         let (attachment, exporter) = self.exportable_port(initial)?;
         Ok((attachment, exporter.export()?))
     }
 
-    /// A fresh counter at `initial` in a sealed page of shared memory, for a timeline with its home here, and what makes handles of it.
+    /// A new counter at `initial` in a sealed page of shared memory, and the exporter of its
+    /// handles.
     ///
-    /// Other processes, and devices with [stream memory operations](crate::Capabilities::stream_memory_ops), signal and wait for it
-    /// without this process. Queues of the host wait until a value is reached, and what they signal is pending when it is: a device never
-    /// waits for code that has yet to run on a thread. If something outside this timeline is to signal it, say so with [`Attachment::signalled_elsewhere`]. A timeline fails with
-    /// [`Error::Corrupted`] once the page shows what no signaller leaves there.
+    /// The counter is the home of a timeline. Other processes, and devices with [stream memory
+    /// operations](crate::Capabilities::stream_memory_ops), signal it and wait for it without this
+    /// process. A host queue waits until a value is reached, and its signal is pending when it is
+    /// reached. So a device never waits for code that has yet to run on a thread.
+    ///
+    /// If something outside the timeline signals the counter, say so with
+    /// [`Attachment::signalled_elsewhere`]. The timeline fails with [`Error::Corrupted`] if the
+    /// page has a value that no signaller writes.
     ///
     /// See memfd_create(2) and futex(2).
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the system makes no such memory; [`Error::Native`] if it has none left, or no descriptor;
-    /// [`Error::ValueOutOfRange`] for `u64::MAX`.
+    /// [`Error::Unsupported`] if the system makes no such memory. [`Error::Native`] if it has no
+    /// memory or no descriptor left. [`Error::ValueOutOfRange`] for `u64::MAX`.
     pub fn exportable_port(&self, initial: u64) -> Result<(Attachment, Exporter)> {
         let can = &self.info().capabilities;
         if !can.exports.contains(&HandleKind::CounterMemfd) {
@@ -83,9 +88,9 @@ impl Device {
         Ok((self.attach(attachment), exporter))
     }
 
-    /// The counter behind a handle. Its value is what the port polls.
+    /// Imports the counter behind a handle. The port polls its value.
     ///
-    /// An opaque handle's does not come in here:
+    /// An opaque handle is refused by its type:
     ///
     /// ```compile_fail,E0308
     /// # use syncline_core::{TimelineFd, host::Device};
@@ -95,14 +100,14 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// The handle, and: [`Error::Import`] if somebody has written over the page's head since the handle was made; [`Error::Native`]
-    /// if the page cannot be mapped.
+    /// Each error returns the handle. [`Error::Import`] if the page's head was overwritten since
+    /// the handle was made. [`Error::Native`] if the page cannot be mapped.
     pub fn import_timeline(&self, handle: CounterFd) -> Result<Attachment, Rejected<CounterFd>> {
         match Counter::open(&handle, self.object()) {
             Ok(counter) => {
                 let port = CounterPort(Arc::new(counter));
                 let attachment = self.attach(Attachment::imported(self.memory(), port));
-                // The exporter signals it too.
+                // The exporter signals it, too.
                 Ok(attachment.signalled_elsewhere(true))
             }
             Err(error) => Err(Rejected { handle, error }),
@@ -112,12 +117,14 @@ impl Device {
     fn attach(&self, attachment: Attachment) -> Attachment {
         attachment
             .of_nature(Nature::Page)
-            .watched_by(self.bells())
+            .watched_by(self.counter_watch())
             .with_max_value_difference(self.info().capabilities.max_value_difference)
     }
 }
 
-/// A counter in shared memory, as threads of the host signal it and wait for it: the home of its timeline, so to be found on the first of
+/// A counter in shared memory, as host threads signal it and wait for it.
+///
+/// It is the home of its timeline, so it is on the first of
 /// [`Timeline::devices`](crate::Timeline::devices).
 #[derive(Debug)]
 pub struct CounterPort(Arc<Counter>);
@@ -131,7 +138,7 @@ impl CounterPort {
 }
 
 impl Port for CounterPort {
-    /// Whoever signals it says so in the page.
+    /// The signaller announces a pending value in the page.
     fn sees_submitted(&self, value: u64) -> Result<()> {
         if self.0.is_pending(value) {
             return Ok(());
@@ -176,14 +183,14 @@ impl Port for CounterPort {
     }
 }
 
-/// Watches the counters of one device while somebody waits for them.
+/// Watches the counters in shared memory of one device while there are waiters.
 #[derive(Debug)]
-pub(crate) struct Bells {
+pub(crate) struct CounterWatch {
     watcher: Watcher,
     sleeper: Sleeper,
 }
 
-impl Bells {
+impl CounterWatch {
     pub(crate) fn new() -> Self {
         Self {
             watcher: Watcher::default(),
@@ -192,12 +199,12 @@ impl Bells {
     }
 }
 
-impl Watch for Bells {
+impl Watch for CounterWatch {
     fn watcher(&self) -> &Watcher {
         &self.watcher
     }
 
-    /// What is wrong with a page the engine hears when it asks the port, which it does next.
+    /// An error of a page is not returned here. The engine polls the port next and finds it.
     fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()> {
         let mut counters: SmallVec<[(&Counter, u64); 8]> = SmallVec::new();
         for &(port, value) in ports {
@@ -210,7 +217,7 @@ impl Watch for Bells {
         Ok(())
     }
 
-    /// A thread that waits is woken by the bell as well as the watching thread is.
+    /// A futex wake reaches a waiting thread as well as the watching thread.
     fn lends(&self) -> bool {
         true
     }

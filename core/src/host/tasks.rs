@@ -1,9 +1,10 @@
-//! The way of submissions to a worker thread: two lots of them in turn, which keep the room for the usual few.
+//! The path of submissions to a worker thread: two lists in turn, which keep a small capacity.
 //!
-//! What costs most on this way are the cache lines that go from one thread to the other. So a submission as most are is kept
-//! as one thing, beside others like it. Any other is not, as that would have to be as large as the largest: it is a few steps,
-//! and closures beside them. So what waits behind a closure that takes long needs little memory, and little is moved: each step
-//! and each closure once, from who submits to where the worker finds it.
+//! The cost of this path is the cache lines that move between the threads. So a submission of the
+//! simple form is one [`SimpleTask`]. Any other submission is a few [`Step`]s, with its closures in
+//! other lists, because one type for all would be as large as the largest. So submissions behind a
+//! slow closure need little memory. Each step and each closure is moved once, from the submitting
+//! thread to the worker's list.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,36 +20,38 @@ use crate::host::timing::Stamp;
 use crate::timeline::point::{Completion, KeptPoint, NativePoint};
 use crate::timeline::state::Shared;
 
-/// How long the worker looks for more before it sleeps: about what waking it costs.
+/// How long the worker spins for more work before it sleeps: about the cost of waking it.
 pub(super) const SPIN: Duration = Duration::from_micros(10);
 
-/// A list that has held more than so many gives its room back: it is used again when it is empty.
-const KEPT_USUAL: usize = 128;
-const KEPT_STEPS: usize = 512;
-const KEPT_CLOSURES: usize = 128;
+/// A list whose capacity has grown above this is freed when it is empty.
+const MAX_KEPT_SIMPLE: usize = 128;
+const MAX_KEPT_STEPS: usize = 512;
+const MAX_KEPT_CLOSURES: usize = 128;
 
-/// A list has room for so many from its first use on. Grown step by step, it would allocate in steady state: whenever more
-/// submissions than before come while the worker is busy.
-const ROOM: usize = 16;
-const ROOM_FOR_STEPS: usize = 64;
+/// The capacity of a list from its first use on.
+///
+/// If lists grew step by step, a busy worker with more submissions than before would cause an
+/// allocation in steady state.
+const MIN_CAPACITY: usize = 16;
+const MIN_STEPS: usize = 64;
 
-/// How often it looks for each time that it looks at the clock.
-const LOOKS: u32 = 8;
+/// The number of polls per read of the clock.
+const POLLS_PER_CLOCK_READ: u32 = 8;
 
-/// A submission that has one closure, which captures little, and to do with one timeline at most.
-pub(super) struct Usual {
-    /// One reference for what is waited for and for what is signalled: to count it takes a cache line from one thread to the other.
+/// A submission with one small closure that waits for and signals one timeline at most.
+pub(super) struct SimpleTask {
+    /// One reference for wait and signal. Counting it moves a cache line between the threads.
     pub(super) of: Option<Arc<Shared>>,
-    /// What to wait for, on its way; 0 for nothing.
+    /// The pending value to wait for; 0 for none.
     pub(super) wait: u64,
     pub(super) job: Little<dyn Job>,
-    /// What to signal behind it; 0 for nothing.
+    /// The value to signal after the work; 0 for none.
     pub(super) signal: u64,
     pub(super) number: u64,
 }
 
-impl Usual {
-    /// Takes the closure out, if the submission is such a one.
+impl SimpleTask {
+    /// Takes the closure out, if the submission has this form.
     #[inline]
     fn new(batch: &Batch<'_>, closures: &mut Closures) -> Option<Self> {
         let (of, wait, signal) = match (batch.waits, batch.signals) {
@@ -60,11 +63,11 @@ impl Usual {
             }
             _ => return None,
         };
-        let is_usual = batch.order.is_empty()
+        let is_simple = batch.order.is_empty()
             && batch.relayed.is_empty()
             && closures.others.is_empty()
             && batch.times.0.is_none();
-        let job = closures.first.take_if(|_| is_usual)?;
+        let job = closures.first.take_if(|_| is_simple)?;
         Some(Self {
             of: of.cloned(),
             wait,
@@ -75,39 +78,41 @@ impl Usual {
     }
 }
 
-/// Makes room for at least so many.
+/// Reserves room for at least `capacity` elements.
 #[inline]
-fn reserve<T>(list: &mut VecDeque<T>, room: usize) {
-    if list.capacity() < room {
-        list.reserve(room - list.len());
+fn reserve<T>(list: &mut VecDeque<T>, capacity: usize) {
+    if list.capacity() < capacity {
+        list.reserve(capacity - list.len());
     }
 }
 
-/// What a worker does next, of any other submission. They follow each other, each up to its [`Step::End`].
+/// A step of any other submission.
+///
+/// The steps of a submission are in sequence and end with [`Step::End`].
 pub(super) enum Step {
-    /// Wait for a point whose signal is on its way; if that fails the submission does.
+    /// Wait for a point that is pending. If it fails, the submission fails.
     Wait(KeptPoint),
-    /// Call the next of the closures that capture little.
+    /// Call the next small closure.
     Run,
-    /// Call so many of the others.
+    /// Call this many of the other closures.
     Call(usize),
-    /// Make a signal, or fail it.
+    /// Complete a signal, or fail it.
     Signal(Completion),
-    /// The same, of the timeline that the last wait was for: without a reference of its own.
+    /// Complete or fail a signal of the timeline of the last wait, without a reference of its own.
     SignalWaited(u64),
-    /// Fail a signal if the submission has failed; the engine makes it otherwise.
+    /// Fail a signal if the submission has failed. Otherwise the engine makes it.
     Relayed(Completion),
-    /// Tell that this one is done.
+    /// Report that the submission is finished.
     End(u64),
 }
 
-// A submission that waits behind others takes one for each thing that it does, and one for its end.
+// A waiting submission takes one step for each of its actions and one for its end.
 const _: () = assert!(size_of::<Step>() <= 24, "a step is three words");
 
 /// The closures of a submission that is being recorded.
 #[derive(Default)]
 pub(super) struct Closures {
-    /// The first, if it captures little. Mostly it does, and is the only one.
+    /// The first closure, if it is small. Usually it is, and is the only one.
     first: Option<Little<dyn Job>>,
     others: VecDeque<Small<dyn Job>>,
 }
@@ -125,9 +130,9 @@ impl Closures {
         self.others.push_back(smallbox!(Some(job)));
     }
 
-    /// True if there are none, and nothing is to be given back.
+    /// True if it is empty and owns no allocation.
     #[inline]
-    pub(super) fn have_no_room(&self) -> bool {
+    pub(super) fn is_unallocated(&self) -> bool {
         self.first.is_none() && self.others.capacity() == 0
     }
 
@@ -146,30 +151,34 @@ impl Drop for Closures {
     }
 }
 
-/// Submissions on their way, and in the worker's hands. In this order, so that with those that are as most are nobody needs
-/// more than one cache line of it.
+/// A list of submissions, either queued or taken by the worker.
+///
+/// The field order matters: as long as all submissions are simple, each thread uses only one cache
+/// line.
 #[derive(Default)]
 #[repr(C)]
-pub(super) struct Lot {
-    /// There are others.
+pub(super) struct TaskList {
+    /// True if there are submissions that are not simple.
     stepped: bool,
-    /// They come first: from the first other one on, all are.
-    pub(super) usual: VecDeque<Usual>,
+    /// Simple submissions.
+    ///
+    /// They come before all others; after one that is not simple, all are added as steps.
+    pub(super) simple: VecDeque<SimpleTask>,
     pub(super) steps: VecDeque<Step>,
-    /// In the order in which the steps call them.
+    /// Small closures, in the order in which the steps call them.
     pub(super) little: VecDeque<Little<dyn Job>>,
     pub(super) closures: VecDeque<Small<dyn Job>>,
 }
 
-impl Lot {
-    /// Adds a submission behind all others; its closures are taken out.
+impl TaskList {
+    /// Adds a submission at the end and takes its closures out.
     #[inline]
     fn add(&mut self, batch: &Batch<'_>, closures: &mut Closures) {
         if !self.stepped
-            && let Some(usual) = Usual::new(batch, closures)
+            && let Some(simple) = SimpleTask::new(batch, closures)
         {
-            reserve(&mut self.usual, ROOM);
-            self.usual.push_back(usual);
+            reserve(&mut self.simple, MIN_CAPACITY);
+            self.simple.push_back(simple);
         } else {
             self.add_steps(batch, closures);
         }
@@ -178,8 +187,8 @@ impl Lot {
     #[inline(never)]
     fn add_steps(&mut self, batch: &Batch<'_>, closures: &mut Closures) {
         self.stepped = true;
-        reserve(&mut self.steps, ROOM_FOR_STEPS);
-        reserve(&mut self.little, ROOM);
+        reserve(&mut self.steps, MIN_STEPS);
+        reserve(&mut self.little, MIN_CAPACITY);
         let steps = &mut self.steps;
         for wait in batch.waits {
             steps.push_back(Step::Wait(wait.keep()));
@@ -190,7 +199,7 @@ impl Lot {
         }
         if !closures.others.is_empty() {
             steps.push_back(Step::Call(closures.others.len()));
-            reserve(&mut self.closures, ROOM);
+            reserve(&mut self.closures, MIN_CAPACITY);
             self.closures.append(&mut closures.others);
         }
         for wait in batch.order {
@@ -219,12 +228,12 @@ impl Lot {
     /// True if there is nothing in it.
     #[inline]
     fn is_empty(&self) -> bool {
-        self.usual.is_empty() && !self.stepped
+        self.simple.is_empty() && !self.stepped
     }
 
-    /// Changes it for another, which is empty.
+    /// Swaps the contents with `other`, which is empty.
     fn take(&mut self, other: &mut Self) {
-        std::mem::swap(&mut self.usual, &mut other.usual);
+        std::mem::swap(&mut self.simple, &mut other.simple);
         if self.stepped {
             std::mem::swap(&mut self.stepped, &mut other.stepped);
             std::mem::swap(&mut self.steps, &mut other.steps);
@@ -233,19 +242,19 @@ impl Lot {
         }
     }
 
-    /// Everything in it has been done. Gives the room of a burst back.
+    /// Resets the list after all of it has been done. Frees the capacity of a burst.
     fn trim(&mut self) {
         self.stepped = false;
-        if self.usual.capacity() > KEPT_USUAL {
-            self.usual = VecDeque::new();
+        if self.simple.capacity() > MAX_KEPT_SIMPLE {
+            self.simple = VecDeque::new();
         }
-        if self.steps.capacity() > KEPT_STEPS {
+        if self.steps.capacity() > MAX_KEPT_STEPS {
             self.steps = VecDeque::new();
         }
-        if self.little.capacity() > KEPT_CLOSURES {
+        if self.little.capacity() > MAX_KEPT_CLOSURES {
             self.little = VecDeque::new();
         }
-        if self.closures.capacity() > KEPT_CLOSURES {
+        if self.closures.capacity() > MAX_KEPT_CLOSURES {
             self.closures = VecDeque::new();
         }
     }
@@ -259,7 +268,7 @@ pub(super) struct Tasks {
     more: Condvar,
 }
 
-/// There are tasks, or the queue is gone: to be looked at without the lock, in a cache line that changes when this does.
+/// True if there are tasks or the queue is gone. Read without the lock, in a cache line of its own.
 #[repr(align(128))]
 struct Ready(AtomicBool);
 
@@ -274,13 +283,14 @@ impl Default for Ready {
 struct State {
     asleep: bool,
     closed: bool,
-    /// There is no worker any more.
+    /// True once the worker thread has ended.
     ended: bool,
-    tasks: Lot,
+    tasks: TaskList,
 }
 
 impl Tasks {
-    /// Hands a submission to the worker. False if that has ended: the closures are still there, and that is all.
+    /// Hands a submission to the worker. False, with the closures unchanged, if the worker has
+    /// ended.
     #[inline]
     pub(super) fn push(&self, batch: &Batch<'_>, closures: &mut Closures) -> bool {
         let (first, wakes) = {
@@ -292,7 +302,7 @@ impl Tasks {
             state.tasks.add(batch, closures);
             (first, std::mem::take(&mut state.asleep))
         };
-        // Only now: a worker that sees it takes the lock at once.
+        // After the lock is released, because a worker that sees this takes the lock at once.
         if first {
             self.ready.0.store(true, Ordering::Release);
         }
@@ -302,14 +312,14 @@ impl Tasks {
         true
     }
 
-    /// The worker ends once it has done what is there.
+    /// Makes the worker end once it has done what is queued.
     pub(super) fn close(&self) {
         self.state.lock().closed = true;
         self.ready.0.store(true, Ordering::Release);
         self.more.notify_one();
     }
 
-    /// The worker has ended, whatever it was that ended it.
+    /// Notes that the worker thread has ended for any reason.
     pub(super) fn end(&self) {
         let left = {
             let mut state = self.state.lock();
@@ -319,42 +329,44 @@ impl Tasks {
         quietly(|| drop(left));
     }
 
-    /// Puts what there is into `lot`, of which everything is done; waits until there is something. False at the end.
-    pub(super) fn take(&self, lot: &mut Lot) -> bool {
-        lot.trim();
+    /// Moves all queued submissions to `list`, which is done.
+    ///
+    /// Blocks until there are some. False at the end.
+    pub(super) fn take(&self, list: &mut TaskList) -> bool {
+        list.trim();
         loop {
-            let looked_up = self.look();
+            let found = self.spin();
             let mut state = self.state.lock();
             while state.tasks.is_empty() {
                 if state.closed {
                     return false;
                 }
-                if looked_up {
+                if found {
                     break;
                 }
                 state.asleep = true;
                 state = self.more.wait(state);
             }
             state.asleep = false;
-            // Who adds the next says so after he has had the lock, so that this is never lost; but it may come when
-            // what he has added has been taken already.
+            // A submitting thread sets this after it has had the lock, so the store is never lost.
+            // It may come after the submission has been taken already.
             self.ready.0.store(state.closed, Ordering::Relaxed);
             if !state.tasks.is_empty() {
-                state.tasks.take(lot);
+                state.tasks.take(list);
                 return true;
             }
         }
     }
 
-    /// Looks for a while whether there is something, without the lock.
-    fn look(&self) -> bool {
+    /// Spins for a while until there are tasks. Takes no lock.
+    fn spin(&self) -> bool {
         let is_ready = || self.ready.0.load(Ordering::Acquire);
         if !CAN_SPIN || is_ready() {
             return is_ready();
         }
         let start = Instant::now();
         loop {
-            for _ in 0..LOOKS {
+            for _ in 0..POLLS_PER_CLOCK_READ {
                 std::hint::spin_loop();
                 if is_ready() {
                     return true;
@@ -371,7 +383,7 @@ impl Tasks {
 impl std::fmt::Debug for Tasks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = self.state.lock();
-        let Lot { usual, steps, .. } = &state.tasks;
-        write!(f, "{} submissions, {} steps", usual.len(), steps.len())
+        let TaskList { simple, steps, .. } = &state.tasks;
+        write!(f, "{} submissions, {} steps", simple.len(), steps.len())
     }
 }

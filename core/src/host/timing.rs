@@ -6,14 +6,14 @@ use crate::backend;
 use crate::clock::HostClock;
 use crate::{Error, Object, Result};
 
-/// It is not written yet. No clock of today shows that.
+/// The value of a stamp that is not written. No present clock shows it.
 const NEVER: i64 = i64::MIN;
 
-/// What the monotonic clock showed, in nanoseconds, whatever the timing it was made for.
+/// A time of the host's monotonic clock in nanoseconds, for any timing.
 #[derive(Debug)]
 pub struct Stamp {
     object: Object,
-    /// Or [`NEVER`].
+    /// [`NEVER`] if not written yet.
     nanoseconds: AtomicI64,
 }
 
@@ -25,13 +25,13 @@ impl Stamp {
         }
     }
 
-    /// For the next record. Nobody else has the stamp.
+    /// Resets the stamp for the next record. There must be no other reference to it.
     pub(crate) fn renew(&self) -> bool {
         self.nanoseconds.store(NEVER, Ordering::Relaxed);
         true
     }
 
-    /// Called once, by the worker.
+    /// Writes the time. Called once, by the worker thread.
     pub(crate) fn write(&self) {
         let now = HostClock::Monotonic.now();
         self.nanoseconds.store(now, Ordering::Release);

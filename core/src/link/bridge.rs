@@ -1,4 +1,4 @@
-//! Timelines of several devices that nothing native joins, and what carries each signal on through the host (X6).
+//! Bridges: timelines of several devices without a common native object, joined by the host (X6).
 
 use std::sync::{Arc, Weak};
 
@@ -12,24 +12,27 @@ use crate::port::attachment::{Attachment, Attachments};
 use crate::timeline::state::{Bridge, Closing, Interval, Shared};
 use crate::timeline::{self, Timeline};
 
-/// The timelines on both sides of a bridge, or on all.
+/// The timelines on all sides of a bridge.
 ///
-/// One thread at a time carries, whichever has noticed something: so what one side reaches is on all others before anything else is looked
-/// at. Whoever comes meanwhile leaves word, and goes on.
+/// One thread at a time carries values, so all sides have the last value before the next news is
+/// considered. A thread with news meanwhile only asks that thread to repeat.
 pub(crate) struct Sides {
     sides: SmallVec<[Side; 2]>,
-    turn: Mutex<Turn>,
+    carrying: Mutex<Carrying>,
     /// The id of the side that other processes have; 0 for none.
     published: AtomicU64,
-    /// The last handle of any of them has gone.
+    /// True once the last handle of any side is gone.
     orphaned: AtomicBool,
 }
 
 struct Side {
     of: Arc<Shared>,
-    /// Who comes for what it reaches next.
-    listener: Arc<Listener>,
-    /// Of a side that other processes have: the last value that was signalled there [ahead](Sides::carry_ahead) of the side which brought it.
+    /// Registered for the next value of this side.
+    waker: Arc<SideWaker>,
+    /// The last value that was signalled here [ahead](Sides::carry_ahead) of the side which brought
+    /// it.
+    ///
+    /// Used only on a published side.
     ahead: AtomicU64,
 }
 
@@ -40,16 +43,16 @@ impl Side {
 }
 
 #[derive(Clone, Copy)]
-enum Turn {
-    /// Nobody carries. All sides are at this value, but for what nobody has noticed yet.
-    At(u64),
-    /// Somebody does, and has to look once more if there is word for him.
-    Taken { again: bool },
-    /// One side has failed, and so have all.
+enum Carrying {
+    /// No thread carries. All sides are at this value, apart from news that no thread has seen yet.
+    Idle(u64),
+    /// A thread carries. It must repeat if `again` is true.
+    Busy { again: bool },
+    /// One side has failed, so all have.
     Over,
 }
 
-/// The right to signal, of all sides together: with the last handle of any of them they close.
+/// The right to signal any side. When the last handle is dropped, all sides close together.
 pub(crate) struct Joined(Arc<Sides>);
 
 impl Drop for Joined {
@@ -68,15 +71,15 @@ impl timeline::Joined for Joined {
     }
 }
 
-/// Registered with one side, for what it reaches next: again and again, so that what is carried allocates nothing.
+/// Waker for the next value of one side. It is reused, so that carrying a value does not allocate.
 #[derive(Default)]
-struct Listener {
-    /// While it is registered, it keeps the bridge, which may have no handle any more.
+struct SideWaker {
+    /// Keeps the bridge alive while this is registered, even without any handle.
     registered: Mutex<Option<Arc<Sides>>>,
 }
 
-impl Listener {
-    /// Whether that is news.
+impl SideWaker {
+    /// Marks this as registered. False if it was already.
     fn begin(&self, sides: &Arc<Sides>) -> bool {
         let mut registered = self.registered.lock();
         let is_new = registered.is_none();
@@ -89,7 +92,7 @@ impl Listener {
     }
 }
 
-impl Wake for Listener {
+impl Wake for SideWaker {
     fn wake(self: Arc<Self>) {
         if let Some(sides) = self.end() {
             sides.carry();
@@ -104,7 +107,7 @@ impl Wake for Sides {
 }
 
 impl Bridge for Sides {
-    /// The other sides tell `of` of each value first from now on. So there can be only one such side.
+    /// Makes the other sides signal each value on `of` first. So there can be only one such side.
     fn publish(&self, of: &Shared) -> Result<()> {
         let (id, order) = (of.object.id(), Ordering::SeqCst);
         let published = self.published.compare_exchange(0, id, order, order);
@@ -122,16 +125,17 @@ impl Bridge for Sides {
         Ok(())
     }
 
-    /// Signals `value` on the sides that other processes have, because what this process reports must
-    /// hold there even if this process dies. Does so only while all sides are at the same value.
-    /// Otherwise [`Sides::carry`] fails the bridge.
+    /// Signals `value` on the published side before `from` shows it.
+    ///
+    /// What this process reports must hold in other processes even if this process dies. Does
+    /// nothing unless all sides are at the same value. [`Sides::carry`] fails the bridge then.
     fn carry_ahead(self: Arc<Self>, from: &Shared, value: u64) {
         for to in &self.sides {
             if !to.of.is_published() || std::ptr::eq(&raw const *to.of, from) {
                 continue;
             }
             let in_step = || {
-                // Otherwise it has gone on by itself, and the bridge fails.
+                // If it has advanced by itself, the bridge fails.
                 to.of.reached() == from.reached().max(to.ahead())
             };
             if to.of.reached() < value {
@@ -143,22 +147,23 @@ impl Bridge for Sides {
 }
 
 impl Sides {
-    /// Carries on what there is, unless somebody does: then he looks once more. To be called after whatever changes what
-    /// a side has reached, or what may still come there.
+    /// Carries values between the sides, or asks the thread that does so to repeat.
+    ///
+    /// Call it after a change of what a side has reached or can still reach.
     pub(crate) fn carry(self: &Arc<Self>) {
         let mut at = {
-            let mut turn = self.turn.lock();
-            match &mut *turn {
-                Turn::At(at) => {
+            let mut carrying = self.carrying.lock();
+            match &mut *carrying {
+                Carrying::Idle(at) => {
                     let at = *at;
-                    *turn = Turn::Taken { again: false };
+                    *carrying = Carrying::Busy { again: false };
                     at
                 }
-                Turn::Taken { again } => {
+                Carrying::Busy { again } => {
                     *again = true;
                     return;
                 }
-                Turn::Over => return,
+                Carrying::Over => return,
             }
         };
         loop {
@@ -171,7 +176,7 @@ impl Sides {
                 Err(error) => Some(error.into_cause()),
             };
             if let Some(cause) = over {
-                *self.turn.lock() = Turn::Over;
+                *self.carrying.lock() = Carrying::Over;
                 for side in &self.sides {
                     side.of.fail(cause.clone());
                 }
@@ -179,12 +184,12 @@ impl Sides {
                 return;
             }
             self.close();
-            self.listen(at);
-            let mut turn = self.turn.lock();
-            match &mut *turn {
-                Turn::Taken { again } if *again => *again = false,
+            self.register(at);
+            let mut carrying = self.carrying.lock();
+            match &mut *carrying {
+                Carrying::Busy { again } if *again => *again = false,
                 _ => {
-                    *turn = Turn::At(at);
+                    *carrying = Carrying::Idle(at);
                     return;
                 }
             }
@@ -195,16 +200,18 @@ impl Sides {
         self.sides.iter().find_map(|side| side.of.failure())
     }
 
-    /// What `side` has reached by itself, if that is above `before`: a value that was signalled there ahead is news of the side that brought it.
+    /// The reached value of `side` if it is above `before` and was not signalled ahead by another
+    /// side.
     fn news(side: &Side, before: u64) -> Option<u64> {
         let reached = side.of.reached();
         (reached > before.max(side.ahead())).then_some(reached)
     }
 
-    /// Brings all sides, which were at `before`, to what one of them has reached since. Where they are then.
+    /// Brings all sides from `before` to what one of them has reached since. Returns their new
+    /// value.
     ///
     /// # Errors
-    /// Two sides have gone on without each other.
+    /// Two sides have advanced independently.
     fn carry_from(&self, before: u64) -> Result<u64> {
         let mut sides = self.sides.iter();
         let news = |side| Some((side, Self::news(side, before)?));
@@ -212,7 +219,7 @@ impl Sides {
             return Ok(before);
         };
         for to in self.sides.iter().filter(|to| !std::ptr::eq(*to, from)) {
-            // What its driver has signalled meanwhile shows before it is hidden.
+            // A signal by its own driver must be seen before it is overtaken.
             let reached = to.of.refresh();
             if value <= to.ahead() {
                 continue;
@@ -226,7 +233,7 @@ impl Sides {
             }
             match to.of.signal_from_host(value) {
                 Ok(()) => {}
-                // That is told of next.
+                // The failure is handled next.
                 Err(Error::Failed { .. }) if to.of.is_failed() => {}
                 Err(error) => return Err(error),
             }
@@ -234,21 +241,21 @@ impl Sides {
         Ok(value)
     }
 
-    /// Registers with each side for what comes there next above `at`, if anything may.
-    fn listen(self: &Arc<Self>, at: u64) {
+    /// Registers with each side for its next value above `at`, if one can come.
+    fn register(self: &Arc<Self>, at: u64) {
         for side in &self.sides {
-            if !side.listener.begin(self) {
+            if !side.waker.begin(self) {
                 continue;
             }
-            // Once it is closed, a value that nobody has claimed does not come, but one above it may.
+            // On a closed side only claimed values can come.
             let claimed = || {
                 let claims = side.of.outstanding().into_iter();
                 let first = |claim: Interval| (claim.upto > at).then(|| claim.above.max(at) + 1);
                 claims.filter_map(first).min()
             };
             let registers = |value: u64| {
-                let listener = side.listener.clone();
-                let registered = side.of.register(value, Stage::Reached, listener);
+                let waker = side.waker.clone();
+                let registered = side.of.register(value, Stage::Reached, waker);
                 registered.is_some()
             };
             if registers(at.saturating_add(1))
@@ -256,23 +263,24 @@ impl Sides {
             {
                 continue;
             }
-            // It has come meanwhile, or has failed, or nothing comes any more.
-            side.listener.end();
+            // The value came meanwhile, the side failed, or nothing can come.
+            side.waker.end();
             if Self::news(side, at).is_some() || side.of.is_failed() {
-                self.look_again();
+                self.request_repeat();
             }
         }
     }
 
-    /// To be called by who has the turn.
-    fn look_again(&self) {
-        if let Turn::Taken { again } = &mut *self.turn.lock() {
+    /// Makes the carrying thread, which calls this, repeat.
+    fn request_repeat(&self) {
+        if let Carrying::Busy { again } = &mut *self.carrying.lock() {
             *again = true;
         }
     }
 
-    /// Once no handle is left, closes each side to all but what was claimed on it or on another. Nothing is claimed any
-    /// more, so it becomes less each time.
+    /// Closes the sides once no handle is left, except for values that are claimed on any of them.
+    ///
+    /// There are no new claims, so these values become fewer with each call.
     fn close(&self) {
         if !self.orphaned.load(Ordering::SeqCst) {
             return;
@@ -294,22 +302,27 @@ impl Sides {
 }
 
 impl Timeline {
-    /// A timeline over each of `sides`, counters that stand at `initial`: what is signalled on one is signalled on all others, by the host,
-    /// once it is reached. So each device has a native object of its own, to wait for and to signal, whatever the others have.
+    /// Makes one timeline per attachment in `sides`, all at `initial`, and joins them by a bridge.
     ///
-    /// Each side is a timeline by itself, and its [claims](crate::backend::Queue::submit) are decided there. So a submission that
-    /// signals has to wait for the value before its own, where another side signals that, as it would for two that take turns. If two
-    /// sides signal one value, or one goes on without the other, all sides fail with what stood in the way: [`Error::SignalOverlapsClaim`] or
-    /// [`Error::SignalNotAboveReached`]. A failure of one side is one of all, with the first cause. A circle of held submissions that leads over a
-    /// bridge is not found: each side knows of its own claims.
+    /// A value that is reached on one side is signalled on all others by the host. So each device
+    /// has a native object of its own to wait for and to signal.
     ///
-    /// The right to signal is one, too: all close with the last handle of any of them, to all but what was claimed by then.
+    /// - Each side is a timeline of its own, and its [claims](crate::backend::Queue::submit) are
+    ///   decided there. If another side signals the value before a signal, the submission must wait
+    ///   for it, as when two sides take turns.
+    /// - If two sides signal one value, or advance independently, all sides fail with
+    ///   [`Error::SignalOverlapsClaim`] or [`Error::SignalNotAboveReached`].
+    /// - If one side fails, all fail with the first cause.
+    /// - A circle of held submissions that leads across a bridge is not found.
+    /// - All sides close with the last handle of any of them, except for values that are claimed by
+    ///   then.
     ///
-    /// A signal is carried on by whoever notices it: a thread that waits or asks, the watching thread of the device, or, on the host,
-    /// the signaller. It takes a signal of the host on each other side, one after the other: a side whose driver is slow holds up that thread.
+    /// The thread that sees a value reached carries it: a thread that waits or queries, the
+    /// device's watching thread, or the signalling thread on the host. It signals the other sides
+    /// one after the other, so a slow driver delays it.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for less than two sides; those of [`Timeline::new`].
+    /// [`Error::Unsupported`] for fewer than two sides. Same errors as [`Timeline::new`].
     pub fn bridged(
         label: &str,
         initial: u64,
@@ -318,13 +331,15 @@ impl Timeline {
         Self::bridged_as(label, initial, sides, |_, _| Ok(()))
     }
 
-    /// As [`Timeline::bridged`], and shows each side, with its place, to `prepare` before anything is carried: carrying may begin at once where
-    /// others signal a side already.
+    /// As [`Timeline::bridged`], and calls `prepare` with each side and its index.
     ///
-    /// What `prepare` keeps of a side is a handle like those that are returned: the bridge closes with the last of all handles.
+    /// No value is carried before that.
+    ///
+    /// Values may be carried at once if a side is signalled elsewhere already. A handle that
+    /// `prepare` keeps counts for the close of the bridge.
     ///
     /// # Errors
-    /// Those of [`Timeline::bridged`]; what `prepare` returns.
+    /// Same errors as [`Timeline::bridged`], and any error of `prepare`.
     pub fn bridged_as(
         label: &str,
         initial: u64,
@@ -342,12 +357,12 @@ impl Timeline {
         }
         let side = |line: &Self| Side {
             of: line.shared().clone(),
-            listener: Arc::default(),
+            waker: Arc::default(),
             ahead: AtomicU64::new(initial),
         };
         let sides = Arc::new(Sides {
             sides: made.iter().map(side).collect(),
-            turn: Mutex::new(Turn::At(initial)),
+            carrying: Mutex::new(Carrying::Idle(initial)),
             published: AtomicU64::new(0),
             orphaned: AtomicBool::new(false),
         });

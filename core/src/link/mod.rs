@@ -1,4 +1,4 @@
-//! Timelines that several devices or processes have: bridges, and publishing to other processes.
+//! Timelines of several devices or processes: bridges, and publishing to other processes.
 
 pub(crate) mod bridge;
 pub(crate) mod publish;

@@ -1,5 +1,4 @@
-//! Timelines whose state other processes hear of, through a page of shared memory beside them (P4), and what is done there when one of these has
-//! died (E3).
+//! Publishing of timelines to other processes (P4), and the death of a signaller (E3).
 
 use std::any::Any;
 use std::fmt;
@@ -14,53 +13,57 @@ use crate::timeline::Timeline;
 use crate::timeline::point::{KeptPoint, Point, Signal};
 use crate::timeline::state::{Publish, RemainingPeers, Shared};
 
-/// What a page is to a timeline.
+/// How a page is related to its timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Page {
-    /// Its counter is the timeline's own: who signals writes it.
+    /// The page's counter is the timeline's home. Signals write it.
     Own,
-    /// It lies beside an object of a driver's, and tells what that has reached to those who cannot ask it.
+    /// The page lies beside a driver's object. It has the value for processes that cannot query the
+    /// object.
     Beside,
 }
 
-/// How often one looks at a page whose signaller is dead: for the value there, for what came before the failure, and for that. Not until nothing more comes: whoever
-/// has the page may raise it for ever.
-const LAST_LOOKS: u32 = 4;
+/// How often the page of a dead signaller is polled for its last value.
+///
+/// Bounded, because any process can raise it forever.
+const FINAL_POLLS: u32 = 4;
 
-/// Writes to a page how a timeline stands. One thread at a time does, whichever has noticed something; who comes meanwhile leaves word, and goes on.
+/// Writes the state of a timeline to its page.
+///
+/// One thread at a time writes. A thread with news meanwhile only asks that thread to repeat.
 struct Publisher {
     of: Weak<Shared>,
     counter: Arc<Counter>,
     page: Page,
-    /// The id of the process that has it.
+    /// The id of the process that publishes.
     process: u32,
-    turn: Mutex<Turn>,
-    /// Who comes for what is pending next, and for what is reached.
-    pending: Arc<Listener>,
-    reached: Arc<Listener>,
+    writing: Mutex<Writing>,
+    /// Registered for the next pending and the next reached value.
+    pending: Arc<StageWaker>,
+    reached: Arc<StageWaker>,
 }
 
-enum Turn {
-    /// The timeline itself, once it is closed and as long as something of it is still to be told.
-    Free {
+enum Writing {
+    /// No thread writes. Keeps a closed timeline alive while values of it can still come.
+    Idle {
         _kept: Option<Arc<Shared>>,
     },
-    /// Somebody writes, and has to look once more if there is word for him.
-    Taken {
+    /// A thread writes. It must repeat if `again` is true.
+    Busy {
         again: bool,
     },
     Over,
 }
 
-/// Registered with the timeline, for what comes next.
-struct Listener {
+/// Waker for the next value of a timeline that comes to `stage`.
+struct StageWaker {
     publisher: Weak<Publisher>,
     stage: Stage,
-    /// It is, or its call has begun.
+    /// True while it is registered, until its wake has begun.
     is_registered: AtomicBool,
 }
 
-impl Listener {
+impl StageWaker {
     fn new(publisher: &Weak<Publisher>, stage: Stage) -> Arc<Self> {
         Arc::new(Self {
             publisher: publisher.clone(),
@@ -69,8 +72,8 @@ impl Listener {
         })
     }
 
-    /// Registers for `value`. False if it has come, or never will.
-    fn listen(self: &Arc<Self>, of: &Arc<Shared>, value: u64) -> bool {
+    /// Registers for `value`, unless it is registered. False if the value has come or never will.
+    fn register(self: &Arc<Self>, of: &Arc<Shared>, value: u64) -> bool {
         if self.is_registered.swap(true, Ordering::SeqCst) {
             return true;
         }
@@ -82,7 +85,7 @@ impl Listener {
     }
 }
 
-impl Wake for Listener {
+impl Wake for StageWaker {
     fn wake(self: Arc<Self>) {
         self.is_registered.store(false, Ordering::SeqCst);
         if let Some(publisher) = self.publisher.upgrade() {
@@ -92,12 +95,12 @@ impl Wake for Listener {
 }
 
 impl Wake for Publisher {
-    /// The last handle has gone.
+    /// Called when the last handle of the timeline is dropped.
     fn wake(self: Arc<Self>) {
         self.publish();
     }
 
-    /// At once: whoever has let go of it may be the last to keep the timeline.
+    /// Not queued, because the dropping thread may hold the last reference to the timeline.
     fn is_prompt(&self) -> bool {
         true
     }
@@ -116,55 +119,57 @@ impl Publish for Publisher {
     }
 }
 
-/// What a look at a timeline has found.
-enum Found {
-    /// Word comes of what is next.
-    GoesOn,
-    /// And it has no handle any more.
-    GoesOnClosed,
-    /// Something has come meanwhile.
-    LookAgain,
-    /// Nothing comes any more.
+/// The result of one update of the page.
+enum Updated {
+    /// A waker is registered for the next value.
+    Registered,
+    /// A waker is registered for the next value, and the timeline is closed.
+    RegisteredClosed,
+    /// Something has changed meanwhile.
+    Repeat,
+    /// No value can come any more.
     Over,
 }
 
 impl Publisher {
     fn publish(self: &Arc<Self>) {
         let before = {
-            let mut turn = self.turn.lock();
-            match &mut *turn {
-                Turn::Free { .. } => std::mem::replace(&mut *turn, Turn::Taken { again: false }),
-                Turn::Taken { again } => {
+            let mut writing = self.writing.lock();
+            match &mut *writing {
+                Writing::Idle { .. } => {
+                    std::mem::replace(&mut *writing, Writing::Busy { again: false })
+                }
+                Writing::Busy { again } => {
                     *again = true;
                     return;
                 }
-                Turn::Over => return,
+                Writing::Over => return,
             }
         };
         let of = self.of.upgrade();
         loop {
-            let found = of.as_ref().map_or(Found::Over, |of| self.look(of));
-            let mut turn = self.turn.lock();
-            let again = matches!(*turn, Turn::Taken { again: true });
-            *turn = match found {
-                Found::Over => Turn::Over,
-                _ if again => Turn::Taken { again: false },
-                Found::LookAgain => Turn::Taken { again: false },
-                Found::GoesOn => Turn::Free { _kept: None },
-                Found::GoesOnClosed => Turn::Free { _kept: of.clone() },
+            let found = of.as_ref().map_or(Updated::Over, |of| self.update_page(of));
+            let mut writing = self.writing.lock();
+            let again = matches!(*writing, Writing::Busy { again: true });
+            *writing = match found {
+                Updated::Over => Writing::Over,
+                _ if again => Writing::Busy { again: false },
+                Updated::Repeat => Writing::Busy { again: false },
+                Updated::Registered => Writing::Idle { _kept: None },
+                Updated::RegisteredClosed => Writing::Idle { _kept: of.clone() },
             };
-            if !matches!(*turn, Turn::Taken { .. }) {
-                drop(turn);
+            if !matches!(*writing, Writing::Busy { .. }) {
+                drop(writing);
                 break;
             }
         }
-        // Perhaps the last that keeps the timeline, so with no lock held.
+        // With no lock held, because this may drop the last reference to the timeline.
         drop((before, of));
     }
 
-    fn look(self: &Arc<Self>, of: &Arc<Shared>) -> Found {
+    fn update_page(self: &Arc<Self>, of: &Arc<Shared>) -> Updated {
         let (reached, pending) = (of.reached(), of.pending());
-        // When it was reached, before that it is.
+        // Times before values.
         of.publish_times(reached);
         if pending > reached {
             of.prepare_times();
@@ -173,55 +178,58 @@ impl Publisher {
             self.counter.tell(pending, reached);
         }
         if let Some(cause) = of.failure() {
-            // Where it froze: it may have come further since.
+            // The value at which it froze, which may be above the one read before.
             let frozen = of.reached();
             of.publish_times(frozen);
             if self.page == Page::Beside {
                 self.counter.tell(of.pending(), frozen);
             }
             self.fail(frozen, &cause);
-            return Found::Over;
+            return Updated::Over;
         }
         let closed = of.is_closed();
         let mut next = pending.saturating_add(1);
         if closed {
-            // Claims that are not pending yet may still become so.
+            // Claims can still become pending.
             match of.lowest_outstanding(pending) {
                 Some(claimed) => next = claimed,
-                // A claim that has left the list since the first look is pending by now.
-                None if of.pending() > pending => return Found::LookAgain,
-                // What is on its way comes first, as nothing comes behind the end.
+                // A claim that is no longer in the list has become pending since the first read.
+                None if of.pending() > pending => return Updated::Repeat,
+                // Pending values come first, because nothing comes after the end.
                 None if reached == pending => {
                     let cause = of.cancelled(next);
                     self.counter.fail_for(reached, &cause);
-                    return Found::Over;
+                    return Updated::Over;
                 }
                 None => {}
             }
         }
-        // What devices signal here is watched here: nobody else can ask them whether they live (E3).
+        // Values that devices signal are watched here, because only this process can ask them
+        // whether they live (E3).
         let is_driven = of.other_ports().next().is_some();
-        let tells_reached = self.page == Page::Beside || closed || is_driven;
-        let hears_of_pending = self.pending.listen(of, next);
-        let hears_of_reached = tells_reached && self.reached.listen(of, reached.saturating_add(1));
-        let registered = hears_of_pending && (hears_of_reached || !tells_reached);
-        // With nobody there who would ever look again, what was to come has been withdrawn.
-        let forgotten = closed && !hears_of_pending && !hears_of_reached;
+        let watches_reached = self.page == Page::Beside || closed || is_driven;
+        let pending_registered = self.pending.register(of, next);
+        let reached_registered =
+            watches_reached && self.reached.register(of, reached.saturating_add(1));
+        let is_registered = pending_registered && (reached_registered || !watches_reached);
+        // Without any registration nothing would ever publish the end, so claims that are withdrawn
+        // meanwhile are news.
+        let is_unwatched = closed && !pending_registered && !reached_registered;
         let news = of.pending() > pending
-            || (tells_reached && of.reached() > reached)
+            || (watches_reached && of.reached() > reached)
             || of.is_failed()
             || of.is_closed() != closed
-            || forgotten;
-        match (registered || !news, closed) {
-            (false, _) => Found::LookAgain,
-            (true, false) => Found::GoesOn,
-            (true, true) => Found::GoesOnClosed,
+            || is_unwatched;
+        match (is_registered || !news, closed) {
+            (false, _) => Updated::Repeat,
+            (true, false) => Updated::Registered,
+            (true, true) => Updated::RegisteredClosed,
         }
     }
 
     fn fail(&self, frozen: u64, cause: &Failure) {
         if matches!(**cause, Error::DeviceLost { .. }) {
-            // What it had taken does not come any more.
+            // Pending values of a lost device never come.
             self.counter.note_lost();
         }
         self.counter.fail_for(frozen, cause);
@@ -229,11 +237,18 @@ impl Publisher {
 }
 
 impl Timeline {
-    /// Tells whoever has `counter`'s page how this timeline stands, from now on: what is pending; what is reached, if the page lies [beside](Page::Beside)
-    /// it; that it has failed, and why; and that its last handle has gone, once all that was claimed by then is reached. For the one process that signals it.
+    /// Publishes this timeline's state on `counter`'s page from now on.
     ///
-    /// To be called once for a timeline. Does not keep it open. A forked child that drops its copies tells nothing.
-    /// Promoting a claim, or noticing that a value is reached, writes to the page. That is a system call if a thread sleeps there.
+    /// The page has:
+    ///
+    /// - the pending value;
+    /// - the reached value, if the page lies [beside](Page::Beside) the timeline;
+    /// - a failure and its cause;
+    /// - the close of the last handle, once all claims of that time are reached.
+    ///
+    /// Call it once, in the process that signals the timeline. It does not keep the timeline open.
+    /// A forked child that drops its copies publishes nothing. Each promotion and each newly
+    /// reached value writes to the page, with a system call if a thread sleeps there.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if another side of its [bridge](Timeline::bridged) is published.
@@ -243,36 +258,38 @@ impl Timeline {
             counter,
             page,
             process: std::process::id(),
-            turn: Mutex::new(Turn::Free { _kept: None }),
-            pending: Listener::new(publisher, Stage::Pending),
-            reached: Listener::new(publisher, Stage::Reached),
+            writing: Mutex::new(Writing::Idle { _kept: None }),
+            pending: StageWaker::new(publisher, Stage::Pending),
+            reached: StageWaker::new(publisher, Stage::Reached),
         });
-        // It stays as long as the timeline does, which it does not keep.
+        // The timeline owns the publisher, which has only a weak reference back.
         let ahead = page == Page::Beside;
         self.shared().keep_publisher(publisher.clone(), ahead)?;
         publisher.publish();
         Ok(())
     }
 
-    /// For a timeline that another process signals: the last handle here is not the last, so that it closes nothing. `kept` is let go with the timeline, which points and
-    /// submissions in flight keep.
+    /// Says that another process signals this timeline, so that the last handle here does not close
+    /// it.
+    ///
+    /// `kept` is dropped with the timeline, which points and submissions in flight keep alive.
     pub fn follow(&self, kept: Arc<dyn Any + Send + Sync>) {
         self.shared().set_remote_signaller(kept);
     }
 
-    /// The same without keeping it.
+    /// A weak reference to the timeline.
     #[must_use]
     pub fn downgrade(&self) -> WeakTimeline {
         WeakTimeline(Arc::downgrade(self.shared()))
     }
 }
 
-/// A timeline for as long as somebody else has a handle or a point of it, or a submission in flight uses it.
+/// A weak reference to a timeline, which handles, points and submissions in flight keep alive.
 #[derive(Clone)]
 pub struct WeakTimeline(Weak<Shared>);
 
 impl WeakTimeline {
-    /// The point at `value`, if the timeline is still there.
+    /// The point at `value`, if the timeline still exists.
     #[must_use]
     pub fn at(&self, value: u64) -> Option<KeptPoint> {
         let of = Some(self.0.upgrade()?);
@@ -295,20 +312,29 @@ impl WeakTimeline {
         std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(of))
     }
 
-    /// For a timeline that another process signals and that has its home on `counter`'s page: that process is dead, for the reason that `cause` tells.
+    /// Fails the timeline because its signalling process is dead, and releases native waits for it.
     ///
-    /// Fails the timeline here, then whatever would be signalled by work that waits for it natively, as that runs on what there is now, and then the page, for everybody.
-    /// Then it makes in the place of the dead the signals that were said to be pending, so that no queue stays blocked: where there may be other
-    /// [remaining](RemainingPeers), on another thread, once those have had time to do the same, and unless one of them has been seen to make them. Values that were reached
-    /// stay so.
+    /// For a timeline that another process signals and that has its home on `counter`'s page.
+    /// `cause` says how that process ended. The steps are:
     ///
-    /// Releases what was held for it, on this thread. Where there are no others it blocks as long as the driver takes for a signal.
+    /// 1. It fails the timeline in this process.
+    /// 2. It fails what would be signalled by work that waits natively for the timeline, because
+    ///    that work may find incomplete data.
+    /// 3. It fails the page, for all other processes.
+    /// 4. It makes the signals that the dead process had said to be pending, so that no queue stays
+    ///    blocked.
+    ///
+    /// With [other survivors](RemainingPeers) another thread does step 4. It waits until they have
+    /// had time for steps 1 to 3, and does nothing if one of them was seen to make the signals.
+    ///
+    /// Values that were reached stay reached. Held submissions are released on the calling thread.
+    /// Without other survivors the call blocks for the driver's signal.
     pub fn lose(&self, counter: &Counter, cause: Error, remaining: RemainingPeers) {
         let cause = cause.into_cause();
         let of = self.0.upgrade();
         if let Some(of) = &of {
-            // A failure that the page tells stands behind the last value there, and came first.
-            for _ in 0..LAST_LOOKS {
+            // The page shows its last value before its failure.
+            for _ in 0..FINAL_POLLS {
                 let before = of.reached();
                 if of.refresh() <= before {
                     break;

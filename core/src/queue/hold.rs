@@ -41,7 +41,7 @@ pub(super) struct State<E: Enqueue> {
     /// `scratch` is for a submission that enters the graph, `spare` for one that leaves it.
     pub(super) scratch: Option<Box<Lists>>,
     pub(super) spare: Option<Box<Lists>>,
-    /// The registrations for what the first held submission missing, while no thread drives.
+    /// The registrations for what the first held submission lacks, while no thread drives.
     pub(super) registered: Registered,
     /// The objects that submitted work keeps, in order.
     pub(super) kept: VecDeque<(u64, Keep)>,
@@ -215,7 +215,7 @@ impl Taken<'_> {
     }
 }
 
-/// What a submission missing, in the order of its waits. Never empty in a verdict.
+/// What a submission lacks, in the order of its waits. Never empty in a verdict.
 pub(super) type Missing = SmallVec<[(KeptPoint, Stage); 2]>;
 
 /// Whether a submission can go to the driver.
@@ -223,7 +223,7 @@ pub(super) enum Verdict {
     Ready,
     /// It could, but the shared budget is used up.
     Full,
-    /// It missing something. The queue registers for all of it, because the failure of any one
+    /// It lacks something. The queue registers for all of it, because the failure of any one
     /// decides.
     Blocked(Missing),
     /// It never can, because a timeline that it waits for has failed.
@@ -498,7 +498,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.take_entry(number, &mut entered).ok()
     }
 
-    /// Registers for what the first submission missing, and stops driving.
+    /// Registers for what the first submission lacks, and stops driving.
     ///
     /// False if it must be judged again.
     ///

@@ -69,9 +69,9 @@ impl<'q> Submitted<'q> {
 
     /// Blocks until the driver has the submission, or the submission is known never to run.
     ///
-    /// Call it before anything that relies on the submission's work alone, such as presenting an
-    /// image that it draws or waiting for a binary semaphore that it signals. It costs a few loads
-    /// if the driver got the submission at once.
+    /// Call it before anything that relies on the submission's work alone. Examples are presenting
+    /// an image that it draws, and waiting for a binary semaphore that it signals. It costs a few
+    /// loads if the driver got the submission at once.
     ///
     /// # Errors
     /// - [`Error::Skipped`] with the cause if the submission did not run: a wait has failed, or its

@@ -40,12 +40,12 @@ impl<E: Enqueue> SubmissionQueue<E> {
         };
         let mut stamps = None;
         let followed = follower.begin(waits, signals, &mut || {
-            let (before, behind) = (
+            let (before, after) = (
                 self.driver.stamp(&self.object, Timing::Clock)?,
                 self.driver.stamp(&self.object, Timing::Clock)?,
             );
-            stamps = Some((before.clone(), behind.clone()));
-            Ok([before as Arc<dyn Stamp>, behind as Arc<dyn Stamp>])
+            stamps = Some((before.clone(), after.clone()));
+            Ok([before as Arc<dyn Stamp>, after as Arc<dyn Stamp>])
         });
         let Some(followed) = followed else {
             return self.submit_untraced(waits, work, signals);
@@ -55,9 +55,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
             submission.released();
             let done = match stamps {
                 // If the driver refuses a stamp, its error is the submission's.
-                Some((before, behind)) => E::write_stamp(recorder, &before)
+                Some((before, after)) => E::write_stamp(recorder, &before)
                     .and_then(|()| work(recorder))
-                    .and_then(|()| E::write_stamp(recorder, &behind)),
+                    .and_then(|()| E::write_stamp(recorder, &after)),
                 None => work(recorder),
             };
             match &done {

@@ -210,7 +210,7 @@ impl Timeline {
     pub(crate) fn joined(self, joined: &Arc<dyn Joined>) -> Self {
         let of = self.0.of.clone();
         if let Some(mut owner) = Arc::into_inner(self.0) {
-            // Drops a handle, but not the last one.
+            // Keeps the drop of `owner` from closing the timeline.
             owner.joined = Some(joined.clone());
         }
         let joined = Some(joined.clone());

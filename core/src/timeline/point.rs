@@ -32,9 +32,9 @@ impl<'t> Point<'t> {
 
     /// True once the value is reached. A load if the engine knows that already.
     ///
-    /// Never waits for a device. The first call that sees a value wakes what waits for it, on the
-    /// calling thread and before it returns: held submissions are recorded and wakers are called.
-    /// So the caller must hold no lock that such work takes.
+    /// Never waits for a device. The first call that sees a value wakes what waits for it, before
+    /// it returns and on the calling thread. Held submissions are recorded and wakers are called
+    /// then. So the caller must hold no lock that such work takes.
     ///
     /// # Errors
     /// [`Error::Failed`] or [`Error::Cancelled`] if the value will never be reached.

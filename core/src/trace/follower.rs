@@ -1,4 +1,4 @@
-//! What is written down of one queue.
+//! What a trace records of one queue.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
@@ -14,42 +14,42 @@ use crate::queue::{Follow, FollowSubmission, Traceable};
 use crate::timeline::point::{KeptPoint, Point, Signal};
 use crate::timeline::state::Shared;
 
-/// The trace's side of one queue.
+/// The trace's part of one queue.
 pub(super) struct Follower {
     trace: Weak<Inner>,
     queue: Traceable,
-    /// The number of the queue's own timeline.
+    /// The index of the queue's position among the trace's timelines.
     position: usize,
-    /// The device's clock, or why there are no times.
+    /// The device's clock, or the reason why there are no times.
     clock: Result<Clock, String>,
     room: usize,
-    lives: Mutex<Lives>,
+    submissions: Mutex<Submissions>,
 }
 
 #[derive(Default)]
-struct Lives {
-    /// Not known to have finished, in the order in which they were noted: about the queue's.
-    open: VecDeque<(u64, Arc<Life>)>,
-    over: Vec<Over>,
-    /// How many have been noted, and the last one's number.
+struct Submissions {
+    /// Submissions not known to have finished, in order of acceptance: roughly the queue's order.
+    open: VecDeque<(u64, Arc<Followed>)>,
+    over: Vec<Ended>,
+    /// The number of accepted submissions, and the highest submission number.
     noted: usize,
     last: u64,
-    /// There was no room for.
+    /// The number of submissions for which there was no room.
     lost: u64,
-    /// Why a stamp could not be had, the first time.
+    /// Why the first stamp without a time could not be made.
     untimed: Option<String>,
 }
 
-/// A submission of a traced queue.
-struct Life {
+/// A submission of a traced queue, until its end is known.
+struct Followed {
     follower: Weak<Follower>,
     made: i64,
-    /// [`NEVER`] until its work is recorded.
+    /// The time at which its work was recorded; [`NEVER`] until then.
     released: AtomicI64,
     stamps: Option<[Arc<dyn Stamp>; 2]>,
-    /// Its work was recorded, all of it.
+    /// True once all of its work is recorded.
     recorded: AtomicBool,
-    /// Why not.
+    /// Why recording failed.
     failed: OnceLock<String>,
     held: OnceLock<bool>,
     waited: Vec<KeptPoint>,
@@ -58,8 +58,8 @@ struct Life {
     signals: Vec<Edge>,
 }
 
-/// What has become of one, in the device's time.
-struct Over {
+/// A submission whose outcome is known, with times of the device's clock.
+struct Ended {
     number: u64,
     made: i64,
     held: bool,
@@ -73,14 +73,14 @@ struct Over {
 
 const NEVER: i64 = i64::MIN;
 
-impl FollowSubmission for Life {
+impl FollowSubmission for Followed {
     fn accepted(self: Arc<Self>, number: u64, is_held: bool) {
         let _ = self.held.set(is_held);
         if let Some(follower) = self.follower.upgrade() {
-            let mut lives = lock(&follower.lives);
-            lives.noted += 1;
-            lives.last = number.max(lives.last);
-            lives.open.push_back((number, self));
+            let mut submissions = lock(&follower.submissions);
+            submissions.noted += 1;
+            submissions.last = number.max(submissions.last);
+            submissions.open.push_back((number, self));
         }
     }
 
@@ -98,9 +98,9 @@ impl FollowSubmission for Life {
     }
 }
 
-impl Life {
-    /// What has become of it; `over` if its queue has come past it.
-    fn look(&self, number: u64, over: Option<Outcome>) -> Over {
+impl Followed {
+    /// What became of the submission. `over` is its outcome if the queue's position has passed it.
+    fn end(&self, number: u64, over: Option<Outcome>) -> Ended {
         let released = match self.released.load(Ordering::Relaxed) {
             NEVER => None,
             at => Some(at),
@@ -113,10 +113,10 @@ impl Life {
             (None, _) => Outcome::Pending,
         };
         if outcome == Outcome::Finished
-            && let Some([_, behind]) = &self.stamps
-            && matches!(behind.time(), Err(Error::NotReady { .. }))
+            && let Some([_, after]) = &self.stamps
+            && matches!(after.time(), Err(Error::NotReady { .. }))
         {
-            // The queue has come past it.
+            // The queue's position has passed it, so the stamp will never be written.
             outcome = Outcome::Failed("the driver refused it".into());
         }
         let ran = outcome == Outcome::Finished;
@@ -127,13 +127,14 @@ impl Life {
             } else if came_past {
                 None
             } else {
-                // It may have begun, and even have ended if its signals wait for others.
+                // It may have begun. It may even have finished its work, if its signals wait for
+                // others.
                 stamp.time_if_written()
             }
         };
-        // The end first: what has ended by then has begun.
+        // The end first, so that an end is never without a beginning.
         let (ended, began) = (time(1), time(0));
-        Over {
+        Ended {
             number,
             made: self.made,
             held: self.held.get().copied().unwrap_or(false),
@@ -146,7 +147,7 @@ impl Life {
         }
     }
 
-    /// The queue has come past it; whether with its work.
+    /// The outcome of a submission that the queue's position has passed.
     fn unless_skipped(&self, released: Option<i64>) -> Outcome {
         let cause_of = |point: &KeptPoint| point.of.as_ref()?.unreachable_cause(point.value);
         let cause = |points: &[KeptPoint]| points.iter().find_map(cause_of);
@@ -171,20 +172,20 @@ impl Follow for Follower {
     ) -> Option<Arc<dyn FollowSubmission>> {
         let made = HostClock::Monotonic.now();
         let trace = self.trace.upgrade()?;
-        // So that stamps are used again soon.
+        // Frees stamps for reuse.
         self.gather();
         {
-            let mut lives = lock(&self.lives);
-            if lives.noted >= self.room {
-                lives.lost += 1;
+            let mut submissions = lock(&self.submissions);
+            if submissions.noted >= self.room {
+                submissions.lost += 1;
                 return None;
             }
         }
         let stamps = match self.clock.as_ref().map(|_| stamps()) {
             Ok(Ok(stamps)) => Some(stamps),
             Ok(Err(error)) => {
-                let mut lives = lock(&self.lives);
-                lives.untimed.get_or_insert_with(|| error.to_string());
+                let mut submissions = lock(&self.submissions);
+                submissions.untimed.get_or_insert_with(|| error.to_string());
                 None
             }
             Err(_) => None,
@@ -194,7 +195,7 @@ impl Follow for Follower {
             value,
         };
         let of = |wait: &Point<'_>| Some(edge(wait.of?, wait.value, true));
-        Some(Arc::new(Life {
+        Some(Arc::new(Followed {
             follower: Arc::downgrade(&self),
             made,
             released: AtomicI64::new(NEVER),
@@ -221,7 +222,8 @@ impl Follow for Follower {
 
 impl Follower {
     pub(super) fn new(trace: &Arc<Inner>, queue: Traceable) -> Arc<Self> {
-        // Other clocks of the host are not that of the recording.
+        // The recording uses the monotonic clock, so a clock that converts to another one is of no
+        // use.
         let clock = queue
             .clock
             .clone()
@@ -238,7 +240,7 @@ impl Follower {
             queue,
             clock,
             room: trace.room,
-            lives: Mutex::default(),
+            submissions: Mutex::default(),
         })
     }
 
@@ -246,50 +248,55 @@ impl Follower {
         self.clock.as_ref().ok()
     }
 
-    pub(super) fn leave(&self) {
+    pub(super) fn stop(&self) {
         self.queue.remove_follower();
     }
 
     pub(super) fn wait(&self, patience: Duration) {
-        let last = lock(&self.lives)
+        let last = lock(&self.submissions)
             .open
             .iter()
             .map(|(number, _)| *number)
             .max();
         if let Some(value) = last {
             let of = Some(&self.queue.own);
-            // Whatever it says: what has not finished is pending, and what has failed is told of each.
+            // The result does not matter: a submission that has not finished is recorded as pending
+            // or failed.
             let _ = Point { of, value }.wait(patience);
         }
     }
 
-    /// True if `value` of the timeline numbered `timeline` is the end of a submission that was noted, or of one before such.
+    /// True if `timeline` is the queue's position and `value` is not above the last accepted
+    /// submission.
     pub(super) fn has_noted(&self, timeline: usize, value: u64) -> bool {
-        self.position == timeline && value <= lock(&self.lives).last
+        self.position == timeline && value <= lock(&self.submissions).last
     }
 
-    /// Reads the times of what has finished, so that its stamps can be used again. Drivers are asked, and what is let go is
-    /// dropped, without the lock.
+    /// Reads the times of finished submissions, so that their stamps can be reused.
+    ///
+    /// Drivers are queried and objects are dropped without the lock.
     pub(super) fn gather(&self) {
         let reached = self.queue.own.reached();
         let mut done = Vec::new();
         {
-            let mut lives = lock(&self.lives);
-            while lives
+            let mut submissions = lock(&self.submissions);
+            while submissions
                 .open
                 .front()
                 .is_some_and(|(number, _)| *number <= reached)
             {
-                done.extend(lives.open.pop_front());
+                done.extend(submissions.open.pop_front());
             }
         }
-        let finished =
-            |(number, life): &(u64, Arc<Life>)| life.look(*number, Some(Outcome::Finished));
+        let finished = |(number, followed): &(u64, Arc<Followed>)| {
+            followed.end(*number, Some(Outcome::Finished))
+        };
         let over: Vec<_> = done.iter().map(finished).collect();
-        lock(&self.lives).over.extend(over);
+        lock(&self.submissions).over.extend(over);
     }
 
-    /// What was recorded, with times as `to_host` converts them. After the end of the trace.
+    /// The recorded submissions, with times converted by `to_host`. Call it after the end of the
+    /// trace.
     pub(super) fn track(
         &self,
         labels: &mut HashMap<Edge, String>,
@@ -298,21 +305,21 @@ impl Follower {
         self.queue.own.refresh();
         self.gather();
         let failure = self.queue.own.failure();
-        let open = std::mem::take(&mut lock(&self.lives).open);
+        let open = std::mem::take(&mut lock(&self.submissions).open);
         let rest: Vec<_> = open
             .iter()
-            .map(|(number, life)| {
+            .map(|(number, followed)| {
                 let over = failure.as_ref();
-                life.look(
+                followed.end(
                     *number,
                     over.map(|cause| Outcome::Failed(cause.to_string())),
                 )
             })
             .collect();
         drop(open);
-        let mut lives = lock(&self.lives);
-        lives.over.extend(rest);
-        lives.over.sort_by_key(|over| over.number);
+        let mut known = lock(&self.submissions);
+        known.over.extend(rest);
+        known.over.sort_by_key(|over| over.number);
         let estimate = |time: Option<i64>| to_host(self.clock()?, time?);
         let mut label = |number: u64| {
             labels.remove(&Edge {
@@ -320,10 +327,10 @@ impl Follower {
                 value: number,
             })
         };
-        // One that could not be had in passing is not worth a word.
-        let timed = lives.over.iter().any(|over| over.ended.is_some());
-        let untimed = lives.untimed.take().filter(|_| !timed);
-        let submissions = std::mem::take(&mut lives.over)
+        // If any submission has times, a single failed stamp is not reported.
+        let timed = known.over.iter().any(|over| over.ended.is_some());
+        let untimed = known.untimed.take().filter(|_| !timed);
+        let submissions = std::mem::take(&mut known.over)
             .into_iter()
             .map(|over| Submission {
                 number: over.number,
@@ -344,7 +351,7 @@ impl Follower {
             gpu: self.queue.device.uuid,
             position: self.position,
             submissions: submissions.collect(),
-            lost: lives.lost,
+            lost: known.lost,
             untimed: self.clock.as_ref().err().cloned().or(untimed),
         }
     }

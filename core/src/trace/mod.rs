@@ -1,8 +1,8 @@
-//! Traces: what became of each submission, on every queue that takes part, on one axis of time.
+//! Traces: records of what became of each submission, on all traced queues, with one time axis.
 //!
-//! A queue that nobody follows looks once at a flag for each submission. One that is followed puts two stamps of its device's
-//! clock around the work, writes down when it was submitted and when it went to the driver, and leaves that with a
-//! follower. What submissions wait for is followed too: a signal of the host is written down with its time.
+//! A queue without a trace reads one flag per submission. A traced queue puts two stamps of its
+//! device's clock around the work. It records when the work was submitted and when it went to the
+//! driver. Host signals of awaited timelines are recorded with their times, too.
 
 mod follower;
 mod recording;
@@ -26,45 +26,48 @@ use crate::timeline::state::Shared;
 
 /// Records what queues do, from [`Trace::follow`] to [`Trace::finish`].
 ///
-/// A queue that is followed writes two times of its device's clock for each submission, one before its work and one behind
-/// it, both between its waits and its signals, which costs what two [clocked fences](crate::backend::Device::clocked_fence) do. A queue that is not pays for one look at a flag. Nothing
-/// is global: a trace follows the queues that it is given, and those alone, and of what these wait for it sees the signals that the host makes.
-/// A queue has one trace at a time, a timeline any number. Until its end it keeps the devices whose queues it follows. Dropping it ends it, too, which waits while a clock is being sampled:
-/// 30 ms at most on CUDA, a quarter of a second on a Vulkan device without calibrated timestamps.
+/// A traced queue writes two times of its device's clock for each submission: one before its work
+/// and one after it, both between its waits and its signals. That costs as much as two [clocked
+/// fences](crate::backend::Device::clocked_fence). A queue without a trace reads one flag.
 ///
-/// Usable from any thread.
+/// A trace follows only the queues that it is given, and host signals of the timelines that they
+/// wait for. A queue has one trace at a time, a timeline any number. The trace keeps the devices of
+/// its queues alive until it ends.
+///
+/// Dropping the trace ends it. The drop waits while a clock is sampled: at most 30 ms on CUDA, and
+/// a quarter of a second on a Vulkan device without calibrated timestamps. Any thread may use it.
 pub struct Trace {
     inner: Arc<Inner>,
-    /// Samples the clocks now and then, so that times are converted between samples near by, however long the trace is.
+    /// The thread that samples the clocks, so that each time is converted between two near samples.
     sampler: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
 
 struct Inner {
     begun: i64,
-    /// So many submissions for each queue, and as many signals of the host.
+    /// The most submissions recorded per queue, and the most host signals.
     room: usize,
     followers: Mutex<Vec<Arc<Follower>>>,
     timelines: Mutex<Timelines>,
     host: Mutex<(Vec<HostSignal>, u64)>,
     /// By the submission's point on its queue's position.
     labels: Mutex<HashMap<Edge, String>>,
-    /// How each clock went beside the host's since it was followed first.
+    /// The course of each clock relative to the host's, since it was first followed.
     courses: Mutex<Vec<(Clock, Course)>>,
 }
 
-/// Those that submissions have to do with.
+/// The timelines that traced submissions wait for or signal.
 #[derive(Default)]
 struct Timelines {
     /// By the timeline's id.
     indices: HashMap<u64, usize>,
     names: Vec<String>,
-    /// Their values when they were first met.
+    /// Their values when the trace first met them.
     reached: Vec<u64>,
-    /// Whose signals by the host are written down.
+    /// The timelines whose host signals are recorded.
     watched: Vec<Weak<Shared>>,
 }
 
-/// A poisoned lock is no reason to lose a trace.
+/// Locks a mutex, even if it is poisoned: a panic elsewhere is no reason to lose a trace.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -76,20 +79,24 @@ impl Default for Trace {
 }
 
 impl Trace {
-    /// So many submissions are recorded for each queue, and as many signals of the host, unless
-    /// [`Trace::with_room`] says otherwise.
+    /// The number of submissions recorded per queue, and of host signals, without
+    /// [`Trace::with_room`].
     pub const ROOM: usize = 100_000;
-    /// The devices' clocks are sampled so often meanwhile.
+    /// The interval at which the devices' clocks are sampled.
     pub const SAMPLED_EVERY: Duration = Duration::from_millis(250);
 
-    /// A trace that begins now and follows nobody yet.
+    /// Begins a trace that follows no queue yet.
     #[must_use]
     pub fn new() -> Self {
         Self::with_room(Self::ROOM)
     }
 
-    /// With room for so many submissions of each queue, some 300 bytes each, and as many signals of the host. What comes later is
-    /// counted, and not recorded. Beside that a trace grows by 100 bytes a second for each clock, which keeps early times as exact as late ones.
+    /// Begins a trace with room for `room` submissions per queue and as many host signals.
+    ///
+    /// A submission takes about 300 bytes.
+    ///
+    /// Later ones are counted and not recorded. The trace also grows by 100 bytes per second and
+    /// clock, to convert early times as exactly as late ones.
     #[must_use]
     pub fn with_room(room: usize) -> Self {
         let inner = Arc::new(Inner {
@@ -108,17 +115,21 @@ impl Trace {
             .spawn(move || keep_sampling(&sampled, &until));
         Self {
             inner,
-            // Without a thread the conversions of a long trace are less exact, and say so.
+            // Without the thread, conversions of a long trace are less exact and state a larger
+            // error.
             sampler: sampler.ok().map(|thread| (ended, thread)),
         }
     }
 
-    /// Records what `queue` is given from now on. Its device is asked for its clock, which makes that if nobody has before (see
-    /// [`Device::clock`](crate::backend::Device::clock): call this at set-up) and samples it once. A device or a queue without
-    /// times is followed by the host alone, and the [track](Track::untimed) says why.
+    /// Records the submissions of `queue` from now on.
+    ///
+    /// Makes its device's [clock](crate::backend::Device::clock) if there is none yet, so call this
+    /// at set-up, and samples it once. Without a clock or without times of the queue only host
+    /// times are recorded, and [`Track::untimed`] says why.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) if another trace follows it, or its backend cannot be traced.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if another trace follows the queue, or its
+    /// backend cannot be traced.
     pub fn follow<Q: Queue>(&self, queue: &Q) -> Result<()> {
         let inner = &self.inner;
         let follower = queue
@@ -126,14 +137,19 @@ impl Trace {
             .follow(|queue| Follower::new(inner, queue))?;
         lock(&inner.followers).push(follower.clone());
         if let Some(clock) = follower.clock() {
-            // Conversions begin with it; if it fails they try again, and the track says so in the end.
+            // Conversions begin with this sample. If it fails, later samples are tried, and the
+            // track reports it.
             inner.sample(clock);
         }
         Ok(())
     }
 
-    /// Calls the submission that ends at `end` ([`Submitted::end`](crate::Submitted::end)) by a name; a later name replaces it.
-    /// Nothing happens if `end` is no position of a queue that is followed, or its submission found no room.
+    /// Labels the submission that ends at `end` ([`Submitted::end`](crate::Submitted::end)).
+    ///
+    /// A later label replaces it.
+    ///
+    /// Does nothing if `end` is not a position of a traced queue, or if its submission was not
+    /// recorded.
     pub fn label(&self, end: Point<'_>, label: &str) {
         let Some(of) = end.of else { return };
         let known = lock(&self.inner.timelines)
@@ -150,8 +166,10 @@ impl Trace {
         }
     }
 
-    /// Ends the trace: follows nobody any more, waits up to `patience` for what was submitted, and tells what was recorded. Submissions that have
-    /// not finished by then are in it as they are. Blocks meanwhile, and while the clocks are sampled once more.
+    /// Ends the trace and returns what was recorded.
+    ///
+    /// Blocks for up to `patience` until submissions have finished, and while the clocks are
+    /// sampled once more. Submissions that have not finished by then are recorded as they are.
     #[must_use]
     pub fn finish(mut self, patience: Duration) -> Recording {
         let until = Instant::now().checked_add(patience);
@@ -191,10 +209,10 @@ impl Trace {
     }
 
     fn end(&mut self) {
-        // Without the lock: what a queue lets go may be the application's.
+        // Without the lock: this may drop objects of the application.
         let followers = lock(&self.inner.followers).clone();
         for follower in &followers {
-            follower.leave();
+            follower.stop();
         }
         for timeline in std::mem::take(&mut lock(&self.inner.timelines).watched) {
             if let Some(timeline) = timeline.upgrade() {
@@ -205,7 +223,7 @@ impl Trace {
         if let Some((ended, thread)) = self.sampler.take() {
             ended.store(true, Ordering::Release);
             thread.thread().unpark();
-            // It has no panic to tell of.
+            // A panic of the thread has been reported by the panic hook.
             let _ = thread.join();
         }
     }
@@ -214,7 +232,7 @@ impl Trace {
 impl Drop for Trace {
     fn drop(&mut self) {
         self.end();
-        // Here, and not on whose thread the last signal of the host is noted: devices may go with them.
+        // On this thread, because these may be the last references to devices.
         let followers = std::mem::take(&mut *lock(&self.inner.followers));
         drop(followers);
         let courses = std::mem::take(&mut *lock(&self.inner.courses));
@@ -229,9 +247,9 @@ impl fmt::Debug for Trace {
 }
 
 impl Inner {
-    /// The number of a timeline, whose signals by the host are written down from now on.
+    /// The index of a timeline. If it is `awaited`, its host signals are recorded from now on.
     fn timeline(self: &Arc<Self>, of: &Arc<Shared>, awaited: bool) -> usize {
-        // Before its value is read: a signal in between is noted, or seen.
+        // Before its value is read, so that each signal is either noted or part of the value.
         let observer: Arc<dyn ObserveHostSignals> = self.clone();
         let taken = awaited && of.host_signals.add(&observer);
         let mut timelines = lock(&self.timelines);
@@ -254,7 +272,7 @@ impl Inner {
 }
 
 impl ObserveHostSignals for Inner {
-    /// The signal that was noted last as this was not made.
+    /// Removes the signal that was noted with the same arguments and then refused.
     fn forget(&self, timeline: &Shared, value: u64, at: i64) {
         let timelines = lock(&self.timelines);
         let Some(&timeline) = timelines.indices.get(&timeline.object.id()) else {
@@ -270,7 +288,7 @@ impl ObserveHostSignals for Inner {
         }
     }
 
-    /// The host signals `value` of a timeline, now.
+    /// Notes a host signal of `value`.
     fn note(&self, timeline: &Shared, value: u64, at: i64) {
         let index = lock(&self.timelines)
             .indices
@@ -309,11 +327,11 @@ fn keep_sampling(of: &Weak<Inner>, ended: &AtomicBool) {
     }
 }
 
-/// The clocks that took part, each with the course that converts its times.
+/// The traced clocks, each with the course that converts its times.
 struct Clocks(Vec<(Clock, Arc<Course>)>);
 
 impl Inner {
-    /// Samples a clock, for what its times will be converted by. A silent one is asked again next time; the conversions say what that costs.
+    /// Samples a clock for conversions. A clock that is silent is sampled again next time.
     fn sample(&self, clock: &Clock) {
         let _ = clock.sample();
         let mut courses = lock(&self.courses);
@@ -323,13 +341,15 @@ impl Inner {
             courses.len() - 1
         });
         if let Some((clock, course)) = courses.get_mut(at) {
-            // Read under the lock, and so in the order of the samples.
+            // Under the lock, so in the order of the samples.
             course.go_on(clock.map());
         }
     }
 
-    /// Times of clocks that are found to be one are all converted by the first of them, so that what lies between two
-    /// of them stays as it was. All have passed: a last sample each, and every time lies between two.
+    /// Samples each clock for the last time, and chooses the course that converts its times.
+    ///
+    /// Clocks that are found to be one are converted by the first of them, so that differences of
+    /// their times stay exact. After the last sample every recorded time lies between two samples.
     fn clocks<'c>(&self, clocks: impl Iterator<Item = &'c Clock>) -> Clocks {
         let mut known: Vec<(&Clock, &Clock)> = Vec::new();
         for clock in clocks {
@@ -373,7 +393,7 @@ mod tests {
     use crate::base::error::Object;
     use crate::clock::{Sample, Sampler};
 
-    /// Each sample is a quarter of a second after the one before.
+    /// A clock whose samples are a quarter of a second apart.
     struct Stepping(AtomicI64);
 
     impl Sampler for Stepping {
@@ -397,11 +417,11 @@ mod tests {
         let clocks = inner.clocks([&clock].into_iter());
         for second in [1, 60, 300, 580, 599] {
             let device = second * 1_000_000_000 + 77_000_000;
-            let told = clocks.to_host(&clock, device).unwrap();
-            let off = told.nanoseconds.abs_diff(device + 5_000);
+            let found = clocks.to_host(&clock, device).unwrap();
+            let off = found.nanoseconds.abs_diff(device + 5_000);
             assert!(
-                off <= told.error && told.error < 1_200,
-                "{off} {told:?} {second}"
+                off <= found.error && found.error < 1_200,
+                "{off} {found:?} {second}"
             );
         }
     }

@@ -1,41 +1,44 @@
-//! What a trace has recorded, as plain data.
+//! The data of a recording.
 
 use std::collections::BTreeMap;
 
 use crate::base::info::{BackendKind, Uuid};
 use crate::clock::Estimate;
 
-/// What was recorded. All times are nanoseconds of the host's monotonic clock
-/// ([`HostClock::Monotonic`](crate::clock::HostClock::Monotonic)); those that a device wrote come with the error of their
-/// conversion. Times of two APIs whose clocks were found to be one were converted together, so that what lies between
-/// them is exact to the clocks' resolution whatever their common error.
+/// What a trace has recorded.
+///
+/// All times are nanoseconds of the host's monotonic clock
+/// ([`HostClock::Monotonic`](crate::clock::HostClock::Monotonic)). Times that a device wrote have
+/// the error of their conversion. Times of two APIs whose clocks were found to be one were
+/// converted together, so their differences are exact to the clocks' resolution.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Recording {
-    /// When it was begun.
+    /// The time at which the trace began.
     pub begun: i64,
-    /// When it was ended.
+    /// The time at which the trace ended.
     pub ended: i64,
-    /// One for each queue.
+    /// One track per queue.
     pub tracks: Vec<Track>,
-    /// Signals that the host made, in the order of their times.
+    /// Host signals, in the order of their times.
     pub host_signals: Vec<HostSignal>,
-    /// How many more of these there were, for which there was no room.
+    /// The number of further host signals for which there was no room.
     pub host_lost: u64,
-    /// The names of timelines, which [`Edge::timeline`] is an index into.
+    /// The names of the timelines. [`Edge::timeline`] is an index into it.
     pub timelines: Vec<String>,
-    /// What had been reached of each when the trace first met it, by the same indices; 0 where this is shorter. Nothing that is
-    /// recorded has released a wait for that.
+    /// The value of each timeline when the trace first met it; 0 where this is shorter.
+    ///
+    /// The indices are those of `timelines`. No recorded signal released a wait for these values.
     pub reached_before: Vec<u64>,
 }
 
-/// What one queue did.
+/// The record of one queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Track {
     /// The queue's name.
     pub queue: String,
-    /// Its device's name.
+    /// The name of its device.
     pub device: String,
-    /// The API.
+    /// The backend of its device.
     pub backend: BackendKind,
     /// The GPU; `None` for the host.
     pub gpu: Option<Uuid>,
@@ -43,46 +46,51 @@ pub struct Track {
     pub position: usize,
     /// Its submissions, in order.
     pub submissions: Vec<Submission>,
-    /// How many more there were, for which there was no room.
+    /// The number of further submissions for which there was no room.
     pub lost: u64,
-    /// Why its device wrote no times, if it did not.
+    /// Why the device wrote no times, if it wrote none.
     pub untimed: Option<String>,
 }
 
-/// One submission's life. What has not happened by the end of the trace, or could not be found out, is `None`.
+/// The record of one submission.
+///
+/// What did not happen before the end of the trace, or is unknown, is `None`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Submission {
     /// Its number on the queue, from 1.
     pub number: u64,
-    /// What the application calls it.
+    /// The application's label, from [`Trace::label`](crate::trace::Trace::label).
     pub label: Option<String>,
-    /// When it was submitted.
+    /// The time of the call that submitted it.
     pub made: i64,
-    /// True if it was held on the host, because it or one before it could not go to the driver yet.
+    /// True if it was held, because it or an earlier one could not go to the driver yet.
     pub held: bool,
-    /// When it went to the driver. Without having been held that is just after it was made.
+    /// The time at which it went to the driver. If it was not held, that is just after `made`.
     pub released: Option<i64>,
-    /// When the device came to its work: its waits were over, and what stood before it on the queue had finished.
+    /// The time at which the device began its work, after its waits and all earlier work of the
+    /// queue.
     pub began: Option<Estimate>,
-    /// When the device had finished its work, before its signals. Where these wait for lower values of their timelines it is there before the submission has
-    /// ended.
+    /// The time at which the device finished its work, before its signals.
+    ///
+    /// If the signals wait for lower values of their timelines, it can be known before the
+    /// submission has ended.
     pub ended: Option<Estimate>,
-    /// How it ended.
+    /// How the submission ended.
     pub outcome: Outcome,
-    /// What it waited for.
+    /// The points that it waited for.
     pub waits: Vec<Edge>,
-    /// What it signalled, besides its queue's position.
+    /// The values that it signalled, without its queue's position.
     pub signals: Vec<Edge>,
 }
 
 /// How a submission ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It had not, when the trace ended.
+    /// It had not ended when the trace ended.
     Pending,
-    /// Its work is done, and its signals are made.
+    /// Its work is done and its signals are made.
     Finished,
-    /// It was not run, or failed; the cause in words.
+    /// It did not run or it failed. Has the cause as text.
     Failed(String),
 }
 
@@ -98,40 +106,42 @@ pub struct Edge {
 /// A signal that the host made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostSignal {
-    /// When.
+    /// The time of the signal.
     pub at: i64,
-    /// The name of the thread, or its number.
+    /// The name of the signalling thread, or its id.
     pub thread: String,
-    /// What was signalled.
+    /// The value that was signalled.
     pub signal: Edge,
 }
 
 /// A wait, and the signal that released it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrow {
-    /// Who signalled.
+    /// The origin of the signal.
     pub from: Place,
     /// The submission that waited.
     pub to: (usize, usize),
-    /// What it waited for.
+    /// The point that the submission waited for.
     pub wait: Edge,
-    /// What was signalled: the same timeline, and the same value or one above it.
+    /// The value that was signalled: on the same timeline, at or above the awaited value.
     pub signal: Edge,
 }
 
-/// Where a signal came from.
+/// The origin of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// A submission: the indices of its track, and of it in the track.
+    /// A submission: the index of its track, and its index in the track.
     Submission(usize, usize),
     /// The host: an index into [`Recording::host_signals`].
     Host(usize),
 }
 
 impl Recording {
-    /// Which wait was released by which signal: for each wait the signal, of those recorded, with the lowest value that is
-    /// enough: where the signal itself was not recorded, that is a later one, which may have come after the wait was over. Waits
-    /// for what had been [reached before](Recording::reached_before) have none. In the order of the submissions that wait.
+    /// Pairs each wait with the signal that released it, in the order of the waiting submissions.
+    ///
+    /// The signal is the recorded one with the lowest sufficient value. If the real signal was not
+    /// recorded, that is a later one, which may have come after the wait was over. Waits for values
+    /// [reached before](Recording::reached_before) have no arrow.
     #[must_use]
     pub fn arrows(&self) -> Vec<Arrow> {
         let mut signals: BTreeMap<Edge, Place> = BTreeMap::new();
@@ -176,7 +186,9 @@ impl Recording {
         arrows
     }
 
-    /// When a signal was made, with its error: when its submission had finished its work, or when the host made it.
+    /// When a signal was made, with its error.
+    ///
+    /// That is the end of its submission's work, or the time of the host signal.
     #[must_use]
     pub fn signalled(&self, from: Place) -> Option<Estimate> {
         match from {
@@ -190,7 +202,7 @@ impl Recording {
         }
     }
 
-    /// The submission at these indices of its track and of it in the track.
+    /// The submission with these indices: of its track, and in the track.
     #[must_use]
     pub fn submission(&self, (track, index): (usize, usize)) -> Option<&Submission> {
         self.tracks.get(track)?.submissions.get(index)
@@ -265,7 +277,7 @@ mod tests {
                 ((0, 4), Place::Submission(0, 1)),
                 ((0, 2), Place::Submission(0, 0)),
                 ((0, 8), Place::Host(0)),
-                // Of the queue's position, and nothing for what nobody signalled.
+                // From the queue's position. A value without any signal has no arrow.
                 ((1, 2), Place::Submission(0, 1)),
             ]
         );

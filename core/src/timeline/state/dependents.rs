@@ -77,7 +77,8 @@ impl Shared {
             let list = self.dependents.list.lock();
             list.entries.len() >= list.prune_at.max(FIRST_PRUNE)
         };
-        // Polling is a driver call, so only a long list pays for it.
+        // A timeline in the middle of a chain may be polled by no other thread, so a long list
+        // polls.
         let reached = if is_long {
             self.refresh()
         } else {

@@ -60,8 +60,8 @@ impl Shared {
         if self.dependents.recovery_started.set(()).is_err() {
             return;
         }
-        let told = self.home().pending_elsewhere().unwrap_or(0);
-        let owed = told.max(self.pending());
+        let announced = self.home().pending_elsewhere().unwrap_or(0);
+        let owed = announced.max(self.pending());
         let of = self.dependents.own.get().cloned().unwrap_or_default();
         let alone = remaining == RemainingPeers::One;
         if alone || spawn("syncline-release", move || recover_in_turn(&of, owed)).is_err() {
@@ -71,7 +71,7 @@ impl Shared {
     }
 
     fn recover_home(&self, owed: u64) {
-        // A page takes no signal that can fail.
+        // The recovery of a page cannot fail.
         let home = self.home();
         let _ = home.recover(owed.min(self.largest_legal()), ByEngine::new(home));
     }

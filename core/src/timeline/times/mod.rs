@@ -371,11 +371,12 @@ impl Timeline {
 impl Point<'_> {
     /// When the point was reached: the time of the first signal at or past its value.
     ///
-    /// | signal made by | time |
-    /// |---|---|
-    /// | a queue with a port on its device | written by the device after the work, earlier work of the queue and lower values |
-    /// | the host, also for a queue without a port | taken on [the host's clock](HostClock::Monotonic) just before the signal |
-    /// | another process | on the host's clock, converted if a device has written it, with the [error](Time::error) of that |
+    /// - A signal of a queue with a port on its device: written by the device after the work,
+    ///   after earlier work of the queue, and after lower values.
+    /// - A signal of the host, also for a queue without a port: taken on
+    ///   [the host's clock](HostClock::Monotonic) just before the signal.
+    /// - A signal of another process: on the host's clock. If a device wrote the time, it is
+    ///   converted and has the [error](Time::error) of that.
     ///
     /// Times are whole nanoseconds. [`Time::to_host`] and [`Time::since`] return their error. Times
     /// that one device writes never go back as values grow.
@@ -463,7 +464,7 @@ mod tests {
         }
         let forgotten = line.at(oldest - 3).time();
         assert!(
-            matches!(forgotten, Err(Error::TimeForgotten { oldest: told, .. }) if told == oldest),
+            matches!(forgotten, Err(Error::TimeForgotten { oldest: found, .. }) if found == oldest),
             "{forgotten:?}"
         );
         assert!(matches!(

@@ -2,12 +2,14 @@
 //!
 //! | words | contents | written |
 //! |---|---|---|
-//! | 0 | magic, the letters `SYNCLTIM` | last, by the process that makes the page |
-//! | 1 | version of this layout, 1 | once, by the process that makes the page |
-//! | 16 | count: the number of published signals | after each signal, by the signalling process |
-//! | 17 | upto: everything known about values up to this is on the page | last, by the signalling process |
-//! | 18 | forgotten: the times of values up to this are not kept | before an entry is overwritten, by the signalling process |
-//! | 32.. | 257 entries of 8 words; the n-th signal, from 0, is in entry n mod 257 | by the signalling process |
+//! | 0 | magic, the letters `SYNCLTIM` | once and last, by the maker of the page |
+//! | 1 | version of this layout, 1 | once, by the maker of the page |
+//! | 16 | count: the number of published signals | after each signal |
+//! | 17 | upto: all that is known about values up to this is here | last |
+//! | 18 | forgotten: times of values up to this are not kept | before an entry is overwritten |
+//! | 32.. | 257 entries of 8 words; the n-th signal, from 0, is in entry n mod 257 | |
+//!
+//! The signalling process writes the words from 16 on.
 //!
 //! | words of an entry | contents |
 //! |---|---|
@@ -382,9 +384,9 @@ mod tests {
                     for nth in [newest.saturating_sub(1), newest.saturating_sub(KEPT)] {
                         asked += 1;
                         match theirs.of(values(nth).upto) {
-                            Lookup::At(told) => {
+                            Lookup::At(found) => {
                                 known += 1;
-                                assert_eq!(told, at(nth));
+                                assert_eq!(found, at(nth));
                             }
                             Lookup::Forgotten { .. } => {}
                             other => assert!(newest == 0, "{other:?} of {nth} at {newest}"),
@@ -421,13 +423,13 @@ mod tests {
             }
             for value in asked {
                 match times.of(value) {
-                    Lookup::At(told) => {
+                    Lookup::At(found) => {
                         let stands = (0..ENTRIES as u64).any(|place| {
                             let word = |at| times.entry_word(place, at).load(Ordering::Relaxed);
                             word(1) < value && value <= word(2)
-                                && (word(3).cast_signed(), word(4)) == (told.nanoseconds, told.error)
+                                && (word(3).cast_signed(), word(4)) == (found.nanoseconds, found.error)
                         });
-                        prop_assert!(stands, "{told:?} of {value}");
+                        prop_assert!(stands, "{found:?} of {value}");
                     }
                     Lookup::Forgotten { .. } => {
                         prop_assert!(value <= times.word(FORGOTTEN).load(Ordering::Relaxed));
@@ -450,8 +452,8 @@ mod tests {
             (later.export().unwrap(), "version 2"),
         ] {
             let rejected = SharedTimes::open(handle).unwrap_err();
-            let told = rejected.error.to_string();
-            assert!(told.contains(expected), "{told}");
+            let found = rejected.error.to_string();
+            assert!(found.contains(expected), "{found}");
         }
         SharedTimes::open(SharedTimes::new().unwrap().export().unwrap()).unwrap();
     }
