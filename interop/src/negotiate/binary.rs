@@ -21,7 +21,7 @@ use super::make::find;
 use super::{Duty, Made, Mechanism, PartyId, Plan, Timelines};
 use crate::any::{Device, Queue, Recorder};
 use crate::binary::BinarySemaphore;
-use crate::process::End;
+use crate::process::DeviceSemaphore;
 
 /// The binary semaphore of a plan, with the access that the plan grants to each party.
 ///
@@ -33,7 +33,7 @@ use crate::process::End;
 #[derive(Debug, Clone)]
 pub struct MadeBinary {
     count: Made,
-    ends: Vec<End>,
+    semaphores: Vec<DeviceSemaphore>,
 }
 
 /// A binary semaphore that can be waited for but not signalled.
@@ -46,7 +46,7 @@ pub struct MadeBinary {
 /// ```
 #[derive(Debug, Clone)]
 pub struct BinaryWaitOnly {
-    end: End,
+    semaphore: DeviceSemaphore,
     count: Arc<WaitOnly>,
 }
 
@@ -88,19 +88,19 @@ impl Plan {
             }
             _ => maker.binary_semaphore(label)?,
         };
-        let mut ends = Vec::new();
+        let mut semaphores = Vec::new();
         for part in self.parts() {
             let id = part.party.id();
             if let (Duty::Import(_), Some(importer)) = (part.duty, find(&devices, id)) {
                 let imported = importer.import_binary(made.export()?, label)?;
-                ends.push(End::alone(id, imported));
+                semaphores.push(DeviceSemaphore::alone(id, imported));
             }
         }
-        ends.push(End::alone(home, made));
+        semaphores.push(DeviceSemaphore::alone(home, made));
         let count = Timelines::Single(host::Device::new().timeline(label)?);
         Ok(MadeBinary {
             count: Made::here(self.clone(), count),
-            ends,
+            semaphores,
         })
     }
 
@@ -119,8 +119,8 @@ impl Plan {
 
 impl MadeBinary {
     /// The result of a plan across processes.
-    pub(crate) const fn across(count: Made, ends: Vec<End>) -> Self {
-        Self { count, ends }
+    pub(crate) const fn across(count: Made, semaphores: Vec<DeviceSemaphore>) -> Self {
+        Self { count, semaphores }
     }
 
     /// The plan that was carried out.
@@ -137,7 +137,7 @@ impl MadeBinary {
     pub fn wait_only(&self, party: PartyId) -> Result<BinaryWaitOnly> {
         Ok(BinaryWaitOnly {
             count: Arc::new(self.count.wait_only(party)?),
-            end: self.end(party)?,
+            semaphore: self.semaphore(party)?,
         })
     }
 
@@ -148,13 +148,13 @@ impl MadeBinary {
     pub fn signal_only(&self, party: PartyId) -> Result<BinarySignalOnly> {
         Ok(BinarySignalOnly {
             count: self.count.signal_only(party)?,
-            semaphore: self.end(party)?.semaphore().clone(),
+            semaphore: self.semaphore(party)?.semaphore().clone(),
         })
     }
 
-    fn end(&self, party: PartyId) -> Result<End> {
-        let mut here = self.ends.iter();
-        here.find(|end| end.party() == party)
+    fn semaphore(&self, party: PartyId) -> Result<DeviceSemaphore> {
+        let mut here = self.semaphores.iter();
+        here.find(|semaphore| semaphore.party() == party)
             .cloned()
             .ok_or_else(|| {
                 let reason = "its device is in another process";
@@ -167,7 +167,7 @@ impl BinaryWaitOnly {
     /// The label and id that errors and reports use.
     #[must_use]
     pub fn object(&self) -> &Object {
-        self.end.semaphore().object()
+        self.semaphore.semaphore().object()
     }
 
     /// The number of signals that are pending or complete.
@@ -193,11 +193,11 @@ impl BinaryWaitOnly {
     /// The signal is pending, and nothing else waits for it. If the signaller counts each signal once
     /// the signal is pending, and not earlier, then the n-th signal is pending once the count is n.
     pub unsafe fn wait_on(&self, queue: &Queue) -> Result<()> {
-        if let Some(waits) = self.end.waits() {
+        if let Some(waits) = self.semaphore.waits() {
             // SAFETY: this method has the same contract.
             return unsafe { waits.wait_on(queue, &self.count) };
         }
-        let semaphore = self.end.semaphore().clone();
+        let semaphore = self.semaphore.semaphore().clone();
         // SAFETY: this method has the same contract, and the work runs only for this wait.
         let work =
             move |recorder: &mut Recorder<'_>| unsafe { recorder.wait_semaphore(&semaphore) };
@@ -215,11 +215,11 @@ impl BinaryWaitOnly {
     /// # Safety
     /// Same contract as [`BinaryWaitOnly::wait_on`].
     pub unsafe fn pending(&self, label: &str) -> Result<Fence> {
-        match self.end.waits() {
+        match self.semaphore.waits() {
             // SAFETY: this method has the same contract.
             Some(waits) => unsafe { waits.pending(label, &self.count) },
             // SAFETY: this method has the same contract.
-            None => unsafe { self.end.semaphore().pending(label) },
+            None => unsafe { self.semaphore.semaphore().pending(label) },
         }
     }
 }

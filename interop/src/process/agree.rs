@@ -1,4 +1,7 @@
-//! Negotiation between processes: everybody's needs come to everybody, each process finds the answer by itself, and they compare what they found.
+//! Negotiation between processes.
+//!
+//! Each process gets the needs of all parties and computes the result. Then the processes compare their
+//! results.
 
 use std::fmt;
 use std::sync::{MutexGuard, TryLockError};
@@ -9,23 +12,23 @@ use syncline_core::{Error, Result};
 use super::Endpoint;
 use super::message::{MOST, Message};
 use super::parties::{Agreed, MOST_PARTIES, write_links, write_parties};
-use super::socket::Patience;
+use super::socket::Deadline;
 use super::wire::{TooMuch, Writer, digest};
 use crate::negotiate::{Conflict, Party, Plan, Process, Requirements, negotiate};
 
-/// For how long one of several is waited for before another has its turn.
-const TURN: Duration = Duration::from_millis(50);
+/// How long one of several peers is waited for before the next is polled.
+const SLICE: Duration = Duration::from_millis(50);
 
-/// What the other side is to do first.
+/// What the peer must do first, for timeout errors.
 const NEEDS: &str = "say what it needs";
 
-/// Why processes have not come to a plan.
+/// Why processes have not agreed on a plan.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Disagreement {
-    /// Their needs do not go together, which each of them has found.
+    /// Their needs are incompatible. Every process has found the same conflict.
     Conflict(Conflict),
-    /// They could not find out together.
+    /// The negotiation failed.
     Error(Error),
 }
 
@@ -38,7 +41,7 @@ impl fmt::Display for Disagreement {
     }
 }
 
-/// Has no source: its text is the one of what it holds.
+/// Has no source, because its text is already the text of the inner error.
 impl std::error::Error for Disagreement {}
 
 impl From<Error> for Disagreement {
@@ -54,7 +57,7 @@ impl From<Conflict> for Disagreement {
 }
 
 impl Requirements {
-    /// The same parties, of which this process also tells that it has these endpoints. See [`Endpoint::negotiate`].
+    /// Adds that this process has endpoints to `peers`. See [`Endpoint::negotiate`].
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -71,28 +74,33 @@ impl Requirements {
     pub fn reaching(self, peers: &[&Endpoint]) -> Self {
         let this = Process::this();
         let peers = peers.iter();
-        peers.fold(self, |told, peer| told.linked(this, *peer.peer()))
+        peers.fold(self, |needs, peer| needs.linked(this, *peer.peer()))
     }
 }
 
 impl Endpoint {
-    /// One plan for what this process needs and what the other one does, and those behind it: both call this, each with its own parties, and each
-    /// gets the same plan. Nothing is made. Waits up to `timeout` for the other side, which may come to it later.
+    /// Negotiates one plan for the parties of this process and of the peer.
     ///
-    /// Each side computes the answer by itself, from the same needs ([`negotiate`](crate::negotiate::negotiate)), and compares a digest of both with
-    /// the other side's: so two versions of this library that would decide differently find out. There may be 32 parties in all.
-    /// After an error both call it again.
+    /// Both processes call this, each with its own parties, and both get the same plan. The peer may
+    /// itself negotiate with further processes. No object is made. Waits up to `timeout` for the peer.
     ///
-    /// The plan's home, the process that makes the object, needs an endpoint to each other process. Each side tells that it
-    /// has this endpoint, and of no other. A process that has endpoints to further processes which take part names them by
-    /// [`Requirements::reaching`], so that it may be the home, too. At most 32 endpoints are told of in all.
+    /// Each side computes the plan from the same needs
+    /// ([`negotiate`](crate::negotiate::negotiate)). Then the sides compare a digest of needs and plan,
+    /// so that different versions of this library detect different results. There can be up to 32
+    /// parties in total. After an error, both sides can call this again.
+    ///
+    /// The home of the plan needs an endpoint to each other process. Each side reports only this
+    /// endpoint. A process that also has endpoints to further processes of the plan reports them with
+    /// [`Requirements::reaching`], so that it can be the home. Up to 32 endpoints can be reported.
     ///
     /// # Errors
-    /// * [`Disagreement::Conflict`], the same on both sides, if the needs do not go together.
-    /// * [`Error::Unsupported`] if `own` has a party of another process, one that no message can carry (of a backend outside of this library, or
-    ///   with a name of more than 256 bytes), or too many; or if the endpoint is negotiating already. Nothing was sent.
-    /// * [`Error::Message`] if the other side tells parties of this process, or has found another answer. The endpoint can be used still.
-    /// * [`Error::PeerSilent`], and what ends an endpoint.
+    /// * [`Disagreement::Conflict`], the same on both sides, if the needs are incompatible.
+    /// * [`Error::Unsupported`] if `own` has a party of another process, too many parties, or a party
+    ///   that no message can carry: one of an unknown backend, or with a name of more than 256 bytes.
+    ///   Also if the endpoint is already negotiating. Nothing was sent.
+    /// * [`Error::Message`] if the peer sends parties of this process, or has found another result. The
+    ///   endpoint stays usable.
+    /// * [`Error::PeerSilent`], and the errors of [`Endpoint::check`].
     pub fn negotiate(
         &self,
         own: impl Into<Requirements>,
@@ -102,84 +110,95 @@ impl Endpoint {
     }
 }
 
-/// One plan for what this process needs and all the others do, with this one in the middle: each of them calls [`Endpoint::negotiate`] on its end. This
-/// process hears them all, and tells each what everybody else needs. That it has an endpoint to each of `peers` is told, too. A peer that
-/// has endpoints to others says so by [`Requirements::reaching`].
+/// Negotiates one plan for the parties of this process and of several peers.
+///
+/// This process is in the middle. It collects the needs of all peers and sends each peer the needs of
+/// all others. Each peer calls [`Endpoint::negotiate`] on its end. This process reports its endpoints to
+/// all `peers`. A peer with endpoints to others reports them with [`Requirements::reaching`].
 ///
 /// # Errors
-/// As [`Endpoint::negotiate`]. Also [`Error::Message`] if one process tells parties of another.
+/// Same errors as [`Endpoint::negotiate`]. Also [`Error::Message`] if a peer sends parties of another
+/// peer's process.
 pub fn negotiate_among(
     own: impl Into<Requirements>,
     peers: &[&Endpoint],
     timeout: Duration,
 ) -> Result<Plan, Disagreement> {
-    let (mut own, patience) = (own.into(), Patience::of(timeout));
-    let mut talks = Vec::with_capacity(peers.len());
+    let (mut own, deadline) = (own.into(), Deadline::after(timeout));
+    let mut negotiations = Vec::with_capacity(peers.len());
     for peer in peers {
         only_of_this_process(peer, &own)?;
-        talks.push(Talk::begin(peer)?);
+        negotiations.push(PeerNegotiation::begin(peer)?);
     }
-    // The plan is carried out over these endpoints, so its home has to be where they lead to all.
+    // The plan is carried out over these endpoints, so they decide which process can be the home.
     own = own.reaching(peers);
     let mut theirs: Vec<Requirements> = Vec::with_capacity(peers.len());
-    if let [talk] = &mut talks[..] {
+    if let [negotiation] = &mut negotiations[..] {
         // Neither side waits for the other to begin.
-        talk.tell(&own, true, patience)?;
-        theirs.push(talk.hear(Some(&own), patience)?);
+        negotiation.send_needs(&own, true, deadline)?;
+        theirs.push(negotiation.receive_needs(Some(&own), deadline)?);
     } else {
-        // So that those hear of it who have told what they need in a round that was given up.
-        for talk in &talks {
-            talk.tell(&own, false, patience)?;
+        // A peer that has sent its needs in an earlier, abandoned round learns of the new round.
+        for negotiation in &negotiations {
+            negotiation.send_needs(&own, false, deadline)?;
         }
-        let still = |talk: &Talk<'_>| talk.endpoint.check();
-        theirs = each(&mut talks, patience, still, |talk, patience| {
-            talk.hear(None, patience)
-        })?;
-        for (talk, needs) in talks.iter().zip(&mut theirs) {
-            only_of_their_own(talk.endpoint, needs.parties(), peers)?;
-            // A process knows its own endpoints alone.
-            needs.keep_links_of(*talk.endpoint.peer());
+        let check = |negotiation: &PeerNegotiation<'_>| negotiation.endpoint.check();
+        theirs = poll_all(
+            &mut negotiations,
+            deadline,
+            check,
+            |negotiation, deadline| negotiation.receive_needs(None, deadline),
+        )?;
+        for (negotiation, needs) in negotiations.iter().zip(&mut theirs) {
+            only_of_their_own(negotiation.endpoint, needs.parties(), peers)?;
+            // A process may report only its own endpoints.
+            needs.keep_links_of(*negotiation.endpoint.peer());
         }
-        for (at, talk) in talks.iter().enumerate() {
+        for (at, negotiation) in negotiations.iter().enumerate() {
             let others = theirs.iter().enumerate().filter(|(other, _)| *other != at);
             let others = others.map(|(_, parties)| parties.clone());
             let all = others.fold(own.clone(), Requirements::and);
-            talk.tell(&all, true, patience)?;
+            negotiation.send_needs(&all, true, deadline)?;
         }
     }
     let all = theirs.into_iter().fold(own, Requirements::and);
     let answer = negotiate(all.clone());
-    for talk in &talks {
-        talk.say(&all, answer.as_ref().ok(), patience)?;
+    for negotiation in &negotiations {
+        negotiation.send_answer(&all, answer.as_ref().ok(), deadline)?;
     }
-    // Who has answered may go.
-    let still = |_: &Talk<'_>| Ok(());
-    each(&mut talks, patience, still, |talk, patience| {
-        talk.compare(&all, answer.as_ref().ok(), patience)
-    })?;
+    // A peer that has answered may close its endpoint.
+    let check = |_: &PeerNegotiation<'_>| Ok(());
+    poll_all(
+        &mut negotiations,
+        deadline,
+        check,
+        |negotiation, deadline| negotiation.compare_answer(&all, answer.as_ref().ok(), deadline),
+    )?;
     Ok(answer?)
 }
 
-/// Asks each, and waits for all answers. What goes wrong with any ends it, also while another is waited for: with one that has answered, what is `still` to be.
-pub(super) fn each<S, T>(
+/// Polls every item with `ask` until all have answered.
+///
+/// An error of any item ends it. `check` is called for the items that have answered.
+pub(super) fn poll_all<S, T>(
     all: &mut [S],
-    patience: Patience,
-    mut still: impl FnMut(&S) -> Result<()>,
-    mut ask: impl FnMut(&mut S, Patience) -> Result<T>,
+    deadline: Deadline,
+    mut check: impl FnMut(&S) -> Result<()>,
+    mut ask: impl FnMut(&mut S, Deadline) -> Result<T>,
 ) -> Result<Vec<T>> {
     let mut answers: Vec<Option<T>> = all.iter().map(|_| None).collect();
     loop {
         for (one, answer) in all.iter_mut().zip(&mut answers) {
             if answer.is_some() {
-                still(one)?;
+                check(one)?;
                 continue;
             }
-            match ask(one, patience.slice(TURN)) {
+            match ask(one, deadline.at_most(SLICE)) {
                 Ok(found) => *answer = Some(found),
                 Err(mut error) if error.is_timeout() => {
-                    if patience.is_over() {
+                    if deadline.has_passed() {
                         if let Error::PeerSilent { waited, .. } = &mut error {
-                            *waited = patience.waited();
+                            *waited = deadline.waited();
                         }
                         return Err(error);
                     }
@@ -209,7 +228,7 @@ fn only_of_this_process(endpoint: &Endpoint, own: &Requirements) -> Result<()> {
     }
 }
 
-/// None of a process that another endpoint leads to.
+/// Refuses parties of a process that another endpoint leads to.
 fn only_of_their_own(endpoint: &Endpoint, parties: &[Party], peers: &[&Endpoint]) -> Result<()> {
     let elsewhere = |party: &&Party| {
         let process = party.id().process;
@@ -224,14 +243,14 @@ fn only_of_their_own(endpoint: &Endpoint, parties: &[Party], peers: &[&Endpoint]
     }
 }
 
-/// One endpoint's part of a negotiation.
-struct Talk<'e> {
+/// The state of a negotiation over one endpoint.
+struct PeerNegotiation<'e> {
     endpoint: &'e Endpoint,
-    /// Which negotiation over this endpoint it is. Somebody may have given up an earlier one; what was sent for that is thrown away.
+    /// The number of this negotiation. Messages of earlier, abandoned rounds are discarded.
     round: MutexGuard<'e, u32>,
 }
 
-impl<'e> Talk<'e> {
+impl<'e> PeerNegotiation<'e> {
     fn begin(endpoint: &'e Endpoint) -> Result<Self> {
         endpoint.check()?;
         let mut round = match endpoint.connection().rounds.try_lock() {
@@ -249,36 +268,42 @@ impl<'e> Talk<'e> {
         Ok(Self { endpoint, round })
     }
 
-    /// Sends what is needed on this side, or what is known of that so far.
-    fn tell(&self, needs: &Requirements, is_all: bool, patience: Patience) -> Result<()> {
+    /// Sends the needs of this side. `is_all` is false if more needs follow.
+    fn send_needs(&self, needs: &Requirements, is_all: bool, deadline: Deadline) -> Result<()> {
         let message = Message::Requirements {
             round: *self.round,
             is_all,
             parties: needs.parties().to_vec(),
             links: needs.links().to_vec(),
         };
-        self.endpoint.send(&message, &[], patience)
+        self.endpoint.send(&message, &[], deadline)
     }
 
-    /// All that is needed on the other side. If that is in a later round, so is this one from now on, and what was told before is told again.
-    fn hear(&mut self, told: Option<&Requirements>, patience: Patience) -> Result<Requirements> {
+    /// Receives all needs of the peer.
+    ///
+    /// If the peer is in a later round, switches to that round and sends the needs `sent` again.
+    fn receive_needs(
+        &mut self,
+        sent: Option<&Requirements>,
+        deadline: Deadline,
+    ) -> Result<Requirements> {
         loop {
-            let (round, is_all, needs) = self.next(patience)?;
+            let (round, is_all, needs) = self.next(deadline)?;
             if round != *self.round {
                 *self.round = round;
-                if let Some(told) = told {
-                    self.tell(told, true, patience)?;
+                if let Some(sent) = sent {
+                    self.send_needs(sent, true, deadline)?;
                 }
             }
             if !is_all {
-                // Of these there may be any number.
-                if patience.is_over() {
-                    return Err(self.endpoint.connection().silent(NEEDS, patience));
+                // The peer may send any number of these.
+                if deadline.has_passed() {
+                    return Err(self.endpoint.connection().silent(NEEDS, deadline));
                 }
                 continue;
             }
             let this = Process::this();
-            // Whatever it says of its start.
+            // Compare only the id: the peer could send any start time.
             let is_ours = |party: &&Party| party.id().process.id == this.id;
             return match needs.parties().iter().find(is_ours) {
                 None => Ok(needs),
@@ -290,12 +315,12 @@ impl<'e> Talk<'e> {
         }
     }
 
-    fn next(&self, patience: Patience) -> Result<(u32, bool, Requirements)> {
+    fn next(&self, deadline: Deadline) -> Result<(u32, bool, Requirements)> {
         let connection = self.endpoint.connection();
-        connection.receive(NEEDS, patience, |inbox| {
+        connection.receive(NEEDS, deadline, |inbox| {
             inbox.discard(|message| is_before(message, *self.round));
-            let is_told = |message: &Message| matches!(message, Message::Requirements { .. });
-            match inbox.letter(is_told)?.message {
+            let is_needs = |message: &Message| matches!(message, Message::Requirements { .. });
+            match inbox.take_message(is_needs)?.message {
                 Message::Requirements {
                     round,
                     is_all,
@@ -312,23 +337,33 @@ impl<'e> Talk<'e> {
         })
     }
 
-    /// Says what this side has found.
-    fn say(&self, all: &Requirements, plan: Option<&Plan>, patience: Patience) -> Result<()> {
+    /// Sends the result of this side.
+    fn send_answer(
+        &self,
+        all: &Requirements,
+        plan: Option<&Plan>,
+        deadline: Deadline,
+    ) -> Result<()> {
         let agreed = self.found(all, plan)?;
-        self.endpoint.send(&Message::Agreed(agreed), &[], patience)
+        self.endpoint.send(&Message::Agreed(agreed), &[], deadline)
     }
 
-    /// Waits for what the other side has found, which has to be the same.
-    fn compare(&self, all: &Requirements, plan: Option<&Plan>, patience: Patience) -> Result<()> {
+    /// Receives the result of the peer, which must be the same.
+    fn compare_answer(
+        &self,
+        all: &Requirements,
+        plan: Option<&Plan>,
+        deadline: Deadline,
+    ) -> Result<()> {
         let connection = self.endpoint.connection();
         let round = *self.round;
-        let found = connection.receive("say what it has found", patience, |inbox| {
+        let found = connection.receive("say what it has found", deadline, |inbox| {
             inbox.discard(|message| is_before(message, round));
-            let answer = inbox.letter(|message| matches!(message, Message::Agreed(_)));
-            match answer.map(|letter| letter.message) {
+            let answer = inbox.take_message(|message| matches!(message, Message::Agreed(_)));
+            match answer.map(|queued| queued.message) {
                 Some(Message::Agreed(agreed)) => Some(Some(agreed)),
-                // It has given this round up. What it has sent for the next stays.
-                _ if inbox.has(|message| is_after(message, round)) => Some(None),
+                // The peer has abandoned this round. Its messages of the next round are kept.
+                _ if inbox.has_message(|message| is_after(message, round)) => Some(None),
                 _ => None,
             }
         })?;
@@ -336,8 +371,11 @@ impl<'e> Talk<'e> {
         match found {
             Some(theirs) if theirs == ours => Ok(()),
             Some(theirs) => Err(connection.unexpected(
-                format!("the answer that this process has found: {}", worded(&ours)),
-                worded(&theirs),
+                format!(
+                    "the answer that this process has found: {}",
+                    describe(&ours)
+                ),
+                describe(&theirs),
             )),
             None => Err(connection.unexpected(
                 format!("the answer to round {round}"),
@@ -348,7 +386,7 @@ impl<'e> Talk<'e> {
 
     fn found(&self, all: &Requirements, plan: Option<&Plan>) -> Result<Agreed> {
         let parties = all.parties();
-        // Twice as much as the needs take, for the answer.
+        // The needs fit in one message. The rest is for the result.
         let mut buffer = vec![0; 2 * MOST];
         let mut to = Writer::new(&mut buffer);
         let written = write_parties(&mut to, parties)
@@ -387,7 +425,7 @@ fn is_after(message: &Message, round: u32) -> bool {
     message.round().is_some_and(|of| of > round)
 }
 
-fn worded(agreed: &Agreed) -> String {
+fn describe(agreed: &Agreed) -> String {
     let Agreed {
         mechanism,
         home,
@@ -413,7 +451,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disagreement_tells_its_error_once() {
+    fn a_disagreement_prints_its_error_once() {
         let error = Error::work(std::io::Error::other("broken"));
         let disagreement = Disagreement::from(error);
         assert_eq!(disagreement.to_string().matches("broken").count(), 1);

@@ -92,7 +92,7 @@ impl Closer {
     }
 
     /// Takes a descriptor into its care that the peer has sent.
-    pub(super) fn keep(self: &Arc<Self>, fd: OwnedFd) -> Foreign {
+    pub(super) fn keep(self: &Arc<Self>, fd: OwnedFd) -> PeerFd {
         self.count();
         let mut kept = self.keep_socket(fd);
         kept.is_counted = true;
@@ -100,8 +100,8 @@ impl Closer {
     }
 
     /// Takes a socket into its care to which the peer is connected. It counts once it is to be closed.
-    pub(super) fn keep_socket(self: &Arc<Self>, socket: OwnedFd) -> Foreign {
-        Foreign {
+    pub(super) fn keep_socket(self: &Arc<Self>, socket: OwnedFd) -> PeerFd {
+        PeerFd {
             fd: ManuallyDrop::new(socket),
             is_counted: false,
             closer: Some(self.clone()),
@@ -122,14 +122,14 @@ fn released(open: &AtomicUsize) {
 
 /// A descriptor that another process has sent, or a socket that may hold such descriptors. Dropped, it is closed by its
 /// [`Closer`]'s thread. Dropping it never blocks.
-pub(super) struct Foreign {
+pub(super) struct PeerFd {
     fd: ManuallyDrop<OwnedFd>,
     is_counted: bool,
     /// `None` once the descriptor has been given away.
     closer: Option<Arc<Closer>>,
 }
 
-impl Foreign {
+impl PeerFd {
     /// The descriptor itself, for a caller that knows that close(2) does not block, or that lets the application decide.
     pub(super) fn into_fd(mut self) -> OwnedFd {
         if let Some(closer) = self.closer.take().filter(|_| self.is_counted) {
@@ -143,12 +143,12 @@ impl Foreign {
     ///
     /// # Errors
     /// Those of `judge`.
-    pub(super) fn judged<T>(
+    pub(super) fn convert<T>(
         self,
-        judge: impl FnOnce(OwnedFd) -> Result<T, Rejected<OwnedFd>>,
+        convert: impl FnOnce(OwnedFd) -> Result<T, Rejected<OwnedFd>>,
     ) -> Result<T> {
         let closer = self.closer.clone();
-        judge(self.into_fd()).map_err(|Rejected { handle, error }| {
+        convert(self.into_fd()).map_err(|Rejected { handle, error }| {
             if let Some(closer) = closer {
                 drop(closer.keep(handle));
             }
@@ -157,7 +157,7 @@ impl Foreign {
     }
 }
 
-impl Drop for Foreign {
+impl Drop for PeerFd {
     fn drop(&mut self) {
         let Some(closer) = self.closer.take() else {
             return;
@@ -174,13 +174,13 @@ impl Drop for Foreign {
     }
 }
 
-impl AsFd for Foreign {
+impl AsFd for PeerFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl fmt::Debug for Foreign {
+impl fmt::Debug for PeerFd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&*self.fd, f)
     }

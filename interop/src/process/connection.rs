@@ -9,29 +9,29 @@ use std::time::Duration;
 use rustix::io::Errno;
 use syncline_core::{Error, Object, PeerLoss, Result};
 
-use super::Survivor;
+use super::LossObserver;
 use super::closing::Closer;
 use super::control::Received;
 use super::inbox::Inbox;
 use super::message::{HEADER, Message};
 use super::peer::Peer;
-use super::socket::{Bell, Patience, Socket, native, wait};
+use super::socket::{Deadline, Socket, WakeFd, native, wait};
 use super::wire::{Malformed, TooMuch};
 
 /// Longer than the guard takes to find out how the other process was lost.
-const VERDICT: Duration = Duration::from_secs(1);
+const LOSS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Messages that one thread takes from the socket in a row, before others have their turn.
-const IN_A_ROW: u32 = 16;
+const MESSAGES_PER_LOCK: u32 = 16;
 
 /// Messages that are taken in one turn for nobody in particular.
-const TURN: u32 = 64;
+const MESSAGES_PER_PUMP: u32 = 64;
 
 /// Messages that it takes once its time is over, for one that was there in time. Whoever goes on sending keeps nobody for longer.
-const OVERDUE: u32 = 1024;
+const MESSAGES_AFTER_DEADLINE: u32 = 1024;
 
 /// Between two looks at a message for whose descriptors there was no room: nothing tells when there is.
-const NO_ROOM_NAP: Duration = Duration::from_millis(10);
+const NO_ROOM_RETRY: Duration = Duration::from_millis(10);
 
 /// What the other side was to do while such a message is the next.
 pub(super) const BEHIND_DESCRIPTORS: &str = "send what was waited for, which may be behind an object for whose descriptors there is no \
@@ -52,22 +52,22 @@ pub(super) struct Connection {
     sending: Mutex<u64>,
     receiving: Mutex<Receiving>,
     /// Held on the way to `receiving`: who comes out and in again lets those in first who stand there, as the lock alone does not.
-    door: Mutex<()>,
+    entry: Mutex<()>,
     /// Something has been put into the inbox, or there is room for points again, or who read the socket does so no more.
     arrived: Condvar,
     /// The first thing that ended it.
     ended: OnceLock<Error>,
     /// Rings for good once it has ended.
-    over: Bell,
+    ended_wake: WakeFd,
     /// Wakes who sleeps at the socket: another has taken something out of it.
-    nudge: Bell,
+    poller_wake: WakeFd,
     /// Wakes the guard.
-    pub(super) bell: Bell,
+    pub(super) guard_wake: WakeFd,
     /// Nobody has the endpoint any more.
     pub(super) is_dropped: AtomicBool,
     /// The other side said that it goes, or was shut out.
     is_closed: AtomicBool,
-    survivors: Mutex<Survivors>,
+    loss_observers: Mutex<LossObservers>,
     pub(super) is_trusted: AtomicBool,
     pub(super) next_number: AtomicU32,
     /// The round of the last negotiation.
@@ -77,9 +77,9 @@ pub(super) struct Connection {
 struct Receiving {
     inbox: Inbox,
     /// Somebody sleeps at the socket, and wakes the others.
-    is_watched: bool,
+    has_poller: bool,
     /// He was woken by one of them.
-    is_nudged: bool,
+    is_poller_woken: bool,
     /// So many wait until there is room for points.
     waiting_for_room: u32,
     /// Nothing comes out of the socket any more.
@@ -89,14 +89,14 @@ struct Receiving {
 }
 
 #[derive(Default)]
-struct Survivors {
-    all: Vec<Arc<dyn Survivor>>,
+struct LossObservers {
+    all: Vec<Arc<dyn LossObserver>>,
     /// How it was lost, as they have been told: once, and once more if it dies later.
-    told: Vec<PeerLoss>,
+    reported: Vec<PeerLoss>,
 }
 
 /// What one look into the socket gave.
-enum Look {
+enum ReadResult {
     /// It has a message fewer.
     Message,
     /// There is none.
@@ -116,9 +116,9 @@ impl Connection {
         socket: Socket,
         closer: Arc<Closer>,
         peer: Peer,
-        bells: [Bell; 3],
+        wakes: [WakeFd; 3],
     ) -> Self {
-        let [over, nudge, bell] = bells;
+        let [ended_wake, poller_wake, guard_wake] = wakes;
         Self {
             object,
             socket,
@@ -127,21 +127,21 @@ impl Connection {
             sending: Mutex::new(1),
             receiving: Mutex::new(Receiving {
                 inbox: Inbox::new(),
-                is_watched: false,
-                is_nudged: false,
+                has_poller: false,
+                is_poller_woken: false,
                 waiting_for_room: 0,
                 at_end: false,
                 broken: None,
             }),
-            door: Mutex::default(),
+            entry: Mutex::default(),
             arrived: Condvar::new(),
             ended: OnceLock::new(),
-            over,
-            nudge,
-            bell,
+            ended_wake,
+            poller_wake,
+            guard_wake,
             is_dropped: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
-            survivors: Mutex::default(),
+            loss_observers: Mutex::default(),
             is_trusted: AtomicBool::new(false),
             next_number: AtomicU32::new(1),
             rounds: Mutex::new(0),
@@ -153,7 +153,7 @@ impl Connection {
         self.ended.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    fn lost(&self, how: PeerLoss) -> Error {
+    fn lost_error(&self, how: PeerLoss) -> Error {
         Error::PeerLost {
             endpoint: self.object.clone(),
             process: self.peer.process.id,
@@ -176,13 +176,13 @@ impl Connection {
     pub(super) fn silent(
         &self,
         awaited: impl Into<Cow<'static, str>>,
-        patience: Patience,
+        deadline: Deadline,
     ) -> Error {
         Error::PeerSilent {
             endpoint: self.object.clone(),
             process: self.peer.process.id,
             awaited: awaited.into(),
-            waited: patience.waited(),
+            waited: deadline.waited(),
         }
     }
 
@@ -204,7 +204,7 @@ impl Connection {
         message: &Message,
         fds: &[BorrowedFd<'_>],
         buffer: &mut [u8],
-        patience: Patience,
+        deadline: Deadline,
     ) -> Result<()> {
         loop {
             self.check()?;
@@ -223,21 +223,23 @@ impl Connection {
             };
             match sent {
                 Ok(()) => return Ok(()),
-                Err(Errno::AGAIN) if patience.is_over() => {
-                    return Err(self.silent("make room for a message", patience));
+                Err(Errno::AGAIN) if deadline.has_passed() => {
+                    return Err(self.silent("make room for a message", deadline));
                 }
                 Err(Errno::AGAIN) => {
-                    let mut asked = [self.socket.writable(), self.over.heard()];
-                    self.sleep(&mut asked, patience)?;
+                    let mut asked = [self.socket.writable(), self.ended_wake.readable()];
+                    self.sleep(&mut asked, deadline)?;
                 }
-                Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => return Err(self.verdict()),
+                Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
+                    return Err(self.loss_error());
+                }
                 Err(errno) => return Err(native(&self.object, "sendmsg", errno)),
             }
         }
     }
 
     /// Says goodbye, if that can be done at once. Who does not hear it sees that the socket is closed.
-    pub(super) fn leave(&self) {
+    pub(super) fn send_goodbye(&self) {
         if self.check().is_err() {
             return;
         }
@@ -249,25 +251,29 @@ impl Connection {
     }
 
     /// How the other side was lost whose end is closed: the guard finds out.
-    fn verdict(&self) -> Error {
-        let patience = Patience::of(VERDICT);
+    fn loss_error(&self) -> Error {
+        let deadline = Deadline::after(LOSS_TIMEOUT);
         loop {
             if let Err(error) = self.check() {
                 return error;
             }
-            if patience.is_over() || self.sleep(&mut [self.over.heard()], patience).is_err() {
-                return self.lost(PeerLoss::HungUp);
+            if deadline.has_passed()
+                || self
+                    .sleep(&mut [self.ended_wake.readable()], deadline)
+                    .is_err()
+            {
+                return self.lost_error(PeerLoss::HungUp);
             }
         }
     }
 
-    fn sleep(&self, asked: &mut [rustix::event::PollFd<'_>], patience: Patience) -> Result<()> {
-        wait(asked, patience).map_err(|errno| native(&self.object, "poll", errno))
+    fn sleep(&self, asked: &mut [rustix::event::PollFd<'_>], deadline: Deadline) -> Result<()> {
+        wait(asked, deadline).map_err(|errno| native(&self.object, "poll", errno))
     }
 
     /// What has arrived, behind everybody who waits for it already.
-    fn enter(&self) -> MutexGuard<'_, Receiving> {
-        let _door = locked(&self.door);
+    fn lock_receiving(&self) -> MutexGuard<'_, Receiving> {
+        let _entry = locked(&self.entry);
         locked(&self.receiving)
     }
 
@@ -281,11 +287,11 @@ impl Connection {
     pub(super) fn receive<T>(
         &self,
         awaited: &'static str,
-        patience: Patience,
+        deadline: Deadline,
         mut take: impl FnMut(&mut Inbox) -> Option<T>,
     ) -> Result<T> {
-        let mut state = self.enter();
-        let (mut looks, mut overdue) = (0_u32, 0);
+        let mut state = self.lock_receiving();
+        let (mut reads, mut overdue) = (0_u32, 0);
         loop {
             if let Some(error) = &state.broken {
                 return Err(error.clone());
@@ -296,47 +302,50 @@ impl Connection {
                 }
                 return Ok(found);
             }
-            if overdue >= OVERDUE {
-                return Err(self.silent(awaited, patience));
+            if overdue >= MESSAGES_AFTER_DEADLINE {
+                return Err(self.silent(awaited, deadline));
             }
             // Before the look: what it sent before it went is in the socket then.
             let ended = self.check();
             // Not so for who looks for points, as there is none.
             let is_full = !state.inbox.has_room_for_points();
-            let looked = match is_full {
-                true => Look::Nothing,
-                false => self.look(&mut state),
+            let read = match is_full {
+                true => ReadResult::Nothing,
+                false => self.read_message(&mut state),
             };
-            if let Look::Message = looked {
-                looks = looks.wrapping_add(1);
-                if looks.is_multiple_of(IN_A_ROW) {
+            if let ReadResult::Message = read {
+                reads = reads.wrapping_add(1);
+                if reads.is_multiple_of(MESSAGES_PER_LOCK) {
                     drop(state);
-                    state = self.enter();
-                    if patience.is_over() {
-                        overdue += IN_A_ROW;
+                    state = self.lock_receiving();
+                    if deadline.has_passed() {
+                        overdue += MESSAGES_PER_LOCK;
                     }
                 }
                 continue;
             }
             ended?;
-            let has_no_room = matches!(looked, Look::NoRoom);
-            if patience.is_over() {
+            let has_no_room = matches!(read, ReadResult::NoRoom);
+            if deadline.has_passed() {
                 let awaited = match (is_full, has_no_room) {
                     (true, _) => BEHIND_POINTS,
                     (_, true) => BEHIND_DESCRIPTORS,
                     _ => awaited,
                 };
-                return Err(self.silent(awaited, patience));
+                return Err(self.silent(awaited, deadline));
             }
             if has_no_room {
                 drop(state);
-                self.sleep(&mut [self.over.heard()], patience.slice(NO_ROOM_NAP))?;
-                state = self.enter();
+                self.sleep(
+                    &mut [self.ended_wake.readable()],
+                    deadline.at_most(NO_ROOM_RETRY),
+                )?;
+                state = self.lock_receiving();
                 continue;
             }
-            if state.is_watched || is_full {
+            if state.has_poller || is_full {
                 state.waiting_for_room += u32::from(is_full);
-                state = match patience.left() {
+                state = match deadline.remaining() {
                     None => {
                         let woken = self.arrived.wait(state);
                         woken.unwrap_or_else(PoisonError::into_inner)
@@ -349,12 +358,12 @@ impl Connection {
                 state.waiting_for_room -= u32::from(is_full);
                 continue;
             }
-            state.is_watched = true;
+            state.has_poller = true;
             let at_end = state.at_end;
             drop(state);
             let mut asked = [
-                self.over.heard(),
-                self.nudge.heard(),
+                self.ended_wake.readable(),
+                self.poller_wake.readable(),
                 self.socket.readable(),
             ];
             // The end of the stream is readable for ever.
@@ -363,11 +372,11 @@ impl Connection {
             } else {
                 &mut asked[..]
             };
-            let slept = self.sleep(asked, patience);
-            state = self.enter();
-            state.is_watched = false;
-            if std::mem::take(&mut state.is_nudged) {
-                self.nudge.hush();
+            let slept = self.sleep(asked, deadline);
+            state = self.lock_receiving();
+            state.has_poller = false;
+            if std::mem::take(&mut state.is_poller_woken) {
+                self.poller_wake.clear();
             }
             // One of the others sleeps there next, if this one has got what it wants.
             self.arrived.notify_all();
@@ -376,34 +385,34 @@ impl Connection {
     }
 
     pub(super) fn with_inbox(&self, act: impl FnOnce(&mut Inbox)) {
-        act(&mut self.enter().inbox);
+        act(&mut self.lock_receiving().inbox);
     }
 
     /// Takes a message from the socket, if there is one.
-    fn look(&self, state: &mut Receiving) -> Look {
+    fn read_message(&self, state: &mut Receiving) -> ReadResult {
         if state.at_end || state.broken.is_some() {
-            return Look::Nothing;
+            return ReadResult::Nothing;
         }
         match self
             .socket
             .peek(&mut state.inbox.buffer, Some(&self.closer))
         {
-            Err(Errno::AGAIN) => return Look::Nothing,
+            Err(Errno::AGAIN) => return ReadResult::Nothing,
             Err(errno) => {
                 let error = native(&self.object, "recvmsg", errno);
                 self.shut_out(state, error);
             }
             Ok(end) if end.bytes == 0 && end.from.is_none() && end.descriptors.is_empty() => {
                 state.at_end = true;
-                return Look::Nothing;
+                return ReadResult::Nothing;
             }
-            Ok(received) => match self.take(state, received) {
-                Ok(false) => return Look::NoRoom,
+            Ok(received) => match self.store(state, received) {
+                Ok(false) => return ReadResult::NoRoom,
                 Ok(true) => {
                     self.socket.consume();
                     if state.inbox.is_closed() {
                         self.is_closed.store(true, Ordering::Release);
-                        self.bell.ring();
+                        self.guard_wake.wake();
                     }
                 }
                 // It stays in the socket, which may hold descriptors for which there is no room, and is closed with it.
@@ -413,14 +422,14 @@ impl Connection {
             },
         }
         self.arrived.notify_all();
-        if state.is_watched && !state.is_nudged {
-            state.is_nudged = true;
-            self.nudge.ring();
+        if state.has_poller && !state.is_poller_woken {
+            state.is_poller_woken = true;
+            self.poller_wake.wake();
         }
-        Look::Message
+        ReadResult::Message
     }
 
-    fn take(&self, state: &mut Receiving, received: Received) -> Result<bool, Malformed> {
+    fn store(&self, state: &mut Receiving, received: Received) -> Result<bool, Malformed> {
         let sender = received.from.map_or(0, |sender| sender.process);
         if sender != self.peer.process.id {
             let found = match sender {
@@ -432,7 +441,7 @@ impl Connection {
                 found,
             ));
         }
-        state.inbox.take(received)
+        state.inbox.store(received)
     }
 
     /// After something that cannot be: nothing more is taken from the other side, nor sent to it.
@@ -442,8 +451,8 @@ impl Connection {
         state.broken = Some(self.ended.get_or_init(|| error).clone());
         self.is_closed.store(true, Ordering::Release);
         self.socket.shut_down();
-        self.over.ring();
-        self.bell.ring();
+        self.ended_wake.wake();
+        self.guard_wake.wake();
     }
 
     /// How the other side is known to be lost without looking at it: it said that it goes, or was shut out.
@@ -451,7 +460,7 @@ impl Connection {
         if !self.is_closed.load(Ordering::Acquire) {
             return None;
         }
-        match self.enter().broken {
+        match self.lock_receiving().broken {
             None => Some(PeerLoss::Left),
             Some(_) => Some(PeerLoss::ShutOut),
         }
@@ -460,12 +469,12 @@ impl Connection {
     /// Takes in what is in the socket, as far as there is room: at most 64 messages, however many the other side sends. True
     /// if there may be more. Blocks no longer than others hold the lock, for as many messages.
     pub(super) fn pump(&self) -> bool {
-        let mut state = self.enter();
-        for _ in 0..TURN {
+        let mut state = self.lock_receiving();
+        for _ in 0..MESSAGES_PER_PUMP {
             if state.inbox.is_full() {
                 return false;
             }
-            let Look::Message = self.look(&mut state) else {
+            let ReadResult::Message = self.read_message(&mut state) else {
                 return false;
             };
         }
@@ -475,7 +484,7 @@ impl Connection {
     /// As [`pump`](Self::pump), in several turns, for what a process sent that is gone. One that goes on sending is not
     /// followed for ever.
     pub(super) fn pump_all(&self) {
-        for _ in 0..OVERDUE / TURN {
+        for _ in 0..MESSAGES_AFTER_DEADLINE / MESSAGES_PER_PUMP {
             if !self.pump() {
                 return;
             }
@@ -483,67 +492,67 @@ impl Connection {
     }
 
     /// The other side is lost: everybody who waits hears of it, and who has to survive it.
-    pub(super) fn lose(&self, how: PeerLoss) {
-        self.ended.get_or_init(|| self.lost(how));
-        self.over.ring();
+    pub(super) fn report_loss(&self, how: PeerLoss) {
+        self.ended.get_or_init(|| self.lost_error(how));
+        self.ended_wake.wake();
         {
             // Nobody is between looking and sleeping.
-            let _state = self.enter();
+            let _state = self.lock_receiving();
             self.arrived.notify_all();
         }
         let all = {
-            let mut survivors = locked(&self.survivors);
-            survivors.told.push(how);
-            survivors.all.clone()
+            let mut observers = locked(&self.loss_observers);
+            observers.reported.push(how);
+            observers.all.clone()
         };
-        for survivor in all {
-            survivor.lost(&how);
+        for observer in all {
+            observer.peer_lost(&how);
         }
     }
 
     /// The number of the next message that is taken; `None` if none is.
     #[cfg(any(test, fuzzing))]
     pub(super) fn due(&self) -> Option<u64> {
-        let state = self.enter();
+        let state = self.lock_receiving();
         (!state.inbox.is_closed() && state.broken.is_none()).then(|| state.inbox.due())
     }
 
     /// Somebody sleeps at the socket, or is about to.
     #[cfg(test)]
-    pub(super) fn is_watched(&self) -> bool {
-        self.enter().is_watched
+    pub(super) fn has_poller(&self) -> bool {
+        self.lock_receiving().has_poller
     }
 
     /// Somebody sleeps until there is room for points.
     #[cfg(test)]
     pub(super) fn waits_for_room(&self) -> bool {
-        self.enter().waiting_for_room > 0
+        self.lock_receiving().waiting_for_room > 0
     }
 
-    pub(super) fn survive(&self, survivor: Arc<dyn Survivor>) {
-        let told = {
-            let mut survivors = locked(&self.survivors);
-            survivors.all.push(Arc::clone(&survivor));
-            survivors.told.clone()
+    pub(super) fn observe_loss(&self, observer: Arc<dyn LossObserver>) {
+        let reported = {
+            let mut observers = locked(&self.loss_observers);
+            observers.all.push(Arc::clone(&observer));
+            observers.reported.clone()
         };
         // The guard looks more often from now on.
-        self.bell.ring();
-        for how in told {
-            survivor.lost(&how);
+        self.guard_wake.wake();
+        for how in reported {
+            observer.peer_lost(&how);
         }
     }
 
-    pub(super) fn has_survivors(&self) -> bool {
-        !locked(&self.survivors).all.is_empty()
+    pub(super) fn has_loss_observers(&self) -> bool {
+        !locked(&self.loss_observers).all.is_empty()
     }
 
-    pub(super) fn forget(&self, survivor: &Arc<dyn Survivor>) {
-        let known = |other: &Arc<dyn Survivor>| Arc::ptr_eq(other, survivor);
-        let mut survivors = locked(&self.survivors);
-        let found = survivors.all.iter().position(known);
-        let gone = found.map(|at| survivors.all.swap_remove(at));
+    pub(super) fn stop_observing(&self, observer: &Arc<dyn LossObserver>) {
+        let known = |other: &Arc<dyn LossObserver>| Arc::ptr_eq(other, observer);
+        let mut observers = locked(&self.loss_observers);
+        let found = observers.all.iter().position(known);
+        let gone = found.map(|at| observers.all.swap_remove(at));
         // What it drops may be somebody's who has to do with this endpoint.
-        drop(survivors);
+        drop(observers);
         drop(gone);
     }
 }

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
-use super::closing::{Closer, Foreign};
+use super::closing::{Closer, PeerFd};
 use super::message::MOST_DESCRIPTORS;
 
 /// Descriptors that came with a message.
-pub(super) type Descriptors = SmallVec<[Foreign; MOST_DESCRIPTORS]>;
+pub(super) type Descriptors = SmallVec<[PeerFd; MOST_DESCRIPTORS]>;
 
 /// Who sent a message, as the kernel knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +100,7 @@ pub(super) fn peek(
         descriptors: Descriptors::new(),
     };
     let written = control.0.get(..message.msg_controllen as usize);
-    for (kind, what) in Parts(written.unwrap_or_default()) {
+    for (kind, what) in ControlMessages(written.unwrap_or_default()) {
         match kind {
             libc::SCM_CREDENTIALS => {
                 // Not as which user: nothing follows from that.
@@ -140,7 +140,7 @@ fn descriptors(numbers: &[u8]) -> impl Iterator<Item = RawFd> {
 ///
 /// # Errors
 /// What setsockopt(2) answers, but for an option that the kernel does not know.
-pub(super) fn bring_nothing_more(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+pub(super) fn disable_other_ancillary_data(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     for option in [libc::SO_PASSSEC, SO_PASSPIDFD] {
         let off = 0_i32;
         // SAFETY: the value is a number that lives through the call, and the length is its own.
@@ -165,9 +165,9 @@ pub(super) fn bring_nothing_more(socket: BorrowedFd<'_>) -> Result<(), Errno> {
 }
 
 /// The parts that lie one behind the other: their types, and what they hold.
-struct Parts<'c>(&'c [u8]);
+struct ControlMessages<'c>(&'c [u8]);
 
-impl<'c> Iterator for Parts<'c> {
+impl<'c> Iterator for ControlMessages<'c> {
     type Item = (i32, &'c [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -19,55 +19,74 @@ use super::closing::Closer;
 use super::connection::Connection;
 use super::message::{MOST, Message, POINT};
 use super::peer::Peer;
-use super::plan::Names;
-use super::socket::{Bell, Patience, Socket, native};
-use super::{Survivor, greeting, guard};
+use super::plan::NumberedTimelines;
+use super::socket::{Deadline, Socket, WakeFd, native};
+use super::{LossObserver, greeting, guard};
 use crate::negotiate::Process;
 
-/// One end of a connection to another process: a Unix socket that keeps messages apart (`SOCK_SEQPACKET`, see unix(7)), and a thread that watches over it.
+/// One end of a connection to another process, with a thread that watches the peer process.
 ///
-/// Cheap to clone. When the last clone is dropped, the other side is told and everything is closed. In a child that this process [forks](super#fork), that does
-/// nothing.
-/// That joins the endpoint's thread, which may be recording submissions that a death has set free: so hold no lock then that such work takes.
+/// The connection is a Unix socket of type `SOCK_SEQPACKET`, which keeps message boundaries (unix(7)).
 ///
-/// # What it believes
-/// Nothing. Every message has a version, a length of at most 16 KiB and its number in the sequence, and is checked as a whole
-/// before anything of it is used; who has sent it is what the kernel says (`SO_PASSCRED`). After one that cannot be (malformed, cut short, too
-/// long, out of turn, from another process, with too many descriptors or too few) the endpoint is closed: [`check`](Self::check) and every later call
-/// return that [`Error::Message`], and the other side sees it as left. Received descriptors that no call takes are closed, by the endpoint's
-/// second thread, `syncline-close`: the other side decides how long close(2) takes, and no call waits for that thread. At most 1024 points and 16
-/// other messages wait here until they are asked for. One more of the others ends the endpoint, too. Behind so many points nothing is taken from the socket until some
-/// are received: who waits for something else then waits for that as well, and at the end of its timeout says so. What waits in the socket
-/// itself is bounded by the system, and a sender waits.
+/// An endpoint is cheap to clone. Dropping the last clone sends a farewell to the peer, closes the
+/// connection and joins the endpoint's thread. That thread may be recording submissions that the death
+/// of a peer released. So do not hold a lock during the drop that such work takes. In a
+/// [forked](super#fork) child, the drop does nothing.
+///
+/// # Untrusted input
+/// Every message has a version, a length of at most 16 KiB and a sequence number. The endpoint checks
+/// the whole message before it uses any part of it. The kernel names the sender (`SO_PASSCRED`). A
+/// message is invalid if it is malformed, truncated, too long, out of sequence, from another process,
+/// or has a wrong number of descriptors. An invalid message closes the endpoint.
+/// [`check`](Self::check) and every later call then return the same [`Error::Message`], and the peer
+/// sees that this process has left.
+///
+/// The endpoint keeps at most 1024 points and 16 other messages that no call has received. One more
+/// of the other messages closes the endpoint. With 1024 points, the endpoint reads nothing from the
+/// socket until some points are received. A call that waits for something else then waits for that,
+/// too, and its timeout error says so. The system bounds the messages in the socket, and the sender
+/// waits.
+///
+/// A second thread, `syncline-close`, closes received descriptors that no call takes, because the peer
+/// decides how long close(2) takes. No call waits for that thread.
 ///
 /// # Objects
-/// What one side hands over (timelines, memory, events) is offered, taken or refused, and then settled or withdrawn: who receives has it once everybody has taken it who is to
-/// have it, and an offer that was given up is gone. Sixteen that nobody has asked for wait here, each for a call that asks for its kind and its label.
+/// A process offers each timeline, memory or event. The receiver takes or refuses it. Then the offering
+/// process settles it, once every receiver has taken it, or withdraws it. A receiver has the object
+/// once it is settled. An endpoint keeps up to 16 offers, until a call asks for their kind and label.
 ///
 /// # Threads
-/// Every call may be made by any thread, and by several at once. Each object goes to one call that asks for it, each point to one of those that receive points.
-/// One thread negotiates at a time.
+/// Any number of threads may call any methods at the same time. One call receives each object and each
+/// point. Only one thread can negotiate at a time.
 ///
 /// # Opaque handles
-/// Drivers do not check what is behind an opaque descriptor, and one of another kind is undefined behaviour in them. So
-/// `timeline-opaque-fd`, `binary-opaque-fd` and `memory-opaque-fd`, and CUDA's handles of events, are refused until the application has said that it trusts the other process:
-/// [`trust_handles`](Self::trust_handles), which is `unsafe`. It is called by the process that receives such handles; the home of a plan only sends them. The other process's user
-/// does not matter: a sandboxed child runs as the same user, and may not attach a debugger. Counters and words in shared memory
-/// can be judged, and are taken from every process.
+/// Drivers do not check what an opaque descriptor refers to, and a descriptor of a wrong kind is
+/// undefined behaviour. Therefore an endpoint refuses the kinds `timeline-opaque-fd`,
+/// `binary-opaque-fd` and `memory-opaque-fd` and CUDA's event handles until the receiving application
+/// calls [`trust_handles`](Self::trust_handles), which is `unsafe`. The home of a plan only sends such
+/// handles, so it need not call it. The user of the peer process does not matter, because a sandboxed
+/// process may run as the same user. Counters and words in shared memory are checked on arrival, and
+/// are accepted from every process.
 ///
-/// # When the other process is gone
-/// The thread, `syncline-peer`, sleeps in poll(2) on the socket and on a descriptor of the other process (pidfd_open(2)), and finds out within a moment
-/// that it has died, also by `SIGKILL`, or within 300 ms that it has closed its end and lives. Every call that waits for it
-/// ends then with [`Error::PeerLost`], after what it had sent before has been received. Where the system
-/// refuses a descriptor of the process ([`watches_process`](Self::watches_process) says so) only the end of the connection is seen.
+/// # Loss of the peer
+/// The thread `syncline-peer` waits in poll(2) on the socket and on a descriptor of the peer process
+/// (pidfd_open(2)). It notices at once that the peer has died, also by `SIGKILL`. It notices within
+/// 300 ms that the peer has closed its end and is alive. Calls that wait for the peer first receive
+/// what it had sent, and then return [`Error::PeerLost`]. If the system refuses a descriptor of the
+/// process, only the end of the connection is noticed. See
+/// [`watches_process`](Self::watches_process).
 ///
-/// While a timeline is shared that the other process signals, the thread also wakes four times a second, to look in /proc whether that still runs: a process whose memory is being written to a core file, or whose
-/// driver takes long to let go, is not told of otherwise. One that has become another program (execve(2)) counts as dead, too, where this process may see that, and otherwise as one that has left.
+/// While the peer signals a shared timeline, the thread also reads /proc four times a second. So it
+/// notices a process that no longer runs but has not ended: its core is being written, or its drivers
+/// are releasing resources. A peer that has called execve(2) counts as dead if this process is allowed
+/// to see that. Otherwise it counts as having left.
 ///
 /// # Blocking
-/// Calls with a timeout wait in poll(2) for at most so long; [`Duration::ZERO`] looks at what is there, and [`Duration::MAX`] has no end. However much the
-/// other side sends, a call whose time is over takes no more than 1024 messages of it, and every few messages lets other threads have their turn. One that finds the
-/// connection closed while it sends may take 300 ms longer to say why, and one that has taken an object and hears nothing more of it a second. None of the others blocks.
+/// Calls with a timeout wait in poll(2) for at most that time. [`Duration::ZERO`] does not wait, and
+/// [`Duration::MAX`] waits without limit. After its timeout, a call reads at most 1024 more messages.
+/// It releases the lock for other threads after every 16 messages. A call that sends on a closed
+/// connection may take 300 ms longer to find the reason. A call that has taken an object may take one
+/// second longer to hear whether it is settled. Calls without a timeout do not block.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -85,34 +104,34 @@ use crate::negotiate::Process;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Endpoint(Arc<Handle>);
+pub struct Endpoint(Arc<Inner>);
 
-/// What applications have; the guard has the connection alone.
-struct Handle {
+/// The data that all clones of an endpoint share. The watching thread shares only the connection.
+struct Inner {
     connection: Arc<Connection>,
     guard: Option<JoinHandle<()>>,
-    /// The id of the process that has made it.
+    /// The id of the process that made it.
     maker: u32,
-    /// The timelines that messages can name.
-    names: Names,
-    /// Withdrawals for which there was no room: they go before the next object.
-    owed: Mutex<VecDeque<Message>>,
+    /// The timelines that messages refer to by number.
+    timelines: NumberedTimelines,
+    /// Withdrawals that the socket had no room for. They are sent before the next object.
+    unsent_withdrawals: Mutex<VecDeque<Message>>,
 }
 
-impl Drop for Handle {
+impl Drop for Inner {
     fn drop(&mut self) {
         let guard = self.guard.take();
         if self.maker != std::process::id() {
-            // The thread is the maker's, and the bell and the connection are shared with it.
+            // The thread runs in the parent, which shares the eventfd and the socket.
             std::mem::forget(guard);
             return;
         }
-        self.connection.leave();
+        self.connection.send_goodbye();
         self.connection.is_dropped.store(true, Ordering::Release);
-        self.connection.bell.ring();
+        self.connection.guard_wake.wake();
         let is_other = |guard: &JoinHandle<()>| guard.thread().id() != std::thread::current().id();
         if let Some(guard) = guard.filter(is_other) {
-            // It does not panic, and whatever a survivor does is reported by the panic hook.
+            // The thread does not panic. The panic hook reports panics of observers.
             let _ = guard.join();
         }
     }
@@ -125,9 +144,11 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// Two connected sockets, one for each process: socketpair(2). A child inherits one as a standard stream, or under a
-    /// number that its parent sees to; programs that are started otherwise inherit neither. Close the child's in the parent once it has started,
-    /// as `std::process::Stdio` does.
+    /// Makes two connected sockets, one for each process (socketpair(2)).
+    ///
+    /// Both sockets are close-on-exec. Pass one to a child process as a standard stream or by a
+    /// descriptor number. Close the child's socket in the parent once the child has started, as
+    /// `std::process::Stdio` does.
     ///
     /// # Errors
     /// [`Error::Native`] if the system has no descriptors left.
@@ -135,46 +156,51 @@ impl Endpoint {
         Socket::pair().map_err(|(call, errno)| native(&Object::new("endpoint", ""), call, errno))
     }
 
-    /// Over a socket that is connected to the other process: greets, and waits up to `timeout` for the other side's greeting. Starts the endpoint's thread.
+    /// Opens an endpoint over a connected socket.
     ///
-    /// The descriptor is judged, so any may be given. From here on the kernel is asked to tell who sends (`SO_PASSCRED`), and programs that are started do not inherit
-    /// it. `label` names the endpoint in errors; the other side is told 64 bytes of it.
+    /// Sends a greeting, waits up to `timeout` for the peer's greeting, and starts the endpoint's
+    /// threads. Any descriptor may be passed, because its type is checked. It gets the options
+    /// `SO_PASSCRED` and close-on-exec. `label` names the endpoint in errors. The peer receives the
+    /// first 64 bytes of it.
     ///
     /// # Errors
-    /// All with the descriptor, still open, though something may have been sent and received by it. Closing it releases what a
-    /// hostile process has sent through it, which can block; [`connect`](Self::connect) and [`Listener`](super::Listener) leave that to a thread.
-    /// * [`Error::Import`] if it is no connected Unix socket of type `SOCK_SEQPACKET`.
-    /// * [`Error::PeerSilent`] if nobody greets in time, [`Error::PeerLost`] if the other end is closed.
-    /// * [`Error::Message`] if what comes is no greeting of this version, or of another process than that which the kernel names. Both have to be of one
-    ///   namespace of processes (pid_namespaces(7)).
-    /// * [`Error::Native`] if the system refuses something: a descriptor, or the thread.
+    /// Each error returns the open descriptor, through which messages may have been sent and received.
+    /// Closing it also closes descriptors that a hostile peer has sent, which can block.
+    /// [`connect`](Self::connect) and [`Listener`](super::Listener) close it on a thread instead.
+    /// * [`Error::Import`] unless it is a connected Unix socket of type `SOCK_SEQPACKET`.
+    /// * [`Error::PeerSilent`] if no greeting comes in time.
+    /// * [`Error::PeerLost`] if the other end is closed.
+    /// * [`Error::Message`] if the first message is not a greeting of this version, or names another
+    ///   process than the kernel does. Both processes must be in one pid namespace
+    ///   (pid_namespaces(7)).
+    /// * [`Error::Native`] if a system call fails.
     pub fn open(fd: OwnedFd, label: &str, timeout: Duration) -> Result<Self, Rejected<OwnedFd>> {
         Self::over(fd, label, timeout, greeting::greet)
     }
 
-    /// As [`open`](Self::open), getting to know the other side by `greet`.
+    /// Like [`open`](Self::open), with `greet` for the exchange of greetings.
     pub(super) fn over(
         fd: OwnedFd,
         label: &str,
         timeout: Duration,
-        greet: impl FnOnce(&Object, &Socket, Patience) -> Result<Peer>,
+        greet: impl FnOnce(&Object, &Socket, Deadline) -> Result<Peer>,
     ) -> Result<Self, Rejected<OwnedFd>> {
         let object = Object::new("endpoint", label);
         match Closer::start(&object) {
-            Ok(closer) => Self::with(fd, object, closer, Patience::of(timeout), greet),
+            Ok(closer) => Self::with(fd, object, closer, Deadline::after(timeout), greet),
             Err(error) => Err(Rejected { handle: fd, error }),
         }
     }
 
-    /// As [`open`](Self::open), over a socket of this library's own: `refused` closes it if that fails.
+    /// Like [`open`](Self::open), for a socket that this library made. On an error, `refused` closes it.
     pub(super) fn over_own(
         socket: OwnedFd,
         object: Object,
         refused: &Arc<Closer>,
-        patience: Patience,
+        deadline: Deadline,
     ) -> Result<Self> {
         let opened = match Closer::start(&object) {
-            Ok(closer) => Self::with(socket, object, closer, patience, greeting::greet),
+            Ok(closer) => Self::with(socket, object, closer, deadline, greeting::greet),
             Err(error) => Err(Rejected {
                 handle: socket,
                 error,
@@ -190,10 +216,10 @@ impl Endpoint {
         fd: OwnedFd,
         object: Object,
         closer: Arc<Closer>,
-        patience: Patience,
-        greet: impl FnOnce(&Object, &Socket, Patience) -> Result<Peer>,
+        deadline: Deadline,
+        greet: impl FnOnce(&Object, &Socket, Deadline) -> Result<Peer>,
     ) -> Result<Self, Rejected<OwnedFd>> {
-        if let Err(reason) = Socket::judge(fd.as_fd()) {
+        if let Err(reason) = Socket::check(fd.as_fd()) {
             let what = format!("descriptor {}", fd.as_raw_fd());
             let error = Error::Import {
                 object,
@@ -202,14 +228,14 @@ impl Endpoint {
             };
             return Err(Rejected { handle: fd, error });
         }
-        let socket = match Socket::prepared(fd, &closer) {
+        let socket = match Socket::prepare(fd, &closer) {
             Ok(socket) => socket,
             Err((handle, call, errno)) => {
                 let error = native(&object, call, errno);
                 return Err(Rejected { handle, error });
             }
         };
-        // The thread comes first, so that nothing can fail after the descriptor is given away.
+        // Start the thread first, so that nothing can fail once the connection owns the descriptor.
         let (start, started) = sync_channel::<Arc<Connection>>(1);
         let guard = std::thread::Builder::new()
             .name("syncline-peer".into())
@@ -227,27 +253,27 @@ impl Endpoint {
                 return Err(Rejected { handle, error });
             }
         };
-        let bell = || Bell::new(&object);
-        let prepared = bell().and_then(|first| {
-            let bells = [first, bell()?, bell()?];
-            Ok((bells, greet(&object, &socket, patience)?))
+        let wake = || WakeFd::new(&object);
+        let prepared = wake().and_then(|first| {
+            let wakes = [first, wake()?, wake()?];
+            Ok((wakes, greet(&object, &socket, deadline)?))
         });
         match prepared {
-            Ok((bells, peer)) => {
-                let connection = Arc::new(Connection::new(object, socket, closer, peer, bells));
-                // It waits for this, and for nothing else.
+            Ok((wakes, peer)) => {
+                let connection = Arc::new(Connection::new(object, socket, closer, peer, wakes));
+                // The thread waits for this message.
                 let _ = start.send(Arc::clone(&connection));
-                Ok(Self(Arc::new(Handle {
+                Ok(Self(Arc::new(Inner {
                     connection,
                     guard: Some(guard),
                     maker: std::process::id(),
-                    names: Names::default(),
-                    owed: Mutex::default(),
+                    timelines: NumberedTimelines::default(),
+                    unsent_withdrawals: Mutex::default(),
                 })))
             }
             Err(error) => {
                 drop(start);
-                // It has nothing to do, and does not panic.
+                // The thread ends because `start` is dropped. It does not panic.
                 let _ = guard.join();
                 let handle = socket.into_fd();
                 Err(Rejected { handle, error })
@@ -255,13 +281,15 @@ impl Endpoint {
         }
     }
 
-    /// Connects to a [`Listener`](super::Listener) of another process: see connect(2). Waits up to `timeout` until that has room for one more, and greets.
+    /// Connects to a [`Listener`](super::Listener) of another process (connect(2)).
+    ///
+    /// Waits up to `timeout` for room in the listener's backlog and for the greeting.
     ///
     /// # Errors
-    /// [`Error::Native`] with what the system answers, where nobody listens at `path` or this process may not connect there;
-    /// otherwise as [`open`](Self::open).
+    /// [`Error::Native`] if no process listens at `path`, or if this process may not connect to it.
+    /// Otherwise the errors of [`open`](Self::open).
     pub fn connect(path: impl AsRef<Path>, label: &str, timeout: Duration) -> Result<Self> {
-        let patience = Patience::of(timeout);
+        let deadline = Deadline::after(timeout);
         let object = Object::new("endpoint", label);
         let failed = |call: &'static str| {
             let object = object.clone();
@@ -270,21 +298,21 @@ impl Endpoint {
         let address = SocketAddrUnix::new(path.as_ref()).map_err(failed("connect"))?;
         let socket = Socket::unconnected().map_err(|(call, errno)| native(&object, call, errno))?;
         loop {
-            // No time at all would mean for ever.
-            let left = patience
-                .left()
+            // A send timeout of zero would mean no limit.
+            let left = deadline
+                .remaining()
                 .map(|left| left.max(Duration::from_millis(1)));
             set_socket_timeout(&socket, Timeout::Send, left)
                 .map_err(failed("setsockopt(SO_SNDTIMEO)"))?;
             match rustix::net::connect(&socket, &address) {
                 Ok(()) => break,
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if patience.is_over() => {
+                Err(Errno::AGAIN) if deadline.has_passed() => {
                     return Err(Error::PeerSilent {
                         endpoint: object,
                         process: 0,
                         awaited: "make room for a connection".into(),
-                        waited: patience.waited(),
+                        waited: deadline.waited(),
                     });
                 }
                 Err(Errno::AGAIN) => {}
@@ -292,7 +320,7 @@ impl Endpoint {
             }
         }
         let closer = Closer::start(&object)?;
-        Self::over_own(socket, object, &closer, patience)
+        Self::over_own(socket, object, &closer, deadline)
     }
 
     /// The other process.
@@ -301,41 +329,46 @@ impl Endpoint {
         &self.connection().peer.process
     }
 
-    /// Its name in errors.
+    /// The label and id that errors use.
     #[must_use]
     pub fn object(&self) -> &Object {
         &self.connection().object
     }
 
-    /// Whether it can be used still: a load.
+    /// Checks that the endpoint is usable, with one atomic load.
     ///
     /// # Errors
-    /// What has ended it: [`Error::PeerLost`], or the [`Error::Message`] after which the other side was shut out.
+    /// The error that ended it: [`Error::PeerLost`], or [`Error::Message`] after an invalid message.
     pub fn check(&self) -> Result<()> {
         self.connection().check()
     }
 
-    /// Whether the end of the other process itself is seen, and not that of the connection alone.
+    /// Checks that the endpoint notices the end of the peer process, not only of the connection.
     ///
     /// # Errors
-    /// [`Error::Native`] with what pidfd_open(2) has answered: `ENOSYS`, `EPERM` or `EACCES`, from a system that is too old, or from a filter of its calls.
+    /// [`Error::Native`] with `ENOSYS`, `EPERM` or `EACCES` of pidfd_open(2), if the kernel is too old
+    /// or a filter refuses the call.
     pub fn watches_process(&self) -> Result<()> {
         self.connection().peer.watched()
     }
 
-    /// Whether opaque handles are taken from the other process: once [`trust_handles`](Self::trust_handles) was called.
+    /// True once [`trust_handles`](Self::trust_handles) was called.
     #[must_use]
     pub fn trusts_handles(&self) -> bool {
         self.connection().is_trusted.load(Ordering::Relaxed)
     }
 
-    /// Takes opaque handles from the other process from now on: descriptors of semaphores and memory, and CUDA's events.
+    /// Accepts opaque handles of the peer process from now on.
+    ///
+    /// Opaque handles are descriptors of semaphores and of device memory, and CUDA's event handles.
     ///
     /// # Safety
-    /// The other process is trusted: each opaque descriptor that it sends, and each handle of an event, holds what its message says, exported by the driver that the message names. A
-    /// semaphore in it has signals of ever greater values, from that process and from all to which it gives the semaphore. Drivers check neither:
-    /// what is otherwise leads to undefined behaviour. That is so for a program that exports by this library and that no attacker controls, for example this program itself, started by the same
-    /// application. It is not so for a process that is sandboxed because it may be taken over.
+    /// Each opaque handle that the peer sends refers to the kind of object that its message states, and
+    /// was exported by the driver that the message names. All signals of a timeline semaphore behind
+    /// such a handle have increasing values, in the peer and in every process that gets the semaphore
+    /// from it. Drivers do not check this, and a violation is undefined behaviour. The condition holds
+    /// for a program that exports with this library and that no attacker controls. It does not hold for
+    /// a process that is sandboxed because it may be taken over.
     #[allow(
         unsafe_code,
         reason = "the kind of a foreign descriptor cannot be checked"
@@ -344,7 +377,7 @@ impl Endpoint {
         self.connection().is_trusted.store(true, Ordering::Relaxed);
     }
 
-    /// True in a process that the maker has forked.
+    /// True in a forked child of the process that made the endpoint.
     pub(super) fn is_forked(&self) -> bool {
         self.0.maker != std::process::id()
     }
@@ -358,53 +391,57 @@ impl Endpoint {
         &self,
         message: &Message,
         fds: &[BorrowedFd<'_>],
-        patience: Patience,
+        deadline: Deadline,
     ) -> Result<()> {
         let mut buffer = vec![0; MOST];
-        self.connection().send(message, fds, &mut buffer, patience)
+        self.connection().send(message, fds, &mut buffer, deadline)
     }
 }
 
-/// For what carries plans out.
+/// Methods for carrying out plans.
 impl Endpoint {
-    /// Sends a point of an object. Allocates nothing; blocks where the other side has not received earlier ones, up to `timeout`.
+    /// Sends a point of an object, without allocating.
+    ///
+    /// Blocks up to `timeout` while the socket is full.
     ///
     /// # Errors
-    /// [`Error::PeerSilent`], with nothing sent; and what has ended the endpoint.
+    /// [`Error::PeerSilent`], and then nothing was sent. Otherwise the errors of [`Endpoint::check`].
     pub(crate) fn send_point_of(&self, number: u32, value: u64, timeout: Duration) -> Result<()> {
         let mut buffer = [0; POINT];
         let point = Message::Point { number, value };
-        let patience = Patience::of(timeout);
-        self.connection().send(&point, &[], &mut buffer, patience)
+        let deadline = Deadline::after(timeout);
+        self.connection().send(&point, &[], &mut buffer, deadline)
     }
 
-    /// The next point: an object's number, as its sender gave it, and a value, which is less than [`u64::MAX`] and otherwise not judged. Allocates nothing.
+    /// Receives the next point, as object number and value, without allocating.
+    ///
+    /// The number is the sender's. The value is below [`u64::MAX`] and otherwise unchecked.
     ///
     /// # Errors
-    /// [`Error::PeerSilent`], and what has ended the endpoint.
+    /// [`Error::PeerSilent`], and the errors of [`Endpoint::check`].
     pub(crate) fn receive_point_of(&self, timeout: Duration) -> Result<(u32, u64)> {
-        let patience = Patience::of(timeout);
+        let deadline = Deadline::after(timeout);
         self.connection()
-            .receive("send a point", patience, super::inbox::Inbox::point)
+            .receive("send a point", deadline, super::inbox::Inbox::point)
     }
 
-    /// The timelines that messages can name.
-    pub(crate) fn names(&self) -> &Names {
-        &self.0.names
+    /// The timelines that messages refer to by number.
+    pub(crate) fn numbered_timelines(&self) -> &NumberedTimelines {
+        &self.0.timelines
     }
 
-    /// Withdrawals that have yet to be sent.
-    pub(super) fn owed(&self) -> &Mutex<VecDeque<Message>> {
-        &self.0.owed
+    /// Withdrawals that are still to be sent.
+    pub(super) fn unsent_withdrawals(&self) -> &Mutex<VecDeque<Message>> {
+        &self.0.unsent_withdrawals
     }
 
-    /// Tells `survivor` when the other process is lost; at once, on this thread, if it is.
-    pub(crate) fn survive(&self, survivor: Arc<dyn Survivor>) {
-        self.connection().survive(survivor);
+    /// Registers `observer`. If the peer is already lost, calls it at once on this thread.
+    pub(crate) fn observe_loss(&self, observer: Arc<dyn LossObserver>) {
+        self.connection().observe_loss(observer);
     }
 
-    /// Tells it no more. A call that has begun may still be under way.
-    pub(crate) fn forget(&self, survivor: &Arc<dyn Survivor>) {
-        self.connection().forget(survivor);
+    /// Unregisters `observer`. A call of it that has begun may still be running.
+    pub(crate) fn stop_observing(&self, observer: &Arc<dyn LossObserver>) {
+        self.connection().stop_observing(observer);
     }
 }

@@ -10,10 +10,10 @@ use syncline_core::{Error, Fence, Result};
 use syncline_cuda::{Device, EventIpcHandle, InterprocessEvent};
 
 use super::Endpoint;
-use super::closing::Foreign;
-use super::handover::{Handed, hand_over};
+use super::closing::PeerFd;
+use super::handover::{OutgoingObject, hand_over};
 use super::message::{Content, Offer};
-use super::socket::Patience;
+use super::socket::Deadline;
 
 impl Endpoint {
     /// Hands an event of CUDA's to the other process, which [receives](Endpoint::receive_event) it: both sides are CUDA, on one GPU. Where that is not given, or where
@@ -46,16 +46,16 @@ impl Endpoint {
         label: &str,
         timeout: Duration,
     ) -> Result<()> {
-        let patience = Patience::of(timeout);
+        let deadline = Deadline::after(timeout);
         event.position().point().wait_pending(timeout)?;
-        self.send_event_handle(event.handle(), label, patience)
+        self.send_event_handle(event.handle(), label, deadline)
     }
 
     pub(super) fn send_event_handle(
         &self,
         handle: &EventIpcHandle,
         label: &str,
-        patience: Patience,
+        deadline: Deadline,
     ) -> Result<()> {
         let offer = Offer {
             number: self.next_number(),
@@ -68,12 +68,12 @@ impl Endpoint {
             extent: None,
             event: Some(*handle.bytes()),
         };
-        let handed = Handed {
+        let object = OutgoingObject {
             peer: self,
             offer,
             fds: Vec::new(),
         };
-        hand_over(&[handed], patience)
+        hand_over(&[object], deadline)
     }
 
     /// A fence for the event that the other process [sends](Endpoint::send_event) under this label, on `device`, which is CUDA's view of the same GPU. See
@@ -99,7 +99,7 @@ impl Endpoint {
         label: &str,
         timeout: Duration,
     ) -> Result<Fence> {
-        self.receive_event_with(label, Patience::of(timeout), |handle| {
+        self.receive_event_with(label, Deadline::after(timeout), |handle| {
             // SAFETY: the caller's promise.
             unsafe { device.import_event(handle, label) }
         })
@@ -109,16 +109,16 @@ impl Endpoint {
     pub(super) fn receive_event_with<T>(
         &self,
         label: &str,
-        patience: Patience,
+        deadline: Deadline,
         mut import: impl FnMut(&EventIpcHandle) -> Result<T>,
     ) -> Result<T> {
-        self.take_over(Content::CudaEvent, label, patience, |offer, fds| {
-            let handle = self.judge_event(&offer, &fds)?;
+        self.receive_and_settle(Content::CudaEvent, label, deadline, |offer, fds| {
+            let handle = self.check_event(&offer, &fds)?;
             import(&handle).map(Some)
         })
     }
 
-    fn judge_event(&self, offer: &Offer, fds: &[Foreign]) -> Result<EventIpcHandle> {
+    fn check_event(&self, offer: &Offer, fds: &[PeerFd]) -> Result<EventIpcHandle> {
         let (Some(bytes), Some(origin), []) = (offer.event, &offer.origin, fds) else {
             return Err(Error::Message {
                 endpoint: self.object().clone(),

@@ -6,7 +6,7 @@ use syncline_core::{Error, Object, PeerLoss, Result};
 use super::control::Received;
 use super::message::{MOST, Message};
 use super::peer::Peer;
-use super::socket::{Patience, Socket, native, wait};
+use super::socket::{Deadline, Socket, native, wait};
 use super::wire::Malformed;
 use crate::negotiate::Process;
 
@@ -14,18 +14,18 @@ use crate::negotiate::Process;
 ///
 /// # Errors
 /// [`Error::PeerSilent`], [`Error::PeerLost`], [`Error::Message`] if something else comes, and [`Error::Native`].
-pub(super) fn greet(object: &Object, socket: &Socket, patience: Patience) -> Result<Peer> {
+pub(super) fn greet(object: &Object, socket: &Socket, deadline: Deadline) -> Result<Peer> {
     let mut buffer = vec![0; MOST];
-    say_hello(object, socket, &mut buffer, patience)?;
+    send_greeting(object, socket, &mut buffer, deadline)?;
     // Without room for descriptors: a process that is not known yet brings none into this one.
-    let received = first(object, socket, &mut buffer, patience)?;
+    let received = receive_greeting(object, socket, &mut buffer, deadline)?;
     let from = received.from;
     let unexpected = |Malformed { expected, found }| Error::Message {
         endpoint: object.clone(),
         expected: expected.into(),
         found,
     };
-    let told = judge(&received, &buffer).map_err(unexpected)?;
+    let claimed = parse(&received, &buffer).map_err(unexpected)?;
     socket.consume();
     let from = from.ok_or_else(|| {
         unexpected(Malformed::new(
@@ -33,14 +33,14 @@ pub(super) fn greet(object: &Object, socket: &Socket, patience: Patience) -> Res
             "one whose sender is not known",
         ))
     })?;
-    Peer::judge(object, told, from)
+    Peer::verify(object, claimed, from)
 }
 
-fn say_hello(
+fn send_greeting(
     object: &Object,
     socket: &Socket,
     buffer: &mut [u8],
-    patience: Patience,
+    deadline: Deadline,
 ) -> Result<()> {
     let hello = Message::Hello {
         process: Process::this(),
@@ -50,10 +50,10 @@ fn say_hello(
     loop {
         match socket.send(buffer.get(..length).unwrap_or_default(), &[]) {
             Ok(()) => return Ok(()),
-            Err(Errno::AGAIN) if patience.is_over() => {
-                return Err(silent(object, "make room for a greeting", patience));
+            Err(Errno::AGAIN) if deadline.has_passed() => {
+                return Err(silent(object, "make room for a greeting", deadline));
             }
-            Err(Errno::AGAIN) => wait(&mut [socket.writable()], patience)
+            Err(Errno::AGAIN) => wait(&mut [socket.writable()], deadline)
                 .map_err(|errno| native(object, "poll", errno))?,
             Err(Errno::PIPE | Errno::CONNRESET) => return Err(gone(object)),
             Err(errno) => return Err(native(object, "sendmsg", errno)),
@@ -61,32 +61,32 @@ fn say_hello(
     }
 }
 
-fn first(
+fn receive_greeting(
     object: &Object,
     socket: &Socket,
     buffer: &mut [u8],
-    patience: Patience,
+    deadline: Deadline,
 ) -> Result<Received> {
     loop {
         match socket.peek(buffer, None) {
             Ok(end) if end.bytes == 0 && end.from.is_none() => return Err(gone(object)),
             Ok(received) => return Ok(received),
-            Err(Errno::AGAIN) if patience.is_over() => {
-                return Err(silent(object, "send a greeting", patience));
+            Err(Errno::AGAIN) if deadline.has_passed() => {
+                return Err(silent(object, "send a greeting", deadline));
             }
-            Err(Errno::AGAIN) => wait(&mut [socket.readable()], patience)
+            Err(Errno::AGAIN) => wait(&mut [socket.readable()], deadline)
                 .map_err(|errno| native(object, "poll", errno))?,
             Err(errno) => return Err(native(object, "recvmsg", errno)),
         }
     }
 }
 
-fn silent(object: &Object, awaited: &'static str, patience: Patience) -> Error {
+fn silent(object: &Object, awaited: &'static str, deadline: Deadline) -> Error {
     Error::PeerSilent {
         endpoint: object.clone(),
         process: 0,
         awaited: awaited.into(),
-        waited: patience.waited(),
+        waited: deadline.waited(),
     }
 }
 
@@ -99,7 +99,7 @@ fn gone(object: &Object) -> Error {
 }
 
 /// Who the other side says it is.
-fn judge(received: &Received, buffer: &[u8]) -> Result<Process, Malformed> {
+fn parse(received: &Received, buffer: &[u8]) -> Result<Process, Malformed> {
     if received.is_cut {
         let found = format_args!("one of more than {MOST}");
         return Err(Malformed::new("a message of at most 16384 bytes", found));

@@ -8,20 +8,20 @@ use std::time::Duration;
 use syncline_core::{Error, HandleKind, Result};
 
 use super::Endpoint;
-use super::agree::each;
-use super::closing::Foreign;
+use super::agree::poll_all;
+use super::closing::PeerFd;
 use super::message::{Content, LABEL, Message, Offer};
-use super::offers::{Answer, End};
-use super::socket::Patience;
+use super::offers::{Answer, Outcome};
+use super::socket::Deadline;
 use super::wire::shortened;
 
 /// For how long, at the least, who has taken an object waits to hear what becomes of it; and then again, once it has said that it waits no longer.
 const DECISION: Duration = Duration::from_millis(500);
 /// Why an object is refused that came too late.
-const LATE: &str = "it is too late";
+const TOO_LATE: &str = "it is too late";
 
 /// What one process is sent, with the number that the object has there.
-pub(super) struct Handed<'e> {
+pub(super) struct OutgoingObject<'e> {
     pub(super) peer: &'e Endpoint,
     pub(super) offer: Offer,
     pub(super) fds: Vec<OwnedFd>,
@@ -34,15 +34,15 @@ pub(super) struct Handed<'e> {
 /// # Errors
 /// [`Error::Import`] with what the first says that refuses; [`Error::PeerLost`], [`Error::PeerSilent`]. Nobody has it then, but for one case: where all have taken it
 /// and one of them then reads nothing, that one is named, and others have it. One that dies there is as one that dies later: no error.
-pub(super) fn hand_over(all: &[Handed<'_>], patience: Patience) -> Result<()> {
+pub(super) fn hand_over(all: &[OutgoingObject<'_>], deadline: Deadline) -> Result<()> {
     let mut offered = Vec::with_capacity(all.len());
-    match offer_to_all(all, &mut offered, patience) {
+    match offer_to_all(all, &mut offered, deadline) {
         Ok(()) => {
-            let patience = patience.at_least(DECISION);
-            let told = offered.into_iter().map(|offered| offered.settle(patience));
+            let deadline = deadline.at_least(DECISION);
+            let settled = offered.into_iter().map(|offered| offered.settle(deadline));
             // Each is told, whatever became of the one before.
-            let told: Vec<_> = told.collect();
-            told.into_iter().collect()
+            let settled: Vec<_> = settled.collect();
+            settled.into_iter().collect()
         }
         Err(error) => {
             let reason = match error.is_timeout() {
@@ -58,57 +58,57 @@ pub(super) fn hand_over(all: &[Handed<'_>], patience: Patience) -> Result<()> {
 }
 
 fn offer_to_all<'e>(
-    all: &[Handed<'e>],
-    offered: &mut Vec<Offered<'e>>,
-    patience: Patience,
+    all: &[OutgoingObject<'e>],
+    offered: &mut Vec<SentOffer<'e>>,
+    deadline: Deadline,
 ) -> Result<()> {
-    for Handed { peer, offer, fds } in all {
+    for OutgoingObject { peer, offer, fds } in all {
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        offered.push(peer.offer(offer, &fds, patience)?);
+        offered.push(peer.offer(offer, &fds, deadline)?);
     }
-    let taken = |offered: &Offered<'_>, patience| match offered.answer(patience)? {
+    let taken = |offered: &SentOffer<'_>, deadline| match offered.answer(deadline)? {
         Answer::Taken => Ok(()),
         Answer::Refused(reason) => Err(Error::Import {
             object: offered.endpoint.object().clone(),
-            what: format!("{} in {}", offered.named, offered.endpoint.peer()),
+            what: format!("{} in {}", offered.description, offered.endpoint.peer()),
             reason,
         }),
     };
     // One that has taken it may die, or run out of patience.
-    let still = |offered: &Offered<'_>| {
+    let check = |offered: &SentOffer<'_>| {
         offered.endpoint.check()?;
         offered.endpoint.connection().pump();
-        taken(offered, Patience::of(Duration::ZERO))
+        taken(offered, Deadline::after(Duration::ZERO))
     };
-    each(offered, patience, still, |offered, patience| {
-        taken(offered, patience)
+    poll_all(offered, deadline, check, |offered, deadline| {
+        taken(offered, deadline)
     })?;
-    offered.iter().try_for_each(still)
+    offered.iter().try_for_each(check)
 }
 
-fn named(content: Content, label: &str) -> String {
+fn describe(content: Content, label: &str) -> String {
     format!("{} \"{}\"", content.name(), shortened(label, LABEL))
 }
 
 /// An object that this side has offered, and that is neither settled nor withdrawn. Dropped, it is withdrawn.
-pub(super) struct Offered<'e> {
+pub(super) struct SentOffer<'e> {
     endpoint: &'e Endpoint,
     number: u32,
     /// What it is.
-    named: String,
+    description: String,
     is_over: bool,
 }
 
-impl Offered<'_> {
+impl SentOffer<'_> {
     /// What the other side says of it. Once it was taken, that may change to refused.
     ///
     /// # Errors
     /// [`Error::PeerSilent`] if it has said nothing in time; and what has ended the endpoint.
-    pub(super) fn answer(&self, patience: Patience) -> Result<Answer> {
+    pub(super) fn answer(&self, deadline: Deadline) -> Result<Answer> {
         let connection = self.endpoint.connection();
-        let received = connection.receive("", patience, |inbox| inbox.offers.answer(self.number));
+        let received = connection.receive("", deadline, |inbox| inbox.offers.answer(self.number));
         received.map_err(|error| match error.is_timeout() {
-            true => connection.silent(format!("say what became of {}", self.named), patience),
+            true => connection.silent(format!("say what became of {}", self.description), deadline),
             false => error,
         })
     }
@@ -117,12 +117,12 @@ impl Offered<'_> {
     ///
     /// # Errors
     /// [`Error::PeerSilent`], and the system's. If the other side is lost, that is none: it had taken it before.
-    pub(super) fn settle(mut self, patience: Patience) -> Result<()> {
+    pub(super) fn settle(mut self, deadline: Deadline) -> Result<()> {
         self.over();
         let settled = Message::Settled {
             number: self.number,
         };
-        match self.endpoint.send(&settled, &[], patience) {
+        match self.endpoint.send(&settled, &[], deadline) {
             Err(error @ (Error::PeerSilent { .. } | Error::Native { .. })) => Err(error),
             _ => Ok(()),
         }
@@ -130,19 +130,22 @@ impl Offered<'_> {
 
     /// Tells it that nobody is to have it. Does not block: if there is no room, it is told before the next object.
     pub(super) fn withdraw(mut self, reason: &str) {
-        self.take_back(reason);
+        self.withdraw_now(reason);
     }
 
-    fn take_back(&mut self, reason: &str) {
+    fn withdraw_now(&mut self, reason: &str) {
         self.over();
-        let owed = self.endpoint.owed().lock();
-        owed.unwrap_or_else(PoisonError::into_inner)
+        let unsent_withdrawals = self.endpoint.unsent_withdrawals().lock();
+        unsent_withdrawals
+            .unwrap_or_else(PoisonError::into_inner)
             .push_back(Message::Withdrawn {
                 number: self.number,
                 reason: reason.into(),
             });
         // Whoever is lost has nothing, and whoever has no room hears of it later.
-        let _ = self.endpoint.pay(Patience::of(Duration::ZERO));
+        let _ = self
+            .endpoint
+            .send_withdrawals(Deadline::after(Duration::ZERO));
     }
 
     fn over(&mut self) {
@@ -152,38 +155,38 @@ impl Offered<'_> {
     }
 }
 
-impl Drop for Offered<'_> {
+impl Drop for SentOffer<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            self.take_back("");
+            self.withdraw_now("");
         }
     }
 }
 
 /// An object of the other side's that a call has in hand. Dropped, it is left: what comes of it then is nobody's.
-pub(super) struct InHand<'e> {
+pub(super) struct ReceivedOffer<'e> {
     endpoint: &'e Endpoint,
     number: u32,
 }
 
-impl InHand<'_> {
+impl ReceivedOffer<'_> {
     fn note(&self, note: impl FnOnce(&mut super::offers::Offers, u32)) {
         let connection = self.endpoint.connection();
         connection.with_inbox(|inbox| note(&mut inbox.offers, self.number));
     }
 
     /// Says why this side does not take it. Whoever does not hear of it has a timeout of its own.
-    pub(super) fn refuse(self, reason: &str, patience: Patience) {
+    pub(super) fn refuse(self, reason: &str, deadline: Deadline) {
         self.note(|offers, number| offers.refuse(number));
-        let _ = self.say_refused(reason, patience);
+        let _ = self.say_refused(reason, deadline);
     }
 
-    fn say_refused(&self, reason: &str, patience: Patience) -> Result<()> {
+    fn say_refused(&self, reason: &str, deadline: Deadline) -> Result<()> {
         let refused = Message::Refused {
             number: self.number,
             reason: reason.into(),
         };
-        self.endpoint.send(&refused, &[], patience)
+        self.endpoint.send(&refused, &[], deadline)
     }
 
     /// Says that this side has taken it, and waits to hear whether all have: as long as `patience` says, and `decision` at the least. After that it says that it waits no
@@ -191,26 +194,26 @@ impl InHand<'_> {
     ///
     /// # Errors
     /// Nothing of both was heard; and what has ended the endpoint. Nobody is to keep what was taken.
-    pub(super) fn take(self, patience: Patience, decision: Duration) -> Result<End> {
+    pub(super) fn take(self, deadline: Deadline, decision: Duration) -> Result<Outcome> {
         self.note(|offers, number| offers.take(number));
         let taken = Message::Taken {
             number: self.number,
         };
-        self.endpoint.send(&taken, &[], patience)?;
-        let wait = |patience| {
+        self.endpoint.send(&taken, &[], deadline)?;
+        let wait = |deadline| {
             let connection = self.endpoint.connection();
-            connection.receive("say whether all have taken an object", patience, |inbox| {
+            connection.receive("say whether all have taken an object", deadline, |inbox| {
                 inbox.offers.ended(self.number)
             })
         };
-        wait(patience.at_least(decision)).or_else(|silent| {
+        wait(deadline.at_least(decision)).or_else(|silent| {
             if !silent.is_timeout() {
                 return Err(silent);
             }
-            let _ = self.say_refused(LATE, Patience::of(Duration::ZERO));
-            match wait(Patience::of(decision)) {
-                Ok(End::Settled) => Ok(End::Settled),
-                Ok(End::Withdrawn(_)) => Err(silent),
+            let _ = self.say_refused(TOO_LATE, Deadline::after(Duration::ZERO));
+            match wait(Deadline::after(decision)) {
+                Ok(Outcome::Settled) => Ok(Outcome::Settled),
+                Ok(Outcome::Withdrawn(_)) => Err(silent),
                 Err(error) if error.is_timeout() => Err(silent),
                 Err(error) => Err(error),
             }
@@ -218,9 +221,9 @@ impl InHand<'_> {
     }
 }
 
-impl Drop for InHand<'_> {
+impl Drop for ReceivedOffer<'_> {
     fn drop(&mut self) {
-        self.note(|offers, number| offers.leave(number));
+        self.note(|offers, number| offers.abandon(number));
     }
 }
 
@@ -244,8 +247,8 @@ impl Endpoint {
         &self,
         offer: &Offer,
         fds: &[BorrowedFd<'_>],
-        patience: Patience,
-    ) -> Result<Offered<'_>> {
+        deadline: Deadline,
+    ) -> Result<SentOffer<'_>> {
         if offer.handles.len() != fds.len() {
             return Err(Error::Unsupported {
                 object: self.object().clone(),
@@ -253,30 +256,34 @@ impl Endpoint {
                 reason: format!("the message tells {}", offer.handles.len()),
             });
         }
-        self.pay(patience)?;
+        self.send_withdrawals(deadline)?;
         let number = offer.number;
         let connection = self.connection();
         // First, as the answer may be there before the call returns.
         connection.with_inbox(|inbox| inbox.offers.offer(number));
-        self.send(&Message::Object(offer.clone()), fds, patience)
+        self.send(&Message::Object(offer.clone()), fds, deadline)
             .inspect_err(|_| connection.with_inbox(|inbox| inbox.offers.unsent(number)))?;
-        Ok(Offered {
+        Ok(SentOffer {
             endpoint: self,
             number,
-            named: named(offer.content, &offer.label),
+            description: describe(offer.content, &offer.label),
             is_over: false,
         })
     }
 
     /// Sends the withdrawals for which there was no room.
-    fn pay(&self, patience: Patience) -> Result<()> {
-        let owed = || self.owed().lock().unwrap_or_else(PoisonError::into_inner);
+    fn send_withdrawals(&self, deadline: Deadline) -> Result<()> {
+        let unsent_withdrawals = || {
+            self.unsent_withdrawals()
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
         loop {
-            let Some(next) = owed().pop_front() else {
+            let Some(next) = unsent_withdrawals().pop_front() else {
                 return Ok(());
             };
-            if let Err(error) = self.send(&next, &[], patience) {
-                owed().push_front(next);
+            if let Err(error) = self.send(&next, &[], deadline) {
+                unsent_withdrawals().push_front(next);
                 return Err(error);
             }
         }
@@ -290,35 +297,35 @@ impl Endpoint {
     /// # Errors
     /// Those of `accept`, which the other side is told; [`Error::Import`] if it comes with opaque handles, or an event, from a process that is not [trusted](Self::trusts_handles), which is
     /// told, too; or if it is withdrawn, with the reason; [`Error::PeerSilent`], with what waits here besides; and what has ended the endpoint.
-    pub(super) fn take_over<T>(
+    pub(super) fn receive_and_settle<T>(
         &self,
         content: Content,
         label: &str,
-        patience: Patience,
-        mut accept: impl FnMut(Offer, Vec<Foreign>) -> Result<Option<T>>,
+        deadline: Deadline,
+        mut accept: impl FnMut(Offer, Vec<PeerFd>) -> Result<Option<T>>,
     ) -> Result<T> {
         loop {
-            let (in_hand, offer, fds) = self.receive_object(content, label, patience)?;
+            let (received, offer, fds) = self.receive_object(content, label, deadline)?;
             match accept(offer, fds) {
-                Ok(Some(made)) => match in_hand.take(patience, DECISION)? {
-                    End::Settled => return Ok(made),
-                    End::Withdrawn(reason) if reason.is_empty() => {}
-                    End::Withdrawn(reason) => {
+                Ok(Some(made)) => match received.take(deadline, DECISION)? {
+                    Outcome::Settled => return Ok(made),
+                    Outcome::Withdrawn(reason) if reason.is_empty() => {}
+                    Outcome::Withdrawn(reason) => {
                         return Err(Error::Import {
                             object: self.object().clone(),
-                            what: named(content, label),
+                            what: describe(content, label),
                             reason: format!("it was withdrawn: {reason}"),
                         });
                     }
                 },
-                Ok(None) => in_hand.refuse(LATE, patience),
+                Ok(None) => received.refuse(TOO_LATE, deadline),
                 Err(error) => {
-                    in_hand.refuse(&error.to_string(), patience);
+                    received.refuse(&error.to_string(), deadline);
                     return Err(error);
                 }
             }
-            if patience.is_over() {
-                return Err(self.not_offered(content, label, patience));
+            if deadline.has_passed() {
+                return Err(self.not_offered(content, label, deadline));
             }
         }
     }
@@ -331,19 +338,20 @@ impl Endpoint {
         &self,
         content: Content,
         label: &str,
-        patience: Patience,
-    ) -> Result<(InHand<'_>, Offer, Vec<Foreign>)> {
+        deadline: Deadline,
+    ) -> Result<(ReceivedOffer<'_>, Offer, Vec<PeerFd>)> {
         let shown = shortened(label, LABEL);
         let connection = self.connection();
         // What was withdrawn meanwhile goes first.
         connection.pump();
-        let is_it = |offer: &Offer| offer.content == content && offer.label == shown;
-        let received = connection.receive("offer an object", patience, |inbox| inbox.object(is_it));
+        let matches = |offer: &Offer| offer.content == content && offer.label == shown;
+        let received =
+            connection.receive("offer an object", deadline, |inbox| inbox.object(matches));
         let (offer, descriptors) = received.map_err(|error| match error.is_timeout() {
-            true => self.not_offered(content, label, patience),
+            true => self.not_offered(content, label, deadline),
             false => error,
         })?;
-        let in_hand = InHand {
+        let received = ReceivedOffer {
             endpoint: self,
             number: offer.number,
         };
@@ -351,14 +359,14 @@ impl Endpoint {
         let opaque = kinds.find(|kind| is_opaque(*kind)).map(HandleKind::name);
         let opaque = opaque.or_else(|| offer.event.map(|_| "event"));
         let Some(opaque) = opaque.filter(|_| !self.trusts_handles()) else {
-            return Ok((in_hand, offer, descriptors.into_vec()));
+            return Ok((received, offer, descriptors.into_vec()));
         };
         drop(descriptors);
         let reason = format!(
             "no driver checks it, and {} is not trusted: Endpoint::trust_handles says that it is",
             self.peer(),
         );
-        in_hand.refuse(&reason, Patience::of(Duration::ZERO));
+        received.refuse(&reason, Deadline::after(Duration::ZERO));
         Err(Error::Import {
             object: self.object().clone(),
             what: format!("{opaque} of \"{}\"", offer.label),
@@ -367,20 +375,20 @@ impl Endpoint {
     }
 
     /// It has not come, and what has instead.
-    fn not_offered(&self, content: Content, label: &str, patience: Patience) -> Error {
+    fn not_offered(&self, content: Content, label: &str, deadline: Deadline) -> Error {
         let connection = self.connection();
         let mut others = Vec::new();
         connection.with_inbox(|inbox| {
             let names = inbox
                 .objects()
-                .map(|other| named(other.content, &other.label));
+                .map(|other| describe(other.content, &other.label));
             others.extend(names);
         });
-        let mut awaited = format!("offer {}", named(content, label));
+        let mut awaited = format!("offer {}", describe(content, label));
         if !others.is_empty() {
             awaited += &format!(" (there is {})", others.join(", "));
         }
-        connection.silent(awaited, patience)
+        connection.silent(awaited, deadline)
     }
 }
 

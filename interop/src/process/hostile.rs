@@ -12,10 +12,10 @@ use syncline_core::{BackendKind, Error, HandleKind, Origin, Uuid};
 
 use super::Endpoint;
 use super::connection::BEHIND_DESCRIPTORS;
-use super::handover::{Handed, hand_over};
+use super::handover::{OutgoingObject, hand_over};
 use super::message::{Content, Extent, HEADER, Handle, MOST, Message, Offer};
 use super::parties::Agreed;
-use super::socket::{self, Patience};
+use super::socket::{self, Deadline};
 use crate::negotiate::{Mechanism, Needs, Party, PartyId, Process};
 
 /// The other side: a bare socket, and the number of its next message if it kept to the rules.
@@ -121,7 +121,7 @@ impl Raw {
     pub(super) fn wait(&self) {
         use rustix::event::{PollFd, PollFlags};
         let mut asked = [PollFd::new(&self.socket, PollFlags::IN)];
-        socket::wait(&mut asked, Patience::of(Duration::MAX)).unwrap();
+        socket::wait(&mut asked, Deadline::after(Duration::MAX)).unwrap();
     }
 
     /// Until so many messages have come, which are gone then.
@@ -428,24 +428,24 @@ fn ask(endpoint: &Endpoint, act: u8, script: &mut Script<'_>) -> Result<(), Erro
     match act {
         0 | 1 => endpoint.receive_point_of(now).map(drop),
         2 | 3 => {
-            let patience = Patience::of(now);
-            let (in_hand, offer, fds) =
-                endpoint.receive_object(Content::Timeline, "offered", patience)?;
+            let deadline = Deadline::after(now);
+            let (received, offer, fds) =
+                endpoint.receive_object(Content::Timeline, "offered", deadline)?;
             assert_eq!(fds.len(), offer.handles.len());
             match script.byte() % 4 {
-                0 => drop(in_hand),
-                1 => in_hand.refuse("no\nthanks", patience),
-                _ => drop(in_hand.take(patience, now)?),
+                0 => drop(received),
+                1 => received.refuse("no\nthanks", deadline),
+                _ => drop(received.take(deadline, now)?),
             }
             Ok(())
         }
         4 | 6 => {
-            let handed = Handed {
+            let object = OutgoingObject {
                 peer: endpoint,
                 offer: offer(endpoint.next_number(), &[]),
                 fds: Vec::new(),
             };
-            hand_over(&[handed], Patience::of(now))
+            hand_over(&[object], Deadline::after(now))
         }
         5 => endpoint.send_point_of(1, script.byte().into(), now),
         _ => match endpoint.negotiate(Party::threads().waits(), now) {

@@ -10,11 +10,11 @@ use super::wire::Malformed;
 /// Points that may lie there. Who reads sees to it that there is room.
 pub(super) const POINTS: usize = 1024;
 /// Other messages that may.
-pub(super) const LETTERS: usize = 16;
+pub(super) const MESSAGES: usize = 16;
 
 /// A message other than a point, with what came beside it.
 #[derive(Debug)]
-pub(super) struct Letter {
+pub(super) struct QueuedMessage {
     pub(super) message: Message,
     pub(super) descriptors: Descriptors,
 }
@@ -23,7 +23,7 @@ pub(super) struct Letter {
 pub(super) struct Inbox {
     pub(super) buffer: Box<[u8]>,
     points: VecDeque<(u32, u64)>,
-    letters: VecDeque<Letter>,
+    messages: VecDeque<QueuedMessage>,
     /// What was said of objects, in both directions.
     pub(super) offers: Offers,
     /// The number of the next message.
@@ -38,7 +38,7 @@ impl Inbox {
         Self {
             buffer: vec![0; MOST].into(),
             points: VecDeque::with_capacity(POINTS),
-            letters: VecDeque::with_capacity(LETTERS),
+            messages: VecDeque::with_capacity(MESSAGES),
             offers: Offers::default(),
             sequence: 1,
             bye: false,
@@ -50,43 +50,47 @@ impl Inbox {
     }
 
     /// The first message that `is_it`.
-    pub(super) fn letter(&mut self, is_it: impl Fn(&Message) -> bool) -> Option<Letter> {
+    pub(super) fn take_message(
+        &mut self,
+        matches: impl Fn(&Message) -> bool,
+    ) -> Option<QueuedMessage> {
         let at = self
-            .letters
+            .messages
             .iter()
-            .position(|letter| is_it(&letter.message));
-        self.letters.remove(at?)
+            .position(|queued| matches(&queued.message));
+        self.messages.remove(at?)
     }
 
     /// True if there is one that `is_it`.
-    pub(super) fn has(&self, is_it: impl Fn(&Message) -> bool) -> bool {
-        self.letters.iter().any(|letter| is_it(&letter.message))
+    pub(super) fn has_message(&self, matches: impl Fn(&Message) -> bool) -> bool {
+        self.messages.iter().any(|queued| matches(&queued.message))
     }
 
     /// Without those messages that `are_old`.
-    pub(super) fn discard(&mut self, is_old: impl Fn(&Message) -> bool) {
-        self.letters.retain(|letter| !is_old(&letter.message));
+    pub(super) fn discard(&mut self, is_stale: impl Fn(&Message) -> bool) {
+        self.messages.retain(|queued| !is_stale(&queued.message));
     }
 
     /// The first object that `is_it`, with what came beside it: it is in hand now.
     pub(super) fn object(
         &mut self,
-        is_it: impl Fn(&Offer) -> bool,
+        matches: impl Fn(&Offer) -> bool,
     ) -> Option<(Offer, Descriptors)> {
-        let is_it = |message: &Message| matches!(message, Message::Object(offer) if is_it(offer));
-        let letter = self.letter(is_it)?;
-        let Message::Object(offer) = letter.message else {
+        let matches =
+            |message: &Message| matches!(message, Message::Object(offer) if matches(offer));
+        let queued = self.take_message(matches)?;
+        let Message::Object(offer) = queued.message else {
             return None;
         };
         self.offers.in_hand(offer.number);
-        Some((offer, letter.descriptors))
+        Some((offer, queued.descriptors))
     }
 
     /// Those that nobody has asked for.
     pub(super) fn objects(&self) -> impl Iterator<Item = &Offer> {
-        self.letters
+        self.messages
             .iter()
-            .filter_map(|letter| match &letter.message {
+            .filter_map(|queued| match &queued.message {
                 Message::Object(offer) => Some(offer),
                 _ => None,
             })
@@ -107,13 +111,13 @@ impl Inbox {
 
     /// True if nothing more goes in for certain.
     pub(super) fn is_full(&self) -> bool {
-        !self.has_room_for_points() || self.letters.len() == LETTERS
+        !self.has_room_for_points() || self.messages.len() == MESSAGES
     }
 
     /// Without anything.
     pub(super) fn clear(&mut self) {
         self.points.clear();
-        self.letters.clear();
+        self.messages.clear();
     }
 
     /// Takes in what has been received into the buffer, from the process that it had to come from. False if it has to wait
@@ -121,7 +125,7 @@ impl Inbox {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(super) fn take(&mut self, received: Received) -> Result<bool, Malformed> {
+    pub(super) fn store(&mut self, received: Received) -> Result<bool, Malformed> {
         let Received {
             bytes,
             is_cut,
@@ -145,7 +149,7 @@ impl Inbox {
             let expected = "at most 16 descriptors, as many as are told";
             return Err(Malformed::new(expected, "more"));
         }
-        self.in_turn(sequence, &message)?;
+        self.check_sequence(sequence, &message)?;
         if descriptors.len() != announced {
             let name = message.name();
             let found = format_args!("{} beside {name} that tells {announced}", descriptors.len());
@@ -184,17 +188,17 @@ impl Inbox {
                     );
                 }
             }
-            message if self.letters.len() < LETTERS => {
+            message if self.messages.len() < MESSAGES => {
                 if let Message::Object(offer) = &message {
                     self.offers.arrived(offer.number)?;
                 }
-                self.letters.push_back(Letter {
+                self.messages.push_back(QueuedMessage {
                     message,
                     descriptors,
                 });
             }
             message => {
-                let found = format_args!("{}, behind {LETTERS} of them", message.name());
+                let found = format_args!("{}, behind {MESSAGES} of them", message.name());
                 return Err(Malformed::new(
                     "messages to be sent as they are asked for",
                     found,
@@ -204,7 +208,7 @@ impl Inbox {
         Ok(true)
     }
 
-    fn in_turn(&mut self, sequence: u64, message: &Message) -> Result<(), Malformed> {
+    fn check_sequence(&mut self, sequence: u64, message: &Message) -> Result<(), Malformed> {
         if sequence != self.sequence {
             let (due, name) = (self.sequence, message.name());
             let found = format_args!("{name} as number {sequence} where {due} is due");

@@ -1,4 +1,4 @@
-//! Where other processes connect.
+//! Accepting connections of other processes at a path.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -13,22 +13,24 @@ use syncline_core::{Error, Object, Result};
 
 use super::Endpoint;
 use super::closing::Closer;
-use super::socket::{Patience, Socket, native, wait};
+use super::socket::{Deadline, Socket, native, wait};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 16;
 
-/// For how long a client that has connected may take to greet. An honest one has greeted before it is accepted, or does so at
-/// once; a silent one holds those behind it for no longer.
+/// How long a connected client may take to send its greeting.
+///
+/// A client of this library sends it at once. A silent client delays the next clients by this time.
 const GREETING: Duration = Duration::from_secs(2);
 
-/// Between two looks whether sockets of earlier clients are closed.
+/// Interval between checks whether sockets of earlier clients are closed.
 const NAP: Duration = Duration::from_millis(10);
 
-/// A path at which other processes [connect](Endpoint::connect): see bind(2) and listen(2).
+/// A socket at a path to which other processes [connect](Endpoint::connect) (bind(2), listen(2)).
 ///
-/// Who may connect is who may write to the socket there: so put it into a directory that only those can enter. Dropping it removes the path, if that
-/// is still the socket that was bound; in a child that this process [forks](super#fork) it removes nothing.
+/// Every process that may write to the socket file can connect. So place it in a directory that only
+/// trusted users can enter. Dropping the listener removes the file if it is still the bound socket. In a
+/// [forked](super#fork) child, the drop removes nothing.
 #[derive(Debug)]
 pub struct Listener {
     object: Object,
@@ -36,18 +38,19 @@ pub struct Listener {
     path: PathBuf,
     /// Device and inode of the path.
     bound: Option<(u64, u64)>,
-    /// The id of the process that has made it.
+    /// The id of the process that made it.
     maker: u32,
     /// Closes the sockets of clients that do not become endpoints.
     closer: Arc<Closer>,
 }
 
 impl Listener {
-    /// Makes a socket at `path`, of 1 to 107 bytes. Does not block.
+    /// Makes a socket at `path`, which has 1 to 107 bytes. Does not block.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for an empty path: the system would make an abstract socket, to which every process may connect.
-    /// [`Error::Native`] with what the system answers: `EADDRINUSE` if there is anything at `path`, which stays as it is.
+    /// [`Error::Unsupported`] for an empty path, because the system would make an abstract socket to
+    /// which every process may connect. [`Error::Native`] if a system call fails: `EADDRINUSE` if there
+    /// is already a file at `path`, which is left unchanged.
     pub fn bind(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let object = Object::new("listener", &path.to_string_lossy());
@@ -80,50 +83,53 @@ impl Listener {
         Ok(listener)
     }
 
-    /// The next process that connects and greets: waits up to `timeout` for it. A client that does not greet within two seconds,
-    /// sends anything else or closes its end is let go, and the next one is served.
+    /// Accepts the next client that connects and sends a greeting. Waits up to `timeout`.
     ///
-    /// Sockets of refused clients are closed by a thread of the listener's, as that can block. While 64 of them are waiting for
-    /// it, no client is accepted. Nor is one while this process has 256 descriptors open that any peers have sent.
+    /// A client is refused if it sends no greeting within two seconds, sends anything else, or closes
+    /// its end. Then the next client is accepted.
+    ///
+    /// A thread of the listener closes the sockets of refused clients, because close(2) can block. No
+    /// client is accepted while 64 sockets wait to be closed, or while 256 descriptors that peers have
+    /// sent are open in this process.
     ///
     /// # Errors
-    /// * [`Error::PeerSilent`] if no process connects and greets in time.
-    /// * [`Error::Message`] or [`Error::PeerLost`] of the client at hand when the time is over.
-    /// * [`Error::Native`] if the system refuses something.
+    /// * [`Error::PeerSilent`] if no client connects and sends a greeting in time.
+    /// * [`Error::Message`] or [`Error::PeerLost`] of the last client once the time is over.
+    /// * [`Error::Native`] if a system call fails.
     pub fn accept(&self, label: &str, timeout: Duration) -> Result<Endpoint> {
-        let patience = Patience::of(timeout);
+        let deadline = Deadline::after(timeout);
         loop {
-            let socket = self.next(patience)?;
+            let socket = self.next(deadline)?;
             let object = Object::new("endpoint", label);
-            match Endpoint::over_own(socket, object, &self.closer, patience.slice(GREETING)) {
-                // The client's own doing, which says nothing about those behind it.
+            match Endpoint::over_own(socket, object, &self.closer, deadline.at_most(GREETING)) {
+                // The client's fault. The next client may be valid.
                 Err(Error::PeerSilent { .. } | Error::Message { .. } | Error::PeerLost { .. })
-                    if !patience.is_over() => {}
+                    if !deadline.has_passed() => {}
                 other => return other,
             }
         }
     }
 
-    /// The next process that connects.
-    fn next(&self, patience: Patience) -> Result<OwnedFd> {
+    /// Accepts the next connection.
+    fn next(&self, deadline: Deadline) -> Result<OwnedFd> {
         loop {
             if !self.closer.accepts() {
-                if patience.is_over() {
-                    return Err(self.silent("let go of what earlier clients sent", patience));
+                if deadline.has_passed() {
+                    return Err(self.silent("let go of what earlier clients sent", deadline));
                 }
-                std::thread::sleep(patience.slice(NAP).left().unwrap_or(NAP));
+                std::thread::sleep(deadline.at_most(NAP).remaining().unwrap_or(NAP));
                 continue;
             }
-            // The socket does not block: another thread may have taken the one that the poll has seen.
+            // Non-blocking, because another thread may accept the connection that poll(2) reported.
             match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
                 Ok(socket) => return Ok(socket),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(Errno::AGAIN) if patience.is_over() => {
-                    return Err(self.silent("connect", patience));
+                Err(Errno::AGAIN) if deadline.has_passed() => {
+                    return Err(self.silent("connect", deadline));
                 }
                 Err(Errno::AGAIN) => {
                     let mut asked = [PollFd::new(&self.socket, PollFlags::IN)];
-                    wait(&mut asked, patience)
+                    wait(&mut asked, deadline)
                         .map_err(|errno| native(&self.object, "poll", errno))?;
                 }
                 Err(errno) => return Err(native(&self.object, "accept", errno)),
@@ -131,23 +137,23 @@ impl Listener {
         }
     }
 
-    fn silent(&self, awaited: &'static str, patience: Patience) -> Error {
+    fn silent(&self, awaited: &'static str, deadline: Deadline) -> Error {
         Error::PeerSilent {
             endpoint: self.object.clone(),
             process: 0,
             awaited: awaited.into(),
-            waited: patience.waited(),
+            waited: deadline.waited(),
         }
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // The path of a forked child is the maker's.
+        // In a forked child, the path belongs to the parent.
         if self.maker != std::process::id() {
             return;
         }
-        // Somebody may have put something else there.
+        // Another process may have replaced the file.
         if self.bound.is_some() && self.bound == inode(&self.path) {
             let _ = rustix::fs::unlink(&self.path);
         }

@@ -1,17 +1,26 @@
 //! Timelines, memory and points shared by several processes.
 //!
-//! An [`Endpoint`] is one end of a connection between two processes, over a Unix socket that keeps messages apart (`SOCK_SEQPACKET`, see
-//! unix(7)). What they need and what that comes to goes through it ([`Endpoint::negotiate`]); then the objects, by one call in each process
-//! ([`Plan::make_across`](crate::negotiate::Plan::make_across)), [points](Endpoint::send_point) and [words of memory](Endpoint::send_words). It knows when the
-//! other process has gone, and whatever that should have signalled fails: all but CUDA's own events, which it hands over too
-//! (`Endpoint::send_event`, where CUDA is built in), and which are `unsafe` to receive for that reason.
+//! An [`Endpoint`] is one end of a connection between two processes. It uses a Unix socket of type
+//! `SOCK_SEQPACKET`, which keeps message boundaries (unix(7)). The two processes use it to
+//!
+//! 1. agree on a plan: [`Endpoint::negotiate`].
+//! 2. make the object, with one call in each process:
+//!    [`Plan::make_across`](crate::negotiate::Plan::make_across).
+//! 3. send [points](Endpoint::send_point) and [words of memory](Endpoint::send_words).
+//!
+//! If the peer process dies, all timelines that it still had to signal fail. CUDA's interprocess events
+//! cannot fail in this way. Therefore it is `unsafe` to receive one. (`Endpoint::send_event` and
+//! `Endpoint::receive_event` exist in builds with CUDA.)
 //!
 //! # fork
-//! An [`Endpoint`], a [`Listener`] and a timeline of several processes belong to the process that has made them. A child of
-//! fork(2) has copies. It may drop them, end by `_exit` or become another program (execve(2)); none of this is seen by the other processes. It may do nothing
-//! else with the copies: no thread of the parent runs in the child, and signals that the child made would be the parent's. Their descriptors stay open in the child until it ends or becomes another program. A
-//! child that needs timelines of its own starts as another program and opens an endpoint of its own. Devices and queues of
-//! CUDA and Vulkan are not covered: their drivers do not support that a forked child drops them.
+//! An [`Endpoint`], a [`Listener`] and a timeline of several processes belong to the process that made
+//! them. A child of fork(2) has copies. The child may drop the copies, end by `_exit`, or call
+//! execve(2), and other processes see none of this. The child must not use the copies in any other
+//! way: no thread of the parent runs in the child, and signals of the child would count as the
+//! parent's. The descriptors of the copies stay open in the child until it ends or calls execve(2).
+//! A child that needs timelines must call execve(2) and open its own endpoint. This does not cover
+//! devices and queues of CUDA and Vulkan, because their drivers do not support a drop in a forked
+//! child.
 
 mod agree;
 mod closing;
@@ -40,26 +49,30 @@ mod wire;
 pub use agree::{Disagreement, negotiate_among};
 pub use endpoint::Endpoint;
 pub use listener::Listener;
-pub(crate) use plan::End;
+pub(crate) use plan::DeviceSemaphore;
 
-/// Who has to know when another process is lost.
-pub(crate) trait Survivor: Send + Sync {
-    /// The other process is lost. Called by the endpoint's own thread, or by who [registers](Endpoint::survive) too late. Twice at most: a process that
-    /// [left](syncline_core::PeerLoss::Left), [hung up](syncline_core::PeerLoss::HungUp) or was [shut out](syncline_core::PeerLoss::ShutOut) may
-    /// [die](syncline_core::PeerLoss::Died) later. It must not block for long, nor hold the endpoint.
-    fn lost(&self, how: &syncline_core::PeerLoss);
+/// Receives the report that the peer process of an endpoint is lost.
+pub(crate) trait LossObserver: Send + Sync {
+    /// Called once the peer process is lost.
+    ///
+    /// The endpoint's thread calls this. If the peer is lost before [`Endpoint::observe_loss`], the
+    /// registering thread calls it. There are at most two calls: a process that
+    /// [left](syncline_core::PeerLoss::Left), [hung up](syncline_core::PeerLoss::HungUp) or was
+    /// [shut out](syncline_core::PeerLoss::ShutOut) may [die](syncline_core::PeerLoss::Died) later.
+    /// The observer must not block for long and must not keep the endpoint alive.
+    fn peer_lost(&self, how: &syncline_core::PeerLoss);
 }
 
-/// What the fuzzing targets call: `fuzz/`.
+/// Entry points of the fuzzing targets in `fuzz/`.
 #[cfg(fuzzing)]
 pub mod fuzzing {
     use super::hostile;
     use super::message::{MOST, Message};
 
-    /// Decodes any bytes. What can be decoded is written as the same bytes again.
+    /// Decodes any bytes, and encodes a decoded message again.
     ///
     /// # Panics
-    /// If it is not.
+    /// If the encoded bytes differ from `bytes`.
     pub fn message(bytes: &[u8]) {
         let Ok((sequence, message)) = Message::decode(bytes) else {
             return;
@@ -70,14 +83,14 @@ pub mod fuzzing {
         assert_eq!(Message::decode(bytes), Ok((sequence, message)));
     }
 
-    /// Plays a script to a live endpoint: nothing it does leaves a descriptor behind.
+    /// Plays a script to a live endpoint.
     ///
     /// # Panics
-    /// If something does, or the endpoint is neither usable nor closed with a typed error.
+    /// If a descriptor stays open, or if the endpoint is neither usable nor closed with a typed error.
     pub fn endpoint(script: &[u8]) {
         let before = hostile::descriptors();
         hostile::play(script);
-        // A thread that is not joined closes some.
+        // The closing thread is not joined, so its descriptors may be open for a moment.
         let begin = std::time::Instant::now();
         while hostile::descriptors() != before && begin.elapsed().as_secs() < 10 {
             std::thread::yield_now();
@@ -85,7 +98,7 @@ pub mod fuzzing {
         assert_eq!(hostile::descriptors(), before);
     }
 
-    /// Messages to begin with, one of each kind.
+    /// Seed messages: one of each kind.
     #[must_use]
     pub fn messages() -> Vec<Vec<u8>> {
         let encoded = |message: &Message| {
@@ -97,7 +110,7 @@ pub mod fuzzing {
         hostile::samples().iter().map(encoded).collect()
     }
 
-    /// Scripts to begin with, one of each thing that the other side does, with the endpoint's calls behind it.
+    /// Seed scripts: each action of the peer, followed by calls of the endpoint.
     #[must_use]
     pub fn scripts() -> Vec<Vec<u8>> {
         let script = |act: u8| {

@@ -15,9 +15,9 @@ use std::collections::VecDeque;
 use super::wire::Malformed;
 
 /// Objects of each side that may be on their way, and own ones that are remembered to be over.
-const OFFERS: usize = 1024;
+const MAX_OFFERS: usize = 1024;
 /// Words that may come about objects which were not offered, or of which they cannot be said.
-const STRAYS: usize = 16;
+const MAX_STRAYS: usize = 16;
 
 /// What the other side says of an object that it was offered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(super) enum Answer {
 
 /// How an offer of the other side ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum Outcome {
     /// Everybody has taken it.
     Settled,
     /// Nobody is to have it. Without a reason if the time was over.
@@ -37,7 +37,7 @@ pub(super) enum End {
 }
 
 /// An object that this side has offered.
-enum Own {
+enum OwnOffer {
     Awaited(Option<Answer>),
     /// Answers that were on their way mean nothing any more.
     Over {
@@ -47,21 +47,21 @@ enum Own {
 }
 
 /// An object that the other side has offered.
-enum Stage {
+enum PeerOffer {
     Queued,
     InHand,
     Taken,
     Refused,
     /// Nobody has it in hand any more, whatever was said.
-    Left,
-    Ended(End),
+    Abandoned,
+    Ended(Outcome),
 }
 
 /// Of one endpoint.
 #[derive(Default)]
 pub(super) struct Offers {
-    own: VecDeque<(u32, Own)>,
-    theirs: Vec<(u32, Stage)>,
+    own: VecDeque<(u32, OwnOffer)>,
+    theirs: Vec<(u32, PeerOffer)>,
     strays: usize,
 }
 
@@ -69,13 +69,13 @@ pub(super) struct Offers {
 impl Offers {
     /// It is about to be sent.
     pub(super) fn offer(&mut self, number: u32) {
-        self.own.push_back((number, Own::Awaited(None)));
+        self.own.push_back((number, OwnOffer::Awaited(None)));
     }
 
     /// What has been said of it so far.
     pub(super) fn answer(&self, number: u32) -> Option<Answer> {
         self.own.iter().find_map(|(of, own)| match own {
-            Own::Awaited(answer) if *of == number => answer.clone(),
+            OwnOffer::Awaited(answer) if *of == number => answer.clone(),
             _ => None,
         })
     }
@@ -86,17 +86,18 @@ impl Offers {
             return;
         };
         let may_be_taken = match self.own.remove(at) {
-            Some((_, Own::Awaited(None))) => true,
-            Some((_, Own::Awaited(Some(Answer::Taken)))) => false,
+            Some((_, OwnOffer::Awaited(None))) => true,
+            Some((_, OwnOffer::Awaited(Some(Answer::Taken)))) => false,
             _ => return,
         };
-        let is_over = |(_, own): &(u32, Own)| matches!(own, Own::Over { .. });
-        if self.own.iter().filter(|own| is_over(own)).count() >= OFFERS
+        let is_over = |(_, own): &(u32, OwnOffer)| matches!(own, OwnOffer::Over { .. });
+        if self.own.iter().filter(|own| is_over(own)).count() >= MAX_OFFERS
             && let Some(oldest) = self.own.iter().position(is_over)
         {
             self.own.remove(oldest);
         }
-        self.own.push_back((number, Own::Over { may_be_taken }));
+        self.own
+            .push_back((number, OwnOffer::Over { may_be_taken }));
     }
 
     /// It was not sent.
@@ -112,17 +113,17 @@ impl Offers {
         let at = self.own.iter().position(|(of, _)| *of == number);
         let own = at.and_then(|at| self.own.get_mut(at));
         match (own.map(|(_, own)| own), answer) {
-            (Some(Own::Awaited(said @ None)), answer) => *said = Some(answer),
-            (Some(Own::Awaited(said @ Some(Answer::Taken))), refused @ Answer::Refused(_)) => {
+            (Some(OwnOffer::Awaited(said @ None)), answer) => *said = Some(answer),
+            (Some(OwnOffer::Awaited(said @ Some(Answer::Taken))), refused @ Answer::Refused(_)) => {
                 *said = Some(refused);
             }
             (
-                Some(Own::Over {
+                Some(OwnOffer::Over {
                     may_be_taken: may @ true,
                 }),
                 Answer::Taken,
             ) => *may = false,
-            (Some(Own::Over { .. }), Answer::Refused(_)) => {
+            (Some(OwnOffer::Over { .. }), Answer::Refused(_)) => {
                 self.own.retain(|(of, _)| *of != number);
             }
             _ => return self.stray(),
@@ -132,10 +133,10 @@ impl Offers {
 
     fn stray(&mut self) -> Result<(), Malformed> {
         self.strays += 1;
-        if self.strays <= STRAYS {
+        if self.strays <= MAX_STRAYS {
             return Ok(());
         }
-        let found = format_args!("more than {STRAYS} that cannot be said of theirs");
+        let found = format_args!("more than {MAX_STRAYS} that cannot be said of theirs");
         Err(Malformed::new("words about objects in their turn", found))
     }
 }
@@ -151,17 +152,17 @@ impl Offers {
             let found = format_args!("number {number} for two");
             return Err(Malformed::new("a number of its own for each object", found));
         }
-        if self.theirs.len() >= OFFERS {
-            let found = format_args!("more than {OFFERS} that are neither");
+        if self.theirs.len() >= MAX_OFFERS {
+            let found = format_args!("more than {MAX_OFFERS} that are neither");
             return Err(Malformed::new("objects to be settled or withdrawn", found));
         }
-        self.theirs.push((number, Stage::Queued));
+        self.theirs.push((number, PeerOffer::Queued));
         Ok(())
     }
 
-    fn stage(&mut self, number: u32) -> Option<&mut Stage> {
+    fn peer_offer(&mut self, number: u32) -> Option<&mut PeerOffer> {
         let mut theirs = self.theirs.iter_mut();
-        theirs.find_map(|(of, stage)| (*of == number).then_some(stage))
+        theirs.find_map(|(of, offer)| (*of == number).then_some(offer))
     }
 
     fn end(&mut self, number: u32) {
@@ -170,38 +171,38 @@ impl Offers {
 
     /// A call has it.
     pub(super) fn in_hand(&mut self, number: u32) {
-        if let Some(stage @ Stage::Queued) = self.stage(number) {
-            *stage = Stage::InHand;
+        if let Some(offer @ PeerOffer::Queued) = self.peer_offer(number) {
+            *offer = PeerOffer::InHand;
         }
     }
 
     /// This side is about to say that it has taken it.
     pub(super) fn take(&mut self, number: u32) {
-        if let Some(stage @ Stage::InHand) = self.stage(number) {
-            *stage = Stage::Taken;
+        if let Some(offer @ PeerOffer::InHand) = self.peer_offer(number) {
+            *offer = PeerOffer::Taken;
         }
     }
 
     /// This side is about to refuse what it has in hand.
     pub(super) fn refuse(&mut self, number: u32) {
-        if let Some(stage @ Stage::InHand) = self.stage(number) {
-            *stage = Stage::Refused;
+        if let Some(offer @ PeerOffer::InHand) = self.peer_offer(number) {
+            *offer = PeerOffer::Refused;
         }
     }
 
     /// No call has it any more.
-    pub(super) fn leave(&mut self, number: u32) {
-        match self.stage(number) {
-            Some(stage @ (Stage::InHand | Stage::Taken)) => *stage = Stage::Left,
-            Some(Stage::Ended(_)) => self.end(number),
+    pub(super) fn abandon(&mut self, number: u32) {
+        match self.peer_offer(number) {
+            Some(offer @ (PeerOffer::InHand | PeerOffer::Taken)) => *offer = PeerOffer::Abandoned,
+            Some(PeerOffer::Ended(_)) => self.end(number),
             _ => {}
         }
     }
 
     /// How it has ended, for the call that has it.
-    pub(super) fn ended(&self, number: u32) -> Option<End> {
-        self.theirs.iter().find_map(|(of, stage)| match stage {
-            Stage::Ended(end) if *of == number => Some(end.clone()),
+    pub(super) fn ended(&self, number: u32) -> Option<Outcome> {
+        self.theirs.iter().find_map(|(of, offer)| match offer {
+            PeerOffer::Ended(end) if *of == number => Some(end.clone()),
             _ => None,
         })
     }
@@ -211,9 +212,9 @@ impl Offers {
     /// # Errors
     /// There were too many such that make no sense.
     pub(super) fn settled(&mut self, number: u32) -> Result<(), Malformed> {
-        match self.stage(number) {
-            Some(stage @ Stage::Taken) => *stage = Stage::Ended(End::Settled),
-            Some(Stage::Left) => self.end(number),
+        match self.peer_offer(number) {
+            Some(offer @ PeerOffer::Taken) => *offer = PeerOffer::Ended(Outcome::Settled),
+            Some(PeerOffer::Abandoned) => self.end(number),
             _ => return self.stray(),
         }
         Ok(())
@@ -224,15 +225,15 @@ impl Offers {
     /// # Errors
     /// There were too many such that make no sense.
     pub(super) fn withdrawn(&mut self, number: u32, reason: String) -> Result<bool, Malformed> {
-        match self.stage(number) {
-            Some(Stage::Queued) => {
+        match self.peer_offer(number) {
+            Some(PeerOffer::Queued) => {
                 self.end(number);
                 return Ok(true);
             }
-            Some(stage @ (Stage::InHand | Stage::Taken)) => {
-                *stage = Stage::Ended(End::Withdrawn(reason));
+            Some(offer @ (PeerOffer::InHand | PeerOffer::Taken)) => {
+                *offer = PeerOffer::Ended(Outcome::Withdrawn(reason));
             }
-            Some(Stage::Refused | Stage::Left) => self.end(number),
+            Some(PeerOffer::Refused | PeerOffer::Abandoned) => self.end(number),
             _ => self.stray()?,
         }
         Ok(false)

@@ -16,7 +16,7 @@ use crate::negotiate::Process;
 pub(super) struct Peer {
     pub(super) process: Process,
     /// Where its program lies, if that is told.
-    image: Option<[u64; 2]>,
+    layout: Option<[u64; 2]>,
     /// Tells of its end; or why this process may not have one.
     watched: Result<OwnedFd>,
 }
@@ -26,8 +26,8 @@ impl Peer {
     ///
     /// # Errors
     /// [`Error::Message`] if it says something else, [`Error::PeerLost`] if it has gone since, [`Error::Native`] if the system has no descriptor left for it.
-    pub(super) fn judge(endpoint: &Object, told: Process, from: Sender) -> Result<Self> {
-        let lies = |found: String| Error::Message {
+    pub(super) fn verify(endpoint: &Object, claimed: Process, from: Sender) -> Result<Self> {
+        let mismatch = |found: String| Error::Message {
             endpoint: endpoint.clone(),
             expected: match from.process {
                 0 => "a process that has an id here".into(),
@@ -35,16 +35,16 @@ impl Peer {
             },
             found,
         };
-        if from.process == 0 || told.id != from.process {
+        if from.process == 0 || claimed.id != from.process {
             let reason = "both have to be of one namespace of processes";
-            return Err(lies(format!("that it is {told}; {reason}")));
+            return Err(mismatch(format!("that it is {claimed}; {reason}")));
         }
         let died = || Error::PeerLost {
             endpoint: endpoint.clone(),
-            process: told.id,
+            process: claimed.id,
             how: PeerLoss::Died { exit: None },
         };
-        let id = i32::try_from(told.id).ok().and_then(Pid::from_raw);
+        let id = i32::try_from(claimed.id).ok().and_then(Pid::from_raw);
         let opened = id.ok_or(Errno::INVAL);
         let opened = opened.and_then(|id| pidfd_open(id, PidfdFlags::empty()));
         let watched = match opened {
@@ -58,17 +58,19 @@ impl Peer {
             Err(errno) => return Err(native(endpoint, "pidfd_open", errno)),
         };
         // After that, so that both are about one process, also if ids are given again.
-        let found = Process::with_id(told.id);
+        let found = Process::with_id(claimed.id);
         // Where /proc tells no time here, nothing can be compared.
-        if found.started != told.started && found.started != 0 {
-            let (told, found) = (told.started, found.started);
-            return Err(lies(format!(
-                "that it started at {told}, and not at {found}"
+        if found.started != claimed.started && found.started != 0 {
+            let (claimed, found) = (claimed.started, found.started);
+            return Err(mismatch(format!(
+                "that it started at {claimed}, and not at {found}"
             )));
         }
         Ok(Self {
-            process: told,
-            image: image(&std::fs::read(format!("/proc/{}/stat", told.id)).unwrap_or_default()),
+            process: claimed,
+            layout: layout(
+                &std::fs::read(format!("/proc/{}/stat", claimed.id)).unwrap_or_default(),
+            ),
             watched,
         })
     }
@@ -79,7 +81,7 @@ impl Peer {
     }
 
     /// That it has ended, if that can be seen.
-    pub(super) fn ended(&self) -> Option<PollFd<'_>> {
+    pub(super) fn exit_poll(&self) -> Option<PollFd<'_>> {
         let watched = self.watched.as_ref().ok()?;
         Some(PollFd::new(watched, PollFlags::IN))
     }
@@ -102,17 +104,17 @@ impl Peer {
     pub(super) fn is_ending(&self) -> bool {
         let files = format!("/proc/{}", self.process.id);
         let read = |name: &str| std::fs::read(format!("{files}/{name}")).unwrap_or_default();
-        let is_other = match (self.image, image(&read("stat"))) {
+        let is_other = match (self.layout, layout(&read("stat"))) {
             (Some(before), Some(now)) => before != now,
             _ => false,
         };
-        let is_ending = is_other || dumps(&read("status")) || all_exit(&files);
+        let is_ending = is_other || is_dumping_core(&read("status")) || all_threads_exit(&files);
         // The system gives its id to somebody else once it has ended and been waited for. Then its descriptor says so.
-        is_ending && self.has_id_still()
+        is_ending && self.still_has_id()
     }
 
     /// After what was read of that id: whether that was about this process.
-    fn has_id_still(&self) -> bool {
+    fn still_has_id(&self) -> bool {
         match self.process.started {
             0 => self.watched.is_ok(),
             started => Process::with_id(self.process.id).started == started,
@@ -131,7 +133,7 @@ impl Peer {
 const EXITING: u64 = 4;
 
 /// Whether all threads of a process have stopped to run for good. See proc_pid_stat(5), field 9.
-fn all_exit(files: &str) -> bool {
+fn all_threads_exit(files: &str) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("{files}/task")) else {
         return false;
     };
@@ -144,13 +146,13 @@ fn all_exit(files: &str) -> bool {
 }
 
 /// Whether proc_pid_status(5) says that its memory is being written to a file: it died before that began.
-fn dumps(status: &[u8]) -> bool {
+fn is_dumping_core(status: &[u8]) -> bool {
     let mut lines = status.split(|byte| *byte == b'\n');
     lines.any(|line| line == b"CoreDumping:\t1")
 }
 
 /// Where the code and the stack of a program begin, which stays so until another takes its place. The system says 1 and 0 to whom it does not tell.
-fn image(stat: &[u8]) -> Option<[u64; 2]> {
+fn layout(stat: &[u8]) -> Option<[u64; 2]> {
     let (code, stack) = (field(stat, 26)?, field(stat, 28)?);
     (code > 1 && stack > 0).then_some([code, stack])
 }
@@ -170,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_stand_behind_any_name() {
+    fn fields_are_found_after_any_program_name() {
         let line = b"17 (a) b) R 1 17 17 0 -1 4194572 100 0 0 0";
         assert_eq!(field(line, 9), Some(4_194_572));
         assert_eq!(field(b"17 (a", 9), None);
@@ -178,36 +180,36 @@ mod tests {
         assert_eq!(field(line, 1), None);
         let own = std::fs::read("/proc/self/stat").unwrap();
         assert_eq!(field(&own, 9).unwrap() & EXITING, 0);
-        assert!(!all_exit("/proc/self"));
-        assert!(!all_exit("/proc/none"));
+        assert!(!all_threads_exit("/proc/self"));
+        assert!(!all_threads_exit("/proc/none"));
     }
 
     /// Made up, as what becomes of a core is the whole system's setting.
     #[test]
-    fn a_process_whose_core_is_written_is_told_by_its_status() {
+    fn a_core_dump_is_detected_by_the_status_file() {
         let status = |dumping: &str| {
             format!("Name:\tCoreDumping:\t1 x\nUmask:\t0022\n{dumping}THP_enabled:\t1\n")
         };
-        assert!(dumps(status("CoreDumping:\t1\n").as_bytes()));
-        assert!(!dumps(status("CoreDumping:\t0\n").as_bytes()));
+        assert!(is_dumping_core(status("CoreDumping:\t1\n").as_bytes()));
+        assert!(!is_dumping_core(status("CoreDumping:\t0\n").as_bytes()));
         // Of a system that does not tell, and cut short.
-        assert!(!dumps(status("").as_bytes()));
-        assert!(!dumps(b"CoreDumping:\t"));
-        assert!(!dumps(b""));
+        assert!(!is_dumping_core(status("").as_bytes()));
+        assert!(!is_dumping_core(b"CoreDumping:\t"));
+        assert!(!is_dumping_core(b""));
         let own = std::fs::read("/proc/self/status").unwrap();
-        assert!(!dumps(&own));
+        assert!(!is_dumping_core(&own));
     }
 
     #[test]
-    fn a_program_is_told_by_where_it_lies() {
+    fn a_program_is_identified_by_its_addresses() {
         let line = |code: u64, stack: u64| {
             let between = "0 ".repeat(22);
             format!("17 (a) R {between}{code} 9 {stack} 0 0")
         };
-        assert_eq!(image(line(4096, 8192).as_bytes()), Some([4096, 8192]));
-        assert_eq!(image(line(1, 0).as_bytes()), None);
-        assert_eq!(image(b""), None);
-        let own = || image(&std::fs::read("/proc/self/stat").unwrap());
+        assert_eq!(layout(line(4096, 8192).as_bytes()), Some([4096, 8192]));
+        assert_eq!(layout(line(1, 0).as_bytes()), None);
+        assert_eq!(layout(b""), None);
+        let own = || layout(&std::fs::read("/proc/self/stat").unwrap());
         assert!(own().is_some());
         assert_eq!(own(), own());
     }

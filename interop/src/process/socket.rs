@@ -14,7 +14,7 @@ use rustix::net::{
 };
 use syncline_core::{Error, Object, Result};
 
-use super::closing::{Closer, Foreign};
+use super::closing::{Closer, PeerFd};
 use super::control::{self, Received};
 use super::message::MOST_DESCRIPTORS;
 
@@ -30,35 +30,35 @@ pub(super) fn native(object: &Object, call: &'static str, errno: Errno) -> Error
 
 /// For how long a call waits.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct Deadline {
     since: Instant,
     /// `None`: for ever.
     until: Option<Instant>,
 }
 
-impl Patience {
-    pub(super) fn of(timeout: Duration) -> Self {
+impl Deadline {
+    pub(super) fn after(timeout: Duration) -> Self {
         let since = Instant::now();
         let until = since.checked_add(timeout);
         Self { since, until }
     }
 
     /// The same, and no longer than `slice` from now.
-    pub(super) fn slice(self, slice: Duration) -> Self {
-        let slice = Self::of(slice);
-        let until = match (self.until, slice.until) {
+    pub(super) fn at_most(self, limit: Duration) -> Self {
+        let limit = Self::after(limit);
+        let until = match (self.until, limit.until) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
         Self {
-            since: slice.since,
+            since: limit.since,
             until,
         }
     }
 
     /// The same, and no shorter than `least` from now.
     pub(super) fn at_least(self, least: Duration) -> Self {
-        let least = Self::of(least);
+        let least = Self::after(least);
         Self {
             since: self.since,
             until: self
@@ -73,20 +73,20 @@ impl Patience {
     }
 
     /// What is left; `None`: no end.
-    pub(super) fn left(self) -> Option<Duration> {
+    pub(super) fn remaining(self) -> Option<Duration> {
         let until = self.until?;
         Some(until.saturating_duration_since(Instant::now()))
     }
 
-    pub(super) fn is_over(self) -> bool {
-        self.left() == Some(Duration::ZERO)
+    pub(super) fn has_passed(self) -> bool {
+        self.remaining() == Some(Duration::ZERO)
     }
 }
 
 /// Waits until one of `fds` is as it is asked, or the patience is over. An interruption ends it, too: whoever calls looks again.
-pub(super) fn wait(fds: &mut [PollFd<'_>], patience: Patience) -> Result<(), Errno> {
+pub(super) fn wait(fds: &mut [PollFd<'_>], deadline: Deadline) -> Result<(), Errno> {
     // What is too long for the system is long enough to look again.
-    let left = patience.left().map(|left| {
+    let left = deadline.remaining().map(|left| {
         Timespec::try_from(left).unwrap_or(Timespec {
             tv_sec: 1 << 30,
             tv_nsec: 0,
@@ -100,33 +100,33 @@ pub(super) fn wait(fds: &mut [PollFd<'_>], patience: Patience) -> Result<(), Err
 
 /// An eventfd: what wakes somebody who polls.
 #[derive(Debug)]
-pub(super) struct Bell(OwnedFd);
+pub(super) struct WakeFd(OwnedFd);
 
-impl Bell {
+impl WakeFd {
     pub(super) fn new(object: &Object) -> Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let fd = eventfd(0, flags).map_err(|errno| native(object, "eventfd", errno))?;
         Ok(Self(fd))
     }
 
-    pub(super) fn ring(&self) {
+    pub(super) fn wake(&self) {
         // Full only if it rings already.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    pub(super) fn hush(&self) {
+    pub(super) fn clear(&self) {
         // Empty if nobody has rung.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 
-    pub(super) fn heard(&self) -> PollFd<'_> {
+    pub(super) fn readable(&self) -> PollFd<'_> {
         PollFd::new(&self.0, PollFlags::IN)
     }
 }
 
 /// A connected socket of the right kind. What nobody has read of it may hold descriptors of the peer, so its thread closes it.
 #[derive(Debug)]
-pub(super) struct Socket(Foreign);
+pub(super) struct Socket(PeerFd);
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -139,7 +139,7 @@ impl Socket {
     ///
     /// # Errors
     /// What was found instead, in words.
-    pub(super) fn judge(fd: BorrowedFd<'_>) -> Result<(), String> {
+    pub(super) fn check(fd: BorrowedFd<'_>) -> Result<(), String> {
         let unusable = |errno: Errno| format!("it cannot be used: {errno}");
         let family = match sockopt::socket_domain(fd) {
             Ok(family) => family,
@@ -174,7 +174,7 @@ impl Socket {
     ///
     /// # Errors
     /// The call that failed, and the descriptor.
-    pub(super) fn prepared(
+    pub(super) fn prepare(
         fd: OwnedFd,
         closer: &Arc<Closer>,
     ) -> Result<Self, (OwnedFd, &'static str, Errno)> {
@@ -184,7 +184,7 @@ impl Socket {
         if let Err(errno) = sockopt::set_socket_passcred(&fd, true) {
             return Err((fd, "setsockopt(SO_PASSCRED)", errno));
         }
-        if let Err(errno) = control::bring_nothing_more(fd.as_fd()) {
+        if let Err(errno) = control::disable_other_ancillary_data(fd.as_fd()) {
             return Err((fd, "setsockopt(SO_PASSPIDFD)", errno));
         }
         Ok(Self(closer.keep_socket(fd)))
@@ -282,13 +282,13 @@ pub(super) fn send(
     fds: &[BorrowedFd<'_>],
 ) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
-    let mut beside = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(fds)) {
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Errno::MSGSIZE);
     }
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     loop {
-        match rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut beside, flags) {
+        match rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags) {
             Err(Errno::INTR) => {}
             Ok(_) => return Ok(()),
             Err(errno) => return Err(errno),

@@ -172,7 +172,7 @@ impl<'b> Reader<'b> {
         let bytes = self.bytes(what, length.into())?;
         let text = std::str::from_utf8(bytes)
             .map_err(|error| Malformed::new(what, format_args!("no text: {error}")))?;
-        match text.chars().find(|letter| letter.is_control()) {
+        match text.chars().find(|character| character.is_control()) {
             None => Ok(text.to_owned()),
             Some(control) => {
                 let found = format_args!("the control character {control:?}");
@@ -196,12 +196,16 @@ impl<'b> Reader<'b> {
 /// As much of `text` as goes into `most` bytes, in one line: for labels and reasons, which somebody wrote for people.
 pub(crate) fn shortened(text: &str, most: u16) -> String {
     let mut short = String::new();
-    for letter in text.chars() {
-        let letter = if letter.is_control() { ' ' } else { letter };
-        if short.len() + letter.len_utf8() > most.into() {
+    for character in text.chars() {
+        let character = if character.is_control() {
+            ' '
+        } else {
+            character
+        };
+        if short.len() + character.len_utf8() > most.into() {
             break;
         }
-        short.push(letter);
+        short.push(character);
     }
     short
 }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use syncline_core::Error;
 use syncline_core::{BinaryFd, Result};
 
-use super::Across;
-use super::waits::Waits;
+use super::Execution;
+use super::waits::SemaphoreWaits;
 use crate::any::Device;
 use crate::binary::BinarySemaphore;
 use crate::negotiate::{MadeBinary, Needs, PartyId, Plan};
@@ -21,14 +21,14 @@ use crate::process::Endpoint;
 
 /// The semaphore as one device of this process has it.
 #[derive(Debug, Clone)]
-pub(crate) struct End {
+pub(crate) struct DeviceSemaphore {
     party: PartyId,
     semaphore: BinarySemaphore,
     /// If another process signals it.
-    waits: Option<Arc<Waits>>,
+    waits: Option<Arc<SemaphoreWaits>>,
 }
 
-impl End {
+impl DeviceSemaphore {
     /// Where nobody else has it.
     pub(crate) const fn alone(party: PartyId, semaphore: BinarySemaphore) -> Self {
         Self {
@@ -43,16 +43,16 @@ impl End {
     /// # Errors
     /// It cannot.
     pub(super) fn new(
-        across: &Across<'_>,
+        execution: &Execution<'_>,
         party: PartyId,
         semaphore: BinarySemaphore,
         spare: impl FnOnce() -> Result<BinaryFd>,
     ) -> Result<Self> {
-        let mut own = across.own();
+        let mut own = execution.own();
         let waits = own.any(|own| own.id() == party && own.needs().contains(Needs::WAIT));
-        let waits = match across.device(party) {
-            Some(device) if waits && across.signaller() != across.here => {
-                Some(Arc::new(Waits::new(device, &semaphore, spare)?))
+        let waits = match execution.device(party) {
+            Some(device) if waits && execution.signaller() != execution.here => {
+                Some(Arc::new(SemaphoreWaits::new(device, &semaphore, spare)?))
             }
             _ => None,
         };
@@ -71,7 +71,7 @@ impl End {
         &self.semaphore
     }
 
-    pub(crate) const fn waits(&self) -> Option<&Arc<Waits>> {
+    pub(crate) const fn waits(&self) -> Option<&Arc<SemaphoreWaits>> {
         self.waits.as_ref()
     }
 }
@@ -90,12 +90,12 @@ impl Plan {
         peers: &[&Endpoint],
         timeout: Duration,
     ) -> Result<MadeBinary> {
-        let across = Across::new(self, self.kind(), label, devices, peers, timeout)?;
+        let execution = Execution::new(self, self.kind(), label, devices, peers, timeout)?;
         self.require_binary(label)?;
         if !self.crosses_processes() {
-            return Err(across.cannot("nobody else takes part: Plan::make_binary is for that"));
+            return Err(execution.cannot("nobody else takes part: Plan::make_binary is for that"));
         }
-        let (count, ends) = across.make(0)?;
-        Ok(MadeBinary::across(count, ends))
+        let (count, semaphores) = execution.make(0)?;
+        Ok(MadeBinary::across(count, semaphores))
     }
 }

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use syncline_core::{Error, HandleKind, Origin, Result, SharedWords, WordsFd};
 
-use super::{Across, Handed, hand_over};
+use super::{Execution, OutgoingObject, hand_over};
 use crate::any::Device;
 use crate::buffer::Memory;
 use crate::negotiate::{Needs, PartyId, Plan};
 use crate::process::Endpoint;
-use crate::process::closing::Foreign;
+use crate::process::closing::PeerFd;
 use crate::process::message::{Content, Extent, Handle, Offer};
-use crate::process::socket::Patience;
+use crate::process::socket::Deadline;
 
 impl Plan {
     /// Memory of the device that is the plan's [home](Plan::home), as each device of this process has it which [shares memory](crate::negotiate::Needs::MEMORY): every process
@@ -40,21 +40,21 @@ impl Plan {
         peers: &[&Endpoint],
         timeout: Duration,
     ) -> Result<Vec<(PartyId, Memory)>> {
-        let across = Across::new(self, "memory", label, devices, peers, timeout)?;
+        let execution = Execution::new(self, "memory", label, devices, peers, timeout)?;
         let shares = self.parties().iter();
         let mut shares = shares.filter(|party| party.needs().contains(Needs::MEMORY));
-        if !across.is_external() || shares.next().is_none() {
-            return Err(across.cannot("no memory of a device goes with it"));
+        if !execution.is_external() || shares.next().is_none() {
+            return Err(execution.cannot("no memory of a device goes with it"));
         }
-        if across.is_home() {
-            across.export_memory(bytes)
+        if execution.is_home() {
+            execution.export_memory(bytes)
         } else {
-            across.import_memory(bytes)
+            execution.import_memory(bytes)
         }
     }
 }
 
-impl Across<'_> {
+impl Execution<'_> {
     /// Devices that share memory, besides the one that makes it.
     fn importers(&self) -> impl Iterator<Item = PartyId> {
         let home = self.plan.home().id();
@@ -94,7 +94,10 @@ impl Across<'_> {
         };
         let mut all = vec![(home, Memory::Vulkan(buffer))];
         for id in self.importers().filter(|id| id.process == self.here) {
-            all.push((id, self.import(id, twin(exported.as_fd())?, extent)?));
+            all.push((
+                id,
+                self.import(id, duplicate_memory(exported.as_fd())?, extent)?,
+            ));
         }
         let mut offers = Vec::new();
         for process in self.others() {
@@ -103,7 +106,7 @@ impl Across<'_> {
                 continue;
             }
             let peer = self.peer(process)?;
-            let fds = handles.iter().map(|_| twin(exported.as_fd()));
+            let fds = handles.iter().map(|_| duplicate_memory(exported.as_fd()));
             let fds = fds.collect::<Result<_>>()?;
             let offer = Offer {
                 number: peer.next_number(),
@@ -116,9 +119,9 @@ impl Across<'_> {
                 event: None,
                 handles,
             };
-            offers.push(Handed { peer, offer, fds });
+            offers.push(OutgoingObject { peer, offer, fds });
         }
-        hand_over(&offers, self.patience)?;
+        hand_over(&offers, self.deadline)?;
         Ok(all)
     }
 
@@ -128,9 +131,9 @@ impl Across<'_> {
             return Ok(Vec::new());
         }
         let peer = self.peer(self.plan.home().id().process)?;
-        let (content, patience) = (Content::DeviceMemory, self.patience);
-        peer.take_over(content, self.label, patience, |offer, fds| {
-            let extent = self.judge_memory(peer, &offer, bytes, &expected)?;
+        let (content, deadline) = (Content::DeviceMemory, self.deadline);
+        peer.receive_and_settle(content, self.label, deadline, |offer, fds| {
+            let extent = self.check_memory(peer, &offer, bytes, &expected)?;
             let imports = expected.iter().zip(fds);
             let imports = imports.filter_map(|(handle, fd)| Some((handle.party?, fd)));
             let made = imports.map(|(id, fd)| Ok((id, self.import(id, fd.into_fd(), extent)?)));
@@ -138,7 +141,7 @@ impl Across<'_> {
         })
     }
 
-    fn judge_memory(
+    fn check_memory(
         &self,
         peer: &Endpoint,
         offer: &Offer,
@@ -198,7 +201,7 @@ unsafe fn handle(fd: OwnedFd, origin: Origin, extent: Extent) -> syncline_core::
 }
 
 #[cfg(feature = "vulkan")]
-fn twin(fd: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd> {
+fn duplicate_memory(fd: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd> {
     super::parts::duplicate(fd, HandleKind::MemoryOpaqueFd)
 }
 
@@ -232,12 +235,12 @@ impl Endpoint {
             }),
             event: None,
         };
-        let handed = Handed {
+        let object = OutgoingObject {
             peer: self,
             offer,
             fds: vec![words.export()?.into()],
         };
-        hand_over(&[handed], Patience::of(timeout))
+        hand_over(&[object], Deadline::after(timeout))
     }
 
     /// Words of memory that the other process [sends](Endpoint::send_words) under this label, `most` bytes of them or fewer. What they are is judged, and what stands in them may change at any
@@ -250,13 +253,13 @@ impl Endpoint {
     /// [`Error::PeerSilent`], with the objects that are there instead; [`Error::Message`] and [`Error::Import`] if what comes is no such memory, or more than `most` bytes, which the other side is told, or if
     /// it is withdrawn; [`Error::PeerLost`].
     pub fn receive_words(&self, label: &str, most: u64, timeout: Duration) -> Result<SharedWords> {
-        let (content, patience) = (Content::HostMemory, Patience::of(timeout));
-        self.take_over(content, label, patience, |offer, fds| {
+        let (content, deadline) = (Content::HostMemory, Deadline::after(timeout));
+        self.receive_and_settle(content, label, deadline, |offer, fds| {
             self.open_words(&offer, most, fds).map(Some)
         })
     }
 
-    fn open_words(&self, offer: &Offer, most: u64, fds: Vec<Foreign>) -> Result<SharedWords> {
+    fn open_words(&self, offer: &Offer, most: u64, fds: Vec<PeerFd>) -> Result<SharedWords> {
         let other = |expected: String, found: String| Error::Message {
             endpoint: self.object().clone(),
             expected,
@@ -270,7 +273,7 @@ impl Endpoint {
             let found = format!("\"{}\" with {} others", offer.label, offer.handles.len());
             return Err(other("one descriptor of words of memory".into(), found));
         };
-        let handle = fd.judged(WordsFd::from_fd)?;
+        let handle = fd.convert(WordsFd::from_fd)?;
         // Before it is mapped.
         let found = handle.bytes();
         if found != extent.length {

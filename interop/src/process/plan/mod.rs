@@ -1,17 +1,17 @@
-//! A plan carried out by several processes: each makes its own part, and hands the others what they need for theirs.
+//! Carrying out a plan in several processes. The home exports handles, and the others import them.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
-//! | `parts` | what one process makes of a timeline, with or without handles that it was sent |
-//! | `line` | a timeline that was made so, while it lives: what becomes of it when the process that signals it is lost |
-//! | `memory` | memory that goes with it |
-//! | `binary` | a binary semaphore, as each of two processes has it |
-//! | `waits` | waits for one that another process signals, and what lets them go if that one dies |
+//! | `parts` | making the timelines of one process, with or without received handles |
+//! | `timeline` | the numbers of timelines in messages, and failing a timeline if its signaller dies |
+//! | `memory` | shared memory that goes with the timelines |
+//! | `binary` | a binary semaphore in each of two processes |
+//! | `waits` | waits for a binary semaphore of another process, and their release if that process dies |
 
 mod binary;
-mod line;
 mod memory;
 mod parts;
+mod timeline;
 mod waits;
 
 use std::time::Duration;
@@ -19,47 +19,63 @@ use std::time::Duration;
 use syncline_core::backend::Device as _;
 use syncline_core::{Error, HandleKind, Object, Result, host};
 
-use self::line::Line;
-use self::parts::{Own, Received};
+use self::parts::{HomeObjects, ImportedObjects};
+use self::timeline::SignallerObserver;
 use super::Endpoint;
-use super::handover::{Handed, hand_over};
+use super::handover::{OutgoingObject, hand_over};
 use super::message::{Content, Handle, Offer};
-use super::socket::Patience;
+use super::socket::Deadline;
 use crate::any::Device;
 use crate::negotiate::{Duty, Made, Mechanism, Needs, Party, PartyId, Plan, Process};
 
-pub(crate) use self::binary::End;
-pub(crate) use self::line::Names;
-pub(crate) use self::waits::Waits;
+pub(crate) use self::binary::DeviceSemaphore;
+pub(crate) use self::timeline::NumberedTimelines;
+pub(crate) use self::waits::SemaphoreWaits;
 
 impl Plan {
-    /// As [`Plan::make`], for a plan whose parties are in several processes: each of them calls this, with its own devices, and has the same timeline
-    /// then.
+    /// Makes the timeline of a plan whose parties are in several processes.
     ///
-    /// `peers` are endpoints to the other processes: the one that has the plan's [home](Plan::home) needs one to each of them, the others one
-    /// to that. Others among them are left alone. Beside the object a page of shared memory goes along, which tells every process what is
-    /// pending, reached and failed (P4); and one more where [timestamps](Plan::has_timestamps) are wanted, which tells when values were reached (M6):
-    /// [`Point::time`](syncline_core::Point::time) of a process that does not signal is on the host's clock. If the process that signals dies, the timeline fails everywhere with [`Error::PeerLost`], and queues that its signals
-    /// would have released are released. A process that closes its end and lives goes on with its part. A third process that has no endpoint to the one
-    /// that signals hears of its death by the page, from one that has: with the same error.
+    /// Each of the processes calls this with its own devices, and all get the same timeline. `peers`
+    /// are endpoints to the other processes. The process of the plan's [home](Plan::home) needs an
+    /// endpoint to each other process. Each other process needs one to the home's process. Further
+    /// endpoints in `peers` are ignored.
     ///
-    /// The right to signal is with the process that does: the others may let go of what is made here, and keep views and points. Of a bridge, for which each process has
-    /// timelines of its own, [`Made`] is to be kept; and by who signals, for as long as points of it are sent or received.
+    /// A page of shared memory comes with the timeline. It tells every process which values are
+    /// pending, reached and failed (P4). With [timestamps](Plan::has_timestamps), a second page tells
+    /// when values were reached (M6). In a process that does not signal,
+    /// [`Point::time`](syncline_core::Point::time) is on the host's clock.
     ///
-    /// Makes everything or nothing: the call returns once every process has taken its part, and all are told so. Where one cannot, or is lost, or is too late, the home gives
-    /// it up: who had taken it by then has nothing, and is told why; who had not waits for the next try. So where one process fails or runs out of time, all try again. What
-    /// was given up does not stand in the way then. If the home's own part fails before, the others wait until their time is over.
+    /// If the signalling process dies, the timeline fails in every process with [`Error::PeerLost`],
+    /// and waiting queues are released (E3). A process without an endpoint to it gets the same error
+    /// through the page. A process that closes its endpoint but lives keeps its part.
+    ///
+    /// The signalling process must keep the timeline, as it has the right to signal. It must also keep
+    /// [`Made`] while points are sent or received. On a bridge, every process must keep [`Made`].
+    /// Otherwise a process may drop [`Made`] and keep views and points.
+    ///
+    /// The call makes everything or nothing (X1). It returns once every process has taken its part. If
+    /// a process fails, is lost or is too late, the home withdraws the offers. A process that had taken
+    /// its part gets the reason and has nothing. A process that had not continues to wait. After an
+    /// error, all processes can call this again. If the home's own part fails first, the others wait
+    /// until their timeout.
     ///
     /// # Blocking
-    /// Up to `timeout`, for all of it, beside the drivers' calls; [`Duration::ZERO`] looks once, and [`Duration::MAX`] has no end. A process that has taken its part waits half a second at
-    /// the least to hear that all have, so it may take a second longer where the home says nothing more. Any thread may call it, and several may at once, for
-    /// different labels: each takes what it is to have.
+    /// Up to `timeout` in total, plus the driver calls. [`Duration::ZERO`] checks once, and
+    /// [`Duration::MAX`] waits without limit. A process that has taken its part waits at least half a
+    /// second for the result. So the call may take one second longer if the home stops responding.
+    /// Several threads may call this at the same time with different labels.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if this process has no party in the plan, or the device of one is not among `devices`, or there is no endpoint to a process that is needed, and
-    /// for a plan for a binary semaphore ([`Plan::make_binary_across`] makes it); [`Error::PeerLost`]; [`Error::PeerSilent`] if another process does not do its part in time, or
-    /// under another label; [`Error::Import`] if it refuses, with what it says, or has given it up, with why; [`Error::Message`] if it has made something else; [`Error::ValueOutOfRange`] for `u64::MAX`; a
-    /// driver error.
+    /// * [`Error::Unsupported`] if this process has no party in the plan, if a device is missing in
+    ///   `devices` or a required endpoint in `peers`, or if the plan is for a binary semaphore
+    ///   ([`Plan::make_binary_across`]).
+    /// * [`Error::PeerSilent`] if another process does not do its part in time or uses another label.
+    /// * [`Error::Import`] if another process refuses its part, or if the home withdraws it, with the
+    ///   reason.
+    /// * [`Error::Message`] if another process offers a different object.
+    /// * [`Error::PeerLost`].
+    /// * [`Error::ValueOutOfRange`] for `u64::MAX`.
+    /// * A driver error.
     pub fn make_across(
         &self,
         label: &str,
@@ -68,7 +84,7 @@ impl Plan {
         peers: &[&Endpoint],
         timeout: Duration,
     ) -> Result<Made> {
-        let across = Across::new(self, self.kind(), label, devices, peers, timeout)?;
+        let execution = Execution::new(self, self.kind(), label, devices, peers, timeout)?;
         self.require_timeline(label)?;
         if initial == u64::MAX {
             return Err(Error::ValueOutOfRange {
@@ -78,25 +94,25 @@ impl Plan {
                 largest: u64::MAX - 1,
             });
         }
-        across.make(initial).map(|(made, _)| made)
+        execution.make(initial).map(|(made, _)| made)
     }
 }
 
-/// A plan that this process is about to carry out together with others.
-struct Across<'c> {
+/// One call of this process that carries out a plan together with other processes.
+struct Execution<'c> {
     plan: &'c Plan,
-    /// What is made.
+    /// The kind of the object, for errors.
     kind: &'static str,
     label: &'c str,
     here: Process,
     devices: &'c [Device],
     peers: &'c [&'c Endpoint],
-    patience: Patience,
+    deadline: Deadline,
 }
 
-impl<'c> Across<'c> {
+impl<'c> Execution<'c> {
     /// # Errors
-    /// This process cannot do its part.
+    /// [`Error::Unsupported`] if this process cannot do its part.
     fn new(
         plan: &'c Plan,
         kind: &'static str,
@@ -105,37 +121,37 @@ impl<'c> Across<'c> {
         peers: &'c [&'c Endpoint],
         timeout: Duration,
     ) -> Result<Self> {
-        let across = Self {
+        let execution = Self {
             plan,
             kind,
             label,
             here: Process::this(),
             devices,
             peers,
-            patience: Patience::of(timeout),
+            deadline: Deadline::after(timeout),
         };
-        let own: Vec<&Party> = across.own().collect();
+        let own: Vec<&Party> = execution.own().collect();
         let missing = own
             .iter()
-            .find(|party| party.is_device() && across.device(party.id()).is_none());
+            .find(|party| party.is_device() && execution.device(party.id()).is_none());
         let reason = if own.is_empty() {
-            format!("{} has no part in it", across.here)
+            format!("{} has no part in it", execution.here)
         } else if plan.is_binary() && plan.has_timestamps() {
-            "nobody tells when a binary semaphore was signalled".into()
+            "a binary semaphore has no times".into()
         } else if let Some(missing) = missing {
             format!("{missing} is not among the devices that were given")
         } else {
-            let mut others = match across.is_home() {
-                true => across.others(),
+            let mut others = match execution.is_home() {
+                true => execution.others(),
                 false => vec![plan.home().id().process],
             };
-            others.retain(|other| across.peer(*other).is_err());
+            others.retain(|other| execution.peer(*other).is_err());
             match others.first() {
                 Some(other) => no_endpoint(*other),
-                None => return Ok(across),
+                None => return Ok(execution),
             }
         };
-        Err(across.cannot(reason))
+        Err(execution.cannot(reason))
     }
 
     fn own(&self) -> impl Iterator<Item = &'c Party> {
@@ -144,7 +160,7 @@ impl<'c> Across<'c> {
         parties.filter(move |party| party.id().process == here)
     }
 
-    /// The other processes, each once.
+    /// The other processes, without duplicates.
     fn others(&self) -> Vec<Process> {
         let mut others: Vec<_> = self.plan.parties().iter().map(|p| p.id().process).collect();
         others.retain(|process| *process != self.here);
@@ -169,7 +185,7 @@ impl<'c> Across<'c> {
         devices.find(|device| device.id().get() == id.device)
     }
 
-    /// The host that makes what is the host's: one of the plan's if there is one here.
+    /// A host device: one of the plan's own devices if there is one, otherwise a new one.
     fn host(&self) -> host::Device {
         let devices = self.own().filter_map(|party| self.device(party.id()));
         let mut hosts = devices.filter_map(|device| match device {
@@ -181,7 +197,7 @@ impl<'c> Across<'c> {
     }
 
     /// # Errors
-    /// There is no endpoint to that process.
+    /// [`Error::Unsupported`] if there is no endpoint to that process.
     fn peer(&self, process: Process) -> Result<&'c Endpoint> {
         let mut peers = self.peers.iter();
         let peer = peers.find(|peer| *peer.peer() == process);
@@ -197,7 +213,8 @@ impl<'c> Across<'c> {
         }
     }
 
-    /// The handles that go to `process`: the page, that of times if somebody wants them, and what each of its devices imports besides.
+    /// The handles that go to `process`: the page, the page of times if the plan has timestamps, and
+    /// one for each device that imports a semaphore.
     fn handles(&self, process: Process) -> Vec<Handle> {
         let page = Handle {
             party: None,
@@ -208,7 +225,7 @@ impl<'c> Across<'c> {
             kind: HandleKind::WordsMemfd,
         };
         let imports = |party: &Party| match self.plan.part(party.id())?.duty {
-            // That of a page it makes itself of the one that all have.
+            // For a counter, the device uses the page that its process gets anyway.
             Duty::Import(kind) if kind != HandleKind::CounterMemfd => Some(Handle {
                 party: Some(party.id()),
                 kind,
@@ -224,8 +241,8 @@ impl<'c> Across<'c> {
             .collect()
     }
 
-    /// The timeline, and of a binary semaphore what the devices of this process have.
-    fn make(&self, initial: u64) -> Result<(Made, Vec<End>)> {
+    /// Makes the timeline. For a binary semaphore, also makes the semaphores of this process.
+    fn make(&self, initial: u64) -> Result<(Made, Vec<DeviceSemaphore>)> {
         if self.is_home() {
             self.make_at_home(initial)
         } else {
@@ -233,19 +250,19 @@ impl<'c> Across<'c> {
         }
     }
 
-    fn make_at_home(&self, initial: u64) -> Result<(Made, Vec<End>)> {
-        let own = Own::make(self, initial)?;
+    fn make_at_home(&self, initial: u64) -> Result<(Made, Vec<DeviceSemaphore>)> {
+        let own = HomeObjects::make(self, initial)?;
         let counter = own.counter().clone();
         let offers = self.offers(&own, initial)?;
         let numbers: Vec<_> = offers.iter().map(|o| (o.peer, o.offer.number)).collect();
-        let ends = own.ends(self)?;
-        // First, as whoever is told that all have taken it may send a point of it at once.
-        let line = own.line(self, initial)?;
-        let made = Line::start(self, line, &counter, &numbers, &ends);
-        match hand_over(&offers, self.patience) {
-            Ok(()) => Ok((made, ends)),
+        let semaphores = own.semaphores(self)?;
+        // Register first: a process may send a point as soon as its offer is settled.
+        let timelines = own.into_timelines(self, initial)?;
+        let made = SignallerObserver::register(self, timelines, &counter, &numbers, &semaphores);
+        match hand_over(&offers, self.deadline) {
+            Ok(()) => Ok((made, semaphores)),
             Err(error) => {
-                // One may have it that was told so before another could not be.
+                // A process may have the timeline if its offer was settled before the error.
                 let cause = format!("not every process has taken it: {error}");
                 counter.fail(initial, 0, &cause);
                 Err(error)
@@ -253,8 +270,8 @@ impl<'c> Across<'c> {
         }
     }
 
-    /// What goes to everybody else.
-    fn offers(&self, own: &Own, initial: u64) -> Result<Vec<Handed<'c>>> {
+    /// The offers to all other processes.
+    fn offers(&self, own: &HomeObjects, initial: u64) -> Result<Vec<OutgoingObject<'c>>> {
         let others = self.others().into_iter();
         let offer = |process| {
             let peer = self.peer(process)?;
@@ -272,30 +289,36 @@ impl<'c> Across<'c> {
                 extent: None,
                 event: None,
             };
-            Ok(Handed { peer, offer, fds })
+            Ok(OutgoingObject { peer, offer, fds })
         };
         others.map(offer).collect()
     }
 
-    fn make_elsewhere(&self, initial: u64) -> Result<(Made, Vec<End>)> {
+    fn make_elsewhere(&self, initial: u64) -> Result<(Made, Vec<DeviceSemaphore>)> {
         let peer = self.peer(self.plan.home().id().process)?;
-        let (content, patience) = (self.content(), self.patience);
-        peer.take_over(content, self.label, patience, |offer, fds| {
-            self.judge(peer, &offer, initial)?;
-            let received = Received::open(self, offer.handles, fds)?;
-            let (lines, counter, ends) = received.line(self, initial)?;
-            // It has failed already, as one does that was given up.
+        let (content, deadline) = (self.content(), self.deadline);
+        peer.receive_and_settle(content, self.label, deadline, |offer, fds| {
+            self.check_offer(peer, &offer, initial)?;
+            let received = ImportedObjects::open(self, offer.handles, fds)?;
+            let (timelines, counter, semaphores) = received.into_timelines(self, initial)?;
+            // The home fails a timeline that it withdraws.
             if counter.check().is_err() {
                 return Ok(None);
             }
-            // First, as a point of it may be what comes next.
-            let made = Line::start(self, lines, &counter, &[(peer, offer.number)], &ends);
-            Ok(Some((made, ends)))
+            // Register first: the next message may be a point of it.
+            let made = SignallerObserver::register(
+                self,
+                timelines,
+                &counter,
+                &[(peer, offer.number)],
+                &semaphores,
+            );
+            Ok(Some((made, semaphores)))
         })
     }
 
-    /// Whether that is what this process is to have: the plan says so, and no word of the other side is needed.
-    fn judge(&self, peer: &Endpoint, offer: &Offer, initial: u64) -> Result<()> {
+    /// Checks an offer against the plan, which defines what this process must get.
+    fn check_offer(&self, peer: &Endpoint, offer: &Offer, initial: u64) -> Result<()> {
         let other = |expected: String, found: String| {
             Err(Error::Message {
                 endpoint: peer.object().clone(),
@@ -326,7 +349,7 @@ impl<'c> Across<'c> {
         }
     }
 
-    /// True if queues of devices wait and signal through an object of a driver's, beside the page.
+    /// True if device queues wait and signal through a native semaphore, in addition to the page.
     const fn is_external(&self) -> bool {
         matches!(
             self.plan.mechanism(),

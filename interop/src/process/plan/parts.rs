@@ -16,19 +16,19 @@ use syncline_core::{
 
 #[cfg(feature = "vulkan")]
 use super::Content;
-use super::{Across, End, Handle};
+use super::{DeviceSemaphore, Execution, Handle};
 use crate::any::Device;
 #[cfg(feature = "vulkan")]
 use crate::binary::BinarySemaphore;
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 use crate::negotiate::PartyId;
 use crate::negotiate::{Mechanism, Needs, Timelines};
-use crate::process::closing::Foreign;
+use crate::process::closing::PeerFd;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
 /// What the home makes, and exports to all.
-pub(super) struct Own {
+pub(super) struct HomeObjects {
     page: host::Exporter,
     #[cfg(feature = "vulkan")]
     semaphore: Option<Semaphore>,
@@ -44,7 +44,7 @@ enum Semaphore {
 }
 
 /// What another process was sent.
-pub(super) struct Received {
+pub(super) struct ImportedObjects {
     page: CounterFd,
     times: Option<SharedTimes>,
     #[cfg(any(feature = "cuda", feature = "vulkan"))]
@@ -64,10 +64,10 @@ struct Ports {
     natives: Vec<Attachment>,
 }
 
-impl Own {
-    pub(super) fn make(across: &Across<'_>, initial: u64) -> Result<Self> {
-        let (page, exporter) = across.host().exportable_port(initial)?;
-        let wanted = across.plan.has_timestamps();
+impl HomeObjects {
+    pub(super) fn make(execution: &Execution<'_>, initial: u64) -> Result<Self> {
+        let (page, exporter) = execution.host().exportable_port(initial)?;
+        let wanted = execution.plan.has_timestamps();
         let home = Ports {
             page,
             counter: exporter.counter().clone(),
@@ -82,13 +82,13 @@ impl Own {
             origin: None,
             home,
         };
-        if across.is_external() {
+        if execution.is_external() {
             #[cfg(feature = "vulkan")]
-            if let Some(Device::Vulkan(vulkan)) = across.device(across.plan.home().id()) {
-                own.semaphore = Some(match across.content() {
+            if let Some(Device::Vulkan(vulkan)) = execution.device(execution.plan.home().id()) {
+                own.semaphore = Some(match execution.content() {
                     Content::BinarySemaphore => {
                         let kind = HandleKind::BinaryOpaqueFd;
-                        Semaphore::Binary(vulkan.exportable_binary(across.label, kind)?)
+                        Semaphore::Binary(vulkan.exportable_binary(execution.label, kind)?)
                     }
                     _ => {
                         let (port, exporter) = vulkan.exportable_port(initial)?;
@@ -99,7 +99,7 @@ impl Own {
                 own.origin = Some(Origin::of(vulkan.info()));
                 return Ok(own);
             }
-            return Err(across.cannot("only Vulkan's devices export semaphores"));
+            return Err(execution.cannot("only Vulkan's devices export semaphores"));
         }
         Ok(own)
     }
@@ -132,77 +132,88 @@ impl Own {
     }
 
     /// A binary semaphore as the devices of this process have it.
-    pub(super) fn ends(&self, across: &Across<'_>) -> Result<Vec<End>> {
+    pub(super) fn semaphores(&self, execution: &Execution<'_>) -> Result<Vec<DeviceSemaphore>> {
         let mut all = Vec::new();
         #[cfg(feature = "vulkan")]
         if let Some(Semaphore::Binary(made)) = &self.semaphore {
-            let home = across.plan.home().id();
+            let home = execution.plan.home().id();
             let own = BinarySemaphore::Vulkan(made.clone());
-            all.push(End::new(across, home, own, || made.export())?);
-            for party in across.own().filter(|party| party.id() != home) {
-                if let Some(device) = across.device(party.id()) {
-                    let imported = device.import_binary(made.export()?, across.label)?;
-                    all.push(End::new(across, party.id(), imported, || made.export())?);
+            all.push(DeviceSemaphore::new(execution, home, own, || {
+                made.export()
+            })?);
+            for party in execution.own().filter(|party| party.id() != home) {
+                if let Some(device) = execution.device(party.id()) {
+                    let imported = device.import_binary(made.export()?, execution.label)?;
+                    all.push(DeviceSemaphore::new(
+                        execution,
+                        party.id(),
+                        imported,
+                        || made.export(),
+                    )?);
                 }
             }
         }
-        let _ = (&mut all, across);
+        let _ = (&mut all, execution);
         Ok(all)
     }
 
     /// The timeline as this process has it, with its other devices.
-    pub(super) fn line(self, across: &Across<'_>, initial: u64) -> Result<Timelines> {
+    pub(super) fn into_timelines(
+        self,
+        execution: &Execution<'_>,
+        initial: u64,
+    ) -> Result<Timelines> {
         #[cfg_attr(not(feature = "vulkan"), allow(unused_mut))]
         let mut ports = self.home;
         #[cfg(feature = "vulkan")]
         if let Some(Semaphore::Timeline(semaphore)) = &self.semaphore {
-            for party in across
+            for party in execution
                 .own()
-                .filter(|party| party.id() != across.plan.home().id())
+                .filter(|party| party.id() != execution.plan.home().id())
             {
-                if let Some(device) = across.device(party.id()) {
+                if let Some(device) = execution.device(party.id()) {
                     ports.natives.extend(import(device, || semaphore.export())?);
                 }
             }
         }
-        ports.line(across, initial, || self.page.export())
+        ports.into_timelines(execution, initial, || self.page.export())
     }
 }
 
-impl Received {
+impl ImportedObjects {
     /// Takes the handles for what they are, as far as that can be told; they are what `handles` says.
     pub(super) fn open(
-        across: &Across<'_>,
+        execution: &Execution<'_>,
         handles: Vec<Handle>,
-        fds: Vec<Foreign>,
+        fds: Vec<PeerFd>,
     ) -> Result<Self> {
         let (mut page, mut times) = (None, None);
         #[cfg(any(feature = "cuda", feature = "vulkan"))]
         let (mut timelines, mut binaries) = (Vec::new(), Vec::new());
         for (handle, fd) in handles.into_iter().zip(fds) {
             match (handle.kind, handle.party) {
-                (HandleKind::CounterMemfd, _) => page = Some(fd.judged(CounterFd::from_fd)?),
+                (HandleKind::CounterMemfd, _) => page = Some(fd.convert(CounterFd::from_fd)?),
                 (HandleKind::WordsMemfd, _) => {
-                    let words = fd.judged(WordsFd::from_fd)?;
+                    let words = fd.convert(WordsFd::from_fd)?;
                     times = Some(SharedTimes::open(words)?);
                 }
                 #[cfg(any(feature = "cuda", feature = "vulkan"))]
                 (HandleKind::TimelineOpaqueFd, Some(party)) => {
-                    let origin = across.plan.home().origin();
+                    let origin = execution.plan.home().origin();
                     // SAFETY: the process that has made the plan with this one says so, as the plan does; the application
                     // has said that it is trusted (`Endpoint::trust_handles`), without which the endpoint refuses such handles. What an importer can find out it does.
                     timelines.push((party, unsafe { TimelineFd::from_fd(fd.into_fd(), origin) }));
                 }
                 #[cfg(any(feature = "cuda", feature = "vulkan"))]
                 (HandleKind::BinaryOpaqueFd, Some(party)) => {
-                    let origin = across.plan.home().origin();
+                    let origin = execution.plan.home().origin();
                     // SAFETY: as above.
                     binaries.push((party, unsafe { BinaryFd::from_fd(fd.into_fd(), origin) }));
                 }
                 _ => drop(fd),
             }
         }
-        let missing = || across.cannot("no page of shared memory came with it");
+        let missing = || execution.cannot("no page of shared memory came with it");
         Ok(Self {
             page: page.ok_or_else(missing)?,
             times,
@@ -214,16 +225,16 @@ impl Received {
     }
 
     /// The timeline as this process has it, and of a binary semaphore what its devices have.
-    pub(super) fn line(
+    pub(super) fn into_timelines(
         self,
-        across: &Across<'_>,
+        execution: &Execution<'_>,
         initial: u64,
-    ) -> Result<(Timelines, Arc<Counter>, Vec<End>)> {
-        let spare = twin(&self.page)?;
-        let page = across.host().import_timeline(self.page)?;
+    ) -> Result<(Timelines, Arc<Counter>, Vec<DeviceSemaphore>)> {
+        let spare = duplicate_page(&self.page)?;
+        let page = execution.host().import_timeline(self.page)?;
         let port = page.port::<host::CounterPort>();
         let Some(counter) = port.map(|port| port.counter().clone()) else {
-            return Err(across.cannot("the host has made another port of the page"));
+            return Err(execution.cannot("the host has made another port of the page"));
         };
         #[cfg_attr(not(any(feature = "cuda", feature = "vulkan")), allow(unused_mut))]
         let mut ports = Ports {
@@ -233,27 +244,27 @@ impl Received {
             natives: Vec::new(),
         };
         #[cfg(any(feature = "cuda", feature = "vulkan"))]
-        ports.import(across, self.timelines, initial)?;
+        ports.import(execution, self.timelines, initial)?;
         #[cfg_attr(not(any(feature = "cuda", feature = "vulkan")), allow(unused_mut))]
-        let mut ends = Vec::new();
+        let mut semaphores = Vec::new();
         #[cfg(any(feature = "cuda", feature = "vulkan"))]
         for (id, handle) in self.binaries {
-            if let Some(device) = across.device(id) {
+            if let Some(device) = execution.device(id) {
                 let spare = duplicate(handle.as_fd(), HandleKind::BinaryOpaqueFd)?;
                 let origin = handle.origin().clone();
-                let imported = device.import_binary(handle, across.label)?;
+                let imported = device.import_binary(handle, execution.label)?;
                 // SAFETY: another one of what was imported.
                 let spare = || Ok(unsafe { BinaryFd::from_fd(spare, origin) });
-                ends.push(End::new(across, id, imported, spare)?);
+                semaphores.push(DeviceSemaphore::new(execution, id, imported, spare)?);
             }
         }
-        let lines = ports.line(across, initial, || twin(&spare))?;
-        Ok((lines, counter, ends))
+        let timelines = ports.into_timelines(execution, initial, || duplicate_page(&spare))?;
+        Ok((timelines, counter, semaphores))
     }
 }
 
 /// Another handle of the same page.
-fn twin(page: &CounterFd) -> Result<CounterFd> {
+fn duplicate_page(page: &CounterFd) -> Result<CounterFd> {
     let fd = duplicate(page.as_fd(), HandleKind::CounterMemfd)?;
     Ok(CounterFd::from_fd(fd)?)
 }
@@ -290,12 +301,12 @@ impl Ports {
     #[cfg(any(feature = "cuda", feature = "vulkan"))]
     fn import(
         &mut self,
-        across: &Across<'_>,
+        execution: &Execution<'_>,
         semaphores: Vec<(PartyId, TimelineFd)>,
         initial: u64,
     ) -> Result<()> {
         // Who signals has to see how far that is: a Vulkan device reads it, and a CUDA device knows it of its own signals.
-        let reads = |id: &PartyId| match across.device(*id) {
+        let reads = |id: &PartyId| match execution.device(*id) {
             #[cfg(feature = "vulkan")]
             Some(Device::Vulkan(_)) => true,
             _ => false,
@@ -304,20 +315,20 @@ impl Ports {
         semaphores.sort_by_key(|(id, _)| !reads(id));
         let readable = semaphores.first().is_some_and(|(id, _)| reads(id));
         #[cfg(feature = "cuda")]
-        let alone = !readable && signals_here(across);
+        let alone = !readable && this_process_signals(execution);
         #[cfg(feature = "cuda")]
         if alone && semaphores.len() > 1 {
             let names = semaphores
                 .iter()
-                .filter_map(|(id, _)| across.plan.part(*id));
+                .filter_map(|(id, _)| execution.plan.part(*id));
             let names: Vec<_> = names.map(|part| part.party.to_string()).collect();
-            return Err(across.cannot(format!(
+            return Err(execution.cannot(format!(
                 "nobody in this process can ask how far it is: of {} one signals alone, or a Vulkan device takes part",
                 names.join(" and ")
             )));
         }
         for (id, handle) in semaphores {
-            let Some(device) = across.device(id) else {
+            let Some(device) = execution.device(id) else {
                 continue;
             };
             #[cfg(feature = "cuda")]
@@ -334,13 +345,13 @@ impl Ports {
     }
 
     /// The timeline over them.
-    fn line(
+    fn into_timelines(
         self,
-        across: &Across<'_>,
+        execution: &Execution<'_>,
         initial: u64,
         handle: impl Fn() -> Result<CounterFd>,
     ) -> Result<Timelines> {
-        let signals = signals_here(across);
+        let signals = this_process_signals(execution);
         let Self {
             page,
             counter,
@@ -349,55 +360,55 @@ impl Ports {
         } = self;
         let page = page.signalled_elsewhere(!signals);
         // What other processes hear of is the page's, or that of the object which it lies beside.
-        let heard = |line: Timeline, page| -> Result<Timeline> {
+        let connected = |timeline: Timeline, page| -> Result<Timeline> {
             let times = times.clone();
             if !signals {
                 return match times {
-                    Some(times) => line.clocked_elsewhere(times),
-                    None => Ok(line),
+                    Some(times) => timeline.clocked_elsewhere(times),
+                    None => Ok(timeline),
                 };
             }
-            let line = clocked(across, line)?;
+            let timeline = clocked(execution, timeline)?;
             if let Some(times) = times {
-                line.tell_times(times)?;
+                timeline.tell_times(times)?;
             }
-            line.publish(counter.clone(), page)?;
-            Ok(line)
+            timeline.publish(counter.clone(), page)?;
+            Ok(timeline)
         };
-        let label = across.label;
-        let line = match across.plan.mechanism() {
+        let label = execution.label;
+        let timeline = match execution.plan.mechanism() {
             Mechanism::Bridge => {
-                let own: Vec<_> = across.own().filter(|party| party.is_device()).collect();
+                let own: Vec<_> = execution.own().filter(|party| party.is_device()).collect();
                 if own.is_empty() {
-                    let line =
+                    let timeline =
                         Timeline::new(label, initial, |_| Ok(Attachments::from_iter([page])))?;
-                    return Ok(Timelines::Single(heard(line, Page::Own)?));
+                    return Ok(Timelines::Single(connected(timeline, Page::Own)?));
                 }
-                let devices = own.iter().filter_map(|party| across.device(party.id()));
+                let devices = own.iter().filter_map(|party| execution.device(party.id()));
                 let sides = devices.map(|device| device.port(initial));
                 let sides = [Ok(page)].into_iter().chain(sides);
                 let made = Timeline::bridged_as(label, initial, sides, |at, side| match at {
-                    0 => heard(side.clone(), Page::Own).map(drop),
+                    0 => connected(side.clone(), Page::Own).map(drop),
                     // It tells when it was signalled itself, as the sides of each bridge do.
-                    _ => clocked(across, side.clone()).map(drop),
+                    _ => clocked(execution, side.clone()).map(drop),
                 })?;
                 let mut made = made.into_iter();
                 let Some(home) = made.next() else {
-                    return Err(across.cannot("it has no side"));
+                    return Err(execution.cannot("it has no side"));
                 };
-                let all = own.iter().map(|party| party.id()).zip(made).collect();
-                return Ok(Timelines::Bridge { home, sides: all });
+                let sides = own.iter().map(|party| party.id()).zip(made).collect();
+                return Ok(Timelines::Bridge { home, sides });
             }
             Mechanism::ExternalTimeline if signals => {
                 // Only this process signals: nothing else has to be looked for.
                 let natives = natives.into_iter();
                 let natives = natives.map(|port| port.signalled_elsewhere(false));
-                let line = Timeline::new(label, initial, |_| Ok(natives.collect()))?;
-                heard(line, Page::Beside)?
+                let timeline = Timeline::new(label, initial, |_| Ok(natives.collect()))?;
+                connected(timeline, Page::Beside)?
             }
             _ => {
-                let line = Timeline::new(label, initial, |_| {
-                    let counters = self::counters(across, &handle);
+                let timeline = Timeline::new(label, initial, |_| {
+                    let counters = self::counters(execution, &handle);
                     let mut ports = Attachments::from_iter([page]);
                     ports.extend(natives);
                     for counter in counters {
@@ -405,34 +416,36 @@ impl Ports {
                     }
                     Ok(ports)
                 })?;
-                heard(line, Page::Own)?
+                connected(timeline, Page::Own)?
             }
         };
-        Ok(Timelines::Single(line))
+        Ok(Timelines::Single(timeline))
     }
 }
 
 /// With timestamps, if somebody wants them, of a timeline that is signalled in this process.
-fn clocked(across: &Across<'_>, line: Timeline) -> Result<Timeline> {
-    let devices: Vec<&Device> = across.devices.iter().collect();
-    across.plan.clocked(line, &devices)
+fn clocked(execution: &Execution<'_>, timeline: Timeline) -> Result<Timeline> {
+    let devices: Vec<&Device> = execution.devices.iter().collect();
+    execution.plan.clocked(timeline, &devices)
 }
 
 /// True if a party of this process signals.
-fn signals_here(across: &Across<'_>) -> bool {
-    across
+fn this_process_signals(execution: &Execution<'_>) -> bool {
+    execution
         .own()
         .any(|party| party.needs().contains(Needs::SIGNAL))
 }
 
 /// What devices of this process have of the page, where its counter is the timeline's own.
 fn counters(
-    across: &Across<'_>,
+    execution: &Execution<'_>,
     handle: &impl Fn() -> Result<CounterFd>,
 ) -> Vec<Result<Attachment>> {
     #[cfg(feature = "cuda")]
-    if across.plan.mechanism() == Mechanism::SharedMemory {
-        let devices = across.own().filter_map(|party| across.device(party.id()));
+    if execution.plan.mechanism() == Mechanism::SharedMemory {
+        let devices = execution
+            .own()
+            .filter_map(|party| execution.device(party.id()));
         return devices
             .filter_map(|device| match device {
                 Device::Cuda(cuda) => {
@@ -442,6 +455,6 @@ fn counters(
             })
             .collect();
     }
-    let _ = (across, handle);
+    let _ = (execution, handle);
     Vec::new()
 }

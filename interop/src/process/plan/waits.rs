@@ -28,7 +28,7 @@ use crate::binary::BinarySemaphore;
 use crate::vulkan;
 
 /// What one device waits for.
-pub(crate) struct Waits {
+pub(crate) struct SemaphoreWaits {
     semaphore: BinarySemaphore,
     device: Device,
     /// Another handle of the semaphore, to import it into a second `VkDevice`. None for CUDA, where none is needed.
@@ -37,14 +37,14 @@ pub(crate) struct Waits {
     /// Where fences have signals consumed; made when first needed.
     consumer: Mutex<Option<Queue>>,
     /// Calls that are about to submit a wait.
-    beginning: AtomicUsize,
+    submitting: AtomicUsize,
     submitted: Mutex<Vec<Wait>>,
     lost: OnceLock<Error>,
 }
 
 /// One that a queue has been given.
 struct Wait {
-    place: Place,
+    driver_queue: DriverQueue,
     /// What the queue had before.
     before: KeptPoint,
     end: KeptPoint,
@@ -54,18 +54,18 @@ struct Wait {
 
 /// A wait at the head of its queue that takes so long is taken for one whose signal has not come: no API tells. On a GPU that others keep busy for as long it may
 /// have come, and is signalled once more then.
-const GRACE: Duration = Duration::from_millis(200);
+const BLOCKED_AFTER: Duration = Duration::from_millis(200);
 
 /// How long the work before a wait may take, and a signal in the place of the dead. Nobody waits for the thread that does.
-const LONGEST: Duration = Duration::from_secs(60);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a signal may take on another queue of the waiting device. That queue may have other work, which waits in turn.
-const SHORT: Duration = Duration::from_secs(1);
+const SIGNAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a queue runs on: family and index of its `VkQueue`. None for CUDA, whose streams never share one.
-type Place = Option<(u32, u32)>;
+type DriverQueue = Option<(u32, u32)>;
 
-fn place(queue: &Queue) -> Place {
+fn driver_queue(queue: &Queue) -> DriverQueue {
     match queue {
         #[cfg(feature = "vulkan")]
         Queue::Vulkan(queue) => Some((queue.family(), queue.index())),
@@ -80,31 +80,31 @@ impl Wait {
 
     /// True if nothing but the semaphore is what it waits for.
     fn is_blocked(&self) -> bool {
-        let _ = self.before.point().wait(LONGEST);
-        let end = self.end.point().wait(GRACE);
+        let _ = self.before.point().wait(RELEASE_TIMEOUT);
+        let end = self.end.point().wait(BLOCKED_AFTER);
         matches!(end, Err(Error::TimedOut { .. }))
     }
 }
 
 /// That a call is about to submit a wait.
-struct Beginning<'w>(&'w AtomicUsize);
+struct Submitting<'w>(&'w AtomicUsize);
 
-impl<'w> Beginning<'w> {
-    fn of(waits: &'w Waits) -> Self {
-        waits.beginning.fetch_add(1, Ordering::SeqCst);
+impl<'w> Submitting<'w> {
+    fn of(waits: &'w SemaphoreWaits) -> Self {
+        waits.submitting.fetch_add(1, Ordering::SeqCst);
         // Either this finds it lost, or who loses it finds this.
         fence(Ordering::SeqCst);
-        Self(&waits.beginning)
+        Self(&waits.submitting)
     }
 }
 
-impl Drop for Beginning<'_> {
+impl Drop for Submitting<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl Waits {
+impl SemaphoreWaits {
     /// `spare` is one more handle of the semaphore.
     ///
     /// # Errors
@@ -127,7 +127,7 @@ impl Waits {
             device: device.clone(),
             spare,
             consumer: Mutex::default(),
-            beginning: AtomicUsize::new(0),
+            submitting: AtomicUsize::new(0),
             submitted: Mutex::default(),
             lost: OnceLock::new(),
         })
@@ -193,7 +193,7 @@ impl Waits {
         count: &Arc<WaitOnly>,
         consumed: Option<Timeline>,
     ) -> Result<()> {
-        let _beginning = Beginning::of(self);
+        let _beginning = Submitting::of(self);
         self.check()?;
         let (waits, count) = (self.clone(), count.clone());
         let work = move |recorder: &mut Recorder<'_>| {
@@ -206,8 +206,8 @@ impl Waits {
         let before = queue.position().keep();
         let signal = consumed.as_ref().map(|consumed| consumed.signal_at(1));
         let end = queue.submit(&[], work, signal.as_slice())?.end().keep();
-        self.keep(Wait {
-            place: place(queue),
+        self.remember(Wait {
+            driver_queue: driver_queue(queue),
             before,
             end,
             consumed,
@@ -216,7 +216,7 @@ impl Waits {
     }
 
     /// Keeps a wait that has been submitted, and forgets those that are over.
-    fn keep(&self, wait: Wait) {
+    fn remember(&self, wait: Wait) {
         // Looked at without the lock: whoever sees something reached may have held work of the application's to do, which waits for this semaphore, too.
         let mut submitted = std::mem::take(&mut *lock(&self.submitted));
         submitted.retain(|wait| !wait.is_over());
@@ -233,13 +233,13 @@ impl Waits {
     /// The signalling process is dead. New waits are refused from here on, and fences for what has not come fail.
     ///
     /// A queue that stands still is released by a signal, made on a thread of its own, and again until the queue goes on.
-    pub(super) fn lose(self: &Arc<Self>, cause: &Error) {
+    pub(super) fn signaller_lost(self: &Arc<Self>, cause: &Error) {
         if self.lost.set(cause.clone()).is_err() {
             return;
         }
         fence(Ordering::SeqCst);
         // Nobody begins any more.
-        let is_still = self.beginning.load(Ordering::SeqCst) == 0;
+        let is_still = self.submitting.load(Ordering::SeqCst) == 0;
         if is_still {
             let mut submitted = std::mem::take(&mut *lock(&self.submitted));
             submitted.retain(|wait| !wait.is_over());
@@ -250,22 +250,22 @@ impl Waits {
         }
         let (waits, why) = (self.clone(), cause.clone());
         let thread = std::thread::Builder::new().name("syncline-releases".into());
-        if thread.spawn(move || waits.let_go(&why)).is_err() {
+        if thread.spawn(move || waits.release_queues(&why)).is_err() {
             // Whoever tells of the loss must not stand still for it: queues stay as they are.
             fail(&std::mem::take(&mut *lock(&self.submitted)), cause);
         }
     }
 
-    fn let_go(&self, cause: &Error) {
-        while self.beginning.load(Ordering::SeqCst) > 0 {
+    fn release_queues(&self, cause: &Error) {
+        while self.submitting.load(Ordering::SeqCst) > 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
         let waits = std::mem::take(&mut *lock(&self.submitted));
         fail(&waits, cause);
         let start = Instant::now();
-        let (mut made_here, mut twin) = (false, None);
+        let (mut made_here, mut second) = (false, None);
         for attempt in 0.. {
-            if start.elapsed() > LONGEST || !waits.iter().any(Wait::is_blocked) {
+            if start.elapsed() > RELEASE_TIMEOUT || !waits.iter().any(Wait::is_blocked) {
                 return;
             }
             // What fails is tried again: the driver may be busy with the end of the dead process. If nothing ever succeeds
@@ -273,10 +273,10 @@ impl Waits {
             let here = attempt % 2 == 0 && !made_here;
             match here.then(|| self.another_queue(&waits)).flatten() {
                 Some(queue) => {
-                    let made = signal(&queue, &self.semaphore, SHORT);
+                    let made = signal(&queue, &self.semaphore, SIGNAL_TIMEOUT);
                     made_here = matches!(made, Ok(()) | Err(Error::TimedOut { .. }));
                 }
-                None => drop(self.signal_by_twin(&mut twin)),
+                None => drop(self.signal_on_second_device(&mut second)),
             }
         }
     }
@@ -288,38 +288,38 @@ impl Waits {
             .into_iter()
             .filter_map(|kind| self.device.queue(kind, "release").ok());
         queues.find(|queue| {
-            let place = place(queue);
-            place.is_none() || waits.iter().all(|wait| wait.place != place)
+            let driver_queue = driver_queue(queue);
+            driver_queue.is_none() || waits.iter().all(|wait| wait.driver_queue != driver_queue)
         })
     }
 
     /// Signals on a second device of the same GPU, which is opened at the first call: a device may have one `VkQueue`
     /// only. To open one has been seen to take eight seconds while others used the GPU.
-    fn signal_by_twin(&self, twin: &mut Option<(Queue, BinarySemaphore)>) -> Result<()> {
-        if twin.is_none() {
-            *twin = self.twin()?;
+    fn signal_on_second_device(&self, second: &mut Option<(Queue, BinarySemaphore)>) -> Result<()> {
+        if second.is_none() {
+            *second = self.second_queue()?;
         }
-        match &*twin {
-            Some((queue, semaphore)) => signal(queue, semaphore, LONGEST),
+        match &*second {
+            Some((queue, semaphore)) => signal(queue, semaphore, RELEASE_TIMEOUT),
             None => signal(
                 &self.device.queue(QueueKind::Compute, "release")?,
                 &self.semaphore,
-                LONGEST,
+                RELEASE_TIMEOUT,
             ),
         }
     }
 
     /// A queue of a second device, with the semaphore imported there. None for CUDA.
-    fn twin(&self) -> Result<Option<(Queue, BinarySemaphore)>> {
+    fn second_queue(&self) -> Result<Option<(Queue, BinarySemaphore)>> {
         #[cfg(feature = "vulkan")]
         if let (Device::Vulkan(device), Some(spare)) = (&self.device, &self.spare) {
-            let twin = Device::Vulkan(twin(device)?);
+            let second = Device::Vulkan(open_again(device)?);
             let fd = duplicate(spare.as_fd(), syncline_core::HandleKind::BinaryOpaqueFd)?;
             // SAFETY: another handle of the same semaphore.
             let handle = unsafe { BinaryFd::from_fd(fd, spare.origin().clone()) };
-            let semaphore = twin.import_binary(handle, self.semaphore.object().label())?;
+            let semaphore = second.import_binary(handle, self.semaphore.object().label())?;
             return Ok(Some((
-                twin.queue(QueueKind::Compute, "release")?,
+                second.queue(QueueKind::Compute, "release")?,
                 semaphore,
             )));
         }
@@ -355,7 +355,7 @@ fn signal(queue: &Queue, semaphore: &BinarySemaphore, limit: Duration) -> Result
 
 /// The GPU once more.
 #[cfg(feature = "vulkan")]
-fn twin(of: &vulkan::Device) -> Result<vulkan::Device> {
+fn open_again(of: &vulkan::Device) -> Result<vulkan::Device> {
     let info = of.info();
     let instance = vulkan::Instance::load()?;
     let same = |candidate: &vulkan::Candidate| {
@@ -370,8 +370,8 @@ fn twin(of: &vulkan::Device) -> Result<vulkan::Device> {
     }
 }
 
-impl fmt::Debug for Waits {
+impl fmt::Debug for SemaphoreWaits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Waits({})", self.semaphore.object())
+        write!(f, "SemaphoreWaits({})", self.semaphore.object())
     }
 }

@@ -12,7 +12,7 @@ use crate::process::Endpoint;
 use crate::process::hostile::offer;
 use crate::process::message::{Content, Handle, Offer};
 use crate::process::offers::Answer;
-use crate::process::socket::Patience;
+use crate::process::socket::Deadline;
 
 fn origin() -> Origin {
     Origin {
@@ -47,8 +47,9 @@ fn pass<T: Send>(
     import: impl FnMut(&EventIpcHandle) -> Result<T> + Send,
 ) -> (Result<()>, Result<T>) {
     std::thread::scope(|scope| {
-        let receives = scope.spawn(|| other.receive_event_with(label, Patience::of(LONG), import));
-        let sent = one.send_event_handle(&handle(), "frames", Patience::of(LONG));
+        let receives =
+            scope.spawn(|| other.receive_event_with(label, Deadline::after(LONG), import));
+        let sent = one.send_event_handle(&handle(), "frames", Deadline::after(LONG));
         (sent, receives.join().unwrap())
     })
 }
@@ -111,8 +112,8 @@ fn what_is_no_event_or_not_whole_is_not_opened() {
     for (number, told) in (1..).zip([without_origin, with_descriptor]) {
         let told = Offer { number, ..told };
         let fds = vec![end.as_fd(); told.handles.len()];
-        let sent = one.offer(&told, &fds, Patience::of(LONG)).unwrap();
-        let received = other.receive_event_with("frames", Patience::of(LONG), |handle| {
+        let sent = one.offer(&told, &fds, Deadline::after(LONG)).unwrap();
+        let received = other.receive_event_with("frames", Deadline::after(LONG), |handle| {
             panic!("{handle:?} is opened");
             #[allow(unreachable_code, reason = "tells what it would be")]
             Ok(())
@@ -121,12 +122,12 @@ fn what_is_no_event_or_not_whole_is_not_opened() {
             matches!(&received, Err(Error::Message { .. })),
             "{received:?}"
         );
-        let answer = sent.answer(Patience::of(LONG)).unwrap();
+        let answer = sent.answer(Deadline::after(LONG)).unwrap();
         assert!(matches!(answer, Answer::Refused(_)), "{answer:?}");
     }
-    let silent = other.receive_event_with("frames", Patience::of(NOW), |_| Ok(()));
+    let silent = other.receive_event_with("frames", Deadline::after(NOW), |_| Ok(()));
     assert!(matches!(silent, Err(Error::PeerSilent { .. })));
-    let unheard = one.send_event_handle(&handle(), "frames", Patience::of(NOW));
+    let unheard = one.send_event_handle(&handle(), "frames", Deadline::after(NOW));
     assert!(matches!(unheard, Err(Error::PeerSilent { .. })));
 }
 

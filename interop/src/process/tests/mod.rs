@@ -3,23 +3,23 @@
 #[cfg(feature = "cuda")]
 mod events;
 mod heap;
+mod loss;
 mod messages;
 mod offers;
 mod points;
 mod raw;
-mod survivors;
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use syncline_core::Object;
 
-use super::closing::Foreign;
-use super::handover::InHand;
+use super::closing::PeerFd;
+use super::handover::ReceivedOffer;
 use super::hostile::Raw;
 use super::message::{Content, Offer};
 use super::peer::Peer;
-use super::socket::{Patience, Socket};
+use super::socket::{Deadline, Socket};
 use super::{Endpoint, greeting};
 
 /// Longer than anything takes.
@@ -42,8 +42,8 @@ fn both() -> (Endpoint, Endpoint) {
 fn both_with(change: impl FnOnce(&Object, Peer) -> Peer + Send + 'static) -> (Endpoint, Endpoint) {
     let (ours, theirs) = pair();
     let other = std::thread::spawn(|| {
-        let greet = |object: &Object, socket: &Socket, patience| {
-            let peer = greeting::greet(object, socket, patience)?;
+        let greet = |object: &Object, socket: &Socket, deadline| {
+            let peer = greeting::greet(object, socket, deadline)?;
             Ok(change(object, peer))
         };
         Endpoint::over(theirs, "theirs", LONG, greet).unwrap()
@@ -55,13 +55,13 @@ fn both_with(change: impl FnOnce(&Object, Peer) -> Peer + Send + 'static) -> (En
 /// Takes in what has come, and asks for nothing.
 fn look(endpoint: &Endpoint) -> syncline_core::Error {
     let connection = endpoint.connection();
-    let nothing = connection.receive("do anything", Patience::of(NOW), |_| None::<()>);
+    let nothing = connection.receive("do anything", Deadline::after(NOW), |_| None::<()>);
     nothing.unwrap_err()
 }
 
 /// The next object that [`offer`](super::hostile::offer) makes, and what a call has in hand then.
-fn receive(endpoint: &Endpoint) -> syncline_core::Result<(InHand<'_>, Offer, Vec<Foreign>)> {
-    endpoint.receive_object(Content::Timeline, "offered", Patience::of(NOW))
+fn receive(endpoint: &Endpoint) -> syncline_core::Result<(ReceivedOffer<'_>, Offer, Vec<PeerFd>)> {
+    endpoint.receive_object(Content::Timeline, "offered", Deadline::after(NOW))
 }
 
 /// An endpoint, and a bare socket that has greeted.

@@ -10,11 +10,11 @@ use syncline_core::{Error, HandleKind, Result, SharedWords};
 
 use super::{LONG, NOW, against_raw, both, look, receive};
 use crate::process::Endpoint;
-use crate::process::handover::{Handed, hand_over};
+use crate::process::handover::{OutgoingObject, hand_over};
 use crate::process::hostile::{Raw, offer};
 use crate::process::message::{Content, Extent, Message, Offer};
-use crate::process::offers::{Answer, End};
-use crate::process::socket::Patience;
+use crate::process::offers::{Answer, Outcome};
+use crate::process::socket::Deadline;
 
 /// What is made of an object: how many have it.
 struct Kept(Arc<()>);
@@ -29,20 +29,20 @@ impl Kept {
     }
 
     /// Makes it of the next object.
-    fn take(&self, endpoint: &Endpoint, patience: Patience) -> Result<Arc<()>> {
-        endpoint.take_over(Content::Timeline, "offered", patience, |_, fds| {
+    fn take(&self, endpoint: &Endpoint, deadline: Deadline) -> Result<Arc<()>> {
+        endpoint.receive_and_settle(Content::Timeline, "offered", deadline, |_, fds| {
             drop(fds);
             Ok(Some(self.0.clone()))
         })
     }
 }
 
-fn long() -> Patience {
-    Patience::of(LONG)
+fn long() -> Deadline {
+    Deadline::after(LONG)
 }
 
-fn handed(peer: &Endpoint) -> Handed<'_> {
-    Handed {
+fn outgoing(peer: &Endpoint) -> OutgoingObject<'_> {
+    OutgoingObject {
         peer,
         offer: offer(peer.next_number(), &[]),
         fds: Vec::new(),
@@ -93,18 +93,18 @@ fn everybody_has_it_or_nobody() {
     let kept = Kept::new();
     // One has taken it when the other refuses.
     for refuses in [true, false] {
-        let all = [handed(&to_first), handed(&to_second)];
+        let all = [outgoing(&to_first), outgoing(&to_second)];
         std::thread::scope(|scope| {
             let home = scope.spawn(|| hand_over(&all, long()));
             let taken = scope.spawn(|| kept.take(&first, long()));
             while kept.count() == 0 {
                 std::thread::yield_now();
             }
-            let (in_hand, ..) = second
+            let (received, ..) = second
                 .receive_object(Content::Timeline, "offered", long())
                 .unwrap();
             if refuses {
-                in_hand.refuse("no room", long());
+                received.refuse("no room", long());
                 let told = home.join().unwrap().unwrap_err();
                 assert!(
                     matches!(&told, Error::Import { reason, .. } if reason == "no room"),
@@ -120,7 +120,7 @@ fn everybody_has_it_or_nobody() {
             } else {
                 // The first has it no sooner than the second has taken it.
                 assert!(!taken.is_finished());
-                assert_eq!(in_hand.take(long(), LONG).unwrap(), End::Settled);
+                assert_eq!(received.take(long(), LONG).unwrap(), Outcome::Settled);
                 home.join().unwrap().unwrap();
                 drop(taken.join().unwrap().unwrap());
             }
@@ -132,7 +132,7 @@ fn everybody_has_it_or_nobody() {
 fn where_one_dies_nobody_has_it() {
     let ((to_first, first), (to_second, raw)) = (both(), against_raw());
     let (kept, mut raw) = (Kept::new(), Some(raw));
-    let all = [handed(&to_first), handed(&to_second)];
+    let all = [outgoing(&to_first), outgoing(&to_second)];
     std::thread::scope(|scope| {
         let home = scope.spawn(|| hand_over(&all, long()));
         let taken = scope.spawn(|| kept.take(&first, long()));
@@ -181,14 +181,14 @@ fn a_withdrawal_without_room_is_owed() {
     let stale = one.offer(&offer(1, &[]), &[], long()).unwrap();
     while one.send_point_of(9, 9, NOW).is_ok() {}
     drop(stale);
-    assert_eq!(one.owed().lock().unwrap().len(), 1);
+    assert_eq!(one.unsent_withdrawals().lock().unwrap().len(), 1);
     // Now there is.
     let (stale, told, _) = receive(&other).unwrap();
     assert_eq!(told.number, 1);
     let _fresh = one.offer(&offer(2, &[]), &[], long()).unwrap();
-    assert!(one.owed().lock().unwrap().is_empty());
+    assert!(one.unsent_withdrawals().lock().unwrap().is_empty());
     let end = stale.take(long(), NOW).unwrap();
-    assert_eq!(end, End::Withdrawn(String::new()));
+    assert_eq!(end, Outcome::Withdrawn(String::new()));
     assert_eq!(receive(&other).unwrap().1.number, 2);
 }
 
@@ -202,7 +202,7 @@ fn what_is_withdrawn_while_it_is_taken_is_not_had() {
     raw.say(&two, 0);
     // The first is gone before it is looked at, the second while it is in hand: its time was over, and the third is as good.
     let mut seen = Vec::new();
-    let got = one.take_over(Content::Timeline, "offered", long(), |offer, _| {
+    let got = one.receive_and_settle(Content::Timeline, "offered", long(), |offer, _| {
         seen.push(offer.number);
         if offer.number == 2 {
             raw.say(&withdrawn(2, ""), 0);
@@ -228,7 +228,7 @@ fn who_offers_and_says_nothing_more_has_given_nothing() {
     let kept = Kept::new();
     let (one, mut raw) = against_raw();
     raw.say(&object(1), 0);
-    let silent = kept.take(&one, Patience::of(NOW)).unwrap_err();
+    let silent = kept.take(&one, Deadline::after(NOW)).unwrap_err();
     assert!(silent.is_timeout(), "{silent}");
     assert_eq!(kept.count(), 0);
     // Whatever it says of that one later is nobody's.
@@ -245,7 +245,7 @@ fn who_offers_and_says_nothing_more_has_given_nothing() {
 #[test]
 fn a_taker_that_gives_up_is_heard() {
     let ((quick, mut raw), (slow, other)) = (against_raw(), both());
-    let all = [handed(&quick), handed(&slow)];
+    let all = [outgoing(&quick), outgoing(&slow)];
     let number = all[0].offer.number;
     std::thread::scope(|scope| {
         let home = scope.spawn(|| hand_over(&all, long()));
@@ -266,13 +266,13 @@ fn a_taker_that_gives_up_is_heard() {
 fn what_was_settled_first_counts() {
     let (one, mut raw) = against_raw();
     raw.say(&object(1), 0);
-    let (in_hand, ..) = receive(&one).unwrap();
+    let (received, ..) = receive(&one).unwrap();
     std::thread::scope(|scope| {
-        let takes = scope.spawn(|| in_hand.take(Patience::of(NOW), NOW.max(LONG / 40)));
+        let takes = scope.spawn(|| received.take(Deadline::after(NOW), NOW.max(LONG / 40)));
         // The greeting, that it is taken, and that it is too late.
         raw.heard(3);
         raw.say(&Message::Settled { number: 1 }, 0);
-        assert_eq!(takes.join().unwrap().unwrap(), End::Settled);
+        assert_eq!(takes.join().unwrap().unwrap(), Outcome::Settled);
     });
 }
 
@@ -312,16 +312,16 @@ fn what_is_settled_before_it_is_taken_or_twice_is_not_believed() {
     let kept = Kept::new();
     raw.say(&object(1), 0);
     raw.say(&Message::Settled { number: 1 }, 0);
-    let silent = kept.take(&one, Patience::of(NOW)).unwrap_err();
+    let silent = kept.take(&one, Deadline::after(NOW)).unwrap_err();
     assert!(silent.is_timeout() && kept.count() == 0, "{silent}");
     // That was the first. What is in hand and not answered is not settled either.
     raw.say(&object(2), 0);
-    let (in_hand, ..) = receive(&one).unwrap();
+    let (received, ..) = receive(&one).unwrap();
     for _ in 0..7 {
         raw.say(&Message::Settled { number: 2 }, 0);
     }
     assert!(look(&one).is_timeout());
-    let silent = in_hand.take(Patience::of(NOW), NOW).unwrap_err();
+    let silent = received.take(Deadline::after(NOW), NOW).unwrap_err();
     assert!(silent.is_timeout(), "{silent}");
     // Nor once more, when it is, nor withdrawn then. The first ends it.
     for _ in 0..9 {
@@ -337,10 +337,10 @@ fn what_is_settled_before_it_is_taken_or_twice_is_not_believed() {
 fn answers_that_come_late_are_nobodys() {
     let (one, mut raw) = against_raw();
     for _ in 0..40 {
-        let given_up = handed(&one);
+        let given_up = outgoing(&one);
         let number = given_up.offer.number;
         assert!(
-            hand_over(&[given_up], Patience::of(NOW))
+            hand_over(&[given_up], Deadline::after(NOW))
                 .unwrap_err()
                 .is_timeout()
         );
@@ -361,7 +361,7 @@ fn answers_that_come_late_are_nobodys() {
 #[test]
 fn a_number_that_is_given_twice_shuts_out() {
     let marked = Marked::new("twice");
-    for in_hand in [false, true] {
+    for received in [false, true] {
         let (one, mut raw) = against_raw();
         let twice = Message::Object(offer(1, &[HandleKind::CounterMemfd]));
         let say = |raw: &mut Raw| {
@@ -370,7 +370,7 @@ fn a_number_that_is_given_twice_shuts_out() {
             raw.sequence += 1;
         };
         say(&mut raw);
-        let first = in_hand.then(|| receive(&one).unwrap());
+        let first = received.then(|| receive(&one).unwrap());
         say(&mut raw);
         shut_out(&one, "a number of its own for each object");
         drop(first);
@@ -443,14 +443,14 @@ fn memory_of_more_bytes_than_are_taken_is_not_mapped() {
             ..offer(one.next_number(), &[HandleKind::WordsMemfd])
         };
         let sent = one
-            .offer(&told, &[memory.as_fd()], Patience::of(LONG))
+            .offer(&told, &[memory.as_fd()], Deadline::after(LONG))
             .unwrap();
         std::thread::scope(|scope| {
             let received = scope.spawn(|| other.receive_words("offered", most, LONG));
-            match sent.answer(Patience::of(LONG)).unwrap() {
+            match sent.answer(Deadline::after(LONG)).unwrap() {
                 Answer::Taken => {
                     assert!(bytes <= most, "{bytes} are mapped");
-                    sent.settle(Patience::of(LONG)).unwrap();
+                    sent.settle(Deadline::after(LONG)).unwrap();
                     received.join().unwrap().unwrap();
                 }
                 Answer::Refused(reason) => {
@@ -471,9 +471,10 @@ fn what_nobody_asked_for_stays_and_is_named() {
     let (one, mut raw) = against_raw();
     raw.say(&object(1), 0);
     let other_label = one.receive_words("offered", 64, NOW).unwrap_err();
-    let other_kind = one.take_over(Content::Timeline, "other", Patience::of(NOW), |_, _| {
-        Ok(Some(()))
-    });
+    let other_kind =
+        one.receive_and_settle(Content::Timeline, "other", Deadline::after(NOW), |_, _| {
+            Ok(Some(()))
+        });
     for told in [other_label, other_kind.unwrap_err()] {
         assert!(told.is_timeout(), "{told}");
         let told = told.to_string();
@@ -490,10 +491,15 @@ fn a_stream_of_late_objects_ends_with_the_patience() {
         raw.say(&object(number), 0);
     }
     let mut seen = 0;
-    let late = one.take_over(Content::Timeline, "offered", Patience::of(NOW), |_, _| {
-        seen += 1;
-        Ok(None::<()>)
-    });
+    let late = one.receive_and_settle(
+        Content::Timeline,
+        "offered",
+        Deadline::after(NOW),
+        |_, _| {
+            seen += 1;
+            Ok(None::<()>)
+        },
+    );
     assert!(late.unwrap_err().is_timeout());
     assert_eq!(seen, 1);
 }

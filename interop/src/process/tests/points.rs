@@ -9,8 +9,8 @@ use super::{LONG, NOW, against_raw, both, heap, look};
 use crate::negotiate::Party;
 use crate::process::hostile::{Raw, offer};
 use crate::process::message::{Content, Message};
-use crate::process::offers::{Answer, End};
-use crate::process::socket::Patience;
+use crate::process::offers::{Answer, Outcome};
+use crate::process::socket::Deadline;
 use crate::process::{Disagreement, Endpoint};
 
 const POINT_1: Message = Message::Point {
@@ -30,8 +30,8 @@ fn needs(round: u32) -> Message {
 
 fn await_needs(endpoint: &Endpoint, round: u32, timeout: Duration) -> Result<(), Error> {
     let connection = endpoint.connection();
-    let received = connection.receive("say what it needs", Patience::of(timeout), |inbox| {
-        inbox.letter(|message| *message == needs(round))
+    let received = connection.receive("say what it needs", Deadline::after(timeout), |inbox| {
+        inbox.take_message(|message| *message == needs(round))
     });
     received.map(drop)
 }
@@ -71,7 +71,7 @@ fn neither_side_allocates_for_a_point() {
     }
     let none = other
         .connection()
-        .receive("", Patience::of(NOW), |_| None::<()>);
+        .receive("", Deadline::after(NOW), |_| None::<()>);
     let counted = heap::so_far() - before;
     assert!(none.is_err());
     for value in 0..100 {
@@ -87,32 +87,32 @@ fn neither_side_allocates_for_a_point() {
 #[test]
 fn who_waits_for_something_else_is_woken_by_who_reads() {
     let (one, other) = both();
-    let (begin, patience) = (Instant::now(), Patience::of(LONG));
+    let (begin, deadline) = (Instant::now(), Deadline::after(LONG));
     for round in 0..200 {
         std::thread::scope(|scope| {
             scope.spawn(|| assert_eq!(one.receive_point_of(LONG).unwrap(), (1, round)));
             let told = [(); 2].map(|()| offer(one.next_number(), &[]));
             let offered = told
                 .each_ref()
-                .map(|told| one.offer(told, &[], patience).unwrap());
+                .map(|told| one.offer(told, &[], deadline).unwrap());
             let [first, second] = offered;
             scope.spawn(move || {
                 let refused = Answer::Refused("no".into());
-                assert_eq!(first.answer(patience).unwrap(), refused);
+                assert_eq!(first.answer(deadline).unwrap(), refused);
             });
             scope.spawn(move || {
-                assert_eq!(second.answer(patience).unwrap(), Answer::Taken);
-                second.settle(patience).unwrap();
+                assert_eq!(second.answer(deadline).unwrap(), Answer::Taken);
+                second.settle(deadline).unwrap();
             });
             scope.spawn(|| {
                 let receive = || {
-                    let received = other.receive_object(Content::Timeline, "offered", patience);
+                    let received = other.receive_object(Content::Timeline, "offered", deadline);
                     received.unwrap().0
                 };
                 let (one, two) = (receive(), receive());
-                assert_eq!(two.take(patience, NOW).unwrap(), End::Settled);
+                assert_eq!(two.take(deadline, NOW).unwrap(), Outcome::Settled);
                 other.send_point_of(1, round, LONG).unwrap();
-                one.refuse("no", patience);
+                one.refuse("no", deadline);
             });
         });
     }
@@ -128,7 +128,7 @@ fn who_sleeps_at_the_socket_is_woken_by_who_is_faster() {
     for value in 0..500 {
         std::thread::scope(|scope| {
             scope.spawn(|| assert_eq!(one.receive_point_of(LONG).unwrap(), (1, value)));
-            while !one.connection().is_watched() {
+            while !one.connection().has_poller() {
                 std::thread::yield_now();
             }
             raw.say(&Message::Point { number: 1, value }, 0);
@@ -209,7 +209,7 @@ fn an_answer_behind_many_points_comes_as_they_are_received() {
             for value in 0..all {
                 other.send_point_of(1, value, LONG).unwrap();
             }
-            other.send(&needs(2), &[], Patience::of(LONG)).unwrap();
+            other.send(&needs(2), &[], Deadline::after(LONG)).unwrap();
         });
         // It has taken in all that it may.
         while one.connection().due().is_some_and(|due| due < 1025) {
@@ -276,7 +276,7 @@ fn no_stream_of_messages_holds_a_call_past_its_timeout() {
         let begin = Instant::now();
         let late = one
             .connection()
-            .receive("end", Patience::of(timeout), |_| {
+            .receive("end", Deadline::after(timeout), |_| {
                 // There is always one more.
                 say_next(&mut raw);
                 (begin.elapsed() > LONG).then_some(())
@@ -330,8 +330,8 @@ fn who_reads_a_stream_of_messages_lets_others_have_their_turn() {
                 turns.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let patience = Patience::of(Duration::MAX);
-        let had_turns = one.connection().receive("end", patience, |_| {
+        let deadline = Deadline::after(Duration::MAX);
+        let had_turns = one.connection().receive("end", deadline, |_| {
             say_next(&mut raw);
             has_begun.store(true, Ordering::Relaxed);
             match turns.load(Ordering::Relaxed) {

@@ -7,14 +7,14 @@ use std::time::Instant;
 use rustix::fs::MemfdFlags;
 use syncline_core::{Error, HandleKind, PeerLoss, SharedWords};
 
-use super::survivors::survivor;
+use super::loss::loss_recorder;
 use super::{LONG, NOW, against_raw, both, look, pair, receive};
 use crate::negotiate::Process;
 use crate::process::Endpoint;
 use crate::process::hostile::{Raw, elsewhere, offer, play};
 use crate::process::message::{MOST, Message, Offer, POINT};
 use crate::process::offers::Answer;
-use crate::process::socket::Patience;
+use crate::process::socket::Deadline;
 
 const POINT_1: Message = Message::Point {
     number: 1,
@@ -231,10 +231,10 @@ fn who_receives_does_not_wait_until_a_descriptor_is_closed() {
     for which in [0, 1, 2] {
         let (one, _raw, _other) = with_slow(which);
         soon(move || {
-            let patience = Patience::of(2 * LONG);
+            let deadline = Deadline::after(2 * LONG);
             let nothing = |_: &mut _| None::<()>;
             let connection = one.connection();
-            let refused = connection.receive("end", patience, nothing).unwrap_err();
+            let refused = connection.receive("end", deadline, nothing).unwrap_err();
             assert!(matches!(refused, Error::Message { .. }), "{refused}");
             shut_out(&one, "");
         });
@@ -260,10 +260,10 @@ fn who_drops_an_endpoint_does_not_wait_until_a_descriptor_is_closed() {
 fn the_guard_does_not_wait_until_a_descriptor_is_closed() {
     for which in [0, 1, 2, 3] {
         let (one, raw, _other) = with_slow(which);
-        let (told, heard) = survivor();
-        one.survive(told);
+        let (recorder, losses) = loss_recorder();
+        one.observe_loss(recorder);
         drop(raw);
-        let how = heard.recv_timeout(LONG).expect("it waits for close(2)");
+        let how = losses.recv_timeout(LONG).expect("it waits for close(2)");
         let expected = match which {
             3 => PeerLoss::Left,
             _ => PeerLoss::ShutOut,
@@ -315,15 +315,15 @@ fn an_object_brings_its_descriptors_and_leaves_none() {
     let told = offer(one.next_number(), &[HandleKind::CounterMemfd; 16]);
     let send = |told: &Offer| {
         let fds = &[marked.0.as_fd(); 16];
-        one.offer(told, fds, Patience::of(LONG)).unwrap()
+        one.offer(told, fds, Deadline::after(LONG)).unwrap()
     };
     let sent = send(&told);
-    let (in_hand, got, fds) = receive(&other).unwrap();
+    let (received, got, fds) = receive(&other).unwrap();
     assert_eq!((got, fds.len()), (told.clone(), 16));
     marked.comes_to(17);
     drop(fds);
     marked.comes_to(1);
-    drop((in_hand, sent));
+    drop((received, sent));
     // In the inbox, and in the socket.
     let more = [(); 2].map(|()| offer(one.next_number(), &[HandleKind::CounterMemfd; 16]));
     let sent = more.each_ref().map(send);
@@ -375,7 +375,7 @@ fn what_else_a_socket_was_set_to_bring_is_turned_off() {
         assert_eq!((asked, found), (0, 0), "option {option}");
         let memory = rustix::fs::memfd_create("options", MemfdFlags::CLOEXEC).unwrap();
         let told = offer(other.next_number(), &[HandleKind::CounterMemfd; 16]);
-        let sent = other.offer(&told, &[memory.as_fd(); 16], Patience::of(LONG));
+        let sent = other.offer(&told, &[memory.as_fd(); 16], Deadline::after(LONG));
         let _sent = sent.unwrap();
         assert_eq!(receive(&one).unwrap().2.len(), 16);
     }
@@ -385,7 +385,7 @@ fn what_else_a_socket_was_set_to_bring_is_turned_off() {
 fn an_object_with_another_number_of_descriptors_is_not_sent() {
     let (one, other) = both();
     let told = offer(1, &[HandleKind::CounterMemfd]);
-    let refused = one.offer(&told, &[], Patience::of(LONG)).err().unwrap();
+    let refused = one.offer(&told, &[], Deadline::after(LONG)).err().unwrap();
     assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
     one.send_point_of(1, 1, LONG).unwrap();
     assert_eq!(other.receive_point_of(LONG).unwrap(), (1, 1));
@@ -405,14 +405,14 @@ fn opaque_handles_are_taken_from_a_trusted_process_alone() {
     for kind in opaque {
         let told = offer(ours.next_number(), &[HandleKind::CounterMemfd, kind]);
         let fds = &[marked.0.as_fd(); 2];
-        let sent = ours.offer(&told, fds, Patience::of(LONG)).unwrap();
+        let sent = ours.offer(&told, fds, Deadline::after(LONG)).unwrap();
         let refused = receive(&theirs).err().unwrap();
         assert!(
             matches!(&refused, Error::Import { object, what, reason }
                 if object == theirs.object() && what.contains(kind.name()) && reason.contains("Endpoint::trust_handles")),
             "{refused}"
         );
-        let answer = sent.answer(Patience::of(LONG)).unwrap();
+        let answer = sent.answer(Deadline::after(LONG)).unwrap();
         assert!(matches!(&answer, Answer::Refused(reason) if reason.contains("is not trusted")));
     }
     // What is judged where it comes in may come from anybody.
@@ -425,7 +425,7 @@ fn opaque_handles_are_taken_from_a_trusted_process_alone() {
     for kind in judged {
         let told = offer(ours.next_number(), &[kind]);
         let fds = &[marked.0.as_fd()];
-        let _sent = ours.offer(&told, fds, Patience::of(LONG)).unwrap();
+        let _sent = ours.offer(&told, fds, Deadline::after(LONG)).unwrap();
         assert_eq!(receive(&theirs).unwrap().1, told);
     }
     marked.comes_to(1);
@@ -439,7 +439,7 @@ fn opaque_handles_are_taken_from_a_trusted_process_alone() {
     });
     let told = offer(ours.next_number(), &[HandleKind::TimelineOpaqueFd]);
     let fds = &[marked.0.as_fd()];
-    let _sent = ours.offer(&told, fds, Patience::of(LONG)).unwrap();
+    let _sent = ours.offer(&told, fds, Deadline::after(LONG)).unwrap();
     // SAFETY: nobody imports it.
     #[allow(unsafe_code, reason = "what is to be shown")]
     unsafe {

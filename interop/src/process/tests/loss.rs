@@ -12,20 +12,20 @@ use super::{LONG, NOW, against_raw, both, both_with, look, pair, receive};
 use crate::negotiate::{Party, Process};
 use crate::process::hostile::{Raw, elsewhere, offer};
 use crate::process::message::{Content, Message};
-use crate::process::socket::Patience;
-use crate::process::{Disagreement, Endpoint, Listener, Survivor, negotiate_among};
+use crate::process::socket::Deadline;
+use crate::process::{Disagreement, Endpoint, Listener, LossObserver, negotiate_among};
 
-struct Told(Mutex<Sender<PeerLoss>>);
+struct LossRecorder(Mutex<Sender<PeerLoss>>);
 
-impl Survivor for Told {
-    fn lost(&self, how: &PeerLoss) {
+impl LossObserver for LossRecorder {
+    fn peer_lost(&self, how: &PeerLoss) {
         self.0.lock().unwrap().send(*how).unwrap();
     }
 }
 
-pub(super) fn survivor() -> (Arc<dyn Survivor>, Receiver<PeerLoss>) {
-    let (told, heard) = channel();
-    (Arc::new(Told(Mutex::new(told))), heard)
+pub(super) fn loss_recorder() -> (Arc<dyn LossObserver>, Receiver<PeerLoss>) {
+    let (recorder, losses) = channel();
+    (Arc::new(LossRecorder(Mutex::new(recorder))), losses)
 }
 
 /// How the child behaves, and that it is one.
@@ -35,11 +35,7 @@ const ROLE: &str = "SYNCLINE_SURVIVORS_CHILD";
 fn child(role: &str) -> (Child, Endpoint) {
     let (ours, theirs) = pair();
     let child = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "process::tests::survivors::the_child",
-            "--nocapture",
-        ])
+        .args(["--exact", "process::tests::loss::the_child", "--nocapture"])
         .env(ROLE, role)
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::null())
@@ -96,8 +92,8 @@ fn the_child() {
 #[test]
 fn a_killed_process_is_told_of_after_what_it_sent() {
     let (mut child, one) = child("says three points");
-    let (told, heard) = survivor();
-    one.survive(told);
+    let (recorder, losses) = loss_recorder();
+    one.observe_loss(recorder);
     for value in 1..=2 {
         assert_eq!(one.receive_point_of(LONG).unwrap(), (1, value));
     }
@@ -117,7 +113,7 @@ fn a_killed_process_is_told_of_after_what_it_sent() {
                 "{error}"
             );
         }
-        assert_eq!(heard.recv_timeout(LONG).unwrap(), how);
+        assert_eq!(losses.recv_timeout(LONG).unwrap(), how);
     });
     assert_eq!(waits, (1, 3));
     child.wait().unwrap();
@@ -127,11 +123,11 @@ fn a_killed_process_is_told_of_after_what_it_sent() {
 #[test]
 fn a_process_that_says_goodbye_and_ends_has_left_first() {
     let (mut child, one) = child("says goodbye and ends");
-    let (told, heard) = survivor();
-    one.survive(told);
-    assert_eq!(heard.recv_timeout(LONG).unwrap(), PeerLoss::Left);
+    let (recorder, losses) = loss_recorder();
+    one.observe_loss(recorder);
+    assert_eq!(losses.recv_timeout(LONG).unwrap(), PeerLoss::Left);
     let exit = Some(PeerExit::Code(0));
-    assert_eq!(heard.recv_timeout(LONG).unwrap(), PeerLoss::Died { exit });
+    assert_eq!(losses.recv_timeout(LONG).unwrap(), PeerLoss::Died { exit });
     left(&one);
     child.wait().unwrap();
 }
@@ -140,8 +136,8 @@ fn a_process_that_says_goodbye_and_ends_has_left_first() {
 #[test]
 fn what_is_in_the_socket_is_received_before_the_loss() {
     let (one, mut raw) = against_raw();
-    let (told, heard) = survivor();
-    one.survive(told);
+    let (recorder, losses) = loss_recorder();
+    one.observe_loss(recorder);
     let all = 1024 + 50;
     for value in 0..all {
         raw.say(&Message::Point { number: 1, value }, 0);
@@ -150,7 +146,7 @@ fn what_is_in_the_socket_is_received_before_the_loss() {
         }
     }
     drop(raw);
-    assert_eq!(heard.recv_timeout(LONG).unwrap(), PeerLoss::Left);
+    assert_eq!(losses.recv_timeout(LONG).unwrap(), PeerLoss::Left);
     for value in 0..all {
         assert_eq!(one.receive_point_of(LONG).unwrap(), (1, value));
     }
@@ -234,17 +230,17 @@ fn nobody_tells_of_endpoints_between_others() {
 #[test]
 fn a_process_that_left_and_dies_later_is_told_of_twice() {
     let (mut child, one) = child("leaves");
-    let (told, heard) = survivor();
-    one.survive(told);
-    assert_eq!(heard.recv_timeout(LONG).unwrap(), PeerLoss::Left);
-    assert!(heard.try_recv().is_err());
+    let (recorder, losses) = loss_recorder();
+    one.observe_loss(recorder);
+    assert_eq!(losses.recv_timeout(LONG).unwrap(), PeerLoss::Left);
+    assert!(losses.try_recv().is_err());
     child.kill().unwrap();
     let exit = Some(PeerExit::Signal(9));
-    assert_eq!(heard.recv_timeout(LONG).unwrap(), PeerLoss::Died { exit });
+    assert_eq!(losses.recv_timeout(LONG).unwrap(), PeerLoss::Died { exit });
     left(&one);
-    let (late, heard) = survivor();
-    one.survive(late);
-    let both = [heard.try_recv().unwrap(), heard.try_recv().unwrap()];
+    let (late, losses) = loss_recorder();
+    one.observe_loss(late);
+    let both = [losses.try_recv().unwrap(), losses.try_recv().unwrap()];
     assert_eq!(both, [PeerLoss::Left, PeerLoss::Died { exit }]);
     child.wait().unwrap();
 }
@@ -257,11 +253,11 @@ fn a_process_that_becomes_another_program_has_died() {
         "becomes another program, and keeps the socket",
     ] {
         let (mut child, one) = child(role);
-        let (told, heard) = survivor();
-        one.survive(told);
+        let (recorder, losses) = loss_recorder();
+        one.observe_loss(recorder);
         one.send_point_of(1, 1, LONG).unwrap();
         let how = PeerLoss::Died { exit: None };
-        let heard = heard.recv_timeout(LONG);
+        let heard = losses.recv_timeout(LONG);
         let lives = child.try_wait().unwrap().is_none();
         child.kill().unwrap();
         child.wait().unwrap();
@@ -308,8 +304,8 @@ fn left(endpoint: &Endpoint) {
 #[test]
 fn who_has_left_is_told_of_after_what_it_sent() {
     let (one, other) = both();
-    let (early, heard) = survivor();
-    one.survive(early);
+    let (early, heard) = loss_recorder();
+    one.observe_loss(early);
     for value in 0..10 {
         other.send_point_of(1, value, LONG).unwrap();
     }
@@ -321,8 +317,8 @@ fn who_has_left_is_told_of_after_what_it_sent() {
         assert_eq!(one.receive_point_of(LONG).unwrap(), (1, value));
     }
     left(&one);
-    let (late, heard_late) = survivor();
-    one.survive(late);
+    let (late, heard_late) = loss_recorder();
+    one.observe_loss(late);
     assert_eq!(heard_late.try_recv().unwrap(), PeerLoss::Left);
     drop(one);
     // Each once, and let go with the endpoint.
@@ -365,11 +361,11 @@ fn a_blocked_receiver_and_a_blocked_sender_are_woken() {
 #[test]
 fn who_is_shut_out_is_told_of_and_sees_it() {
     let (one, other) = both();
-    let (told, heard) = survivor();
-    one.survive(Arc::clone(&told));
-    let (forgotten, nothing) = survivor();
-    one.survive(Arc::clone(&forgotten));
-    one.forget(&forgotten);
+    let (recorder, losses) = loss_recorder();
+    one.observe_loss(Arc::clone(&recorder));
+    let (forgotten, nothing) = loss_recorder();
+    one.observe_loss(Arc::clone(&forgotten));
+    one.stop_observing(&forgotten);
     drop(forgotten);
     // Out of its turn.
     let mut bye = [0; 20];
@@ -379,7 +375,7 @@ fn who_is_shut_out_is_told_of_and_sees_it() {
         one.receive_point_of(LONG),
         Err(Error::Message { .. })
     ));
-    assert_eq!(heard.recv_timeout(LONG).unwrap(), PeerLoss::ShutOut);
+    assert_eq!(losses.recv_timeout(LONG).unwrap(), PeerLoss::ShutOut);
     assert!(nothing.recv_timeout(LONG).is_err());
     left(&other);
 }
@@ -485,7 +481,7 @@ fn facing_hostile_peers() {
     {
         let (ours, theirs) = both();
         let told = offer(ours.next_number(), &[HandleKind::CounterMemfd; 16]);
-        let sent = ours.offer(&told, &[memory.as_fd(); 16], Patience::of(LONG));
+        let sent = ours.offer(&told, &[memory.as_fd(); 16], Deadline::after(LONG));
         let _sent = sent.unwrap();
         let (_in_hand, got, descriptors) = receive(&theirs).unwrap();
         assert_eq!((got, descriptors.len()), (told, 16));
@@ -500,7 +496,7 @@ fn facing_hostile_peers() {
     // An object that is asked for makes room.
     for (one, _) in peers.iter().chain(&peers) {
         assert_eq!(
-            one.receive_object(Content::Timeline, "offered", Patience::of(LONG))
+            one.receive_object(Content::Timeline, "offered", Deadline::after(LONG))
                 .unwrap()
                 .2
                 .len(),
@@ -531,11 +527,7 @@ fn a_process_that_cannot_be_watched_for_want_of_descriptors_is_an_error() {
 
 fn alone(role: &str) {
     let status = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "process::tests::survivors::the_child",
-            "--nocapture",
-        ])
+        .args(["--exact", "process::tests::loss::the_child", "--nocapture"])
         .env(ROLE, role)
         .stdout(Stdio::null())
         .status()
@@ -554,10 +546,10 @@ fn without_a_descriptor_of_the_process_a_hang_up_decides() {
             ..
         })
     ));
-    let (told, heard) = survivor();
-    one.survive(told);
+    let (recorder, losses) = loss_recorder();
+    one.observe_loss(recorder);
     other.connection().socket.shut_down();
-    assert_eq!(heard.recv_timeout(LONG).unwrap(), PeerLoss::HungUp);
+    assert_eq!(losses.recv_timeout(LONG).unwrap(), PeerLoss::HungUp);
     let error = one.receive_point_of(LONG).unwrap_err();
     assert!(
         matches!(
@@ -575,15 +567,15 @@ fn without_a_descriptor_of_the_process_a_hang_up_decides() {
 #[test]
 fn a_survivor_may_drop_the_last_endpoint() {
     struct Keeps(Mutex<Option<Endpoint>>, Mutex<Sender<()>>);
-    impl Survivor for Keeps {
-        fn lost(&self, _: &PeerLoss) {
+    impl LossObserver for Keeps {
+        fn peer_lost(&self, _: &PeerLoss) {
             drop(self.0.lock().unwrap().take());
             self.1.lock().unwrap().send(()).unwrap();
         }
     }
     let (one, other) = both();
     let (done, waits) = channel();
-    one.survive(Arc::new(Keeps(
+    one.observe_loss(Arc::new(Keeps(
         Mutex::new(Some(one.clone())),
         Mutex::new(done),
     )));

@@ -1,0 +1,287 @@
+//! Timelines of several processes: their numbers in messages, and what happens if a peer is lost.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+#[cfg(doc)]
+use syncline_core::SignalOnly;
+use syncline_core::backend::{Counter, RemainingPeers};
+use syncline_core::{
+    Error, KeptPoint, Object, PeerLoss, Point, Result, Signal, Timeline, WeakTimeline,
+};
+
+use super::{DeviceSemaphore, Execution, SemaphoreWaits};
+use crate::negotiate::{Made, Process, Timelines};
+use crate::process::{Endpoint, LossObserver};
+
+/// Fails a timeline once the process that signals it is lost.
+pub(super) struct SignallerObserver {
+    endpoint: Object,
+    /// The peer process, which signals.
+    peer: Process,
+    /// The end of the peer process can be noticed.
+    watched: bool,
+    remaining: RemainingPeers,
+    timeline: WeakTimeline,
+    counter: Arc<Counter>,
+    /// The waits for a binary semaphore, if the timeline counts its signals.
+    waits: Vec<Arc<SemaphoreWaits>>,
+}
+
+impl LossObserver for SignallerObserver {
+    fn peer_lost(&self, how: &PeerLoss) {
+        // A peer that left but lives still signals through the page. Its death is reported later.
+        let lives = matches!(how, PeerLoss::Left | PeerLoss::ShutOut);
+        if lives && self.watched {
+            return;
+        }
+        let cause = Error::PeerLost {
+            endpoint: self.endpoint.clone(),
+            process: self.peer.id,
+            how: *how,
+        };
+        // Refuse waits first: a thread that sees the count fail may then wait for the semaphore.
+        for waits in &self.waits {
+            waits.signaller_lost(&cause);
+        }
+        // Values that the peer had made pending are no longer reached.
+        self.timeline.lose(&self.counter, cause, self.remaining);
+    }
+}
+
+impl SignallerObserver {
+    /// Registers the timelines at the endpoints.
+    ///
+    /// From now on messages can refer to them, and they fail if the signalling process is lost.
+    pub(super) fn register(
+        execution: &Execution<'_>,
+        timelines: Timelines,
+        counter: &Arc<Counter>,
+        peers: &[(&Endpoint, u32)],
+        semaphores: &[DeviceSemaphore],
+    ) -> Made {
+        let home = timelines.home();
+        let signaller = execution.signaller();
+        let mut all = Vec::new();
+        for &(endpoint, number) in peers {
+            let number = ObjectNumber {
+                ours: execution.is_home(),
+                number,
+            };
+            let registered = timelines.all().map(Timeline::downgrade).collect();
+            all.push(Registered {
+                name: Some(endpoint.numbered_timelines().add(number, registered)),
+                endpoint: endpoint.clone(),
+                observer: None,
+            });
+        }
+        // If the signaller has died already, the observer is called at once.
+        let to_signaller = execution.peers.iter();
+        let to_signaller = to_signaller.copied().find(|peer| *peer.peer() == signaller);
+        if let Some(endpoint) = to_signaller.filter(|_| signaller != execution.here) {
+            let observer = Arc::new(Self {
+                endpoint: endpoint.object().clone(),
+                peer: signaller,
+                watched: endpoint.watches_process().is_ok(),
+                remaining: match *execution.others() {
+                    [_] => RemainingPeers::One,
+                    _ => RemainingPeers::Several,
+                },
+                timeline: home.downgrade(),
+                counter: counter.clone(),
+                waits: semaphores
+                    .iter()
+                    .filter_map(DeviceSemaphore::waits)
+                    .cloned()
+                    .collect(),
+            });
+            let observer: Arc<dyn LossObserver> = observer;
+            endpoint.observe_loss(observer.clone());
+            all.push(Registered {
+                endpoint: endpoint.clone(),
+                observer: Some(observer),
+                name: None,
+            });
+        }
+        let kept: Arc<Vec<Registered>> = Arc::new(all);
+        let is_bridge = matches!(timelines, Timelines::Bridge { .. });
+        if signaller == execution.here || is_bridge {
+            return Made::across(execution.plan.clone(), timelines, Some(kept));
+        }
+        // Stay registered while there is a point of the timeline or a queue waits for it.
+        home.follow(kept);
+        Made::across(execution.plan.clone(), timelines, None)
+    }
+}
+
+/// The registration of a timeline at an endpoint. Dropping it unregisters.
+struct Registered {
+    endpoint: Endpoint,
+    observer: Option<Arc<dyn LossObserver>>,
+    name: Option<Arc<NumberedTimeline>>,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // A forked child has no thread that uses the registration, and a thread of the parent may
+        // have held the locks during fork(2).
+        if self.endpoint.is_forked() {
+            return;
+        }
+        if let Some(name) = &self.name {
+            self.endpoint.numbered_timelines().remove(name);
+        }
+        if let Some(observer) = &self.observer {
+            self.endpoint.stop_observing(observer);
+        }
+    }
+}
+
+/// The number of an object in messages. Each side of an endpoint numbers its own objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ObjectNumber {
+    /// This side assigned the number.
+    ours: bool,
+    number: u32,
+}
+
+/// Bit in a point message: the sender of the message assigned the number.
+const SENDERS: u32 = 1 << 31;
+
+impl ObjectNumber {
+    const fn sent(self) -> u32 {
+        if self.ours {
+            self.number | SENDERS
+        } else {
+            self.number
+        }
+    }
+
+    const fn received(number: u32) -> Self {
+        Self {
+            ours: number & SENDERS == 0,
+            number: number & !SENDERS,
+        }
+    }
+}
+
+/// The timelines with one number. On a bridge, all sides in this process have the same number.
+pub(crate) struct NumberedTimeline {
+    number: ObjectNumber,
+    timelines: Vec<WeakTimeline>,
+}
+
+/// The timelines of an endpoint by number.
+///
+/// If a peer assigns a number twice, the number refers to the first timeline while that exists.
+#[derive(Default)]
+pub(crate) struct NumberedTimelines(Mutex<Vec<Arc<NumberedTimeline>>>);
+
+impl NumberedTimelines {
+    fn list(&self) -> MutexGuard<'_, Vec<Arc<NumberedTimeline>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, number: ObjectNumber, timelines: Vec<WeakTimeline>) -> Arc<NumberedTimeline> {
+        let named = Arc::new(NumberedTimeline { number, timelines });
+        self.list().push(named.clone());
+        named
+    }
+
+    fn remove(&self, named: &Arc<NumberedTimeline>) {
+        self.list()
+            .retain(|registered| !Arc::ptr_eq(registered, named));
+    }
+
+    /// The number of the first timeline that `matches`.
+    fn number(&self, matches: impl Fn(&WeakTimeline) -> bool) -> Option<ObjectNumber> {
+        let list = self.list();
+        let registered = list
+            .iter()
+            .find(|named| named.timelines.iter().any(&matches));
+        registered.map(|named| named.number)
+    }
+
+    /// A point of the timeline with that number.
+    fn at(&self, number: ObjectNumber, value: u64) -> Option<KeptPoint> {
+        let list = self.list();
+        let mut registered = list.iter().filter(|named| named.number == number);
+        registered.find_map(|named| {
+            named
+                .timelines
+                .iter()
+                .find_map(|timeline| timeline.at(value))
+        })
+    }
+}
+
+impl fmt::Debug for NumberedTimelines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Do not access the timelines: dropping the last handle of one locks this list.
+        let list = self.list();
+        let numbers = list.iter().map(|named| named.number);
+        f.debug_list().entries(numbers).finish()
+    }
+}
+
+impl Endpoint {
+    /// Sends a point of a timeline that was made over this endpoint.
+    ///
+    /// See [`Plan::make_across`](crate::negotiate::Plan::make_across). The message has a fixed size,
+    /// and sending it does not allocate (P2). The point need not be pending, because the page tells the
+    /// receiver when it is. Blocks up to `timeout` while the peer reads nothing.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a point of another timeline. [`Error::PeerLost`].
+    /// [`Error::PeerSilent`].
+    pub fn send_point(&self, point: Point<'_>, timeout: Duration) -> Result<()> {
+        self.send_value(point.value(), timeout, |timeline| timeline.has(point))
+    }
+
+    /// Sends the point that `signal` reaches, for a holder of [`SignalOnly`].
+    ///
+    /// # Errors
+    /// Same errors as [`Endpoint::send_point`].
+    pub fn send_signal(&self, signal: Signal<'_>, timeout: Duration) -> Result<()> {
+        self.send_value(signal.value(), timeout, |timeline| {
+            timeline.has_signal(signal)
+        })
+    }
+
+    fn send_value(
+        &self,
+        value: u64,
+        timeout: Duration,
+        matches: impl Fn(&WeakTimeline) -> bool,
+    ) -> Result<()> {
+        match self.numbered_timelines().number(matches) {
+            Some(number) => self.send_point_of(number.sent(), value, timeout),
+            None => Err(Error::Unsupported {
+                object: self.object().clone(),
+                asked: format!("send the value {value} of a timeline"),
+                reason: "it was not made over this endpoint, or is gone here".into(),
+            }),
+        }
+    }
+
+    /// Receives the next point, in the order in which the peer sent them, without allocating.
+    ///
+    /// # Errors
+    /// * [`Error::PeerSilent`] if no point comes in time.
+    /// * [`Error::PeerLost`] once all points that the peer had sent are received.
+    /// * [`Error::Message`] for a point of a timeline that this process does not have. The endpoint
+    ///   stays usable. After any other violation the endpoint is closed.
+    pub fn receive_point(&self, timeout: Duration) -> Result<KeptPoint> {
+        let (number, value) = self.receive_point_of(timeout)?;
+        let number = ObjectNumber::received(number);
+        match self.numbered_timelines().at(number, value) {
+            Some(point) => Ok(point),
+            None => Err(Error::Message {
+                endpoint: self.object().clone(),
+                expected: "a point of a timeline that this process has".into(),
+                found: format!("one of number {} at {value}", number.number),
+            }),
+        }
+    }
+}
