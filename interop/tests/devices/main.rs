@@ -1,10 +1,11 @@
-//! What the devices of this machine do together, and the memory of the host.
+//! What the devices of this machine do together, the memory of the host, and the repository's texts.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 mod clocks;
 #[cfg(all(feature = "cuda", feature = "vulkan"))]
 mod documents;
+mod english;
 mod memory;
 mod raw_signals;
 mod told;
