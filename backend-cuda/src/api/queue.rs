@@ -1,4 +1,4 @@
-//! Queues as the engine and applications call them.
+//! `backend::Queue` for the CUDA queue.
 
 use std::time::Duration;
 
@@ -33,20 +33,21 @@ impl backend::Queue for Queue {
         self.submit_uncaptured(waits, work, signals)
     }
 
-    /// While the stream is being captured into a graph, `fence` becomes a place in it. While
-    /// another thread has the stream's [guard](Queue::stream), the record is held like a
-    /// submission, and comes behind the capture.
+    /// Records `fence`, in the graph if the stream is being captured into one.
+    ///
+    /// While another thread has the stream's [guard](Queue::stream), the record is held like a
+    /// submission, and is made after the capture.
     fn record(&self, fence: &Fence) -> Result<()> {
         self.record_anywhere(fence)
     }
 
-    /// For a fence of a graph capture, an edge of the graph; the stream becomes part of the capture by it, if
-    /// it is not already.
+    /// Waits for `fence`. A fence of a graph capture becomes an edge of the graph.
     ///
-    /// For such a fence this takes the guards of two streams until it returns: of this queue's, and
-    /// of the one where the fence was recorded. It blocks while another thread has either. So two
-    /// threads block each other for good if each holds the [guard](Queue::stream) of one stream and
-    /// waits for a fence captured on the other.
+    /// The stream becomes part of that capture if it is not yet. For such a fence this takes the
+    /// guards of two streams until it returns: of this queue's stream and of the stream where the
+    /// fence was recorded. It blocks while another thread has either. So two threads deadlock if
+    /// each holds the [guard](Queue::stream) of one stream and waits for a fence captured on the
+    /// other.
     fn wait(&self, fence: &Fence) -> Result<()> {
         self.wait_anywhere(fence)
     }

@@ -1,5 +1,4 @@
-//! Deferred frees: resources whose last handle was dropped in a call that must not block on the
-//! device.
+//! Deferred frees: resources that were dropped in a call that must not block on the device.
 //!
 //! `cuMemFree`, `cuMemFreeHost` and `cuMemHostUnregister` block until every stream of the context
 //! is idle. During that time no other thread can make progress in that context, not even with
@@ -246,8 +245,9 @@ mod tests {
         assert_eq!(freed().len(), 1);
     }
 
-    /// Released work that allocates runs in the call that releases it. A queue ends in the call
-    /// that drops it.
+    /// Released work that allocates runs in the call that releases it.
+    ///
+    /// A queue ends in the call that drops it.
     #[test]
     fn released_work_and_dropped_queues_free_nothing() {
         let device = emulated::device();

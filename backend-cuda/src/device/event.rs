@@ -69,8 +69,9 @@ impl Events {
         }))
     }
 
-    /// Takes an event that has no other user while the mark exists. It may be
-    /// [recorded](Stream::record) once.
+    /// Takes an event that has no other user while the mark exists.
+    ///
+    /// It may be [recorded](Stream::record) once.
     ///
     /// # Errors
     /// A driver error.
@@ -332,8 +333,7 @@ impl Mark {
         Ok(done)
     }
 
-    /// Same as [`Mark::is_done`], for an event that is recorded repeatedly: always queries the
-    /// driver.
+    /// Same as [`Mark::is_done`], but always queries, as the event may be recorded again.
     ///
     /// # Errors
     /// Same errors as [`Mark::is_done`].

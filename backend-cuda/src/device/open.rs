@@ -14,8 +14,7 @@ use crate::device::event::{Events, ReleasedEvents};
 use crate::device::stream::Stream;
 use crate::driver::table::Driver;
 
-/// A watch polls without a pause for this long, because most waits are for work that is nearly
-/// done.
+/// A watch polls without a pause for this long, as most waits are short.
 const SPIN: Duration = Duration::from_micros(20);
 /// Afterwards it sleeps in proportion to the time waited, within these bounds.
 const NAPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));

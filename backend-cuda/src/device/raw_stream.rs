@@ -14,8 +14,9 @@ use crate::device::context::{CaptureMode, Context};
 use crate::device::stream_lock::StreamLock;
 use crate::driver::table::{Driver, Raw};
 
-/// The addresses of the context and of the stream. The legacy default stream has one handle in all
-/// contexts.
+/// The addresses of the context and of the stream.
+///
+/// The legacy default stream has one handle in all contexts.
 type Key = (usize, usize);
 
 /// All entries of the process, because two devices may use one context.

@@ -237,8 +237,9 @@ impl Stream {
         self.is_idle().map(|_| ())
     }
 
-    /// True if all work of the stream has finished. Never blocks. The current context is
-    /// irrelevant.
+    /// True if all work of the stream has finished.
+    ///
+    /// Never blocks. The current context is irrelevant.
     ///
     /// # Errors
     /// A driver error, including a lost device.

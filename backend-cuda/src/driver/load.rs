@@ -23,8 +23,7 @@ impl Driver {
     /// If it is unset or empty, [`Driver::load`] uses the system's CUDA driver.
     pub const VARIABLE: &str = "SYNCLINE_CUDA_DRIVER";
 
-    /// Loads and initializes the driver that [`Driver::VARIABLE`] names, or else the system's
-    /// driver.
+    /// Loads and initializes the driver of [`Driver::VARIABLE`], or else the system's driver.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if there is no driver, if it is too old, or if it finds no device. A
@@ -135,8 +134,9 @@ impl Driver {
     }
 }
 
-/// True if the driver says that it is a software driver. NVIDIA's driver does not have this
-/// function.
+/// True if the driver says that it is a software driver.
+///
+/// NVIDIA's driver does not have this function.
 fn says_software(library: &Library) -> bool {
     type Says = unsafe extern "system" fn() -> c_int;
     // SAFETY: only this project's software driver has this name, and it declares the function like

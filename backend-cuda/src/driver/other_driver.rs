@@ -1,5 +1,6 @@
-//! Detects a second CUDA driver in the process. Its handles are invalid in the driver that this
-//! crate uses.
+//! Detects a second CUDA driver in the process.
+//!
+//! Its handles are invalid in the driver that this crate uses.
 #![allow(
     unsafe_code,
     reason = "asks for loaded libraries and the addresses of functions"

@@ -68,8 +68,7 @@ impl Code {
         self.code == Self::OUT_OF_MEMORY
     }
 
-    /// True if the legacy default stream was used while a stream that synchronizes with it is
-    /// captured.
+    /// True if the legacy default stream was used during a capture that synchronizes with it.
     pub(crate) const fn is_capture_implicit(self) -> bool {
         self.code == Self::CAPTURE_IMPLICIT
     }

@@ -212,8 +212,9 @@ impl DeviceBuffer {
         &self.0.object
     }
 
-    /// The words, if the host can address them. A word that a stream is writing may read as old or
-    /// new.
+    /// The words, if the host can address them.
+    ///
+    /// A word that a stream is writing may read as old or new.
     #[must_use]
     pub fn as_words(&self) -> Option<&[AtomicU32]> {
         let host = self.0.host.as_ref()?;
@@ -223,8 +224,9 @@ impl DeviceBuffer {
         Some(unsafe { std::slice::from_raw_parts(host.0.cast::<AtomicU32>(), self.words()) })
     }
 
-    /// Same as [`DeviceBuffer::as_words`], as 64-bit words. No code accesses one buffer in both
-    /// ways.
+    /// Same as [`DeviceBuffer::as_words`], as 64-bit words.
+    ///
+    /// No code accesses one buffer in both ways.
     pub(crate) fn as_long_words(&self) -> Option<&[AtomicU64]> {
         let host = self.0.host.as_ref()?;
         // SAFETY: as for the 32-bit words, of which there are twice as many. Page alignment
@@ -350,8 +352,7 @@ mod tests {
 
     use crate::driver::emulated;
 
-    /// Another thread may read through [`DeviceBuffer::as_words`](super::DeviceBuffer::as_words)
-    /// meanwhile.
+    /// Another thread may read the words meanwhile.
     #[test]
     fn pinned_words_are_written_without_the_driver() {
         let device = emulated::device();
