@@ -1,23 +1,24 @@
-//! The CUDA backend: streams, timelines built from events, and what other APIs share with them.
+//! The CUDA backend: streams, timelines made of events, and objects shared with other APIs.
 //!
-//! The folders have the order and the names of those of `syncline-vulkan`.
+//! A folder imports only from folders above it in this table. `syncline-vulkan` has the same ones.
 //!
 //! | folder | contents |
 //! |---|---|
-//! | `driver/` | the driver library: `load` finds it, `table` has its functions and what their results mean, `other_driver` notices a second CUDA driver in the process, `memory_ops` has stream memory operations |
-//! | `device/` | `context`, and `open`: an opened device and the watch over its events |
-//! | `timeline/` | `port`: a timeline as a `ring` of `event`s; `counter`: a timeline in shared memory; `visibility`: values that the host may act on; `own_event`: fences with an event of their own |
-//! | `memory/` | `buffer`, `module` (kernels), `deferred_free` |
-//! | `queue/` | `submission`: how a submission becomes driver calls; `recorder`, `stream`; `raw_stream` and `turn`: which thread has a raw stream to itself |
-//! | `share/` | `external`, `external_memory`, `semaphore`, `binary`: imported from other APIs; `imported`: waits and signals of imported timelines; `interprocess`: events of several processes |
+//! | `driver/` | the driver library: `load` finds it, `table` has its functions and error codes, `other_driver` detects a second driver, `memory_ops` has stream memory operations |
+//! | `device/` | `context`, `stream` and `raw_stream` with the `stream_lock`, `event`, `deferred_free`, `limits`, and `open`: the device and the watch over its events |
+//! | `memory/` | `buffer`, `module` (kernels) |
+//! | `timeline/` | ports: `port` (a `ring` of events), `counter` (shared memory), `external` (an imported `semaphore`); `imported`: their waits and signals; `visibility`: values that the host may act on |
 //! | `timing/` | `stamp`: times written by streams; `clock`: the GPU's clock, sampled together with the host's |
+//! | `queue/` | `submission`: the queue; `queue_stream`: waits and signals as driver calls; `recorder` |
+//! | `share/` | imports from other APIs: `external`, `external_memory`, `binary`; `interprocess` events; `own_event`: fences with an event of their own |
 //! | `graph/` | `capture`: fences in a stream capture; `launch`: fences that each launch of a graph records or waits for |
-//! | `adopt/`, `probe` | adopting what an application has, and raw handles out; which devices there are and what each can do |
+//! | `api/` | the traits of core, implemented for `device` and `queue` |
+//! | `probe.rs`, `adopt/` | the devices and their capabilities; adopting objects of the application, and raw handles |
 //!
-//! CUDA has no timeline object. A timeline that has its home here is a ring of pooled events, because an
-//! event costs a quarter of any other mechanism and the engine never parks a wait before its signal. On an
-//! H200 one hop between two streams takes 0.27 µs with an event's record and wait, 1.9 µs with an external
-//! semaphore, and 2.3 µs with a write to device memory and a wait for it.
+//! CUDA has no timeline object. A timeline with its home here is a ring of pooled events: an event
+//! costs a quarter of any other mechanism, and the engine submits no wait before its signal. On an
+//! H200 one hop between two streams takes 0.27 µs with an event's record and wait, 1.9 µs with an
+//! external semaphore, and 2.3 µs with a write to device memory and a wait for it.
 //!
 //! See the CUDA driver API: event management, stream management, external resource interoperability.
 

@@ -1,4 +1,4 @@
-//! What devices there are, and what each can do.
+//! Lists the devices of the driver and their capabilities.
 
 use cudarc::driver::sys::CUdevice;
 use syncline_core::{
@@ -9,7 +9,8 @@ use crate::device::limits::{CLOCK_LIMIT, EVENTS_LIMIT, MEMORY_OPS_LIMIT, SYNC_FI
 use crate::device::open::Device;
 use crate::driver::table::{Code, Driver};
 
-// From cuda.h. Not cudarc's enum, whose variants differ between the versions an application may choose.
+// From cuda.h. The variants of cudarc's enum differ between the versions that an application may
+// choose.
 const COMPUTE_MODE: u32 = 20;
 const COMPUTE_MODE_PROHIBITED: i32 = 2;
 const CAN_MAP_HOST_MEMORY: u32 = 19;
@@ -20,14 +21,14 @@ const TIMELINE_SEMAPHORE_INTEROP: u32 = 114;
 const CAN_USE_64_BIT_STREAM_MEM_OPS: u32 = 122;
 const IPC_EVENT_SUPPORTED: u32 = 125;
 
-/// A device that could be opened, or the reason why not.
+/// A device that can be opened, or the reason why it cannot.
 #[derive(Debug)]
 pub struct Candidate {
-    /// What it is and what it can do.
+    /// The identity and capabilities of the device.
     pub info: Info,
-    /// Why it cannot be used, if so.
+    /// The reason why it cannot be used, if there is one.
     pub rejected: Option<Error>,
-    /// The same, which nothing outside changes.
+    /// The probed information or rejection, which the application cannot change.
     probed: Result<Info, Error>,
     driver: Driver,
     device: CUdevice,
@@ -44,22 +45,25 @@ impl Candidate {
         }
     }
 
-    /// Opens it on its primary context, which the CUDA runtime uses too.
+    /// Opens the device on its primary context, which the CUDA runtime uses too.
     ///
     /// # Errors
-    /// The reason for which it was rejected; a driver error.
+    /// The error in [`Candidate::rejected`], or a driver error.
     pub fn open(&self) -> Result<Device> {
-        // The application may have changed the public fields: imports are judged by what the driver said.
+        // The application may have changed the public fields. Imports are checked against the
+        // driver's answers.
         let info = self.probed.clone()?;
         Device::open(&self.driver, self.device, info)
     }
 }
 
 impl Driver {
-    /// Every device of the driver, in its order. Opens none. One that does not answer is rejected with its error.
+    /// Every device, in the driver's order. Opens none.
+    ///
+    /// A device that does not answer is rejected with its error.
     ///
     /// # Errors
-    /// A driver error, typed, if the driver lists none at all.
+    /// A driver error if the driver cannot list its devices.
     pub fn devices(&self) -> Result<Vec<Candidate>> {
         let object = Object::new("driver", "cuda");
         let native = |code: Code| self.error(&object, code);
@@ -67,8 +71,8 @@ impl Driver {
         let candidates = devices.into_iter().enumerate().map(|(ordinal, device)| {
                 let info = match self.info(device) {
                     Ok(info) => info,
-                    // The others may answer.
-                    Err(code) => return self.silent(ordinal, device, native(code)),
+                    // Other devices may answer.
+                    Err(code) => return self.unresponsive(ordinal, device, native(code)),
                 };
                 let prohibited = self.attribute(device, COMPUTE_MODE) == COMPUTE_MODE_PROHIBITED;
                 let rejected = prohibited.then(|| Error::Unavailable {
@@ -83,8 +87,8 @@ impl Driver {
         Ok(candidates.collect())
     }
 
-    /// A device that does not tell what it is.
-    fn silent(&self, ordinal: usize, device: CUdevice, error: Error) -> Candidate {
+    /// A candidate for a device that does not answer.
+    fn unresponsive(&self, ordinal: usize, device: CUdevice, error: Error) -> Candidate {
         let info = Info {
             backend: BackendKind::Cuda,
             name: format!("device {ordinal}, which does not answer"),
@@ -100,7 +104,7 @@ impl Driver {
         Candidate::new(self, device, info, Some(error))
     }
 
-    /// NVIDIA makes every GPU that CUDA drives.
+    /// The vendor. CUDA only supports GPUs of NVIDIA.
     fn vendor(&self) -> &'static str {
         if self.is_software() {
             "Syncline, in software"
@@ -109,10 +113,10 @@ impl Driver {
         }
     }
 
-    /// Identity and capabilities of one device.
+    /// The identity and capabilities of a device.
     ///
     /// # Errors
-    /// What the driver returned for its name or UUID.
+    /// The driver's error for the name or UUID.
     pub(crate) fn info(&self, device: CUdevice) -> Result<Info, Code> {
         let uuid = self.device_uuid(device)?;
         Ok(Info {
@@ -129,7 +133,7 @@ impl Driver {
         })
     }
 
-    /// Why the device's clock cannot be read together with the host's, as far as can be known without a context.
+    /// The reason why the clock cannot be sampled, as far as known without a context.
     fn no_clock(&self, device: CUdevice) -> Option<&'static str> {
         if self.attribute(device, COMPUTE_CAPABILITY_MAJOR) < 5 {
             return Some("the kernel that shows the clock needs compute capability 5.0 or newer");
@@ -139,14 +143,15 @@ impl Driver {
                 "the device cannot reach memory of the host, where its clock would be shown",
             );
         }
-        // The driver documents no other way to learn of it.
+        // The driver documents no other way to detect this.
         std::env::var_os("CUDA_DISABLE_PTX_JIT")
             .is_some_and(|value| value == "1")
             .then_some("CUDA_DISABLE_PTX_JIT keeps the driver from compiling the kernel that shows the clock")
     }
 
-    /// Why no event of the device can be opened by other processes, as far as can be known without a context. Drivers before CUDA 12 do not know the
-    /// attribute for it; what they ask for is unified addressing.
+    /// The reason why the device has no interprocess events, as far as known without a context.
+    ///
+    /// Drivers before CUDA 12 do not have the attribute. They require unified addressing.
     fn no_interprocess_events(&self, device: CUdevice) -> Option<&'static str> {
         if !self.has_interprocess_events() {
             return Some("the driver has no handles of events for other processes");

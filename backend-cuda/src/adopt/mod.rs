@@ -1,3 +1,3 @@
-//! Adopting what an application already has, and raw handles out.
+//! Adopting objects of the application, and raw handles.
 
 pub(crate) mod raw;

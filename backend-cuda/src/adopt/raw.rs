@@ -1,4 +1,4 @@
-//! Adoption of what an application already has, and raw handles out.
+//! Adopts contexts, streams and events of the application, and gives out raw handles.
 #![allow(unsafe_code, reason = "takes raw handles")]
 
 use std::sync::Arc;
@@ -21,27 +21,28 @@ use crate::timeline::port::{EventPort, Marks, no_event};
 use crate::timeline::ring::NO_STREAM;
 
 impl Device {
-    /// A device over cudarc's context, which is kept.
+    /// Creates a device over cudarc's context, which the device keeps.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]; [`Error::Unsupported`] if cudarc, or anything else in the process, has loaded another CUDA
-    /// driver than the one of [`Driver::load`]; a driver error.
+    /// [`Error::Unavailable`]. [`Error::Unsupported`] if cudarc, or another library of the process,
+    /// has loaded another CUDA driver than [`Driver::load`]. A driver error.
     pub fn adopt(context: &Arc<CudaContext>) -> Result<Self> {
         // SAFETY: cudarc's context lives as long as its handle, which is kept.
         unsafe { Self::adopt_context(context.cu_ctx(), Some(context.clone())) }
     }
 
-    /// A device over a raw context. The driver tells which device the context is of.
+    /// Creates a device over a raw context. The driver returns the context's device.
     ///
-    /// `owner` is kept as long as the context is used. An exit of the process waits while it is dropped, for two
-    /// seconds at most; once that has begun it is not dropped any more.
+    /// `owner` is kept as long as the context is used. When the process exits, it waits for at most
+    /// two seconds while `owner` is being dropped. An owner that is still kept when the exit begins
+    /// is not dropped.
     ///
     /// # Errors
     /// Same errors as [`Device::adopt`], and [`Error::Unsupported`] for a null context.
     ///
     /// # Safety
-    /// `context` is a live context, and stays so while `owner` is kept; without an owner, until the device and
-    /// everything made from it are gone.
+    /// `context` is a live context, and stays alive while `owner` is kept. Without an owner, it
+    /// stays alive until the device and everything made from it are gone.
     pub unsafe fn adopt_context(context: sys::CUcontext, owner: Owner) -> Result<Self> {
         let driver = Driver::load()?;
         let unnamed = Object::new("device", "cuda, adopted");
@@ -53,60 +54,64 @@ impl Device {
             });
         }
         driver.require_alone(&unnamed, "adopt a context")?;
-        // SAFETY: the caller's promise. Without the owner: it only lives for this call.
+        // SAFETY: the caller guarantees it. No owner, because this lives only during this call.
         let borrowed = unsafe { Context::adopted(&driver, context, &unnamed, None) };
         let info = driver
             .info(borrowed.device()?)
             .map_err(|code| driver.error(&unnamed, code))?;
         drop(borrowed);
         let object = Object::new("device", &format!("cuda {}, adopted", info.marked_name()));
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         let context = unsafe { Context::adopted(&driver, context, &object, owner) };
         Self::new(context, object, info)
     }
 
-    /// The raw context. It lives as long as the device.
+    /// The raw context, which lives as long as the device.
     #[must_use]
     pub fn raw_context(&self) -> sys::CUcontext {
         self.context().raw()
     }
 
-    /// A queue over cudarc's stream, which is kept. The legacy default stream keeps its barriers.
+    /// Creates a queue over cudarc's stream, which the queue keeps.
+    ///
+    /// The legacy default stream keeps its implicit synchronization.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`] for a stream of another context, [`Error::Unsupported`] for the per-thread
-    /// default stream, or while another CUDA driver than the device's is loaded; a driver error.
+    /// [`Error::WrongDevice`] for a stream of another context. [`Error::Unsupported`] for the
+    /// per-thread default stream, or while the process has another CUDA driver loaded. A driver
+    /// error.
     ///
     /// # Safety
-    /// A capture of the stream begins and ends under the [guard](Queue::stream) of a queue over it:
-    /// cudarc's calls do not take that, and drivers (580.159) have crashed where a capture ended
-    /// while another thread asked for it.
+    /// A capture of the stream begins and ends under the [guard](Queue::stream) of a queue over it.
+    /// cudarc's calls do not take the guard, and drivers (580.159) have crashed when a capture
+    /// ended while another thread queried it.
     pub unsafe fn adopt_stream(&self, stream: &Arc<CudaStream>, label: &str) -> Result<Queue> {
         let owner = stream.context().cu_ctx();
         if owner != self.raw_context() {
             let object = Object::new("stream", label);
             return Err(foreign(object, owner, self.object()));
         }
-        // SAFETY: cudarc's stream lives as long as its handle, which is kept. The rest is the
-        // caller's promise.
+        // SAFETY: cudarc's stream lives as long as its handle, which is kept. The caller guarantees
+        // the rest.
         unsafe { self.adopt_raw_stream(stream.cu_stream(), Some(stream.clone()), label) }
     }
 
-    /// A queue over a raw stream. `owner` is kept as long as work is in flight. Null, or
-    /// `CU_STREAM_LEGACY`, is the legacy default stream, which keeps its barriers.
+    /// Creates a queue over a raw stream. `owner` is kept while work is in flight.
     ///
-    /// A stream may be adopted several times, also one that was made here, and on several devices
-    /// of its context. Its [guard](Queue::stream) is the same for all of these queues.
+    /// Null or `CU_STREAM_LEGACY` is the legacy default stream, which keeps its implicit
+    /// synchronization. A stream may be adopted several times, and on several devices of its
+    /// context. This includes streams of this crate. All these queues share one
+    /// [guard](Queue::stream).
     ///
     /// # Errors
-    /// As [`Device::adopt_stream`].
+    /// Same errors as [`Device::adopt_stream`].
     ///
     /// # Safety
-    /// `stream` is a live stream, and stays so while `owner` is kept; without an owner, until every
-    /// queue made from it is gone and its work has finished. A capture of it begins and ends under
-    /// the guard of such a queue: drivers (580.159) have crashed where a capture ended while
-    /// another thread asked for it. A fence that was recorded in a capture of it is not waited for
-    /// once the stream is gone.
+    /// `stream` is a live stream, and stays alive while `owner` is kept. Without an owner, it stays
+    /// alive until every queue made from it is gone and its work has finished. A capture of it
+    /// begins and ends under the guard of such a queue, because drivers (580.159) have crashed when
+    /// a capture ended while another thread queried it. After the stream is gone, no thread waits
+    /// for a fence that was recorded in a capture of it.
     pub unsafe fn adopt_raw_stream(
         &self,
         stream: sys::CUstream,
@@ -116,32 +121,33 @@ impl Device {
         let object = Object::new("stream", label);
         let driver = self.context().driver();
         driver.require_alone(&object, "become a queue")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         let stream = unsafe { Stream::adopted(self.context(), stream, label, self.object()) }?;
         Queue::new(self.clone(), stream, owner, label)
     }
 
-    /// A fence for what `event` was recorded for last: an event of the application's own, or of another library. The
-    /// fence is complete once that is, at once if the event was never recorded; later records do not move it (adopt
-    /// the event again for those). It is waited for like any other fence; recording it is refused. Makes a
-    /// stream for the purpose.
+    /// Creates a fence for the latest record of `event`, an event of the application.
     ///
-    /// The event is only lent, and only for the call: it may be recorded again or destroyed once this has returned.
+    /// The fence is complete once that record is, or at once if the event was never recorded. Later
+    /// records do not affect it, so adopt the event again for those. The fence can be waited for
+    /// like any other fence, and recording it fails. Creates a stream for this purpose.
+    ///
+    /// The event is used only during the call. Afterwards it may be recorded again or destroyed.
     ///
     /// See `cuStreamWaitEvent`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] while another CUDA driver than the device's is loaded; a driver error.
+    /// [`Error::Unsupported`] while the process has another CUDA driver loaded, or a driver error.
     ///
     /// # Safety
-    /// `event` is a live event of this process, and was not recorded in a stream capture last.
+    /// `event` is a live event of this process, and its latest record was not in a stream capture.
     pub unsafe fn adopt_event(&self, event: sys::CUevent, label: &str) -> Result<Fence> {
         let object = Object::new("fence", label);
         let driver = self.context().driver();
         driver.require_alone(&object, "become a fence")?;
-        // Driver calls that never block. The stream finishes what is in it after its handle has gone.
+        // None of these driver calls blocks. A destroyed stream still finishes its work.
         let stream = Stream::new(self.context(), label)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { stream.wait_raw(&Raw(event)) }?;
         let occurred = self.timeline(label)?;
         let mut claim = occurred.claim(1, 0)?;
@@ -150,13 +156,15 @@ impl Device {
         Ok(Fence::foreign(self.id(), self.object(), label, point))
     }
 
-    /// The raw event behind a pending or reached `point` of a timeline with its home on this device, for
-    /// a stream that the application drives itself: `cuStreamWaitEvent` waits for the point. A point that
-    /// is reached already has no event any more.
+    /// The raw event behind a pending `point`, for a stream that the application uses directly.
+    ///
+    /// The timeline has its home on this device. `cuStreamWaitEvent` with the event waits for the
+    /// point. Returns `None` for a reached point, which has no event any more.
     ///
     /// # Errors
-    /// [`Error::NotPending`] if the point's submission is still held (CUDA would take its event for complete);
-    /// [`Error::Unsupported`] if this device has no event for it; the timeline's failure.
+    /// [`Error::NotPending`] if the point's submission is still held, because CUDA would treat its
+    /// event as complete. [`Error::Unsupported`] if this device has no event for the point. The
+    /// timeline's failure.
     pub fn event(&self, point: Point<'_>) -> Result<Option<EventGuard>> {
         point.require_pending()?;
         if point.is_reached()? {
@@ -178,9 +186,9 @@ impl Device {
         }
     }
 
-    /// One event for all of `marks`.
+    /// One event that completes after all of `marks`.
     fn join(&self, marks: &Marks) -> Result<EventGuard> {
-        // Finishes what is in it after its handle has gone.
+        // A destroyed stream still finishes its work.
         let stream = Stream::new(self.context(), "joined events")?;
         for mark in marks {
             stream.wait(mark)?;
@@ -188,25 +196,27 @@ impl Device {
         self.plain_events().record(&stream).map(EventGuard)
     }
 
-    /// Signals `claim` of `timeline` behind what the application has put into `stream` itself, and
-    /// tells the engine. The timeline has its home on this device, or was [imported](Device::import_timeline): then
-    /// this signals the semaphore too.
+    /// Signals `claim` of `timeline` after the work that the application has added to `stream`.
     ///
-    /// The stream is this thread's until the signal is in it. So the call blocks while another
-    /// thread submits to the stream or has its [guard](Queue::stream). The calling thread may have
-    /// the guard.
+    /// Also tells the engine. The timeline has its home on this device, or was
+    /// [imported](Device::import_timeline). For an imported timeline this signals the semaphore
+    /// too.
+    ///
+    /// The calling thread holds the stream until the signal is in it. So the call blocks while
+    /// another thread submits to the stream or has its [guard](Queue::stream). The calling thread
+    /// may have the guard.
     ///
     /// # Errors
     /// [`Error::NotPending`] if the claim's predecessor is still held (wait for
-    /// [`Claim::wait_ready`] first); [`Error::Unsupported`] if the timeline has no port on this
-    /// device, or for the per-thread default stream; [`Error::Capturing`] if the stream is being
-    /// captured; [`Error::WrongDevice`]; a driver error. The claim stays open then. Once it has
-    /// succeeded further calls do nothing.
+    /// [`Claim::wait_ready`] first). [`Error::Unsupported`] if the timeline has no port on this
+    /// device, or for the per-thread default stream. [`Error::Capturing`] if the stream is being
+    /// captured. [`Error::WrongDevice`]. A driver error. After an error the claim stays open. After
+    /// a success further calls do nothing.
     ///
     /// # Safety
-    /// `claim` is one of `timeline`, and `stream` is a live stream, the legacy default stream
-    /// included. No other thread begins or ends a capture of it during the call, except under the
-    /// guard of a queue over it. An imported timeline is kept until the stream has made the signal.
+    /// `claim` belongs to `timeline`. `stream` is a live stream or the legacy default stream. No
+    /// other thread begins or ends a capture of it during the call, except under the guard of a
+    /// queue over it. An imported timeline is kept until the stream has made the signal.
     pub unsafe fn submit_claimed(
         &self,
         timeline: &Timeline,
@@ -214,13 +224,12 @@ impl Device {
         stream: sys::CUstream,
     ) -> Result<()> {
         self.signal_behind(timeline, claim, || {
-            // SAFETY: the caller's promise, for the time of this call.
+            // SAFETY: the caller guarantees it for the duration of this call.
             unsafe { Stream::adopted(self.context(), stream, "the application's", self.object()) }
         })
     }
 
-    /// As [`Device::submit_claimed`], in a stream that is looked up once the claim is known to be
-    /// ready.
+    /// Same as [`Device::submit_claimed`]. Calls `stream` only if the claim is ready.
     fn signal_behind(
         &self,
         timeline: &Timeline,
@@ -243,8 +252,8 @@ impl Device {
         let _bound = self.context().bind()?;
         let stream = stream()?;
         let mark = self.plain_events().take()?;
-        // From the look for a capture to the signal the stream is this thread's. Given up before
-        // what waits for the signal is released, as that may go to the same stream.
+        // Locked from the capture query to the signal. Unlocked before waiters of the signal are
+        // released, because they may submit to the same stream.
         let locked = stream.stream_lock().lock();
         stream.refuse_capture("signal a claimed value")?;
         if let Some(port) = own {
@@ -255,7 +264,8 @@ impl Device {
                 stream.wait(mark)?;
             }
             stream.record(&mark)?;
-            // The application's stream may be gone tomorrow: a later wait never skips this event.
+            // The application may destroy its stream later, so a later wait must not skip this
+            // event.
             port.push(claim.value(), mark, NO_STREAM);
         } else if let Some(port) = imported {
             signal_claimed(port, before, claim.value(), &stream, &mark)?;
@@ -281,7 +291,7 @@ impl Device {
     }
 }
 
-/// Signals a claimed value of an imported timeline behind its predecessor.
+/// Signals a claimed value of an imported timeline after its predecessor.
 fn signal_claimed<P: Imported>(
     port: &P,
     before: Point<'_>,
@@ -296,23 +306,25 @@ fn signal_claimed<P: Imported>(
 }
 
 impl Queue {
-    /// The raw stream, to the application alone while the guard lives. Submissions to this queue
-    /// are held until then, and go a few milliseconds later at most. The same holds for every other
-    /// queue over this stream, and for [`Device::submit_claimed`].
+    /// Takes the raw stream for the calling thread until the guard is dropped.
     ///
-    /// Blocks while another thread submits to the stream or holds a guard of it. The same thread
-    /// may have several. Raw work needs the guard only where it must not mix with submissions of
-    /// other threads, and where a capture begins or ends.
+    /// Meanwhile submissions to this queue are held. They go to the driver at most a few
+    /// milliseconds after the guard was dropped. The same holds for every other queue over this
+    /// stream, and for [`Device::submit_claimed`].
     ///
-    /// Threads that hold guards of several streams take them in the same order, or they block each
-    /// other. A [wait](syncline_core::backend::Queue::wait) for a fence of a capture takes a second
-    /// guard, too: that of the stream where the fence was recorded. So a thread that holds a guard
-    /// must not wait for a fence captured on a stream whose guard another thread holds, unless that
-    /// thread gives it up without needing the first one.
+    /// Blocks while another thread submits to the stream or has a guard of it. One thread may have
+    /// several guards. Raw work needs the guard only if it must not mix with submissions of other
+    /// threads, and when a capture begins or ends.
     ///
-    /// Raw work that is to come behind everything submitted here must not be put there
-    /// while the guard tells of held submissions:
-    /// [`Queue::settle`](syncline_core::backend::Queue::settle), before taking the guard, drains them.
+    /// Threads that have guards of several streams must take them in the same order, or they
+    /// deadlock. A [wait](syncline_core::backend::Queue::wait) for a fence of a capture takes a
+    /// second guard, of the stream where the fence was recorded. So a thread with a guard must not
+    /// wait for a fence captured on a stream whose guard another thread has, unless that thread
+    /// drops it without needing the first guard.
+    ///
+    /// If raw work must execute after all earlier submissions, the guard must report no held
+    /// submissions. [`Queue::settle`](syncline_core::backend::Queue::settle), called before this,
+    /// waits for them.
     #[must_use]
     pub fn stream(&self) -> StreamGuard<'_> {
         let stream = &self.queue_stream().stream;
@@ -326,7 +338,7 @@ impl Queue {
     }
 }
 
-/// A queue's raw stream, which the queue keeps alive, and to which it submits nothing while this lives.
+/// The raw stream of a queue. The queue keeps it alive, and submits nothing to it while this lives.
 pub struct StreamGuard<'q> {
     raw: sys::CUstream,
     held: usize,
@@ -340,13 +352,15 @@ impl std::fmt::Debug for StreamGuard<'_> {
 }
 
 impl StreamGuard<'_> {
-    /// The stream.
+    /// The raw stream.
     #[must_use]
     pub const fn raw(&self) -> sys::CUstream {
         self.raw
     }
 
-    /// How many submissions were held on the host, and so not in the stream, when it was handed out.
+    /// The number of submissions that were held on the host when the guard was taken.
+    ///
+    /// These submissions are not in the stream.
     #[must_use]
     pub const fn held(&self) -> usize {
         self.held
@@ -357,7 +371,7 @@ impl StreamGuard<'_> {
 pub struct EventGuard(Mark);
 
 impl EventGuard {
-    /// The event: to be waited for or queried, never to be recorded or destroyed.
+    /// The raw event. Wait for it or query it, but never record or destroy it.
     #[must_use]
     pub fn raw(&self) -> sys::CUevent {
         self.0.raw()

@@ -1,4 +1,4 @@
-//! Devices as the engine and applications call them.
+//! `backend::Device` for the CUDA device.
 
 use syncline_core::backend::{Attachment, Backend, Identity};
 use syncline_core::clock::Clock;
@@ -44,23 +44,28 @@ impl Backend for Device {
         self.check_health()
     }
 
-    /// What `%globaltimer` shows, in nanoseconds, beside `CLOCK_MONOTONIC`.
+    /// The GPU's `%globaltimer` in nanoseconds, sampled together with `CLOCK_MONOTONIC`.
     ///
-    /// For the first call a thread makes a stream, allocates pinned memory and compiles kernels of a few instructions. Like
-    /// [`Device::module`] that may wait for all work of the context, so call it at set-up. It is waited for for a second at most; after that there is a
-    /// clock whose samples, and records of fences with its times, are refused until the kernels are there.
+    /// The first call starts a thread that creates a stream, allocates pinned memory and compiles
+    /// small kernels. Like [`Device::module`] this may wait for all work of the context, so call it
+    /// at set-up. The call waits for the thread for at most one second. If the kernels are not
+    /// loaded then, the call returns a clock whose samples, and records of fences with its times,
+    /// fail until they are.
     ///
-    /// A sample launches that kernel once,
-    /// on a thread of its own; it takes some 100 µs, and 30 ms at most, after which it is an
-    /// [`Error::ClockSilent`]: where the GPU is full, for instance, or the kernel stands behind a closed gate. Any thread may sample or
-    /// convert, whatever context is current there, and whatever is being captured; a thread that comes while a sample is taken waits for that, and for the next one.
-    /// The last handle of the clock and the device frees
-    /// the memory, which may wait for all work of the context, too; in a context that nobody keeps it also waits for a kernel that is still being
-    /// loaded, or has not begun.
+    /// A sample launches one kernel on a separate thread. It takes about 100 µs. After 30 ms it
+    /// fails with [`Error::ClockSilent`], for example if the GPU is full or the kernel is queued
+    /// behind a wait. Any thread may sample or convert, with any current context and during any
+    /// capture. A thread that asks during a sample waits for that one and for the next.
+    ///
+    /// The last handle of the clock and the device frees the memory, which may also wait for all
+    /// work of the context. If the application may destroy the context, it also waits for a kernel
+    /// that is still being loaded or has not started.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where [`Capabilities::calibrated_clock`](syncline_core::Capabilities::calibrated_clock) is false; a driver
-    /// error, also of later samples if the kernel could not be loaded in the end; [`Error::ClockSilent`] if the system has no thread.
+    /// [`Error::Unsupported`] if
+    /// [`Capabilities::calibrated_clock`](syncline_core::Capabilities::calibrated_clock) is false,
+    /// [`Error::ClockSilent`] if the system has no thread, or a driver error. Later samples return
+    /// a driver error if the kernels could not be loaded in the end.
     fn clock(&self) -> Result<Clock> {
         self.ready_clock()
     }

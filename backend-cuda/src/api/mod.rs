@@ -1,4 +1,4 @@
-//! What applications call: the traits of core for devices and queues.
+//! The traits of core, implemented for this crate's devices and queues.
 
 pub(crate) mod device;
 pub(crate) mod queue;

@@ -1,4 +1,4 @@
-//! Queues as the engine and applications call them.
+//! `backend::Queue` for the CUDA queue.
 
 use syncline_core::backend::{BackendQueue, EngineQueue};
 use syncline_core::{Fence, Result};
@@ -22,7 +22,7 @@ impl BackendQueue for Queue {
 
     /// Refuses submissions while the stream is being captured into a graph.
     ///
-    /// A submission that meets a capture later than here waits for its end.
+    /// A submission that meets a capture later is held until the capture ends.
     #[inline]
     fn admit(&self) -> Result<()> {
         self.queue_stream()
@@ -30,22 +30,22 @@ impl BackendQueue for Queue {
             .refuse_capture("take a submission")
     }
 
-    /// While the stream is being captured into a graph, `fence` becomes a place in it.
+    /// Records `fence`, in the graph if the stream is being captured into one.
     ///
     /// While another thread has the stream's [guard](Queue::stream), the record is held like a
-    /// submission, and comes behind the capture.
+    /// submission, and is made after the capture.
     #[inline]
     fn record_natively(&self, fence: &Fence) -> Result<bool> {
         self.record_anywhere(fence).map(|()| true)
     }
 
-    /// For a fence of a graph capture, an edge of the graph.
+    /// Waits for `fence`. A fence of a graph capture becomes an edge of the graph.
     ///
-    /// The stream becomes part of the capture by it, if it is not already. For such a fence this
-    /// takes the guards of two streams until it returns: of this queue's, and of the one where the
-    /// fence was recorded. It blocks while another thread has either. So two threads block each
-    /// other for good if each holds the [guard](Queue::stream) of one stream and waits for a fence
-    /// captured on the other.
+    /// The stream becomes part of that capture if it is not yet. For such a fence this takes the
+    /// guards of two streams until it returns: of this queue's stream and of the stream where the
+    /// fence was recorded. It blocks while another thread has either. So two threads deadlock if
+    /// each holds the [guard](Queue::stream) of one stream and waits for a fence captured on the
+    /// other.
     fn wait_natively(&self, fence: &Fence) -> Result<bool> {
         self.wait_anywhere(fence).map(|()| true)
     }

@@ -1,4 +1,6 @@
-//! A CUDA context: retained or adopted, made current for a call, the caller's left as found.
+//! A CUDA context, retained or adopted, which is made current for the duration of a call.
+//!
+//! Each call restores the context that was current before it.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::any::Any;
@@ -14,39 +16,39 @@ use syncline_core::{Error, Object, Result};
 use crate::device::deferred_free::DeferredFrees;
 use crate::driver::table::{Code, Driver, Raw};
 
-/// Who owns an adopted driver object; kept as long as it is used here.
+/// The owner of an adopted driver object, kept as long as this crate uses the object.
 pub(crate) type Owner = Option<Arc<dyn Any + Send + Sync>>;
 
 const CAPTURE_MODE_RELAXED: u32 = 2;
 
-/// The context that everything of one device lives in. Whatever is made in it keeps it alive.
+/// The CUDA context of one device. Every object created in the context keeps it alive.
 pub(crate) struct Context {
     driver: Driver,
     object: Object,
     raw: Raw<sys::CUctx_st>,
-    /// The driver has said that nothing works in it any more.
+    /// A driver call has reported that the device is lost.
     lost: AtomicBool,
-    /// The device whose primary context this is, if it was retained here.
+    /// The device whose primary context this is, if this struct has retained it.
     retained: Option<sys::CUdevice>,
     owner: Owner,
     deferred_frees: DeferredFrees,
-    /// What is told once if the device is lost.
+    /// Notified once if the device is lost.
     loss_listeners: Mutex<Vec<Weak<dyn OnLoss>>>,
 }
 
-/// Something that no driver tells of the loss of its device.
+/// An object that must learn of the loss of its device, because no driver call would tell it.
 pub(crate) trait OnLoss: Send + Sync {
-    /// The device is lost. Called once, on a thread of its own, with no lock held.
+    /// Handles the loss of the device. Called once, on a separate thread, without any lock held.
     fn lose(&self, cause: &Error);
 }
 
 impl Context {
-    /// True if it lives as long as this: nobody destroys it before.
+    /// True if this struct keeps the context alive, so that nothing can destroy it earlier.
     pub(crate) const fn is_kept(&self) -> bool {
         self.retained.is_some() || self.owner.is_some()
     }
 
-    /// The device's name in errors.
+    /// The name of the device in errors.
     pub(crate) const fn object(&self) -> &Object {
         &self.object
     }
@@ -57,7 +59,7 @@ impl Context {
     /// A driver error.
     pub(crate) fn primary(driver: &Driver, device: sys::CUdevice, object: &Object) -> Result<Self> {
         let mut raw = null_mut();
-        // SAFETY: writes one handle. The driver refuses what is no device.
+        // SAFETY: writes one handle. The driver rejects an invalid device.
         unsafe { driver.device_primary_ctx_retain(&raw mut raw, device) }
             .map_err(|code| driver.error(object, code))?;
         Ok(Self {
@@ -75,7 +77,7 @@ impl Context {
     /// Borrows a context from `owner`.
     ///
     /// # Safety
-    /// `raw` is a live context, and stays so while `owner` is kept.
+    /// `raw` is a live context and stays alive while `owner` is kept.
     pub(crate) unsafe fn adopted(
         driver: &Driver,
         raw: sys::CUcontext,
@@ -104,36 +106,39 @@ impl Context {
         self.raw.0
     }
 
-    /// The device that it is a context of.
+    /// The device of this context.
     ///
     /// # Errors
     /// A driver error.
     pub(crate) fn device(&self) -> Result<sys::CUdevice> {
         let _bound = self.bind()?;
         let mut device = 0;
-        // SAFETY: writes one number, of the current context.
+        // SAFETY: writes one integer, for the current context.
         unsafe { self.driver.ctx_get_device(&raw mut device) }.map_err(|code| self.error(code))?;
         Ok(device)
     }
 
-    /// What is to be freed in it later.
+    /// Resources of this context whose free was deferred.
     pub(crate) const fn deferred_frees(&self) -> &DeferredFrees {
         &self.deferred_frees
     }
 
-    /// Has the driver make something, in this context, which is current. Frees what is due if that is much, or if the driver has no more, and
-    /// may wait for all work of the context then; but not inside calls that must not.
+    /// Calls `make`, which creates a driver object in this context. The context is current.
+    ///
+    /// Runs deferred frees first if there are many, and again if the driver is out of memory. This
+    /// may block until all work of the context has finished. It frees nothing inside calls that
+    /// must not block on the device.
     ///
     /// # Errors
     /// A driver error.
     pub(crate) fn allocate(&self, mut make: impl FnMut(&Driver) -> Result<(), Code>) -> Result<()> {
-        let frees = !is_letting_go();
-        if frees {
+        let may_free = !is_letting_go();
+        if may_free {
             self.deferred_frees.free_if_many(&self.driver);
         }
         let made = match make(&self.driver) {
             Err(code)
-                if frees
+                if may_free
                     && code.is_out_of_memory()
                     && self.deferred_frees.free_all(&self.driver) =>
             {
@@ -144,12 +149,12 @@ impl Context {
         made.map_err(|code| self.error(code))
     }
 
-    /// The typed error for a result in this context.
+    /// Converts an error code of a call in this context to the typed error.
     pub(crate) fn error(&self, code: Code) -> Error {
         self.error_on(&self.object, code)
     }
 
-    /// The typed error for a result on an object of this context.
+    /// Converts an error code of a call on `object`, which belongs to this context.
     #[cold]
     pub(crate) fn error_on(&self, object: &Object, code: Code) -> Error {
         let error = self.driver.error(object, code);
@@ -159,24 +164,24 @@ impl Context {
         error
     }
 
-    /// Fails what its streams were to signal in shared memory, once: on a thread of its own, as locks may be held here.
+    /// Notifies the loss listeners, once. Uses a new thread, because the caller may hold locks.
     fn lose(&self, cause: &Error) {
         if self.lost.swap(true, Ordering::AcqRel) {
             return;
         }
         let listeners = std::mem::take(&mut *self.loss_listeners());
         let cause = cause.clone();
-        let tell = move || {
+        let notify = move || {
             for listener in listeners.iter().filter_map(Weak::upgrade) {
                 listener.lose(&cause);
             }
         };
         let thread = std::thread::Builder::new().name("syncline-lost".into());
-        // Without a thread those who wait find out by their time-outs.
-        let _ = thread.spawn(tell);
+        // If there is no thread to notify them, waiters find out when they time out.
+        let _ = thread.spawn(notify);
     }
 
-    /// Has `listener` told if the device is lost.
+    /// Registers `listener` for the loss of the device.
     pub(crate) fn notify_of_loss(&self, listener: Weak<dyn OnLoss>) {
         let mut listeners = self.loss_listeners();
         listeners.retain(|known| known.strong_count() > 0);
@@ -187,7 +192,7 @@ impl Context {
         self.loss_listeners.lock()
     }
 
-    /// True once a call in this context has met the loss of the device.
+    /// True once a call in this context has reported that the device is lost.
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
@@ -203,7 +208,8 @@ impl Context {
         // SAFETY: writes one handle.
         unsafe { self.driver.ctx_get_current(&raw mut before) }.map_err(|code| self.error(code))?;
         if before != self.raw.0 {
-            // SAFETY: alive: retained, or lent by who adopted it (see `adopted`).
+            // SAFETY: the context is alive, because it is retained or its owner keeps it (see
+            // `adopted`).
             unsafe { self.driver.ctx_push_current(self.raw.0) }.map_err(|code| self.error(code))?;
         }
         Ok(Bound {
@@ -213,8 +219,9 @@ impl Context {
         })
     }
 
-    /// As [`Context::bind`], for what has nothing to do with streams that somebody captures: making, freeing,
-    /// loading and copying on our own account.
+    /// Same as [`Context::bind`], for calls that are never part of a stream capture.
+    ///
+    /// These are creating, freeing, loading and copying for this crate's own purposes.
     ///
     /// # Errors
     /// A driver error.
@@ -222,9 +229,11 @@ impl Context {
         Ok((self.bind()?, self.allow_during_capture()))
     }
 
-    /// Lets calls on this thread pass while a stream is captured into a graph in the driver's "global" mode, by
-    /// any thread: the driver refuses then whatever may synchronize (`cuMemFree`, `cuModuleUnload` and queries
-    /// among it), and invalidates that capture. What is called here is never part of a capture.
+    /// Allows calls on this thread while another stream is captured in the driver's "global" mode.
+    ///
+    /// In that mode the driver rejects calls that may synchronize, on any thread, and invalidates
+    /// the capture. `cuMemFree`, `cuModuleUnload` and event queries are among these calls. Calls
+    /// under this guard are never part of a capture.
     #[inline]
     pub(crate) fn allow_during_capture(&self) -> CaptureMode<'_> {
         CaptureMode::relaxed(&self.driver)
@@ -244,20 +253,20 @@ impl Drop for Context {
         }
         if let Some(device) = self.retained {
             let _mode = self.allow_during_capture();
-            // SAFETY: retained once (`primary`), released once. Whatever was made in it keeps this,
-            // so nothing of it is left. At process exit the driver may be gone already, and then
-            // says so.
+            // SAFETY: retained once (`primary`) and released once here. Every object of the context
+            // keeps this struct, so none is left. At process exit the driver may already be
+            // unloaded, and then returns an error.
             let _ = unsafe { self.driver.device_primary_ctx_release(device) };
         }
-        // The application's, and with it whatever that destroys.
+        // Drops the application's owner, which may destroy the context.
         self.owner = None;
     }
 }
 
-/// The context is current on this thread; dropping it restores what the caller had.
+/// Keeps the context current on this thread. Dropping it restores the previous context.
 pub(crate) struct Bound<'c> {
     context: &'c Context,
-    /// What was current before; null for none. If it was the context already, nothing was pushed.
+    /// The previous context, or null. If it was this context, nothing was pushed.
     before: sys::CUcontext,
     _this_thread: PhantomData<*const ()>,
 }
@@ -268,22 +277,23 @@ impl Drop for Bound<'_> {
         let Context { driver, raw, .. } = self.context;
         let (mut popped, mut now) = (null_mut(), null_mut());
         if self.before != raw.0 {
-            // SAFETY: pops what `bind` pushed on this thread. Work that has set another context current has
-            // replaced the pushed one, so the caller's lies below. But setting none pops the pushed one
-            // (and a context pushed by work hides it): then what is current now is not what the caller had.
+            // SAFETY: pops what `bind` pushed on this thread. If work has set another context
+            // current, that context replaced the pushed one, and the caller's context is below it.
+            // If work has set none, or has pushed a context, the pop may reveal a context that is
+            // not the caller's. The check below restores the caller's context then.
             let _ = unsafe { driver.ctx_pop_current(&raw mut popped) };
         }
         // SAFETY: writes one handle.
         let known = unsafe { driver.ctx_get_current(&raw mut now) }.is_ok();
         if known && now != self.before {
-            // SAFETY: what was current on this thread when `bind` was called, or null for none.
-            // Only `unsafe` code of the application's can have destroyed it since.
+            // SAFETY: this context was current on this thread when `bind` was called, or it is
+            // null. Only `unsafe` code of the application can have destroyed it since.
             let _ = unsafe { driver.ctx_set_current(self.before) };
         }
     }
 }
 
-/// The thread's capture mode is relaxed; dropping it restores what the caller had.
+/// Keeps the thread's capture mode relaxed. Dropping it restores the previous mode.
 pub(crate) struct CaptureMode<'d> {
     driver: &'d Driver,
     before: Option<u32>,
@@ -291,11 +301,11 @@ pub(crate) struct CaptureMode<'d> {
 }
 
 impl<'d> CaptureMode<'d> {
-    /// See [`Context::allow_during_capture`].
+    /// Relaxes the mode. See [`Context::allow_during_capture`].
     #[inline]
     pub(crate) fn relaxed(driver: &'d Driver) -> Self {
         let mut mode = CAPTURE_MODE_RELAXED;
-        // SAFETY: reads and writes one integer; the setting is this thread's alone, and any is
+        // SAFETY: reads and writes one integer. The mode belongs to this thread, and every mode is
         // valid.
         let exchanged = unsafe { driver.thread_exchange_stream_capture_mode(&raw mut mode) };
         Self {
@@ -310,8 +320,7 @@ impl Drop for CaptureMode<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(mut mode) = self.before {
-            // SAFETY: as above, with the value that the driver gave this thread, which this is
-            // still.
+            // SAFETY: as above, with the mode that the driver returned on this same thread.
             let _ = unsafe {
                 self.driver
                     .thread_exchange_stream_capture_mode(&raw mut mode)

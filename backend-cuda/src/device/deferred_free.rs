@@ -1,10 +1,12 @@
-//! What is freed later: resources that the engine let go last, in a call that must not wait for a device.
+//! Deferred frees: resources that were dropped in a call that must not block on the device.
 //!
-//! `cuMemFree`, `cuMemFreeHost` and `cuMemHostUnregister` wait until every stream of the context is through, and for as long no other thread gets
-//! anything done in that context, not even `cuEventRecord` (driver 580.159, CUDA 13.0). A stream may stand at a gate that
-//! is opened next by whoever makes the call, or by a thread that first records an event. So none of them is called where the
-//! engine lets go of what finished submissions kept: that is inside a `submit`, a `signal`, or any query. What another `Device` of the same
-//! context has put by is its own.
+//! `cuMemFree`, `cuMemFreeHost` and `cuMemHostUnregister` block until every stream of the context
+//! is idle. During that time no other thread can make progress in that context, not even with
+//! `cuEventRecord` (driver 580.159, CUDA 13.0). A stream may wait for a signal that the calling
+//! thread would make next, or that needs an event record of another thread. Therefore the engine
+//! never calls these functions while it drops what finished submissions kept, which happens inside
+//! `submit`, `signal` and queries. Each [`Device`](crate::Device) has its own list, even if two
+//! devices share a context.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::ffi::c_void;
@@ -18,22 +20,22 @@ use crate::device::context::Context;
 use crate::device::raw_stream::RawStream;
 use crate::driver::table::{Code, Driver, Raw};
 
-/// A resource whose end may wait for all work of its context. It owns what it names.
+/// A resource whose free may block until all work of its context has finished. Owns the resource.
 #[derive(Debug)]
 pub(crate) enum Resource {
     Device(sys::CUdeviceptr),
     Pinned(Raw<c_void>),
-    /// Imported, and where it is mapped.
+    /// Imported memory: the mapped address and the memory object.
     External(sys::CUdeviceptr, Raw<sys::CUextMemory_st>),
     Module(Raw<sys::CUmod_st>),
-    /// A page of the host's, which is unmapped after that, if nobody else has it.
+    /// A registered page of host memory. It is unmapped afterwards with its last reference.
     Registered(Arc<Counter>),
-    /// An imported semaphore, and the stream in which signals of it may be outstanding.
+    /// An imported semaphore, and the stream that may have outstanding signals of it.
     Signalled(Raw<sys::CUextSemaphore_st>, Arc<RawStream>),
 }
 
 impl Resource {
-    /// Frees it, which is so large, now or when somebody asks for that.
+    /// Frees the resource of `bytes` bytes now, or defers that if this call must not block.
     pub(crate) fn free_or_defer(self, bytes: u64, context: &Context) {
         if is_letting_go() {
             context.deferred_frees().add(self, bytes);
@@ -47,13 +49,13 @@ impl Resource {
         context.deferred_frees().free_all(driver);
     }
 
-    /// Frees it. Its context is current.
+    /// Frees the resource. Its context is current.
     fn free(self, driver: &Driver) {
-        // Errors mean that the context or the driver has gone first.
-        // SAFETY: a resource is made of what its owner gives away for good, and this consumes it:
-        // it is freed once, by the function that belongs to the one that made it, in its context,
-        // which is current. Submissions keep the owner until they have finished. `cuMemFree`,
-        // `cuMemFreeHost` and `cuMemHostUnregister` wait for other work by themselves.
+        // An error means that the context or the driver is already gone.
+        // SAFETY: a resource is created from a handle that its owner gives up, and this call
+        // consumes it. So it is freed once, in its context, which is current, by the function that
+        // matches its creation. Submissions keep the owner until they have finished. `cuMemFree`,
+        // `cuMemFreeHost` and `cuMemHostUnregister` wait for other work themselves.
         let _: Result<(), Code> = unsafe {
             match self {
                 Self::Device(pointer) => driver.mem_free(pointer),
@@ -63,8 +65,7 @@ impl Resource {
                     .and(driver.destroy_external_memory(memory.0)),
                 Self::Module(module) => driver.module_unload(module.0),
                 Self::Registered(counter) => driver.mem_host_unregister(counter.address()),
-                // If the stream does not say that it is through, the semaphore stays: a leak, at
-                // worst.
+                // If the driver does not confirm that the stream is idle, the semaphore is leaked.
                 Self::Signalled(semaphore, stream) => driver
                     .stream_synchronize(stream.raw())
                     .and_then(|()| driver.destroy_external_semaphore(semaphore.0)),
@@ -73,13 +74,13 @@ impl Resource {
     }
 }
 
-/// Those of one context.
+/// The deferred frees of one context.
 #[derive(Debug, Default)]
 pub(crate) struct DeferredFrees {
     list: Mutex<List>,
-    /// Whether there are any, to be read without the lock.
+    /// True if the list is not empty. Readable without the lock.
     any: AtomicBool,
-    /// Taken by who frees: another one then has to wait for what he frees.
+    /// Held by the freeing thread. Another thread that needs memory waits for it.
     freeing: std::sync::Mutex<()>,
 }
 
@@ -90,11 +91,11 @@ struct List {
 }
 
 impl DeferredFrees {
-    /// So many, and so many bytes, stay without anybody being made to wait for their end.
+    /// The number of resources and bytes above which the next allocation frees them.
     const MAX_RESOURCES: usize = 64;
     const MAX_BYTES: u64 = 64 << 20;
 
-    /// Keeps a resource until it may be waited for.
+    /// Adds a resource to the list.
     pub(crate) fn add(&self, resource: Resource, bytes: u64) {
         let mut list = self.list.lock();
         list.resources.push(resource);
@@ -102,12 +103,14 @@ impl DeferredFrees {
         self.any.store(true, Ordering::Relaxed);
     }
 
-    /// True if there are some.
+    /// True if the list is not empty.
     pub(crate) fn is_any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Frees all of them. The context is current; may wait for all of its work. False if there were none, nor anybody who freed some.
+    /// Frees everything in the list. The context is current. May block until its work has finished.
+    ///
+    /// Returns false if the list was empty and no other thread was freeing.
     pub(crate) fn free_all(&self, driver: &Driver) -> bool {
         if let Ok(_freeing) = self.freeing.try_lock() {
             return self.free(driver);
@@ -132,7 +135,9 @@ impl DeferredFrees {
         true
     }
 
-    /// For who is about to make more. The context is current; may wait for all of its work, if many are there.
+    /// Frees everything if the list is long or large. The context is current.
+    ///
+    /// Called before an allocation. May block until all work of the context has finished.
     pub(crate) fn free_if_many(&self, driver: &Driver) {
         let is_many = self.is_any() && {
             let list = self.list.lock();
@@ -158,8 +163,8 @@ mod tests {
         device.queue(QueueKind::Compute, "q").unwrap()
     }
 
-    /// A submission that has finished, and has the last clone of a buffer.
-    fn left_with(queue: &Queue, buffer: DeviceBuffer) {
+    /// Submits the last clone of a buffer and lets that submission finish.
+    fn submit_last_clone(queue: &Queue, buffer: DeviceBuffer) {
         let keep = move |recorder: &mut crate::Recorder<'_>| {
             recorder.keep(buffer.keep());
             Ok(())
@@ -170,16 +175,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_submission_had_last_is_not_freed_in_the_next() {
+    fn the_next_submission_does_not_free_the_last_clone() {
         let device = emulated::device();
         let (queue, gate) = (queue(&device), device.timeline("gate").unwrap());
         let (first, second) = (device.buffer(4).unwrap(), device.buffer(4).unwrap());
         let expected = [first.pointer(), second.pointer()];
-        left_with(&queue, first);
-        // One that goes at once lets go of it, and so does one that is held.
+        submit_last_clone(&queue, first);
+        // Both a submission that goes to the driver at once and a held one drop the buffer.
         queue.submit(&[], |_| Ok(()), &[]).unwrap();
         assert!(device.context().deferred_frees().is_any() && freed().is_empty());
-        left_with(&queue, second);
+        submit_last_clone(&queue, second);
         queue.submit(&[gate.at(1)], |_| Ok(()), &[]).unwrap();
         queue.submit(&[], |_| Ok(()), &[]).unwrap();
         assert_eq!(freed(), []);
@@ -193,11 +198,11 @@ mod tests {
     }
 
     #[test]
-    fn many_are_freed_when_one_more_is_made() {
+    fn an_allocation_frees_many_resources() {
         let device = emulated::device();
         let queue = queue(&device);
         for _ in 0..=DeferredFrees::MAX_RESOURCES {
-            left_with(&queue, device.buffer(4).unwrap());
+            submit_last_clone(&queue, device.buffer(4).unwrap());
             queue.submit(&[], |_| Ok(()), &[]).unwrap();
             assert_eq!(freed(), []);
         }
@@ -208,11 +213,11 @@ mod tests {
     }
 
     #[test]
-    fn much_memory_is_freed_when_more_is_made() {
+    fn an_allocation_frees_much_memory() {
         let device = emulated::device();
         let queue = queue(&device);
-        left_with(&queue, device.buffer(DeferredFrees::MAX_BYTES).unwrap());
-        left_with(&queue, device.buffer(4).unwrap());
+        submit_last_clone(&queue, device.buffer(DeferredFrees::MAX_BYTES).unwrap());
+        submit_last_clone(&queue, device.buffer(4).unwrap());
         queue.submit(&[], |_| Ok(()), &[]).unwrap();
         assert_eq!(freed(), []);
         drop(device.buffer(4).unwrap());
@@ -220,10 +225,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_is_freed_if_there_is_no_more_or_who_may_wait_asks() {
+    fn deferred_frees_run_when_memory_is_short_or_on_request() {
         let device = emulated::device();
         let queue = queue(&device);
-        left_with(&queue, device.buffer(4).unwrap());
+        submit_last_clone(&queue, device.buffer(4).unwrap());
         queue.submit(&[], |_| Ok(()), &[]).unwrap();
         emulated::refuse_memory(1);
         let one = device.buffer(4).unwrap();
@@ -233,16 +238,18 @@ mod tests {
             device.buffer(4),
             Err(syncline_core::Error::Native { code: 2, .. })
         ));
-        left_with(&queue, one);
+        submit_last_clone(&queue, one);
         queue.submit(&[], |_| Ok(()), &[]).unwrap();
         assert_eq!(freed(), []);
         device.free_what_is_due().unwrap();
         assert_eq!(freed().len(), 1);
     }
 
-    /// Work that makes memory itself runs in whichever call releases it, and a queue goes where somebody drops it.
+    /// Released work that allocates runs in the call that releases it.
+    ///
+    /// A queue ends in the call that drops it.
     #[test]
-    fn neither_released_work_nor_the_end_of_a_queue_frees_anything() {
+    fn released_work_and_dropped_queues_free_nothing() {
         let device = emulated::device();
         let held = queue(&device);
         let (gate, making) = (device.timeline("gate").unwrap(), device.clone());
@@ -251,10 +258,10 @@ mod tests {
         {
             let queue = queue(&device);
             for _ in 0..DeferredFrees::MAX_RESOURCES {
-                left_with(&queue, device.buffer(4).unwrap());
+                submit_last_clone(&queue, device.buffer(4).unwrap());
                 queue.submit(&[], |_| Ok(()), &[]).unwrap();
             }
-            left_with(&queue, device.buffer(4).unwrap());
+            submit_last_clone(&queue, device.buffer(4).unwrap());
             finish(&queue, put(&queue));
         }
         assert_eq!(freed(), []);
@@ -266,11 +273,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_goes_with_the_context() {
+    fn the_context_frees_the_rest() {
         let device = emulated::device();
         {
             let queue = queue(&device);
-            left_with(&queue, device.buffer(4).unwrap());
+            submit_last_clone(&queue, device.buffer(4).unwrap());
             queue.submit(&[], |_| Ok(()), &[]).unwrap();
             finish(&queue, put(&queue));
         }

@@ -1,4 +1,4 @@
-//! Events and the pool they come from.
+//! CUDA events, and the pools that recycle them.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::mem::forget;
@@ -14,28 +14,29 @@ use crate::device::context::Context;
 use crate::device::stream::Stream;
 use crate::driver::table::{Code, Driver, EventHandle, Raw};
 
-/// Plain events cost a seventh of timed ones to record.
+/// `CU_EVENT_DISABLE_TIMING`. Recording such an event takes a seventh of the time of a timed one.
 const DISABLE_TIMING: u32 = 2;
-/// Other processes can open it. CUDA asks for [`DISABLE_TIMING`] with it.
+/// `CU_EVENT_INTERPROCESS`. CUDA requires [`DISABLE_TIMING`] with it.
 const INTERPROCESS: u32 = 4;
 
-/// The events of one device, of one kind. They are destroyed with the device, all together, or with the last mark where that
-/// is later.
+/// A pool of events of one device and one kind.
+///
+/// The events are destroyed together, with the device or with the last mark, whichever is later.
 #[derive(Clone)]
 pub(crate) struct Events(Arc<Pool>);
 
 impl Events {
-    /// Events that only tell that they are reached.
+    /// Events without timing.
     pub(crate) fn plain(context: &Arc<Context>) -> Self {
         Self::new(context, DISABLE_TIMING)
     }
 
-    /// Events that also tell when.
+    /// Events with timing.
     pub(crate) fn timed(context: &Arc<Context>) -> Self {
         Self::new(context, 0)
     }
 
-    /// An event that other processes can open. It is destroyed with the last mark of it.
+    /// An event that other processes can open. It is destroyed with its last mark.
     ///
     /// # Errors
     /// A driver error.
@@ -43,19 +44,19 @@ impl Events {
         Self::new(context, DISABLE_TIMING | INTERPROCESS).fresh()
     }
 
-    /// The event behind another process's handle. It is let go with the last mark of it.
+    /// Opens an event of another process by its handle. It is destroyed with its last mark.
     ///
     /// # Errors
     /// A driver error.
     ///
     /// # Safety
-    /// `handle` is that of an interprocess event of another process, which has it, and lives, for as long as there is a mark of it, or something
-    /// that the driver was given waits for it.
+    /// `handle` is that of an interprocess event of another process. That process lives, and keeps
+    /// the event, as long as a mark of it exists or work given to the driver waits for it.
     pub(crate) unsafe fn opened(context: &Arc<Context>, handle: EventHandle) -> Result<Mark> {
         let none = Code::not_supported("cuIpcOpenEventHandle");
         Self::new(context, DISABLE_TIMING | INTERPROCESS).create(|driver, raw, _| {
-            // SAFETY: writes one handle, which the pool destroys. That the exporter keeps the event
-            // is the caller's promise.
+            // SAFETY: writes one handle, which the pool destroys. The caller guarantees that the
+            // exporter keeps the event.
             unsafe { driver.ipc_open_event_handle(raw, handle) }.unwrap_or(Err(none))
         })
     }
@@ -68,7 +69,9 @@ impl Events {
         }))
     }
 
-    /// An event that nobody else uses while the mark exists, to be [recorded](Stream::record) once.
+    /// Takes an event that has no other user while the mark exists.
+    ///
+    /// It may be [recorded](Stream::record) once.
     ///
     /// # Errors
     /// A driver error.
@@ -81,19 +84,20 @@ impl Events {
         }
     }
 
-    /// The first mark of an event of this pool that nobody has.
+    /// The first mark of an event of this pool that has no user.
     fn hand_out(&self, event: NonNull<Event>) -> Mark {
-        // Given back with the last mark: the pool lives for as long as there is one.
+        // Dropped with the last mark (`return_to_pool`), so each event in use keeps the pool.
         forget(self.0.clone());
-        // SAFETY: from this pool's list, whose events are freed by the pool's end alone.
+        // SAFETY: from this pool's list. Only the end of the pool frees its events.
         unsafe { event.as_ref() }.users.store(1, Ordering::Relaxed);
         let mark = Mark(event);
         mark.renew();
         mark
     }
 
-    /// Records such an event at the stream's present position. The context is current if the stream is a default
-    /// stream.
+    /// Takes an event and records it at the stream's current position.
+    ///
+    /// The context is current if the stream is a default stream.
     ///
     /// # Errors
     /// A driver error.
@@ -103,13 +107,13 @@ impl Events {
         Ok(mark)
     }
 
-    /// An event that was never recorded, and which nobody else uses while the mark exists.
+    /// Creates an event that was never recorded. It has no other user while the mark exists.
     ///
     /// # Errors
     /// A driver error.
     #[cold]
     pub(crate) fn fresh(&self) -> Result<Mark> {
-        // SAFETY: writes one handle, of an event of the current context, which the pool destroys.
+        // SAFETY: writes one handle of an event of the current context, which the pool destroys.
         self.create(|driver, raw, flags| unsafe { driver.event_create(raw, flags) })
     }
 
@@ -133,22 +137,22 @@ impl Events {
     }
 }
 
-/// Where events come from and go back to.
+/// The events of a pool, and how to create more.
 struct Pool {
     context: Arc<Context>,
     flags: u32,
     events: Mutex<List>,
 }
 
-/// A pool's events, which are destroyed with it.
+/// All events of a pool. They are destroyed with the pool.
 #[derive(Default)]
 struct List {
     all: Vec<NonNull<Event>>,
-    /// Those that nobody uses at present.
+    /// Events without a user.
     free: Vec<NonNull<Event>>,
 }
 
-// SAFETY: it owns the events, and those are `Send` (below).
+// SAFETY: the list owns the events, which are `Send` (below).
 unsafe impl Send for List {}
 
 impl Drop for Pool {
@@ -156,39 +160,39 @@ impl Drop for Pool {
         let _mode = self.context.allow_during_capture();
         let all = std::mem::take(&mut *self.events.lock()).all;
         for event in all {
-            // SAFETY: leaked from a box where it was made, and in the list once. No reference is
-            // left: a mark would keep the pool.
+            // SAFETY: leaked from a box at its creation, and in the list once. There are no other
+            // references, because a mark would keep the pool.
             let event = unsafe { Box::from_raw(event.as_ptr()) };
-            // SAFETY: a live event, destroyed here alone, in a context that the pool keeps. CUDA
-            // lets an event go whose record is pending, or that a stream waits for
-            // (`cuEventDestroy`). An error means that the context or the driver has gone first.
+            // SAFETY: a live event that is destroyed only here, in a context that the pool keeps.
+            // CUDA allows destroying an event whose record is pending or that a stream waits for
+            // (`cuEventDestroy`). An error means that the context or the driver is already gone.
             let _ = unsafe { self.context.driver().event_destroy(event.raw.0) };
         }
     }
 }
 
-/// A driver's event, in use or in its pool.
+/// An event of the driver, in use or free.
 struct Event {
-    /// Outlives it.
+    /// Outlives the event.
     pool: *const Pool,
     raw: Raw<sys::CUevent_st>,
-    /// How many marks there are of it.
+    /// The number of marks.
     users: AtomicUsize,
-    /// One of the three below.
+    /// [`TAKEN`], [`RECORDED`] or [`DONE`].
     state: AtomicU8,
-    /// It tells no time.
+    /// True if the event has no timing.
     plain: bool,
 }
 
-// SAFETY: `pool` stands for a shared reference to a `Pool`, which is `Sync`; the rest is `Send`.
+// SAFETY: `pool` is a shared reference to a `Pool`, which is `Sync`. The other fields are `Send`.
 unsafe impl Send for Event {}
-// SAFETY: as for sending; the rest is `Sync`.
+// SAFETY: as for `Send`. The other fields are `Sync`.
 unsafe impl Sync for Event {}
 
 impl Event {
     #[inline]
     fn pool(&self) -> &Pool {
-        // SAFETY: the pool frees its events at its own end, so it is there for as long as this.
+        // SAFETY: the pool frees its events when it is dropped, so it outlives this event.
         unsafe { &*self.pool }
     }
 
@@ -197,10 +201,10 @@ impl Event {
         &self.pool().context
     }
 
-    /// What the driver says of its last record.
+    /// Asks the driver whether the last record is complete.
     #[inline]
     fn query(&self) -> Result<bool, Code> {
-        // SAFETY: the pool destroys the driver's event together with this.
+        // SAFETY: the pool destroys the driver's event together with this struct.
         match unsafe { self.context().driver().event_query(self.raw.0) } {
             Ok(()) => Ok(true),
             Err(code) if code.is_not_ready() => Ok(false),
@@ -209,20 +213,21 @@ impl Event {
     }
 }
 
-/// Not recorded yet since it was taken: the driver, which would call it complete, is not asked.
+/// Taken and not recorded yet. The driver would report it complete, so it is not queried.
 const TAKEN: u8 = 0;
 /// Recorded.
 const RECORDED: u8 = 1;
-/// Complete: never asked again.
+/// Complete. Never queried again.
 const DONE: u8 = 2;
 
-/// A position in a stream: an event as it was recorded there once. Its event returns to the pool with
-/// the last clone, without an allocation on either way.
+/// A position in a stream: one record of an event. Cheap to clone, without an allocation.
+///
+/// The event returns to its pool with the last clone.
 pub(crate) struct Mark(NonNull<Event>);
 
-// SAFETY: a shared reference, counted in the event, to what may be used from any thread.
+// SAFETY: a counted shared reference to an `Event`, which is `Sync`.
 unsafe impl Send for Mark {}
-// SAFETY: as for sending.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Mark {}
 
 impl Clone for Mark {
@@ -236,8 +241,8 @@ impl Clone for Mark {
 impl Mark {
     #[inline]
     fn event(&self) -> &Event {
-        // SAFETY: a mark holds one of the references that keep the pool (see `hand_out`), and the
-        // pool frees its events at its own end.
+        // SAFETY: a mark owns one of the references that keep the pool (see `hand_out`). The pool
+        // frees its events when it is dropped.
         unsafe { self.0.as_ref() }
     }
 
@@ -246,48 +251,50 @@ impl Mark {
         self.event().raw.0
     }
 
-    /// True if both are the same.
+    /// True if both are marks of the same event.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 
-    /// Makes the event ready for another record. The caller has its only mark.
+    /// Prepares the event for another record. The caller has its only mark.
     #[inline]
     pub(crate) fn renew(&self) {
         self.event().state.store(TAKEN, Ordering::Release);
     }
 
-    /// It stands in a stream.
+    /// Notes that the event was recorded in a stream.
     #[inline]
     pub(crate) fn note_recorded(&self) {
         self.event().state.store(RECORDED, Ordering::Release);
     }
 
-    /// True once it stands in a stream.
+    /// True if the event was recorded in a stream.
     pub(crate) fn is_recorded(&self) -> bool {
         self.event().state.load(Ordering::Acquire) != TAKEN
     }
 
-    /// True if it tells no time.
+    /// True if the event has no timing.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.event().plain
     }
 
-    /// It is known to be complete, as something behind it is.
+    /// Notes that the event is complete, because a later one is.
     #[inline]
     pub(crate) fn note_done(&self) {
         self.event().state.store(DONE, Ordering::Release);
     }
 
-    /// True if it was found complete before. Asks no driver.
+    /// True if the event is known to be complete. Does not query the driver.
     #[inline]
     pub(crate) fn is_known_done(&self) -> bool {
         self.event().state.load(Ordering::Acquire) == DONE
     }
 
-    /// True if nobody has a clone. What others did with the event before they let go of theirs comes before what is
-    /// done with it now.
+    /// True if this is the only mark.
+    ///
+    /// Acquire ordering: what other threads did with the event before they dropped their marks
+    /// happened before this call.
     #[inline]
     pub(crate) fn is_unshared(&self) -> bool {
         let alone = self.event().users.load(Ordering::Relaxed) == 1;
@@ -297,7 +304,7 @@ impl Mark {
         alone
     }
 
-    /// A clone, which costs less while there is none yet: no other thread counts then.
+    /// Clones the mark. Faster than `clone` for the only mark, because no other thread counts then.
     #[inline]
     pub(crate) fn clone_cheaply(&mut self) -> Self {
         if self.event().users.load(Ordering::Relaxed) != 1 {
@@ -307,11 +314,12 @@ impl Mark {
         Self(self.0)
     }
 
-    /// True if it is recorded and everything before it has finished. Never blocks; any or no context may be current. The caller
-    /// has [allowed](Context::allow_during_capture) queries.
+    /// True if the event is recorded and complete. Never blocks. The current context is irrelevant.
+    ///
+    /// The caller has [allowed](Context::allow_during_capture) queries.
     ///
     /// # Errors
-    /// A driver error, a lost device among them.
+    /// A driver error, including a lost device.
     pub(crate) fn is_done(&self) -> Result<bool> {
         match self.event().state.load(Ordering::Acquire) {
             TAKEN => return Ok(false),
@@ -325,24 +333,26 @@ impl Mark {
         Ok(done)
     }
 
-    /// As [`Mark::is_done`], for an event that is recorded again: asked each time.
+    /// Same as [`Mark::is_done`], but always queries, as the event may be recorded again.
     ///
     /// # Errors
-    /// As there.
+    /// Same errors as [`Mark::is_done`].
     pub(crate) fn is_done_now(&self) -> Result<bool> {
         let event = self.event();
         event.query().map_err(|code| event.context().error(code))
     }
 
-    /// Milliseconds from `start` to this mark, both timed; `None` if one is not complete.
+    /// Milliseconds from `start` to this mark, or `None` if one of them is not complete.
+    ///
+    /// Both events have timing.
     ///
     /// # Errors
-    /// A driver error, a lost device among them.
+    /// A driver error, including a lost device.
     pub(crate) fn milliseconds_since(&self, start: &Self) -> Result<Option<f32>> {
         let context = self.event().context();
         let _bound = context.bind_outside_capture()?;
         let mut milliseconds = 0.0;
-        // SAFETY: both marks keep their events; writes one number.
+        // SAFETY: both marks keep their events. Writes one number.
         let asked: Result<(), Code> = unsafe {
             context
                 .driver()
@@ -366,18 +376,20 @@ impl Drop for Mark {
 }
 
 impl Mark {
-    /// The last clone lets its event go.
+    /// Returns the event to its pool after the last mark was dropped.
     fn return_to_pool(&self) {
-        // What others did with the event comes before what is done with it from here on.
+        // What other threads did with the event happens before its next use.
         fence(Ordering::Acquire);
-        // SAFETY: takes back the reference that `hand_out` forgot for this event, once: only the
-        // last of its marks comes here. The event is not used after `pool` is dropped.
+        // SAFETY: takes back the reference that `hand_out` forgot for this event. This runs once,
+        // for the last mark. The event is not used after `pool` is dropped.
         let pool = unsafe { Arc::from_raw(self.event().pool) };
         pool.events.lock().free.push(self.0);
     }
 }
 
-/// Events that graphs have let go of. The driver says so in a callback, where nothing may be destroyed.
+/// Events that destroyed graphs no longer need.
+///
+/// The driver reports this in a callback, where no event may be destroyed.
 #[derive(Default)]
 pub(crate) struct ReleasedEvents(Mutex<Vec<Mark>>);
 
@@ -386,7 +398,7 @@ impl ReleasedEvents {
         self.0.lock().push(event);
     }
 
-    /// Gives the events back to their pool.
+    /// Returns the events to their pool.
     pub(crate) fn recycle(&self) {
         let events = std::mem::take(&mut *self.0.lock());
         drop(events);

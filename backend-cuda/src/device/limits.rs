@@ -1,24 +1,25 @@
-//! What a device takes from other APIs, and under which names it says why not.
+//! Import checks of a device, and the names of limits in its capabilities.
 
 use syncline_core::{Error, HandleKind, Origin, Result};
 
 use crate::device::open::Device;
 
-/// Under which name a device says why its clock cannot be read.
+/// The limit with the reason why the clock cannot be read.
 pub(crate) const CLOCK_LIMIT: &str = "calibrated clock";
 
-/// Under which name a device says why it knows no sync files.
+/// The limit with the reason why the device imports no sync files.
 pub(crate) const SYNC_FILES_LIMIT: &str = "sync files";
 
-/// Under which name a device says why it takes no counters in shared memory.
+/// The limit with the reason why the device imports no counters in shared memory.
 pub(crate) const MEMORY_OPS_LIMIT: &str = "stream memory operations";
 
-/// Under which name a device says why it has no events that other processes can open.
+/// The limit with the reason why the device has no interprocess events.
 pub(crate) const EVENTS_LIMIT: &str = "interprocess events";
 
 impl Device {
-    /// Refuses handles of other GPUs, and of kinds that this one does not take. Drivers do not check the first, and
-    /// what comes of it is undefined.
+    /// Rejects handles of other GPUs, and handles of kinds that this device does not import.
+    ///
+    /// Drivers do not check the GPU, and using such a handle is undefined behaviour.
     pub(crate) fn require(
         &self,
         origin: &Origin,
@@ -38,7 +39,7 @@ impl Device {
         self.require_kind(kind, what)
     }
 
-    /// Refuses kinds of handles that the device does not take.
+    /// Rejects handles of kinds that this device does not import.
     pub(crate) fn require_kind(&self, kind: HandleKind, what: &'static str) -> Result<()> {
         let can = &self.info().capabilities;
         if can.imports.contains(&kind) {

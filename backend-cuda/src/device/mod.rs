@@ -1,4 +1,4 @@
-//! Contexts, streams and events, and the device that has them.
+//! The device with its context, streams and events.
 
 pub(crate) mod context;
 pub(crate) mod deferred_free;

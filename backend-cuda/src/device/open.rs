@@ -14,23 +14,25 @@ use crate::device::event::{Events, ReleasedEvents};
 use crate::device::stream::Stream;
 use crate::driver::table::Driver;
 
-/// A watch first looks again and again for this long: most waits are for work that is nearly done.
+/// A watch polls without a pause for this long, as most waits are short.
 const SPIN: Duration = Duration::from_micros(20);
-/// Then it sleeps in proportion to the time waited, within these bounds.
+/// Afterwards it sleeps in proportion to the time waited, within these bounds.
 const NAPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
 
-/// So many commands may be in flight before further submissions are held. The driver (580.159) takes 1021 for each
-/// of its hardware connections and then blocks the caller, until something has finished; any number of streams
-/// lie on one, and nobody tells which, so the number is for all of them together. What is left is for the
-/// next submission, for those of other threads at that moment, for the one launch of the clock's that there can be, and for
-/// what the application does itself. Event
-/// records, waits for events and host functions count as nothing: the driver took ten thousands of them. Two devices over
-/// one context know nothing of each other; both numbers together still fit.
+/// The number of commands in flight above which further submissions are held.
+///
+/// The driver (580.159) takes 1021 commands for each of its hardware connections and then blocks
+/// the caller until a command has finished. Several streams may share a connection, and the driver
+/// does not say which, so this limit is for all streams together. The rest of the 1021 is for the
+/// next submission, for submissions of other threads at that moment, for the single launch of the
+/// clock and for the application's own commands. Event records, waits for events and host functions
+/// do not count, because the driver took ten thousands of them. Two devices over one context do not
+/// know of each other, and both limits together still fit.
 const COMMANDS: u64 = 480;
 
-/// A CUDA context with what the engine needs of it. Cheap to clone; usable from any thread.
+/// A CUDA context and what the engine needs of it. Cheap to clone, and usable from any thread.
 ///
-/// Its calls leave the calling thread's current context as they found it.
+/// Each call restores the current context of the calling thread.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
@@ -41,7 +43,7 @@ pub(crate) struct Inner {
     watcher: Watcher,
     nudge: Nudge,
     context: Arc<Context>,
-    /// Never given work: asked whether the context still answers.
+    /// A stream without work, queried to check that the context still works.
     health_stream: Stream,
     plain_events: Events,
     timed_events: Events,
@@ -50,7 +52,7 @@ pub(crate) struct Inner {
     clock: ClockSlot,
 }
 
-/// A clock, made when it is first asked for, and what [`timing`](crate::timing) makes it of.
+/// The clock, once it was requested, and its set-up in [`timing`](crate::timing).
 pub(crate) type ClockSlot = Mutex<Option<(Clock, Weak<dyn Any + Send + Sync>)>>;
 
 impl Device {
@@ -61,7 +63,7 @@ impl Device {
         Self::new(context, object, info)
     }
 
-    /// A device over a context that is there.
+    /// Creates a device over an existing context.
     pub(crate) fn new(context: Context, object: Object, info: Info) -> Result<Self> {
         let context = Arc::new(context);
         Ok(Self(Arc::new(Inner {
@@ -96,10 +98,10 @@ impl Device {
         &self.0.clock
     }
 
-    /// Asks the driver whether the context still answers.
+    /// Checks that the context still works.
     ///
     /// # Errors
-    /// A driver error, a lost device among them.
+    /// A driver error, including a lost device.
     pub(crate) fn check_health(&self) -> Result<()> {
         self.0.health_stream.check()
     }
@@ -118,7 +120,7 @@ impl Device {
         &self.0.timed_events
     }
 
-    /// What belongs to the device keeps this of it.
+    /// The reference that objects of this device keep.
     pub(crate) fn device_ref(&self) -> DeviceRef {
         DeviceRef {
             context: self.0.context.clone(),
@@ -127,19 +129,19 @@ impl Device {
         }
     }
 
-    /// What all queues may have in flight together.
+    /// The budget of commands in flight, shared by all queues.
     #[inline]
     pub(crate) fn in_flight_budget(&self) -> &Arc<InFlightBudget> {
         &self.0.budget
     }
 
-    /// Where graphs put the events that they have kept.
+    /// Events that destroyed graphs no longer need.
     pub(crate) fn released_events(&self) -> &Arc<ReleasedEvents> {
         &self.0.released_events
     }
 }
 
-/// What belongs to a device has of it: its context, id and name.
+/// What an object keeps of its device: the context, the id and the name.
 #[derive(Clone)]
 pub(crate) struct DeviceRef {
     pub(crate) context: Arc<Context>,
@@ -148,7 +150,7 @@ pub(crate) struct DeviceRef {
 }
 
 impl Device {
-    /// Who watches its ports.
+    /// The watch over the ports of this device.
     pub(crate) fn watched(&self) -> Arc<dyn Watch> {
         self.0.clone()
     }
@@ -167,7 +169,8 @@ impl Watch for Inner {
                     Ok(reached) if reached.is_some_and(|reached| reached >= value) => return Ok(()),
                     Ok(_) => {}
                     Err(lost @ Error::DeviceLost { .. }) => return Err(lost),
-                    // One port's own: the engine asks each port next, and fails the timeline of this one alone.
+                    // An error of one port. The engine polls each port next and fails only this
+                    // port's timeline.
                     Err(_) => return Ok(()),
                 }
             }
@@ -186,7 +189,7 @@ impl Watch for Inner {
         }
     }
 
-    /// The driver has no wait with a time-out, so it is asked again and again: who waits may as well do that himself.
+    /// True: the driver has no wait with a timeout, so a waiting thread may as well poll by itself.
     fn lends(&self) -> bool {
         true
     }
@@ -202,7 +205,7 @@ impl std::fmt::Debug for Device {
     }
 }
 
-/// A nudge that lasts until it is noticed.
+/// A request to stop watching, which lasts until the watch sees it.
 #[derive(Default)]
 struct Nudge {
     given: Mutex<bool>,
@@ -215,8 +218,7 @@ impl Nudge {
         self.changed.notify_all();
     }
 
-    /// Sleeps for `time` at most, or looks only if that is zero. True if there was a nudge, which is
-    /// noticed herewith.
+    /// Sleeps for at most `time`, or only checks if that is zero. True if there was a nudge.
     fn sleep(&self, time: Duration) -> bool {
         let given = self.given.lock();
         let mut given = if time.is_zero() {

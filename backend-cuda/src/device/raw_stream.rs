@@ -1,4 +1,4 @@
-//! Raw streams in use: one entry for each in this process, wherever the handle came from.
+//! Raw streams in use: one entry per stream in this process, for all its handles and queues.
 #![allow(unsafe_code, reason = "destroys streams")]
 
 use std::collections::BTreeMap;
@@ -14,35 +14,36 @@ use crate::device::context::{CaptureMode, Context};
 use crate::device::stream_lock::StreamLock;
 use crate::driver::table::{Driver, Raw};
 
-/// A context and a stream's handle: the legacy default stream has the same handle in every context.
+/// The addresses of the context and of the stream.
+///
+/// The legacy default stream has one handle in all contexts.
 type Key = (usize, usize);
 
-/// The entries. One list for the process, because two devices may use one context.
+/// All entries of the process, because two devices may use one context.
 ///
-/// While it is locked no driver is called, and nothing of the application's runs.
+/// No driver call and no code of the application runs while this is locked.
 static IN_USE: Mutex<BTreeMap<Key, Weak<RawStream>>> = Mutex::new(BTreeMap::new());
 
-/// A driver stream, with the state that all its users in this process share.
+/// A stream of the driver, with the state that all its users in this process share.
 pub(crate) struct RawStream {
     key: Key,
-    /// Tells the engine which signals keep their order by themselves: those of one domain do. Unique
-    /// in this process, and never 0.
+    /// The order domain: signals of one domain keep their order without waits. Unique, and never 0.
     domain: u64,
     raw: Raw<sys::CUstream_st>,
-    /// What destroys a stream that was made here; `None` for a stream of the application's.
+    /// The driver that destroys a stream of this crate, or `None` for a stream of the application.
     made_by: Option<Driver>,
-    /// The application has the handle, or had it, and may capture the stream.
+    /// The application has or had the handle, and may capture the stream.
     lent: AtomicBool,
-    /// Taken for each submission, and by the application for its own calls.
+    /// Held during each submission, and by the application during its own calls.
     stream_lock: StreamLock,
 }
 
 impl RawStream {
-    /// Enters a stream that the driver has just made. It is destroyed with the last reference.
+    /// Adds an entry for a stream that the driver has just created. The last reference destroys it.
     ///
     /// # Safety
-    /// `raw` is a live stream of `context`, and nothing else destroys it. The context lives for as
-    /// long as there is a reference.
+    /// `raw` is a live stream of `context`, and nothing else destroys it. The context outlives
+    /// every reference.
     pub(crate) unsafe fn made(context: &Context, raw: sys::CUstream) -> Arc<Self> {
         let made = Arc::new(Self {
             key: key(context, raw),
@@ -52,17 +53,17 @@ impl RawStream {
             lent: AtomicBool::new(false),
             stream_lock: StreamLock::default(),
         });
-        // An entry under this key is of a stream that is gone: drivers use handles again.
+        // An old entry under this key belongs to a destroyed stream, because drivers reuse handles.
         IN_USE.lock().insert(made.key, Arc::downgrade(&made));
         made
     }
 
-    /// The entry of a stream, if it is in use already.
+    /// The entry of a stream that is in use already.
     pub(crate) fn known(context: &Context, raw: sys::CUstream) -> Option<Arc<Self>> {
         IN_USE.lock().get(&key(context, raw))?.upgrade()
     }
 
-    /// The entry of an application's stream, which is made unless the stream is in use already.
+    /// The entry of an application's stream. Adds one if the stream is not in use yet.
     pub(crate) fn adopted(context: &Context, raw: sys::CUstream) -> Arc<Self> {
         let new = Arc::new(Self {
             key: key(context, raw),
@@ -73,12 +74,12 @@ impl RawStream {
             stream_lock: StreamLock::default(),
         });
         let mut in_use = IN_USE.lock();
-        // Another thread may have entered it since the caller looked.
+        // Another thread may have added it since the caller checked.
         let known = in_use.get(&new.key).and_then(Weak::upgrade);
         if known.is_none() {
             in_use.insert(new.key, Arc::downgrade(&new));
         }
-        // First: an entry that goes locks the list.
+        // Unlock first, because dropping an entry takes the lock.
         drop(in_use);
         known.unwrap_or(new)
     }
@@ -93,7 +94,7 @@ impl RawStream {
         self.raw.0
     }
 
-    /// True if the stream lives for as long as this does.
+    /// True if the stream lives at least as long as this entry.
     pub(crate) const fn is_made_here(&self) -> bool {
         self.made_by.is_some()
     }
@@ -117,7 +118,8 @@ impl RawStream {
 
 impl Drop for RawStream {
     fn drop(&mut self) {
-        // Before the handle goes, which the driver may give to another thread at once.
+        // Before the stream is destroyed, because the driver may reuse the handle on another thread
+        // at once.
         let mut in_use = IN_USE.lock();
         let own = in_use
             .get(&self.key)
@@ -128,10 +130,10 @@ impl Drop for RawStream {
         drop(in_use);
         if let Some(driver) = &self.made_by {
             let _mode = CaptureMode::relaxed(driver);
-            // SAFETY: a live stream that only this destroys, in a context that lives (see `made`).
-            // `cuStreamDestroy` lets work that is still in it finish. Nothing here uses the handle
-            // any more. An application has it by a guard, which keeps the queue, or by an `unsafe`
-            // call of its own. An error means that the context has gone first.
+            // SAFETY: a live stream that only this destroys, in a live context (see `made`).
+            // `cuStreamDestroy` lets pending work finish. Nothing here uses the handle any more.
+            // The application has the handle through a guard, which keeps the queue, or through an
+            // `unsafe` call. An error means that the context is already gone.
             let _ = unsafe { driver.stream_destroy(self.raw.0) };
         }
     }
@@ -143,7 +145,7 @@ impl fmt::Debug for RawStream {
     }
 }
 
-/// A number that no other queue of any backend in this process has as its domain.
+/// A domain that no other queue of any backend in this process has.
 fn domain() -> u64 {
     Object::new("stream", "").id()
 }

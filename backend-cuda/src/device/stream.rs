@@ -1,4 +1,4 @@
-//! Streams: the device's own, and those an application lends.
+//! Streams, created by this crate or adopted from the application.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::ptr::null_mut;
@@ -14,63 +14,65 @@ use crate::device::stream_lock::{StreamLock, StreamLockGuard};
 use crate::driver::table::{Code, Driver, Raw};
 
 const NON_BLOCKING: u32 = 1;
-/// `CU_STREAM_LEGACY`; null means the same to the functions that this crate calls.
+/// `CU_STREAM_LEGACY`. Null means the same to the functions that this crate calls.
 const LEGACY: usize = 1;
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: usize = 2;
 
-/// A raw stream as one device uses it.
+/// A raw stream as used by one device.
 pub(crate) struct Stream {
     of: Arc<RawStream>,
-    /// Names this use of the stream in errors. Each queue over one stream has a label of its own.
+    /// The name of the stream in errors. Each queue over one raw stream has its own label.
     object: Object,
-    /// Dropped behind the raw stream, which needs it.
+    /// Dropped after the raw stream, which needs it.
     context: Arc<Context>,
 }
 
-/// Whether a stream is being captured into a graph.
+/// The capture state of a stream.
 #[derive(Clone, Copy)]
 pub(crate) enum Capture {
     None,
-    /// It is.
+    /// The stream is being captured into a graph.
     Active {
         /// The driver's number for this capture.
         id: u64,
         graph: sys::CUgraph,
     },
-    /// It is, but nothing can be put into the graph, for this reason.
+    /// The stream cannot be used because of a capture, for this reason.
     Unusable(&'static str),
 }
 
-/// `CU_STREAM_CAPTURE_STATUS_NONE`, `…_ACTIVE`.
+/// `CU_STREAM_CAPTURE_STATUS_NONE` and `…_ACTIVE`.
 const NOT_CAPTURING: u32 = 0;
 const ACTIVE: u32 = 1;
-/// `CU_EVENT_RECORD_EXTERNAL`, `CU_EVENT_WAIT_EXTERNAL`.
+/// `CU_EVENT_RECORD_EXTERNAL` and `CU_EVENT_WAIT_EXTERNAL`.
 const EXTERNAL: u32 = 1;
 
 impl Stream {
-    /// A stream of our own, which keeps clear of the legacy default stream's barriers.
+    /// Creates a stream that does not synchronize with the legacy default stream.
     ///
     /// # Errors
     /// A driver error.
     pub(crate) fn new(context: &Arc<Context>, label: &str) -> Result<Self> {
-        // SAFETY: writes one handle; the context is current.
+        // SAFETY: writes one handle. The context is current.
         Self::made(context, label, |driver, raw| unsafe {
             driver.stream_create(raw, NON_BLOCKING)
         })
     }
 
-    /// As [`Stream::new`], of the highest priority: its blocks go before those of other streams that have not begun yet, and
-    /// it hardly shares a hardware connection with them.
+    /// Creates a stream of the highest priority.
+    ///
+    /// Its blocks run before blocks of other streams that have not started. It rarely shares a
+    /// hardware connection with other streams.
     ///
     /// # Errors
     /// A driver error.
     pub(crate) fn urgent(context: &Arc<Context>, label: &str) -> Result<Self> {
         Self::made(context, label, |driver, raw| {
             let (mut least, mut greatest) = (0, 0);
-            // SAFETY: writes two integers; both are 0 where there are no priorities.
+            // SAFETY: writes two integers. Both are 0 if the device has no priorities.
             unsafe { driver.ctx_get_stream_priority_range(&raw mut least, &raw mut greatest) }?;
-            // SAFETY: writes one handle. The priority is one that the driver has named.
+            // SAFETY: writes one handle. The driver returned this priority.
             unsafe { driver.stream_create_with_priority(raw, NON_BLOCKING, greatest) }
         })
     }
@@ -85,23 +87,24 @@ impl Stream {
         make(context.driver(), &raw mut raw).map_err(|code| context.error(code))?;
         let object = Object::new("stream", label);
         Ok(Self {
-            // SAFETY: `make` has created the stream in the current context, which is this one, and
-            // given its handle to nothing else. References are kept by streams, which keep their
-            // context, and by what the context frees at its end.
+            // SAFETY: `make` has created the stream in the current context, which is `context`.
+            // Nothing else has its handle. Only streams, which keep the context, and deferred
+            // frees, which the context frees at its end, keep references to it.
             of: unsafe { RawStream::made(context, raw) },
             object,
             context: context.clone(),
         })
     }
 
-    /// The stream behind a handle of the application's: one that it has made, or one of ours.
+    /// The stream with a raw handle, which the application or this crate has created.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for the per-thread default stream, [`Error::WrongDevice`] for a stream
-    /// of another context; a driver error.
+    /// [`Error::Unsupported`] for the per-thread default stream, [`Error::WrongDevice`] for a
+    /// stream of another context, or a driver error.
     ///
     /// # Safety
-    /// `raw` is the legacy default stream or a live stream, and stays so while the result is kept.
+    /// `raw` is the legacy default stream or a live stream, and stays alive while the result is
+    /// kept.
     pub(crate) unsafe fn adopted(
         context: &Arc<Context>,
         raw: sys::CUstream,
@@ -120,10 +123,10 @@ impl Stream {
         let of = match RawStream::known(context, raw) {
             Some(known) => known,
             None => {
-                // The legacy default stream belongs to whatever context is current.
+                // The legacy default stream belongs to the current context.
                 if raw.addr() != LEGACY {
                     let mut owner = null_mut();
-                    // SAFETY: the caller promises a live stream; writes one handle.
+                    // SAFETY: the caller guarantees a live stream. Writes one handle.
                     unsafe { context.driver().stream_get_ctx(raw, &raw mut owner) }
                         .map_err(|code| context.error(code))?;
                     if owner != context.raw() {
@@ -141,7 +144,7 @@ impl Stream {
         })
     }
 
-    /// The same stream under its unmistakable name.
+    /// Replaces null, which also means the legacy default stream, by `CU_STREAM_LEGACY`.
     pub(crate) fn name_legacy(raw: sys::CUstream) -> sys::CUstream {
         if raw.is_null() {
             std::ptr::without_provenance_mut(LEGACY)
@@ -165,7 +168,7 @@ impl Stream {
         self.of
     }
 
-    /// True if nobody but the engine has ever had it: nothing is in it but what submissions put there.
+    /// True if only the engine has ever had the handle. Then the stream contains only submissions.
     #[inline]
     pub(crate) fn is_untouched(&self) -> bool {
         self.of.is_untouched()
@@ -175,19 +178,21 @@ impl Stream {
         self.of.is_made_here()
     }
 
-    /// The turn of the raw stream, which all who use that have in common.
+    /// The lock of the raw stream, which all its users share.
     #[inline]
     pub(crate) fn stream_lock(&self) -> &StreamLock {
         self.of.stream_lock()
     }
 
-    /// True for the legacy default stream, which cannot be captured, and which streams that synchronize with it
-    /// cannot be captured beside.
+    /// True for the legacy default stream.
+    ///
+    /// It cannot be captured. A stream that synchronizes with it cannot be captured while it is
+    /// used.
     pub(crate) fn is_legacy(&self) -> bool {
         self.raw().addr() == LEGACY
     }
 
-    /// The typed error for a result on this stream.
+    /// Converts an error code of a call on this stream to the typed error.
     pub(crate) fn error(&self, code: Code) -> Error {
         self.context.error_on(&self.object, code)
     }
@@ -198,17 +203,17 @@ impl Stream {
         self.of.domain()
     }
 
-    /// Makes what is submitted later wait for `mark`, as it was recorded.
+    /// Makes later work of this stream wait for `mark` as it was recorded.
     ///
     /// # Errors
     /// A driver error.
     #[inline]
     pub(crate) fn wait(&self, mark: &Mark) -> Result<()> {
-        // SAFETY: the mark keeps its event for the call, and a wait needs it no longer.
+        // SAFETY: the mark keeps its event alive during the call, and the wait needs no longer.
         unsafe { self.wait_raw(&Raw(mark.raw())) }
     }
 
-    /// As [`Stream::wait`], for an event that is not ours.
+    /// Same as [`Stream::wait`], for an event of the application.
     ///
     /// # Errors
     /// A driver error.
@@ -218,27 +223,29 @@ impl Stream {
     #[inline]
     pub(crate) unsafe fn wait_raw(&self, event: &Raw<sys::CUevent_st>) -> Result<()> {
         let driver = self.context.driver();
-        // SAFETY: the stream is alive, and so is the event, as the caller promises. CUDA takes the
-        // event as it is now (`cuStreamWaitEvent`): it may be recorded again, or destroyed, before
-        // the wait ends.
+        // SAFETY: the stream is alive, and the caller guarantees a live event. The wait captures
+        // the event's latest record at this call (`cuStreamWaitEvent`). So the event may be
+        // recorded again or destroyed before the wait ends.
         unsafe { driver.stream_wait_event(self.raw(), event.0, 0) }.map_err(|code| self.error(code))
     }
 
-    /// Asks the stream whether it is idle, only to hear whether its context is still sound.
+    /// Checks that the context still works, by a query of the stream.
     ///
     /// # Errors
-    /// A driver error, a lost device among them.
+    /// A driver error, including a lost device.
     pub(crate) fn check(&self) -> Result<()> {
         self.is_idle().map(|_| ())
     }
 
-    /// True if all that was put into it has finished. Never blocks; any or no context may be current.
+    /// True if all work of the stream has finished.
+    ///
+    /// Never blocks. The current context is irrelevant.
     ///
     /// # Errors
-    /// A driver error, a lost device among them.
+    /// A driver error, including a lost device.
     pub(crate) fn is_idle(&self) -> Result<bool> {
         let _mode = self.context.allow_during_capture();
-        // SAFETY: the stream is alive; any thread may ask.
+        // SAFETY: the stream is alive, and any thread may query it.
         match unsafe { self.context.driver().stream_query(self.raw()) } {
             Ok(()) => Ok(true),
             Err(code) if code.is_not_ready() => Ok(false),
@@ -246,21 +253,24 @@ impl Stream {
         }
     }
 
-    /// Records `mark` at the stream's present position. Waits issued on an earlier record of its event captured that
-    /// at their call.
+    /// Records `mark` at the stream's current position.
+    ///
+    /// Earlier waits for the same event are not affected, because each captured the record at its
+    /// call.
     ///
     /// # Errors
     /// A driver error.
     #[inline]
     pub(crate) fn record(&self, mark: &Mark) -> Result<()> {
-        // SAFETY: both are alive. If they are not of one context, the driver refuses that.
+        // SAFETY: both are alive. If they belong to different contexts, the driver rejects the
+        // call.
         unsafe { self.context.driver().event_record(mark.raw(), self.raw()) }
             .map_err(|code| self.error(code))?;
         mark.note_recorded();
         Ok(())
     }
 
-    /// Into a capture: each launch of the graph records `mark`, which the graph keeps.
+    /// Adds a node to the captured graph: each launch records `mark`. The graph keeps the event.
     ///
     /// # Errors
     /// A driver error.
@@ -271,7 +281,7 @@ impl Stream {
             .map_err(|code| self.error(code))
     }
 
-    /// Into a capture: each launch of the graph waits for `mark`, which the graph keeps.
+    /// Adds a node to the captured graph: each launch waits for `mark`. The graph keeps the event.
     ///
     /// # Errors
     /// A driver error.
@@ -282,14 +292,15 @@ impl Stream {
             .map_err(|code| self.error(code))
     }
 
-    /// Notes that the application may capture it from now on.
+    /// Notes that the application has the handle and may capture the stream.
     pub(crate) fn lend(&self) {
         self.of.lend();
     }
 
-    /// Whether it is being captured, as far as this thread can tell without blocking. `None` while
-    /// another thread has the stream's turn: a submission is put off then, and asks again in its
-    /// own turn.
+    /// The capture state, as far as this thread can tell without blocking.
+    ///
+    /// Returns `Capture::None` while another thread holds the stream's lock. A submission is held
+    /// in that case, and checks again with the lock.
     ///
     /// # Errors
     /// A driver error.
@@ -304,27 +315,26 @@ impl Stream {
         }
     }
 
-    /// Whether it is being captured, which stays as it is until the stream's turn is given up.
-    /// Harms no capture.
+    /// The capture state, which does not change while the caller holds the stream's lock.
     ///
-    /// Only asked in the stream's turn: if a capture begins or ends on another thread meanwhile,
-    /// the driver (580.159) has crashed.
+    /// The query does not affect a capture. The lock is required, because the driver (580.159) has
+    /// crashed when another thread began or ended a capture during the query.
     ///
     /// # Errors
     /// A driver error.
     pub(crate) fn capture_while_locked(&self, locked: &StreamLockGuard<'_>) -> Result<Capture> {
         debug_assert!(
             locked.is_for(self.stream_lock()),
-            "the turn of another stream"
+            "the lock of another stream"
         );
         if self.is_untouched() {
             return Ok(Capture::None);
         }
-        // The legacy default stream is the current context's.
+        // The handle of the legacy default stream means the stream of the current context.
         let _bound = self.context.bind()?;
         let (mut status, mut id, mut graph) = (0, 0, null_mut());
-        // SAFETY: the stream is alive, and no other thread begins or ends a capture of it in this
-        // turn; writes two integers and a handle, and nothing where there is no place for it.
+        // SAFETY: the stream is alive, and the lock keeps other threads from beginning or ending a
+        // capture of it. Writes two integers and a handle, and nothing through null pointers.
         let asked: Result<(), Code> = unsafe {
             self.context.driver().stream_get_capture_info(
                 self.raw(),
@@ -348,11 +358,13 @@ impl Stream {
         }
     }
 
-    /// Refuses a stream that is being captured into a graph: an event recorded now would belong to the graph,
-    /// and asking for it would break the capture.
+    /// Rejects a stream that is being captured into a graph.
+    ///
+    /// An event recorded now would become part of the graph, and a query of that event would
+    /// invalidate the capture.
     ///
     /// # Errors
-    /// [`Error::Capturing`]; a driver error.
+    /// [`Error::Capturing`], or a driver error.
     #[inline]
     pub(crate) fn refuse_capture(&self, asked: &str) -> Result<()> {
         if self.is_untouched() {

@@ -1,4 +1,4 @@
-//! Which thread has a stream to itself: for one submission, or for the application.
+//! The lock of a stream: one thread holds it for a submission, or the application holds it.
 
 use std::marker::PhantomData;
 use std::sync::Condvar;
@@ -7,23 +7,25 @@ use std::time::Duration;
 
 use syncline_core::backend::Mutex;
 
-/// A lock without a guard, which the engine only ever tries, and which a thread of the application can take again
-/// while it has it.
+/// A reentrant lock that may also be held without a guard.
+///
+/// The engine only tries it and never blocks on it. Threads of the application may take it again
+/// while they hold it.
 #[derive(Default)]
 pub(crate) struct StreamLock {
-    /// The thread that has it; 0 for none.
+    /// The thread that holds the lock, or 0.
     owner: AtomicUsize,
     /// How often the owner has taken it.
     depth: AtomicU64,
-    /// How many threads block.
+    /// The number of blocked threads.
     waiting: AtomicUsize,
     changed: (Mutex<()>, Condvar),
 }
 
-/// After so long who blocks looks again, though nobody has told him anything.
+/// A blocked thread retries after this time even if no other thread has woken it.
 const RETRY: Duration = Duration::from_millis(1);
 
-/// A number for this thread, unlike that of any other that lives.
+/// A number for this thread. No other living thread has the same number.
 #[inline]
 fn this_thread() -> usize {
     thread_local! { static HERE: u8 = const { 0 } }
@@ -31,7 +33,7 @@ fn this_thread() -> usize {
 }
 
 impl StreamLock {
-    /// Takes it if nobody has it, not even this thread. For the engine.
+    /// Takes the lock if no thread holds it, not even this thread. For the engine.
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
         let taken = self
@@ -44,15 +46,16 @@ impl StreamLock {
         taken
     }
 
-    /// Takes it, or blocks until nobody else has it.
+    /// Takes the lock, and blocks while another thread holds it.
     pub(crate) fn lock(&self) -> StreamLockGuard<'_> {
         if let Some(held) = self.try_lock_reentrant() {
             return held;
         }
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut guard = self.changed.0.lock();
-        // Whoever leaves looks for who waits, but without the barrier that would let one of the two see the other in any
-        // case: each submission would pay for that. Who was not seen looks again by himself.
+        // The unlocking thread checks for blocked threads without a full barrier, because each
+        // submission would pay for the barrier. A blocked thread that it misses retries after
+        // [`RETRY`].
         while !self.try_lock() {
             guard = self
                 .changed
@@ -65,7 +68,7 @@ impl StreamLock {
         self.assume_locked()
     }
 
-    /// Takes it if nobody else has it. Never blocks.
+    /// Takes the lock if no other thread holds it. Never blocks.
     pub(crate) fn try_lock_reentrant(&self) -> Option<StreamLockGuard<'_>> {
         if self.owner.load(Ordering::Relaxed) == this_thread() {
             let depth = self.depth.load(Ordering::Relaxed);
@@ -75,20 +78,20 @@ impl StreamLock {
         self.try_lock().then(|| self.assume_locked())
     }
 
-    /// True if a thread blocks until it gets it.
+    /// True if a thread is blocked in [`StreamLock::lock`].
     #[cfg(test)]
     pub(crate) fn has_waiters(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// Somebody may have it now.
+    /// Wakes the blocked threads after the lock was released.
     #[cold]
     fn wake_waiters(&self) {
         drop(self.changed.0.lock());
         self.changed.1.notify_all();
     }
 
-    /// What [`Turn::try_enter`] took, to be given up with what is returned.
+    /// A guard for the lock that [`StreamLock::try_lock`] has taken. Dropping it unlocks.
     #[inline]
     pub(crate) const fn assume_locked(&self) -> StreamLockGuard<'_> {
         StreamLockGuard {
@@ -98,8 +101,10 @@ impl StreamLock {
     }
 }
 
-/// Takes both turns; one of them twice if they are the same. The order is that of their addresses,
-/// so that two threads which take the same two do not block each other.
+/// Takes both locks, or one lock twice if they are the same.
+///
+/// The order is that of their addresses, so two threads that take the same two locks cannot
+/// deadlock.
 pub(crate) fn lock_both<'t>(
     one: &'t StreamLock,
     other: &'t StreamLock,
@@ -113,14 +118,14 @@ pub(crate) fn lock_both<'t>(
     }
 }
 
-/// The turn, until it is dropped. That happens on the thread that took it.
+/// Holds a [`StreamLock`] until it is dropped, on the thread that took it.
 pub(crate) struct StreamLockGuard<'t> {
     lock: &'t StreamLock,
     _this_thread: PhantomData<*const ()>,
 }
 
 impl StreamLockGuard<'_> {
-    /// True if it is that turn.
+    /// True if this guard holds `lock`.
     pub(crate) fn is_for(&self, lock: &StreamLock) -> bool {
         std::ptr::eq(self.lock, lock)
     }
@@ -129,7 +134,7 @@ impl StreamLockGuard<'_> {
 impl Drop for StreamLockGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Only the owner has anything to do with the depth.
+        // Only the owner reads and writes the depth.
         let depth = self.lock.depth.load(Ordering::Relaxed);
         if depth > 1 {
             self.lock.depth.store(depth - 1, Ordering::Relaxed);
@@ -150,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_takes_it_again_and_the_engine_never_waits() {
+    fn a_thread_locks_again_and_the_engine_never_blocks() {
         let lock = StreamLock::default();
         let first = lock.lock();
         let second = lock.lock();
@@ -165,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn others_wait_for_it() {
+    fn other_threads_block_until_the_unlock() {
         let (lock, left) = (StreamLock::default(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let held = lock.lock();

@@ -1,4 +1,4 @@
-//! A driver for tests without a GPU: streams that go on when the test says so, and events in them.
+//! A driver for unit tests without a GPU. Its streams advance when the test says so.
 #![allow(
     unsafe_code,
     clippy::undocumented_unsafe_blocks,
@@ -18,36 +18,36 @@ use cudarc::driver::sys;
 
 use crate::driver::table::{Driver, EventHandle, MemOp, Optional, Raw, Symbols};
 
-/// A stream: how much was put there, and how much of that has finished. An event is put there, and so is a wait, which is
-/// taken for work that ends by itself.
+/// A stream: counters of its commands and of the finished ones.
+///
+/// An event record is a command. A wait is not, because it is assumed to end by itself.
 #[derive(Default)]
 struct Stream {
     put: AtomicU64,
     finished: AtomicU64,
-    /// Writes of words that were put there, and not made yet.
+    /// Memory writes that were submitted and not executed yet.
     writes: Mutex<Vec<MemOp>>,
-    /// It goes on by itself, as far as its waits let it.
+    /// True if the stream advances by itself, except behind its waits.
     goes_on: bool,
-    /// Those waits: how much stood before each, and the record that it was for.
+    /// Waits of such a stream: the number of earlier commands, and the awaited record.
     waits: Mutex<Vec<(u64, Record)>>,
-    /// The context that it was made in.
+    /// The context that was current at its creation.
     context: AtomicPtr<sys::CUctx_st>,
     destroyed: AtomicBool,
-    /// How often the driver was asked whether it is being captured.
+    /// The number of capture queries.
     questions: AtomicU64,
     capture: Mutex<Capture>,
 }
 
-/// Whether a stream is being captured, and how many calls have gone into the graph instead of the
-/// stream.
+/// The capture state of a stream, and the number of calls that the graph has taken.
 #[derive(Default)]
 struct Capture {
-    /// Its number; `None` for no capture.
+    /// The number of the capture, or `None`.
     id: Option<u64>,
     calls: u64,
 }
 
-/// The stream that an event was recorded in, and where.
+/// A position: a stream and its number of commands.
 type Record = (&'static Stream, u64);
 
 impl Stream {
@@ -61,44 +61,44 @@ impl Stream {
     }
 }
 
-/// An event: the stream that it was recorded in last, and where. Never freed, so that its use after its end shows.
+/// An event with its latest record. Never freed, so that a use after its destruction is detected.
 #[derive(Default)]
 struct Event {
     record: Mutex<Option<Record>>,
-    /// Recorded in a capture last: of this stream, with this number.
+    /// The stream and capture of the latest record, if that was in a capture.
     captured: Mutex<Option<(&'static Stream, u64)>>,
     destroyed: AtomicBool,
     flags: c_uint,
-    /// Opened by a handle: the event that it is one with.
+    /// The original event, if this one was opened from a handle.
     opened: Option<&'static Event>,
 }
 
 impl Event {
-    /// That which all who have opened it share.
+    /// The state that all opened copies of the event share.
     fn shared(&self) -> &Self {
         self.opened.unwrap_or(self)
     }
 }
 
-/// `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_CAPTURED_EVENT`.
+/// `CUDA_ERROR_INVALID_VALUE` and `CUDA_ERROR_CAPTURED_EVENT`.
 const INVALID_VALUE: u32 = 1;
 const CAPTURED_EVENT: u32 = 907;
-/// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_NOT_READY`.
+/// `CUDA_ERROR_OUT_OF_MEMORY` and `CUDA_ERROR_NOT_READY`.
 const OUT_OF_MEMORY: u32 = 2;
 const NOT_READY: u32 = 600;
 
-/// A semaphore of another API: no more than what is imported.
+/// Its address stands for every imported semaphore.
 static FOREIGN: u8 = 0;
 
 unsafe fn stream(raw: sys::CUstream) -> &'static Stream {
-    /// The legacy default streams of all contexts.
+    /// The legacy default stream, shared by all contexts.
     static LEGACY: OnceLock<Stream> = OnceLock::new();
     if raw.addr() <= 1 {
         return LEGACY.get_or_init(Stream::default);
     }
     let stream: &'static Stream = unsafe { &*raw.cast::<Stream>() };
     if stream.destroyed.load(Ordering::SeqCst) {
-        // No panic gets through the driver's functions.
+        // A panic must not unwind through the driver's functions.
         eprintln!("a stream is used that was destroyed");
         std::process::abort();
     }
@@ -106,7 +106,7 @@ unsafe fn stream(raw: sys::CUstream) -> &'static Stream {
 }
 
 impl Stream {
-    /// The capture that a call goes into, instead of into the stream.
+    /// The capture that takes a call instead of the stream, if there is one.
     fn captures_call(&self) -> Option<u64> {
         let mut capture = self.capture.lock().unwrap();
         if capture.id.is_some() {
@@ -116,7 +116,7 @@ impl Stream {
     }
 }
 
-/// Begins to capture a stream, as an application does.
+/// Begins a capture of a stream, as an application does.
 pub(crate) fn begin_capture(raw: sys::CUstream) {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     *unsafe { stream(raw) }.capture.lock().unwrap() = Capture {
@@ -125,12 +125,12 @@ pub(crate) fn begin_capture(raw: sys::CUstream) {
     };
 }
 
-/// Ends the capture of a stream, and tells how many calls went into the graph.
+/// Ends the capture of a stream, and returns the number of calls in the graph.
 pub(crate) fn end_capture(raw: sys::CUstream) -> u64 {
     std::mem::take(&mut *unsafe { stream(raw) }.capture.lock().unwrap()).calls
 }
 
-/// How often the driver was asked whether a stream is being captured.
+/// The number of capture queries of a stream.
 pub(crate) fn capture_questions(raw: sys::CUstream) -> u64 {
     unsafe { stream(raw) }.questions.load(Ordering::SeqCst)
 }
@@ -168,7 +168,7 @@ unsafe extern "system" fn stream_query(of: sys::CUstream) -> u32 {
     }
 }
 
-/// Lets everything finish that is in the stream.
+/// Finishes all commands of the stream.
 unsafe extern "system" fn stream_synchronize(of: sys::CUstream) -> u32 {
     let of = unsafe { stream(of) };
     of.finished
@@ -180,7 +180,7 @@ unsafe extern "system" fn stream_destroy(raw: sys::CUstream) -> u32 {
     unsafe { stream(raw) }
         .destroyed
         .store(true, Ordering::SeqCst);
-    // From here on the handle is free.
+    // From here on the handle may be reused.
     do_what_is_due(&ONCE_DESTROYED);
     0
 }
@@ -189,7 +189,7 @@ unsafe fn event<'e>(raw: sys::CUevent) -> &'e Event {
     let event = unsafe { &*raw.cast::<Event>() };
     let destroyed = |event: &Event| event.destroyed.load(Ordering::SeqCst);
     if destroyed(event) || destroyed(event.shared()) {
-        // No panic gets through the driver's functions.
+        // A panic must not unwind through the driver's functions.
         eprintln!("an event is used that was destroyed");
         std::process::abort();
     }
@@ -217,12 +217,12 @@ std::thread_local! {
     static AGAIN: Cell<sys::CUstream> = const { Cell::new(null_mut()) };
 }
 
-/// The next stream that this thread makes gets the handle of this one, which is destroyed.
+/// The next stream that this thread creates reuses this handle of a destroyed stream.
 pub(crate) fn use_handle_again(of: Raw<sys::CUstream_st>) {
     AGAIN.set(of.0);
 }
 
-/// Whether streams that this thread makes from here on go on by themselves, as far as the waits in them let them.
+/// Chooses whether new streams of this thread advance by themselves, except behind their waits.
 pub(crate) fn streams_go_on(go_on: bool) {
     GO_ON.set(go_on);
 }
@@ -244,14 +244,14 @@ unsafe fn make_event(to: *mut sys::CUevent, flags: c_uint, opened: Option<&'stat
     unsafe { to.write(std::ptr::from_ref(made).cast_mut().cast()) };
 }
 
-/// `CU_EVENT_INTERPROCESS`, and what CUDA asks for with it.
+/// `CU_EVENT_INTERPROCESS`, and the flag that CUDA requires with it.
 const INTERPROCESS: c_uint = 4;
 const DISABLE_TIMING: c_uint = 2;
 
-/// What this thread has done with events of several processes.
+/// Counts of this thread's operations on interprocess events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SharedEvents {
-    /// Made, or opened.
+    /// Created or opened.
     pub(crate) made: u32,
     pub(crate) opened: u32,
     pub(crate) recorded: u32,
@@ -268,7 +268,7 @@ fn count(change: impl FnOnce(&mut SharedEvents)) {
     SHARED.set(now);
 }
 
-/// What this thread has done with events of several processes, since it began.
+/// Counts of this thread's operations on interprocess events, since the thread began.
 pub(crate) fn shared_events() -> SharedEvents {
     SHARED.get()
 }
@@ -284,7 +284,7 @@ unsafe extern "system" fn get_event_handle(to: *mut EventHandle, raw: sys::CUeve
     0
 }
 
-/// As in another process: it is not seen to be the same.
+/// Opens the event as a separate object, as another process does.
 unsafe extern "system" fn open_event_handle(to: *mut sys::CUevent, handle: EventHandle) -> u32 {
     let (address, rest) = handle.0.split_at(size_of::<usize>());
     if rest.iter().any(|&byte| byte != 0) {
@@ -297,7 +297,7 @@ unsafe extern "system" fn open_event_handle(to: *mut sys::CUevent, handle: Event
     0
 }
 
-/// No platform for that.
+/// Fails as on a platform without interprocess events.
 unsafe extern "system" fn no_event_handle(_: *mut EventHandle, _: sys::CUevent) -> u32 {
     801
 }
@@ -314,7 +314,7 @@ unsafe extern "system" fn stream_wait_event(
     }
     let event = unsafe { event(raw) };
     if let Some((of, id)) = *event.captured.lock().unwrap() {
-        // As long as that goes on, the stream would be captured from here on.
+        // During that capture, the stream would be captured too from here on.
         let goes_on = of.capture.lock().unwrap().id == Some(id);
         return if goes_on { 0 } else { INVALID_VALUE };
     }
@@ -380,7 +380,8 @@ unsafe extern "system" fn event_query(raw: sys::CUevent) -> u32 {
 type Due = LocalKey<RefCell<Option<Box<dyn FnOnce()>>>>;
 
 fn do_what_is_due(due: &'static Due) {
-    // Out of its cell: what is done may come here, too. A thread that ends has none.
+    // Taken out of its cell, because the action may call this function. A thread that ends has no
+    // cell.
     let action = due.try_with(|due| due.borrow_mut().take());
     if let Ok(Some(action)) = action {
         action();
@@ -393,18 +394,17 @@ std::thread_local! {
     static ONCE_DESTROYED: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
-/// Has `action` done while this thread asks about an event the next time: when the answer is known, and not told yet.
+/// Runs `action` during this thread's next event query, before the query returns its result.
 pub(crate) fn while_asked(action: impl FnOnce() + 'static) {
     MEANWHILE.set(Some(Box::new(action)));
 }
 
-/// Has `action` done when this thread next records an event or waits for one: before that is in the
-/// stream.
+/// Runs `action` when this thread next records or waits for an event, before the command.
 pub(crate) fn before_the_next_is_put(action: impl FnOnce() + 'static) {
     BEFORE_PUT.set(Some(Box::new(action)));
 }
 
-/// Has `action` done when this thread destroys a stream the next time: once the handle is free.
+/// Runs `action` when this thread next destroys a stream, after the handle is free.
 pub(crate) fn once_destroyed(action: impl FnOnce() + 'static) {
     ONCE_DESTROYED.set(Some(Box::new(action)));
 }
@@ -417,8 +417,9 @@ unsafe extern "system" fn import(
     0
 }
 
-/// Takes the descriptor of what it imports. Closes one that it refuses; the number is another
-/// file's then.
+/// Takes the descriptor if it succeeds.
+///
+/// Closes a rejected one, and reuses its number for another file.
 unsafe extern "system" fn import_memory(
     _: *mut sys::CUexternalMemory,
     desc: *const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
@@ -432,7 +433,7 @@ unsafe extern "system" fn import_memory(
         let (other, _) = std::io::pipe().unwrap();
         rustix::io::dup2(other, &mut fd).unwrap();
     }
-    // The driver's, or the other file's.
+    // The driver's descriptor, or the other file's.
     let _ = fd.into_raw_fd();
     if refused.is_some() { OUT_OF_MEMORY } else { 0 }
 }
@@ -441,8 +442,7 @@ std::thread_local! {
     static FILES: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The inodes behind the descriptors that this thread has had imported as memory since the last
-/// time.
+/// The inodes of the files that this thread has imported as memory since the last call.
 pub(crate) fn imported_files() -> Vec<u64> {
     FILES.take()
 }
@@ -456,7 +456,7 @@ std::thread_local! {
     static SEMAPHORES_GONE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// How many semaphores this thread has destroyed since it was last asked.
+/// The number of semaphores that this thread has destroyed since the last call.
 pub(crate) fn semaphores_gone() -> u32 {
     SEMAPHORES_GONE.replace(0)
 }
@@ -464,7 +464,7 @@ pub(crate) fn semaphores_gone() -> u32 {
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_MODE`.
 const COMPUTE_MODE: c_uint = 20;
 
-/// It can everything.
+/// Every capability is present.
 unsafe extern "system" fn attribute(to: *mut c_int, attribute: c_uint, _: sys::CUdevice) -> u32 {
     unsafe { to.write((attribute != COMPUTE_MODE).into()) };
     0
@@ -513,17 +513,17 @@ std::thread_local! {
     static EXTERNAL: RefCell<Vec<(&'static str, Vec<u64>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The calls for external semaphores that this thread has made since the last time, each with its values.
+/// This thread's calls for external semaphores since the last call, each with its values.
 pub(crate) fn external_calls() -> Vec<(&'static str, Vec<u64>)> {
     EXTERNAL.take()
 }
 
-/// A call for words of memory, or for the page that they lie in.
+/// A call for memory words or for their page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Call {
     Register(usize),
     Unregister(usize),
-    /// A call of its own, or part of one.
+    /// A single call, or an operation of a batch.
     Wait(u64),
     Write(u64),
     Batch(Vec<Call>),
@@ -531,7 +531,7 @@ pub(crate) enum Call {
 
 std::thread_local! {
     static MEMORY: RefCell<Vec<Call>> = const { RefCell::new(Vec::new()) };
-    /// So many more writes of words are refused.
+    /// The number of further memory writes that fail.
     static UNWRITTEN: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -539,25 +539,25 @@ fn note_call(call: Call) {
     MEMORY.with_borrow_mut(|calls| calls.push(call));
 }
 
-/// The calls for words of memory that this thread has made since the last time.
+/// This thread's calls for memory words since the last call.
 pub(crate) fn memory_calls() -> Vec<Call> {
     MEMORY.take()
 }
 
-/// So many more calls that write words are refused by the driver.
+/// Makes the next `times` memory writes fail.
 pub(crate) fn refuse_writes(times: u32) {
     UNWRITTEN.set(times);
 }
 
 unsafe extern "system" fn host_register(at: *mut c_void, bytes: usize, flags: c_uint) -> u32 {
-    // The page must be there: a byte of it is.
+    // Reads the page, which must be mapped.
     let there = unsafe { at.cast::<u64>().read_volatile() } != 0;
     note_call(Call::Register(bytes));
     u32::from(flags != 3 || !there)
 }
 
 unsafe extern "system" fn host_unregister(at: *mut c_void) -> u32 {
-    // Still mapped.
+    // The page must still be mapped.
     let _ = unsafe { at.cast::<u64>().read_volatile() };
     note_call(Call::Unregister(4096));
     0
@@ -648,7 +648,7 @@ pub(crate) fn current_context() -> sys::CUcontext {
     CURRENT.with(|current| current.load(Ordering::Relaxed))
 }
 
-/// Makes a context current on this thread, or none.
+/// Makes a context current on this thread, or none if it is null.
 pub(crate) fn make_current(context: sys::CUcontext) {
     unsafe { set_current(context) };
 }
@@ -658,13 +658,13 @@ unsafe extern "system" fn pop_current(_: *mut sys::CUcontext) -> u32 {
 }
 
 thread_local! {
-    /// What of its memory has been freed, in order.
+    /// The freed addresses, in order.
     static FREED: RefCell<Vec<sys::CUdeviceptr>> = const { RefCell::new(Vec::new()) };
-    /// So many more allocations are refused.
+    /// The number of further allocations that fail.
     static REFUSED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Memory, each of its own, that nobody can reach.
+/// Returns a unique address. The memory does not exist.
 unsafe extern "system" fn mem_alloc(to: *mut sys::CUdeviceptr, _: usize) -> u32 {
     static NEXT: AtomicU64 = AtomicU64::new(4_096);
     if let Some(left) = REFUSED.get().checked_sub(1) {
@@ -675,7 +675,7 @@ unsafe extern "system" fn mem_alloc(to: *mut sys::CUdeviceptr, _: usize) -> u32 
     0
 }
 
-/// Pinned memory. Never freed.
+/// Allocates pinned memory, which is never freed.
 unsafe extern "system" fn mem_host_alloc(to: *mut *mut c_void, bytes: usize, _: c_uint) -> u32 {
     let words = vec![u64::MAX; bytes.div_ceil(8)].leak();
     unsafe { to.write(words.as_mut_ptr().cast()) };
@@ -687,19 +687,19 @@ unsafe extern "system" fn mem_free(pointer: sys::CUdeviceptr) -> u32 {
     0
 }
 
-/// There is no memory for so many more allocations of this thread.
+/// Makes the next `times` allocations of this thread fail.
 pub(crate) fn refuse_memory(times: u32) {
     REFUSED.set(times);
 }
 
-/// What this thread has freed since it was last asked.
+/// The addresses that this thread has freed since the last call.
 pub(crate) fn freed() -> Vec<sys::CUdeviceptr> {
     FREED.take()
 }
 
 pub(crate) use devices::*;
 
-/// Devices of this driver, and what tests do with their queues.
+/// Devices of this driver, and access to the streams of their queues.
 #[cfg(test)]
 mod devices {
     use syncline_core::backend::Attachment;
@@ -710,7 +710,7 @@ mod devices {
     use crate::device::open::Device;
     use crate::queue::submission::Queue;
 
-    /// A device of such a driver.
+    /// A device of this driver.
     pub(crate) fn device() -> Device {
         device_with(Optional {
             stream_wait_value64: Some(wait_value),
@@ -722,14 +722,14 @@ mod devices {
         })
     }
 
-    /// A device of a driver with these of the functions that not every driver has.
+    /// A device of a driver with these optional functions.
     pub(crate) fn device_with(optional: Optional) -> Device {
         static NEXT: AtomicUsize = AtomicUsize::new(1);
         let context = std::ptr::without_provenance_mut(NEXT.fetch_add(1, Ordering::SeqCst) << 6);
         device_over(context, optional)
     }
 
-    /// Another device over the context of one.
+    /// Another device over the context of `device`.
     pub(crate) fn another_over(device: &Device) -> Device {
         device_over(device.raw_context(), Optional::none())
     }
@@ -773,39 +773,39 @@ mod devices {
         Device::new(context, object, info).unwrap()
     }
 
-    /// The descriptor of what a device like this one exports, which is nothing.
+    /// A descriptor that stands for an exported timeline.
     pub(crate) fn timeline_fd(info: &Info) -> TimelineFd {
         let (end, _) = std::io::pipe().unwrap();
         unsafe { TimelineFd::from_fd(end.into(), Origin::of(info)) }
     }
 
-    /// This device's part in a timeline of another API.
+    /// Imports a timeline of another API.
     pub(crate) fn import_timeline(device: &Device) -> Result<Attachment> {
-        // SAFETY: this driver has no semaphores.
+        // SAFETY: this driver has no real semaphores.
         let imported = unsafe { device.import_timeline(timeline_fd(device.info())) };
         imported.map_err(|rejected| rejected.error)
     }
 
-    /// The same where this device alone signals.
+    /// Imports a timeline that only this device signals.
     pub(crate) fn import_timeline_to_signal(device: &Device, initial: u64) -> Result<Attachment> {
         let handle = timeline_fd(device.info());
-        // SAFETY: this driver has no semaphores.
+        // SAFETY: this driver has no real semaphores.
         let imported = unsafe { device.import_timeline_to_signal(handle, initial) };
         imported.map_err(|rejected| rejected.error)
     }
 
-    /// How much was put into the queue's stream.
+    /// The number of commands in the queue's stream.
     pub(crate) fn put(queue: &Queue) -> u64 {
         let stream = unsafe { stream(queue.queue_stream().stream.raw()) };
         stream.put.load(Ordering::SeqCst)
     }
 
-    /// Lets so much finish in the queue's stream.
+    /// Finishes the first `through` commands of the queue's stream.
     pub(crate) fn finish(queue: &Queue, through: u64) {
         let stream = unsafe { stream(queue.queue_stream().stream.raw()) };
         stream.finished.fetch_max(through, Ordering::SeqCst);
     }
-    /// A device of a driver that has the calls for events of several processes, on a platform that does not.
+    /// A device whose driver has the functions for interprocess events on a platform without them.
     pub(crate) fn device_without_platform() -> Device {
         device_with(Optional {
             ipc_get_event_handle: Some(no_event_handle),
@@ -814,11 +814,13 @@ mod devices {
         })
     }
 
-    /// Makes the writes in the queue's stream, whether or not an event has come so far that the host can see what was before them.
+    /// Executes the memory writes in the queue's stream.
+    ///
+    /// The event behind them need not be complete.
     pub(crate) fn write(queue: &Queue) {
         let stream = unsafe { stream(queue.queue_stream().stream.raw()) };
         for op in std::mem::take(&mut *stream.writes.lock().unwrap()) {
-            // The device's addresses are the host's.
+            // Device addresses are host addresses here.
             let word = std::ptr::with_exposed_provenance_mut::<u64>(op.address as usize);
             unsafe { AtomicU64::from_ptr(word) }.store(op.value, Ordering::SeqCst);
         }

@@ -1,4 +1,4 @@
-//! Finding the driver library, and refusing what is none.
+//! Finds the driver library and rejects libraries that are not a usable CUDA driver.
 #![allow(unsafe_code, reason = "loads a library and calls it")]
 
 use std::ffi::{OsStr, c_int};
@@ -9,7 +9,7 @@ use syncline_core::{Error, Result};
 
 use crate::driver::table::{Code, Driver, Optional, Symbols, unavailable, words};
 
-/// Where the driver's functions of CUDA 11.4 are first complete (`cuDeviceGetUuid_v2`).
+/// The first CUDA version that has every required function (`cuDeviceGetUuid_v2`).
 const OLDEST: i32 = 11_040;
 
 #[cfg(unix)]
@@ -18,20 +18,21 @@ const LIBRARIES: &[&str] = &["libcuda.so.1", "libcuda.so"];
 const LIBRARIES: &[&str] = &["nvcuda.dll"];
 
 impl Driver {
-    /// The environment variable that names the library to load. Unset or empty: the system's CUDA
-    /// driver.
+    /// The environment variable that names the driver library to load.
+    ///
+    /// If it is unset or empty, [`Driver::load`] uses the system's CUDA driver.
     pub const VARIABLE: &str = "SYNCLINE_CUDA_DRIVER";
 
-    /// Loads and initializes the driver that [`Driver::VARIABLE`] names, else the system's.
+    /// Loads and initializes the driver of [`Driver::VARIABLE`], or else the system's driver.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: there is no driver, it is too old, or it finds no device. A library
-    /// that is no CUDA driver or too old is unloaded.
+    /// [`Error::Unavailable`] if there is no driver, if it is too old, or if it finds no device. A
+    /// library that is not a CUDA driver, or is too old, is unloaded again.
     pub fn load() -> Result<Self> {
         match std::env::var_os(Self::VARIABLE) {
             Some(path) if !path.is_empty() => {
-                // SAFETY: the environment of a process decides which libraries it trusts, as with
-                // `LD_LIBRARY_PATH`.
+                // SAFETY: the environment of a process decides which libraries the process trusts,
+                // as with `LD_LIBRARY_PATH`.
                 unsafe { Self::load_from(&path) }.map_err(|error| match error {
                     Error::Unavailable { backend, reason } => Error::Unavailable {
                         backend,
@@ -47,22 +48,22 @@ impl Driver {
         }
     }
 
-    /// Loads and initializes the driver in this file, whatever [`Driver::VARIABLE`] says. A name
-    /// without a slash is looked for as the system looks for libraries.
+    /// Loads and initializes the driver in the given file, and ignores [`Driver::VARIABLE`].
     ///
-    /// Adoption ([`Device::adopt`](crate::Device::adopt) and the like) uses the driver of
-    /// [`Driver::load`], and refuses while another one is loaded.
+    /// The system's library search resolves a name without a slash. Adoption, for example
+    /// [`Device::adopt`](crate::Device::adopt), always uses the driver of [`Driver::load`]. It
+    /// fails while the process has another driver loaded.
     ///
     /// # Errors
-    /// As [`Driver::load`].
+    /// Same errors as [`Driver::load`].
     ///
     /// # Safety
-    /// The library's initializers may run. If it has the functions of a CUDA driver, they do what
-    /// the CUDA driver API says.
+    /// The library's initializers may run. If the library has the functions of a CUDA driver, these
+    /// functions behave as the CUDA driver API specifies.
     pub unsafe fn load_from(path: impl AsRef<OsStr>) -> Result<Self> {
         let path = path.as_ref();
         let name = Path::new(path).display().to_string();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         let library = unsafe { Library::new(path) }
             .map_err(|error| unavailable(format!("{name} cannot be loaded ({error})")))?;
         Self::start(library, &name)
@@ -72,7 +73,7 @@ impl Driver {
         let mut reason = String::new();
         for name in LIBRARIES {
             // SAFETY: these names belong to NVIDIA's driver, whose initializers only prepare its
-            // state.
+            // own state.
             match unsafe { Library::new(name) } {
                 Ok(library) => return Ok((library, name)),
                 Err(error) if reason.is_empty() => reason = error.to_string(),
@@ -86,7 +87,7 @@ impl Driver {
 
     fn start(library: Library, name: &str) -> Result<Self> {
         let symbols = Symbols::resolve(&library).map_err(|missing| {
-            // The first one that is looked for, and as old as CUDA.
+            // `cuInit` is resolved first and is as old as CUDA.
             unavailable(if missing == "cuInit" {
                 format!("{name} is no CUDA driver: it has no function {missing}")
             } else {
@@ -99,9 +100,9 @@ impl Driver {
         let optional = Optional::resolve(&library);
         let driver = Self::new(symbols, optional, says_software(&library));
         driver.require_version()?;
-        // Never unloaded: the driver has threads of its own, and other users of it in this process.
+        // Never unloaded: the driver has its own threads, and other code of the process may use it.
         std::mem::forget(library);
-        // SAFETY: 0 is the only legal flag; may be called any number of times.
+        // SAFETY: 0 is the only valid flag. The function may be called any number of times.
         unsafe { driver.init(0) }.map_err(|code| driver.no_start(code))?;
         Ok(driver)
     }
@@ -133,10 +134,13 @@ impl Driver {
     }
 }
 
-/// Whether a driver says that it is software. NVIDIA's has no such function.
+/// True if the driver says that it is a software driver.
+///
+/// NVIDIA's driver does not have this function.
 fn says_software(library: &Library) -> bool {
     type Says = unsafe extern "system" fn() -> c_int;
-    // SAFETY: the name belongs to this project's software driver, which declares the function so.
+    // SAFETY: only this project's software driver has this name, and it declares the function like
+    // this.
     let says = unsafe { library.get::<Says>(b"synclineSoftwareDriver") };
     // SAFETY: as above.
     says.is_ok_and(|says| unsafe { says() } != 0)
@@ -149,8 +153,8 @@ mod tests {
     use super::*;
 
     fn refused(path: &str) -> String {
-        // SAFETY: no CUDA driver is among what these tests name, and system libraries do nothing
-        // when they are loaded.
+        // SAFETY: no library that these tests name is a CUDA driver. Loading a system library has
+        // no effect.
         match unsafe { Driver::load_from(path) } {
             Err(error @ Error::Unavailable { .. }) => error.to_string(),
             other => unreachable!("{path}: {other:?}"),
@@ -181,7 +185,7 @@ mod tests {
     #[test]
     fn a_driver_that_is_too_old_is_refused() {
         unsafe extern "system" fn cuda_11_3(version: *mut c_int) -> u32 {
-            // SAFETY: as `cuDriverGetVersion` is called.
+            // SAFETY: the caller of `cuDriverGetVersion` passes a valid pointer.
             unsafe { version.write(11_030) };
             0
         }

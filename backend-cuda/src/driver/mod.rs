@@ -1,4 +1,4 @@
-//! The driver library: finding it, the table of its functions, and what their results mean.
+//! The driver library: finding it, its functions and its error codes.
 
 #[cfg(test)]
 pub(crate) mod emulated;

@@ -1,4 +1,6 @@
-//! Whether the process has a second CUDA driver, whose handles mean nothing to ours.
+//! Detects a second CUDA driver in the process.
+//!
+//! Its handles are invalid in the driver that this crate uses.
 #![allow(
     unsafe_code,
     reason = "asks for loaded libraries and the addresses of functions"
@@ -10,20 +12,20 @@ use syncline_core::{Error, Object, Result};
 
 use crate::driver::table::Driver;
 
-/// The names by which cudarc, the CUDA runtime and engines open a driver. cudarc tries `libcuda.so`
-/// first.
+/// The names by which cudarc, the CUDA runtime and other libraries open a driver.
+///
+/// cudarc tries `libcuda.so` first.
 #[cfg(unix)]
 const NAMES: &[&str] = &["libcuda.so", "libcuda.so.1"];
 
 impl Driver {
-    /// Refuses to take a handle of the application's while another CUDA driver is loaded, which may
-    /// have made it.
+    /// Rejects a handle of the application while the process has another CUDA driver loaded.
     ///
-    /// Loads nothing: a library that is not loaded has made no handle. So a process without
-    /// cudarc's library is fine.
+    /// The other driver may have created the handle. The check loads nothing, because a library
+    /// that is not loaded has created no handle. A process without cudarc's library passes.
     ///
     /// # Errors
-    /// [`Error::Unsupported`], with both libraries.
+    /// [`Error::Unsupported`], which names both libraries.
     pub(crate) fn require_alone(&self, object: &Object, asked: &str) -> Result<()> {
         #[cfg(unix)]
         for name in NAMES {
@@ -51,24 +53,24 @@ impl Driver {
 #[cfg(unix)]
 fn init_of(name: &str) -> Option<*const c_void> {
     use libloading::os::unix::{Library, RTLD_LAZY};
-    // SAFETY: only finds what is loaded already, so that no initializer runs.
+    // SAFETY: `RTLD_NOLOAD` only finds libraries that are already loaded, so no initializer runs.
     let library = unsafe { Library::open(Some(name), RTLD_LAZY | libc::RTLD_NOLOAD) }.ok()?;
     // SAFETY: the function is not called.
     let init = unsafe { library.get::<*const c_void>(b"cuInit") }.ok()?;
     Some(*init)
 }
 
-/// The file of the library that has this function.
+/// The file name of the library that contains this function.
 #[cfg(unix)]
 fn file_of(function: *const c_void) -> String {
-    // SAFETY: all zero is a valid value of this plain struct.
+    // SAFETY: all zeroes are a valid value of this plain struct.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: takes any address, and writes one struct.
+    // SAFETY: `dladdr` accepts any address and writes one struct.
     let found = unsafe { libc::dladdr(function, &raw mut info) };
     if found == 0 || info.dli_fname.is_null() {
         return "a library without a name".into();
     }
-    // SAFETY: not null, so a nul-terminated name that lives as long as the library.
+    // SAFETY: not null, so it is a nul-terminated name that lives as long as the library.
     let name = unsafe { std::ffi::CStr::from_ptr(info.dli_fname) };
     name.to_string_lossy().into_owned()
 }

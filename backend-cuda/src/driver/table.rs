@@ -1,7 +1,7 @@
-//! The driver library: the table of its functions, and what their results mean.
+//! The functions of the driver library, and what their results mean.
 //!
-//! Every function returns a plain integer here. A newer driver returns codes that no Rust enum of
-//! today has, and such a value taken as an enum from C is undefined behaviour.
+//! Every function returns a plain integer here. A newer driver may return codes that no Rust enum
+//! has, and reading such a value from C as an enum is undefined behaviour.
 #![allow(unsafe_code, reason = "declares and calls the driver's functions")]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -23,18 +23,18 @@ struct Loaded {
     software: bool,
 }
 
-/// A driver's handle. The driver API lets any thread use any handle at any time.
+/// A raw handle of the driver. Any thread may use any handle at any time.
 #[derive(Debug)]
 pub(crate) struct Raw<T>(pub(crate) *mut T);
 
-// SAFETY: the driver locks its objects itself ("The CUDA driver API is thread-safe", and handles are
-// not bound to threads). Rust code follows such a pointer only to pinned memory, through atomics
+// SAFETY: the CUDA driver API is thread-safe, and handles are not bound to threads. Rust code
+// follows such a pointer only to pinned memory, and only through atomics
 // (`DeviceBuffer::as_words`).
 unsafe impl<T> Send for Raw<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Raw<T> {}
 
-/// A result other than success.
+/// An error code of the driver, and the function that returned it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Code {
     pub(crate) call: &'static str,
@@ -47,10 +47,10 @@ impl Code {
     pub(crate) const NO_DEVICE: u32 = 100;
     const NOT_READY: u32 = 600;
     const CAPTURE_IMPLICIT: u32 = 906;
-    /// The driver, or the platform under it, does not do this at all.
+    /// `CUDA_ERROR_NOT_SUPPORTED`: the driver or the platform does not support the call at all.
     pub(crate) const NOT_SUPPORTED: u32 = 801;
 
-    /// Of a function that the driver does not have.
+    /// The error for a function that the driver does not have.
     pub(crate) const fn not_supported(call: &'static str) -> Self {
         Self {
             call,
@@ -58,24 +58,26 @@ impl Code {
         }
     }
 
-    /// The work asked about has not finished.
+    /// True if the queried work has not finished.
     pub(crate) const fn is_not_ready(self) -> bool {
         self.code == Self::NOT_READY
     }
 
-    /// The driver has no more memory of the kind that was asked for.
+    /// True if the driver has no more memory of the requested kind.
     pub(crate) const fn is_out_of_memory(self) -> bool {
         self.code == Self::OUT_OF_MEMORY
     }
 
-    /// The legacy default stream was touched while a stream that it synchronizes with is captured.
+    /// True if the legacy default stream was used during a capture that synchronizes with it.
     pub(crate) const fn is_capture_implicit(self) -> bool {
         self.code == Self::CAPTURE_IMPLICIT
     }
 
-    /// The context will never answer otherwise: the errors that the driver documents as sticky, and
-    /// those of a context or a driver that is gone. 999 (unknown) is none of them: a refused import
-    /// reports it too.
+    /// True if every later call in the context will fail too.
+    ///
+    /// These are the errors that the driver documents as sticky, and those of a destroyed context
+    /// or an unloaded driver. 999 (unknown) is not among them, because a rejected import also
+    /// reports it.
     const fn is_lost(self) -> bool {
         matches!(
             self.code,
@@ -98,14 +100,16 @@ macro_rules! symbols {
         }
 
         impl Symbols {
+            /// Finds every required function.
+            ///
             /// # Errors
             /// The name of a function that the library does not have.
             pub(crate) fn resolve(library: &Library) -> Result<Self, &'static str> {
                 Ok(Self {
                     $(
-                        // SAFETY: cuda.h declares the function with these arguments, and its result
-                        // is a C enum, which has the size of an unsigned integer. The pointer stays
-                        // valid, as a library that is used is never unloaded.
+                        // SAFETY: cuda.h declares the function with these arguments. Its result is
+                        // a C enum, which has the size of an unsigned integer. The pointer stays
+                        // valid, because a library in use is never unloaded.
                         $name: *unsafe { library.get($symbol.as_bytes()) }.map_err(|_| $symbol)?,
                     )*
                 })
@@ -114,7 +118,7 @@ macro_rules! symbols {
 
         #[cfg(test)]
         impl Symbols {
-            /// Functions that do nothing, and say that it is done.
+            /// Functions that do nothing and return success.
             pub(crate) fn idle() -> Self {
                 Self {
                     $(
@@ -150,21 +154,22 @@ macro_rules! symbols {
 
         /// The driver's functions under their own names, without the prefix.
         ///
-        /// Safety, for all of them: what the CUDA driver API demands of the arguments.
+        /// Safety of each function: the arguments are valid for the function of the CUDA driver
+        /// API.
         impl Driver {
             $(
                 #[allow(clippy::too_many_arguments, reason = "the driver's own")]
                 #[inline]
                 pub(crate) unsafe fn $name(&self, $($arg: $type),*) -> Result<(), Code> {
-                    // SAFETY: the caller's promise.
-                    judge($symbol, unsafe { (self.0.symbols.$name)($($arg),*) })
+                    // SAFETY: the caller guarantees it.
+                    check($symbol, unsafe { (self.0.symbols.$name)($($arg),*) })
                 }
             )*
             $(
                 /// `None` if this driver does not have the function.
                 pub(crate) unsafe fn $may(&self, $($may_arg: $may_type),*) -> Option<Result<(), Code>> {
-                    // SAFETY: the caller's promise.
-                    self.0.optional.$may.map(|call| judge($may_symbol, unsafe { call($($may_arg),*) }))
+                    // SAFETY: the caller guarantees it.
+                    self.0.optional.$may.map(|call| check($may_symbol, unsafe { call($($may_arg),*) }))
                 }
             )*
         }
@@ -172,7 +177,7 @@ macro_rules! symbols {
 }
 
 #[inline]
-const fn judge(call: &'static str, code: u32) -> Result<(), Code> {
+const fn check(call: &'static str, code: u32) -> Result<(), Code> {
     if code == 0 {
         Ok(())
     } else {
@@ -309,12 +314,14 @@ symbols! {
     }
 }
 
-/// `CUipcEventHandle`, which goes by value.
+/// `CUipcEventHandle`, which is passed by value.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EventHandle(pub(crate) [u8; 64]);
 
-/// `CUstreamBatchMemOpParams`, of a wait or a write of 64 bits: no `union` of cudarc's, which differs between versions.
+/// `CUstreamBatchMemOpParams` of a 64-bit wait or write.
+///
+/// Declared here because cudarc's `union` differs between versions.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemOp {
@@ -327,7 +334,10 @@ pub(crate) struct MemOp {
     _unused: [u64; 2],
 }
 
-const _: () = assert!(size_of::<MemOp>() == 48, "six words, as cuda.h has it");
+const _: () = assert!(
+    size_of::<MemOp>() == 48,
+    "the size of CUstreamBatchMemOpParams in cuda.h"
+);
 
 impl MemOp {
     /// `CU_STREAM_MEM_OP_WAIT_VALUE_64`.
@@ -335,12 +345,12 @@ impl MemOp {
     /// `CU_STREAM_MEM_OP_WRITE_VALUE_64`.
     pub(crate) const WRITE: c_uint = 5;
 
-    /// Waits for the value, or one behind it (`CU_STREAM_WAIT_VALUE_GEQ` is 0).
+    /// Waits until the word has reached the value (`CU_STREAM_WAIT_VALUE_GEQ` is 0).
     pub(crate) const fn wait(address: sys::CUdeviceptr, value: u64, flags: c_uint) -> Self {
         Self::new(Self::WAIT, address, value, flags)
     }
 
-    /// Writes the value, behind a fence.
+    /// Writes the value after a memory fence.
     pub(crate) const fn write(address: sys::CUdeviceptr, value: u64) -> Self {
         Self::new(Self::WRITE, address, value, 0)
     }
@@ -358,7 +368,7 @@ impl MemOp {
     }
 }
 
-/// `CUlaunchConfig`, as cuda.h has it since 11.8: this builds beside older toolkits, too.
+/// `CUlaunchConfig` of cuda.h since 11.8. Declared here to build with older toolkits too.
 #[repr(C)]
 pub(crate) struct LaunchConfig {
     pub(crate) grid: [c_uint; 3],
@@ -369,7 +379,7 @@ pub(crate) struct LaunchConfig {
     pub(crate) count: c_uint,
 }
 
-/// `CUlaunchAttribute`, of a kind whose value is one integer.
+/// `CUlaunchAttribute`, for attributes whose value is one integer.
 #[repr(C, align(8))]
 pub(crate) struct LaunchAttribute {
     id: c_uint,
@@ -378,8 +388,10 @@ pub(crate) struct LaunchAttribute {
 }
 
 impl LaunchAttribute {
-    /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`: the kernel may begin before the one in front of it in its stream has ended, if
-    /// that is a kernel; what it waits for it says itself.
+    /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`.
+    ///
+    /// The kernel may start before the previous kernel of its stream has ended. The kernel waits
+    /// for that end itself.
     pub(crate) const BEGINS_EARLY: Self = {
         let mut value = [0; 16];
         value[0] = 1;
@@ -400,27 +412,27 @@ impl Driver {
         }))
     }
 
-    /// A driver of these functions.
+    /// A driver with these functions.
     #[cfg(test)]
     pub(crate) fn of(symbols: Symbols, optional: Optional) -> Self {
         Self::new(symbols, optional, false)
     }
 
-    /// What the driver calls a result.
+    /// The driver's name for an error code.
     pub(crate) fn name_of(&self, code: u32) -> String {
         let mut name = null();
-        // SAFETY: writes a pointer to a static string, or null for a code that it does not know.
+        // SAFETY: writes a pointer to a static string, or null for an unknown code.
         let asked = unsafe { self.get_error_name(code, &raw mut name) };
         if asked.is_err() || name.is_null() {
             return "a code that this driver does not name".into();
         }
-        // SAFETY: not null, so a static nul-terminated string of the driver.
+        // SAFETY: not null, so it is a static nul-terminated string of the driver.
         unsafe { CStr::from_ptr(name) }
             .to_string_lossy()
             .into_owned()
     }
 
-    /// The typed error for a result on `object`.
+    /// Converts an error code of a call on `object` to the typed error.
     pub(crate) fn error(&self, object: &Object, Code { call, code }: Code) -> Error {
         let (object, name) = (object.clone(), self.name_of(code));
         let lost = Code { call, code }.is_lost();
@@ -442,23 +454,23 @@ impl Driver {
         }
     }
 
-    /// True if the driver says that it computes on the host's processors in place of a GPU.
+    /// True if the driver says that it runs on the host's processors instead of a GPU.
     pub(crate) fn is_software(&self) -> bool {
         self.0.software
     }
 
-    /// The address of `cuInit`, which tells one driver from another.
+    /// The address of `cuInit`, which identifies the driver library.
     pub(crate) fn address(&self) -> *const c_void {
         self.0.symbols.init as *const c_void
     }
 
     pub(crate) fn version(&self) -> Result<i32, Code> {
         let mut version = 0;
-        // SAFETY: writes one integer; allowed before initialization.
+        // SAFETY: writes one integer. Allowed before initialization.
         unsafe { self.driver_get_version(&raw mut version) }.map(|()| version)
     }
 
-    /// Its version in words.
+    /// The version as text, for example "CUDA 12.4".
     pub(crate) fn description(&self) -> String {
         self.version().map_or_else(
             |_| "CUDA of unknown version".into(),
@@ -488,7 +500,7 @@ impl Driver {
         Ok(name.to_string_lossy().into_owned())
     }
 
-    /// The device's UUID: a partition's own, where the device is one.
+    /// The UUID of the device. A MIG partition has its own UUID.
     pub(crate) fn device_uuid(&self, device: sys::CUdevice) -> Result<Uuid, Code> {
         let mut uuid = sys::CUuuid { bytes: [0; 16] };
         // SAFETY: writes 16 bytes.
@@ -496,7 +508,7 @@ impl Driver {
         Ok(plain(uuid))
     }
 
-    /// The UUID of the whole GPU, as the driver's first version of the question answers.
+    /// The UUID of the whole GPU, from the first version of `cuDeviceGetUuid`.
     pub(crate) fn whole_uuid(&self, device: sys::CUdevice) -> Option<Uuid> {
         let mut uuid = sys::CUuuid { bytes: [0; 16] };
         // SAFETY: writes 16 bytes.
@@ -508,11 +520,11 @@ impl Driver {
         let (mut luid, mut mask) = ([0_u8; 8], 0);
         // SAFETY: writes 8 bytes and one integer.
         unsafe { self.device_get_luid(luid.as_mut_ptr().cast(), &raw mut mask, device) }?.ok()?;
-        // Elsewhere than on Windows some drivers succeed with nothing.
+        // On platforms other than Windows some drivers succeed and write zeroes.
         Some(luid).filter(|luid| *luid != [0; 8])
     }
 
-    /// True if streams can be made to wait for 64 bits of memory and to write them, each and several in one call.
+    /// True if streams can wait for 64-bit words and write them, one or several in one call.
     pub(crate) fn has_memory_ops(&self) -> bool {
         let has = &self.0.optional;
         has.stream_wait_value64.is_some()
@@ -520,21 +532,21 @@ impl Driver {
             && has.stream_batch_mem_op.is_some()
     }
 
-    /// True if events of other processes can be opened, and handles of own ones given away.
+    /// True if the driver can open events of other processes and export its own.
     pub(crate) fn has_interprocess_events(&self) -> bool {
         let has = &self.0.optional;
         has.ipc_get_event_handle.is_some() && has.ipc_open_event_handle.is_some()
     }
 
-    /// An attribute; 0 if the driver does not know it, which then cannot do what it stands for.
+    /// The value of an attribute, or 0 if the driver does not know it. Then the feature is missing.
     pub(crate) fn attribute(&self, device: sys::CUdevice, attribute: u32) -> i32 {
         self.known_attribute(device, attribute).unwrap_or(0)
     }
 
-    /// An attribute; `None` if the driver does not know it.
+    /// The value of an attribute, or `None` if the driver does not know it.
     pub(crate) fn known_attribute(&self, device: sys::CUdevice, attribute: u32) -> Option<i32> {
         let mut value = 0;
-        // SAFETY: writes one integer; an unknown attribute is an error, not undefined.
+        // SAFETY: writes one integer. An unknown attribute is an error and not undefined behaviour.
         let asked = unsafe { self.device_get_attribute(&raw mut value, attribute, device) };
         asked.ok().map(|()| value)
     }

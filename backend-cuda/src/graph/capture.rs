@@ -1,4 +1,4 @@
-//! Fences inside a graph that is being captured: places in the graph, and edges from them.
+//! Fences in a graph that is being captured: places in the graph, and edges from these places.
 
 use std::any::Any;
 use std::sync::{Arc, Weak};
@@ -14,16 +14,19 @@ use crate::queue::queue_stream::QueueStream;
 use crate::queue::submission::Queue;
 use crate::share::own_event::{OwnEvent, SharedWith};
 
-/// What a fence holds that was recorded into a capture. Its event belongs to the graph: to query it would
-/// invalidate the capture, so nobody ever does.
+/// The mark of a fence that was recorded in a capture.
+///
+/// Its event belongs to the graph. A query of the event would invalidate the capture, so it is
+/// never queried.
 pub(crate) struct Captured {
     mark: Mark,
     /// The driver's number of the capture.
     capture: u64,
-    /// Where it was recorded. That stream is captured for as long as the capture lasts.
+    /// The queue that recorded it. Its stream is captured as long as the capture lasts.
     queue_stream: Weak<QueueStream>,
-    /// The same, where that keeps the stream alive too: the queue may go before the capture ends. An application's stream
-    /// that has no owner here may be gone with the queue.
+    /// The same queue, if it keeps the stream alive.
+    ///
+    /// The queue may be dropped before the capture ends. A stream of the application without an owner may be gone with the queue.
     _kept: Option<Arc<QueueStream>>,
 }
 
@@ -36,8 +39,9 @@ impl NativeMark for Captured {
 }
 
 impl Captured {
-    /// True while the graph is still being captured: in the turn of the stream where this was
-    /// recorded.
+    /// True while the graph is still being captured.
+    ///
+    /// The caller has locked the stream that recorded this.
     fn is_open(&self, recorded_on: &Stream, locked: &StreamLockGuard<'_>) -> Result<bool> {
         let now = recorded_on.capture_while_locked(locked)?;
         Ok(matches!(now, Capture::Active { id, .. } if id == self.capture))
@@ -45,10 +49,12 @@ impl Captured {
 }
 
 impl Queue {
-    /// Records as the state of the stream demands: see [`Queue::record`](syncline_core::backend::Queue::record).
+    /// Records `fence`, in the graph if the stream is being captured.
+    ///
+    /// See [`Queue::record`](syncline_core::backend::Queue::record).
     #[inline]
     pub(crate) fn record_anywhere(&self, fence: &Fence) -> Result<()> {
-        // Nobody else has had the stream, and no graph the fence.
+        // The usual case: the application never had the stream, and the fence is in no graph.
         if self.queue_stream().stream.is_untouched() && fence.native_mark().is_none() {
             return self.engine().record(fence);
         }
@@ -59,8 +65,8 @@ impl Queue {
     fn record_slow(&self, fence: &Fence) -> Result<()> {
         let queue_stream = self.queue_stream();
         let own = OwnEvent::of(fence);
-        // Kept from the question to the record, so that no other thread ends the capture between
-        // them. While another thread has the turn, this becomes a submission like any other.
+        // Locked from the query to the record, so that no other thread ends the capture in between.
+        // While another thread holds the lock, this becomes an ordinary submission.
         let locked = queue_stream.stream.stream_lock().try_lock_reentrant();
         let capture = match &locked {
             Some(locked) => queue_stream.stream.capture_while_locked(locked)?,
@@ -68,7 +74,7 @@ impl Queue {
         };
         match (capture, own) {
             (Capture::None, own) => {
-                // A submission takes the turn by itself, and asks again.
+                // A submission locks the stream itself, and queries again.
                 drop(locked);
                 match own {
                     None => self.engine().record(fence),
@@ -77,8 +83,8 @@ impl Queue {
             }
             (Capture::Active { id, .. }, None) => {
                 let make = || {
-                    // Given up before the fence lets go of what it held, which may be the
-                    // application's.
+                    // Unlocked before the fence drops its previous mark, which may belong to the
+                    // application.
                     let _locked = locked;
                     let _bound = queue_stream.device.context().bind()?;
                     Ok(Arc::new(Captured {
@@ -101,7 +107,7 @@ impl Queue {
                     SharedWith::Importers | SharedWith::Exporter => FOR_PROCESSES,
                 };
                 let refuse = || Err(self.capturing(&format!("record {}", fence.object()), reason));
-                // Whether it may be recorded here at all comes first.
+                // First check whether the fence may be recorded here at all.
                 self.engine()
                     .record_natively::<OwnEvent>(fence, refuse)
                     .map(|_| ())
@@ -112,7 +118,9 @@ impl Queue {
         }
     }
 
-    /// Waits as the state of the stream demands: see [`Queue::wait`](syncline_core::backend::Queue::wait).
+    /// Waits for `fence`, in the graph if the stream is being captured.
+    ///
+    /// See [`Queue::wait`](syncline_core::backend::Queue::wait).
     pub(crate) fn wait_anywhere(&self, fence: &Fence) -> Result<()> {
         let mark = fence.native_mark();
         let captured = mark
@@ -153,16 +161,16 @@ impl Queue {
         }
     }
 
-    /// An edge of the graph. A stream that is not captured yet becomes part of the capture by it.
+    /// Adds an edge of the graph. If the stream is not being captured yet, it joins the capture.
     fn join(&self, fence: &Fence, captured: &Captured) -> Result<()> {
         let ended = || Error::CaptureEnded {
             fence: fence.object().clone(),
         };
-        // Without its queue the stream may be gone, too.
+        // Without its queue the stream may be gone too.
         let there = captured.queue_stream.upgrade().ok_or_else(ended)?;
         let queue_stream = self.queue_stream();
-        // Of both streams until the wait is made: no submission is in the middle of its record
-        // here, and no other thread ends the capture.
+        // Both streams are locked until the wait is made. So no submission is being recorded there,
+        // and no other thread ends the capture.
         let (locked, locked_there) = lock_both(
             queue_stream.stream.stream_lock(),
             there.stream.stream_lock(),
@@ -173,7 +181,7 @@ impl Queue {
         let asked = || format!("wait for {}", fence.object());
         match queue_stream.stream.capture_while_locked(&locked)? {
             Capture::Active { id, .. } if id != captured.capture => {
-                // The driver would invalidate both.
+                // The driver would invalidate both captures.
                 Err(self.capturing(&asked(), "the fence belongs to another capture"))
             }
             Capture::Unusable(why) => Err(self.capturing(&asked(), why)),

@@ -1,4 +1,4 @@
-//! Fences that a graph records or waits for anew at each of its launches, and launching graphs.
+//! Fences that a graph records or waits for at each launch, and launches of graphs.
 #![allow(unsafe_code, reason = "talks to the driver, which calls back")]
 
 use std::ffi::c_void;
@@ -15,16 +15,16 @@ use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
 use crate::share::own_event::{OwnEvent, SharedWith};
 
-/// The driver need not wait for a destructor.
+/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`.
 const NO_DESTRUCTOR_SYNC: u32 = 1;
-/// What the launch of a graph takes in commands, if the work says no more.
+/// The commands that count for a launch of a graph, unless the work declares more.
 const GRAPH: u64 = 64;
-/// Why a fence of an event that several processes have is kept out of graphs.
+/// The reason why graphs cannot use a fence of an interprocess event.
 pub(crate) const FOR_PROCESSES: &str = "several processes have its event, which no graph records or waits for; do that before the capture or after it";
-/// The graph takes the reference over.
+/// `CU_GRAPH_USER_OBJECT_MOVE`: the graph takes over the reference.
 const MOVE: u32 = 1;
 
-/// What a graph keeps.
+/// What a graph keeps of a fence.
 struct GraphReference {
     event: Mark,
     released: Arc<ReleasedEvents>,
@@ -35,23 +35,24 @@ const _: () = {
     sent::<GraphReference>();
 };
 
-/// Called by the driver when the last graph that keeps `kept` is gone.
+/// Called by the driver when the last graph that keeps `kept` is destroyed.
 ///
 /// # Safety
-/// `kept` came from `Box::into_raw`, as a [`Kept`], and this is the only call with it.
+/// `kept` came from `Box::into_raw` as a [`GraphReference`], and this is the only call with it.
 unsafe extern "C" fn release_event(kept: *mut c_void) {
-    // SAFETY: the caller's promise. The driver may call this on a thread of its own: see below.
+    // SAFETY: the caller guarantees it. `GraphReference` is `Send`, because the driver may call
+    // this on any thread.
     let GraphReference { event, released } =
         *unsafe { Box::from_raw(kept.cast::<GraphReference>()) };
     released.push(event);
-    // Without the device nobody reaps, and no event may be destroyed here.
+    // Without the device these events are leaked, because this callback must not destroy events.
     if let Some(abandoned) = Arc::into_inner(released) {
         std::mem::forget(abandoned);
     }
 }
 
 impl OwnEvent {
-    /// Lets `graph`, and whatever is instantiated from it, keep the event.
+    /// Makes `graph`, and all graphs instantiated from it, keep the event.
     ///
     /// # Safety
     /// `graph` is a live graph, and no other thread uses it during the call.
@@ -64,9 +65,9 @@ impl OwnEvent {
             released: released.clone(),
         }));
         let mut object = null_mut();
-        // SAFETY: writes one handle. If that succeeds `kept` is the object's, which calls `let_go`
-        // with it once, when its last reference goes; `let_go` is a function of the type that is
-        // asked for.
+        // SAFETY: writes one handle. On success `kept` belongs to the user object, which calls
+        // `release_event` with it once, when its last reference is released. `release_event` has
+        // the required type.
         let made = unsafe {
             context.driver().user_object_create(
                 &raw mut object,
@@ -77,19 +78,19 @@ impl OwnEvent {
             )
         };
         if let Err(code) = made {
-            // SAFETY: from `Box::into_raw` above. The driver made no object that would take it.
+            // SAFETY: from `Box::into_raw` above. The driver has created no object that owns it.
             drop(unsafe { Box::from_raw(kept) });
             return Err(context.error(code));
         }
-        // SAFETY: the caller promises a live graph that is this thread's; the object has one
-        // reference, which the graph takes.
+        // SAFETY: the caller guarantees a live graph that only this thread uses. The object has one
+        // reference, which the graph takes over.
         let taken = unsafe {
             context
                 .driver()
                 .graph_retain_user_object(graph, object, 1, MOVE)
         };
         taken.map_err(|code| {
-            // SAFETY: the graph has not taken the reference, which is given up here.
+            // SAFETY: the graph has not taken the reference, which is released here.
             let _ = unsafe { context.driver().user_object_release(object, 1) };
             context.error(code)
         })
@@ -97,19 +98,23 @@ impl OwnEvent {
 }
 
 impl Queue {
-    /// Into a capture: each launch of the graph records `fence`, when it gets there. The fence stands for the
-    /// latest record that the driver has, by a launch or by a queue that is not captured: it is complete before
-    /// the first, and a wait for it waits for the latest at the time of that wait. What is said of fences
-    /// elsewhere holds, but for captures: they record and wait for it only by names of their own.
+    /// Adds a node to the captured graph: each launch records `fence`.
     ///
-    /// The fence may be dropped at any time: graphs keep what they need of it. Blocks while another
+    /// The fence stands for the latest record that the driver has, by a launch or by a queue that
+    /// is not captured. It is complete before the first record. A wait for it captures the latest
+    /// record at that time. It behaves like other fences otherwise. In captures it can only be used
+    /// with this method and [`Queue::wait_external`].
+    ///
+    /// The fence may be dropped at any time, because graphs keep its event. Blocks while another
     /// thread submits to the stream or has its [guard](Queue::stream).
     ///
     /// See `cuEventRecordWithFlags` with `CU_EVENT_RECORD_EXTERNAL`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the stream is not being captured, or for a timed fence, or one of an [`InterprocessEvent`](crate::InterprocessEvent); [`Error::Capturing`] if the
-    /// capture has been invalidated; [`Error::WrongDevice`], [`Error::ForeignFence`]; a driver error.
+    /// [`Error::Unsupported`] if the stream is not being captured, for a timed fence, or for the
+    /// fence of an [`InterprocessEvent`](crate::InterprocessEvent). [`Error::Capturing`] if the
+    /// capture has been invalidated. [`Error::WrongDevice`], [`Error::ForeignFence`], or a driver
+    /// error.
     pub fn record_external(&self, fence: &Fence) -> Result<()> {
         self.put_into_graph(fence, "record", |stream, own| {
             stream.record_external(own.event())?;
@@ -118,22 +123,25 @@ impl Queue {
         })
     }
 
-    /// Into a capture: each launch of the graph waits, when it gets there, for `fence` as it is then: for the
-    /// latest record that the driver has. A record that is still held is none yet: launch the graph in a
-    /// submission that waits for the fence's point, or for what releases it. Blocks as
-    /// [`Queue::record_external`] does.
+    /// Adds a node to the captured graph: each launch waits for `fence`.
     ///
-    /// See `cuStreamWaitEvent` with `CU_EVENT_WAIT_EXTERNAL`, and [`Queue::record_external`].
+    /// The wait is for the latest record at that time.
+    ///
+    /// The latest record is the latest that the driver has. A held record is not with the driver
+    /// yet. For such a record, launch the graph in a submission that waits for the fence's point,
+    /// or for what the held record waits for. Blocks like [`Queue::record_external`].
+    ///
+    /// See `cuStreamWaitEvent` with `CU_EVENT_WAIT_EXTERNAL`.
     ///
     /// # Errors
-    /// As [`Queue::record_external`].
+    /// Same errors as [`Queue::record_external`].
     pub fn wait_external(&self, fence: &Fence) -> Result<()> {
         self.put_into_graph(fence, "wait for", |stream, own| {
             stream.wait_external(own.event())
         })
     }
 
-    /// Has the graph that is being captured keep the fence, and `put` a node for it.
+    /// Makes the captured graph keep the fence's event, and adds a node with `put`.
     fn put_into_graph(
         &self,
         fence: &Fence,
@@ -152,7 +160,7 @@ impl Queue {
             Capture::Unusable(why) => Err(self.capturing(&asked(), why)),
             Capture::None => Err(unsupported("it is not being captured into a graph")),
         };
-        // Before anything is made.
+        // Checked before anything is created.
         graph(&stream.stream_lock().lock())?;
         if fence.is_timed() {
             return Err(unsupported(
@@ -166,10 +174,11 @@ impl Queue {
                 Some(_) => return Err(unsupported(FOR_PROCESSES)),
                 None => OwnEvent::for_graphs(fence, device)?,
             };
-            // Until the node is there no other thread ends the capture, or destroys the graph.
+            // Locked until the node is added, so that no other thread ends the capture or destroys
+            // the graph.
             let locked = stream.stream_lock().lock();
-            // SAFETY: the driver has just named the graph that it captures into, and goes on to in
-            // this turn.
+            // SAFETY: the driver has just returned the graph of the capture, which lasts while the
+            // stream is locked.
             unsafe { own.keep_in(graph(&locked)?) }?;
             put(stream, &own)?;
             Ok(own)
@@ -179,23 +188,25 @@ impl Queue {
 }
 
 impl Recorder<'_> {
-    /// Launches a graph behind the submission's waits and before its signals. To everybody else the submission
-    /// begins with every wait in the graph and ends with every signal in it.
+    /// Launches a graph after the submission's waits and before its signals.
     ///
-    /// See `cuGraphLaunch`. Every node of a graph is a command to the driver; a graph is taken to have 64 of them
-    /// at most: [say](Recorder::commands) how many more there are.
+    /// For all other work, the submission begins with every wait in the graph and ends with every
+    /// signal in it. Each node of a graph is a command of the driver. A launch counts as 64
+    /// commands, so [declare](Recorder::commands) the number of further nodes.
+    ///
+    /// See `cuGraphLaunch`.
     ///
     /// # Errors
     /// A driver error.
     ///
     /// # Safety
-    /// `graph` is an executable graph of this device, and what it does is sound until the submission has
-    /// finished: it and what it uses are [kept](Recorder::keep), or otherwise live until then. What it waits
-    /// for by itself is pending with the driver.
+    /// `graph` is an executable graph of this device. What it does is sound until the submission
+    /// has finished: the graph and what it uses are [kept](Recorder::keep), or live until then
+    /// otherwise. What the graph itself waits for is pending with the driver.
     pub unsafe fn launch_graph(&mut self, graph: sys::CUgraphExec) -> Result<()> {
         let (stream, _bound) = self.bound_stream()?;
         let driver = stream.context().driver();
-        // SAFETY: the caller's promise; the stream is alive.
+        // SAFETY: the caller guarantees it, and the stream is alive.
         unsafe { driver.graph_launch(graph, stream.raw()) }.map_err(|code| stream.error(code))?;
         self.count(GRAPH);
         Ok(())

@@ -1,4 +1,4 @@
-//! Buffers: what demonstrations and tests need, and memory that other APIs share.
+//! Buffers for demonstrations and tests, and for memory of other APIs.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::ffi::c_void;
@@ -16,12 +16,20 @@ use crate::driver::table::{Code, Driver, Raw};
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
 const PINNED: u32 = 3;
 
-/// 32-bit words that the device addresses. Cheap to clone; freed with the last clone, which
-/// submissions that use it keep until they have finished.
+/// A buffer of 32-bit words in device memory or pinned host memory. Cheap to clone.
 ///
-/// Freeing may wait for all work of the context, and keep every other thread from giving it more meanwhile (`cuMemFree`): so let the last clone go
-/// where that does no harm. Where a finished submission had the last one, nobody waits: the memory is freed when a buffer or a module of the
-/// context is dropped elsewhere, when one is made and much is due or the driver has no more, by [`Device::free_what_is_due`], or with the context.
+/// The last clone frees the memory. Submissions that use the buffer keep a clone until they have
+/// finished.
+///
+/// Freeing may block until all work of the context has finished, and blocks other threads that
+/// submit to the context meanwhile (`cuMemFree`). Drop the last clone where this is harmless. If a
+/// finished submission had the last clone, the free is deferred and blocks no thread then. The
+/// memory is freed with the next of these:
+///
+/// * a buffer or module of the context is dropped by the application,
+/// * one is created while many frees are deferred or the driver is out of memory,
+/// * [`Device::free_what_is_due`] is called,
+/// * the context ends.
 #[derive(Clone)]
 pub struct DeviceBuffer(Arc<Memory>);
 
@@ -30,25 +38,27 @@ struct Memory {
     object: Object,
     pointer: sys::CUdeviceptr,
     bytes: u64,
-    /// The same where the host addresses it.
+    /// The host address of the same memory.
     host: Option<Raw<c_void>>,
-    /// What is freed at the end.
+    /// Freed when the buffer is dropped.
     resource: Option<Resource>,
 }
 
 impl Device {
-    /// Memory of the device, with anything in it. Blocks while the driver allocates, and while what is due is freed.
+    /// Allocates uninitialized device memory.
+    ///
+    /// Blocks while the driver allocates and while deferred frees run.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4; a driver error.
+    /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4, or a driver error.
     pub fn buffer(&self, bytes: u64) -> Result<DeviceBuffer> {
         let size = whole_words(self.object(), bytes)?;
         let context = self.context();
         let _bound = context.bind_outside_capture()?;
         let mut pointer = 0;
-        // SAFETY: writes one address; the context is current.
+        // SAFETY: writes one address. The context is current.
         context.allocate(|driver| unsafe { driver.mem_alloc(&raw mut pointer, size) })?;
-        // SAFETY: just allocated, of so many bytes, and given away here.
+        // SAFETY: just allocated with this size, and owned by nothing else.
         Ok(unsafe {
             DeviceBuffer::new(
                 &self.device_ref(),
@@ -59,11 +69,12 @@ impl Device {
         })
     }
 
-    /// Pinned memory of the host that the device addresses too, all zeroes. Blocks while the driver
-    /// allocates, and while what is due is freed.
+    /// Allocates zeroed pinned host memory that the device can address.
+    ///
+    /// Blocks while the driver allocates and while deferred frees run.
     ///
     /// # Errors
-    /// As [`Device::buffer`].
+    /// Same errors as [`Device::buffer`].
     pub fn host_buffer(&self, bytes: u64) -> Result<DeviceBuffer> {
         let device_ref = self.device_ref();
         let size = whole_words(&device_ref.object, bytes)?;
@@ -72,12 +83,14 @@ impl Device {
         device_ref
             .context
             .allocate(|driver| pin(driver, size, &mut host))?;
-        // SAFETY: just pinned, of so many bytes.
+        // SAFETY: just pinned, with this size.
         unsafe { DeviceBuffer::pinned_at(&device_ref, host, bytes, size) }
     }
 
-    /// Frees the memory, and the modules, that finished submissions had the last handles of. Waits for all work of the context, for
-    /// however long that takes, and keeps other threads from giving it more meanwhile.
+    /// Frees the memory and modules whose last handles finished submissions had.
+    ///
+    /// Blocks without a time limit until all work of the context has finished, and blocks other
+    /// threads that submit to the context meanwhile.
     ///
     /// # Errors
     /// A driver error, if the context cannot be made current.
@@ -89,9 +102,9 @@ impl Device {
     }
 }
 
-/// Allocates pinned memory of so many bytes.
+/// Allocates `size` bytes of pinned memory.
 fn pin(driver: &Driver, size: usize, to: &mut *mut c_void) -> Result<(), Code> {
-    // SAFETY: writes one address; the callers have made the context current.
+    // SAFETY: writes one address. The callers have made the context current.
     unsafe { driver.mem_host_alloc(to, size, PINNED) }
 }
 
@@ -108,25 +121,27 @@ fn whole_words(object: &Object, bytes: u64) -> Result<usize> {
 }
 
 impl DeviceBuffer {
-    /// As [`Device::host_buffer`], without the device, and frees nothing that is due: may be called where nobody waits for a device.
+    /// Same as [`Device::host_buffer`], without a device, and without running deferred frees.
+    ///
+    /// So it may be called where the thread must not block on the device.
     ///
     /// # Errors
-    /// As [`Device::host_buffer`].
+    /// Same errors as [`Device::host_buffer`].
     pub(crate) fn pinned(device_ref: &DeviceRef, bytes: u64) -> Result<Self> {
         let size = whole_words(&device_ref.object, bytes)?;
         let context = &device_ref.context;
         let _bound = context.bind_outside_capture()?;
         let mut host = null_mut();
         pin(context.driver(), size, &mut host).map_err(|code| context.error(code))?;
-        // SAFETY: just pinned, of so many bytes.
+        // SAFETY: just pinned, with this size.
         unsafe { Self::pinned_at(device_ref, host, bytes, size) }
     }
 
-    /// Of memory that was just pinned, which is freed with it; the context is current.
+    /// A buffer of memory that was just pinned. The context is current.
     ///
     /// # Safety
-    /// `host` was allocated by [`pin`], of `size` bytes, as many as `bytes`, and is used nowhere
-    /// else.
+    /// [`pin`] has allocated `host` with `size` bytes, the same number as `bytes`. Nothing else
+    /// uses it.
     unsafe fn pinned_at(
         device_ref: &DeviceRef,
         host: *mut c_void,
@@ -134,29 +149,30 @@ impl DeviceBuffer {
         size: usize,
     ) -> Result<Self> {
         let context = &device_ref.context;
-        // SAFETY: so many bytes that the host may write and that nothing else has seen.
+        // SAFETY: the host may write this many bytes, and nothing else has the address.
         unsafe { host.cast::<u8>().write_bytes(0, size) };
         let mut pointer = 0;
-        // SAFETY: pinned with a device mapping; writes one address.
+        // SAFETY: pinned with a device mapping. Writes one address.
         let mapped = unsafe {
             context
                 .driver()
                 .mem_host_get_device_pointer(&raw mut pointer, host, 0)
         };
-        // From here on the buffer frees it.
+        // From here on the buffer frees the memory.
         let pinned = Resource::Pinned(Raw(host));
-        // SAFETY: the caller's promise; zeroed above. Without an address on the device, the buffer
-        // is dropped below.
+        // SAFETY: the caller guarantees it, and the memory is zeroed above. If there is no device
+        // address, the buffer is dropped below.
         let buffer = unsafe { Self::new(device_ref, pointer, bytes, pinned) };
         mapped.map_err(|code| context.error(code))?;
         Ok(buffer)
     }
 
-    /// Of memory that `resource` owns.
+    /// A buffer of memory that `resource` owns.
     ///
     /// # Safety
-    /// `pointer` is its address on the device of `place`, and it has at least `bytes` bytes. If it
-    /// is pinned, the host may read and write as many, and has written them.
+    /// `pointer` is the memory's address on the device of `device_ref`, with at least `bytes`
+    /// bytes. If the memory is pinned, the host may read and write as many bytes and has
+    /// initialized them.
     pub(crate) unsafe fn new(
         device_ref: &DeviceRef,
         pointer: sys::CUdeviceptr,
@@ -178,45 +194,50 @@ impl DeviceBuffer {
         }))
     }
 
-    /// Its address on the device.
+    /// The address on the device.
     #[must_use]
     pub fn pointer(&self) -> sys::CUdeviceptr {
         self.0.pointer
     }
 
-    /// Its size.
+    /// The size in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.bytes
     }
 
-    /// Its name in errors.
+    /// The name in errors.
     #[must_use]
     pub fn object(&self) -> &Object {
         &self.0.object
     }
 
-    /// The words, where the host can address them. What a stream is writing may read as old or new.
+    /// The words, if the host can address them.
+    ///
+    /// A word that a stream is writing may read as old or new.
     #[must_use]
     pub fn as_words(&self) -> Option<&[AtomicU32]> {
         let host = self.0.host.as_ref()?;
-        // SAFETY: pinned memory of so many words, page-aligned, once zeroed (see `new`), and freed
-        // with the last clone, which `self` is not yet. The host reaches it through atomics alone.
+        // SAFETY: pinned memory with this many words, page-aligned and initialized (see `new`). It
+        // is freed with the last clone, and `self` is a clone. The host accesses it only through
+        // atomics.
         Some(unsafe { std::slice::from_raw_parts(host.0.cast::<AtomicU32>(), self.words()) })
     }
 
-    /// As [`DeviceBuffer::as_words`], in pairs. Nobody reaches the same memory both ways.
+    /// Same as [`DeviceBuffer::as_words`], as 64-bit words.
+    ///
+    /// No code accesses one buffer in both ways.
     pub(crate) fn as_long_words(&self) -> Option<&[AtomicU64]> {
         let host = self.0.host.as_ref()?;
-        // SAFETY: as for the words, of which there are twice as many. Pages are aligned for these,
-        // too.
+        // SAFETY: as for the 32-bit words, of which there are twice as many. Page alignment
+        // suffices.
         Some(unsafe { std::slice::from_raw_parts(host.0.cast::<AtomicU64>(), self.words() / 2) })
     }
 
-    /// A copy of the words as they are now. Blocks for the copy; not ordered with any queue.
+    /// Copies the current words. Blocks during the copy, which is not ordered with any queue.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the host has no memory for so many; a driver error.
+    /// [`Error::Unsupported`] if the host has too little memory for the copy, or a driver error.
     pub fn read_words(&self) -> Result<Vec<u32>> {
         if let Some(words) = self.as_words() {
             return Ok(words
@@ -224,7 +245,7 @@ impl DeviceBuffer {
                 .map(|word| word.load(Ordering::Relaxed))
                 .collect());
         }
-        // Devices may have more memory than the host.
+        // A device may have more memory than the host.
         let mut words = Vec::new();
         words
             .try_reserve_exact(self.words())
@@ -236,8 +257,8 @@ impl DeviceBuffer {
         words.resize(self.words(), 0_u32);
         self.transfer(|memory| {
             let (to, bytes) = (words.as_mut_ptr().cast(), words.len() * 4);
-            // SAFETY: both sides hold `bytes` bytes, and `words` is borrowed for the call, which
-            // ends after the copy.
+            // SAFETY: both sides have `bytes` bytes. `words` is borrowed for the call, which
+            // returns after the copy.
             unsafe {
                 memory
                     .device_ref
@@ -249,10 +270,10 @@ impl DeviceBuffer {
         Ok(words)
     }
 
-    /// Overwrites the words from the first on. Blocks for the copy; not ordered with any queue.
+    /// Overwrites the first words. Blocks during the copy, which is not ordered with any queue.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if there are more than the buffer holds; a driver error.
+    /// [`Error::Unsupported`] if `words` is longer than the buffer, or a driver error.
     pub fn write_words(&self, words: &[u32]) -> Result<()> {
         if words.len() > self.words() {
             return Err(Error::Unsupported {
@@ -261,7 +282,7 @@ impl DeviceBuffer {
                 reason: format!("it holds {}", self.words()),
             });
         }
-        // Through atomics, as other threads may read there.
+        // Through atomics, because other threads may read the words.
         if let Some(to) = self.as_words() {
             for (to, &word) in to.iter().zip(words) {
                 to.store(word, Ordering::Relaxed);
@@ -271,11 +292,11 @@ impl DeviceBuffer {
         self.transfer(|memory| {
             let (from, bytes) = (words.as_ptr().cast(), size_of_val(words));
             let driver = memory.device_ref.context.driver();
-            // SAFETY: both sides hold `bytes` bytes (checked above). The call has read `words` when
+            // SAFETY: both sides have `bytes` bytes (checked above). The call has read `words` when
             // it returns.
             unsafe { driver.memcpy_htod(memory.pointer, from, bytes) }?;
-            // The call may return before the last bytes have arrived, and other streams do not wait for it.
-            // SAFETY: the legacy default stream of the current context, in which the copy runs.
+            // The call may return before the copy has ended, and other streams do not wait for it.
+            // SAFETY: the legacy default stream of the current context, where the copy runs.
             unsafe { driver.stream_synchronize(null_mut()) }
         })
     }
@@ -285,13 +306,13 @@ impl DeviceBuffer {
         copy(&self.0).map_err(|code| self.0.device_ref.context.error(code))
     }
 
-    /// How many words it holds. Imported memory may end within one; the rest is not reached.
+    /// The number of whole words. A partial word at the end of imported memory is not used.
     pub(crate) fn words(&self) -> usize {
-        // What was allocated fits; what was imported is clamped to what the host can count.
+        // Allocated sizes fit. Imported sizes are clamped to what the host can count.
         usize::try_from(self.0.bytes / 4).unwrap_or(usize::MAX)
     }
 
-    /// Refuses a buffer of another device.
+    /// Rejects a buffer of another device.
     ///
     /// # Errors
     /// [`Error::WrongDevice`].
@@ -331,14 +352,13 @@ mod tests {
 
     use crate::driver::emulated;
 
-    /// Another thread may read there at the same time, through
-    /// [`DeviceBuffer::as_words`](super::DeviceBuffer::as_words).
+    /// Another thread may read the words meanwhile.
     #[test]
-    fn words_of_the_host_are_written_without_the_driver() {
+    fn pinned_words_are_written_without_the_driver() {
         let device = emulated::device();
         let buffer = device.host_buffer(16).unwrap();
         buffer.write_words(&[1, 2, 3]).unwrap();
-        // The driver that is emulated copies nothing.
+        // The emulated driver copies nothing.
         assert_eq!(buffer.read_words().unwrap(), [1, 2, 3, 0]);
         let too_many = buffer.write_words(&[9; 5]);
         assert!(matches!(
@@ -349,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_has_no_memory_for_is_not_read() {
+    fn a_buffer_larger_than_host_memory_is_not_read() {
         let device = emulated::device();
         let buffer = device.buffer(u64::MAX - 3).unwrap();
         let error = buffer.read_words().unwrap_err().to_string();

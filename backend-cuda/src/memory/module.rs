@@ -1,4 +1,4 @@
-//! Kernels, from the text that the driver itself compiles.
+//! Modules and kernels, which the driver compiles from PTX text.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::ffi::{CStr, CString};
@@ -32,20 +32,23 @@ struct Kernel {
 }
 
 impl Device {
-    /// Compiles PTX text. Blocks, and may wait for all work of the context: call it at set-up.
+    /// Compiles PTX text.
+    ///
+    /// Blocks, and may wait for all work of the context, so call it at set-up.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for text with a zero byte; the driver's own for text it does not accept.
+    /// [`Error::Unsupported`] for text with a zero byte, or the driver's error for text that it
+    /// does not accept.
     pub fn module(&self, ptx: &str) -> Result<Module> {
         Module::load(&self.device_ref(), ptx)
     }
 }
 
 impl Module {
-    /// As [`Device::module`], without the device.
+    /// Same as [`Device::module`], without a device.
     ///
     /// # Errors
-    /// As [`Device::module`].
+    /// Same errors as [`Device::module`].
     pub(crate) fn load(device_ref: &DeviceRef, ptx: &str) -> Result<Self> {
         let image = CString::new(ptx).map_err(|error| Error::Unsupported {
             object: device_ref.object.clone(),
@@ -55,8 +58,8 @@ impl Module {
         let context = &device_ref.context;
         let _bound = context.bind_outside_capture()?;
         let mut raw = null_mut();
-        // SAFETY: text that ends with a zero and outlives the call, into the current context;
-        // writes one handle.
+        // SAFETY: nul-terminated text that outlives the call. Writes one handle, of the current
+        // context.
         context.allocate(|driver| unsafe {
             driver.module_load_data(&raw mut raw, image.as_ptr().cast())
         })?;
@@ -66,8 +69,10 @@ impl Module {
         })))
     }
 
-    /// The kernel `name` of the module, loaded now: the driver would otherwise do it at the first launch,
-    /// and wait there for work that may be waiting for that launch.
+    /// The kernel `name` of the module, loaded now.
+    ///
+    /// Otherwise the driver would load it at the first launch, and wait there for work that may
+    /// itself wait for that launch.
     ///
     /// # Errors
     /// A driver error, also for a name that the module does not have.
@@ -76,8 +81,8 @@ impl Module {
         let driver = context.driver();
         let _bound = context.bind_outside_capture()?;
         let mut raw = null_mut();
-        // SAFETY: the module is loaded until the last handle goes; the name ends with a zero;
-        // writes one handle, which is good for as long as the module, which the result keeps.
+        // SAFETY: the last handle unloads the module, and the name is nul-terminated. Writes one
+        // handle, which is valid as long as the module. The result keeps the module.
         unsafe { driver.module_get_function(&raw mut raw, self.0.raw.0, name.as_ptr()) }
             .map_err(|code| context.error(code))?;
         // SAFETY: a function that was just found. Drivers before 12.4 have no such call.
@@ -93,13 +98,13 @@ impl Module {
 }
 
 impl Function {
-    /// The raw function, for launches into a stream that the application drives itself. It lives as long as a handle.
+    /// The raw function, for launches by the application. Valid as long as a handle exists.
     #[must_use]
     pub fn raw(&self) -> sys::CUfunction {
         self.0.raw.0
     }
 
-    /// Refuses a function of another device.
+    /// Rejects a function of another device.
     ///
     /// # Errors
     /// [`Error::WrongDevice`].
@@ -122,7 +127,7 @@ impl Function {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        // Its functions keep it, and launches keep them.
+        // Functions keep the module, and launches keep their functions.
         Resource::Module(Raw(self.raw.0)).free_or_defer(0, &self.device_ref.context);
     }
 }

@@ -1,4 +1,4 @@
-//! Queues: how a submission becomes calls on a stream.
+//! Queues: submissions become calls on a stream.
 
 pub(crate) mod queue_stream;
 pub(crate) mod recorder;

@@ -1,4 +1,4 @@
-//! The stream of a queue: how the waits and signals of a submission become driver calls on it.
+//! The stream of a queue: how waits and signals of a submission become driver calls.
 
 use std::sync::atomic::AtomicBool;
 
@@ -15,10 +15,10 @@ use crate::timeline::port::{EventPort, Marks, no_event};
 use crate::timeline::semaphore::Semaphore;
 use crate::timing::stamp::Stamp;
 
-/// What the wait for an external semaphore or a word of memory, or its signal, takes in commands.
+/// The commands that count for a wait or signal of an external semaphore or a memory word.
 pub(crate) const EXTERNAL: u64 = 2;
 
-/// The event of another stream that a stream waits for.
+/// The event of another stream that this stream waits for, if any.
 pub(super) type AwaitedEvent = Option<Mark>;
 
 pub(crate) struct QueueStream {
@@ -28,12 +28,13 @@ pub(crate) struct QueueStream {
     pub(crate) device: Device,
     stamps: Recycled<Stamp>,
     clock_stamps: Recycled<Stamp>,
-    /// Imported timelines.
+    /// Imported timelines in use.
     pub(super) semaphores: InUse<Semaphore>,
-    /// Counters in shared memory.
+    /// Counters in shared memory in use.
     pub(super) words: InUse<MappedCounter>,
-    /// Something may stand in the stream behind the last event that the queue's position knows of. Only used in
-    /// the stream's turn.
+    /// True if the stream may have work after the last event of the queue's position.
+    ///
+    /// Accessed only with the stream's lock.
     pub(super) unmarked: AtomicBool,
 }
 
@@ -60,13 +61,15 @@ impl QueueStream {
         }
     }
 
-    /// True if the stream lives as long as this.
+    /// True if the raw stream lives as long as this.
     pub(crate) fn keeps_stream(&self) -> bool {
         self.stream.is_owned() || self.owner.is_some()
     }
 
-    /// Makes the device's context current for the legacy default stream, which is that of the
-    /// current context. Needed wherever work has run: it may have made another context current.
+    /// Makes the device's context current if the stream is the legacy default stream.
+    ///
+    /// That handle means the stream of the current context. Required after work has run, because
+    /// work may have made another context current.
     ///
     /// # Errors
     /// A driver error.
@@ -76,8 +79,10 @@ impl QueueStream {
         binds.then(|| self.device.context().bind()).transpose()
     }
 
-    /// Makes the stream wait for what `batch` waits for. Tells what it waits for of other streams, if
-    /// that is all, and one event at the most.
+    /// Makes the stream wait for what `batch` waits for.
+    ///
+    /// Returns the awaited event if there are no other waits than at most one event of another
+    /// stream.
     #[inline(always)]
     pub(super) fn wait(&self, batch: &Batch<'_>, keep: &mut Keep) -> Result<Option<AwaitedEvent>> {
         match batch.waits {
@@ -124,7 +129,7 @@ impl QueueStream {
         Ok(all.then(|| marks.pop()))
     }
 
-    /// Puts what makes the signals behind the work: mostly one event, which stands for the whole submission.
+    /// Adds the signals after the work. Usually this is one event for the whole submission.
     #[inline(always)]
     pub(super) fn signal(
         &self,
@@ -133,7 +138,7 @@ impl QueueStream {
         keep: &mut Keep,
     ) -> Result<()> {
         let last = match (batch.signals, last) {
-            // The work has ended with an event, and that stands for the whole submission.
+            // The work ended with an event, which serves for the whole submission.
             ([], Some(mark)) => {
                 let own = self.own(batch.end)?;
                 own.push(batch.end.value(), mark, self.stream.domain());
@@ -157,9 +162,11 @@ impl QueueStream {
         self.signal_all(batch, last, keep)
     }
 
-    /// External signals, then the event that stands for everything, so that what the signals use is
-    /// not let go before they are made. Until the event is recorded nothing is signalled that the
-    /// engine could see. The event was taken before: nothing is left to fail behind the signals but the stream itself.
+    /// Makes external signals, then records the event of the submission.
+    ///
+    /// So the objects of the signals are kept until the signals are made. The engine sees no signal
+    /// before the event is recorded. The event was taken earlier, so after the external signals
+    /// only the stream itself can fail.
     fn signal_all<'p>(&self, batch: &Batch<'p>, last: Option<Mark>, keep: &mut Keep) -> Result<()> {
         let here = |signal: &NativePoint<'p>| signal.port::<EventPort>();
         let count = batch.signals.iter().filter_map(here).count();
@@ -197,8 +204,10 @@ impl QueueStream {
         Ok(())
     }
 
-    /// Ends a submission that has put nothing into the stream but a wait: its position is reached with the
-    /// one before and with that, and no event need say so. False if one must.
+    /// Ends a submission that added only a wait to the stream, without an event.
+    ///
+    /// Its position is reached with the previous one and the awaited event. Returns false if an
+    /// event is required.
     #[inline]
     pub(super) fn follow(&self, batch: &Batch<'_>, waited: AwaitedEvent) -> bool {
         self.own(batch.end).is_ok_and(|own| {
@@ -206,10 +215,10 @@ impl QueueStream {
         })
     }
 
-    /// The port of the queue's own timeline, as `end` has it.
+    /// The port of the queue's own timeline.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if it is none of this backend's.
+    /// [`Error::Unsupported`] if another backend has made the port.
     #[inline]
     fn own<'p>(&self, end: NativePoint<'p>) -> Result<&'p EventPort> {
         end.port::<EventPort>().ok_or_else(|| self.foreign(end))
@@ -235,7 +244,7 @@ impl QueueStream {
         self.external(points, end, keep)?.wait(&self.stream)
     }
 
-    /// Those of `points` that are imported, which are kept until the submission that `end` ends has finished.
+    /// The imported ports among `points`, kept until the submission that `end` ends has finished.
     #[inline]
     fn external<'p>(
         &self,

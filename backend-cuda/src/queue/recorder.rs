@@ -1,4 +1,4 @@
-//! What work records into: a stream, on loan.
+//! The recorder, which lends a submission's work the queue's stream.
 #![allow(unsafe_code, reason = "launches work, which the driver cannot check")]
 
 use std::any::Any;
@@ -22,10 +22,10 @@ use crate::memory::module::Function;
 use crate::queue::queue_stream::QueueStream;
 use crate::timing::stamp::Stamp;
 
-/// Records the work of one submission into its stream.
+/// Records the work of one submission into the queue's stream.
 ///
-/// While work runs, the device's context is current on the thread, so that other libraries can launch
-/// into [`Recorder::stream`] too.
+/// While the work runs, the device's context is current on the thread. So other libraries can
+/// launch into [`Recorder::stream`] too.
 pub struct Recorder<'a> {
     queue: &'a QueueStream,
     keep: &'a mut Keep,
@@ -33,32 +33,33 @@ pub struct Recorder<'a> {
     of_submission: InvariantLifetime<'a>,
 }
 
-/// What the work has put into the stream, as far as that matters to what comes behind it.
+/// What the work has added to the stream.
 #[derive(Default)]
 pub(crate) enum Put {
     #[default]
     Nothing,
-    /// An event, and nothing behind it.
+    /// An event, and nothing after it.
     Event(Mark),
     Something,
 }
 
-/// What work has left behind.
+/// What is known about the stream after the work.
 #[derive(Default)]
 pub(crate) struct Left {
-    /// How many commands it says that it has put into the stream by itself.
+    /// The number of commands that the work has declared.
     pub(crate) said: u64,
-    /// True if it was given the raw stream.
+    /// True if the work got the raw stream.
     pub(crate) raw: Cell<bool>,
-    /// It has launched a kernel, which waits for all that stands before it.
+    /// True if the recorder has launched a kernel, which waits for all earlier work.
     launched: bool,
     pub(crate) put: Put,
 }
 
 impl Left {
-    /// True if what stands last in the stream is a kernel that waits for all before it, as
-    /// [`Stamp::launch`] asks. One that the application has put there itself may have been let in
-    /// before what stands before that has ended.
+    /// True if the last command of the stream is a kernel that waits for all earlier work.
+    ///
+    /// [`Stamp::launch`] requires this for an early start. A kernel that the application launched
+    /// itself may start before earlier work has ended.
     #[inline]
     pub(crate) const fn lets_a_time_begin_early(&self) -> bool {
         self.launched && !self.raw.get()
@@ -80,27 +81,27 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// A recorder of the same submission by value, for as long as this one is borrowed.
+    /// A recorder of the same submission by value, valid as long as this one is borrowed.
     #[inline]
     pub fn reborrow(&mut self) -> Recorder<'_> {
         Recorder::new(self.queue, self.keep, self.left)
     }
 
-    /// Writes the time of `stamp` here: as an event, or by a kernel.
+    /// Writes the time of `stamp` at this position, as an event or with a kernel.
     ///
     /// # Errors
-    /// The stream is being captured; a driver error.
+    /// The stream is being captured, or a driver error.
     #[inline]
     pub(crate) fn write(&mut self, stamp: &Arc<Stamp>) -> Result<()> {
         let queue = self.queue;
-        // A capture that the work has left open gets no node of ours.
+        // If the work has left a capture open, nothing must be added to its graph.
         queue.stream.refuse_capture("write a time")?;
         if let Some(mark) = stamp.event(queue.device.timed_events())? {
             let _bound = queue.bind_legacy()?;
             queue.stream.record(&mark)?;
             self.left.put = Put::Event(mark);
         } else {
-            // Before the call, which may fail with the kernel in the stream.
+            // Before the call, which may fail with the kernel already in the stream.
             self.keep.push(stamp.clone());
             let early = self.left.lets_a_time_begin_early();
             let (stream, _bound) = self.bound_stream()?;
@@ -110,10 +111,11 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// The stream. The work that is put there runs after the submission's waits and before its signals. If it
-    /// is captured into a graph there, that ends before the work returns.
+    /// The raw stream.
     ///
-    /// If more than four commands are put there, [say so](Recorder::commands).
+    /// Work that is added to it runs after the submission's waits and before its signals. If the
+    /// work captures the stream into a graph, it ends the capture before it returns. If it adds
+    /// more than four commands, it declares their number with [`Recorder::commands`].
     #[must_use]
     pub fn stream(&self) -> sys::CUstream {
         self.left.raw.set(true);
@@ -121,18 +123,23 @@ impl<'a> Recorder<'a> {
         self.queue.stream.raw()
     }
 
-    /// Says that the work puts so many commands into the [stream](Recorder::stream) by itself: launches, copies,
-    /// fills, memory operations, each node of a launched graph. What goes through the methods of this type is counted by them.
+    /// Declares how many commands the work adds to the [raw stream](Recorder::stream).
     ///
-    /// CUDA blocks whoever submits while about a thousand commands stand on one of its hardware connections, which
-    /// all streams of a process share. So further submissions are held on the host while 480 commands of the
-    /// device's queues are in flight. For that, one submission has 500 commands at most; a larger one is
-    /// split, or never sent behind work that waits for this thread.
+    /// Launches, copies, fills, memory operations and each node of a launched graph are commands.
+    /// The methods of this type count their own commands.
+    ///
+    /// CUDA blocks a submitting thread while about a thousand commands are in one of its hardware
+    /// connections, which all streams of a process share. Therefore the engine holds further
+    /// submissions on the host while 480 commands of the device's queues are in flight. One
+    /// submission has at most 500 commands. Split a larger one, or never submit it behind work that
+    /// waits for the submitting thread.
     pub const fn commands(&mut self, commands: u64) {
         self.left.said = self.left.said.saturating_add(commands);
     }
 
-    /// The stream, to put something into it while the guard lives. See [`Line::bind_legacy`].
+    /// The stream, and a guard that must live while a command is added to it.
+    ///
+    /// See [`QueueStream::bind_legacy`].
     ///
     /// # Errors
     /// A driver error.
@@ -161,15 +168,15 @@ impl<'a> Recorder<'a> {
     /// Sets every word of `buffer` to `value`.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`]; a driver error.
+    /// [`Error::WrongDevice`], or a driver error.
     pub fn memset_d32(&mut self, buffer: &DeviceBuffer, value: u32) -> Result<()> {
         buffer.require_device(self.device().id(), &self.queue.object)?;
         self.keep.push(buffer.keep());
         let (stream, _bound) = self.bound_stream()?;
         let driver = stream.context().driver();
-        // SAFETY: the buffer holds that many words, is of this device, and is kept until the
-        // submission has finished. The stream is of this device's context, and the queue keeps it:
-        // see `Line::bind_legacy`.
+        // SAFETY: the buffer has this many words, belongs to this device, and is kept until the
+        // submission has finished. The stream belongs to this device's context, and the queue keeps
+        // it (see `QueueStream::bind_legacy`).
         let done = unsafe {
             driver.memset_d32_async(buffer.pointer(), value, buffer.words(), stream.raw())
         };
@@ -179,7 +186,7 @@ impl<'a> Recorder<'a> {
     /// Copies the whole of `from` to the start of `to`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if it does not fit; [`Error::WrongDevice`]; a driver error.
+    /// [`Error::Unsupported`] if `to` is too small, [`Error::WrongDevice`], or a driver error.
     pub fn copy(&mut self, from: &DeviceBuffer, to: &DeviceBuffer) -> Result<()> {
         for buffer in [from, to] {
             buffer.require_device(self.device().id(), &self.queue.object)?;
@@ -195,25 +202,26 @@ impl<'a> Recorder<'a> {
         self.keep.push(to.keep());
         let (stream, _bound) = self.bound_stream()?;
         let driver = stream.context().driver();
-        // SAFETY: both buffers hold that many bytes, as checked above, are of this device, and are
-        // kept until the submission has finished. The stream is of this device's context, and the
-        // queue keeps it.
+        // SAFETY: both buffers have this many bytes, as checked above, belong to this device, and
+        // are kept until the submission has finished. The stream belongs to this device's context,
+        // and the queue keeps it.
         let done = unsafe {
             driver.memcpy_dtod_async(to.pointer(), from.pointer(), from.words() * 4, stream.raw())
         };
         self.done(done)
     }
 
-    /// Launches `function` over `grid` blocks of `block` threads. `params` point to its parameters, in
-    /// order, which are read during the call.
+    /// Launches `function` over `grid` blocks of `block` threads.
+    ///
+    /// `params` points to the parameters in order. They are read during the call.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`]; a driver error.
+    /// [`Error::WrongDevice`], or a driver error.
     ///
     /// # Safety
-    /// `params` are as many and of such types as the function declares, and what the function does with
-    /// them on the device is sound until the submission has finished: buffers it uses are
-    /// [kept](Recorder::keep).
+    /// `params` has the number and types of parameters that the function declares. What the
+    /// function does on the device is sound until the submission has finished: buffers that it uses
+    /// are [kept](Recorder::keep).
     pub unsafe fn launch(
         &mut self,
         function: &Function,
@@ -225,10 +233,9 @@ impl<'a> Recorder<'a> {
         self.keep.push(function.keep());
         let (stream, _bound) = self.bound_stream()?;
         let driver = stream.context().driver();
-        // SAFETY: the caller promises what the parameters are and that what the function does with
-        // them is sound. The function is of this device, and its module is kept until the
-        // submission has finished. The driver copies the parameters during the call. The stream is
-        // as above.
+        // SAFETY: the caller guarantees the parameters and that the function's effects are sound.
+        // The function belongs to this device, and its module is kept until the submission has
+        // finished. The driver copies the parameters during the call. The stream is as above.
         let done = unsafe {
             driver.launch_kernel(
                 function.raw(),
@@ -248,14 +255,14 @@ impl<'a> Recorder<'a> {
         self.done(done)
     }
 
-    /// One command more, if the driver took it.
+    /// Counts one command if the driver took it.
     fn done(&mut self, result: Result<(), Code>) -> Result<()> {
         result.map_err(|code| self.queue.stream.error(code))?;
         self.count(1);
         Ok(())
     }
 
-    /// So many commands more are in the stream.
+    /// Counts commands that were added to the stream.
     #[inline]
     pub(crate) fn count(&mut self, commands: u64) {
         self.keep.take_in_flight(commands);
@@ -287,7 +294,7 @@ mod tests {
 
     std::thread_local! {
         static CURRENT: Cell<sys::CUcontext> = const { Cell::new(null_mut()) };
-        /// What was put into a stream, and which context was current then.
+        /// The calls on a stream, each with the context that was current.
         static CALLS: RefCell<Vec<(&'static str, usize)>> = const { RefCell::new(Vec::new()) };
     }
 
@@ -319,11 +326,10 @@ mod tests {
         note("record")
     }
 
-    /// D6. The legacy default stream is that of the current context, and safe calls make another
-    /// context current.
+    /// D6. Safe calls can make another context, with another legacy default stream, current.
     #[test]
-    fn the_legacy_default_stream_stays_the_device_s() {
-        // Of no other test: a stream has one turn, whatever device uses it.
+    fn the_legacy_default_stream_stays_that_of_the_device() {
+        // No other test uses this context, because all users of a stream share its lock.
         const OWN: usize = 8;
         const OTHER: usize = 16;
         let symbols = Symbols {
@@ -347,7 +353,7 @@ mod tests {
         let work = move |recorder: &mut Recorder<'_>| {
             CURRENT.set(without_provenance_mut(OTHER));
             recorder.memset_d32(&buffer, 1)?;
-            // The recorder leaves what the work has made current.
+            // The recorder does not change the context that the work has made current.
             assert_eq!(CURRENT.get().addr(), OTHER);
             Ok(())
         };

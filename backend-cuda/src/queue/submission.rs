@@ -1,4 +1,6 @@
-//! Queues: one submission becomes waits, work, external signals and an event on a stream, or less where that says the same.
+//! Queues: a submission becomes waits, work, external signals and an event on a stream.
+//!
+//! Calls that would change nothing are left out.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,10 +18,10 @@ use crate::queue::queue_stream::QueueStream;
 use crate::queue::recorder::{Left, Put, Recorder};
 use crate::timing::stamp::Stamp;
 
-/// What work that was given the raw stream is taken to have put there, if it does not say.
+/// The commands that count for work that got the raw stream and declared nothing.
 const UNSAID: u64 = 4;
 
-/// Runs submissions in the order of one stream.
+/// Executes submissions in the order of one stream. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Queue(EngineQueue<Device, Feed>);
 
@@ -27,7 +29,10 @@ pub struct Queue(EngineQueue<Device, Feed>);
 pub(crate) const QUEUE: &str = "cuda queue";
 
 impl Queue {
-    /// A queue over `stream`, whose owner is kept as long as work is in flight.
+    /// Creates a queue over `stream`, whose owner is kept while work is in flight.
+    ///
+    /// # Errors
+    /// A driver error.
     pub(crate) fn new(device: Device, stream: Stream, owner: Owner, label: &str) -> Result<Self> {
         let object = Object::new(QUEUE, label);
         let own = device.event_timeline(&format!("{label} (position)"))?;
@@ -46,7 +51,7 @@ impl Queue {
         &self.0
     }
 
-    /// A queue over a non-blocking stream of its own.
+    /// Creates a queue over a non-blocking stream of its own.
     ///
     /// # Errors
     /// A driver error.
@@ -58,7 +63,7 @@ impl Queue {
     /// Submits, unless the stream is being captured into a graph.
     ///
     /// # Errors
-    /// [`Error::Capturing`](syncline_core::Error::Capturing); what the engine refuses.
+    /// [`Error::Capturing`](syncline_core::Error::Capturing), or an error of the engine.
     #[inline]
     pub(crate) fn submit_uncaptured<'q, W>(
         &'q self,
@@ -69,7 +74,7 @@ impl Queue {
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        // What meets a capture later than here waits for its end.
+        // A submission that meets a capture after this check is held until the capture ends.
         self.queue_stream()
             .stream
             .refuse_capture("take a submission")?;
@@ -104,17 +109,17 @@ impl Feed {
     }
 }
 
-/// Gives the turn up, and returns false, if the stream is being captured.
+/// Unlocks the stream and returns false if it is being captured.
 #[cold]
 fn stays_locked_unless_captured(stream: &Stream) -> bool {
     let locked = stream.stream_lock().assume_locked();
-    // If the driver does not say, the record meets the error.
+    // If the query fails, `record` meets the error.
     let captured = matches!(
         stream.capture_while_locked(&locked),
         Ok(Capture::Active { .. } | Capture::Unusable(_))
     );
     if !captured {
-        // The record gives it up.
+        // `record` unlocks the stream.
         std::mem::forget(locked);
     }
     !captured
@@ -137,8 +142,10 @@ impl Enqueue for Feed {
         Some(self.0.stream.domain())
     }
 
-    /// A stream that the application has taken for itself takes none, and none that is being captured: an event
-    /// recorded there would belong to the graph. Takes the stream's turn, which the record gives up.
+    /// Takes the stream's lock, which `record` releases.
+    ///
+    /// False while the application holds the stream, and while the stream is being captured: an
+    /// event recorded then would belong to the graph.
     #[inline]
     fn ready(&self) -> bool {
         let stream = &self.0.stream;
@@ -156,11 +163,11 @@ impl Enqueue for Feed {
         let line = &self.0;
         // Taken by `ready`.
         let _locked = line.stream.stream_lock().assume_locked();
-        // For the work, and for the legacy default stream, which is the current context's. Events are recorded and waited for with any
-        // context current, or none.
+        // For the work, and for the legacy default stream, which is that of the current context.
+        // Event records and waits work with any current context.
         let binds = !batch.is_bare || line.stream.is_legacy();
         let _bound = binds.then(|| line.device.context().bind()).transpose()?;
-        // Stays so if this is refused: what passes over it has to record an event then.
+        // Stays set if this submission fails. Then the next one must record an event.
         let marked = !line.unmarked.load(Ordering::Relaxed);
         line.unmarked.store(true, Ordering::Relaxed);
         let waited = line.wait(batch, keep)?;
@@ -169,7 +176,7 @@ impl Enqueue for Feed {
         let early = left.lets_a_time_begin_early();
         let (said, raw, mut put) = (left.said, left.raw.get(), left.put);
         if raw || said > 0 {
-            // Also if it failed: the driver may have taken a part.
+            // Also if the work failed, because the driver may have taken a part of it.
             keep.take_in_flight(if said > 0 { said } else { UNSAID });
         }
         worked?;
@@ -183,16 +190,17 @@ impl Enqueue for Feed {
         }
         if let Some(stamp) = batch.stamp::<Stamp>() {
             put = Put::Something;
-            // Before the call, which may fail with the kernel in the stream.
+            // Before the call, which may fail with the kernel already in the stream.
             keep.push(stamp.clone());
             keep.take_in_flight(1);
             stamp.launch(&line.stream, early && batch.order.is_empty())?;
         }
-        // Work that has the stream from elsewhere need not ask the recorder for it.
+        // Work that has the raw stream from elsewhere need not have asked the recorder for it.
         let said = batch.order.is_empty() && line.stream.is_untouched();
         let followed =
             matches!(put, Put::Nothing) && batch.signals.is_empty() && said && marked && {
-                // Only a call tells what became of the device since, and only a lost one is known to have something to tell.
+                // A lost device is noticed only by driver calls, so after a loss an event is
+                // recorded.
                 let sound = !line.device.context().is_lost();
                 sound && waited.is_some_and(|waited| line.follow(batch, waited))
             };

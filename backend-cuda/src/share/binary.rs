@@ -1,4 +1,4 @@
-//! Binary semaphores of another API, imported, and the fences that stand for their signals.
+//! Imported binary semaphores, and fences for their signals.
 #![allow(
     unsafe_code,
     reason = "waits for what only the caller knows to be coming"
@@ -19,7 +19,7 @@ use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
 use crate::timeline::semaphore::{Kind, Semaphore, signal_binary, wait_binary};
 
-/// A binary semaphore of another API, which this device waits for and signals. Cheap to clone.
+/// A binary semaphore of another API, on which this device waits and signals. Cheap to clone.
 #[derive(Clone)]
 pub struct BinarySemaphore(Arc<Inner>);
 
@@ -27,14 +27,14 @@ struct Inner {
     object: Object,
     semaphore: Arc<Semaphore>,
     device: Device,
-    /// Where its signals are consumed, one after the other; made when first needed.
+    /// The queue that consumes signals for fences, created for the first of them.
     queue: Mutex<Option<Queue>>,
 }
 
 impl Device {
-    /// The binary semaphore that `handle` carries.
+    /// Imports the binary semaphore of `handle`.
     ///
-    /// A timeline's does not come in here:
+    /// The handle of a timeline does not compile here:
     ///
     /// ```compile_fail,E0308
     /// # use syncline_cuda::Device;
@@ -45,8 +45,9 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::CannotShare`] if it comes from another GPU, and [`Error::Unsupported`] if the device takes none, before
-    /// any driver is asked; a driver error. The handle comes back with it, still open.
+    /// [`Error::CannotShare`] if the handle comes from another GPU, and [`Error::Unsupported`] if
+    /// the device imports no binary semaphores. Both are checked before any driver call. A driver
+    /// error. Each error returns the handle, still open.
     pub fn import_binary(
         &self,
         handle: BinaryFd,
@@ -67,7 +68,7 @@ impl Device {
 }
 
 impl BinarySemaphore {
-    /// Its name in errors and reports.
+    /// The name in errors and reports.
     #[must_use]
     pub fn object(&self) -> &Object {
         &self.0.object
@@ -79,26 +80,26 @@ impl BinarySemaphore {
         self.0.semaphore.raw()
     }
 
-    /// Which payload it has: always the one that it was imported with.
+    /// Always [`Payload::Permanent`].
     #[must_use]
     pub const fn payload(&self) -> Payload {
         Payload::Permanent
     }
 
-    /// Refuses a payload for one wait: CUDA imports semaphores for good.
+    /// Rejects a temporary payload, because CUDA imports semaphores permanently.
     ///
     /// # Errors
-    /// Always: the handle, and [`Error::Unsupported`] with the reason. The driver is not asked.
+    /// Always returns the handle and [`Error::Unsupported`] with the reason, without a driver call.
     pub fn import_temporary(&self, handle: BinaryFd) -> Result<Infallible, Rejected<BinaryFd>> {
         let reason = "CUDA imports semaphores for good; import it as a semaphore of its own, or temporarily into one of Vulkan's";
         let error = self.refusal("import a temporary payload", reason);
         Err(Rejected { handle, error })
     }
 
-    /// Refuses a sync file: CUDA knows none.
+    /// Rejects a sync file, because CUDA does not import any.
     ///
     /// # Errors
-    /// Always: the handle, and [`Error::Unsupported`] with the reason. The driver is not asked.
+    /// Always returns the handle and [`Error::Unsupported`] with the reason, without a driver call.
     pub fn import_sync_fd(&self, handle: SyncFd) -> Result<Infallible, Rejected<SyncFd>> {
         let required = self
             .0
@@ -120,17 +121,19 @@ impl BinarySemaphore {
         }
     }
 
-    /// A fence for the signal that is pending now. The device consumes the signal, once, on a stream of its
-    /// own; the fence is complete from then on, and any number of queues of any device, and the host, can
-    /// wait for it. For the next signal call this again, once that one is pending.
+    /// Creates a fence for the pending signal operation of the semaphore.
+    ///
+    /// The device consumes the signal once, on a separate stream. The fence is complete afterwards.
+    /// Any number of queues of any device, and the host, can wait for the fence. Call this again
+    /// for the next signal, once that is pending.
     ///
     /// # Errors
-    /// A driver error; the signal is not consumed then.
+    /// A driver error. The signal is not consumed then.
     ///
     /// # Safety
-    /// A signal of the semaphore is pending (its submission is with a driver, and waits for nothing that
-    /// only the host can still provide), and nothing else waits for that signal. What is never
-    /// signalled blocks the stream for ever.
+    /// A signal operation of the semaphore is pending: a driver has its submission, which waits for
+    /// nothing that only the host can still provide. Nothing else waits for that signal. A signal
+    /// that never comes blocks the stream forever.
     pub unsafe fn pending(&self, label: &str) -> Result<Fence> {
         let device = &self.0.device;
         let queue = self.consumer()?;
@@ -154,7 +157,7 @@ impl BinarySemaphore {
             return Ok(queue);
         }
         let label = format!("{} (consumer)", self.object().label());
-        // Made without the lock: another thread's may be there first, and then ours is dropped.
+        // Created without the lock. If another thread's queue is stored first, this one is dropped.
         let made = Queue::on_own_stream(&self.0.device, &label)?;
         Ok(self.0.queue.lock().get_or_insert(made).clone())
     }
@@ -173,14 +176,15 @@ impl BinarySemaphore {
 }
 
 impl Recorder<'_> {
-    /// Waits for the pending signal of a binary semaphore, and consumes it: what is recorded after this comes behind
-    /// the signal. Keeps the semaphore.
+    /// Waits for the pending signal of a binary semaphore, and consumes it.
+    ///
+    /// Commands recorded after this execute after the signal. The submission keeps the semaphore.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`]; a driver error.
+    /// [`Error::WrongDevice`], or a driver error.
     ///
     /// # Safety
-    /// As [`BinarySemaphore::pending`].
+    /// Same as [`BinarySemaphore::pending`].
     pub unsafe fn wait_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
         semaphore.require_device(self)?;
         let (stream, _bound) = self.bound_stream()?;
@@ -190,16 +194,18 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// Signals a binary semaphore behind the work recorded so far. Keeps it.
+    /// Signals a binary semaphore after the work recorded so far. The submission keeps it.
     ///
-    /// A submission that is [skipped](syncline_core::Submitted::end) does not signal it: ask
-    /// [`wait_submitted`](syncline_core::Submitted::wait_submitted) before anything waits for it.
+    /// A [skipped](syncline_core::Submitted::end) submission does not signal it. Check
+    /// [`wait_submitted`](syncline_core::Submitted::wait_submitted) before anything waits for the
+    /// semaphore.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`]; a driver error.
+    /// [`Error::WrongDevice`], or a driver error.
     ///
     /// # Safety
-    /// The semaphore is unsignalled, with no signal pending, once the stream gets here.
+    /// The semaphore is unsignalled, without a pending signal operation, when the stream executes
+    /// this.
     pub unsafe fn signal_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
         semaphore.require_device(self)?;
         let (stream, _bound) = self.bound_stream()?;
@@ -229,7 +235,7 @@ mod tests {
 
     fn binary_fd(device: &Device) -> BinaryFd {
         let fd = TimelineFd::into_fd(timeline_fd(device.info()));
-        // SAFETY: the driver that is emulated looks into none.
+        // SAFETY: the emulated driver does not use the descriptor.
         unsafe { BinaryFd::from_fd(fd, Origin::of(device.info())) }
     }
 
@@ -242,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cuda_does_not_take_comes_back_and_changes_nothing() {
+    fn rejected_handles_come_back_and_change_nothing() {
         let device = device();
         let semaphore = device.import_binary(binary_fd(&device), "theirs").unwrap();
         let temporary = binary_fd(&device);

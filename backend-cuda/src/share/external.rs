@@ -1,4 +1,4 @@
-//! Timelines of other APIs, imported.
+//! Imports of timeline semaphores of other APIs.
 #![allow(unsafe_code, reason = "callers vouch for the values of an import")]
 
 use std::convert::Infallible;
@@ -11,9 +11,9 @@ use crate::timeline::external::ExternalPort;
 use crate::timeline::semaphore::Kind;
 
 impl Device {
-    /// This device's part in a timeline whose semaphore `handle` carries.
+    /// Imports the timeline semaphore of `handle` as a port of this device.
     ///
-    /// A binary semaphore's does not come in here:
+    /// The handle of a binary semaphore does not compile here:
     ///
     /// ```compile_fail,E0308
     /// # use syncline_cuda::Device;
@@ -24,13 +24,16 @@ impl Device {
     /// ```
     ///
     /// # Safety
-    /// The signals of this counter have ever greater values, from this process, from other processes and from work that uses the
-    /// semaphore itself. One timeline sees to that for its signals, on whichever of its devices. Two timelines over one counter know nothing
-    /// of each other. The exporter's specification asks for it (Vulkan: VUID-VkSemaphoreSignalInfo-value-03258), and no driver checks it.
+    /// All signals of this semaphore have increasing values, including signals from other processes
+    /// and from work that uses the semaphore directly. One timeline ensures this for its own
+    /// signals on all its devices. Two timelines over one semaphore do not know of each other. The
+    /// exporter's specification requires this (Vulkan: VUID-VkSemaphoreSignalInfo-value-03258), and
+    /// no driver checks it.
     ///
     /// # Errors
-    /// [`Error::CannotShare`] if it comes from another GPU, and [`Error::Unsupported`] if the device takes no
-    /// timelines, before any driver is asked; a driver error. The handle comes back with it, still open.
+    /// [`Error::CannotShare`] if the handle comes from another GPU, and [`Error::Unsupported`] if
+    /// the device imports no timelines. Both are checked before any driver call. A driver error.
+    /// Each error returns the handle, still open.
     pub unsafe fn import_timeline(
         &self,
         handle: TimelineFd,
@@ -39,14 +42,20 @@ impl Device {
         Ok(Attachment::imported(self.id(), port))
     }
 
-    /// As [`Device::import_timeline`], for a timeline at `initial` that nobody but this device signals: the exporter is in another process, and waits. The
-    /// timeline has its home here then. The events behind its signals tell the host how far it is, and what the host signals goes through a stream.
+    /// Imports a timeline at `initial` that only this device signals.
+    ///
+    /// Otherwise the same as [`Device::import_timeline`].
+    ///
+    /// The exporter is in another process, and only waits. The timeline has its home here. The
+    /// events behind its signals tell the host which value is reached, and signals of the host go
+    /// through a stream.
     ///
     /// # Safety
-    /// As there. It stands at `initial`, and nothing but the returned attachment signals it.
+    /// Same as [`Device::import_timeline`]. The semaphore stands at `initial`, and only the
+    /// returned attachment signals it.
     ///
     /// # Errors
-    /// As there.
+    /// Same errors as [`Device::import_timeline`].
     pub unsafe fn import_timeline_to_signal(
         &self,
         handle: TimelineFd,
@@ -67,10 +76,10 @@ impl Device {
         Ok(ExternalPort::new(semaphore, self.object()))
     }
 
-    /// Refuses a handle of Windows, whatever it holds: on this platform the driver knows none.
+    /// Rejects any Windows handle, because the driver imports none on this platform.
     ///
     /// # Errors
-    /// Always: the handle, and [`Error::Unsupported`] with the reason. The driver is not asked.
+    /// Always returns the handle and [`Error::Unsupported`] with the reason, without a driver call.
     pub fn import_windows<H: WindowsHandle>(&self, handle: H) -> Result<Infallible, Rejected<H>> {
         handle.refuse(self.object())
     }

@@ -1,4 +1,4 @@
-//! Memory of other APIs, imported.
+//! Imported memory of other APIs.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
@@ -16,20 +16,23 @@ use crate::memory::buffer::DeviceBuffer;
 const DEDICATED: u32 = 1;
 
 impl Device {
-    /// The memory that `handle` carries, as one buffer.
+    /// Imports the memory of `handle` as one buffer.
     ///
     /// # Errors
-    /// [`Error::CannotShare`] if it comes from another GPU, and [`Error::Unsupported`] if the device takes no
-    /// memory, before any driver is asked; a driver error. The handle comes back with it, still open.
+    /// [`Error::CannotShare`] if the handle comes from another GPU, and [`Error::Unsupported`] if
+    /// the device imports no memory. Both are checked before any driver call. A driver error. Each
+    /// error returns the handle, still open.
     pub fn import_memory(&self, handle: MemoryFd) -> Result<DeviceBuffer, Rejected<MemoryFd>> {
         let imported = self
             .require(handle.origin(), HandleKind::MemoryOpaqueFd, "memory")
             .and_then(|()| self.map_memory(&handle));
-        // The driver has taken a duplicate, so on success ours is closed here.
+        // The driver has taken a duplicate, so on success the original is closed here.
         imported.map_err(|error| Rejected { handle, error })
     }
 
-    /// Imports a duplicate of the descriptor: the second step may fail after the first has taken it.
+    /// Imports a duplicate of the descriptor.
+    ///
+    /// The mapping may fail after the driver has taken the descriptor.
     fn map_memory(&self, handle: &MemoryFd) -> Result<DeviceBuffer> {
         let refused = |reason: String| Error::Import {
             object: self.object().clone(),
@@ -45,8 +48,8 @@ impl Device {
         let context = self.context();
         let _bound = context.bind_outside_capture()?;
         let (mut raw, mut no_duplicate) = (null_mut(), None);
-        // Asked again where memory was short: each time with a duplicate of its own, because the
-        // driver may have closed the one before.
+        // Called again if memory was short. Each call uses a new duplicate, because the driver may
+        // have closed the previous one.
         let imported = context.allocate(|driver| {
             let duplicate = match handle.as_fd().try_clone_to_owned() {
                 Ok(duplicate) => duplicate,
@@ -64,9 +67,9 @@ impl Device {
                 flags: if handle.dedicated() { DEDICATED } else { 0 },
                 reserved: [0; 16],
             };
-            // SAFETY: `MemoryFd` says that the descriptor is an opaque one, of memory of this size;
-            // it was checked to be of this GPU, and it is open. The driver takes it if it succeeds,
-            // and writes one handle then.
+            // SAFETY: `MemoryFd` guarantees an opaque descriptor of memory of this size. It is
+            // open, and the caller has checked that it belongs to this GPU. On success the driver
+            // takes it and writes one handle.
             match unsafe { driver.import_external_memory(&raw mut raw, &raw const desc) } {
                 Ok(()) => {
                     let _ = duplicate.into_raw_fd();
@@ -89,7 +92,8 @@ impl Device {
             reserved: [0; 16],
         };
         let mut pointer = 0;
-        // SAFETY: imported above, in the current context. From 0 to its size is within it.
+        // SAFETY: imported above, in the current context. The range from 0 to the size is within
+        // the memory.
         let mapped = unsafe {
             context.driver().external_memory_get_mapped_buffer(
                 &raw mut pointer,
@@ -98,22 +102,25 @@ impl Device {
             )
         };
         if let Err(code) = mapped {
-            // SAFETY: imported above and destroyed here alone. It has no mapped buffer.
+            // SAFETY: imported above and destroyed only here. It has no mapped buffer.
             let _ = unsafe { context.driver().destroy_external_memory(raw) };
             return Err(context.error(code));
         }
         let resource = Resource::External(pointer, Raw(raw));
-        // SAFETY: mapped above, of the handle's size, which its length does not exceed (checked
+        // SAFETY: mapped above with the handle's size, which the length does not exceed (checked
         // above).
         Ok(unsafe { DeviceBuffer::new(&self.device_ref(), pointer, handle.length(), resource) })
     }
 }
 
-/// Closes the duplicate of `of` that a driver has refused as memory, unless that has closed it: NVIDIA's (580.159)
-/// does for some kinds, although a semaphore that it refuses stays open. What has its number by then is somebody else's.
-/// Where the kernel does not tell whether the two are one open file, it is left alone: a leak, at worst.
+/// Closes the duplicate of `of` that a driver has rejected, unless the driver has closed it.
+///
+/// NVIDIA's driver (580.159) closes rejected descriptors of some kinds, but not those of
+/// semaphores. The number may already be another file's. If the kernel does not confirm that both
+/// descriptors are one open file, the duplicate is leaked.
 fn close_if_still_ours(duplicate: OwnedFd, of: &MemoryFd) {
-    // Anonymous files (semaphores, eventfds, GPU memory) all have one inode, so that says nothing.
+    // Anonymous files (semaphores, eventfds, GPU memory) share one inode, so the inode does not
+    // help.
     if same_file(&duplicate, of) {
         drop(duplicate);
     } else {
@@ -121,12 +128,12 @@ fn close_if_still_ours(duplicate: OwnedFd, of: &MemoryFd) {
     }
 }
 
-/// True if both descriptors stand for one open file, as far as the kernel tells: `kcmp` with `KCMP_FILE`.
+/// True if both descriptors refer to one open file, according to `kcmp` with `KCMP_FILE`.
 fn same_file(left: &impl AsRawFd, right: &impl AsFd) -> bool {
     const KCMP_FILE: libc::c_int = 0;
     let (left, right) = (left.as_raw_fd(), right.as_fd().as_raw_fd());
     let process = rustix::process::getpid().as_raw_nonzero().get();
-    // SAFETY: compares two entries of this process's own table, and says so if there is none.
+    // SAFETY: compares two entries of this process's descriptor table, and fails if one is missing.
     let order = unsafe { libc::syscall(libc::SYS_kcmp, process, process, KCMP_FILE, left, right) };
     order == 0
 }
@@ -141,24 +148,24 @@ mod tests {
     use crate::driver::emulated::{self, imported_files};
 
     #[test]
-    fn anonymous_files_are_told_apart() {
+    fn anonymous_files_are_distinguished() {
         let eventfd = || rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
         let (one, other) = (eventfd(), eventfd());
         let again = one.try_clone().unwrap();
         assert!(!same_file(&one, &other));
-        // Some sandboxes forbid the call, and then nothing is the same.
+        // Some sandboxes forbid the call. Then all files count as different.
         assert!(same_file(&one, &again) || !same_file(&one, &one));
     }
-    /// Drivers close a descriptor that they refuse, and its number may be another file's at once.
+    /// Drivers close a rejected descriptor, and another file may reuse its number at once.
     #[test]
-    fn a_second_try_has_a_descriptor_of_its_own() {
+    fn a_second_try_uses_a_new_descriptor() {
         let device = emulated::device();
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let inode = rustix::fs::fstat(&file).unwrap().st_ino;
-        // SAFETY: the driver that is emulated looks into none.
+        // SAFETY: the emulated driver does not use the memory.
         let handle =
             unsafe { MemoryFd::from_fd(file.into(), Origin::of(device.info()), 64, 64, true) };
-        // Something is due, so that the driver is asked again when it has no memory.
+        // A deferred free makes the import try again when memory is short.
         device
             .context()
             .deferred_frees()

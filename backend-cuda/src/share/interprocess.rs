@@ -1,4 +1,4 @@
-//! CUDA's own events for several processes: made and recorded by one, waited for by others.
+//! CUDA's interprocess events: one process creates and records an event, others wait for it.
 #![allow(
     unsafe_code,
     reason = "opens what only another process can keep in being"
@@ -18,18 +18,18 @@ use crate::driver::table::{Code, EventHandle};
 use crate::queue::recorder::Recorder;
 use crate::share::own_event::{OwnEvent, SharedWith};
 
-/// What is asked where one is opened.
+/// The action that errors of an import name.
 const IMPORT: &str = "import an event of another process";
 
-/// What an event that several processes have is called where two devices cannot share it.
+/// What errors call such an event if two devices cannot share it.
 const WHAT: &str = "an interprocess event";
 
-/// What another process needs to [open](Device::import_event) an [`InterprocessEvent`]: `CUipcEventHandle`, with the GPU and the process that it
-/// comes from.
+/// The handle by which another process [opens](Device::import_event) an [`InterprocessEvent`].
 ///
-/// It owns nothing and keeps nothing alive: it is the event's name, good for as long as the event is there.
+/// It contains `CUipcEventHandle`, the GPU and the exporting process. It owns nothing and keeps
+/// nothing alive. It is valid as long as the event exists.
 ///
-/// Bare bytes come in without a word of who has made them only through `unsafe`:
+/// A handle can be made of plain bytes only with `unsafe`:
 ///
 /// ```compile_fail,E0133
 /// # use syncline_core::{Origin, Process};
@@ -46,10 +46,11 @@ pub struct EventIpcHandle {
 }
 
 impl EventIpcHandle {
-    /// Takes a handle in, as another process has sent it.
+    /// Makes a handle of bytes that another process has sent.
     ///
     /// # Safety
-    /// `process` has got `bytes` from `cuIpcGetEventHandle`, for an event of the GPU that `origin` names. Drivers are not known to check it.
+    /// `process` has obtained `bytes` from `cuIpcGetEventHandle`, for an event of the GPU that
+    /// `origin` names. Drivers are not known to check this.
     #[must_use]
     pub const unsafe fn from_bytes(bytes: [u8; 64], origin: Origin, process: Process) -> Self {
         Self {
@@ -59,19 +60,19 @@ impl EventIpcHandle {
         }
     }
 
-    /// What the driver knows it by, to be sent to another process.
+    /// The bytes to send to another process.
     #[must_use]
     pub const fn bytes(&self) -> &[u8; 64] {
         &self.bytes.0
     }
 
-    /// The GPU that the event is of.
+    /// The GPU of the event.
     #[must_use]
     pub const fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// The process that has made the event, and records it.
+    /// The process that has created the event and records it.
     #[must_use]
     pub const fn process(&self) -> Process {
         self.process
@@ -84,22 +85,27 @@ impl fmt::Debug for EventIpcHandle {
     }
 }
 
-/// An event of CUDA's that other processes can wait for. Cheap to clone; destroyed with its last clone, its [fence](InterprocessEvent::fence), and what records
-/// it or waits for it here.
+/// A CUDA event that other processes can wait for. Cheap to clone.
 ///
-/// This is for programs that already pass such events on, or whose other side does. Where both sides are Syncline's a timeline is safe, and does more:
-/// see the crate `syncline`, `Plan::make_across`.
+/// The event is destroyed after its last clone, its [fence](InterprocessEvent::fence) and all work
+/// here that records it or waits for it.
+///
+/// This type is for programs that already share such events, or whose peer does. If both sides use
+/// Syncline, a timeline is safe and does more: see `Plan::make_across` in the crate `syncline`.
 ///
 /// # What the driver does not tell
-/// An event knows of a record once that is with the driver. Until then it is what it was before: one that was never recorded is complete (F1), and who waits
-/// for it in another process goes on. Nor does the event say that it was recorded again. So the other side has to be told, by
-/// whatever both have, *after* the record is with the driver: [`position`](Self::position) can be waited for until it is pending.
+/// An event has a record once the record is with the driver. Until then it has its previous record,
+/// and an event that was never recorded is complete (F1). So another process that waits too early
+/// does not wait for the new record. The event does not tell either that it was recorded again.
+/// Therefore notify the peer by other means *after* the record is with the driver: wait until
+/// [`position`](Self::position) is pending.
 ///
-/// Nor may the event go, or this process end, while another one has it: what happens then is undefined, which is why
-/// [`Device::import_event`] is `unsafe`.
+/// If the event is destroyed or this process ends while another process has the event open, the
+/// behaviour of the driver is undefined. Therefore [`Device::import_event`] is `unsafe`.
 ///
-/// See the CUDA driver API, *Event Management* (`cuEventCreate` with `CU_EVENT_INTERPROCESS`) and *Memory Management* (`cuIpcGetEventHandle`); CUDA
-/// Programming Guide, *Interprocess Communication*.
+/// See the CUDA driver API, *Event Management* (`cuEventCreate` with `CU_EVENT_INTERPROCESS`) and
+/// *Memory Management* (`cuIpcGetEventHandle`), and the CUDA Programming Guide, *Interprocess
+/// Communication*.
 #[derive(Clone)]
 pub struct InterprocessEvent(Arc<Inner>);
 
@@ -111,14 +117,16 @@ struct Inner {
 }
 
 impl Device {
-    /// An event that other processes can wait for, never recorded yet. It tells no time: CUDA allows none for such events.
+    /// Creates an event that other processes can wait for.
     ///
-    /// For set-up: makes a driver object. Does not block.
+    /// It has no timing, because CUDA does not allow timing for such events. It is not recorded
+    /// yet. Creates a driver object, so call it at set-up. Does not block.
     ///
-    /// See `cuEventCreate`, `cuIpcGetEventHandle`.
+    /// See `cuEventCreate` and `cuIpcGetEventHandle`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] with the reason where the driver, the device or the platform has no such events; another driver error.
+    /// [`Error::Unsupported`] with the reason if the driver, the device or the platform has no such
+    /// events, or another driver error.
     pub fn interprocess_event(&self, label: &str) -> Result<InterprocessEvent> {
         const ASKED: &str = "make an event for other processes";
         self.require_interprocess_events(ASKED)?;
@@ -128,7 +136,8 @@ impl Device {
         let mut bytes = EventHandle([0; 64]);
         let given = {
             let _bound = context.bind_outside_capture()?;
-            // SAFETY: the event is alive, and made for this; writes 64 bytes.
+            // SAFETY: the event is alive and was created with `CU_EVENT_INTERPROCESS`. Writes 64
+            // bytes.
             unsafe {
                 context
                     .driver()
@@ -153,32 +162,39 @@ impl Device {
         })))
     }
 
-    /// A fence for an event of another process. It is waited for like any other fence, by queues of any device and by the host: each wait is for
-    /// the event as it was recorded last *when that wait is made*, so later records do not move it (F2), and a query asks the event as it is then. An event that its process has
-    /// not recorded yet is complete (F1). Recording the fence is refused with [`Error::ForeignFence`] (F8), and it has no place in a graph capture.
+    /// Opens an event of another process as a fence.
     ///
-    /// For set-up: makes a driver object, and the first wait a stream. Neither it nor a wait blocks; whatever waits for a record that never completes, because the other process's
-    /// stream stands still, does so for ever. A host's wait has a timeout.
+    /// Queues of any device and the host wait for it like for any other fence. Each wait is for the
+    /// latest record *at the time of the wait*, and later records do not affect it (F2). A query
+    /// asks for the latest record too. An event that its process has not recorded yet is complete
+    /// (F1). Recording the fence fails with [`Error::ForeignFence`] (F8), and the fence cannot be
+    /// used in a graph capture.
+    ///
+    /// Creates a driver object, and the first wait creates a stream, so call it at set-up. Neither
+    /// this call nor a wait of a queue blocks. If the other process's stream never executes a
+    /// record, waits for it never end. Waits of the host have a timeout.
     ///
     /// See `cuIpcOpenEventHandle`.
     ///
     /// # Errors
-    /// Before any driver is asked: [`Error::Unsupported`] if this process has made the event itself (its
-    /// [fence](InterprocessEvent::fence) is the one to wait for here), or the device has no such events; [`Error::CannotShare`] for an event of another GPU. Then
-    /// a driver error.
+    /// Before any driver call: [`Error::Unsupported`] if this process has created the event (use
+    /// its [fence](InterprocessEvent::fence) here) or if the device has no such events, and
+    /// [`Error::CannotShare`] for an event of another GPU. Then a driver error.
     ///
     /// # Safety
-    /// Until the fence, every clone of it and everything that was made to wait for it is gone or through:
+    /// Until the fence, all its clones and all work that waits for it are gone or finished:
     ///
-    /// * the process that has made the event keeps it, that is its [`InterprocessEvent`], and
-    /// * it does not die.
+    /// * the process that has created the event keeps its [`InterprocessEvent`], and
+    /// * that process does not end.
     ///
-    /// Either is undefined behaviour in the driver, and nothing here can see to it: the driver neither counts who has the event open nor tells that its
-    /// maker has gone. A process can be killed at any time, so this is for processes that live and die together. Timelines
-    /// survive the other side: they fail, with the cause.
+    /// Otherwise the behaviour of the driver is undefined. Nothing here can ensure this: the driver
+    /// neither counts the processes that have the event open nor reports that the creating process
+    /// has ended. A process can be killed at any time, so use this only for processes that live and
+    /// end together. Timelines survive the end of the peer: they fail, with the cause.
     pub unsafe fn import_event(&self, handle: &EventIpcHandle, label: &str) -> Result<Fence> {
         self.require_importable(handle)?;
-        // SAFETY: another process's event, which lives as long as it is in use here, as the caller promises.
+        // SAFETY: an event of another process, which the caller guarantees to exist as long as it
+        // is used here.
         let event = unsafe { Events::opened(self.context(), handle.bytes) }
             .map_err(|error| self.refused(IMPORT, error))?;
         Ok(self.foreign_fence(event, label))
@@ -221,7 +237,7 @@ impl Device {
         })
     }
 
-    /// What a driver's error comes to: some platforms do not have these calls, or have them in name alone.
+    /// Converts an error of these calls: platforms without them return "not supported".
     fn refused(&self, asked: &str, error: Error) -> Error {
         match error {
             Error::Native {
@@ -237,43 +253,51 @@ impl Device {
 }
 
 impl InterprocessEvent {
-    /// Its name in errors and reports.
+    /// The name in errors and reports.
     #[must_use]
     pub fn object(&self) -> &Object {
         &self.0.object
     }
 
-    /// The device whose queues record it.
+    /// The device whose queues record the event.
     #[must_use]
     pub fn device(&self) -> &Device {
         self.0.own.device()
     }
 
-    /// What another process opens it by.
+    /// The handle by which another process opens the event.
     #[must_use]
     pub fn handle(&self) -> &EventIpcHandle {
         &self.0.handle
     }
 
-    /// The event as a fence of this process. A queue of the device [records](syncline_core::backend::Queue::record) it, in order with everything else that is submitted there:
-    /// the event hears of it when that record goes to the driver, which is once all that stands before it on the queue is pending (Q2). In this process
-    /// the fence stands for the record from the call on, held or not, as every fence does, and can be recorded again at any time.
+    /// The event as a fence of this process.
     ///
-    /// While a stream is captured into a graph it is neither recorded nor waited for there: [`Error::Capturing`].
+    /// Queues of the device [record](syncline_core::backend::Queue::record) it, in order with their
+    /// other submissions. The record goes to the driver, and into the event, once all earlier
+    /// submissions of the queue are pending (Q2). In this process the fence stands for the record
+    /// from the call on, even if the record is held. It can be recorded again at any time.
+    ///
+    /// In a stream capture it can neither be recorded nor waited for: [`Error::Capturing`].
     #[must_use]
     pub fn fence(&self) -> &Fence {
         &self.0.fence
     }
 
-    /// The queue's position behind the last record of the [fence](Self::fence); empty, and so reached, before the first. Once it is *pending* the record is with the
-    /// driver, and a wait in another process is for it, or for a later one: see [`Point::wait_pending`](syncline_core::Point::wait_pending). What is recorded
-    /// by [`Recorder::record_event`] is not in it; its submission has a position of its own.
+    /// The queue position behind the last record of the [fence](Self::fence).
+    ///
+    /// It is empty, and so reached, before the first record. Once it is *pending*, the record is
+    /// with the driver, and a wait in another process is for this record or a later one. See
+    /// [`Point::wait_pending`](syncline_core::Point::wait_pending). Records by
+    /// [`Recorder::record_event`] do not change it, because their submissions have their own
+    /// positions.
     pub fn position(&self) -> KeptPoint {
         self.0.own.last_record()
     }
 
-    /// The raw event, to be waited for by the application's own calls while this lives. What those record the fence knows of, as
-    /// the latest that the driver has.
+    /// The raw event, for calls of the application while this object lives.
+    ///
+    /// The fence treats a record by such a call as the latest record.
     #[must_use]
     pub fn raw(&self) -> sys::CUevent {
         self.0.own.event().raw()
@@ -287,13 +311,17 @@ impl fmt::Debug for InterprocessEvent {
 }
 
 impl Recorder<'_> {
-    /// Records an interprocess event behind the work recorded so far, so that one submission does the work, tells other processes and signals
-    /// timelines of this one. The event's [fence](InterprocessEvent::fence) stands for it once the submission is with the driver, and not before.
+    /// Records an interprocess event after the work recorded so far.
+    ///
+    /// So one submission can do the work, record the event and signal timelines. The event's
+    /// [fence](InterprocessEvent::fence) stands for this record once the submission is with the
+    /// driver, and not before.
     ///
     /// See `cuEventRecord`.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`]; [`Error::Capturing`] if the work has left a capture open; a driver error. The event keeps its record then.
+    /// [`Error::WrongDevice`], [`Error::Capturing`] if the work has left a capture open, or a
+    /// driver error. The event keeps its previous record then.
     pub fn record_event(&mut self, event: &InterprocessEvent) -> Result<()> {
         let own = &event.0.own;
         if own.device().id() != self.device().id() {

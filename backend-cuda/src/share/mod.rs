@@ -1,4 +1,4 @@
-//! Semaphores, memory and events that other APIs or processes share with CUDA.
+//! Semaphores, memory and events shared with other APIs or processes.
 
 pub(crate) mod binary;
 pub(crate) mod external;

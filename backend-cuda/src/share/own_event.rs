@@ -1,4 +1,4 @@
-//! What a fence holds that has an event of its own, which is recorded again and again: for graphs, or across processes.
+//! Fences with an event of their own, for graphs and across processes.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -12,33 +12,38 @@ use crate::device::open::Device;
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
 
-/// An event that stands for its latest record. Whoever waits takes its position at that time, which no later record moves.
+/// An event that stands for its latest record.
+///
+/// A wait captures that record, and later records do not affect it.
 pub(crate) struct OwnEvent {
     device: Device,
     event: Mark,
     shared_with: SharedWith,
-    /// The last record by a queue, which may be held: the event knows nothing of it until then.
+    /// The end of the last record by a queue.
+    ///
+    /// That record may be held, and then the event does not have it yet.
     last: Mutex<KeptPoint>,
-    /// Something records it: a queue has, or a graph does, or another process.
+    /// True if a queue, a graph or another process records the event.
     recorded: AtomicBool,
-    /// Where positions are taken of the event, as it is at the time; made when needed. Each waits for one position
-    /// at a time, so that no position is reached later than the record that it stands for.
+    /// Internal queues that wait for the event's current record, created when needed.
+    ///
+    /// Each has one wait at a time, so that no wait ends later than its record.
     queues: Mutex<Vec<Queue>>,
 }
 
-/// Who has to do with such an event, besides the queues of its device.
+/// The other users of an own event, besides the queues of its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SharedWith {
-    /// Graphs, which record it at each launch, or wait for it.
+    /// Graphs that record it or wait for it at each launch.
     Graphs,
-    /// Other processes, which wait for it.
+    /// Other processes that wait for it.
     Importers,
-    /// Another process, which records it.
+    /// Another process that records it.
     Exporter,
 }
 
 impl OwnEvent {
-    /// Of an event that nobody has recorded yet, but perhaps for its exporter.
+    /// Creates an own event. Only its exporter may have recorded `event` already.
     pub(crate) fn new(device: &Device, event: Mark, shared_with: SharedWith) -> Self {
         Self {
             device: device.clone(),
@@ -50,17 +55,18 @@ impl OwnEvent {
         }
     }
 
-    /// What `fence` holds, if it is one of these.
+    /// The own event of `fence`, if it has one.
     #[inline]
     pub(crate) fn of(fence: &Fence) -> Option<Arc<Self>> {
         let mark: Arc<dyn Any + Send + Sync> = fence.native_mark()?;
         mark.downcast().ok()
     }
 
-    /// One for graphs, of the position that `fence` holds now.
+    /// An own event for graphs, which starts at the current position of `fence`.
     pub(crate) fn for_graphs(fence: &Fence, device: &Device) -> Result<Arc<Self>> {
         let recorded = fence.is_recorded();
-        // A place in a capture is none; a fresh event is complete, as is a fence never recorded.
+        // A place in a capture has no position. A new event is complete, like a fence without a
+        // record.
         let position = match fence.native_mark() {
             Some(_) => KeptPoint::default(),
             None => fence.point()?,
@@ -89,12 +95,12 @@ impl OwnEvent {
         self.shared_with
     }
 
-    /// Somebody records the event, or will.
+    /// Notes that something records the event.
     pub(crate) fn note_recorded(&self) {
         self.recorded.store(true, Ordering::Release);
     }
 
-    /// The end of the last record by a queue; empty before the first.
+    /// The end of the last record by a queue, or an empty point before the first.
     pub(crate) fn last_record(&self) -> KeptPoint {
         self.last().clone()
     }
@@ -103,13 +109,13 @@ impl OwnEvent {
         self.last.lock()
     }
 
-    /// The end of a submission that comes behind `after` and nothing else.
+    /// The end of an internal submission that waits only for `after` and runs `work`.
     fn take_position(
         &self,
         after: &KeptPoint,
         work: impl FnOnce(&mut Recorder<'_>) -> Result<()> + Send + 'static,
     ) -> Result<KeptPoint> {
-        // Out of the list while it is in use: nobody else's position gets behind this one.
+        // Taken out of the list while in use, so that no other position is queued behind this one.
         let mut queues = std::mem::take(&mut *self.queues.lock());
         let idle = queues
             .iter()
@@ -126,7 +132,7 @@ impl OwnEvent {
         taken
     }
 
-    /// A record by a queue that is not being captured.
+    /// Records the event by a queue that is not being captured.
     pub(crate) fn record(self: Arc<Self>, queue: &Queue, fence: &Fence) -> Result<()> {
         queue.engine().record_natively(fence, || {
             let event = self.event.clone();
@@ -141,18 +147,19 @@ impl OwnEvent {
 }
 
 impl NativeMark for OwnEvent {
-    /// The event as the driver has it now, behind what a queue recorded last.
+    /// Waits for the event's current record, after the last record by a queue.
     fn point(&self, fence: &Object) -> Result<KeptPoint> {
         if self.is_complete(fence)? {
             return Ok(KeptPoint::default());
         }
         let last = self.last().clone();
         if self.shared_with == SharedWith::Importers && !last.point().is_pending()? {
-            // No graph comes between: it is the latest record there is, and the event has yet to hear of it.
+            // No graph records this event, so this is the latest record. The event does not have it
+            // yet.
             return Ok(last);
         }
         let event = self.event.clone();
-        // The wait captures the event as it is: a later record does not move it.
+        // The wait captures the current record, which later records do not affect.
         let work = move |r: &mut Recorder<'_>| r.bound_stream()?.0.wait(&event);
         self.take_position(&last, work)
     }
@@ -162,8 +169,9 @@ impl NativeMark for OwnEvent {
     }
 
     fn is_complete(&self, _fence: &Object) -> Result<bool> {
-        // Only a held record is unknown to the event. Asked for more, a stream that waits for the event could
-        // be through before the fence is complete: the submission of a record ends a moment after the event.
+        // Only a held record is unknown to the event. Check only that the record is pending: the
+        // submission of a record is reached shortly after the event, so a stream that waits for the
+        // event could finish before the fence would be complete.
         let last = self.last().clone();
         if !last.point().is_pending()? {
             return Ok(false);

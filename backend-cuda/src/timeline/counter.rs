@@ -1,4 +1,4 @@
-//! Timelines in shared memory: counters that streams wait for and write.
+//! Counter ports: timelines in shared memory, which streams wait for and write.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::sync::{Arc, Weak};
@@ -19,43 +19,48 @@ use crate::timeline::visibility::Visibility;
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
 const REGISTERED: u32 = 3;
 
-/// The largest difference that a wait tells right: the device compares signed differences.
+/// The largest difference of values that a wait compares correctly.
+///
+/// The device compares signed differences.
 const LARGEST_DIFFERENCE: u64 = i64::MAX as u64;
 
-/// A counter in shared memory, as this device's streams wait for it and signal it. The host reads it through the port that is the timeline's home.
+/// The port of a counter in shared memory, on which streams of this device wait and signal.
+///
+/// The host reads the counter through the timeline's home port.
 pub struct CounterPort {
     mapped: Arc<MappedCounter>,
     counter: Arc<Counter>,
     device: Object,
 }
 
-/// Where the device finds the counter: an aligned word of a page that is registered for as long as
-/// this lives.
+/// A counter as the device addresses it: an aligned word of a page that stays registered.
 ///
-/// A submission keeps this until it has finished (`Line::external`). An application that signals a
-/// claim keeps the timeline, and that has it (see `Device::submit_claimed`).
+/// A submission keeps this until it has finished (`QueueStream::external`). An application that
+/// signals a claim keeps the timeline, which keeps this (see `Device::submit_claimed`).
 pub(crate) struct MappedCounter {
     context: Arc<Context>,
     counter: Arc<Counter>,
-    /// Of the counter itself, within the page.
+    /// The address of the counter within the page.
     address: sys::CUdeviceptr,
-    /// What streams of this device signal.
+    /// The signals that streams of this device make.
     visibility: Visibility,
-    /// Waits flush remote writes.
+    /// True if waits flush remote writes.
     flushes: bool,
 }
 
 impl Drop for MappedCounter {
     fn drop(&mut self) {
-        // May wait for all work of the context, and takes the page with it.
+        // May block until all work of the context has finished. The page is unmapped afterwards.
         let page = Resource::Registered(self.counter.clone());
         page.free_or_defer(Counter::BYTES as u64, &self.context);
     }
 }
 
 impl OnLoss for MappedCounter {
-    /// The device is lost: what its streams were to signal never comes, which whoever waits learns from the page. A driver tells nobody: the host's
-    /// home of the timeline sees a counter that stands still, and so does another process.
+    /// Fails the counter if streams of this device were still to signal it.
+    ///
+    /// Waiters learn this from the page. No driver call tells the host or another process, which
+    /// only see a counter that does not change.
     fn lose(&self, cause: &Error) {
         if self.visibility.owes() {
             self.counter.fail_as_lost(cause);
@@ -70,9 +75,11 @@ impl CounterPort {
         &self.counter
     }
 
-    /// The counter's address on the device, for waits that the application submits itself (`cuStreamWaitValue64` with
-    /// `CU_STREAM_WAIT_VALUE_GEQ`). To signal it, claim the value and use [`Device::submit_claimed`]: a value that nobody has
-    /// announced fails the timeline.
+    /// The counter's address on the device, for waits that the application submits itself.
+    ///
+    /// Such a wait is `cuStreamWaitValue64` with `CU_STREAM_WAIT_VALUE_GEQ`. To signal the counter,
+    /// claim the value and use [`Device::submit_claimed`]. A value that was not announced fails the
+    /// timeline.
     #[must_use]
     pub fn raw(&self) -> sys::CUdeviceptr {
         self.mapped.address
@@ -136,7 +143,7 @@ impl Imported for CounterPort {
         let mut ports = ports.peekable();
         let flush = ports.peek().is_some_and(|(port, _)| port.mapped.flushes);
         let context = stream.context();
-        // SAFETY: see `Word`; the stream is alive.
+        // SAFETY: see `MappedCounter`. The stream is alive.
         unsafe { wait_all(context.driver(), stream.raw(), count, ports.map(at), flush) }
             .map_err(|code| context.error(code))
     }
@@ -147,7 +154,7 @@ impl Imported for CounterPort {
         ports: impl Iterator<Item = (&'p Self, u64)>,
     ) -> Result<()> {
         let context = stream.context();
-        // SAFETY: see `Word`; the stream is alive.
+        // SAFETY: see `MappedCounter`. The stream is alive.
         unsafe { write_all(context.driver(), stream.raw(), count, ports.map(at)) }
             .map_err(|code| context.error(code))
     }
@@ -164,18 +171,21 @@ impl std::fmt::Debug for CounterPort {
 }
 
 impl Device {
-    /// This device's part in a timeline whose counter `handle` carries: the second port, behind a home on the host.
+    /// Imports a timeline's counter as a port of this device. The timeline's home is on the host.
     ///
-    /// Maps the page and registers it with the context (`cuMemHostRegister`), which may wait for all work of the context, as does
-    /// its end: so call it at set-up. Where a finished submission had the last of it, it is put by like other memory (see
-    /// [`Device::free_what_is_due`]). Signals of streams ring no bell, so threads that wait for the page look by themselves from now on, every
-    /// millisecond at the latest.
+    /// Maps the page and registers it with the context (`cuMemHostRegister`). Registering and
+    /// unregistering may block until all work of the context has finished, so call this at set-up.
+    /// If a finished submission has the last reference, the end is deferred (see
+    /// [`Device::free_what_is_due`]). Signals of streams do not wake threads that wait on the page.
+    /// These threads therefore poll it from now on, at least once per millisecond.
     ///
-    /// A device compares values with 64 bits and a sign: what is waited for or signalled lies within 2^63 − 1 of the value.
+    /// A device compares signed 64-bit differences. So a value that is waited for or signalled is
+    /// within 2^63 − 1 of the counter's value.
     ///
     /// # Errors
-    /// [`Error::Unsupported`], with the reason, if the device's streams cannot wait for memory or write it, before any driver is
-    /// asked; [`Error::Import`] if somebody has written over the page's head; a driver error. The handle comes back with it, still open.
+    /// [`Error::Unsupported`], with the reason, if the device's streams cannot wait for memory or
+    /// write it. This is checked before any driver call. [`Error::Import`] if the head of the page
+    /// was overwritten. A driver error. Each error returns the handle, still open.
     pub fn import_counter(&self, handle: CounterFd) -> Result<Attachment, Rejected<CounterFd>> {
         let kind = HandleKind::CounterMemfd;
         let mapped = self
@@ -201,18 +211,18 @@ impl Device {
         Attachment::imported(self.id(), port).with_max_value_difference(LARGEST_DIFFERENCE)
     }
 
-    /// Lets the device reach the counter's page.
+    /// Registers the counter's page with the context, so that the device can access it.
     fn register(&self, counter: Counter) -> Result<MappedCounter> {
         let context = self.context();
         let _bound = context.bind_outside_capture()?;
         let page = counter.address();
         let register = |driver: &Driver| {
-            // SAFETY: a page that is mapped for as long as the counter lives. The word below keeps
-            // that until the page is not registered any more.
+            // SAFETY: the page is mapped as long as the counter lives. The `MappedCounter` below
+            // keeps the counter until the page is unregistered.
             unsafe { driver.mem_host_register(page, Counter::BYTES, REGISTERED) }
         };
         context.allocate(register)?;
-        // From here on this takes it back.
+        // From here on, dropping this unregisters the page.
         let mut mapped = MappedCounter {
             context: context.clone(),
             counter: Arc::new(counter),
@@ -221,7 +231,7 @@ impl Device {
             flushes: self.info().capabilities.stream_memory_flush,
         };
         let mut address = 0;
-        // SAFETY: registered above with a device mapping; writes one address.
+        // SAFETY: registered above with a device mapping. Writes one address.
         let found = unsafe {
             let driver = context.driver();
             driver.mem_host_get_device_pointer(&raw mut address, page, 0)

@@ -1,4 +1,4 @@
-//! Timeline semaphores of other APIs as ports: how streams wait for them and signal them.
+//! External ports: timeline semaphores of other APIs, on which streams wait and signal.
 
 use std::sync::Arc;
 
@@ -13,21 +13,25 @@ use crate::timeline::imported::Imported;
 use crate::timeline::semaphore::{Semaphore, signal_all, wait_all};
 use crate::timeline::visibility::Visibility;
 
-/// A timeline semaphore of another API, as this device waits for it and signals it. The host cannot
-/// read it here; the timeline's home is with its exporter.
+/// The port of another API's timeline semaphore, on which streams of this device wait and signal.
+///
+/// The host cannot read it here. The timeline's home is the exporter's port.
 pub struct ExternalPort {
     semaphore: Arc<Semaphore>,
     device: Object,
     visibility: Visibility,
-    /// The events behind the signals that the host has this device make, if nothing but this device
-    /// signals the timeline: its events tell the host then how far it is.
+    /// The pool of events behind signals of the host, if only this device signals the timeline.
+    ///
+    /// The events then tell the host which value is reached.
     alone: Option<Events>,
 }
 
 impl ExternalPort {
-    /// The raw semaphore, for waits that the application submits itself. To signal it, claim the value and use
-    /// [`Device::submit_claimed`]: behind a bare `cuSignalExternalSemaphoresAsync` the host would take a value
-    /// for reached whose memory it cannot see yet.
+    /// The raw semaphore, for waits that the application submits itself.
+    ///
+    /// To signal it, claim the value and use [`Device::submit_claimed`]. After a bare
+    /// `cuSignalExternalSemaphoresAsync` the host would treat a value as reached before it can see
+    /// the memory writes behind the value.
     #[must_use]
     pub fn raw(&self) -> sys::CUexternalSemaphore {
         self.semaphore.raw()
@@ -35,7 +39,7 @@ impl ExternalPort {
 }
 
 impl ExternalPort {
-    /// For a timeline that other devices signal, too.
+    /// A port of a timeline that other devices may signal too.
     pub(crate) fn new(semaphore: Semaphore, device: &Object) -> Self {
         Self {
             semaphore: Arc::new(semaphore),
@@ -45,7 +49,9 @@ impl ExternalPort {
         }
     }
 
-    /// For a timeline at `initial` that only this device signals, with events of this pool.
+    /// Changes the port to that of a timeline at `initial` that only this device signals.
+    ///
+    /// `events` is the pool for the events behind its signals.
     pub(crate) fn signalling_alone(self, initial: u64, events: &Events) -> Self {
         Self {
             visibility: Visibility::from(initial),
@@ -54,18 +60,18 @@ impl ExternalPort {
         }
     }
 
-    /// Signals in a stream of its own, behind nothing.
+    /// Signals on the semaphore's own stream, which waits for nothing.
     fn signal_on_own_stream(&self, events: &Events, value: u64) -> Result<()> {
         let mark = events.take()?;
-        let mut crowded = false;
+        let mut needs_trim = false;
         let signalled = self.semaphore.signal_from_host(value, &mark, |stream| {
-            crowded = self
+            needs_trim = self
                 .visibility
                 .announce(value, mark.clone(), stream.domain());
         });
         if signalled.is_err() {
             self.visibility.withdraw(value);
-        } else if crowded {
+        } else if needs_trim {
             self.visibility.trim(self.semaphore.context());
         }
         signalled

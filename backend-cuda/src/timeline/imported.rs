@@ -1,4 +1,4 @@
-//! Timelines with their home elsewhere, in submissions: waits and signals of each mechanism are one driver call.
+//! Imported timelines in submissions: all waits or signals of one mechanism are one driver call.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::timeline::external::ExternalPort;
 use crate::timeline::port::EventPort;
 use crate::timeline::visibility::Visibility;
 
-/// A port of a timeline whose home is elsewhere: how its values are waited for and signalled in a stream.
+/// A port whose timeline has its home elsewhere, with its waits and signals in streams.
 pub(crate) trait Imported: Port {
-    /// What the driver's calls use of it, to be kept until they are through.
+    /// The object that driver calls use. It is kept until these calls have executed.
     type Object;
 
     fn object(&self) -> &Arc<Self::Object>;
@@ -25,16 +25,16 @@ pub(crate) trait Imported: Port {
 
     fn visibility(&self) -> &Visibility;
 
-    /// A signal is about to be given to the driver.
+    /// Called before a signal is given to the driver.
     ///
     /// # Errors
-    /// It must not be made.
+    /// The signal must not be made.
     fn announce(&self, value: u64) -> Result<()>;
 
-    /// A signal is with the driver.
+    /// Called after a signal was given to the driver.
     fn note_pending(&self, value: u64);
 
-    /// Makes what is submitted to `stream` later wait for all of them, of which there are so many, at least one.
+    /// Makes later work of `stream` wait for all of `ports`. `count` is their number, at least 1.
     ///
     /// # Errors
     /// A driver error.
@@ -46,10 +46,10 @@ pub(crate) trait Imported: Port {
     where
         Self: Sized;
 
-    /// Signals all of them once what was submitted to `stream` before is finished.
+    /// Signals all of `ports` after the earlier work of `stream` has finished.
     ///
     /// # Errors
-    /// As for waits.
+    /// A driver error.
     fn signal_all<'p>(
         stream: &Stream,
         count: usize,
@@ -59,20 +59,20 @@ pub(crate) trait Imported: Port {
         Self: Sized;
 }
 
-/// Waits or signals of one mechanism.
+/// The waits or signals of one mechanism.
 #[derive(Clone)]
 pub(crate) struct Group<I> {
     ports: I,
     count: usize,
 }
 
-/// Those of a submission, by their mechanisms.
+/// The waits or signals of a submission, grouped by mechanism.
 pub(crate) struct Groups<'p> {
     pub(crate) semaphores: Group<PortsOf<'p, ExternalPort>>,
     pub(crate) counters: Group<PortsOf<'p, CounterPort>>,
 }
 
-/// Those of the points that have a port of one type.
+/// The points that have a port of type `P`.
 pub(crate) struct PortsOf<'p, P> {
     points: std::slice::Iter<'p, NativePoint<'p>>,
     of: PhantomData<P>,
@@ -98,7 +98,9 @@ impl<'p, P: Port> Iterator for PortsOf<'p, P> {
     }
 }
 
-/// True if the point has a port of type `P` that lives in `context`: the driver's objects work in their own context only.
+/// True if the point has a port of type `P` in `context`.
+///
+/// Driver objects work only in their own context.
 #[inline]
 fn is_here<P: Imported>(point: &NativePoint<'_>, context: &Context) -> bool {
     let port = point.port::<P>();
@@ -106,10 +108,10 @@ fn is_here<P: Imported>(point: &NativePoint<'_>, context: &Context) -> bool {
 }
 
 impl<'p> Groups<'p> {
-    /// Those of `points` that are imported, by `context`.
+    /// Groups the imported ports among `points`.
     ///
     /// # Errors
-    /// The first that is of another backend's or another context's making.
+    /// The first point whose port belongs to another backend or context.
     #[inline]
     pub(crate) fn of(
         points: &'p [NativePoint<'p>],
@@ -117,7 +119,7 @@ impl<'p> Groups<'p> {
     ) -> Result<Self, NativePoint<'p>> {
         let (mut semaphores, mut counters) = (0, 0);
         for point in points {
-            // Mostly that is all there is to be asked.
+            // The usual case.
             if point.port::<EventPort>().is_some() {
                 continue;
             }
@@ -130,15 +132,15 @@ impl<'p> Groups<'p> {
             }
         }
         Ok(Self {
-            semaphores: Group::among(points, semaphores),
-            counters: Group::among(points, counters),
+            semaphores: Group::counted(points, semaphores),
+            counters: Group::counted(points, counters),
         })
     }
 }
 
 impl<'p, P> Group<PortsOf<'p, P>> {
     #[inline]
-    fn among(points: &'p [NativePoint<'p>], count: usize) -> Self {
+    fn counted(points: &'p [NativePoint<'p>], count: usize) -> Self {
         let ports = PortsOf {
             points: points.iter(),
             of: PhantomData,
@@ -148,7 +150,7 @@ impl<'p, P> Group<PortsOf<'p, P>> {
 }
 
 impl<'p, P: Imported> Group<std::iter::Once<(&'p P, u64)>> {
-    /// A single one.
+    /// A group of one port.
     pub(crate) fn one(port: &'p P, value: u64) -> Self {
         Self {
             ports: std::iter::once((port, value)),
@@ -158,7 +160,7 @@ impl<'p, P: Imported> Group<std::iter::Once<(&'p P, u64)>> {
 }
 
 impl<I> Group<I> {
-    /// How many there are.
+    /// The number of ports.
     #[inline]
     pub(crate) const fn count(&self) -> usize {
         self.count
@@ -171,16 +173,16 @@ impl<'p, P: Imported, I: Iterator<Item = (&'p P, u64)> + Clone> Group<I> {
         self.ports.clone()
     }
 
-    /// What the driver uses of them.
+    /// The objects that the driver calls use.
     #[inline]
     pub(crate) fn used(&self) -> impl Iterator<Item = &'p Arc<P::Object>> + use<'p, P, I> {
         self.each().map(|(port, _)| port.object())
     }
 
-    /// Makes what is submitted to `stream` later wait for all of them.
+    /// Makes later work of `stream` wait for all ports.
     ///
     /// # Errors
-    /// A driver error; no part of the call has happened then.
+    /// A driver error. The stream is unchanged then.
     pub(crate) fn wait(&self, stream: &Stream) -> Result<()> {
         if self.count == 0 {
             return Ok(());
@@ -188,33 +190,38 @@ impl<'p, P: Imported, I: Iterator<Item = (&'p P, u64)> + Clone> Group<I> {
         P::wait_all(stream, self.count, self.each())
     }
 
-    /// Signals all of them, of which there are some, once what was submitted to `stream` before is finished, and
-    /// records `mark` behind that.
+    /// Signals all ports after the earlier work of `stream`, and then records `mark`.
+    ///
+    /// There is at least one port.
     ///
     /// # Errors
-    /// As for [`All::make`].
+    /// Same errors as [`Groups::signal_and_record`].
     pub(crate) fn signal_and_record(&self, stream: &Stream, mark: &Mark) -> Result<()> {
-        let crowded = self.announce(stream, mark)?;
+        let needs_trim = self.announce(stream, mark)?;
         let made = self.signal(stream).and_then(|()| stream.record(mark));
-        self.settle(made.is_ok(), crowded);
+        self.settle(made.is_ok(), needs_trim);
         made
     }
 
+    /// Announces all signals.
+    ///
+    /// Returns true if completed signals should be [trimmed](Visibility::trim).
+    ///
     /// # Errors
-    /// One of them must not be signalled; none is announced then.
+    /// One of the timelines must not be signalled. No signal is announced then.
     #[inline]
     fn announce(&self, stream: &Stream, mark: &Mark) -> Result<bool> {
-        let mut crowded = false;
+        let mut needs_trim = false;
         for (count, (port, value)) in self.each().enumerate() {
             if let Err(error) = port.announce(value) {
                 self.each().take(count).for_each(withdraw);
                 return Err(error);
             }
-            crowded |= port
+            needs_trim |= port
                 .visibility()
                 .announce(value, mark.clone(), stream.domain());
         }
-        Ok(crowded)
+        Ok(needs_trim)
     }
 
     #[inline]
@@ -225,16 +232,16 @@ impl<'p, P: Imported, I: Iterator<Item = (&'p P, u64)> + Clone> Group<I> {
         P::signal_all(stream, self.count, self.each())
     }
 
-    /// The announced signals are with the driver, or will not be made.
+    /// Notes that the announced signals are pending, or withdraws them.
     #[inline]
-    fn settle(&self, made: bool, crowded: bool) {
+    fn settle(&self, made: bool, needs_trim: bool) {
         if !made {
             self.each().for_each(withdraw);
             return;
         }
         for (port, value) in self.each() {
             port.note_pending(value);
-            if crowded {
+            if needs_trim {
                 port.visibility().trim(port.context());
             }
         }
@@ -247,12 +254,12 @@ fn withdraw<P: Imported>((port, value): (&P, u64)) {
 }
 
 impl Groups<'_> {
-    /// How many there are.
+    /// The number of ports.
     pub(crate) const fn count(&self) -> usize {
         self.semaphores.count() + self.counters.count()
     }
 
-    /// As [`Of::wait`].
+    /// Makes later work of `stream` wait for all ports.
     ///
     /// # Errors
     /// A driver error.
@@ -261,12 +268,13 @@ impl Groups<'_> {
         self.counters.wait(stream)
     }
 
-    /// Signals all of them, of which there are some, once what was submitted to `stream` before is finished, and
-    /// records `mark` behind that.
+    /// Signals all ports after the earlier work of `stream`, and then records `mark`.
+    ///
+    /// There is at least one port.
     ///
     /// # Errors
-    /// A timeline that must not be signalled any more, or a driver error; no signal has been made then, unless it is the stream
-    /// itself that has failed between them, or between them and the mark.
+    /// A timeline that must not be signalled any more, or a driver error. No signal has been made
+    /// then, except if the stream itself failed between the calls.
     pub(crate) fn signal_and_record(&self, stream: &Stream, mark: &Mark) -> Result<()> {
         let Self {
             semaphores,
@@ -275,18 +283,18 @@ impl Groups<'_> {
         if counters.count == 0 {
             return semaphores.signal_and_record(stream, mark);
         }
-        // These can refuse.
-        let crowded = counters.announce(stream, mark)?;
-        let (made, crowded_too) = match semaphores.announce(stream, mark) {
-            Ok(crowded) => {
+        // Counters first, because their announcement can fail.
+        let needs_trim = counters.announce(stream, mark)?;
+        let (made, semaphores_need_trim) = match semaphores.announce(stream, mark) {
+            Ok(needs_trim) => {
                 let made = semaphores.signal(stream);
                 let made = made.and_then(|()| counters.signal(stream));
-                (made.and_then(|()| stream.record(mark)), crowded)
+                (made.and_then(|()| stream.record(mark)), needs_trim)
             }
             Err(error) => (Err(error), false),
         };
-        counters.settle(made.is_ok(), crowded);
-        semaphores.settle(made.is_ok(), crowded_too);
+        counters.settle(made.is_ok(), needs_trim);
+        semaphores.settle(made.is_ok(), semaphores_need_trim);
         made
     }
 }

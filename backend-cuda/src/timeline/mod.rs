@@ -1,4 +1,4 @@
-//! Timelines as ports of the engine: rings of events, and counters in shared memory.
+//! Ports of timelines: rings of events, counters in shared memory, imported semaphores.
 
 pub(crate) mod counter;
 pub(crate) mod external;

@@ -1,4 +1,4 @@
-//! A timeline as a ring of events.
+//! Event ports: a timeline as a ring of events.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,36 +12,48 @@ use crate::device::event::{Events, Mark};
 use crate::device::open::Device;
 use crate::timeline::ring::{Entry, NO_STREAM, Reached, Ring};
 
-/// Signals of which nobody asks are looked through when this many have come together. Mostly they never do: queues ask for
-/// their positions now and then, and what is found complete then leaves every ring at its next signal.
+/// The ring length at which a signal polls for completed entries.
+///
+/// Rarely reached: queues poll their own positions now and then, and each ring drops entries that
+/// are known to be complete at its later signals.
 const TRIM: usize = 256;
 
-/// So many entries of a ring at the most have no event of their own behind each other, as each is asked for alone.
+/// The longest run of consecutive entries without an event of their own.
+///
+/// Each of them is polled separately.
 const MAX_RUN: u32 = 4;
 
-/// A ring is looked through for what is known to be complete at each of so many signals.
+/// The number of signals between two removals of entries that are known to be reached.
 const LOOK_INTERVAL: u32 = 8;
 
-/// The signals of one timeline that are with the driver: values in rising order, each with what
-/// tells when it is reached. They complete in that order (T3).
+/// The port of a timeline that CUDA events signal: a ring of pending values in rising order.
+///
+/// Each value has the event that tells when it is reached. Values are reached in order (T3).
 pub struct EventPort {
     context: Arc<Context>,
-    /// The highest value known to be reached. Only written under the ring's lock; grows.
+    /// The highest value known to be reached.
+    ///
+    /// Written only under the lock of the state. Never decreases.
     reached: AtomicU64,
     state: Mutex<RingState>,
-    /// Keeps the device's pool of events: marks are dropped under the ring's lock, where none may destroy the pool.
+    /// Keeps the device's pool of events.
+    ///
+    /// Marks are dropped under the lock of the state, where the last mark must not destroy the
+    /// pool.
     _events: Events,
 }
 
 struct RingState {
     ring: Ring,
-    /// It [takes](EventPort::begin) events, and keeps those of entries that have come for others.
+    /// Keeps the events of reached entries for reuse, because [`EventPort::begin`] is used.
     recycles: bool,
-    /// How many at the back have no event of their own.
+    /// The number of last entries without an event of their own.
     run: u32,
-    /// So many more signals until one looks for what is known to be complete.
+    /// The number of signals until the next removal of reached entries.
     until_look: u32,
-    /// The length at which it asks besides; twice what the last look left, and [`TRIM`] at least.
+    /// The ring length at which a signal polls.
+    ///
+    /// Twice the length after the last poll, and at least [`TRIM`].
     trim_at: usize,
 }
 
@@ -57,11 +69,11 @@ impl Default for RingState {
     }
 }
 
-/// What to wait for, so that one value is reached.
+/// The events to wait for so that one value is reached.
 pub(crate) type Marks = SmallVec<[Mark; 6]>;
 
 impl RingState {
-    /// Where the first entry stands that lies at or above `value`: mostly the last one, or there is none.
+    /// The index of the first entry at or above `value`. Usually it is the last entry or the end.
     #[inline]
     fn at(&self, value: u64) -> usize {
         let length = self.ring.len();
@@ -76,14 +88,16 @@ impl RingState {
         }
     }
 
-    /// The last entry up to `at` that says all.
+    /// The last entry up to index `at` whose event covers all earlier entries.
     fn at_or_before(&self, at: usize) -> Option<&Entry> {
         let mut entries = (0..=at).rev().filter_map(|at| self.ring.get(at));
         entries.find(|entry| entry.reached.covers_all_before())
     }
 
-    /// An entry that says all, of those above `low` and below `high`: the one after `step` others or the one in the
-    /// middle, whichever comes first, or nearly that.
+    /// An entry between `low` and `high` (both exclusive) whose event covers all earlier entries.
+    ///
+    /// It is the entry after `step` others or the middle one, whichever comes first, or an entry
+    /// near it.
     fn between(&self, low: u64, high: u64, step: usize) -> Option<Entry> {
         let from = self.ring.through(low);
         let to = self.ring.through(high.saturating_sub(1));
@@ -97,13 +111,13 @@ impl RingState {
         found.cloned()
     }
 
-    /// The entry behind `value`, if that can be reached before anything says all again.
+    /// The entry after `value`, if it has no event that covers all earlier entries.
     fn following(&self, value: u64) -> Option<Entry> {
         let entry = self.ring.get(self.ring.through(value))?;
         (!entry.reached.covers_all_before()).then(|| entry.clone())
     }
 
-    /// Takes out the first entries, for as long as they `have_come`.
+    /// Removes the first entries as long as `is_reached` returns true.
     #[inline]
     fn retire_while(&mut self, is_reached: impl FnMut(&Entry) -> bool) {
         self.ring.retire_while(self.recycles, is_reached);
@@ -125,13 +139,15 @@ impl EventPort {
         self.state.lock()
     }
 
-    /// What is known to be reached, without asking the driver.
+    /// The highest value known to be reached. Does not query the driver.
     #[inline]
     pub(crate) fn reached(&self) -> u64 {
         self.reached.load(Ordering::Acquire)
     }
 
-    /// Adds a signal: `value` is reached with `mark`, in the stream of `domain`, after every value before.
+    /// Adds a signal: `value` is reached, with all earlier values, when `mark` is complete.
+    ///
+    /// `domain` is the order domain of the stream that signals.
     #[inline]
     pub(crate) fn push(&self, value: u64, mark: Mark, domain: u64) {
         let mut state = self.state();
@@ -139,8 +155,10 @@ impl EventPort {
         self.add(state, value, domain, Reached::With(mark));
     }
 
-    /// As [`EventPort::push`], before there is an event: gives one, to be recorded next in the stream of `domain`, or
-    /// to be [taken back](EventPort::withdraw). To be used for one timeline of a stream.
+    /// Adds a signal before its event is recorded, and returns the event.
+    ///
+    /// The caller records the event next, in the stream of `domain`, or calls
+    /// [`EventPort::withdraw`]. Used only for the timeline of a queue's own positions.
     ///
     /// # Errors
     /// A driver error.
@@ -151,7 +169,7 @@ impl EventPort {
         let mut mark = match state.ring.unused() {
             Some(mark) => mark,
             None => {
-                // The driver may be asked: not under the lock.
+                // Taking an event may call the driver, so unlock first.
                 drop(state);
                 let mark = events.take()?;
                 state = self.state();
@@ -163,7 +181,7 @@ impl EventPort {
         Ok(mark)
     }
 
-    /// The event that was given for `value`, the last one, was not recorded.
+    /// Removes the last signal, `value`, because its event was not recorded.
     #[cold]
     pub(crate) fn withdraw(&self, value: u64) {
         let mut state = self.state();
@@ -174,8 +192,11 @@ impl EventPort {
         }
     }
 
-    /// Adds a signal for which nothing was recorded: `value` is reached after every value before, which the stream of
-    /// `domain` signals too, and with `mark`. False if it is time for one with an event of its own.
+    /// Adds a signal without an event of its own.
+    ///
+    /// `value` is reached when every earlier value is reached and `mark` is complete. The stream of
+    /// `domain` signals the earlier values too. Returns false if the next signal needs an event of
+    /// its own.
     #[inline]
     pub(crate) fn push_without_event(&self, value: u64, mark: Option<Mark>, domain: u64) -> bool {
         let mut state = self.state();
@@ -187,7 +208,7 @@ impl EventPort {
         true
     }
 
-    /// With the ring's lock, under which alone it is written.
+    /// Raises `reached`. The caller holds the lock of the state.
     #[inline]
     fn note_reached(&self, value: u64) {
         if value > self.reached.load(Ordering::Relaxed) {
@@ -204,7 +225,7 @@ impl EventPort {
         }
     }
 
-    /// Takes out what other timelines' queries have found out, which costs nothing to know; and asks where that is not enough.
+    /// Removes entries that are known to be reached, and polls if the ring is still long.
     #[inline(never)]
     fn retire_known(&self, mut state: MutexGuard<'_, RingState>) {
         state.until_look = LOOK_INTERVAL;
@@ -215,28 +236,28 @@ impl EventPort {
             }
             known
         });
-        let crowded = state.ring.len() >= state.trim_at;
+        let is_long = state.ring.len() >= state.trim_at;
         drop(state);
-        if crowded {
+        if is_long {
             self.trim();
         }
     }
 
     #[cold]
     fn trim(&self) {
-        // Whoever asks for the value next gets the error too.
+        // A later query of the value reports this error too.
         let _ = self.poll();
         let mut state = self.state();
         state.trim_at = TRIM.max(2 * state.ring.len());
     }
 
-    /// Takes out what lies at or below `low`, which is reached.
+    /// Removes the entries at or below `low`, which is reached.
     #[inline]
     fn retire(&self, state: &mut RingState, low: u64) {
         self.note_reached(low);
         state.retire_while(|entry| {
             let reached = entry.value <= low;
-            // Other rings that have it need not ask.
+            // Other rings with this event need not query it.
             if let Some(mark) = entry.reached.mark().filter(|_| reached) {
                 mark.note_done();
             }
@@ -244,7 +265,9 @@ impl EventPort {
         });
     }
 
-    /// `value`, of the first entry some time ago, is reached; tells how far it goes from there.
+    /// Polls further after `value`, which was the first entry, was reached.
+    ///
+    /// Returns the highest reached value.
     fn advance_from(&self, state: MutexGuard<'_, RingState>, value: u64) -> Result<Option<u64>> {
         let more = state.ring.last().is_some_and(|last| last.value > value);
         let (mut state, low) = if more {
@@ -258,8 +281,9 @@ impl EventPort {
         Ok(Some(self.reached.load(Ordering::Relaxed)))
     }
 
-    /// The highest value that is reached, as far as the ring goes; `low` is. The caller has
-    /// [allowed](Context::allow_during_capture) queries.
+    /// The highest reached value of the ring. `low` is reached.
+    ///
+    /// The caller has [allowed](Context::allow_during_capture) queries.
     fn furthest(&self, mut low: u64) -> Result<u64> {
         let (last, end) = {
             let state = self.state();
@@ -279,7 +303,7 @@ impl EventPort {
                 high = last.value;
             }
         }
-        // Mostly it is the next one or two, so the steps begin small.
+        // Usually only one or two more values are reached, so start with small steps.
         let mut step = 0;
         loop {
             let next = self.state().between(low, high, step);
@@ -299,8 +323,10 @@ impl EventPort {
         }
     }
 
-    /// What a stream of `domain` must wait for so that `value` is reached, if that is one event, or nothing, as it is with the
-    /// last signals. Otherwise [`EventPort::awaited`] tells.
+    /// The event that a stream of `domain` must wait for so that `value` is reached.
+    ///
+    /// `Some(None)` means that the stream need not wait. `None` means that there may be several
+    /// events, or no entry at all: then use [`EventPort::awaited`].
     #[inline]
     pub(crate) fn single_event_for(&self, value: u64, domain: u64) -> Option<Option<Mark>> {
         let reached = || self.reached.load(Ordering::Acquire) >= value;
@@ -308,7 +334,8 @@ impl EventPort {
             return Some(None);
         }
         let state = self.state();
-        // Under the lock: who has found it reached meanwhile has taken its entry out, and the next one's event is another.
+        // Check again under the lock. A thread that found the value reached may have removed its
+        // entry, and the next entry has another event.
         if reached() {
             return Some(None);
         }
@@ -322,8 +349,9 @@ impl EventPort {
         }
     }
 
-    /// Adds to `marks` what a stream of `domain` must wait for so that `value` is reached: nothing if it is, or if
-    /// that stream signals it itself.
+    /// Adds the events that a stream of `domain` must wait for so that `value` is reached.
+    ///
+    /// Adds nothing if the value is reached, or if that stream signals it.
     ///
     /// # Errors
     /// `unseen`, if the value was claimed and submitted without an event to wait for.
@@ -339,7 +367,7 @@ impl EventPort {
             return Ok(());
         }
         let state = self.state();
-        // Under the lock: who has found it reached meanwhile has taken its entry out, and the next one's event is another.
+        // Check again under the lock, as in [`EventPort::single_event_for`].
         if self.reached() >= value {
             return Ok(());
         }
@@ -367,7 +395,7 @@ impl EventPort {
 }
 
 impl Device {
-    /// A ring of events, as the home of a timeline.
+    /// A home port for a timeline, made of events.
     pub(crate) fn event_port(&self, initial: u64) -> Attachment {
         let port = EventPort::new(self.context(), self.plain_events(), initial);
         Attachment::new(self.id(), initial, port)
@@ -375,7 +403,7 @@ impl Device {
             .with_max_value_difference(self.info().capabilities.max_value_difference)
     }
 
-    /// A timeline whose home is a ring of events.
+    /// A timeline whose home is an event port of this device.
     ///
     /// # Errors
     /// Same errors as [`Timeline::new`].
@@ -386,7 +414,7 @@ impl Device {
     }
 }
 
-/// The error for a value of `timeline` that cannot be waited for.
+/// The error for a value of `timeline` that no event signals.
 pub(crate) fn no_event(timeline: &Object, value: u64) -> Error {
     Error::Unsupported {
         object: timeline.clone(),
@@ -396,10 +424,13 @@ pub(crate) fn no_event(timeline: &Object, value: u64) -> Error {
 }
 
 impl Port for EventPort {
-    /// Asks the driver once if nothing has happened. Otherwise a few times, and the logarithm of the number of signals that have come.
+    /// Makes one query if nothing has completed.
+    ///
+    /// Otherwise the number of queries grows with the logarithm of the number of completed signals.
     fn poll(&self) -> Result<Option<u64>> {
         let _mode = self.context.allow_during_capture();
-        // A clone, because the driver is asked without the lock: no other signal gets the event meanwhile.
+        // Cloned because the query runs without the lock. The clone keeps the event from being
+        // reused.
         let Some(first) = self.state().ring.first().cloned() else {
             return Ok(Some(self.reached()));
         };
@@ -426,10 +457,10 @@ impl Port for EventPort {
         })
     }
 
-    /// The engine knows the value from the call itself; queues that wait for it later need nothing.
+    /// Raises `reached`. The engine knows the value, and later waits need no event.
     fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
         by.check(self, self.context.object())?;
-        let _ring = self.state();
+        let _state = self.state();
         self.note_reached(value);
         Ok(())
     }
@@ -471,9 +502,11 @@ mod tests {
         queue.submit(&[], |_| Ok(()), &signals).unwrap();
     }
 
-    /// The driver is asked without the ring's lock. Other threads may take the signal out and add others before it answers.
+    /// The query runs without the lock.
+    ///
+    /// Other threads may remove the signal and add others before it returns.
     #[test]
-    fn an_answer_that_comes_late_is_no_other_signals() {
+    fn a_late_answer_is_not_taken_for_another_signal() {
         let (queue, timeline) = queue_and_timeline();
         signal(&queue, &timeline, 1);
         finish(&queue, 1);
@@ -494,9 +527,9 @@ mod tests {
         assert_eq!(timeline.value().unwrap(), 3);
     }
 
-    /// Its ring has not been asked, and so has not let go of it.
+    /// The other ring was not polled and still has the event.
     #[test]
-    fn an_event_that_another_timeline_has_is_not_used_again() {
+    fn an_event_in_another_ring_is_not_reused() {
         let (queue, timeline) = queue_and_timeline();
         let other = queue.device().timeline("other").unwrap();
         signal(&queue, &timeline, 1);
@@ -509,11 +542,11 @@ mod tests {
         assert_eq!(other.value().unwrap(), 0);
     }
 
-    /// The events are the same few all the time: whoever asks meets some that have been taken for later signals since.
+    /// The events are reused, so the polling threads meet events that now belong to later signals.
     #[test]
-    fn who_asks_beside_signals_hears_what_is_reached_and_no_more() {
+    fn polls_during_signals_return_only_reached_values() {
         const SIGNALS: u64 = 5000;
-        /// Outstanding at the most.
+        /// The most outstanding signals.
         const BEHIND: u64 = 3;
         let (queue, timeline) = queue_and_timeline();
         // Each signal is one event, at the position of its value.
@@ -557,7 +590,7 @@ mod tests {
         });
     }
 
-    /// Who asks has no reference to the event that he asks about, so none may go before all who could.
+    /// A polling thread has no reference to the event, so events must outlive its poll.
     #[test]
     fn events_outlive_their_queues_and_timelines() {
         let device = device();
@@ -566,7 +599,7 @@ mod tests {
             let timeline = device.timeline("timeline").unwrap();
             let point = timeline.at(1).keep();
             let asking = thread::spawn(move || while !point.point().is_reached().unwrap() {});
-            // Another's queue, so that its events go elsewhere with it.
+            // A queue of the same device whose events return to the pool when it is dropped.
             let other = device.queue(QueueKind::Compute, "other").unwrap();
             signal(&other, &timeline, 1);
             signal(&queue, &timeline, 2);

@@ -1,4 +1,4 @@
-//! The signals of one timeline that are with the driver, in the order in which they come.
+//! The event ring: the pending signals of one timeline, in the order in which they are reached.
 
 use std::collections::VecDeque;
 
@@ -6,24 +6,24 @@ use syncline_core::Result;
 
 use crate::device::event::Mark;
 
-/// One of them.
+/// A pending signal.
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) value: u64,
-    /// The stream that signals it, if that is known to be still the same one; otherwise [`NO_STREAM`].
+    /// The order domain of the signalling stream, or [`NO_STREAM`] if the stream may be gone.
     pub(crate) domain: u64,
     pub(crate) reached: Reached,
 }
 
-/// No stream has this number.
+/// The domain of no stream.
 pub(crate) const NO_STREAM: u64 = 0;
 
-/// When a value is reached.
+/// What must complete so that a value is reached.
 #[derive(Clone)]
 pub(crate) enum Reached {
-    /// When this is complete. Then everything before it is reached, too.
+    /// The event. All earlier values are reached with it too.
     With(Mark),
-    /// When the value before it is, and this, of another stream, is complete.
+    /// All earlier values, and this event of another stream if there is one.
     After(Option<Mark>),
 }
 
@@ -41,13 +41,13 @@ impl Reached {
         matches!(self, Self::With(_))
     }
 
-    /// For a value with none before it.
+    /// True if the value is known to be reached, provided that it is the first of its ring.
     #[inline]
     pub(crate) fn is_known_reached(&self) -> bool {
         self.mark().is_none_or(Mark::is_known_done)
     }
 
-    /// As [`Reached::is_known`], but asks the driver.
+    /// Same as [`Reached::is_known_reached`], but queries the driver.
     ///
     /// # Errors
     /// A driver error.
@@ -56,29 +56,29 @@ impl Reached {
     }
 }
 
-/// How many events of signals that have come are kept at most. The others go back to the device's pool.
+/// The most events of reached signals that a ring keeps. Others return to the device's pool.
 const SPARE: usize = 128;
 
-/// Signals in the order of their values. Events of signals that have come are kept for the next ones.
+/// Pending signals in the order of their values, and events of reached signals for reuse.
 #[derive(Default)]
 pub(crate) struct Ring {
     outstanding: VecDeque<Entry>,
-    /// Events of entries that have come, oldest first.
+    /// Events of reached signals, oldest first.
     spare: VecDeque<Mark>,
 }
 
 impl Ring {
-    /// The number of outstanding signals.
+    /// The number of pending signals.
     pub(crate) fn len(&self) -> usize {
         self.outstanding.len()
     }
 
-    /// The outstanding signal at this index.
+    /// The pending signal at this index.
     pub(crate) fn get(&self, at: usize) -> Option<&Entry> {
         self.outstanding.get(at)
     }
 
-    /// The outstanding signal that comes first.
+    /// The pending signal with the lowest value.
     pub(crate) fn first(&self) -> Option<&Entry> {
         self.outstanding.front()
     }
@@ -87,7 +87,7 @@ impl Ring {
         self.outstanding.back()
     }
 
-    /// How many lie at or below `value`.
+    /// The number of pending signals at or below `value`.
     pub(crate) fn through(&self, value: u64) -> usize {
         self.outstanding
             .partition_point(|entry| entry.value <= value)
@@ -102,12 +102,14 @@ impl Ring {
         });
     }
 
-    /// Takes out the last outstanding signal.
+    /// Removes the last pending signal.
     pub(crate) fn pop(&mut self) -> Option<Entry> {
         self.outstanding.pop_back()
     }
 
-    /// Takes out the first signals for as long as they `have_come`. With `keeps`, their events are kept for other signals.
+    /// Removes the first signals as long as `is_reached` returns true.
+    ///
+    /// Keeps their events if `keeps` is set.
     pub(crate) fn retire_while(&mut self, keeps: bool, mut is_reached: impl FnMut(&Entry) -> bool) {
         while self.outstanding.front().is_some_and(&mut is_reached)
             && let Some(entry) = self.outstanding.pop_front()
@@ -124,7 +126,7 @@ impl Ring {
         self.spare.drain(..excess);
     }
 
-    /// The oldest kept event, if nothing else holds a mark of it.
+    /// The oldest kept event, if no other mark of it exists.
     pub(crate) fn unused(&mut self) -> Option<Mark> {
         self.spare.front().filter(|mark| mark.is_unshared())?;
         let mark = self.spare.pop_front()?;
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_have_come_are_used_again_and_no_more_are_kept() {
+    fn events_of_reached_signals_are_reused_up_to_a_limit() {
         let device = emulated::device();
         let events = device.plain_events();
         let (mut ring, marks) = passed(events, 300, true);
@@ -162,7 +164,7 @@ mod tests {
         let (mut ring, marks) = passed(events, 300, false);
         drop(marks);
         assert!(ring.unused().is_none());
-        // One that was kept until then goes, too.
+        // An event that was kept before is dropped too.
         let (mut ring, marks) = passed(events, 5, true);
         ring.push(6, 7, Reached::After(None));
         ring.retire_while(false, |_| true);

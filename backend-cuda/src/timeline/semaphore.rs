@@ -1,4 +1,4 @@
-//! Semaphores of other APIs, imported, and the driver's calls on them.
+//! Imported semaphores of other APIs, and the driver calls on them.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
@@ -21,12 +21,14 @@ use crate::driver::table::Raw;
 pub(crate) struct Semaphore {
     context: Arc<Context>,
     raw: Raw<sys::CUextSemaphore_st>,
-    /// The stream of the signals that the host has this device make; made when first needed.
+    /// The stream for signals that the host makes, created for the first of them.
     host_signals: Mutex<Option<Stream>>,
 }
 
-/// What a semaphore is imported as. The driver does not find a mistake: a timeline taken for a binary
-/// semaphore becomes one, without a word.
+/// The kind of an imported semaphore.
+///
+/// The driver does not detect a wrong kind: it imports a timeline semaphore as a binary one without
+/// an error.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Timeline,
@@ -42,8 +44,9 @@ impl Semaphore {
         self.raw.0
     }
 
-    /// Signals a timeline's semaphore behind nothing, and records `mark` behind that. `announce` is
-    /// called first, with the stream.
+    /// Signals a timeline semaphore on a separate stream, and records `mark` after the signal.
+    ///
+    /// `announce` is called first, with that stream.
     ///
     /// # Errors
     /// A driver error.
@@ -70,8 +73,8 @@ impl Drop for Semaphore {
         let Ok(_bound) = self.context.bind_outside_capture() else {
             return;
         };
-        // CUDA destroys no semaphore while a signal of it is outstanding, and this does not wait
-        // for one.
+        // CUDA must not destroy a semaphore with an outstanding signal, and this must not block on
+        // the signal.
         let signals = self.host_signals.lock().take();
         let outstanding = signals.filter(|stream| matches!(stream.is_idle(), Ok(false)));
         if let Some(stream) = outstanding {
@@ -79,33 +82,36 @@ impl Drop for Semaphore {
             self.context.deferred_frees().add(signalled, 0);
             return;
         }
-        // SAFETY: imported once, destroyed once. No signal or wait is outstanding: submissions keep
-        // the semaphore until they have finished, what the host signalled is through or lost with
-        // its device, and an application that signals a claim keeps the timeline (see
+        // SAFETY: imported once and destroyed once. No signal or wait is outstanding: submissions
+        // keep the semaphore until they have finished, signals of the host are complete or lost
+        // with the device, and an application that signals a claim keeps the timeline (see
         // `Device::submit_claimed`).
         let _ = unsafe { self.context.driver().destroy_external_semaphore(self.raw.0) };
     }
 }
 
-/// Consumes the pending signal of a binary semaphore. The submission keeps it alive.
+/// Makes the stream wait for the pending signal of a binary semaphore, which unsignals it.
+///
+/// The submission keeps the semaphore.
 ///
 /// # Errors
-/// A driver error; nothing has happened then.
+/// A driver error. The stream is unchanged then.
 pub(crate) fn wait_binary(stream: &Stream, semaphore: &Semaphore) -> Result<()> {
     wait_all(stream, 1, [(semaphore, 0)].into_iter())
 }
 
-/// Signals a binary semaphore behind what is in the stream. The submission keeps it alive.
+/// Signals a binary semaphore after the earlier work of the stream. The submission keeps it.
 ///
 /// # Errors
-/// A driver error; nothing has happened then.
+/// A driver error. The stream is unchanged then.
 pub(crate) fn signal_binary(stream: &Stream, semaphore: &Semaphore) -> Result<()> {
     signal_all(stream, 1, [(semaphore, 0)].into_iter())
 }
 
-/// One driver call for all of them, of which there are so many. A binary semaphore's value is 0.
+/// Makes the stream wait for `count` semaphores with one driver call.
 ///
-/// Callers keep the semaphores until the stream is through: see where a [`Semaphore`] is dropped.
+/// The value for a binary semaphore is 0. The caller keeps the semaphores until the stream has
+/// executed the wait: see [`Semaphore`]'s destructor.
 pub(crate) fn wait_all<'s>(
     stream: &Stream,
     count: usize,
@@ -113,16 +119,16 @@ pub(crate) fn wait_all<'s>(
 ) -> Result<()> {
     type Params = sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
     fn params(value: u64) -> Params {
-        // SAFETY: integers, pointers and unions of them, for all of which zeroes are valid. The API
-        // asks for them in what is not used.
+        // SAFETY: the struct contains integers, pointers and unions of them, for which zeroes are
+        // valid. The API requires zeroes in unused fields.
         let mut params: Params = unsafe { std::mem::zeroed() };
         params.params.fence.value = value;
         params
     }
     let context = stream.context();
     each(count, semaphores, params, |semaphores, params, count| {
-        // SAFETY: both lists have that many elements, and outlive the call. The semaphores are
-        // borrowed, and the stream is alive.
+        // SAFETY: both lists have this length and outlive the call. The semaphores are borrowed,
+        // and the stream is alive.
         unsafe {
             context
                 .driver()
@@ -132,7 +138,7 @@ pub(crate) fn wait_all<'s>(
     })
 }
 
-/// As [`wait_all`].
+/// Signals `count` semaphores with one driver call. Same conditions as [`wait_all`].
 pub(crate) fn signal_all<'s>(
     stream: &Stream,
     count: usize,
@@ -160,11 +166,13 @@ pub(crate) fn signal_all<'s>(
     })
 }
 
-/// A semaphore, and what it is waited for or signalled at.
+/// A semaphore and the value to wait for or to signal.
 type Valued<'s> = (&'s Semaphore, u64);
 
-/// Calls with the semaphores and, in the same order, the parameters of each: pointers to them, and how many there are, far
-/// fewer than the type holds. Parameters are large, so those of one alone, as there mostly is, are not put into a list.
+/// Calls `call` with pointers to the semaphores and to their parameters, and their number.
+///
+/// The number is far below `u32::MAX`. The parameters are large, so the usual single one is not
+/// stored in a list.
 #[inline]
 fn each<'s, P>(
     count: usize,
@@ -187,10 +195,10 @@ fn each<'s, P>(
 }
 
 impl Device {
-    /// What `handle`, which is of this GPU, carries.
+    /// Imports the semaphore of `handle`, which belongs to this GPU.
     ///
     /// # Errors
-    /// A driver error, and the handle.
+    /// A driver error, with the handle.
     pub(crate) fn import_semaphore<H: AsFd + Into<OwnedFd>>(
         &self,
         handle: H,
@@ -210,9 +218,9 @@ impl Device {
         };
         let mut raw = null_mut();
         let imported = context.bind_outside_capture().and_then(|_bound| {
-            // SAFETY: the handle's type says that the descriptor is such a semaphore's, and the
-            // callers have checked that it is of this GPU; it is open. The driver takes it if it
-            // succeeds, and writes one handle then.
+            // SAFETY: the handle's type guarantees that the descriptor is such a semaphore. The
+            // callers have checked that it belongs to this GPU, and it is open. On success the
+            // driver takes the descriptor and writes one handle.
             unsafe {
                 context
                     .driver()
@@ -223,7 +231,7 @@ impl Device {
         if let Err(error) = imported {
             return Err(Rejected { handle, error });
         }
-        // The driver owns the descriptor now and has closed it, or will.
+        // The driver owns the descriptor now.
         let _ = handle.into().into_raw_fd();
         Ok(Semaphore {
             context: context.clone(),

@@ -1,4 +1,6 @@
-//! What the host may act on of values that a counter shows: each counts once the event behind its signal is complete.
+//! Visibility of imported values to the host.
+//!
+//! The host may act on a value once the event behind its signal is complete.
 
 use std::collections::VecDeque;
 
@@ -8,32 +10,33 @@ use syncline_core::backend::{Mutex, MutexGuard};
 use crate::device::context::Context;
 use crate::device::event::Mark;
 
-/// The signals that this device has made of one imported timeline, or is making.
+/// The pending signals of this device on one imported timeline.
 #[derive(Default)]
 pub(crate) struct Visibility(Mutex<Signals>);
 
-/// Values in rising order.
+/// Signals in the order of their values.
 #[derive(Default)]
 struct Signals {
     entries: VecDeque<Signalled>,
-    /// The highest of the values that have left the ring, their events being complete.
+    /// The highest value whose event is known to be complete.
     visible: u64,
-    /// The length at which the next signal looks for completed ones.
+    /// The length at which the next signal polls for completed ones.
     trim_at: usize,
 }
 
-/// One of them.
+/// A pending signal.
 #[derive(Clone)]
 struct Signalled {
     value: u64,
-    /// The event behind it, perhaps to be recorded yet, and the stream of both.
+    /// The event behind the signal, which may not be recorded yet, and the domain of their stream.
     behind: Mark,
     stream: u64,
 }
 
 impl Signals {
-    /// How many of those up to `reached`, from the first on, stand in one stream: if one event of these is complete, so
-    /// are those before it.
+    /// The number of first entries up to `reached` that belong to one stream.
+    ///
+    /// If the event of one of them is complete, those before it are complete too.
     fn in_one_stream(&self, reached: u64) -> usize {
         let first = self.entries.front().map(|entry| entry.stream);
         let same = |entry: &&Signalled| entry.value <= reached && Some(entry.stream) == first;
@@ -41,7 +44,7 @@ impl Signals {
     }
 }
 
-/// Signals of which nobody asks are looked through when this many have come together, as in the rings of events.
+/// The number of signals at which the next signal polls, as in event rings.
 const TRIM: usize = 256;
 
 impl Visibility {
@@ -53,16 +56,18 @@ impl Visibility {
         }))
     }
 
-    /// The highest of the values whose events are complete: what is reached, if nobody else signals the timeline.
+    /// The highest value whose event is complete.
+    ///
+    /// If only this device signals, it is the reached value.
     ///
     /// # Errors
-    /// As for [`Shown::visible`].
+    /// Same errors as [`Visibility::visible`].
     pub(crate) fn reached(&self, context: &Context) -> Result<u64> {
         self.visible(u64::MAX, context)?;
         Ok(self.signals().visible)
     }
 
-    /// True if a signal has been announced that is not known to be made.
+    /// True if an announced signal is not known to be complete.
     pub(crate) fn owes(&self) -> bool {
         let signals = self.signals();
         signals
@@ -71,7 +76,7 @@ impl Visibility {
             .any(|entry| !entry.behind.is_known_done())
     }
 
-    /// True if a signal of `value` has been announced, or is reached.
+    /// True if a signal of `value` was announced, or the value is reached.
     pub(crate) fn knows(&self, value: u64) -> bool {
         let signals = self.signals();
         signals.visible >= value || signals.entries.iter().any(|entry| entry.value == value)
@@ -82,11 +87,13 @@ impl Visibility {
         self.0.lock()
     }
 
-    /// A signal of `value` is about to be made in this stream, with an event behind it: the counter may show it from now
-    /// on. True if it is time to [look](Shown::trim) for those that are complete.
+    /// Announces a signal of `value` in `stream`, with the event `behind` it.
+    ///
+    /// From now on the counter may show the value. Returns true if the caller should
+    /// [`trim`](Visibility::trim).
     pub(crate) fn announce(&self, value: u64, behind: Mark, stream: u64) -> bool {
         let mut signals = self.signals();
-        // What queues have found out about their own positions costs nothing to know.
+        // Events that are known to be complete cost no query.
         while let Some(front) = signals.entries.front()
             && front.behind.is_known_done()
         {
@@ -101,7 +108,7 @@ impl Visibility {
         signals.entries.len() >= signals.trim_at.max(TRIM)
     }
 
-    /// The announced signal was not made.
+    /// Removes an announced signal that was not made.
     #[cold]
     pub(crate) fn withdraw(&self, value: u64) {
         let mut signals = self.signals();
@@ -116,23 +123,26 @@ impl Visibility {
         }
     }
 
-    /// Forgets those that are complete.
+    /// Removes completed signals.
     #[cold]
     pub(crate) fn trim(&self, context: &Context) {
-        // Whoever asks for the value next gets the error too.
+        // A later query of the value reports this error too.
         let _ = self.visible(u64::MAX, context);
         let mut signals = self.signals();
         signals.trim_at = 2 * signals.entries.len();
     }
 
-    /// The counter, which others read, runs ahead of what the host sees of this device's writes to
-    /// host memory (on an H200 an external semaphore's by enough to read old data once in some hundred times). An event that
-    /// has completed does not, so a value counts once the event behind its signal has.
+    /// The highest value up to `reached` that the host may act on.
+    ///
+    /// The counter runs ahead of what the host sees of this device's writes to host memory. On an
+    /// H200 an external semaphore does so by enough to read old data about once in a few hundred
+    /// times. A completed event does not, so a value counts once the event behind its signal is
+    /// complete.
     ///
     /// # Errors
-    /// A driver error, a lost device among them.
+    /// A driver error, including a lost device.
     pub(crate) fn visible(&self, reached: u64, context: &Context) -> Result<u64> {
-        // Of those in one stream the first is asked, then the last, then how far it goes by halves.
+        // Among the entries of one stream, query the first, then the last, then bisect.
         let (mut first, mut within) = (true, 1);
         loop {
             let asked = {
@@ -146,7 +156,7 @@ impl Visibility {
             };
             let done = match &asked {
                 Some((_, entry)) => {
-                    // The driver is asked without the lock.
+                    // The query runs without the lock.
                     let _mode = context.allow_during_capture();
                     entry.behind.is_done()?
                 }
@@ -159,7 +169,7 @@ impl Visibility {
                     let through = |earlier: &Signalled| earlier.value <= entry.value;
                     let count = signals.entries.partition_point(through);
                     for passed in signals.entries.drain(..count) {
-                        // Rings that have it need not ask.
+                        // Event rings that also have it need not query it.
                         passed.behind.note_done();
                     }
                     within = if first {

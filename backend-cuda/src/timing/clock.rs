@@ -1,14 +1,16 @@
-//! The GPU's clock beside the host's: a kernel of one thread shows it each time the host asks.
+//! The GPU's clock, sampled together with the host's clock by a kernel of one thread.
 //!
-//! A launch takes several microseconds until the host hears of it, too long for a good bracket. So one launch answers
-//! sixteen times: the host takes the time, asks in a word of pinned memory, sees the answer in another and takes the time
-//! again, which is two trips over the bus. The kernel is `clock.ptx`; what orders its accesses is told there. It reads `%globaltimer`,
-//! which counts nanoseconds, in steps that it measures as well.
+//! The host learns of a launch several microseconds late, too late for a narrow bracket. So one
+//! launch answers sixteen times. Each time the host reads its clock, asks in a word of pinned
+//! memory, sees the answer in another word and reads its clock again, which takes two trips over
+//! the bus. The kernel is `clock.ptx`, which also explains the order of its memory accesses. It
+//! reads `%globaltimer`, which counts nanoseconds in steps, and measures these steps too.
 //!
-//! Nobody can say when a launch begins: its stream may share a hardware connection with one that stands behind a closed
-//! gate, or the GPU may be full; and the driver may even block who launches. So a thread of its own launches, and whoever asked for the sample
-//! gives up on it after a time. The thread stays until the kernel has ended, for what the kernel uses lives no longer than
-//! that. Meanwhile nothing else is launched, so one command at most stands with the driver.
+//! The start of a launch has no time limit. Its stream may share a hardware connection with a
+//! stream that waits, the GPU may be full, and the driver may even block the launching thread.
+//! Therefore a separate thread launches the kernel, and the sampling thread stops waiting after a
+//! time. The launching thread stays until the kernel has ended, because it keeps what the kernel
+//! uses. Nothing else is launched meanwhile, so at most one command is in flight.
 #![allow(unsafe_code, reason = "launches a kernel")]
 
 use std::any::Any;
@@ -32,75 +34,84 @@ use crate::memory::buffer::DeviceBuffer;
 use crate::memory::module::{Function, Module};
 use crate::timing::stamp::Timekeeper;
 
-/// What reads the clock.
+/// The kernels that read the clock.
 pub(crate) const KERNELS: &str = include_str!("clock.ptx");
-/// The clock moves by no more than this at a time, on any GPU that has one, in nanoseconds.
+/// The largest step of the clock on any GPU that has one, in nanoseconds.
 const LONGEST_STEP: u64 = 1_024;
 
-/// Of the words that the kernel and the host share; the kernel says what is in them.
+/// The number of words that the kernel and the host share. `clock.ptx` describes them.
 const WORDS: usize = 40;
 const ASKED: usize = 0;
 const STEPS: std::ops::Range<usize> = 8..17;
 const ANSWERS: std::ops::Range<usize> = 24..40;
-/// Asked for so many answers the kernel leaves.
-const LEAVE: u64 = u64::MAX;
+/// A request for this many answers stops the kernel.
+const STOP: u64 = u64::MAX;
 
-/// How long the kernel has to begin, and to answer. Another API's turn on the GPU lasts some milliseconds.
-const LIMIT: Duration = Duration::from_millis(20);
-/// A kernel that has not answered for so long once it had begun is gone: it stays 2 ms.
-const SILENCE: Duration = Duration::from_millis(3);
-/// Who asked for a sample gives up after this, also if the thread that makes it has not come back from the driver.
-const PATIENCE: Duration = Duration::from_millis(30);
-/// So often the kernel is launched for one sample at most: again if its readings contradict each other, or ...
-const TRIES: u32 = 4;
-/// ... if the sample deviates by more than this, in nanoseconds, as the host or the GPU had something else to do, ...
-const ENOUGH: u64 = 2_000;
-/// ... unless so much time has passed.
-const HASTE: Duration = Duration::from_millis(5);
+/// The time limit for the kernel's start and answers.
+///
+/// Another API may use the GPU for some milliseconds.
+const START_TIMEOUT: Duration = Duration::from_millis(20);
+/// A running kernel that has not answered for this long has ended. It runs for 2 ms.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(3);
+/// The time limit of a sample, even if the launching thread is still blocked in the driver.
+const SAMPLE_TIMEOUT: Duration = Duration::from_millis(30);
+/// The most launches for one sample.
+///
+/// Another launch follows if readings contradict each other, or ...
+const MAX_LAUNCHES: u32 = 4;
+/// ... if the sample deviates by more than this, in nanoseconds, unless ...
+const GOOD_DEVIATION: u64 = 2_000;
+/// ... this much time has passed.
+const RETRY_TIME: Duration = Duration::from_millis(5);
 
-/// A clock that runs at most so much faster or slower than another gains one nanosecond in so many: 500 parts per million.
-const GAINS_ONE_IN: u64 = 2_000;
+/// Two clocks drift apart by at most one nanosecond in this many: 500 parts per million.
+const MAX_DRIFT_ONE_IN: u64 = 2_000;
 
-/// Whoever asks for a clock waits so long for its kernels to be there. To load them may wait for all work of the context, also for a gate
-/// that he himself is to open.
-const LOADING: Duration = Duration::from_secs(1);
+/// How long a request for the clock waits for its kernels.
+///
+/// Loading them may wait for all work of the context, even for work that waits for the requesting
+/// thread.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Reads the clock of one device. Dropping it frees pinned memory and unloads a kernel, which may wait for all work of the
-/// context; if it is still being loaded, or waits for its turn, the thread of that does it later, unless nobody keeps the context.
-pub(crate) struct Timer(Arc<Setup>);
+/// Samples the clock of one device.
+///
+/// Dropping it frees pinned memory and unloads a kernel, which may block until all work of the
+/// context has finished. If a kernel is still being loaded or has not started, the launching thread
+/// frees them later, unless the application may destroy the context earlier.
+pub(crate) struct ClockSampler(Arc<Setup>);
 
-/// What a clock is read with, and writes times, once a thread has made it; or why there is none.
+/// The kernels of the clock once a thread has loaded them, or the error.
 pub(crate) struct Setup {
     object: Object,
     gpu: Option<Uuid>,
-    /// The context lives as long as anything in it.
+    /// True if the context lives as long as every object in it.
     kept: bool,
-    /// Whoever asks for the clock waits so long.
+    /// The time until which requests for the clock wait.
     until: Instant,
-    made: Mutex<Option<Result<Made>>>,
-    news: Condvar,
+    made: Mutex<Option<Result<ClockKernels>>>,
+    changed: Condvar,
 }
 
 #[derive(Clone)]
-struct Made {
-    rig: Arc<Rig>,
+struct ClockKernels {
+    sample_kernel: Arc<SampleKernel>,
     keeper: Arc<Timekeeper>,
 }
 
-impl Made {
-    /// Loads the kernels. Blocks, and may wait for all work of the context.
+impl ClockKernels {
+    /// Loads the kernels. May block until all work of the context has finished.
     ///
     /// # Errors
     /// A driver error.
     fn new(device_ref: DeviceRef, object: &Object) -> Result<Self> {
         let kernels = Module::load(&device_ref, KERNELS)?;
         Ok(Self {
-            rig: Arc::new(Rig {
+            sample_kernel: Arc::new(SampleKernel {
                 object: object.clone(),
                 stream: Stream::urgent(&device_ref.context, "clock")?,
                 show: kernels.function(c"show")?,
                 words: DeviceBuffer::pinned(&device_ref, WORDS as u64 * 8)?,
-                stepped: AtomicU64::new(0),
+                last_step: AtomicU64::new(0),
                 busy: Mutex::new(false),
                 free: Condvar::new(),
                 context: device_ref.context.clone(),
@@ -111,25 +122,26 @@ impl Made {
 }
 
 impl Setup {
-    /// Waits until it is made, or has failed, or [`LOADING`] is over.
+    /// Waits until the kernels are loaded, loading has failed, or [`LOAD_TIMEOUT`] is over.
     ///
     /// # Errors
-    /// A driver error, if it has come by then.
+    /// The driver error of a failed load.
     pub(crate) fn wait(&self) -> Result<()> {
         self.by(self.until).transpose().map(drop)
     }
 
-    /// What writes times. Never blocks.
+    /// The object that writes times of the clock. Never blocks.
     ///
     /// # Errors
-    /// [`Error::ClockSilent`] if it is not there yet; the driver error that it was not made for.
+    /// [`Error::ClockSilent`] if the kernels are not loaded yet, or the driver error of a failed
+    /// load.
     pub(crate) fn keeper(&self) -> Result<Arc<Timekeeper>> {
         let now = Instant::now();
         self.required(now).map(|made| made.keeper)
     }
 
-    /// What has been made by then.
-    fn required(&self, until: Instant) -> Result<Made> {
+    /// The kernels, if they are loaded by `until`.
+    fn required(&self, until: Instant) -> Result<ClockKernels> {
         let started = Instant::now();
         self.by(until).unwrap_or_else(|| {
             Err(self.silent(
@@ -139,10 +151,10 @@ impl Setup {
         })
     }
 
-    fn by(&self, until: Instant) -> Option<Result<Made>> {
+    fn by(&self, until: Instant) -> Option<Result<ClockKernels>> {
         let left = until.saturating_duration_since(Instant::now());
         let (made, _) = self
-            .news
+            .changed
             .wait_timeout_while(self.made.lock(), left, |made| made.is_none())
             .unwrap_or_else(PoisonError::into_inner);
         made.clone()
@@ -157,51 +169,53 @@ impl Setup {
     }
 }
 
-impl Drop for Timer {
+impl Drop for ClockSampler {
     fn drop(&mut self) {
         if self.0.kept {
             return;
         }
-        // Whoever lent the context may destroy it next: nothing may be left to a thread.
+        // The application may destroy the context next, so no thread may still use it afterwards.
         let made = self
             .0
-            .news
+            .changed
             .wait_while(self.0.made.lock(), |made| made.is_none())
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        alone(&self.0);
-        if let Some(Ok(Made { rig, .. })) = made {
-            let busy = rig.free.wait_while(rig.busy.lock(), |busy| *busy);
+        wait_until_unshared(&self.0);
+        if let Some(Ok(ClockKernels { sample_kernel, .. })) = made {
+            let busy = sample_kernel
+                .free
+                .wait_while(sample_kernel.busy.lock(), |busy| *busy);
             drop(busy);
-            alone(&rig);
+            wait_until_unshared(&sample_kernel);
         }
     }
 }
 
-/// Waits for the thread that still has a handle, and has only to let go.
-fn alone<T>(handle: &Arc<T>) {
+/// Waits until the other thread has dropped its reference, which it does soon.
+fn wait_until_unshared<T>(handle: &Arc<T>) {
     while Arc::strong_count(handle) > 1 {
         thread::yield_now();
     }
     fence(Ordering::Acquire);
 }
 
-/// What one kernel needs. Whoever may have one with the driver keeps it.
-struct Rig {
+/// What one launch of the kernel needs. Kept while a kernel may be with the driver.
+struct SampleKernel {
     object: Object,
     context: Arc<Context>,
     stream: Stream,
     show: Function,
     words: DeviceBuffer,
-    /// The step that was seen last, in nanoseconds; 0 before.
-    stepped: AtomicU64,
-    /// An [`Attempt`] exists.
+    /// The last measured step of the clock in nanoseconds, or 0.
+    last_step: AtomicU64,
+    /// True while a [`Launch`] exists.
     busy: Mutex<bool>,
     free: Condvar,
 }
 
-impl Timer {
-    /// Has the kernels loaded by a thread. Samples are refused for as long as they are not there.
+impl ClockSampler {
+    /// Starts a thread that loads the kernels. Samples fail until they are loaded.
     ///
     /// # Errors
     /// [`Error::ClockSilent`] if the system has no thread.
@@ -211,23 +225,23 @@ impl Timer {
             object: object.clone(),
             gpu: device.info().uuid,
             kept: device.context().is_kept(),
-            until: started + LOADING,
+            until: started + LOAD_TIMEOUT,
             made: Mutex::default(),
-            news: Condvar::new(),
+            changed: Condvar::new(),
         });
-        // The thread keeps the context, not the device: that is dropped by who has it.
+        // The thread keeps the context and not the device, so it never drops the device.
         let device_ref = device.device_ref();
         let making = setup.clone();
         let make = move || {
-            let made = Made::new(device_ref, &making.object);
+            let made = ClockKernels::new(device_ref, &making.object);
             *making.made.lock() = Some(made);
-            making.news.notify_all();
+            making.changed.notify_all();
         };
         spawn(make).map_err(|error| setup.silent(started, &no_thread(&error)))?;
         Ok(Self(setup))
     }
 
-    /// What it is made of, which it keeps.
+    /// A weak reference to the set-up, for the device.
     fn setup(&self) -> Weak<dyn Any + Send + Sync> {
         let setup: Weak<Setup> = Arc::downgrade(&self.0);
         setup
@@ -235,23 +249,25 @@ impl Timer {
 }
 
 impl Device {
-    /// What writes times of the clock, once that was asked for, or why there is nothing. Does not block.
+    /// The object that writes times of the clock, or the reason why there is none. Does not block.
+    ///
+    /// `None` if the clock was not requested yet.
     pub(crate) fn timekeeper(&self) -> Option<Result<Arc<Timekeeper>>> {
-        // The device has the clock, and that has it.
+        // The device keeps the clock, which keeps its set-up.
         let setup = setup_of(&self.clock_slot().lock().as_ref()?.1)?;
         Some(setup.keeper())
     }
 
-    /// The clock, once its kernels are there or the time for that is over.
+    /// The clock. Waits for its kernels for a limited time.
     ///
     /// # Errors
-    /// As [`Device::clock_and_setup`]; a driver error.
+    /// Same errors as [`Device::clock_and_setup`], or a driver error.
     pub(crate) fn ready_clock(&self) -> Result<Clock> {
         let (clock, setup) = self.clock_and_setup()?;
         let Some(Err(error)) = setup_of(&setup).map(|setup| setup.wait()) else {
             return Ok(clock);
         };
-        // Whoever asks next may have more luck.
+        // A later request may succeed.
         let mut made = self.clock_slot().lock();
         let failed = made.take_if(|(made, _)| made.is_same(&clock));
         drop(made);
@@ -259,10 +275,11 @@ impl Device {
         Err(error)
     }
 
-    /// The clock that is there, or another one.
+    /// The existing clock, or a new one.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where there is none; [`Error::ClockSilent`] if the system has no thread.
+    /// [`Error::Unsupported`] if the device has none, [`Error::ClockSilent`] if the system has no
+    /// thread.
     fn clock_and_setup(&self) -> Result<(Clock, Weak<dyn Any + Send + Sync>)> {
         let mut clock = self.clock_slot().lock();
         if let Some(clock) = &*clock {
@@ -278,18 +295,18 @@ impl Device {
             });
         }
         let object = Object::new("clock", &format!("cuda {}", self.info().name));
-        let timer = Timer::new(self, &object)?;
+        let timer = ClockSampler::new(self, &object)?;
         let setup = timer.setup();
         Ok(clock.insert((Clock::new(object, timer), setup)).clone())
     }
 }
 
-/// What the device remembers of its clock.
+/// The set-up of the clock that the device remembers.
 fn setup_of(remembered: &Weak<dyn Any + Send + Sync>) -> Option<Arc<Setup>> {
     remembered.upgrade()?.downcast().ok()
 }
 
-/// Starts a thread that nobody joins.
+/// Starts a detached thread.
 fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let thread = thread::Builder::new().name("syncline-clock".into());
     thread.spawn(run).map(drop)
@@ -299,13 +316,14 @@ fn no_thread(error: &io::Error) -> String {
     format!("there is no thread to do it ({error})")
 }
 
-impl Sampler for Timer {
-    /// Takes some 100 µs, and [`PATIENCE`] at most, with a thread of its own. The caller's current context and his thread's capture
-    /// mode have no part in it.
+impl Sampler for ClockSampler {
+    /// Takes about 100 µs, and at most [`SAMPLE_TIMEOUT`], on a separate thread.
+    ///
+    /// The current context and the capture mode of the calling thread are irrelevant.
     fn sample(&self) -> Result<Sample> {
         let started = Instant::now();
-        let rig = self.0.required(started + LIMIT)?.rig;
-        let Some(attempt) = Attempt::begin(&rig, started + LIMIT) else {
+        let sample_kernel = self.0.required(started + START_TIMEOUT)?.sample_kernel;
+        let Some(launch) = Launch::begin(&sample_kernel, started + START_TIMEOUT) else {
             return Err(self.0.silent(
                 started,
                 "the kernel of an earlier attempt still stands behind other work of the device",
@@ -313,15 +331,15 @@ impl Sampler for Timer {
         };
         let (answer, answered) = sync_channel(1);
         let run = move || {
-            let measured = attempt.0.measure(started);
-            // Who asked may have given up.
+            let measured = launch.0.measure(started);
+            // The sampling thread may have stopped waiting.
             let _ = answer.send(measured);
         };
         if let Err(error) = spawn(run) {
             return Err(self.0.silent(started, &no_thread(&error)));
         }
         answered
-            .recv_timeout(PATIENCE.saturating_sub(started.elapsed()))
+            .recv_timeout(SAMPLE_TIMEOUT.saturating_sub(started.elapsed()))
             .unwrap_or_else(|_| {
                 Err(self.0.silent(
                     started,
@@ -332,7 +350,9 @@ impl Sampler for Timer {
 
     fn resolution(&self) -> u64 {
         let made = self.0.by(Instant::now()).and_then(Result::ok);
-        match made.map_or(0, |made| made.rig.stepped.load(Ordering::Relaxed)) {
+        match made.map_or(0, |made| {
+            made.sample_kernel.last_step.load(Ordering::Relaxed)
+        }) {
             0 => LONGEST_STEP,
             step => step,
         }
@@ -343,24 +363,24 @@ impl Sampler for Timer {
     }
 }
 
-/// The right to launch. Dropping it waits until the kernel has ended.
-struct Attempt(Arc<Rig>);
+/// The right to launch the kernel. Dropping it waits until the kernel has ended.
+struct Launch(Arc<SampleKernel>);
 
-impl Attempt {
-    /// `None` if another one is still there at `until`.
-    fn begin(rig: &Arc<Rig>, until: Instant) -> Option<Self> {
+impl Launch {
+    /// Takes the right to launch, or returns `None` if another launch still has it at `until`.
+    fn begin(sample_kernel: &Arc<SampleKernel>, until: Instant) -> Option<Self> {
         let left = until.saturating_duration_since(Instant::now());
-        let (mut busy, _) = rig
+        let (mut busy, _) = sample_kernel
             .free
-            .wait_timeout_while(rig.busy.lock(), left, |busy| *busy)
+            .wait_timeout_while(sample_kernel.busy.lock(), left, |busy| *busy)
             .unwrap_or_else(PoisonError::into_inner);
-        (!std::mem::replace(&mut *busy, true)).then(|| Self(rig.clone()))
+        (!std::mem::replace(&mut *busy, true)).then(|| Self(sample_kernel.clone()))
     }
 }
 
-impl Drop for Attempt {
+impl Drop for Launch {
     fn drop(&mut self) {
-        // A kernel that has answered is gone at once; one that has not begun may take for ever.
+        // A kernel that has answered ends at once. A kernel that has not started may take any time.
         let mut nap = Duration::ZERO;
         while !self.0.has_ended() {
             thread::sleep(nap);
@@ -371,14 +391,14 @@ impl Drop for Attempt {
     }
 }
 
-impl Rig {
+impl SampleKernel {
     fn measure(&self, started: Instant) -> Result<Sample> {
-        let until = started + LIMIT;
+        let until = started + START_TIMEOUT;
         let mut reason = "nothing of it has run: other work of the device stands before it";
         let mut best: Option<Sample> = None;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_LAUNCHES {
             let readings = self.read(until)?;
-            // Also tells of a device that was lost.
+            // The query also detects a lost device.
             let mut idle = self.stream.is_idle()?;
             if !readings.is_empty() {
                 match self.step().and_then(|step| fit(&readings, step)) {
@@ -392,11 +412,12 @@ impl Rig {
                     }
                 }
             }
-            let enough = |best: Sample| best.deviation <= ENOUGH || started.elapsed() >= HASTE;
+            let enough =
+                |best: Sample| best.deviation <= GOOD_DEVIATION || started.elapsed() >= RETRY_TIME;
             if let Some(best) = best.filter(|best| enough(*best)) {
                 return Ok(best);
             }
-            // Only then may the words be used again.
+            // Only an ended kernel makes the words free for reuse.
             while !idle && Instant::now() < until {
                 thread::yield_now();
                 idle = self.stream.is_idle()?;
@@ -408,7 +429,7 @@ impl Rig {
         best.ok_or_else(|| self.silent(started, reason))
     }
 
-    /// Launches the kernel, and takes what it answers. No other one is running.
+    /// Launches the kernel and collects its answers. No other launch is running.
     fn read(&self, until: Instant) -> Result<Vec<Reading>> {
         let words = self.words();
         for word in words {
@@ -423,24 +444,24 @@ impl Rig {
             let before = HostClock::Monotonic.now();
             asked.store(round, Ordering::SeqCst);
             let patience = if round == 1 {
-                // Already asked when it begins.
+                // The first request is made before the kernel starts.
                 self.launch()?;
                 until
             } else {
-                until.min(Instant::now() + SILENCE)
+                until.min(Instant::now() + ANSWER_TIMEOUT)
             };
-            let Some(shown) = wait(answer, patience) else {
+            let Some(device) = wait(answer, patience) else {
                 break;
             };
             let after = HostClock::Monotonic.now();
             readings.push(Reading {
                 before,
-                shown: shown.cast_signed(),
+                device: device.cast_signed(),
                 after,
             });
         }
-        // One that has not begun yet need not do more.
-        asked.store(LEAVE, Ordering::SeqCst);
+        // A kernel that has not started has nothing to do.
+        asked.store(STOP, Ordering::SeqCst);
         Ok(readings)
     }
 
@@ -448,9 +469,9 @@ impl Rig {
         let _bound = self.context.bind_outside_capture()?;
         let mut words = self.words.pointer();
         let mut params = [(&raw mut words).cast()];
-        // SAFETY: the kernel takes one address of 64 bits, of as many pinned words as it uses, and
-        // is one thread. The words, the stream and the kernel live until it has ended: the attempt
-        // keeps them. The driver copies the parameter during the call.
+        // SAFETY: the kernel takes one 64-bit address of as many pinned words as it uses, and is
+        // one thread. The words, the stream and the kernel live until it has ended, because the
+        // `Launch` keeps them. The driver copies the parameter during the call.
         unsafe {
             self.context.driver().launch_kernel(
                 self.show.raw(),
@@ -470,26 +491,29 @@ impl Rig {
     }
 
     fn words(&self) -> &[AtomicU64] {
-        // Pinned, so it has them.
+        // Pinned memory always has host words.
         self.words.as_long_words().unwrap_or_default()
     }
 
-    /// By how much the clock moves at a time, in nanoseconds. After an answer.
+    /// The step of the clock in nanoseconds, measured by a kernel that has answered.
     fn step(&self) -> Option<u64> {
-        let shown = self.words().get(STEPS)?;
-        let shown: Vec<_> = shown
+        let device = self.words().get(STEPS)?;
+        let device: Vec<_> = device
             .iter()
             .map(|word| word.load(Ordering::Relaxed))
             .collect();
-        let step = middle_step(&shown);
+        let step = middle_step(&device);
         if let Some(step) = step {
-            self.stepped.store(step, Ordering::Relaxed);
+            self.last_step.store(step, Ordering::Relaxed);
         }
         step
     }
 
-    /// True once nothing of it is with the device any more. Whatever `cuStreamQuery` answers but 'ready' and 'not ready', the device has been
-    /// lost, or the stream is gone, with its context: an application may reset that. There is nothing to wait for then.
+    /// True if the kernel is no longer with the device.
+    ///
+    /// Any result of `cuStreamQuery` other than "ready" and "not ready" means that the device is
+    /// lost, or that the stream is gone with its context, which an application may reset. Then
+    /// there is nothing to wait for.
     fn has_ended(&self) -> bool {
         self.stream.is_idle().unwrap_or(true)
     }
@@ -503,14 +527,14 @@ impl Rig {
     }
 }
 
-/// Looks until there is something, or the time is over.
+/// Polls until there is an answer or the time is over.
 fn wait(answer: &AtomicU64, until: Instant) -> Option<u64> {
     loop {
-        // To ask the time is slower than to look.
+        // Reading the time is slower than polling.
         for _ in 0..64 {
-            let shown = answer.load(Ordering::Acquire);
-            if shown != 0 {
-                return Some(shown);
+            let device = answer.load(Ordering::Acquire);
+            if device != 0 {
+                return Some(device);
             }
             std::hint::spin_loop();
         }
@@ -520,18 +544,18 @@ fn wait(answer: &AtomicU64, until: Instant) -> Option<u64> {
     }
 }
 
-/// What the clock showed between two times of the host.
+/// A reading of the device's clock, between two times of the host.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     before: i64,
-    shown: i64,
+    device: i64,
     after: i64,
 }
 
-/// What all readings say together, about the time of the one with the smallest bracket: that lies within each bracket.
-/// `None` if there is no such time, as some reading is wrong.
+/// Combines all readings to a sample at the reading with the narrowest bracket.
 ///
-/// The clock moves by `step` at a time: what it shows may be older by that.
+/// The sample lies within every bracket. Returns `None` if there is no such time, because a reading
+/// is wrong. The clock moves in steps of `step`, so a reading may be older by one step.
 fn fit(readings: &[Reading], step: u64) -> Option<Sample> {
     let best = readings
         .iter()
@@ -539,27 +563,30 @@ fn fit(readings: &[Reading], step: u64) -> Option<Sample> {
     let step = i64::try_from(step).ok()?;
     let (mut low, mut high) = (i64::MIN, i64::MAX);
     for reading in readings {
-        let passed = reading.shown.saturating_sub(best.shown);
-        let parted = passed.unsigned_abs().div_ceil(GAINS_ONE_IN).cast_signed();
+        let passed = reading.device.saturating_sub(best.device);
+        let drift = passed
+            .unsigned_abs()
+            .div_ceil(MAX_DRIFT_ONE_IN)
+            .cast_signed();
         let then = |host: i64| host.saturating_sub(passed);
-        low = low.max(then(reading.before).saturating_sub(parted));
-        high = high.min(then(reading.after).saturating_add(parted));
+        low = low.max(then(reading.before).saturating_sub(drift));
+        high = high.min(then(reading.after).saturating_add(drift));
     }
-    // Two readings are off by a step each at most.
+    // Two readings are off by at most one step each.
     if low.saturating_sub(high) > step.saturating_mul(2) {
         return None;
     }
     let (low, high) = (low.min(high), low.max(high));
     Some(Sample::between(
         low.saturating_sub(step),
-        best.shown,
+        best.device,
         high.saturating_add(step),
     ))
 }
 
-/// The middle one of the differences between readings one after another, all of them different. `None` if they do not rise.
-fn middle_step(shown: &[u64]) -> Option<u64> {
-    let steps = shown.windows(2).map(|pair| match pair {
+/// The median difference of consecutive readings, or `None` if they do not rise.
+fn middle_step(device: &[u64]) -> Option<u64> {
+    let steps = device.windows(2).map(|pair| match pair {
         [early, late] if 0 < *early && early < late => Some(late - early),
         _ => None,
     });
@@ -572,15 +599,17 @@ fn middle_step(shown: &[u64]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn reading(before: i64, shown: i64, after: i64) -> Reading {
+    fn reading(before: i64, device: i64, after: i64) -> Reading {
         Reading {
             before,
-            shown,
+            device,
             after,
         }
     }
 
-    /// Clocks `offset` apart, the device's in steps of 32, read with all sorts of delays.
+    /// The clocks are `offset` apart.
+    ///
+    /// The device's clock has steps of 32 and is read with various delays.
     #[test]
     fn the_time_lies_within_all_brackets() {
         let offset = 1_700_000_000_000_000_000_i64;
@@ -594,13 +623,13 @@ mod tests {
                 })
                 .collect();
             let sample = fit(&readings, 32).unwrap();
-            // The clock shows that for 32 ns.
-            let shown = sample.device - offset;
-            for host in [shown, shown + 31] {
+            // The clock shows this value for 32 ns.
+            let device = sample.device - offset;
+            for host in [device, device + 31] {
                 let off = host.abs_diff(sample.host);
                 assert!(off <= sample.deviation, "{sample:?} {host}");
             }
-            // Better than the best alone, which is off by 275 or more.
+            // Better than the best single reading, which is off by at least 275.
             assert!(sample.deviation < 400, "{sample:?}");
         }
     }
@@ -616,21 +645,21 @@ mod tests {
     fn readings_that_contradict_each_other_are_found() {
         let sound = [reading(0, 1_000, 900), reading(1_000, 2_000, 1_900)];
         assert!(fit(&sound, 32).is_some());
-        // It stands still, runs at another speed, or was read in two halves.
+        // The clock stops, runs at another speed, or was read in two halves.
         for wrong in [1_000, 30_000, 1_000 + (1 << 32), 2_000 - (1 << 32)] {
             let readings = [sound[0], reading(10_000, wrong, 10_900)];
             assert_eq!(fit(&readings, 32), None, "{wrong}");
         }
-        // As much as steps explain is no contradiction.
+        // A difference within the steps is no contradiction.
         let near = [reading(0, 1_000, 900), reading(1_000, 1_068, 1_500)];
         assert!(fit(&near, 32).is_some());
     }
 
     #[test]
     fn the_step_is_the_middle_difference() {
-        // One of them was interrupted, and two took too long.
-        let shown = [32, 64, 96, 160, 192, 256, 1_000_000, 1_000_032, 1_000_064];
-        assert_eq!(middle_step(&shown), Some(32));
+        // One reading was interrupted, and two took too long.
+        let device = [32, 64, 96, 160, 192, 256, 1_000_000, 1_000_032, 1_000_064];
+        assert_eq!(middle_step(&device), Some(32));
         assert_eq!(middle_step(&[1_024, 2_024, 3_048, 4_048]), Some(1_000));
         assert_eq!(middle_step(&[5, 6, 0]), None);
         assert_eq!(middle_step(&[9, 5]), None);

@@ -1,4 +1,4 @@
-//! Times of streams, and the clock of the GPU.
+//! Times that streams write, and the clock of the GPU.
 
 pub(crate) mod clock;
 pub(crate) mod stamp;

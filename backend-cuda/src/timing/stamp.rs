@@ -1,7 +1,8 @@
-//! Times written by streams: intervals by events, which are cheap, and times of the GPU's clock by a kernel of one thread.
+//! Stamps: times that streams write, by events for intervals or by a kernel for times of the clock.
 //!
-//! What an event tells is the time since another one, in milliseconds of 32 bits: after eight seconds it moves by
-//! microseconds. The clock's own nanoseconds are to be had by instructions alone.
+//! Events are cheap. An event's time is only known relative to another event, as a 32-bit float of
+//! milliseconds, which has steps of microseconds after eight seconds. Only instructions of a kernel
+//! read the clock's own nanoseconds.
 #![allow(unsafe_code, reason = "launches a kernel")]
 
 use std::any::Any;
@@ -19,7 +20,7 @@ use crate::driver::table::{LaunchAttribute, LaunchConfig};
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::module::{Function, Module};
 
-/// A time at a queue position.
+/// A time at a position of a queue.
 pub struct Stamp {
     /// The queue that writes it.
     object: Object,
@@ -27,41 +28,45 @@ pub struct Stamp {
 }
 
 enum Kind {
-    /// A timed event, once it is recorded. Stays from one use to the next where nobody else has it then.
+    /// A timed event, set at its first use. The next use keeps it if nothing else has it then.
     Event(OnceLock<Mark>),
     /// A word that a kernel writes.
     TimeWord(TimeWord),
 }
 
-/// A word of pinned memory: the time, or 0. Goes back to the others when it is dropped.
+/// A word of pinned memory with the time, or 0. Dropping it returns the word to the free words.
 struct TimeWord {
     keeper: Arc<Timekeeper>,
     slab: DeviceBuffer,
     index: usize,
 }
 
-/// Writes times of a device's clock. Its memory is freed at its end alone, as that may wait for all work of the context.
+/// Writes times of a device's clock.
+///
+/// Its memory is freed only when it is dropped, because that may wait for all work of the context.
 pub(crate) struct Timekeeper {
     kernel: Function,
-    /// The same as one that is launched before what it waits for has ended, where GPU and driver have that.
+    /// A variant of the kernel that starts before earlier work has ended and then waits for it.
+    ///
+    /// Only if GPU and driver support that.
     early: Option<Function>,
     device_ref: DeviceRef,
     free: Mutex<Vec<(DeviceBuffer, usize)>>,
 }
 
-/// Words that are allocated together.
+/// The number of words that are allocated together.
 const SLAB: usize = 512;
 
-/// For GPUs since Hopper, and drivers since CUDA 11.8.
+/// Requires a Hopper GPU or later, and a driver for CUDA 11.8 or later.
 const BEHIND: &str = include_str!("behind.ptx");
 
 impl Timekeeper {
-    /// With the kernel of `kernels`. Blocks, and may wait for all work of the context.
+    /// Uses the kernel of `kernels`. May block until all work of the context has finished.
     ///
     /// # Errors
     /// A driver error.
     pub(crate) fn new(device_ref: DeviceRef, kernels: &Module) -> Result<Self> {
-        // An older GPU, or driver, refuses it.
+        // An older GPU or driver rejects it.
         let early = Module::load(&device_ref, BEHIND).and_then(|behind| behind.function(c"stamp"));
         let keeper = Self {
             kernel: kernels.function(c"stamp")?,
@@ -87,9 +92,9 @@ impl Timekeeper {
         })
     }
 
-    /// One of its words; the others are free.
+    /// Allocates words, adds all but one to the free words, and returns that one.
     fn new_slab(&self) -> Result<(DeviceBuffer, usize)> {
-        // The driver is asked without the lock; threads that find nothing free at once make a slab each.
+        // Without the lock, because this calls the driver. Several threads may each allocate words.
         let slab = DeviceBuffer::pinned(&self.device_ref, SLAB as u64 * 8)?;
         let others = (1..SLAB).rev().map(|index| (slab.clone(), index));
         self.free.lock().extend(others);
@@ -113,11 +118,11 @@ impl Drop for TimeWord {
 }
 
 impl Stamp {
-    /// For a queue of `device`.
+    /// A stamp for a queue of `device`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a time of a clock that nobody has asked for, [`Error::ClockSilent`] for one whose kernels are still being
-    /// loaded; a driver error.
+    /// [`Error::Unsupported`] for a time of a clock that was not requested, [`Error::ClockSilent`]
+    /// if the clock's kernels are still being loaded, or a driver error.
     pub(crate) fn new(device: &Device, queue: &Object, timing: Timing) -> Result<Self> {
         let kind = match timing {
             Timing::Clock => {
@@ -138,7 +143,9 @@ impl Stamp {
         })
     }
 
-    /// For the next record. False if that has to wait until a ring lets the event go. Nobody else has the stamp.
+    /// Prepares the stamp for its next record. The caller has the only reference.
+    ///
+    /// Returns false while an event ring still has the event.
     #[inline]
     pub(crate) fn renew(&self) -> bool {
         match &self.kind {
@@ -158,8 +165,9 @@ impl Stamp {
         }
     }
 
-    /// The event, to be recorded once, when the stamp's submission is recorded; `None` if that is to
-    /// [launch](Stamp::launch) a kernel. Called once for each use of the stamp.
+    /// The event to record once with the stamp's submission, or `None` if a kernel writes the time.
+    ///
+    /// In that case [`Stamp::launch`] adds the kernel. Called once for each use of the stamp.
     ///
     /// # Errors
     /// A driver error.
@@ -178,8 +186,10 @@ impl Stamp {
         Ok(Some(mark.clone()))
     }
 
-    /// Puts the kernel that writes it into `stream`, if it is one that a kernel writes; `early`, if what stands before it there is a kernel
-    /// of the same submission that waits for all before it. The submission keeps the stamp until it has finished.
+    /// Launches the kernel that writes the time, if this stamp has one.
+    ///
+    /// `early` is true if the previous command in `stream` is a kernel of the same submission that
+    /// waits for all earlier work. The submission keeps the stamp until it has finished.
     ///
     /// # Errors
     /// A driver error.
@@ -187,7 +197,7 @@ impl Stamp {
         let Kind::TimeWord(word) = &self.kind else {
             return Ok(());
         };
-        // A record that goes at once makes it not current, and a kernel needs it.
+        // A launch needs the current context. A record without work does not make it current.
         let _bound = stream.context().bind()?;
         let driver = stream.context().driver();
         let mut to = word.slab.pointer() + 8 * word.index as u64;
@@ -204,22 +214,21 @@ impl Stamp {
                 attributes: &raw const attribute,
                 count: 1,
             };
-            // SAFETY: as below; the configuration and its one attribute outlive the call. The
-            // kernel waits by itself for what stands before it, and what stands behind it waits for
-            // its end.
+            // SAFETY: as below. The configuration and its attribute outlive the call. The kernel
+            // itself waits for earlier work, and later work waits for its end.
             let launched = unsafe {
                 driver.launch_kernel_ex(&raw const config, kernel.raw(), params, null_mut())
             };
-            // Who does not have that, or refuses it, is asked for the other.
+            // Otherwise the plain kernel is launched.
             matches!(launched, Some(Ok(())))
         });
         if launched {
             return Ok(());
         }
-        // SAFETY: the kernel takes one address of 64 bits, and writes the word there in one thread.
-        // The word is pinned memory of this stamp's, which nothing else uses until the stamp is
-        // dropped, and the caller has the submission keep the stamp. The driver copies the
-        // parameter during the call.
+        // SAFETY: the kernel takes one 64-bit address and writes one word there from one thread.
+        // The word is pinned memory of this stamp, which nothing else uses until the stamp is
+        // dropped. The caller has the submission keep the stamp. The driver copies the parameter
+        // during the call.
         unsafe {
             driver.launch_kernel(
                 word.keeper.kernel.raw(),
@@ -238,7 +247,7 @@ impl Stamp {
         .map_err(|code| stream.error(code))
     }
 
-    /// The event, once it is recorded.
+    /// The event, if it is recorded.
     fn mark(&self) -> Result<&Mark> {
         let recorded = match &self.kind {
             Kind::Event(event) => event.get().filter(|mark| mark.is_recorded()),
@@ -247,7 +256,7 @@ impl Stamp {
         recorded.ok_or_else(|| self.not_ready())
     }
 
-    /// What the kernel wrote.
+    /// The time that the kernel wrote.
     fn written_time(&self) -> Result<i64> {
         let time = match &self.kind {
             Kind::TimeWord(word) => word.get().map_or(0, |word| word.load(Ordering::Acquire)),
@@ -283,7 +292,7 @@ impl backend::Stamp for Stamp {
             .mark()?
             .milliseconds_since(start.mark()?)?
             .ok_or_else(|| self.not_ready())?;
-        // Saturates, after three centuries.
+        // Saturates after three centuries.
         Ok((f64::from(milliseconds) * 1e6).round() as i64)
     }
 

@@ -1,5 +1,4 @@
-//! One turn for each raw stream, kept from the look for a capture to what is put behind it (D5,
-//! F7).
+//! Each raw stream has one lock, held from the capture query to the next command (D5, F7).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test's")]
 
 use std::ptr::{null_mut, without_provenance_mut};
@@ -24,14 +23,14 @@ fn queue_of(device: &Device) -> Queue {
 }
 
 fn adopted(device: &Device, raw: sys::CUstream) -> Queue {
-    // SAFETY: the tests keep the stream for longer.
+    // SAFETY: the tests keep the stream longer.
     unsafe { device.adopt_raw_stream(raw, None, "adopted") }.unwrap()
 }
 
-/// As an application does that has a handle and no queue.
+/// Signals as an application does that has a raw handle and no queue.
 fn signal_claimed_in(device: &Device, timeline: &Timeline, raw: sys::CUstream) -> Result<()> {
     let mut claim = timeline.claim(1, 0)?;
-    // SAFETY: a claim of this timeline; the tests keep the stream for longer.
+    // SAFETY: the claim belongs to this timeline, and the tests keep the stream longer.
     unsafe { device.submit_claimed(timeline, &mut claim, raw) }
 }
 
@@ -43,14 +42,14 @@ fn wait_until(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Stops this thread where it next puts something into a stream, and lets another thread do
-/// `action` to the queue. This one goes on once the other is through, or blocks for the stream's
-/// turn.
+/// Stops this thread before its next command, while another thread does `action` to the queue.
+///
+/// This thread goes on when the other has finished, or blocks on the stream's lock.
 fn meanwhile<T: Send + 'static>(
     queue: &Queue,
     action: impl FnOnce(&Queue) -> T + Send + 'static,
 ) -> Receiver<JoinHandle<T>> {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let queue = queue.clone();
     before_the_next_is_put(move || {
         let through = Arc::new(AtomicBool::new(false));
@@ -62,18 +61,18 @@ fn meanwhile<T: Send + 'static>(
         });
         let lock = queue.queue_stream().stream.stream_lock();
         wait_until(|| through.load(Ordering::SeqCst) || lock.has_waiters());
-        tell.send(thread).unwrap();
+        sender.send(thread).unwrap();
     });
-    told
+    receiver
 }
 
 fn ended<T>(thread: &Receiver<JoinHandle<T>>) -> T {
     thread.try_recv().unwrap().join().unwrap()
 }
 
-/// D5. Two queues of two devices, and a bare handle.
+/// D5. Two queues of two devices and a raw handle share the lock.
 #[test]
-fn a_raw_stream_has_one_turn() {
+fn a_raw_stream_has_one_lock() {
     let device = device();
     let other_device = another_over(&device);
     let made = queue_of(&device);
@@ -86,7 +85,7 @@ fn a_raw_stream_has_one_turn() {
         ));
     }
     let guard = there.stream();
-    // It keeps both queues off the stream, and this thread's signal of a claim passes.
+    // The guard stops both queues, but not this thread's signal of a claim.
     for queue in [&made, &twin] {
         let submitted = queue.submit(&[], |_| Ok(()), &[]).unwrap();
         assert!(submitted.is_held());
@@ -99,24 +98,24 @@ fn a_raw_stream_has_one_turn() {
     twin.settle(LIMIT).unwrap();
     finish(&made, put(&made));
     assert!(done.at(1).is_reached().unwrap());
-    // The stream stays for as long as any of them.
+    // The last user destroys the stream.
     drop(made);
     drop(twin);
     there.submit(&[], |_| Ok(()), &[]).unwrap();
 }
 
-/// E5. The label is that of the queue, or of the call, that meets the error.
+/// E5. The label in an error is that of the queue or call that meets it.
 #[test]
 fn an_error_names_the_queue_that_meets_it() {
     let device = device();
     let made = queue_of(&device);
     let raw = made.stream().raw();
-    // SAFETY: `made` keeps the stream for longer.
+    // SAFETY: `made` keeps the stream longer.
     let again = unsafe { device.adopt_raw_stream(raw, None, "adopted again") }.unwrap();
     let queues = [made, adopted(&device, raw), again];
     let labels = ["made", "adopted", "adopted again"];
     let done = device.timeline("done").unwrap();
-    // What errors are called does not change what keeps its order by itself.
+    // The label does not change the order domain.
     let domains = queues
         .each_ref()
         .map(|queue| queue.queue_stream().stream.domain());
@@ -137,7 +136,7 @@ fn an_error_names_the_queue_that_meets_it() {
     end_capture(raw);
 }
 
-/// D6. Each context has one, with two handles for it.
+/// D6. Each context has its own legacy default stream, with two handles for it.
 #[test]
 fn legacy_default_streams_of_two_contexts_are_two() {
     let (device, elsewhere) = (device(), device());
@@ -154,7 +153,7 @@ fn legacy_default_streams_of_two_contexts_are_two() {
 }
 
 #[test]
-fn a_claim_is_signalled_in_no_foreign_stream() {
+fn a_claim_is_not_signalled_in_a_foreign_stream() {
     let (device, elsewhere) = (device(), device());
     let done = device.timeline("done").unwrap();
     let per_thread = signal_claimed_in(&device, &done, without_provenance_mut(2));
@@ -162,7 +161,7 @@ fn a_claim_is_signalled_in_no_foreign_stream() {
         matches!(per_thread, Err(Error::Unsupported { .. })),
         "{per_thread:?}"
     );
-    // Whether or not it is in use there.
+    // Also if the stream is in use there.
     let queue = queue_of(&elsewhere);
     let raw = queue.stream().raw();
     let foreign = signal_claimed_in(&device, &done, raw);
@@ -192,7 +191,7 @@ fn no_submission_gets_between_a_claims_check_and_its_signal() {
     signal_claimed_in(&device, &claimed, raw).unwrap();
     assert!(ended(&submitted), "another submission got in between");
     queue.settle(LIMIT).unwrap();
-    // It stands behind the signal.
+    // The submission comes after the signal.
     finish(&queue, 1);
     assert!(claimed.at(1).is_reached().unwrap() && !other.at(1).is_reached().unwrap());
     finish(&queue, put(&queue));
@@ -212,7 +211,7 @@ fn no_capture_begins_between_a_claims_check_and_its_signal() {
     assert_eq!(end_capture(raw), 0, "the signal went into a graph");
     finish(&queue, put(&queue));
     assert!(done.at(1).is_reached().unwrap());
-    // Within one it is refused, and nothing changes.
+    // In a capture it fails and changes nothing.
     begin_capture(raw);
     let mut claim = done.claim(2, 0).unwrap();
     // SAFETY: as above.
@@ -265,9 +264,9 @@ fn a_capture_does_not_end_before_a_stream_has_joined_it() {
     );
 }
 
-/// F7. NVIDIA's driver has crashed where a capture ended while another thread asked for it.
+/// F7. NVIDIA's driver has crashed when a capture ended while another thread queried it.
 #[test]
-fn a_stream_that_another_thread_has_is_not_asked_for_its_capture() {
+fn the_capture_of_a_locked_stream_is_not_queried() {
     let device = device();
     let (first, second) = (queue_of(&device), queue_of(&device));
     let raw = first.stream().raw();
@@ -291,26 +290,26 @@ fn a_stream_that_another_thread_has_is_not_asked_for_its_capture() {
     });
 }
 
-/// D5. Nothing is left of a stream that is gone where another one has got its handle.
+/// D5. A destroyed stream leaves no state to a new stream with the same handle.
 #[test]
 fn a_handle_that_is_used_again_is_another_stream() {
     let device = device();
     let first = Stream::new(device.context(), "first").unwrap();
     let (raw, domain) = (first.raw(), first.domain());
-    // Never given back.
+    // Never unlocked.
     std::mem::forget(first.stream_lock().lock());
-    // Another thread gets the handle at once: before the first stream is through with its end.
-    let (tell, told) = channel();
+    // Another thread gets the handle at once, before the first stream's drop has returned.
+    let (sender, receiver) = channel();
     let (again, handle) = (device.clone(), Raw(raw));
     once_destroyed(move || {
         let make = move || {
             use_handle_again(handle);
             queue_of(&again)
         };
-        tell.send(thread::spawn(make).join().unwrap()).unwrap();
+        sender.send(thread::spawn(make).join().unwrap()).unwrap();
     });
     drop(first);
-    let second: Queue = told.try_recv().unwrap();
+    let second: Queue = receiver.try_recv().unwrap();
     let stream = &second.queue_stream().stream;
     assert_eq!(stream.raw(), raw);
     assert_ne!(stream.domain(), domain);
@@ -322,9 +321,9 @@ fn a_handle_that_is_used_again_is_another_stream() {
     ));
 }
 
-/// Q8. On whichever queue of the stream it is held.
+/// Q8. This covers each queue of the stream.
 #[test]
-fn a_guard_says_what_its_queue_holds() {
+fn a_guard_counts_held_submissions() {
     let device = device();
     let made = queue_of(&device);
     let twin = adopted(&device, made.stream().raw());
@@ -335,7 +334,7 @@ fn a_guard_says_what_its_queue_holds() {
     assert_eq!((made.stream().held(), twin.stream().held()), (2, 0));
     let unsettled = made.settle(Duration::from_millis(1)).unwrap_err();
     assert!(unsettled.is_timeout(), "{unsettled}");
-    // What is released while a guard lives is held until that is dropped, and then goes by itself.
+    // Submissions released while a guard lives are held until the guard is dropped.
     let guard = twin.stream();
     gate.signal(1).unwrap();
     assert_eq!(made.stream().held(), 2);
@@ -362,7 +361,7 @@ fn calls_for_lent_streams_leave_the_current_context() {
         drop(adopted(&device, raw));
         left("adopt_raw_stream");
         let event = device.event(done.at(1)).unwrap().unwrap();
-        // SAFETY: a live event, which no capture has.
+        // SAFETY: a live event that is in no capture.
         let fence = unsafe { device.adopt_event(event.raw(), "adopted") }.unwrap();
         left("adopt_event");
         queue.submit(&[done.at(1)], |_| Ok(()), &[]).unwrap();
@@ -389,7 +388,7 @@ fn calls_for_lent_streams_leave_the_current_context() {
 
 /// F7.
 #[test]
-fn a_record_beside_a_guard_is_no_part_of_the_capture() {
+fn a_record_during_a_guard_is_not_captured() {
     let device = device();
     let queue = queue_of(&device);
     let fence = device.fence("recorded meanwhile");

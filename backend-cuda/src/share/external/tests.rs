@@ -13,7 +13,7 @@ use crate::driver::emulated::{
 };
 use crate::queue::submission::Queue;
 
-/// The exporter's counter.
+/// The exporter's semaphore value.
 struct Home(Arc<AtomicU64>);
 
 impl Port for Home {
@@ -35,7 +35,7 @@ fn shared(device: &Device) -> (Timeline, Arc<AtomicU64>) {
     (timeline.unwrap(), counter)
 }
 
-/// However many there are, one call has them all, with the values that belong to them.
+/// One call has all waits or signals, in order with their values.
 #[test]
 fn waits_and_signals_of_a_submission_are_one_call_each() {
     let device = device();
@@ -56,7 +56,7 @@ fn waits_and_signals_of_a_submission_are_one_call_each() {
             external_calls(),
             [("signal", values.clone()), ("wait", values)]
         );
-        // The counter may show it before the event behind it is complete.
+        // The semaphore may show the value before the event behind it is complete.
         for (at, (line, counter)) in used() {
             counter.store(value(at), Ordering::SeqCst);
             assert!(line.value().unwrap() < value(at));
@@ -71,7 +71,7 @@ fn waits_and_signals_of_a_submission_are_one_call_each() {
     }
 }
 
-/// A semaphore works in the context that imported it alone, whatever device its attachment names.
+/// A semaphore works only in the context that imported it, whatever device its attachment names.
 #[test]
 fn a_semaphore_of_another_context_is_refused() {
     let (ours, theirs) = (device(), device());
@@ -87,9 +87,9 @@ fn a_semaphore_of_another_context_is_refused() {
     assert_eq!(external_calls(), []);
 }
 
-/// A timeline that only this device signals has its home here: the events behind its signals tell how far it is.
+/// A timeline that only this device signals has its home here.
 #[test]
-fn what_only_this_device_signals_is_read_by_events() {
+fn a_timeline_that_only_this_device_signals_is_read_by_events() {
     let device = device();
     let queue = device.queue(QueueKind::Compute, "signals").unwrap();
     let line = Timeline::new("alone", 7, |initial| {
@@ -114,20 +114,21 @@ fn what_only_this_device_signals_is_read_by_events() {
     );
     finish(&queue, put(&queue));
     assert_eq!(line.value().unwrap(), 20);
-    // What the host signals goes to the semaphore through a stream.
+    // Signals of the host go to the semaphore through a stream.
     line.signal(21).unwrap();
     assert_eq!(external_calls(), [("signal", vec![21])]);
     assert_eq!(line.value().unwrap(), 21);
-    // A signal that nothing stands for would never be seen.
+    // A signal without an event would never be seen.
     let mut claim = line.claim(30, 0).unwrap();
     let error = claim.submitted().unwrap_err();
     assert!(matches!(error, Error::Unsupported { .. }), "{error}");
 }
 
-/// CUDA destroys no semaphore while a signal of it is outstanding. Nothing waits for one where a
-/// timeline goes.
+/// CUDA must not destroy a semaphore with an outstanding signal.
+///
+/// Dropping the timeline does not block on it.
 #[test]
-fn a_semaphore_outlives_what_the_host_has_signalled() {
+fn a_semaphore_outlives_signals_of_the_host() {
     let device = device();
     let alone = || {
         let line = Timeline::new("alone", 0, |initial| {
@@ -145,7 +146,7 @@ fn a_semaphore_outlives_what_the_host_has_signalled() {
     assert_eq!(semaphores_gone(), 0, "its signal is outstanding");
     device.free_what_is_due().unwrap();
     assert_eq!(semaphores_gone(), 1);
-    // What is left goes with the context.
+    // The context destroys the remaining ones.
     let last = alone();
     last.signal(1).unwrap();
     drop(last);
@@ -154,22 +155,24 @@ fn a_semaphore_outlives_what_the_host_has_signalled() {
     assert_eq!(semaphores_gone(), 1);
 }
 
-/// A page that another process signals, with the semaphore that it stands beside.
-fn from_afar(device: &Device) -> (Timeline, Arc<Counter>) {
+/// A timeline whose page and semaphore another process signals.
+fn signalled_elsewhere(device: &Device) -> (Timeline, Arc<Counter>) {
     let exporter = host::Device::new().exportable_port(0).unwrap().1;
-    let line = Timeline::new("from afar", 0, |_| {
+    let line = Timeline::new("elsewhere", 0, |_| {
         let home = host::Device::new().import_timeline(exporter.export()?)?;
         Ok([home, import_timeline(device)?].into_iter().collect())
     });
     (line.unwrap(), exporter.counter().clone())
 }
 
-/// E3: the process that signals dies. What waited natively is let go by a signal in its place, after it is known that this is nothing to build
-/// upon: what comes of it fails, however many steps away; what does not depend on it goes on.
+/// E3. The signalling process ends.
+///
+/// Its missing signal is made in its place, after all timelines that depend on it, directly or
+/// indirectly, have failed. Others go on.
 #[test]
-fn what_depends_on_the_dead_fails_before_it_is_let_go() {
+fn dependents_of_a_dead_process_fail_before_the_signal_is_made() {
     let device = device();
-    let (line, counter) = from_afar(&device);
+    let (line, counter) = signalled_elsewhere(&device);
     let queue = |label| device.queue(QueueKind::Compute, label).unwrap();
     let (first, second, third) = (queue("first"), queue("second"), queue("third"));
     let made = |label| device.timeline(label).unwrap();
@@ -177,7 +180,7 @@ fn what_depends_on_the_dead_fails_before_it_is_let_go() {
         (made("shaded"), made("copied"), made("whole"), made("apart"));
     counter.announce(2).unwrap();
     counter.note_pending(2);
-    // One that is whole: what it waits for is reached before its peer dies.
+    // `whole` does not fail: what it waits for is reached before the peer ends.
     let submit = |on: &Queue, wait, signal| {
         on.submit(&[wait], |_| Ok(()), &[signal]).map(drop).unwrap();
     };
@@ -185,7 +188,7 @@ fn what_depends_on_the_dead_fails_before_it_is_let_go() {
     submit(&first, line.at(2), shaded.signal_at(1));
     submit(&second, shaded.at(1), copied.signal_at(1));
     submit(&third, whole.at(1), apart.signal_at(1));
-    // Held for what is not pending.
+    // Held because its wait is not pending.
     let held = made("held");
     submit(&third, line.at(3), held.signal_at(1));
     assert_eq!(external_calls(), [("wait", vec![1]), ("wait", vec![2])]);
@@ -208,31 +211,31 @@ fn what_depends_on_the_dead_fails_before_it_is_let_go() {
         assert!(fine.at(1).is_reached().unwrap(), "{fine:?}");
     }
     assert!(shaded.at(1).is_reached().is_err());
-    // The queues go on.
+    // The queues still work.
     let next = made("next");
     submit(&first, whole.at(1), next.signal_at(1));
     finish(&first, put(&first));
     assert!(next.at(1).is_reached().unwrap());
-    // Once it is known, nothing that waits for it goes to the driver any more.
+    // After the failure, waits for the timeline do not go to the driver.
     submit(&first, line.at(2), next.signal_at(2));
     assert_eq!(external_calls(), []);
     assert!(next.at(2).is_reached().is_err());
 }
 
-/// Tells that the semaphore beside the page has reached `value`, as its signaller does.
+/// Writes to the page that the semaphore has reached `value`, as the signalling process does.
 #[allow(unsafe_code, reason = "writes what another process would")]
 fn reach(counter: &Counter, value: u64) {
     let word = counter.address().wrapping_byte_add(Counter::REACHED);
-    // SAFETY: the page is there as long as the counter, and everybody reaches the word through atomics.
+    // SAFETY: the page is mapped as long as the counter, and all accesses to the word are atomic.
     let reached = unsafe { AtomicU64::from_ptr(word.cast()) };
     reached.store(value, Ordering::SeqCst);
 }
 
-/// A third process hears of the death by the page alone. It fails what depends on it by itself.
+/// A third process learns of the end from the page only. It fails dependent timelines itself.
 #[test]
-fn what_the_page_tells_of_the_dead_is_done_here_too() {
+fn a_failed_page_fails_dependents_in_this_process() {
     let device = device();
-    let (line, counter) = from_afar(&device);
+    let (line, counter) = signalled_elsewhere(&device);
     counter.announce(2).unwrap();
     counter.note_pending(2);
     let queue = device.queue(QueueKind::Compute, "queue").unwrap();
@@ -246,6 +249,7 @@ fn what_the_page_tells_of_the_dead_is_done_here_too() {
     assert!(line.value().is_err());
     let error = shaded.at(1).is_reached().unwrap_err().to_string();
     assert!(error.contains("has died"), "{error}");
-    // What waits is let go later, so that others have time for this, and by another thread.
+    // Another thread signals the semaphore later, so that other processes can fail their timelines
+    // first.
     assert_eq!(external_calls(), []);
 }

@@ -16,7 +16,7 @@ fn queue(device: &Device) -> Queue {
     device.queue(QueueKind::Compute, "q").unwrap()
 }
 
-/// The event's handle, as another process would have sent it.
+/// The event's handle, as if another process had sent it.
 fn from_elsewhere(event: &InterprocessEvent) -> EventIpcHandle {
     let this = Process::this();
     let other = Process {
@@ -24,12 +24,12 @@ fn from_elsewhere(event: &InterprocessEvent) -> EventIpcHandle {
         ..this
     };
     let handle = event.handle();
-    // SAFETY: of this driver, which cannot tell processes apart.
+    // SAFETY: a handle of the emulated driver, which does not distinguish processes.
     unsafe { EventIpcHandle::from_bytes(*handle.bytes(), handle.origin().clone(), other) }
 }
 
 fn import(device: &Device, event: &InterprocessEvent) -> Fence {
-    // SAFETY: the tests keep the event for as long as they have the fence.
+    // SAFETY: the tests keep the event as long as the fence.
     unsafe { device.import_event(&from_elsewhere(event), "theirs") }.unwrap()
 }
 
@@ -38,13 +38,13 @@ fn reached(point: &KeptPoint) -> bool {
 }
 
 #[test]
-fn a_wait_is_for_what_was_recorded_last_and_stays_so() {
+fn a_wait_is_for_the_latest_record_and_stays_so() {
     let device = device();
     let queue = queue(&device);
     streams_go_on(true);
     let event = device.interprocess_event("ours").unwrap();
     let theirs = import(&device, &event);
-    // Never recorded: complete.
+    // Never recorded, so complete.
     assert!(theirs.is_complete().unwrap() && theirs.point().unwrap().is_empty());
     assert!(event.fence().is_complete().unwrap() && !event.fence().is_recorded());
     assert!(theirs.is_recorded() && !theirs.is_timed());
@@ -71,7 +71,7 @@ fn a_wait_is_for_what_was_recorded_last_and_stays_so() {
 }
 
 #[test]
-fn a_held_record_is_none_to_others_yet() {
+fn other_processes_do_not_see_a_held_record() {
     let device = device();
     let queue = queue(&device);
     streams_go_on(true);
@@ -83,7 +83,7 @@ fn a_held_record_is_none_to_others_yet() {
     queue.submit(&[gate.at(1)], |_| Ok(()), &[]).unwrap();
     queue.record(event.fence()).unwrap();
     assert_eq!(shared_events().recorded, before);
-    // To this process it is recorded, to others it is not.
+    // This process treats the held record as a record, other processes do not.
     assert!(!event.fence().is_complete().unwrap());
     assert!(theirs.is_complete().unwrap());
     let position = event.position();
@@ -105,7 +105,7 @@ fn a_held_record_is_none_to_others_yet() {
 }
 
 #[test]
-fn work_records_it_in_its_place() {
+fn work_records_the_event_in_order() {
     let device = device();
     let queue = queue(&device);
     streams_go_on(true);
@@ -127,7 +127,7 @@ fn work_records_it_in_its_place() {
 }
 
 #[test]
-fn what_is_recorded_elsewhere_is_not_recorded_here() {
+fn an_event_of_another_process_or_device_is_not_recorded() {
     let device = device();
     let queue = queue(&device);
     let event = device.interprocess_event("ours").unwrap();
@@ -138,7 +138,7 @@ fn what_is_recorded_elsewhere_is_not_recorded_here() {
         matches!(&refused, Err(Error::ForeignFence { fence }) if fence == theirs.object()),
         "{refused:?}"
     );
-    // Nor does it become a graph's.
+    // A graph cannot record it either.
     assert!(queue.record_external(&theirs).is_err());
     let other_device = crate::driver::emulated::device();
     let other = self::queue(&other_device);
@@ -159,7 +159,7 @@ fn what_is_recorded_elsewhere_is_not_recorded_here() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_refused_before_the_driver_is_asked() {
+fn invalid_imports_are_rejected_before_any_driver_call() {
     let device = device();
     let event = device.interprocess_event("ours").unwrap();
     let opened = shared_events().opened;
@@ -189,13 +189,13 @@ fn what_cannot_be_opened_is_refused_before_the_driver_is_asked() {
     for refused in [imported.err(), old.interprocess_event("too old").err()] {
         let refused = refused.unwrap();
         let limits = &old.info().capabilities.limits;
-        let (_, told) = limits
+        let (_, limit) = limits
             .iter()
             .find(|(what, _)| *what == EVENTS_LIMIT)
             .unwrap();
         assert!(
             matches!(&refused, Error::Unsupported { object, reason, .. }
-                if object == old.object() && reason == told),
+                if object == old.object() && reason == limit),
             "{refused}"
         );
     }
@@ -205,7 +205,7 @@ fn what_cannot_be_opened_is_refused_before_the_driver_is_asked() {
 }
 
 #[test]
-fn a_platform_without_says_so_and_nothing_is_left() {
+fn a_platform_without_events_returns_an_error_and_leaks_nothing() {
     let device = device_without_platform();
     let before = shared_events();
     let refused = device.interprocess_event("ours");
@@ -219,7 +219,7 @@ fn a_platform_without_says_so_and_nothing_is_left() {
 }
 
 #[test]
-fn events_go_with_the_last_who_has_them() {
+fn events_are_destroyed_with_their_last_user() {
     let device = device();
     let queue = queue(&device);
     streams_go_on(true);
@@ -238,11 +238,11 @@ fn events_go_with_the_last_who_has_them() {
     assert_eq!(gone(), 1);
     drop((fence, twin));
     assert_eq!(gone(), 2);
-    // What is no event's handle opens nothing.
+    // Bytes that are no event's handle open nothing.
     let event = device.interprocess_event("ours").unwrap();
     let mut wrong = from_elsewhere(&event);
     wrong.bytes.0[63] = 1;
-    // SAFETY: this driver looks into it.
+    // SAFETY: the emulated driver checks the handle.
     let refused = unsafe { device.import_event(&wrong, "wrong") };
     assert!(
         matches!(

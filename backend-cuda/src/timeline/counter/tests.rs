@@ -13,7 +13,7 @@ use crate::driver::emulated::{
 use crate::driver::table::{Code, Optional};
 use crate::queue::submission::Queue;
 
-/// A timeline with its home on the host and a port here.
+/// A timeline with its home on the host and a port on `device`.
 fn shared(device: &Device, initial: u64) -> (Timeline, Arc<Counter>) {
     let mut counter = None;
     let line = Timeline::new("shared", initial, |initial| {
@@ -26,12 +26,12 @@ fn shared(device: &Device, initial: u64) -> (Timeline, Arc<Counter>) {
     (line.unwrap(), counter.unwrap())
 }
 
-/// Another process's signal, as it shows in the page.
+/// Signals as another process does, visible in the page.
 #[allow(unsafe_code, reason = "writes what another process would")]
 fn signal_elsewhere(counter: &Counter, value: u64) {
     counter.announce(value).unwrap();
     let word = counter.address().wrapping_byte_add(Counter::REACHED);
-    // SAFETY: the page is there as long as the counter, and everybody reaches the word through atomics.
+    // SAFETY: the page is mapped as long as the counter, and all accesses to the word are atomic.
     let reached = unsafe { AtomicU64::from_ptr(word.cast()) };
     reached.store(value, Ordering::SeqCst);
 }
@@ -50,7 +50,7 @@ fn one_wait_and_one_signal_are_one_call_each() {
     let (line, counter) = shared(&device, 0);
     assert_eq!(memory_calls(), [Call::Register(4096)]);
     let (from, to) = (queue(&device, "from"), queue(&device, "to"));
-    // The waiting side first: no call before the signal is with the driver.
+    // The waiting submission first: no driver call before the signal is pending.
     let waiting = to.submit(&[line.at(5)], |_| Ok(()), &[]).unwrap();
     assert!(waiting.is_held());
     assert_eq!(memory_calls(), []);
@@ -58,19 +58,19 @@ fn one_wait_and_one_signal_are_one_call_each() {
     assert_eq!(memory_calls(), [Call::Write(5), Call::Wait(5)]);
     assert!(counter.is_pending(5) && !line.at(5).is_reached().unwrap());
     write(&from);
-    // The host may not act on it before the event behind it.
+    // The host must not act on the value before the event behind it.
     assert_eq!(counter.value().unwrap(), 5);
     assert!(!line.at(5).is_reached().unwrap());
     through(&from);
     assert!(line.at(5).is_reached().unwrap());
-    // What is reached goes to no driver.
+    // A reached value needs no driver call.
     to.submit(&[line.at(5)], |_| Ok(()), &[]).unwrap();
     assert_eq!(memory_calls(), []);
     through(&to);
     to.idle(std::time::Duration::ZERO).unwrap();
 }
 
-/// Checks that these are so many batches of all of those.
+/// Checks that `calls` batches contain exactly the `expected` operations.
 #[track_caller]
 fn batched(made: &[Call], calls: usize, expected: impl Iterator<Item = Call>) {
     let ops = made.iter().flat_map(|call| match call {
@@ -82,7 +82,7 @@ fn batched(made: &[Call], calls: usize, expected: impl Iterator<Item = Call>) {
 }
 
 #[test]
-fn several_are_one_call_of_fewer_than_256() {
+fn several_operations_are_batches_of_fewer_than_256() {
     let device = device();
     let (from, to) = (queue(&device, "from"), queue(&device, "to"));
     let shared: Vec<_> = (0..300).map(|_| shared(&device, 0)).collect();
@@ -99,7 +99,7 @@ fn several_are_one_call_of_fewer_than_256() {
         );
         write(&from);
         through(&from);
-        // Now somebody else signals, and says that this is on its way.
+        // Now another signaller announces the next values.
         for (at, (line, counter)) in used() {
             assert_eq!(line.value().unwrap(), value(at));
             let mut claim = line.claim(value(at) + 1, 0).unwrap();
@@ -126,15 +126,15 @@ fn several_are_one_call_of_fewer_than_256() {
     }
 }
 
-/// Both kinds in one submission: a call for each, and one event behind both.
+/// One call for each mechanism, and one event behind both.
 #[test]
-fn semaphores_and_counters_go_together() {
+fn semaphores_and_counters_share_one_submission() {
     let device = device();
     let (from, to) = (queue(&device, "from"), queue(&device, "to"));
     let (line, counter) = shared(&device, 0);
     let semaphore = Timeline::new("semaphore", 0, |initial| {
         let here = import_timeline(&device)?;
-        // Any home will do that the host can read.
+        // Any home that the host can read will do.
         let (home, _) = host::Device::new().exportable_port(initial)?;
         Ok([home, here].into_iter().collect())
     });
@@ -158,7 +158,7 @@ fn semaphores_and_counters_go_together() {
 }
 
 #[test]
-fn a_signal_that_the_driver_refuses_is_none() {
+fn a_refused_signal_is_withdrawn() {
     let device = device();
     let (line, counter) = shared(&device, 0);
     let from = queue(&device, "from");
@@ -169,16 +169,16 @@ fn a_signal_that_the_driver_refuses_is_none() {
         "{refused:?}"
     );
     assert!(!counter.is_pending(4));
-    // Its claim is free again, and what was noted of it does not hold up what is made now.
+    // The claim is free again, and the withdrawn signal does not delay later ones.
     from.submit(&[], |_| Ok(()), &[line.signal_at(3)]).unwrap();
     write(&from);
     through(&from);
     assert_eq!(line.value().unwrap(), 3);
 }
 
-/// Neither a timeline that failed here nor one that somebody else has failed is written.
+/// This covers a timeline that failed in this process and a counter that another process failed.
 #[test]
-fn what_has_failed_is_not_written() {
+fn failed_timelines_are_not_written() {
     let device = device();
     let from = queue(&device, "from");
     let (ours, counter) = shared(&device, 0);
@@ -205,7 +205,7 @@ fn what_has_failed_is_not_written() {
 }
 
 #[test]
-fn the_page_stays_registered_until_the_stream_is_through() {
+fn the_page_stays_registered_until_the_stream_has_finished() {
     let device = device();
     let from = queue(&device, "from");
     let (line, counter) = shared(&device, 0);
@@ -214,11 +214,11 @@ fn the_page_stays_registered_until_the_stream_is_through() {
     from.submit(&[], |_| Ok(()), &[line.signal_at(1)]).unwrap();
     drop(line);
     assert_eq!(memory_calls(), [Call::Register(4096), Call::Write(1)]);
-    // The stream still writes there.
+    // The stream still writes to the page.
     assert!(page.upgrade().is_some());
     write(&from);
     through(&from);
-    // Let go of where nobody may wait: put by.
+    // The registration is dropped where the thread must not block, so it is deferred.
     from.idle(std::time::Duration::ZERO).unwrap();
     let gate = device.timeline("gate").unwrap();
     for _ in 0..3 {
@@ -231,7 +231,7 @@ fn the_page_stays_registered_until_the_stream_is_through() {
 }
 
 #[test]
-fn an_import_without_use_is_taken_back_at_once() {
+fn an_unused_import_is_unregistered_at_once() {
     let device = device();
     let (line, _) = shared(&device, 0);
     drop(line);
@@ -242,7 +242,7 @@ fn an_import_without_use_is_taken_back_at_once() {
 }
 
 #[test]
-fn a_device_without_memory_operations_says_so_and_gives_the_handle_back() {
+fn a_device_without_memory_operations_returns_the_handle() {
     let device = device_with(Optional::none());
     let can = &device.info().capabilities;
     assert!(!can.stream_memory_ops && !can.imports.contains(&HandleKind::CounterMemfd));
@@ -259,7 +259,7 @@ fn a_device_without_memory_operations_says_so_and_gives_the_handle_back() {
         .unwrap();
 }
 
-/// T7: beyond half of the numbers a device would take a value for one that is long reached.
+/// T7. At a larger distance the device would treat the value as reached.
 #[test]
 fn values_too_far_apart_are_refused() {
     let device = device();
@@ -287,11 +287,13 @@ fn values_too_far_apart_are_refused() {
     assert_eq!(line.value().unwrap(), far - 1);
 }
 
-/// The driver says that the device is lost: what its streams owe fails in the page, for every process. What they only wait for does not.
+/// Signals that the lost device still owed fail in the page, for every process.
+///
+/// Timelines that it only waited for do not fail.
 #[test]
-fn a_lost_device_owes_nothing_any_more() {
+fn a_lost_device_fails_the_counters_that_it_owes() {
     let device = device();
-    let [(owed, told), (made, done), (waited, kept)] = [0; 3].map(|_| shared(&device, 0));
+    let [(owed, failed), (made, done), (waited, kept)] = [0; 3].map(|_| shared(&device, 0));
     let queue = queue(&device, "queue");
     queue.submit(&[], |_| Ok(()), &[made.signal_at(1)]).unwrap();
     write(&queue);
@@ -305,13 +307,13 @@ fn a_lost_device_owes_nothing_any_more() {
     let call = "cuEventQuery";
     let lost = device.context().error(Code { call, code: 700 });
     assert!(matches!(lost, Error::DeviceLost { .. }), "{lost:?}");
-    // Another thread's work.
-    while told.check().is_ok() {
+    // Another thread fails the counter.
+    while failed.check().is_ok() {
         std::thread::yield_now();
     }
-    let heard = owed.at(1).wait(std::time::Duration::from_secs(10));
-    let Err(Error::Failed { cause, .. }) = heard else {
-        panic!("{heard:?}")
+    let waited_for = owed.at(1).wait(std::time::Duration::from_secs(10));
+    let Err(Error::Failed { cause, .. }) = waited_for else {
+        panic!("{waited_for:?}")
     };
     assert!(
         matches!(&*cause, Error::FailedElsewhere { code: 700, cause, .. } if cause.contains(call)),
