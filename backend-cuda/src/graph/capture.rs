@@ -26,7 +26,8 @@ pub(crate) struct Captured {
     queue_stream: Weak<QueueStream>,
     /// The same queue, if it keeps the stream alive.
     ///
-    /// The queue may be dropped before the capture ends. A stream of the application without an owner may be gone with the queue.
+    /// The queue may be dropped before the capture ends. A stream of the application without an
+    /// owner may be gone with the queue.
     _kept: Option<Arc<QueueStream>>,
 }
 

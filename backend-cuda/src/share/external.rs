@@ -3,6 +3,8 @@
 
 use std::convert::Infallible;
 
+#[cfg(doc)]
+use syncline_core::Error;
 use syncline_core::backend::Attachment;
 use syncline_core::{HandleKind, Rejected, Result, TimelineFd, WindowsHandle};
 

@@ -29,7 +29,8 @@ pub struct ExternalPort {
 impl ExternalPort {
     /// The raw semaphore, for waits that the application submits itself.
     ///
-    /// To signal it, claim the value and use [`Device::submit_claimed`]. After a bare
+    /// To signal it, claim the value and use
+    /// [`Device::submit_claimed`](crate::Device::submit_claimed). After a bare
     /// `cuSignalExternalSemaphoresAsync` the host would treat a value as reached before it can see
     /// the memory writes behind the value.
     #[must_use]
