@@ -1,4 +1,4 @@
-//! The thread that watches over an endpoint: whether the other process lives, and whether it has closed its end.
+//! The thread of an endpoint that watches whether the peer is alive and has closed its end.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,17 +10,21 @@ use syncline_core::PeerLoss;
 use super::connection::Connection;
 use super::socket::{Deadline, wait};
 
-/// For how long a process whose end is closed is watched before it counts as one that lives: the kernel closes what a dying process has open
-/// before it says that it has died. One that runs no more by then is dead, whatever its drivers still have to clear away.
+/// How long a peer that has closed its end is watched before it counts as alive.
+///
+/// The kernel closes the descriptors of a dying process before it reports the death. A process that no
+/// longer runs after this time counts as dead, even if its drivers are still releasing resources.
 const EXIT_GRACE: Duration = Duration::from_millis(if cfg!(fuzzing) { 2 } else { 300 });
 
-/// How often it is looked whether the other process still runs, while something has to survive it: the system does not tell as long as it has not ended.
+/// Interval of checks in /proc whether the peer still runs, while there is a loss observer.
+///
+/// The kernel does not report a process that no longer runs until it has ended.
 const LIVENESS_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Between two tries where poll(2) itself fails, which it does for want of memory alone.
+/// Pause before a retry if poll(2) fails, which happens only if memory is short.
 const POLL_RETRY: Duration = Duration::from_millis(10);
 
-/// Until nobody has the endpoint any more, or the other process has died.
+/// Watches the peer until the endpoint is dropped or the peer process has died.
 pub(super) fn watch(connection: &Connection) {
     let Some(how) = wait_for_loss(connection) else {
         return;
@@ -29,13 +33,13 @@ pub(super) fn watch(connection: &Connection) {
     if let PeerLoss::Died { .. } = how {
         return;
     }
-    // It may have signals to make still, through memory or a semaphore that both have.
+    // The peer may still signal through shared memory or a semaphore, so watch for its death.
     if let Some(how) = wait_for_death(connection) {
         connection.report_loss(how);
     }
 }
 
-/// Until it is to be looked at again.
+/// The deadline of the next check of the peer.
 fn next_check(connection: &Connection) -> Deadline {
     Deadline::after(match connection.has_loss_observers() {
         true => LIVENESS_INTERVAL,
@@ -43,7 +47,7 @@ fn next_check(connection: &Connection) -> Deadline {
     })
 }
 
-/// How the other side is lost, once it is; `None` once nobody has the endpoint any more.
+/// Waits for the loss of the peer. `None` once the endpoint is dropped.
 fn wait_for_loss(connection: &Connection) -> Option<PeerLoss> {
     loop {
         let state = poll_peer(connection, true, next_check(connection));
@@ -52,7 +56,7 @@ fn wait_for_loss(connection: &Connection) -> Option<PeerLoss> {
         }
         let is_ending = connection.has_loss_observers() && connection.peer.is_ending();
         if state.has_died || state.has_hung_up || is_ending {
-            // Whether it has said that it goes.
+            // Its farewell may be in the socket.
             connection.pump_all();
         }
         if let Some(how) = connection.closed() {
@@ -76,7 +80,7 @@ fn wait_for_loss(connection: &Connection) -> Option<PeerLoss> {
     }
 }
 
-/// That the other process has died; `None` if nobody has the endpoint any more.
+/// Waits for the death of the peer process. `None` once the endpoint is dropped.
 fn wait_for_death(connection: &Connection) -> Option<PeerLoss> {
     loop {
         let state = poll_peer(connection, false, next_check(connection));
@@ -95,7 +99,9 @@ fn wait_for_death(connection: &Connection) -> Option<PeerLoss> {
     }
 }
 
-/// How a process ends that seems to; `None` if it does not, or nobody has the endpoint any more.
+/// Waits up to [`EXIT_GRACE`] for the end of a peer that seems to end.
+///
+/// `None` if it still runs, or once the endpoint is dropped.
 fn confirmed_exit(connection: &Connection) -> Option<PeerLoss> {
     let deadline = Deadline::after(EXIT_GRACE);
     loop {
@@ -124,7 +130,7 @@ struct PeerState {
     has_hung_up: bool,
 }
 
-/// Sleeps until there is something to see, at the socket too if that is asked, or somebody rings.
+/// Waits for the end of the peer process, a wake-up and, if `at_socket`, the end of the connection.
 fn poll_peer(connection: &Connection, at_socket: bool, deadline: Deadline) -> PeerState {
     let mut asked: SmallVec<[PollFd<'_>; 3]> = smallvec![connection.guard_wake.readable()];
     asked.extend(connection.peer.exit_poll());
@@ -141,7 +147,7 @@ fn poll_peer(connection: &Connection, at_socket: bool, deadline: Deadline) -> Pe
         found.is_some_and(|found| found != PollFlags::empty())
     };
     PeerState {
-        // Where it cannot be watched, this is the bell's place.
+        // If the process cannot be watched, this index is the wake-up's.
         has_died: process > 0 && found(process),
         has_hung_up: at_socket && found(process + 1),
     }

@@ -1,4 +1,4 @@
-//! How an object goes to other processes: to all of them or to none. What is said meanwhile is in `offers`.
+//! Sending an object to several processes, to all of them or to none. `offers` has the states.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::PoisonError;
@@ -15,32 +15,37 @@ use super::offers::{Answer, Outcome};
 use super::socket::Deadline;
 use super::wire::shortened;
 
-/// For how long, at the least, who has taken an object waits to hear what becomes of it; and then again, once it has said that it waits no longer.
+/// Minimum time for which a process that has taken an object waits for the decision.
+///
+/// After it has sent a refusal, it waits for this time once more.
 const DECISION: Duration = Duration::from_millis(500);
-/// Why an object is refused that came too late.
+/// The reason of a refusal after the deadline.
 const TOO_LATE: &str = "it is too late";
 
-/// What one process is sent, with the number that the object has there.
+/// An object for one peer, with its number at that peer.
 pub(super) struct OutgoingObject<'e> {
     pub(super) peer: &'e Endpoint,
     pub(super) offer: Offer,
     pub(super) fds: Vec<OwnedFd>,
 }
 
-/// Offers each process its part, hears that all have taken theirs, and tells them. If one does not, or the patience is over before, it is withdrawn from all.
+/// Offers each peer its object, waits until all have taken theirs, and settles all offers.
 ///
-/// Blocks as long as `patience` says, and at most [`DECISION`] longer where a process that has taken it reads nothing.
+/// If a peer refuses, is lost or is too late, withdraws all offers. Blocks until `deadline`, and at most
+/// [`DECISION`] longer if a peer that has taken its object reads nothing.
 ///
 /// # Errors
-/// [`Error::Import`] with what the first says that refuses; [`Error::PeerLost`], [`Error::PeerSilent`]. Nobody has it then, but for one case: where all have taken it
-/// and one of them then reads nothing, that one is named, and others have it. One that dies there is as one that dies later: no error.
+/// [`Error::Import`] with the reason of the first refusal. [`Error::PeerLost`]. [`Error::PeerSilent`].
+/// No peer has the object then, with one exception: if all have taken it and one then reads nothing, the
+/// error names that peer, and the others have the object. A peer that dies after it has taken the object
+/// causes no error.
 pub(super) fn hand_over(all: &[OutgoingObject<'_>], deadline: Deadline) -> Result<()> {
     let mut offered = Vec::with_capacity(all.len());
     match offer_to_all(all, &mut offered, deadline) {
         Ok(()) => {
             let deadline = deadline.at_least(DECISION);
             let settled = offered.into_iter().map(|offered| offered.settle(deadline));
-            // Each is told, whatever became of the one before.
+            // Settle every offer, even if one before has failed.
             let settled: Vec<_> = settled.collect();
             settled.into_iter().collect()
         }
@@ -74,7 +79,7 @@ fn offer_to_all<'e>(
             reason,
         }),
     };
-    // One that has taken it may die, or run out of patience.
+    // A peer that has taken its object may die, or refuse it after its deadline.
     let check = |offered: &SentOffer<'_>| {
         offered.endpoint.check()?;
         offered.endpoint.connection().pump();
@@ -90,7 +95,7 @@ fn describe(content: Content, label: &str) -> String {
     format!("{} \"{}\"", content.name(), shortened(label, LABEL))
 }
 
-/// An object that this side has offered, and that is neither settled nor withdrawn. Dropped, it is withdrawn.
+/// An offer of this side that is neither settled nor withdrawn. Dropping it withdraws the offer.
 pub(super) struct SentOffer<'e> {
     endpoint: &'e Endpoint,
     number: u32,
@@ -100,10 +105,10 @@ pub(super) struct SentOffer<'e> {
 }
 
 impl SentOffer<'_> {
-    /// What the other side says of it. Once it was taken, that may change to refused.
+    /// Waits for the peer's answer. The answer may change from taken to refused.
     ///
     /// # Errors
-    /// [`Error::PeerSilent`] if it has said nothing in time; and what has ended the endpoint.
+    /// [`Error::PeerSilent`], and the errors of [`Endpoint::check`].
     pub(super) fn answer(&self, deadline: Deadline) -> Result<Answer> {
         let connection = self.endpoint.connection();
         let received = connection.receive("", deadline, |inbox| inbox.offers.answer(self.number));
@@ -113,10 +118,11 @@ impl SentOffer<'_> {
         })
     }
 
-    /// Tells it that everybody has taken it.
+    /// Tells the peer that all peers have taken their object.
     ///
     /// # Errors
-    /// [`Error::PeerSilent`], and the system's. If the other side is lost, that is none: it had taken it before.
+    /// [`Error::PeerSilent`] and [`Error::Native`]. The loss of the peer is no error, because the peer
+    /// had taken the object before.
     pub(super) fn settle(mut self, deadline: Deadline) -> Result<()> {
         self.over();
         let settled = Message::Settled {
@@ -128,7 +134,9 @@ impl SentOffer<'_> {
         }
     }
 
-    /// Tells it that nobody is to have it. Does not block: if there is no room, it is told before the next object.
+    /// Withdraws the offer. Does not block.
+    ///
+    /// If the socket has no room, the withdrawal is sent before the next object.
     pub(super) fn withdraw(mut self, reason: &str) {
         self.withdraw_now(reason);
     }
@@ -142,7 +150,7 @@ impl SentOffer<'_> {
                 number: self.number,
                 reason: reason.into(),
             });
-        // Whoever is lost has nothing, and whoever has no room hears of it later.
+        // A lost peer has no object. A peer without room gets the withdrawal later.
         let _ = self
             .endpoint
             .send_withdrawals(Deadline::after(Duration::ZERO));
@@ -163,7 +171,7 @@ impl Drop for SentOffer<'_> {
     }
 }
 
-/// An object of the other side's that a call has in hand. Dropped, it is left: what comes of it then is nobody's.
+/// An offer of the peer that a call has received. Dropping it without an answer abandons it.
 pub(super) struct ReceivedOffer<'e> {
     endpoint: &'e Endpoint,
     number: u32,
@@ -175,7 +183,7 @@ impl ReceivedOffer<'_> {
         connection.with_inbox(|inbox| note(&mut inbox.offers, self.number));
     }
 
-    /// Says why this side does not take it. Whoever does not hear of it has a timeout of its own.
+    /// Refuses the offer. Errors are ignored, because the peer has its own timeout.
     pub(super) fn refuse(self, reason: &str, deadline: Deadline) {
         self.note(|offers, number| offers.refuse(number));
         let _ = self.say_refused(reason, deadline);
@@ -189,11 +197,14 @@ impl ReceivedOffer<'_> {
         self.endpoint.send(&refused, &[], deadline)
     }
 
-    /// Says that this side has taken it, and waits to hear whether all have: as long as `patience` says, and `decision` at the least. After that it says that it waits no
-    /// longer, and gives the other side `decision` to say which came first.
+    /// Takes the offer and waits until it is settled or withdrawn.
+    ///
+    /// Waits until `deadline`, and at least for `decision`. Then it sends a refusal and waits for
+    /// `decision` once more, because the peer may have settled the offer before.
     ///
     /// # Errors
-    /// Nothing of both was heard; and what has ended the endpoint. Nobody is to keep what was taken.
+    /// [`Error::PeerSilent`] without a decision, and the errors of [`Endpoint::check`]. The caller must
+    /// drop the object then.
     pub(super) fn take(self, deadline: Deadline, decision: Duration) -> Result<Outcome> {
         self.note(|offers, number| offers.take(number));
         let taken = Message::Taken {
@@ -228,7 +239,9 @@ impl Drop for ReceivedOffer<'_> {
 }
 
 impl Endpoint {
-    /// The next number for an object that this side offers; never 0, and below 2^31: in messages about points the highest bit says whose number it is.
+    /// The next number for an object that this side offers, from 1 to 2^31 - 1.
+    ///
+    /// The highest bit tells in messages about points which side assigned the number.
     pub(crate) fn next_number(&self) -> u32 {
         let next = &self.connection().next_number;
         loop {
@@ -239,10 +252,13 @@ impl Endpoint {
         }
     }
 
-    /// Sends an object with its descriptors, one for each of its handles, in their order. They are duplicated on the way, and stay the caller's.
+    /// Sends an object with one descriptor for each of its handles, in their order.
+    ///
+    /// The kernel duplicates the descriptors. The caller keeps its own.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if it is too large, or has another number of descriptors; and as every call.
+    /// [`Error::Unsupported`] if the message is too large or the number of descriptors is wrong.
+    /// [`Error::PeerSilent`], and the errors of [`Endpoint::check`].
     pub(super) fn offer(
         &self,
         offer: &Offer,
@@ -259,7 +275,7 @@ impl Endpoint {
         self.send_withdrawals(deadline)?;
         let number = offer.number;
         let connection = self.connection();
-        // First, as the answer may be there before the call returns.
+        // Register the offer first, because the answer may come before the call returns.
         connection.with_inbox(|inbox| inbox.offers.offer(number));
         self.send(&Message::Object(offer.clone()), fds, deadline)
             .inspect_err(|_| connection.with_inbox(|inbox| inbox.offers.unsent(number)))?;
@@ -271,7 +287,7 @@ impl Endpoint {
         })
     }
 
-    /// Sends the withdrawals for which there was no room.
+    /// Sends the withdrawals that the socket had no room for.
     fn send_withdrawals(&self, deadline: Deadline) -> Result<()> {
         let unsent_withdrawals = || {
             self.unsent_withdrawals()
@@ -289,14 +305,20 @@ impl Endpoint {
         }
     }
 
-    /// The object of this kind and label that the other side offers next, once `accept` has made of it what it is to be, and everybody else has taken theirs. What
-    /// `accept` makes is dropped otherwise. `None` of it is: that one is too late, and the next is waited for, as after one that was withdrawn because its time was over.
+    /// Receives the next object of this kind and label, imports it, and waits until it is settled.
     ///
-    /// Blocks as long as `patience` says, and at most twice [`DECISION`] longer where the other side offers something and then says nothing more.
+    /// `accept` imports the object. If the offer is not settled, the import is dropped. `None` of
+    /// `accept` means that the offer is stale. After a stale offer, and after one that was withdrawn
+    /// because of a timeout, waits for the next.
+    ///
+    /// Blocks until `deadline`, and at most twice [`DECISION`] longer if the peer stops responding.
     ///
     /// # Errors
-    /// Those of `accept`, which the other side is told; [`Error::Import`] if it comes with opaque handles, or an event, from a process that is not [trusted](Self::trusts_handles), which is
-    /// told, too; or if it is withdrawn, with the reason; [`Error::PeerSilent`], with what waits here besides; and what has ended the endpoint.
+    /// * The errors of `accept`, which the peer is told.
+    /// * [`Error::Import`] if the object has opaque handles or an event and the peer is not
+    ///   [trusted](Self::trusts_handles), which the peer is told, or if the offer is withdrawn.
+    /// * [`Error::PeerSilent`], with the objects that were offered instead.
+    /// * The errors of [`Endpoint::check`].
     pub(super) fn receive_and_settle<T>(
         &self,
         content: Content,
@@ -330,10 +352,10 @@ impl Endpoint {
         }
     }
 
-    /// The next object of this kind and label, with as many descriptors as it has handles, none of them looked at.
+    /// Receives the next object of this kind and label, with one unchecked descriptor for each handle.
     ///
     /// # Errors
-    /// As [`take_over`](Self::take_over).
+    /// Same errors as [`receive_and_settle`](Self::receive_and_settle), apart from those of `accept`.
     pub(super) fn receive_object(
         &self,
         content: Content,
@@ -342,7 +364,7 @@ impl Endpoint {
     ) -> Result<(ReceivedOffer<'_>, Offer, Vec<PeerFd>)> {
         let shown = shortened(label, LABEL);
         let connection = self.connection();
-        // What was withdrawn meanwhile goes first.
+        // Process withdrawals that have arrived.
         connection.pump();
         let matches = |offer: &Offer| offer.content == content && offer.label == shown;
         let received =
@@ -374,7 +396,7 @@ impl Endpoint {
         })
     }
 
-    /// It has not come, and what has instead.
+    /// The timeout error, with the objects that were offered instead.
     fn not_offered(&self, content: Content, label: &str, deadline: Deadline) -> Error {
         let connection = self.connection();
         let mut others = Vec::new();
@@ -392,7 +414,7 @@ impl Endpoint {
     }
 }
 
-/// True for handles whose kind nobody can check.
+/// True for handles whose kind cannot be checked.
 const fn is_opaque(kind: HandleKind) -> bool {
     !matches!(
         kind,

@@ -19,17 +19,17 @@ use crate::binary::BinarySemaphore;
 use crate::negotiate::{MadeBinary, Needs, PartyId, Plan};
 use crate::process::Endpoint;
 
-/// The semaphore as one device of this process has it.
+/// A binary semaphore of one device of this process.
 #[derive(Debug, Clone)]
 pub(crate) struct DeviceSemaphore {
     party: PartyId,
     semaphore: BinarySemaphore,
-    /// If another process signals it.
+    /// `Some` if another process signals it.
     waits: Option<Arc<SemaphoreWaits>>,
 }
 
 impl DeviceSemaphore {
-    /// Where nobody else has it.
+    /// A semaphore that only this process has.
     pub(crate) const fn alone(party: PartyId, semaphore: BinarySemaphore) -> Self {
         Self {
             party,
@@ -38,10 +38,10 @@ impl DeviceSemaphore {
         }
     }
 
-    /// With one more handle of it, if that can be had.
+    /// A semaphore of several processes. `spare` exports one more handle of it.
     ///
     /// # Errors
-    /// It cannot.
+    /// The error of `spare`.
     pub(super) fn new(
         execution: &Execution<'_>,
         party: PartyId,
@@ -77,12 +77,15 @@ impl DeviceSemaphore {
 }
 
 impl Plan {
-    /// As [`Plan::make_binary`], for a plan whose parties are in two processes: each of them calls this, with its own device. The count of signals is a timeline as
-    /// [`Plan::make_across`] makes them: if the process that signals dies, it fails with [`Error::PeerLost`], nobody begins to wait
-    /// for the semaphore any more, and a queue that does is let go by a signal in the place of the dead.
+    /// Makes the binary semaphore of a plan whose parties are in two processes.
+    ///
+    /// Each process calls this with its own device. [`Plan::make_across`] makes the count of signals. If
+    /// the signalling process dies, the count fails with [`Error::PeerLost`] and later waits for the
+    /// semaphore are refused. If a queue is already waiting, this process signals in place of the dead
+    /// process (P3).
     ///
     /// # Errors
-    /// As [`Plan::make_across`]; [`Error::Unsupported`] for a plan for a timeline.
+    /// Same errors as [`Plan::make_across`]. [`Error::Unsupported`] for a plan for a timeline.
     pub fn make_binary_across(
         &self,
         label: &str,
@@ -93,7 +96,7 @@ impl Plan {
         let execution = Execution::new(self, self.kind(), label, devices, peers, timeout)?;
         self.require_binary(label)?;
         if !self.crosses_processes() {
-            return Err(execution.cannot("nobody else takes part: Plan::make_binary is for that"));
+            return Err(execution.cannot("all parties are in this process: call Plan::make_binary"));
         }
         let (count, semaphores) = execution.make(0)?;
         Ok(MadeBinary::across(count, semaphores))

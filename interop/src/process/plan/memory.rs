@@ -1,4 +1,4 @@
-//! Memory that goes from process to process with timelines (X8).
+//! Memory that several processes share, ordered by their timelines (X8).
 #![allow(
     unsafe_code,
     reason = "takes in a handle whose kind the process that has made it vouches for"
@@ -21,17 +21,23 @@ use crate::process::message::{Content, Extent, Handle, Offer};
 use crate::process::socket::Deadline;
 
 impl Plan {
-    /// Memory of the device that is the plan's [home](Plan::home), as each device of this process has it which [shares memory](crate::negotiate::Needs::MEMORY): every process
-    /// calls this, as [`Plan::make_across`]. The timelines made so order its use; nothing else does.
+    /// Shares device memory of the plan's [home](Plan::home) with the other devices.
     ///
-    /// `bytes` are those of the buffer, from 1 to what the home's driver gives; every process says the same number. A process in which nobody imports has an empty list, at once.
+    /// Every process calls this, as [`Plan::make_across`]. The result has the memory of each device of
+    /// this process that [shares memory](crate::negotiate::Needs::MEMORY). It is empty, without
+    /// waiting, in a process without such a device. The application must order all accesses with
+    /// timelines of the plan.
     ///
-    /// Makes everything or nothing, and blocks, as [`Plan::make_across`]. One case is left: if all have taken it and one of them then reads nothing for longer than the
-    /// `timeout`, but half a second at the least, the home's call names that one, and others may have memory that the home has let go of.
+    /// `bytes` is the size of the buffer, at least 1 and the same in every process.
+    ///
+    /// The call makes everything or nothing, and blocks, like [`Plan::make_across`], with one exception.
+    /// All processes may have taken the memory when one stops reading, for longer than `timeout` and
+    /// half a second. Then the home's call fails and names that process, and others may keep the memory.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where no memory of a device travels: plans for which that is asked say so. Then data goes through
-    /// [words](Endpoint::send_words) of the host's. [`Error::Message`] if the processes say different numbers of bytes. Otherwise as for [`Plan::make_across`].
+    /// [`Error::Unsupported`] if the plan shares no device memory. Use
+    /// [words](Endpoint::send_words) of host memory then. [`Error::Message`] if the processes give
+    /// different sizes. Otherwise the errors of [`Plan::make_across`].
     pub fn memory_across(
         &self,
         label: &str,
@@ -55,7 +61,7 @@ impl Plan {
 }
 
 impl Execution<'_> {
-    /// Devices that share memory, besides the one that makes it.
+    /// The devices that import the memory.
     fn importers(&self) -> impl Iterator<Item = PartyId> {
         let home = self.plan.home().id();
         let parties = self.plan.parties().iter();
@@ -65,7 +71,7 @@ impl Execution<'_> {
         imports.map(|party| party.id())
     }
 
-    /// What goes to `process`: a handle for each of its devices.
+    /// The handles that go to `process`: one for each of its importing devices.
     fn memory_handles(&self, process: crate::negotiate::Process) -> Vec<Handle> {
         let own = self.importers().filter(|id| id.process == process);
         let handle = |party| Handle {
@@ -162,7 +168,7 @@ impl Execution<'_> {
         }
     }
 
-    /// What the device of this process has of memory that `fd` carries.
+    /// Imports the memory behind `fd` into the device `id` of this process.
     fn import(&self, id: PartyId, fd: OwnedFd, extent: Extent) -> Result<Memory> {
         let origin: Origin = self.plan.home().origin();
         match self.device(id) {
@@ -206,15 +212,17 @@ fn duplicate_memory(fd: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd> {
 }
 
 impl Endpoint {
-    /// Hands words of shared memory to the other process, which [receives](Endpoint::receive_words) them: both have the same memory then. What orders its use is
-    /// up to timelines. Either both have it or, after an error, neither.
+    /// Shares words of host memory with the peer, which [receives](Endpoint::receive_words) them.
+    ///
+    /// The application must order all accesses with timelines. After an error, the peer does not have
+    /// the memory, and it can be sent again.
     ///
     /// # Blocking
-    /// Up to `timeout`, for all of it, until the other process has received them. Any thread may call it.
+    /// Up to `timeout`, until the peer has received the words.
     ///
     /// # Errors
-    /// [`Error::PeerLost`]; [`Error::PeerSilent`] if it does not receive them in time; [`Error::Import`] if it refuses them; [`Error::Native`]. They are withdrawn then, and can
-    /// be sent again.
+    /// [`Error::PeerLost`]. [`Error::PeerSilent`] if the peer does not receive them in time.
+    /// [`Error::Import`] if the peer refuses them. [`Error::Native`].
     pub fn send_words(&self, label: &str, words: &SharedWords, timeout: Duration) -> Result<()> {
         let length = 4 * words.words().len() as u64;
         let offer = Offer {
@@ -243,15 +251,20 @@ impl Endpoint {
         hand_over(&[object], Deadline::after(timeout))
     }
 
-    /// Words of memory that the other process [sends](Endpoint::send_words) under this label, `most` bytes of them or fewer. What they are is judged, and what stands in them may change at any
-    /// time. More than `most` bytes are not mapped: the other process chooses the size, and this one has the address space. Objects of another kind or label stay, for who asks for those: several threads may receive at once, each what it asks for.
+    /// Receives words of memory that the peer [sends](Endpoint::send_words) under `label`.
+    ///
+    /// The memory is checked before it is mapped: its type, its seals and its size of at most `most`
+    /// bytes. The peer can change the words at any time. Objects of another kind or label stay in the
+    /// endpoint, so several threads can receive different objects at the same time.
     ///
     /// # Blocking
-    /// Up to `timeout`, for all of it; a second longer where the other process offers them and then says nothing more.
+    /// Up to `timeout`, or one second longer if the peer offers the words and then stops responding.
     ///
     /// # Errors
-    /// [`Error::PeerSilent`], with the objects that are there instead; [`Error::Message`] and [`Error::Import`] if what comes is no such memory, or more than `most` bytes, which the other side is told, or if
-    /// it is withdrawn; [`Error::PeerLost`].
+    /// * [`Error::PeerSilent`], with the objects that were offered instead.
+    /// * [`Error::Message`] or [`Error::Import`] if the object is not such memory or has more than
+    ///   `most` bytes, which the peer is told, or if the peer withdraws it.
+    /// * [`Error::PeerLost`].
     pub fn receive_words(&self, label: &str, most: u64, timeout: Duration) -> Result<SharedWords> {
         let (content, deadline) = (Content::HostMemory, Deadline::after(timeout));
         self.receive_and_settle(content, label, deadline, |offer, fds| {
@@ -274,7 +287,7 @@ impl Endpoint {
             return Err(other("one descriptor of words of memory".into(), found));
         };
         let handle = fd.convert(WordsFd::from_fd)?;
-        // Before it is mapped.
+        // Check the size before the memory is mapped.
         let found = handle.bytes();
         if found != extent.length {
             let expected = format!("{} bytes of memory, as it says", extent.length);
