@@ -156,9 +156,12 @@ impl Sampler for Submitted {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
-    #![allow(unsafe_code, reason = "asks the driver")]
+    #![allow(
+        unsafe_code,
+        clippy::unwrap_used,
+        reason = "asks the driver, and may panic"
+    )]
 
     use std::time::Duration;
 
