@@ -10,8 +10,8 @@ fn git(arguments: &[&str]) -> Option<String> {
 
 fn main() {
     let commit = git(&["rev-parse", "HEAD"]).unwrap_or_else(|| "unknown".into());
-    // Recorded results are no change of the code that made them. Without the option git may write the index, on which
-    // this script depends: every build would compile this crate once more.
+    // Recorded results are no change of the code that made them. Without the option git may write
+    // the index, on which this script depends: every build would compile this crate once more.
     let changed = git(&[
         "--no-optional-locks",
         "status",

@@ -7,21 +7,24 @@ use crate::stats::Estimate;
 /// The figure that says that raw did not finish.
 pub const RAW_HANGS: &str = "raw_hangs";
 
-/// A bar. It is judged by medians, a difference also by how surely it is known, and printed in words.
+/// A bar. It is judged by medians, a difference also by how surely it is known, and printed in
+/// words.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bar {
     /// Ours takes at most so many times as long as raw.
     Ratio(f64),
     /// Ours takes at most so many nanoseconds.
     Within(f64),
-    /// Ours takes at most so many nanoseconds more than raw. Where that is less than the noise of both, it can be neither met
-    /// nor missed, but [`Verdict::Unsure`].
+    /// Ours takes at most so many nanoseconds more than raw. Where that is less than the noise of
+    /// both, it can be neither met nor missed, but [`Verdict::Unsure`].
     Over(f64),
-    /// Ours is at least so many times as fast as raw: a speed, so the inverse of the ratio of times.
+    /// Ours is at least so many times as fast as raw: a speed, so the inverse of the ratio of
+    /// times.
     Speed(f64),
     /// The figure of this name is at most so much.
     Figure(&'static str, f64),
-    /// Ours finishes; where raw does too (see [`RAW_HANGS`]), ours takes at most so many times as long.
+    /// Ours finishes; where raw does too (see [`RAW_HANGS`]), ours takes at most so many times as
+    /// long.
     Outlasts(f64),
     /// Ours takes at most so many times as long as in an earlier recording. One run alone only has
     /// to measure it: [`compare`](crate::compare) judges it.
@@ -39,8 +42,8 @@ pub struct Found<'a> {
     pub ours: Option<f64>,
     /// Raw.
     pub raw: Option<f64>,
-    /// How much longer ours takes than raw, round by round: this is surer than the difference of the two medians, as a
-    /// machine that slows down slows both.
+    /// How much longer ours takes than raw, round by round: this is surer than the difference of
+    /// the two medians, as a machine that slows down slows both.
     pub over: Option<Estimate>,
     /// Everything else that was measured, by name.
     pub figures: &'a [(String, f64)],

@@ -1,7 +1,9 @@
-//! An allocator that can count: whoever measures allocations has it for the whole program, and it counts only while that is measured.
+//! An allocator that can count: whoever measures allocations has it for the whole program, and it
+//! counts only while that is measured.
 //!
-//! What it costs otherwise is one load of a word that nobody writes, and a branch that is never taken: less than a hundredth of the eight
-//! nanoseconds that an allocation takes and giving it back. [`counting`] says whether the program has it.
+//! What it costs otherwise is one load of a word that nobody writes, and a branch that is never
+//! taken: less than a hundredth of the eight nanoseconds that an allocation takes and giving it
+//! back. [`counting`] says whether the program has it.
 
 #![allow(unsafe_code, reason = "an allocator is an unsafe trait")]
 
@@ -9,8 +11,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The system's allocator, which counts what Rust code allocates while somebody is [`counting`]. What drivers take for
-/// themselves does not come by here.
+/// The system's allocator, which counts what Rust code allocates while somebody is [`counting`].
+/// What drivers take for themselves does not come by here.
 ///
 /// ```
 /// #[global_allocator]
@@ -37,7 +39,8 @@ fn count() {
     COUNTED.fetch_add(1, Ordering::Relaxed);
 }
 
-// SAFETY: everything is the system allocator's own, and counting touches no memory but two words that are always there.
+// SAFETY: everything is the system allocator's own, and counting touches no memory but two words
+// that are always there.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -83,8 +86,9 @@ impl Drop for While {
     }
 }
 
-/// Calls `go` with something that tells how many allocations and reallocations there have been so far, on all threads.
-/// `None` if this program has another allocator, so that nothing could be counted.
+/// Calls `go` with something that tells how many allocations and reallocations there have been so
+/// far, on all threads. `None` if this program has another allocator, so that nothing could be
+/// counted.
 pub fn counting<T>(go: impl FnOnce(&dyn Fn() -> u64) -> T) -> Option<T> {
     let _while = While::counting();
     let so_far = || COUNTED.load(Ordering::SeqCst);

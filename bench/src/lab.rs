@@ -43,11 +43,12 @@ pub type Outcome<T> = Result<T, Stop>;
 pub const OURS: &str = "ours";
 /// What a side is called that is written by hand.
 pub const RAW: &str = "raw";
-/// What a side is called that is written by hand, too, and does the least that keeps the contract: what nobody can go below who keeps it.
+/// What a side is called that is written by hand, too, and does the least that keeps the contract:
+/// what nobody can go below who keeps it.
 pub const FLOOR: &str = "floor";
 
-/// What a side does: so many iterations, and how long those took. It decides by itself what of it is timed: what only
-/// prepares a batch, or lets it end, mostly is not.
+/// What a side does: so many iterations, and how long those took. It decides by itself what of it
+/// is timed: what only prepares a batch, or lets it end, mostly is not.
 type Run<'a> = Box<dyn FnMut(u64) -> Outcome<Duration> + 'a>;
 
 /// One of the sides of a row.
@@ -85,7 +86,8 @@ impl<'a> Side<'a> {
         Self::new(FLOOR, run)
     }
 
-    /// It goes in [`bursts`] of `step`: batches are whole bursts, as the first of a burst costs more than the last.
+    /// It goes in [`bursts`] of `step`: batches are whole bursts, as the first of a burst costs
+    /// more than the last.
     #[must_use]
     pub fn step(mut self, step: u64) -> Self {
         self.step = step.max(1);
@@ -126,7 +128,8 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Who measures what a row sets up: [`Bench`](crate::race::Bench) for reports, criterion for development.
+/// Who measures what a row sets up: [`Bench`](crate::race::Bench) for reports, criterion for
+/// development.
 pub trait Lab {
     /// Measures the sides, alternately. At most once for a subject.
     ///
@@ -134,9 +137,10 @@ pub trait Lab {
     /// A side's.
     fn race(&mut self, sides: Vec<Side<'_>>) -> Outcome<()>;
 
-    /// As [`Lab::race`], with very many rounds of a few calls each, more of them where the difference is not known well
-    /// enough: for differences that are small beside what both sides take, so that what drifts meanwhile is the same for both. All sides
-    /// do the same number of iterations.
+    /// As [`Lab::race`], with very many rounds of a few calls each, more of them where the
+    /// difference is not known well enough: for differences that are small beside what both sides
+    /// take, so that what drifts meanwhile is the same for both. All sides do the same number of
+    /// iterations.
     ///
     /// # Errors
     /// A side's.
@@ -144,14 +148,15 @@ pub trait Lab {
         self.race(sides)
     }
 
-    /// The median of a side of the race, in nanoseconds of one of what the row counts; `None` where that is not known yet, or
-    /// to somebody else.
+    /// The median of a side of the race, in nanoseconds of one of what the row counts; `None` where
+    /// that is not known yet, or to somebody else.
     fn median(&self, side: &str) -> Option<f64>;
 
     /// How many samples to take of what is no race.
     fn rounds(&self) -> u32;
 
-    /// Gives times of a side ([`OURS`], [`RAW`] or [`FLOOR`]) that were taken otherwise than in a race, in nanoseconds.
+    /// Gives times of a side ([`OURS`], [`RAW`] or [`FLOOR`]) that were taken otherwise than in a
+    /// race, in nanoseconds.
     fn taken(&mut self, side: &'static str, samples: &[f64]);
 
     /// Notes a figure besides the times of the race. Its name ends in its unit, if it has one.
@@ -161,8 +166,8 @@ pub trait Lab {
     fn note(&mut self, text: String);
 }
 
-/// Times `n` iterations in bursts of `burst` at the most: `go` is timed, `drain` after each burst is not. So no more is
-/// outstanding at a time on one side than on the other.
+/// Times `n` iterations in bursts of `burst` at the most: `go` is timed, `drain` after each burst
+/// is not. So no more is outstanding at a time on one side than on the other.
 ///
 /// # Errors
 /// Those of `go` and `drain`.
@@ -175,10 +180,12 @@ pub fn bursts(
     gated_bursts(n, burst, |_| Ok(()), go, drain)
 }
 
-/// As [`bursts`], with something to be done before each, which is not timed either: a gate to be closed that `drain` opens.
+/// As [`bursts`], with something to be done before each, which is not timed either: a gate to be
+/// closed that `drain` opens.
 ///
 /// # Errors
-/// Those of what it calls. After one of `go`, `drain` is called all the same: a gate must not stay closed.
+/// Those of what it calls. After one of `go`, `drain` is called all the same: a gate must not stay
+/// closed.
 pub fn gated_bursts(
     n: u64,
     burst: u64,

@@ -1,9 +1,10 @@
 //! What Syncline costs, beside what hand-written driver calls cost.
 //!
-//! A [`Row`] is one thing that an application does, twice: through Syncline, and as somebody would write it by hand
-//! against the driver, with nothing in between (the files under `raw/`). [`measure()`] runs both alternately in one process,
-//! many rounds, and [`Report`] says what came out: both medians, their spread, their ratio, and whether the
-//! row's [`Bar`] is met. Nothing here judges a time by itself: bars are data, and missing one is an answer.
+//! A [`Row`] is one thing that an application does, twice: through Syncline, and as somebody would
+//! write it by hand against the driver, with nothing in between (the files under `raw/`).
+//! [`measure()`] runs both alternately in one process, many rounds, and [`Report`] says what came
+//! out: both medians, their spread, their ratio, and whether the row's [`Bar`] is met. Nothing here
+//! judges a time by itself: bars are data, and missing one is an answer.
 //!
 //! | module | subject |
 //! |---|---|
@@ -43,8 +44,9 @@ pub use rows::Row;
 
 use std::process::ExitCode;
 
-/// To be called first in `main` of a program that measures rows: some raw calls can hang, and run in a child process, which is
-/// the same program once more. If this process is such a child it does its work, and returns what `main` has to.
+/// To be called first in `main` of a program that measures rows: some raw calls can hang, and run
+/// in a child process, which is the same program once more. If this process is such a child it does
+/// its work, and returns what `main` has to.
 #[must_use]
 pub fn child() -> Option<ExitCode> {
     raw::child::serve()

@@ -20,7 +20,8 @@ pub enum On {
     Vulkan,
     /// Each Vulkan device, by the kinds of its queue families.
     VulkanQueues,
-    /// Each CUDA device with each Vulkan device that shares timelines with it natively, by the kinds of queue that Vulkan has.
+    /// Each CUDA device with each Vulkan device that shares timelines with it natively, by the
+    /// kinds of queue that Vulkan has.
     Shared(Option<QueueKind>),
     /// Each Vulkan device with each other one; one that is alone with itself.
     VulkanPairs,
@@ -214,7 +215,8 @@ impl Machine {
                     let mut families = families.iter().filter_map(|one| one.family);
                     families.find(|family| family.kind == kind)
                 };
-                // A graphics queue computes, too. That it transfers says nothing about queues that only transfer.
+                // A graphics queue computes, too. That it transfers says nothing about queues that
+                // only transfer.
                 let wanted = of(kind).or_else(|| match kind {
                     QueueKind::Compute => of(QueueKind::Graphics),
                     _ => None,

@@ -12,7 +12,8 @@ use crate::rows::{self, Entry, Row};
 pub struct Options {
     /// Only rows whose id contains one of these; all rows if there is none.
     pub filters: Vec<String>,
-    /// Only the subject of this name, or those whose names contain it, or with the device of this index: as for the suite.
+    /// Only the subject of this name, or those whose names contain it, or with the device of this
+    /// index: as for the suite.
     pub device: Option<String>,
 }
 

@@ -13,7 +13,8 @@ pub struct Pace {
     pub rounds: u32,
     /// As many iterations make a batch as take this long.
     pub batch: Duration,
-    /// A fine race that does not tell the difference well enough goes on, up to so many times as long.
+    /// A fine race that does not tell the difference well enough goes on, up to so many times as
+    /// long.
     pub longest: u32,
 }
 
@@ -33,14 +34,15 @@ impl Pace {
     };
 }
 
-/// A fine race has so many times the rounds of another, each as much shorter: a few calls of each side, within microseconds of
-/// the other's.
+/// A fine race has so many times the rounds of another, each as much shorter: a few calls of each
+/// side, within microseconds of the other's.
 const FINER: u32 = 192;
 
 /// So well, in nanoseconds, a fine race is to tell the difference.
 const SURE: f64 = 1.0;
 
-/// How much longer the floor takes than raw, in nanoseconds, and between which bounds that lies (99 %): of rows that are raced finely.
+/// How much longer the floor takes than raw, in nanoseconds, and between which bounds that lies (99
+/// %): of rows that are raced finely.
 pub(crate) const FLOOR_OVER: &str = "floor_over_ns";
 pub(crate) const FLOOR_OVER_LOW: &str = "floor_over_low_ns";
 pub(crate) const FLOOR_OVER_HIGH: &str = "floor_over_high_ns";
@@ -170,9 +172,10 @@ impl Bench {
 /// From so many places on the stack sides are called: over more than a page of it.
 const STEPS: u32 = 64;
 
-/// Calls `go` so many steps further down the stack, each of somewhat more than a cache line. Where a stack lies, beside what is on
-/// the heap, makes the same call up to forty nanoseconds faster or slower, which was different in each process and for each side, and
-/// the same in every round of one: so all rounds together would have been wrong in the same way.
+/// Calls `go` so many steps further down the stack, each of somewhat more than a cache line. Where
+/// a stack lies, beside what is on the heap, makes the same call up to forty nanoseconds faster or
+/// slower, which was different in each process and for each side, and the same in every round of
+/// one: so all rounds together would have been wrong in the same way.
 #[inline(never)]
 fn lower<T>(steps: u32, go: &mut dyn FnMut() -> T) -> T {
     let room = black_box([0_u8; 64]);
@@ -195,18 +198,20 @@ fn overs(sides: &[Side<'_>], samples: &[Vec<f64>], side: &str) -> Option<Vec<f64
     Some(pairs.map(|(side, raw)| side - raw).collect())
 }
 
-/// Where the middle of the differences of these rounds lies. Whoever comes first in one round comes second in the next, and what
-/// that costs is in neither's favour where two rounds are taken together.
+/// Where the middle of the differences of these rounds lies. Whoever comes first in one round comes
+/// second in the next, and what that costs is in neither's favour where two rounds are taken
+/// together.
 fn difference(over: &[f64]) -> Option<Estimate> {
     let twos = over.chunks_exact(2);
     let both: Vec<_> = twos.map(|two| f64::midpoint(two[0], two[1])).collect();
     Estimate::of(&both)
 }
 
-/// Which of `sides` has this place in this round. Each second round has the order of the one before backwards, and which of both orders comes first
-/// changes from two to two, from four to four and so on (the sequence of Thue and Morse): so of any two sides each comes before the other as often, in
-/// every two rounds, and nothing that comes back every so many rounds meets the same side each time. Of more than two sides another one
-/// begins after every two rounds.
+/// Which of `sides` has this place in this round. Each second round has the order of the one before
+/// backwards, and which of both orders comes first changes from two to two, from four to four and
+/// so on (the sequence of Thue and Morse): so of any two sides each comes before the other as
+/// often, in every two rounds, and nothing that comes back every so many rounds meets the same side
+/// each time. Of more than two sides another one begins after every two rounds.
 const fn turn(round: u32, place: usize, sides: usize) -> usize {
     let backwards = round.count_ones() % 2 == 1;
     let place = if backwards { sides - 1 - place } else { place };
@@ -237,7 +242,8 @@ impl Lab for Bench {
         samples.iter_mut().for_each(Vec::clear);
         for _ in 0..self.pace.longest {
             Self::rounds(&mut sides, &counts, many, &mut samples)?;
-            // How far it may be off decides, and never what it says: to go on until one likes the answer would make it wrong.
+            // How far it may be off decides, and never what it says: to go on until one likes the
+            // answer would make it wrong.
             let known = overs(&sides, &samples, OURS).and_then(|over| difference(&over));
             if known.is_none_or(|known| known.uncertainty() <= SURE) {
                 break;
@@ -421,8 +427,9 @@ mod tests {
         }
     }
 
-    /// A machine whose calls take up to a fifth longer or shorter, and longer and longer, and on which who comes first
-    /// pays for it: a difference of a thousandth is found, and none where there is none.
+    /// A machine whose calls take up to a fifth longer or shorter, and longer and longer, and on
+    /// which who comes first pays for it: a difference of a thousandth is found, and none where
+    /// there is none.
     #[test]
     fn a_fine_race_finds_a_small_difference_on_a_noisy_machine() {
         for truth in [0.0, 2.0] {

@@ -49,8 +49,9 @@ pub struct Record {
     pub raw_ns: Option<f64>,
     /// The first median by the second.
     pub ratio: Option<f64>,
-    /// The median of the floor, in nanoseconds: of the least that keeps the contract. `None` where the row has none of its own,
-    /// as raw does nothing less, or where there is none to compare with; so in recordings that are older.
+    /// The median of the floor, in nanoseconds: of the least that keeps the contract. `None` where
+    /// the row has none of its own, as raw does nothing less, or where there is none to compare
+    /// with; so in recordings that are older.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor_ns: Option<f64>,
     /// That by the median of raw: no ratio below can be asked of who keeps the contract.
@@ -61,7 +62,8 @@ pub struct Record {
     pub ratio_to_floor: Option<f64>,
     /// How much longer ours takes than raw, in nanoseconds: the middle over the rounds.
     pub over_ns: Option<f64>,
-    /// Between which bounds that lies, with a confidence of 99 %; `None` where there are too few rounds to say.
+    /// Between which bounds that lies, with a confidence of 99 %; `None` where there are too few
+    /// rounds to say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over_bounds_ns: Option<[f64; 2]>,
     /// What is asked.
@@ -70,12 +72,14 @@ pub struct Record {
     /// limit, and in older recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_to_recorded: Option<f64>,
-    /// Whether the bar is met; `None` if nothing was measured, or if it cannot be told (see `unsure`).
+    /// Whether the bar is met; `None` if nothing was measured, or if it cannot be told (see
+    /// `unsure`).
     pub met: Option<bool>,
     /// Which parts of the bar are missed, and by how much.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missed: Vec<String>,
-    /// Of which parts of the bar it cannot be told whether they are met, as what was measured is not known well enough.
+    /// Of which parts of the bar it cannot be told whether they are met, as what was measured is
+    /// not known well enough.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unsure: Vec<String>,
     /// The 10th and the 90th percentile over the rounds.

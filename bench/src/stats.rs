@@ -27,7 +27,8 @@ impl Summary {
     }
 }
 
-/// The value below which the part `q` (0 to 1) of the samples lies, which are sorted; between two samples it is interpolated.
+/// The value below which the part `q` (0 to 1) of the samples lies, which are sorted; between two
+/// samples it is interpolated.
 #[must_use]
 pub fn percentile(sorted: &[f64], q: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
@@ -44,12 +45,14 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     Summary::of(samples).map(|summary| summary.median)
 }
 
-/// Where the middle of a quantity lies that is measured over and over, and how surely that is known.
+/// Where the middle of a quantity lies that is measured over and over, and how surely that is
+/// known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     /// The middle.
     pub value: f64,
-    /// It does not lie below, with a confidence of 99 %; minus infinity where there are too few samples to say.
+    /// It does not lie below, with a confidence of 99 %; minus infinity where there are too few
+    /// samples to say.
     pub low: f64,
     /// It does not lie above, likewise.
     pub high: f64,
@@ -61,11 +64,13 @@ impl Estimate {
 
     /// From these samples, in the order in which they were taken; `None` of none.
     ///
-    /// A machine is disturbed in ways that last: what is slow now is slow a little later, too, so that samples
-    /// are not independent of each other, and few of them are far off. So each stretch of time counts as one: by the mean of the
-    /// middle half of its samples, which knows nothing of those that are far off. Of the stretches the
-    /// estimate is Hodges and Lehmann's, the median of the means of every two of them, and the bounds are what Wilcoxon's signed ranks do not refuse:
-    /// neither asks how the samples are distributed, only that a stretch is as likely too high as too low.
+    /// A machine is disturbed in ways that last: what is slow now is slow a little later, too, so
+    /// that samples are not independent of each other, and few of them are far off. So each stretch
+    /// of time counts as one: by the mean of the middle half of its samples, which knows nothing of
+    /// those that are far off. Of the stretches the estimate is Hodges and Lehmann's, the median of
+    /// the means of every two of them, and the bounds are what Wilcoxon's signed ranks do not
+    /// refuse: neither asks how the samples are distributed, only that a stretch is as likely too
+    /// high as too low.
     #[must_use]
     pub fn of(samples: &[f64]) -> Option<Self> {
         let size = samples.len().div_ceil(Self::GROUPS).max(1);
@@ -77,7 +82,8 @@ impl Estimate {
         }
         means.sort_by(f64::total_cmp);
         let value = percentile(&means, 0.5)?;
-        /// Of the normal distribution, which the sum of the ranks is close to: half a percent lies above.
+        /// Of the normal distribution, which the sum of the ranks is close to: half a percent lies
+        /// above.
         const Z: f64 = 2.576;
         let (n, all) = (count as f64, means.len() as f64);
         let deviation = (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt();
@@ -129,8 +135,8 @@ mod tests {
         }
     }
 
-    /// How many of `experiments` estimates of samples around `truth` do not hold it between their bounds, and how uncertain they
-    /// are on average.
+    /// How many of `experiments` estimates of samples around `truth` do not hold it between their
+    /// bounds, and how uncertain they are on average.
     fn wrong(
         experiments: u32,
         truth: f64,
@@ -163,7 +169,8 @@ mod tests {
             (0..6400).map(sample).collect()
         });
         assert!(wrong <= 6, "{wrong} of 200");
-        // Of 6400 with a deviation of 100 the mean of the middle deviates by about 1.4, and 2.6 of those are 99 %.
+        // Of 6400 with a deviation of 100 the mean of the middle deviates by about 1.4, and 2.6 of
+        // those are 99 %.
         assert!((2.0..6.0).contains(&uncertainty), "{uncertainty}");
     }
 

@@ -20,7 +20,8 @@ pub(crate) struct Args {
     #[command(subcommand)]
     what: Option<What>,
 
-    /// Only the subject of this name, or those whose names contain it (as --list prints them), or with the device of this index
+    /// Only the subject of this name, or those whose names contain it (as --list prints them), or
+    /// with the device of this index
     #[arg(long)]
     device: Option<String>,
     /// Only rows whose id contains this; repeat it for more rows

@@ -47,8 +47,8 @@ struct Without {
     reason: String,
 }
 
-/// Exit code 1 if a clock was found outside what its conversion had said. One that is not read in time, as its device does
-/// something else, is shown so and asked again.
+/// Exit code 1 if a clock was found outside what its conversion had said. One that is not read in
+/// time, as its device does something else, is shown so and asked again.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let inventory = crate::probe(false)?;
     let (mut clocks, without) = clocks(&inventory, args.device.as_deref())?;

@@ -16,7 +16,8 @@ use crate::output::say;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Only the subject of this name, or those whose names contain it (as --list prints them), or with the device of this index
+    /// Only the subject of this name, or those whose names contain it (as --list prints them), or
+    /// with the device of this index
     #[arg(long)]
     device: Option<String>,
     /// Only cases whose name contains this, or that show this rule
@@ -37,7 +38,8 @@ pub(crate) struct Args {
     /// Print a recorded JSON outcome as a page of rules by subjects, and run nothing
     #[arg(long, value_name = "FILE", exclusive = true)]
     matrix: Option<PathBuf>,
-    /// Fail where a case that passed in this recorded JSON outcome, on a subject of the same backends, does not pass
+    /// Fail where a case that passed in this recorded JSON outcome, on a subject of the same
+    /// backends, does not pass
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
     /// Cases that need not pass for --baseline: lines of `case | backends | reason`

@@ -14,8 +14,8 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// How two devices would share a timeline, in each direction: the plan and its reasons, or the conflict. Opens and makes
-    /// nothing
+    /// How two devices would share a timeline, in each direction: the plan and its reasons, or the
+    /// conflict. Opens and makes nothing
     #[arg(long, num_args = 2, value_names = ["DEVICE", "DEVICE"])]
     pair: Option<Vec<String>>,
 }

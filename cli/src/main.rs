@@ -33,7 +33,8 @@ struct Cli {
     command: Option<Command>,
     #[command(flatten)]
     demo: demo::Args,
-    /// CUDA and Vulkan on this machine's processors, by the software drivers that come with Syncline. No GPU is used
+    /// CUDA and Vulkan on this machine's processors, by the software drivers that come with
+    /// Syncline. No GPU is used
     #[arg(long, global = true)]
     software: bool,
 }
@@ -74,8 +75,9 @@ fn main() -> ExitCode {
     })
 }
 
-/// The command line. In front of a subcommand clap takes `--software` for an option of the demo, so it goes behind the
-/// subcommand. Not further: what follows may belong to a program that `run` starts.
+/// The command line. In front of a subcommand clap takes `--software` for an option of the demo, so
+/// it goes behind the subcommand. Not further: what follows may belong to a program that `run`
+/// starts.
 fn arguments() -> Vec<OsString> {
     let mut arguments: Vec<_> = std::env::args_os().collect();
     let is_option = |argument: &OsString| argument.as_encoded_bytes().starts_with(b"-");

@@ -57,10 +57,12 @@ impl<E: Into<Box<dyn Error>>> From<E> for Stop {
     }
 }
 
-/// Which of these devices is meant: the first with `name` in its name, if one is asked for; else the GPU with this UUID, else the first.
+/// Which of these devices is meant: the first with `name` in its name, if one is asked for; else
+/// the GPU with this UUID, else the first.
 ///
 /// # Errors
-/// [`Stop::NoVulkan`], with what was wrong with the others, if there is none; [`Stop::NoSuchDevice`].
+/// [`Stop::NoVulkan`], with what was wrong with the others, if there is none;
+/// [`Stop::NoSuchDevice`].
 pub fn pick<T>(
     mut offers: Vec<(T, Offer)>,
     refused: &[String],

@@ -1,5 +1,6 @@
-//! What the recipes have in common, and nothing that is one's point: the command line, the frames and what they must look
-//! like, a producer on the host for machines without CUDA, and a plain renderer on `ash` that stands for an application's own.
+//! What the recipes have in common, and nothing that is one's point: the command line, the frames
+//! and what they must look like, a producer on the host for machines without CUDA, and a plain
+//! renderer on `ash` that stands for an application's own.
 //!
 //! | program | the application has | and lets Syncline |
 //! |---|---|---|
@@ -7,11 +8,12 @@
 //! | `wgpu_frames` | a wgpu device | say what a wgpu submission waits for and signals |
 //! | `raw_handles` | bare handles, as C has them | give it semaphores, to call the drivers by itself |
 //!
-//! All of them make frames, one after the other in a few shared buffers: a producer writes, the application's own submission
-//! reads, and the host compares what came out bit for bit. `docs/adopt.md` has the rules that they follow.
+//! All of them make frames, one after the other in a few shared buffers: a producer writes, the
+//! application's own submission reads, and the host compares what came out bit for bit.
+//! `docs/adopt.md` has the rules that they follow.
 //!
-//! They exit with 0 if every frame was right, 1 if one was wrong or something failed, 2 for bad arguments, and 3 where there is no Vulkan
-//! device to show anything on.
+//! They exit with 0 if every frame was right, 1 if one was wrong or something failed, 2 for bad
+//! arguments, and 3 where there is no Vulkan device to show anything on.
 
 mod arguments;
 mod frames;

@@ -5,10 +5,11 @@ use syncline::{Link, connect, cuda, host, share, vulkan};
 
 use crate::{Stop, Who};
 
-/// Links the Vulkan device with CUDA where both are one GPU, else with the host, and says which, and why.
+/// Links the Vulkan device with CUDA where both are one GPU, else with the host, and says which,
+/// and why.
 ///
-/// Vulkan is the left side, so that timelines have their home there: the application's own submissions find their semaphore
-/// whoever the producer is.
+/// Vulkan is the left side, so that timelines have their home there: the application's own
+/// submissions find their semaphore whoever the producer is.
 ///
 /// # Errors
 /// Why CUDA cannot produce, if it was asked for.

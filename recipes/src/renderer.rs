@@ -1,7 +1,8 @@
-//! An application's renderer on plain `ash`: it makes its instance, device and queue itself, records its commands and
-//! submits them. Of Syncline it only asks what to make the device with.
+//! An application's renderer on plain `ash`: it makes its instance, device and queue itself,
+//! records its commands and submits them. Of Syncline it only asks what to make the device with.
 //!
-//! To keep it short, what it renders is a copy: from the buffer that the producer has written into one that the host reads.
+//! To keep it short, what it renders is a copy: from the buffer that the producer has written into
+//! one that the host reads.
 #![allow(unsafe_code, reason = "Vulkan, as an application calls it")]
 
 use ash::vk;
@@ -51,7 +52,8 @@ pub struct Draw<'a> {
 }
 
 impl Renderer {
-    /// Makes it on the device with `name` in its name, else on the GPU with this UUID, else on the first that can be used.
+    /// Makes it on the device with `name` in its name, else on the GPU with this UUID, else on the
+    /// first that can be used.
     ///
     /// # Errors
     /// Those of [`pick`]; what Vulkan says.
@@ -151,7 +153,8 @@ impl Renderer {
         let transfer = |buffer: Option<vk::BufferMemoryBarrier<'_>>| {
             if let Some(buffer) = buffer {
                 let none = vk::DependencyFlags::empty();
-                // SAFETY: called below, while the commands are recorded; the buffer is the caller's.
+                // SAFETY: called below, while the commands are recorded; the buffer is the
+                // caller's.
                 unsafe {
                     device.cmd_pipeline_barrier(commands, all, all, none, &[], &[buffer], &[]);
                 }
@@ -163,7 +166,8 @@ impl Renderer {
         let seen = vk::MemoryBarrier::default()
             .src_access_mask(vk::AccessFlags::TRANSFER_WRITE)
             .dst_access_mask(vk::AccessFlags::HOST_READ);
-        // SAFETY: the frame that used the commands has finished, as the caller says; both buffers hold that many bytes.
+        // SAFETY: the frame that used the commands has finished, as the caller says; both buffers
+        // hold that many bytes.
         unsafe {
             device.begin_command_buffer(commands, &begin)?;
             transfer(draw.take);
@@ -206,7 +210,8 @@ impl Renderer {
             .command_buffers(&commands)
             .signal_semaphores(&signals)
             .push_next(&mut timeline);
-        // SAFETY: the caller has the queue to himself, and what the frame is made of until it has finished.
+        // SAFETY: the caller has the queue to himself, and what the frame is made of until it has
+        // finished.
         unsafe { self.device.queue_submit(queue, &[info], vk::Fence::null()) }
     }
 }

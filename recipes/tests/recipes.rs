@@ -1,6 +1,8 @@
-//! Every recipe, run as a user runs it, on every Vulkan device of the machine: frames are right with the waits and wrong without them.
+//! Every recipe, run as a user runs it, on every Vulkan device of the machine: frames are right
+//! with the waits and wrong without them.
 //!
-//! Without a GPU the producer is the host; where both APIs have the same GPU, CUDA is asked for too. `SYNCLINE_REQUIRE_CUDA` makes its absence a failure.
+//! Without a GPU the producer is the host; where both APIs have the same GPU, CUDA is asked for
+//! too. `SYNCLINE_REQUIRE_CUDA` makes its absence a failure.
 #![allow(clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
 use std::fs::{self, File};
@@ -11,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use syncline::{BackendKind, Inventory, ProbeOptions};
 
-/// More than any of them takes, on the slowest machine. A child that takes longer hangs, and is killed.
+/// More than any of them takes, on the slowest machine. A child that takes longer hangs, and is
+/// killed.
 const LIMIT: Duration = Duration::from_secs(120);
 
 const RECIPES: [(&str, &str); 3] = [
@@ -45,7 +48,8 @@ impl Ended {
     }
 }
 
-/// Runs a recipe, with its output in files of this name: a pipe that nobody reads would make it wait.
+/// Runs a recipe, with its output in files of this name: a pipe that nobody reads would make it
+/// wait.
 fn run(name: &str, recipe: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Ended {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (out, error) = (

@@ -16,12 +16,12 @@ const LOOKS: u32 = 5;
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// Runs `call` on a new thread of `scope`, and returns once that thread sleeps in it or is through. So
-/// `call` must be a wait that parks (not [`WaitMode::Spin`](syncline::WaitMode::Spin)).
+/// Runs `call` on a new thread of `scope`, and returns once that thread sleeps in it or is through.
+/// So `call` must be a wait that parks (not [`WaitMode::Spin`](syncline::WaitMode::Spin)).
 ///
 /// # Errors
-/// A skip where there is no `/proc` to see threads in; a failure if the thread neither sleeps nor ends. Then
-/// it is still in its call, and the scope waits for it: see [`Unstick`].
+/// A skip where there is no `/proc` to see threads in; a failure if the thread neither sleeps nor
+/// ends. Then it is still in its call, and the scope waits for it: see [`Unstick`].
 pub fn blocked<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     call: impl FnOnce() -> T + Send + 'scope,
@@ -112,8 +112,8 @@ pub fn join_all<'scope>(
     threads.into_iter().try_for_each(|thread| join(thread)?)
 }
 
-/// Fails timelines when it goes: a case that ends early must not leave threads behind that wait for them
-/// without a time-out. To be made inside the scope of those threads.
+/// Fails timelines when it goes: a case that ends early must not leave threads behind that wait for
+/// them without a time-out. To be made inside the scope of those threads.
 #[derive(Debug)]
 pub struct Unstick<'t, S: Subject>(pub &'t [&'t Timeline<S>]);
 

@@ -26,8 +26,8 @@ pub type Verdict = Result<(), Stop>;
 
 thread_local! { static NOTES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) } }
 
-/// Tells with a case that passed what it did, where that is not the same on every subject. To be called on the
-/// thread that the case was called on. What is noted twice shows once.
+/// Tells with a case that passed what it did, where that is not the same on every subject. To be
+/// called on the thread that the case was called on. What is noted twice shows once.
 pub(crate) fn note(text: String) {
     NOTES.with_borrow_mut(|notes| {
         if !notes.contains(&text) {
@@ -100,7 +100,8 @@ macro_rules! check_error {
     };
 }
 
-/// Lists the cases of one file: `id: rules => function`, or `function(dice)` if it takes [dice](crate::dice), too.
+/// Lists the cases of one file: `id: rules => function`, or `function(dice)` if it takes
+/// [dice](crate::dice), too.
 macro_rules! cases {
     ($($id:literal: [$($rule:ident)+] => $run:ident $(($dice:ident))?;)+) => {
         /// The cases of this family.

@@ -64,7 +64,8 @@ impl Dice {
     }
 }
 
-/// Runs `body` with the dice of `count` seeds, one after the other. A failure says which seed it was.
+/// Runs `body` with the dice of `count` seeds, one after the other. A failure says which seed it
+/// was.
 ///
 /// # Errors
 /// The first that `body` ends in.

@@ -1,4 +1,5 @@
-//! Just enough of an executor for cases that await: wakers that count, and a thread that waits for one.
+//! Just enough of an executor for cases that await: wakers that count, and a thread that waits for
+//! one.
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,7 +1,8 @@
-//! What is known to fail, and on which drivers: a bug of the driver, not of ours, each with the reason.
+//! What is known to fail, and on which drivers: a bug of the driver, not of ours, each with the
+//! reason.
 //!
-//! Such a failure does not fail a run. A case that passes although it stands here does: the entry is
-//! out of date.
+//! Such a failure does not fail a run. A case that passes although it stands here does: the entry
+//! is out of date.
 
 use syncline::Info;
 
@@ -19,7 +20,8 @@ pub struct Expected {
 pub struct Entry {
     /// What [`Info::driver`] begins with.
     pub driver: &'static str,
-    /// The first version that fails; versions are compared number by number, as far as they are given.
+    /// The first version that fails; versions are compared number by number, as far as they are
+    /// given.
     pub from: &'static [u32],
     /// The last that does; none if there is no newer one that works.
     pub to: &'static [u32],

@@ -12,17 +12,19 @@ use crate::{Verdict, patience};
 /// How much memory a round may grow the process by, in KiB: what drivers map, and round up.
 const SLACK: u64 = 2 << 10;
 
-/// How many bytes a round may grow the heap by: what the allocator keeps for threads, and a thread that has
-/// yet to let something go. A leak of 14 bytes shows once a round makes 5000 of what leaks.
+/// How many bytes a round may grow the heap by: what the allocator keeps for threads, and a thread
+/// that has yet to let something go. A leak of 14 bytes shows once a round makes 5000 of what
+/// leaks.
 const HEAP_SLACK: u64 = 64 << 10;
 
-/// How many rounds are tried: what allocators and drivers do by chance does not happen in each of them, a leak
-/// does. They are many for what drivers keep once they have fallen behind: on busy cores llvmpipe was seen to grow by
-/// up to 1 MB in each of eight rounds, and no more after some 5 MB in all (its scenes are made as they are needed, up to 64).
+/// How many rounds are tried: what allocators and drivers do by chance does not happen in each of
+/// them, a leak does. They are many for what drivers keep once they have fallen behind: on busy
+/// cores llvmpipe was seen to grow by up to 1 MB in each of eight rounds, and no more after some 5
+/// MB in all (its scenes are made as they are needed, up to 64).
 const ROUNDS: usize = 24;
 
-/// The same for descriptors and threads. NVIDIA's driver was seen to take four descriptors more for each of three rounds, and to give all of them back in the
-/// fourth: twice that, and one more.
+/// The same for descriptors and threads. NVIDIA's driver was seen to take four descriptors more for
+/// each of three rounds, and to give all of them back in the fourth: twice that, and one more.
 const HANDLE_ROUNDS: usize = 9;
 
 /// What the process has at a moment.
@@ -34,8 +36,8 @@ pub struct Footprint {
     pub threads: usize,
     /// Memory that is in RAM, in KiB.
     pub memory: u64,
-    /// Bytes that the allocator has given out; 0 where it does not tell, so that `memory` has to do. (It is
-    /// glibc's that tells.)
+    /// Bytes that the allocator has given out; 0 where it does not tell, so that `memory` has to
+    /// do. (It is glibc's that tells.)
     pub heap: u64,
 }
 
@@ -116,7 +118,8 @@ impl Footprint {
         }
     }
 
-    /// What has grown with every round up to this one, as far as it shows: of descriptors and threads, which count one by one, see [`stays`].
+    /// What has grown with every round up to this one, as far as it shows: of descriptors and
+    /// threads, which count one by one, see [`stays`].
     fn grown(&self, earlier: &[Self]) -> Growth {
         let Some(before) = earlier.last() else {
             return Growth::default();
@@ -135,9 +138,9 @@ impl Footprint {
         self.growth(before).any()
     }
 
-    /// That of now, once there are no more descriptors and threads than `before`: threads that have been
-    /// told to end need a moment for it, and so do those that close what peers have sent. What is still there after a fifth
-    /// of all patience, stays.
+    /// That of now, once there are no more descriptors and threads than `before`: threads that have
+    /// been told to end need a moment for it, and so do those that close what peers have sent. What
+    /// is still there after a fifth of all patience, stays.
     ///
     /// # Errors
     /// As [`Footprint::now`].
@@ -153,9 +156,10 @@ impl Footprint {
     }
 }
 
-/// Whether so many after so many `earlier`, round by round, show that a round leaves none: as many as one round before, or as the least that there ever
-/// were. Fewer than one round before do not: what a driver gives back all at once hides what each round leaves. Nor do fewer than ever, as the first round
-/// may have ended in the middle of that; the next time they do.
+/// Whether so many after so many `earlier`, round by round, show that a round leaves none: as many
+/// as one round before, or as the least that there ever were. Fewer than one round before do not:
+/// what a driver gives back all at once hides what each round leaves. Nor do fewer than ever, as
+/// the first round may have ended in the middle of that; the next time they do.
 fn stays(earlier: impl Iterator<Item = usize> + Clone, now: usize) -> bool {
     earlier.clone().last() == Some(now) || earlier.min() == Some(now)
 }
@@ -174,12 +178,14 @@ impl fmt::Display for Footprint {
     }
 }
 
-/// Runs `round` again and again. After the first, in which pools grow, there must be one that leaves no more
-/// open descriptors than the one before it, one that leaves no more threads, and so for memory and for the heap. One is enough, as what a round
-/// leaves behind it leaves each time, and what drivers and allocators take besides, they take in some rounds only. What they give back may hide a leak
-/// in that round: so for descriptors and threads, which are counted exactly, a round in which they become fewer shows nothing; for memory it does, and a
-/// leak shows there only if it is more than is given back. Memory
-/// is not compared under the Vulkan validation layer, which keeps a few hundred bytes for each object that there ever was.
+/// Runs `round` again and again. After the first, in which pools grow, there must be one that
+/// leaves no more open descriptors than the one before it, one that leaves no more threads, and so
+/// for memory and for the heap. One is enough, as what a round leaves behind it leaves each time,
+/// and what drivers and allocators take besides, they take in some rounds only. What they give back
+/// may hide a leak in that round: so for descriptors and threads, which are counted exactly, a
+/// round in which they become fewer shows nothing; for memory it does, and a leak shows there only
+/// if it is more than is given back. Memory is not compared under the Vulkan validation layer,
+/// which keeps a few hundred bytes for each object that there ever was.
 ///
 /// # Errors
 /// What `round` ends in; that every round grows the same thing.
@@ -247,7 +253,8 @@ mod tests {
         }
     }
 
-    /// How many rounds pass until one shows that nothing stays, with so many descriptors after each.
+    /// How many rounds pass until one shows that nothing stays, with so many descriptors after
+    /// each.
     fn shown_after(descriptors: &[usize]) -> Option<usize> {
         let mut rounds = 1..descriptors.len();
         rounds.find(|&round| stays(descriptors[..round].iter().copied(), descriptors[round]))

@@ -107,8 +107,8 @@ impl Devices {
     }
 }
 
-/// What a usable device is called where it is a subject: with its number only if another has the same name. The name says
-/// if it is software, and so does every outcome that is recorded of it.
+/// What a usable device is called where it is a subject: with its number only if another has the
+/// same name. The name says if it is software, and so does every outcome that is recorded of it.
 #[must_use]
 pub fn name_of(inventory: &Inventory, found: &Found) -> String {
     let info = found.info();
@@ -126,7 +126,8 @@ pub fn name_of(inventory: &Inventory, found: &Found) -> String {
     format!("{} {}{number}", info.backend, info.marked_name())
 }
 
-/// What is not part of any subject, with the reasons: backends that are absent, devices that are refused.
+/// What is not part of any subject, with the reasons: backends that are absent, devices that are
+/// refused.
 #[must_use]
 pub fn left_out(inventory: &Inventory) -> Vec<String> {
     let refused = inventory.devices().iter().filter_map(Found::rejected);
@@ -172,11 +173,12 @@ pub fn cases() -> Vec<Case<Equipped>> {
 
 /// What newer layers than Debian 12's say of the suite, and what is no defect of the library.
 ///
-/// - The latch of Vulkan work is a `VkEvent` that the host sets while a command buffer waits for it. The specification
-///   forbids that, but no other command holds up a queue that only transfers, and lavapipe, SwiftShader and NVIDIA's driver
-///   do it. The library itself uses no events.
-/// - The layer does not follow an exported semaphore to where it is imported, so it takes what is ordered by one for a race
-///   between queues. Whether data arrives in order is what the cases check.
+/// - The latch of Vulkan work is a `VkEvent` that the host sets while a command buffer waits for
+///   it. The specification forbids that, but no other command holds up a queue that only transfers,
+///   and lavapipe, SwiftShader and NVIDIA's driver do it. The library itself uses no events.
+/// - The layer does not follow an exported semaphore to where it is imported, so it takes what is
+///   ordered by one for a race between queues. Whether data arrives in order is what the cases
+///   check.
 fn is_known(complaint: &str) -> bool {
     complaint.starts_with("VUID-vkSetEvent-event-09543:")
         || (complaint.starts_with("SYNC-HAZARD-") && complaint.contains("-RACING-"))

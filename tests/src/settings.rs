@@ -16,8 +16,8 @@ const CASE_LIMIT: &str = "SYNCLINE_CASE_LIMIT_MS";
 /// What a run of the suite may be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// How long a case waits for what must come. A wait that needs all of it fails, as nothing came, or comes too
-    /// late for the cases of T4 and T6.
+    /// How long a case waits for what must come. A wait that needs all of it fails, as nothing
+    /// came, or comes too late for the cases of T4 and T6.
     pub patience: Duration,
     /// How long a case may take before it counts as hung and its process is killed.
     pub case_limit: Duration,
@@ -48,8 +48,9 @@ impl Settings {
     /// The same with at least a minute for what must come.
     ///
     /// The validation layer can stall a call for 10 s over its own state of a semaphore
-    /// (`UNASSIGNED-VkSemaphore-state-timeout`), also several times in one case. A chain of some 10 000 steps takes as
-    /// long on drivers in software, where other processes keep the processors busy.
+    /// (`UNASSIGNED-VkSemaphore-state-timeout`), also several times in one case. A chain of some 10
+    /// 000 steps takes as long on drivers in software, where other processes keep the processors
+    /// busy.
     #[must_use]
     pub fn patient(self) -> Self {
         Self {
@@ -92,8 +93,8 @@ impl Settings {
     }
 }
 
-/// Longer than anything that works takes, on a machine however busy. How soon a wait ends is for the cases of T4 and T6
-/// to say.
+/// Longer than anything that works takes, on a machine however busy. How soon a wait ends is for
+/// the cases of T4 and T6 to say.
 #[must_use]
 pub fn patience() -> Duration {
     static PATIENCE: OnceLock<Duration> = OnceLock::new();

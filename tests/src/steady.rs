@@ -1,6 +1,8 @@
-//! H1: what is done once per frame or more often, and must not allocate once everything has been done a few times.
+//! H1: what is done once per frame or more often, and must not allocate once everything has been
+//! done a few times.
 //!
-//! Here is what is done. Who counts is somebody else: a test whose allocator counts, and `syncline bench`.
+//! Here is what is done. Who counts is somebody else: a test whose allocator counts, and
+//! `syncline bench`.
 
 use std::any::Any;
 use std::hint::black_box;
@@ -62,8 +64,9 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Starts every thread that there will be, and parks this thread once on each timeline. What follows mostly finds no
-    /// reason to park, and would otherwise allocate for its first registration while allocations are counted.
+    /// Starts every thread that there will be, and parks this thread once on each timeline. What
+    /// follows mostly finds no reason to park, and would otherwise allocate for its first
+    /// registration while allocations are counted.
     fn start(&self) -> Result<()> {
         let [here, there] = &self.bridged;
         let (told, heard) = (&self.told, &self.heard);
@@ -148,8 +151,9 @@ fn clocked(device: &Device) -> Result<Timeline> {
     }
 }
 
-/// True if a driver reads the clock beside the host's in one call. Otherwise work is submitted for each sample, or a thread started: that allocates, up to ten times a second,
-/// and not for each signal.
+/// True if a driver reads the clock beside the host's in one call. Otherwise work is submitted for
+/// each sample, or a thread started: that allocates, up to ten times a second, and not for each
+/// signal.
 fn reads_its_clock(device: &Device) -> bool {
     match device {
         #[cfg(feature = "cuda")]
@@ -186,7 +190,8 @@ fn told(point: Point<'_>) -> Result<()> {
     }
 }
 
-/// One of the things that must not allocate: its name, and what it does; that is given its number, from 2.
+/// One of the things that must not allocate: its name, and what it does; that is given its number,
+/// from 2.
 #[derive(Debug, Clone, Copy)]
 pub struct Operation {
     /// In a word.
@@ -350,8 +355,8 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Windows are counted until two in a row are empty: what is done for the first time may come late, but a list that
-    /// grows for ever grows in one of any two.
+    /// Windows are counted until two in a row are empty: what is done for the first time may come
+    /// late, but a list that grows for ever grows in one of any two.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         self.windows.ends_with(&[0, 0])
@@ -372,8 +377,8 @@ impl Counted {
     }
 }
 
-/// Does `operation` over and over on `device`, and tells how much `so_far` rises meanwhile: the number of allocations and
-/// reallocations in this process until now, on whatever thread.
+/// Does `operation` over and over on `device`, and tells how much `so_far` rises meanwhile: the
+/// number of allocations and reallocations in this process until now, on whatever thread.
 ///
 /// # Errors
 /// The device's.
@@ -426,7 +431,8 @@ mod tests {
         assert_eq!(counted(&[0, 1]).each(), 1.0 / 2000.0);
     }
 
-    /// An application that allocates is counted as one: the counter here is a number that rises with each look.
+    /// An application that allocates is counted as one: the counter here is a number that rises
+    /// with each look.
     #[test]
     fn what_is_counted_is_told() {
         let host = syncline::host::Device::new();

@@ -26,10 +26,10 @@ pub type Waiting<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 /// A device under test. The author of a backend implements its first part, the little work that
 /// synchronization can be seen by, and the whole suite runs.
 ///
-/// What a case does with the library goes through the second part, whose methods only forward
-/// to it. A mutant overrides one of them to plant a bug where a user would see it. There is none for what only says
-/// what something is (names, values of points, the devices of a timeline), for a [`Claim`] once it is made, and for
-/// what single cases do besides with their devices' own types.
+/// What a case does with the library goes through the second part, whose methods only forward to
+/// it. A mutant overrides one of them to plant a bug where a user would see it. There is none for
+/// what only says what something is (names, values of points, the devices of a timeline), for a
+/// [`Claim`] once it is made, and for what single cases do besides with their devices' own types.
 ///
 /// Buffers hold 32-bit words that the host can read at any time; a word that is being written may
 /// read as old or new.
@@ -63,8 +63,8 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// The backend's.
     fn fill(recorder: &mut RecorderOf<'_, Self>, buffer: &Self::Buffer, value: u32) -> Result<()>;
 
-    /// Records: `to` becomes a copy of `from`, of the same length. Two copies in one submission, `b`
-    /// to `c` and then `a` to `b`, show work that runs twice.
+    /// Records: `to` becomes a copy of `from`, of the same length. Two copies in one submission,
+    /// `b` to `c` and then `a` to `b`, show work that runs twice.
     ///
     /// # Errors
     /// The backend's.
@@ -74,7 +74,8 @@ pub trait Subject: Clone + Send + Sync + 'static {
         to: &Self::Buffer,
     ) -> Result<()>;
 
-    /// Records: the device is busy for at least about `time`, before anything recorded later starts.
+    /// Records: the device is busy for at least about `time`, before anything recorded later
+    /// starts.
     ///
     /// # Errors
     /// The backend's.
@@ -86,8 +87,8 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// A closed latch, for work that the host holds up.
     ///
     /// # Errors
-    /// [`Error::Unsupported`], with the reason why the device cannot be held up: cases that need it are
-    /// skipped; the backend's.
+    /// [`Error::Unsupported`], with the reason why the device cannot be held up: cases that need it
+    /// are skipped; the backend's.
     fn latch(&self) -> Result<Self::Latch>;
 
     /// Records: the *device* does nothing that is recorded later until the latch is opened.
@@ -102,9 +103,9 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// The backend's.
     fn open(latch: &Self::Latch) -> Result<()>;
 
-    /// A timeline for queues of this device and of `other`: natively shared where that is possible. As it stands
-    /// here it has a port on this device alone, and queues of `other` take part through the engine; override it
-    /// if two devices can do better.
+    /// A timeline for queues of this device and of `other`: natively shared where that is possible.
+    /// As it stands here it has a port on this device alone, and queues of `other` take part
+    /// through the engine; override it if two devices can do better.
     ///
     /// # Errors
     /// The backend's.
@@ -539,8 +540,9 @@ pub trait Subject: Clone + Send + Sync + 'static {
     }
 }
 
-/// The first part of [`Subject`], [`Subject::timeline_with`] included, for a type that wraps another subject in the
-/// field `$inner`: inside an `impl Subject`, beside the hooks that the wrapper overrides.
+/// The first part of [`Subject`], [`Subject::timeline_with`] included, for a type that wraps
+/// another subject in the field `$inner`: inside an `impl Subject`, beside the hooks that the
+/// wrapper overrides.
 #[macro_export]
 macro_rules! same_work {
     ($inner:ident: $subject:ty) => {

@@ -1,7 +1,8 @@
-//! H1: what is done once per frame or more often allocates nothing, on no thread of the process, once everything has
-//! been done a few times.
+//! H1: what is done once per frame or more often allocates nothing, on no thread of the process,
+//! once everything has been done a few times.
 //!
-//! Counted is what Rust code allocates, on every device that is there; what drivers take for themselves is theirs.
+//! Counted is what Rust code allocates, on every device that is there; what drivers take for
+//! themselves is theirs.
 
 use std::alloc::System;
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! Writes a made-up recording of frames over CUDA, Vulkan and the host: `cargo run -p syncline-trace --example frames -- FILE.json FILE.svg [FRAMES]`.
+//! Writes a made-up recording of frames over CUDA, Vulkan and the host:
+//! `cargo run -p syncline-trace --example frames -- FILE.json FILE.svg [FRAMES]`.
 
 #[path = "../tests/outputs/frames/mod.rs"]
 mod frames;

@@ -3,15 +3,17 @@
 //! A [`Recording`] says when each submission was made, held, released, begun and
 //! ended, on every queue of every API, on one axis of time. This crate turns it into
 //!
-//! * [`perfetto::Trace`]: JSON that <https://ui.perfetto.dev> and `chrome://tracing` open, with a track for each queue and
-//!   arrows from signals to the waits that they released, across APIs;
-//! * [`svg::Picture`]: one picture without scripts or fonts of its own, for a README, a slide or a bug report.
+//! * [`perfetto::Trace`]: JSON that <https://ui.perfetto.dev> and `chrome://tracing` open, with a
+//!   track for each queue and arrows from signals to the waits that they released, across APIs;
+//! * [`svg::Picture`]: one picture without scripts or fonts of its own, for a README, a slide or a
+//!   bug report.
 //!
-//! Both are [`Display`](std::fmt::Display): `to_string()`, or `write!(file, "{trace}")`. Equal recordings give equal text. [`check`] says
-//! whether a text in the JSON format is one that Perfetto's importer takes in whole.
+//! Both are [`Display`](std::fmt::Display): `to_string()`, or `write!(file, "{trace}")`. Equal
+//! recordings give equal text. [`check`] says whether a text in the JSON format is one that
+//! Perfetto's importer takes in whole.
 //!
-//! Any recording is taken, also one whose times contradict each other or lie centuries apart; what cannot be shown as it was recorded is
-//! said in the output.
+//! Any recording is taken, also one whose times contradict each other or lie centuries apart; what
+//! cannot be shown as it was recorded is said in the output.
 
 pub mod check;
 pub mod perfetto;

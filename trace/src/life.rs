@@ -1,4 +1,5 @@
-//! What of a submission can be shown: where its run lies, how long it was on the host's side, who was before whom.
+//! What of a submission can be shown: where its run lies, how long it was on the host's side, who
+//! was before whom.
 
 use syncline_core::BackendKind;
 use syncline_core::trace::{Arrow, Edge, Outcome, Place, Recording, Submission, Track};
@@ -77,8 +78,8 @@ pub(crate) fn before(recording: &Recording, submission: &Submission) -> Before {
     }
 }
 
-/// By how many nanoseconds the wait was over before its signal was made, beyond what the errors of the times allow; `None` if
-/// it was not, or if that is not known.
+/// By how many nanoseconds the wait was over before its signal was made, beyond what the errors of
+/// the times allow; `None` if it was not, or if that is not known.
 pub(crate) fn contradiction(recording: &Recording, arrow: &Arrow) -> Option<i128> {
     let signalled = recording.signalled(arrow.from)?;
     let began = recording.submission(arrow.to)?.began?;
@@ -167,7 +168,8 @@ pub(crate) fn devices(recording: &Recording) -> Vec<Device> {
     devices.into_iter().map(|(_, device)| device).collect()
 }
 
-/// The threads that made signals, in the order in which they first did, each with its signals' indices.
+/// The threads that made signals, in the order in which they first did, each with its signals'
+/// indices.
 pub(crate) fn threads(recording: &Recording) -> Vec<(&str, Vec<usize>)> {
     let mut threads: Vec<(&str, Vec<usize>)> = Vec::new();
     for (index, signal) in recording.host_signals.iter().enumerate() {

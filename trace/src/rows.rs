@@ -21,8 +21,8 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Rows for intervals that are at least `least` long, and may begin later by up to `tolerance` if that keeps them in a
-    /// row above.
+    /// Rows for intervals that are at least `least` long, and may begin later by up to `tolerance`
+    /// if that keeps them in a row above.
     pub(crate) const fn new(least: i64, tolerance: i64) -> Self {
         Self {
             ends: Vec::new(),
@@ -32,7 +32,8 @@ impl Rows {
         }
     }
 
-    /// No more rows than these, of which there must be one: what finds no room lies over others in the last.
+    /// No more rows than these, of which there must be one: what finds no room lies over others in
+    /// the last.
     pub(crate) const fn at_most(mut self, most: usize) -> Self {
         self.most = most;
         self

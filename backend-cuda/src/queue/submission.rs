@@ -38,7 +38,7 @@ impl Queue {
         let own = device.event_timeline(&format!("{label} (position)"))?;
         let feed = Feed::new(&object, stream, owner, &device);
         let id = device.id();
-        let engine = EngineQueue::with_id(device, id, object, own, feed);
+        let engine = EngineQueue::new(device, id, object, own, feed);
         Ok(Self(engine))
     }
 

@@ -64,8 +64,8 @@ fn a_closed_gate_never_blocks_the_submitter() {
     assert_eq!(buffer.read_words().unwrap(), [SUBMISSIONS as u32]);
 }
 
-/// Runs `submit` behind closed gates, which somebody else opens if that does not end: a driver that is full blocks
-/// whoever submits. True if it ended by itself.
+/// Runs `submit` behind closed gates, which somebody else opens if that does not end: a driver that
+/// is full blocks whoever submits. True if it ended by itself.
 fn ends_by_itself(gates: Vec<Gate>, submit: impl FnOnce() + Send) -> bool {
     let (ended, end) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {

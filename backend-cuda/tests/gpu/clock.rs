@@ -1,5 +1,5 @@
-//! The GPU's clock beside the host's. Each test prints what it has measured. `SYNCLINE_CLOCK_SECONDS` says how long the conversion is
-//! checked, 10 if it does not.
+//! The GPU's clock beside the host's. Each test prints what it has measured.
+//! `SYNCLINE_CLOCK_SECONDS` says how long the conversion is checked, 10 if it does not.
 #![allow(
     unsafe_code,
     reason = "launches kernels, and calls the driver as an application does"
@@ -29,8 +29,8 @@ use syncline_cuda::{Device, DeviceBuffer, Function, Queue, Recorder, sys};
 const BAR: u64 = 3_000;
 /// A map that is off by this must be found out by samples, ...
 const SHIFT: i64 = 20_000;
-/// ... and one that is off by this by launches, which know nothing of them. Where other processes use the GPU, a launch takes a quarter of a
-/// millisecond.
+/// ... and one that is off by this by launches, which know nothing of them. Where other processes
+/// use the GPU, a launch takes a quarter of a millisecond.
 const GREAT_SHIFT: i64 = 2_000_000;
 
 struct Setup {
@@ -84,7 +84,8 @@ impl Setup {
         let work = move |r: &mut Recorder| {
             let mut value = value;
             let mut params = [(&raw mut value).cast::<c_void>()];
-            // SAFETY: the kernels take one u64; words that are pointed to outlive what uses them, by the callers.
+            // SAFETY: the kernels take one u64; words that are pointed to outlive what uses them,
+            // by the callers.
             unsafe { r.launch(&function, [blocks, 1, 1], [threads, 1, 1], &mut params) }
         };
         queue.submit(&[], work, &[]).unwrap();
@@ -127,8 +128,8 @@ impl Drop for Gates {
     }
 }
 
-/// A sample, or [`Error::ClockSilent`]; no other error. The gates of the tests open only after it has returned, so a sample
-/// that waits for the device's work never returns.
+/// A sample, or [`Error::ClockSilent`]; no other error. The gates of the tests open only after it
+/// has returned, so a sample that waits for the device's work never returns.
 fn sampled(clock: &Clock) -> Result<Sampled> {
     let before = HostClock::Monotonic.now();
     let answer = clock.sample();
@@ -236,8 +237,9 @@ fn samples_bracket_and_rise() {
     assert!(good * 10 >= SAMPLES * 9);
 }
 
-/// For 10 s, or as long as `SYNCLINE_CLOCK_SECONDS` says: what the map says of a time lies where fresh samples, and brackets that know
-/// nothing of them, say that it lies; and a map that is 20 µs off would be found out by either.
+/// For 10 s, or as long as `SYNCLINE_CLOCK_SECONDS` says: what the map says of a time lies where
+/// fresh samples, and brackets that know nothing of them, say that it lies; and a map that is 20 µs
+/// off would be found out by either.
 fn the_conversion_holds() {
     let asked = std::env::var("SYNCLINE_CLOCK_SECONDS").ok();
     let seconds = asked.map_or(10, |seconds| seconds.parse().expect("a number of seconds"));
@@ -354,8 +356,8 @@ fn closed_gates_cost_accuracy_not_time() {
     }
 }
 
-/// To load the clock's kernel waits for all work of the context, as far as the driver does: whoever has to open the gate must come back from
-/// asking for the clock.
+/// To load the clock's kernel waits for all work of the context, as far as the driver does: whoever
+/// has to open the gate must come back from asking for the clock.
 fn a_clock_may_be_asked_for_behind_a_closed_gate() {
     let setup = Setup::new();
     for streams in [1, 40] {
@@ -453,7 +455,8 @@ fn busy_streams_cost_accuracy_not_time() {
     assert!(sampled_in_the_end(&clock).holds());
 }
 
-/// In the driver's strictest mode, in which calls of any thread may invalidate a capture: also the clock is made meanwhile.
+/// In the driver's strictest mode, in which calls of any thread may invalidate a capture: also the
+/// clock is made meanwhile.
 fn captures_go_on() {
     let setup = Setup::new();
     // SAFETY: the context lives to the end of the test.
@@ -510,7 +513,8 @@ fn another_context(device: &Device) -> sys::CUcontext {
     other
 }
 
-/// That of an application which keeps nothing for us: it is destroyed as soon as what was made from it is dropped.
+/// That of an application which keeps nothing for us: it is destroyed as soon as what was made from
+/// it is dropped.
 fn a_lent_context_may_be_destroyed_next() {
     let setup = Setup::new();
     for _ in 0..5 {
@@ -607,7 +611,8 @@ fn everything_may_be_dropped_in_the_middle() {
             stop.store(true, Ordering::Relaxed);
         });
     }
-    // With its kernel behind gates, as far as they stop it. Freeing waits for the gates, or leaves it to a thread that does.
+    // With its kernel behind gates, as far as they stop it. Freeing waits for the gates, or leaves
+    // it to a thread that does.
     for (streams, behind) in [(1, 1), (40, 2)] {
         let device = open().unwrap();
         let gates = setup.gated(streams, behind);
@@ -657,8 +662,9 @@ fn everything_may_be_dropped_in_the_middle() {
     setup.clock();
 }
 
-/// While a kernel stands in the way on another stream, records of clocked fences come back: the first of all, for which the
-/// kernel that writes times may have to be loaded, and so many at once that there have to be more places for them.
+/// While a kernel stands in the way on another stream, records of clocked fences come back: the
+/// first of all, for which the kernel that writes times may have to be loaded, and so many at once
+/// that there have to be more places for them.
 fn records_do_not_wait_for_a_gate() {
     let setup = Setup::new();
     let fences: Vec<_> = (0..1_300)
@@ -691,8 +697,8 @@ fn records_do_not_wait_for_a_gate() {
     }
 }
 
-/// The device's times lie between those of the host before and after, within what is stated; and they are whole nanoseconds,
-/// so that the steps are exactly as long as the whole.
+/// The device's times lie between those of the host before and after, within what is stated; and
+/// they are whole nanoseconds, so that the steps are exactly as long as the whole.
 fn clocked_fences_tell_the_time() {
     let setup = Setup::new();
     setup.clock();
@@ -753,7 +759,8 @@ fn events_and_the_clock_agree() {
             by_the_clock >= by_events - 1_000,
             "{by_the_clock} ns around {by_events} ns"
         );
-        // All of it happens between two looks at the host's clock. Each device time is rounded, to a microsecond at most.
+        // All of it happens between two looks at the host's clock. Each device time is rounded, to
+        // a microsecond at most.
         assert!(
             by_the_clock <= on_the_host + 2_000,
             "{by_the_clock} ns within {on_the_host} ns"
@@ -765,7 +772,8 @@ fn events_and_the_clock_agree() {
     tell("by the clock more than by events, ns", apart);
 }
 
-/// What stands behind a kernel in its submission is told later than that ended: also where the kernel lets the next one begin before.
+/// What stands behind a kernel in its submission is told later than that ended: also where the
+/// kernel lets the next one begin before.
 fn a_time_behind_a_kernel_is_not_before_its_end() {
     const TAKES: u64 = 500_000;
     let setup = Setup::new();

@@ -17,8 +17,8 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     ]
 }
 
-/// Queues use events again. One that an application holds keeps telling of the point that it was given for, whatever
-/// becomes of the queue meanwhile.
+/// Queues use events again. One that an application holds keeps telling of the point that it was
+/// given for, whatever becomes of the queue meanwhile.
 fn an_event_that_somebody_holds_is_not_used_again() {
     let gpu = gpu();
     let queue = gpu.queue("signaller");

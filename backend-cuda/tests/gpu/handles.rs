@@ -62,8 +62,8 @@ fn raw_handles_say_what_is_held() {
 
 /// Descriptors that are anything but what they claim to be; the first is not even open.
 fn hostile() -> [OwnedFd; 4] {
-    // SAFETY: no process has that many descriptors, so nothing is closed by accident; the test never
-    // drops it.
+    // SAFETY: no process has that many descriptors, so nothing is closed by accident; the test
+    // never drops it.
     let closed = unsafe { OwnedFd::from_raw_fd(1_000_000) };
     let (pipe, _) = rustix::pipe::pipe().unwrap();
     let file = std::fs::File::open("/proc/self/exe").unwrap().into();

@@ -34,8 +34,9 @@ fn without_the_wait_old_data_is_seen() {
     assert!(hand_over(&gpu, false, false).iter().all(|&word| word == 1));
 }
 
-/// The driver is told nothing of a submission that only waits. Its position is reached all the same, and neither before
-/// what the queue did earlier nor before what it waits for, in whichever order these come.
+/// The driver is told nothing of a submission that only waits. Its position is reached all the
+/// same, and neither before what the queue did earlier nor before what it waits for, in whichever
+/// order these come.
 fn positions_without_an_event_keep_their_place() {
     let gpu = gpu();
     for other_first in [true, false] {
@@ -94,8 +95,8 @@ fn positions_without_an_event_keep_their_place() {
     }
 }
 
-/// What work put into the stream before it failed may still run: the queue's position comes behind that, although nothing
-/// else is submitted, and what the work kept lives until then.
+/// What work put into the stream before it failed may still run: the queue's position comes behind
+/// that, although nothing else is submitted, and what the work kept lives until then.
 fn what_refused_work_has_put_there_comes_first() {
     let gpu = gpu();
     let queue = gpu.queue("refusing");

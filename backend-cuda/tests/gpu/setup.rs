@@ -38,7 +38,8 @@ impl Gpu {
             device,
             _alone: alone,
         };
-        // The driver loads what it needs for the first of each, and may wait for other streams then.
+        // The driver loads what it needs for the first of each, and may wait for other streams
+        // then.
         let queue = gpu.queue("warm-up");
         let (from, to) = (gpu.device.host_buffer(4)?, gpu.device.buffer(4)?);
         let (delay, gate) = (gpu.delay.clone(), gpu.gate.clone());

@@ -39,7 +39,7 @@ impl Queue {
         let own = device.new_timeline(&format!("{label} (position)"))?;
         let submitter = Submitter::new(device, driver, &object, &own)?;
         let id = device.id();
-        let engine = EngineQueue::with_id(device.clone(), id, object, own, submitter);
+        let engine = EngineQueue::new(device.clone(), id, object, own, submitter);
         Ok(Self::with_engine(engine))
     }
 

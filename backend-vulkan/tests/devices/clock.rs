@@ -1,4 +1,5 @@
-//! The device's clock beside the host's, read by the driver or by submitted timestamps, on every Vulkan device of the machine.
+//! The device's clock beside the host's, read by the driver or by submitted timestamps, on every
+//! Vulkan device of the machine.
 #![allow(
     unsafe_code,
     reason = "records queries of its own, and plays the engine"
@@ -20,7 +21,8 @@ use syncline_vulkan::{AdoptInfo, Device, Enabled, Queue, Recorder};
 /// What a clock map is wrong by on purpose.
 const WRONG: i64 = 1_000_000;
 
-/// Readings of the host's clock before and after something on the device, and when that was on the device's clock.
+/// Readings of the host's clock before and after something on the device, and when that was on the
+/// device's clock.
 #[derive(Debug, Clone, Copy)]
 struct Bracket {
     before: i64,
@@ -156,13 +158,15 @@ fn a_timestamp_converts_into_its_bracket() {
     });
 }
 
-/// Writes a timestamp on the queue, as an application would, between two readings of the host's clock.
+/// Writes a timestamp on the queue, as an application would, between two readings of the host's
+/// clock.
 fn stamped(device: &Device, clock: &Clock, queue: &Queue, query: &Query) -> Bracket {
     let (pool, by_host) = (query.pool, device.enabled().host_query_reset);
     let work = move |recorder: &mut Recorder| {
         let commands = recorder.command_buffer()?;
         let device = recorder.device();
-        // SAFETY: the pool lives until the queue is idle, and the query is used by this submission alone.
+        // SAFETY: the pool lives until the queue is idle, and the query is used by this submission
+        // alone.
         unsafe {
             if by_host {
                 device.reset_query_pool(pool, 0, 1);
@@ -220,8 +224,8 @@ impl Drop for Query {
     }
 }
 
-/// A clock without calibrated timestamps submits work for a sample, and reports that it was not read. The driver's own
-/// reading needs no queue.
+/// A clock without calibrated timestamps submits work for a sample, and reports that it was not
+/// read. The driver's own reading needs no queue.
 fn a_busy_queue_blocks_no_sample() {
     on_each_device(|device| {
         for calibrated in [false, true] {
@@ -441,7 +445,8 @@ impl Drop for Halt {
     }
 }
 
-/// What hangs on the device has begun all the same; where the driver cannot be asked without waiting for it, nobody waits.
+/// What hangs on the device has begun all the same; where the driver cannot be asked without
+/// waiting for it, nobody waits.
 fn a_trace_tells_what_has_begun_and_not_ended() {
     on_each_device(|device| {
         let queue = device.queue(QueueKind::Compute, "hangs").unwrap();
@@ -481,7 +486,8 @@ fn a_trace_tells_what_has_begun_and_not_ended() {
     });
 }
 
-/// Command buffers of the application stand between the two times, with nothing of the recorder's beside them.
+/// Command buffers of the application stand between the two times, with nothing of the recorder's
+/// beside them.
 fn own_command_buffers_lie_between_a_traces_times() {
     on_each_device(|device| {
         let queue = device.queue(QueueKind::Compute, "own").unwrap();

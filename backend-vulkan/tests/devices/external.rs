@@ -161,7 +161,8 @@ fn an_exported_buffer_tells_its_whole_size() {
     });
 }
 
-/// A usage that needs a feature is refused before the driver is asked, and those of Vulkan 1.0 are not.
+/// A usage that needs a feature is refused before the driver is asked, and those of Vulkan 1.0 are
+/// not.
 fn a_usage_that_needs_a_feature_is_refused() {
     on_each_device(|device| {
         use vk::BufferUsageFlags as Usage;
@@ -239,7 +240,8 @@ fn shares_memory(device: &Device) -> bool {
     can.exports.contains(kind) && can.imports.contains(kind)
 }
 
-/// What one `VkDevice` writes to exported memory, another one of the GPU reads, and the other way round.
+/// What one `VkDevice` writes to exported memory, another one of the GPU reads, and the other way
+/// round.
 fn exported_memory_is_one_memory() {
     on_two_of_each_device(|ours, theirs| {
         if !shares_memory(ours) {
@@ -273,7 +275,8 @@ fn exported_memory_is_one_memory() {
     });
 }
 
-/// A device that was made with fewer queues makes the same buffer of shared memory: the families are the GPU's.
+/// A device that was made with fewer queues makes the same buffer of shared memory: the families
+/// are the GPU's.
 fn shared_buffers_are_alike_whatever_queues_there_are() {
     on_two_of_each_device(|ours, theirs| {
         if !shares_memory(ours) {
@@ -283,7 +286,8 @@ fn shared_buffers_are_alike_whatever_queues_there_are() {
         if families.len() == 1 {
             println!("one queue family: all is exclusive");
         }
-        // SAFETY: handles of a device that the owner keeps; nothing is submitted to its queues meanwhile.
+        // SAFETY: handles of a device that the owner keeps; nothing is submitted to its queues
+        // meanwhile.
         let without_queues = unsafe {
             Device::adopt(AdoptInfo {
                 entry: theirs.entry().clone(),

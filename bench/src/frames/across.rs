@@ -1,4 +1,5 @@
-//! The same frames by two processes: one simulates, one shades and reads them. Timelines that both have are their only order.
+//! The same frames by two processes: one simulates, one shades and reads them. Timelines that both
+//! have are their only order.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -38,8 +39,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// With the slots that `device` uses: memory that both processes have, or its own, and then what a worker of each process copies to and
-    /// from there.
+    /// With the slots that `device` uses: memory that both processes have, or its own, and then
+    /// what a worker of each process copies to and from there.
     fn new(
         role: Role,
         device: &Device,
@@ -98,7 +99,8 @@ impl Shared {
     }
 }
 
-/// One for each direction, as one process signals a timeline: first what the producer signals, then what the consumer does.
+/// One for each direction, as one process signals a timeline: first what the producer signals, then
+/// what the consumer does.
 fn plans<D: Clone + Into<Device>>(
     role: Role,
     device: &D,
@@ -206,7 +208,8 @@ impl Producing {
         self.consumed.frozen_value()
     }
 
-    /// Makes `frames` frames, and tells the other process when it has seen that the last is consumed.
+    /// Makes `frames` frames, and tells the other process when it has seen that the last is
+    /// consumed.
     ///
     /// # Errors
     /// A driver error; a frame that takes too long; the other process is lost.
@@ -293,7 +296,8 @@ impl Consuming {
         self.shared.mechanism()
     }
 
-    /// Shades `frames` frames and hands each, with its number from 0, to `take`. Then waits until the other process has seen that.
+    /// Shades `frames` frames and hands each, with its number from 0, to `take`. Then waits until
+    /// the other process has seen that.
     ///
     /// # Errors
     /// What `take` returns; a driver error; a frame that takes too long; the other process is lost.
@@ -323,7 +327,8 @@ impl Consuming {
         let mut sent = VecDeque::with_capacity(READBACKS);
         let mut read = |(frame, signalled): (u32, KeptPoint)| -> Result<(), E> {
             self.shaded.at(number(frame)).wait(TIMEOUT)?;
-            // The producer knows of the frame before this process reports it, even if this one is killed next.
+            // The producer knows of the frame before this process reports it, even if this one is
+            // killed next.
             signalled.point().wait(TIMEOUT)?;
             take(frame, &pixels(&self.readbacks, frame))
         };
@@ -338,7 +343,8 @@ impl Consuming {
         sent.into_iter().try_for_each(read)
     }
 
-    /// The end of the submission that signals `consumed`. Once it is reached, the producer has been told.
+    /// The end of the submission that signals `consumed`. Once it is reached, the producer has been
+    /// told.
     fn submit(&self, frame: u32, synchronized: bool) -> Result<KeptPoint> {
         let (slot, readback) = (frame as usize % SLOTS, frame as usize % READBACKS);
         let stage = self.stage.clone();

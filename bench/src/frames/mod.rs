@@ -1,4 +1,5 @@
-//! Frames over shared timelines: what `syncline demo` shows, and what the row `interop.frames` measures.
+//! Frames over shared timelines: what `syncline demo` shows, and what the row `interop.frames`
+//! measures.
 //!
 //! A producer that simulates, a consumer that shades, three buffers between them, and
 //! timelines as their only order.
@@ -78,7 +79,8 @@ pub(crate) fn pixels(readbacks: &[Memory], frame: u32) -> Vec<u32> {
     words.map(|word| word.load(Ordering::Relaxed)).collect()
 }
 
-/// What the last of `frames` frames has to look like; 1 or more. Takes as long as making them all on the host.
+/// What the last of `frames` frames has to look like; 1 or more. Takes as long as making them all
+/// on the host.
 #[must_use]
 pub fn expected(size: Size, frames: u32) -> Vec<u32> {
     let mut reference = Reference::new(size.width, size.height);
@@ -141,7 +143,8 @@ impl Pipeline {
         })
     }
 
-    /// The same, with `trace` following its queues, and each submission called by what it does and its frame's number.
+    /// The same, with `trace` following its queues, and each submission called by what it does and
+    /// its frame's number.
     ///
     /// # Errors
     /// Those of [`Trace::follow`].
@@ -201,8 +204,9 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Makes `frames` frames at full speed; the last one is compared with `last`, the one [`expected`], so that the speed is that of
-    /// right frames. Returns frames per second; there is one frame at least.
+    /// Makes `frames` frames at full speed; the last one is compared with `last`, the one
+    /// [`expected`], so that the speed is that of right frames. Returns frames per second; there is
+    /// one frame at least.
     ///
     /// # Errors
     /// A driver error; a frame that takes too long; a last frame that is wrong.
@@ -222,8 +226,8 @@ impl Pipeline {
         Ok(f64::from(frames) / took.as_secs_f64())
     }
 
-    /// Makes `frames` frames at full speed from number `first` on, which is the next, and waits for the last; wherever the
-    /// host waits it does so by `mode`.
+    /// Makes `frames` frames at full speed from number `first` on, which is the next, and waits for
+    /// the last; wherever the host waits it does so by `mode`.
     ///
     /// # Errors
     /// A driver error; a frame that takes too long.

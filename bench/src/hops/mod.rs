@@ -1,9 +1,9 @@
 //! What one dependency costs between every two queues of the machine.
 //!
-//! A hop is a submission without work that waits for a value and signals the next. A chain of them goes back and forth
-//! between two queues, is submitted as a whole, and timed from the first submission to the end; so a hop's time is the
-//! mean of both directions. On one queue the chain stays where it is. The host's own thread does not submit: it signals,
-//! and waits for the answer.
+//! A hop is a submission without work that waits for a value and signals the next. A chain of them
+//! goes back and forth between two queues, is submitted as a whole, and timed from the first
+//! submission to the end; so a hop's time is the mean of both directions. On one queue the chain
+//! stays where it is. The host's own thread does not submit: it signals, and waits for the answer.
 
 mod advice;
 
@@ -155,7 +155,8 @@ fn places(machine: &Machine, wanted: Option<&str>) -> Outcome<Vec<Ready>> {
     Ok(places)
 }
 
-/// Measures every two places, each pair for about `budget`, and tells each hop as soon as it is there.
+/// Measures every two places, each pair for about `budget`, and tells each hop as soon as it is
+/// there.
 ///
 /// # Errors
 /// A driver error before anything was measured; no device of the name that is `wanted`.

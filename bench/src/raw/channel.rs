@@ -1,4 +1,5 @@
-//! A worker thread behind a channel, and values with a condition variable for who sleeps: what a host queue is, by hand.
+//! A worker thread behind a channel, and values with a condition variable for who sleeps: what a
+//! host queue is, by hand.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -76,7 +77,8 @@ impl Counter {
 
     pub(crate) fn signal(&self, value: u64) {
         self.value.store(value, Ordering::Release);
-        // Who is about to sleep has the lock, and has not seen the value; or comes later, and sees it.
+        // Who is about to sleep has the lock, and has not seen the value; or comes later, and sees
+        // it.
         if *self.sleepers.lock().unwrap_or_else(PoisonError::into_inner) > 0 {
             self.grown.notify_all();
         }

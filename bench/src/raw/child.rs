@@ -1,5 +1,5 @@
-//! Other processes: this program once more, with a job in its environment. Raw calls that may hang run in one that can be killed, and
-//! what two processes do to each other takes a second one.
+//! Other processes: this program once more, with a job in its environment. Raw calls that may hang
+//! run in one that can be killed, and what two processes do to each other takes a second one.
 
 use std::io::Read as _;
 use std::os::fd::OwnedFd;

@@ -1,5 +1,5 @@
-//! The pipeline of [`frames`](crate::frames) by hand: the same kernels on the same kinds of memory, recorded and ordered with
-//! calls of the drivers alone.
+//! The pipeline of [`frames`](crate::frames) by hand: the same kernels on the same kinds of memory,
+//! recorded and ordered with calls of the drivers alone.
 #![allow(unsafe_code, reason = "calls the drivers, as the baseline")]
 
 #[cfg(feature = "cuda")]
@@ -171,7 +171,8 @@ impl Recording {
     /// `vkCmdCopyBuffer` of what both have.
     fn copy(&self, commands: vk::CommandBuffer, from: &Buffer, to: &Buffer) {
         let region = vk::BufferCopy::default().size(from.size().min(to.size()));
-        // SAFETY: the buffer is being recorded; two different buffers of the pipeline, made for transfers.
+        // SAFETY: the buffer is being recorded; two different buffers of the pipeline, made for
+        // transfers.
         unsafe {
             self.device
                 .raw()
@@ -204,8 +205,8 @@ struct Locked {
 }
 
 impl ByHand {
-    /// A pipeline over `link`, whose right side is Vulkan's. `besides`: with what the contract asks for besides, an event behind each signal
-    /// of CUDA's and the positions of Vulkan's queues.
+    /// A pipeline over `link`, whose right side is Vulkan's. `besides`: with what the contract asks
+    /// for besides, an event behind each signal of CUDA's and the positions of Vulkan's queues.
     pub(crate) fn new(link: &Link, size: Size, besides: bool) -> Outcome<Self> {
         let slots = (0..SLOTS)
             .map(|_| link.buffer(size.bytes()))
@@ -419,8 +420,9 @@ impl ByHand {
                 .map(pointer)
                 .chain(words.iter_mut().map(pointer))
                 .collect();
-            // SAFETY: `step` takes two pointers to width * height words each, then the words of StepParams in their
-            // order; the buffers are the pipeline's, which ends after its stream.
+            // SAFETY: `step` takes two pointers to width * height words each, then the words of
+            // StepParams in their order; the buffers are the pipeline's, which ends after its
+            // stream.
             unsafe {
                 hand.launch(
                     &waves.step,
@@ -490,8 +492,8 @@ fn submit(
 
 impl Drop for ByHand {
     fn drop(&mut self) {
-        // What follows frees what the drivers may still use after a failure. Waiting for the last frame is all that
-        // helps; where it does not come, the process is about to say so and end.
+        // What follows frees what the drivers may still use after a failure. Waiting for the last
+        // frame is all that helps; where it does not come, the process is about to say so and end.
         let _ = self.hand.settle();
         #[cfg(feature = "cuda")]
         if let Side::Cuda { stream, hand, .. } = &self.producer {

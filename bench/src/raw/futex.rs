@@ -57,7 +57,8 @@ impl<'w> Futex<'w> {
         }
     }
 
-    /// Waits until it is `value` or past it: spins for so long, after a moment letting others run, then sleeps. (The words are signalled in time.)
+    /// Waits until it is `value` or past it: spins for so long, after a moment letting others run,
+    /// then sleeps. (The words are signalled in time.)
     pub(crate) fn wait(&self, value: u32, spin: Duration, sleep: Sleep<'_>) {
         if is_past(self.value.load(Ordering::SeqCst), value) {
             return;
@@ -86,7 +87,8 @@ impl<'w> Futex<'w> {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Until it is woken, where it still shows `now`. Interrupted, or another value already: who calls looks again.
+    /// Until it is woken, where it still shows `now`. Interrupted, or another value already: who
+    /// calls looks again.
     fn sleep(&self, now: u32, sleep: Sleep<'_>) {
         let (time, other) = match sleep {
             Sleep::Long => {

@@ -1,5 +1,5 @@
-//! The other side: what somebody writes by hand against the system and the drivers, with nothing in between. All of this
-//! crate's `unsafe` is here.
+//! The other side: what somebody writes by hand against the system and the drivers, with nothing in
+//! between. All of this crate's `unsafe` is here.
 
 pub(crate) mod channel;
 #[cfg_attr(

@@ -27,7 +27,8 @@ const LONG: Timespec = Timespec {
 pub(crate) enum Care {
     /// recvmsg(2) blocks.
     None,
-    /// It does not, and poll(2) does with a time-out; the kernel tells who has sent each (`SO_PASSCRED`).
+    /// It does not, and poll(2) does with a time-out; the kernel tells who has sent each
+    /// (`SO_PASSCRED`).
     Least,
 }
 

@@ -1,4 +1,5 @@
-//! Vulkan by hand: what an engine calls itself, through the same `VkDevice` and the same `VkQueue`s.
+//! Vulkan by hand: what an engine calls itself, through the same `VkDevice` and the same
+//! `VkQueue`s.
 #![allow(unsafe_code, reason = "calls the driver, as the baseline")]
 
 use std::cell::RefCell;
@@ -70,7 +71,8 @@ impl Hand {
         if exported {
             info = info.push_next(&mut export);
         }
-        // SAFETY: a valid description; only devices that export such semaphores are asked for one that is exported.
+        // SAFETY: a valid description; only devices that export such semaphores are asked for one
+        // that is exported.
         let raw = unsafe { self.raw().create_semaphore(&info, None) }
             .map_err(|code| failed("vkCreateSemaphore", code))?;
         let mut semaphores = self.semaphores.borrow_mut();
@@ -98,7 +100,8 @@ impl Hand {
         let info = vk::SemaphoreGetFdInfoKHR::default()
             .semaphore(semaphore.raw)
             .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD);
-        // SAFETY: a live semaphore that was made for handles of this type, on a device with the extension.
+        // SAFETY: a live semaphore that was made for handles of this type, on a device with the
+        // extension.
         let fd = unsafe { functions.get_semaphore_fd(&info) }
             .map_err(|code| failed("vkGetSemaphoreFdKHR", code))?;
         // SAFETY: just made for us, and nobody else's.
@@ -148,7 +151,8 @@ impl Calls {
             .map_err(|code| failed("vkWaitSemaphores", code))
     }
 
-    /// As [`Hand::wait`], but with a second semaphore that could end it: as long as that does not get to 1, nothing does.
+    /// As [`Hand::wait`], but with a second semaphore that could end it: as long as that does not
+    /// get to 1, nothing does.
     pub(crate) fn wait_or(
         &self,
         semaphore: vk::Semaphore,
@@ -211,8 +215,9 @@ impl Calls {
             .command_buffers(commands)
             .signal_semaphores(signals)
             .push_next(&mut values);
-        // SAFETY: the queue is locked; all semaphores are timelines of this device that live until they have got to
-        // what they are expected to; rows only ever count up. Command buffers are recorded, and used once at a time.
+        // SAFETY: the queue is locked; all semaphores are timelines of this device that live until
+        // they have got to what they are expected to; rows only ever count up. Command buffers are
+        // recorded, and used once at a time.
         unsafe {
             self.raw()
                 .queue_submit(queue.raw(), &[info], vk::Fence::null())
@@ -237,7 +242,8 @@ impl Signaller {
 }
 
 impl Hand {
-    /// Waits until all semaphores have got to what is expected of them, and the queue is done with them.
+    /// Waits until all semaphores have got to what is expected of them, and the queue is done with
+    /// them.
     pub(crate) fn settle(&self) -> Outcome<()> {
         const PATIENCE: Duration = Duration::from_secs(2);
         for (semaphore, value) in self.semaphores.borrow().iter() {

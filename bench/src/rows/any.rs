@@ -41,8 +41,8 @@ pub(super) const ROWS: &[Row] = &[Row {
     run: dispatch,
 }];
 
-/// So many copies of each side's code are measured in turns: where a copy lies in the program makes it some nanoseconds
-/// faster or slower.
+/// So many copies of each side's code are measured in turns: where a copy lies in the program makes
+/// it some nanoseconds faster or slower.
 const COPIES: usize = 8;
 
 /// So many gates a copy is used, before it is the next one's turn.
@@ -196,7 +196,8 @@ macro_rules! compared {
                     };
                     let (any, of_own) = (submit!(Queue), submit!(syncline::$backend::Queue));
                     let gate = Gate::new(equipped, &queue, BURST);
-                    // Each for some gates, so that the copy that is called is no stranger to the processor's caches.
+                    // Each for some gates, so that the copy that is called is no stranger to the
+                    // processor's caches.
                     let copy = || gate.number() / GATES % COPIES;
                     let raced = lab.race_finely(if what == RECORD {
                         vec![

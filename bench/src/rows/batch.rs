@@ -21,8 +21,8 @@ const LONG: Duration = Duration::from_secs(20);
 /// Waits of each submission, and signals.
 pub(super) const EACH: usize = 8;
 
-/// So many submissions are outstanding at the most; half of them on CUDA, where each wait and each signal counts as two of
-/// 480 commands, beyond which the engine holds what is submitted.
+/// So many submissions are outstanding at the most; half of them on CUDA, where each wait and each
+/// signal counts as two of 480 commands, beyond which the engine holds what is submitted.
 const BURST: u64 = 16;
 
 pub(super) const ROWS: &[Row] = &[Row {

@@ -304,7 +304,8 @@ struct Chain<'p> {
     semaphore: Semaphore,
     imported: External,
     value: Cell<u64>,
-    /// What the contract asks for besides: an event behind each signal of CUDA's, and the position of Vulkan's queue.
+    /// What the contract asks for besides: an event behind each signal of CUDA's, and the position
+    /// of Vulkan's queue.
     besides: Option<(Vec<Event>, Semaphore)>,
 }
 

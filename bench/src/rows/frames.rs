@@ -18,14 +18,17 @@ use crate::raw::vulkan::is_software;
 /// The side that waits on the host.
 const HOST_SYNCHRONIZED: &str = "host_synchronized";
 
-/// Frames of one batch at least, from the first submission to the last frame: enough that the pipeline is mostly full.
+/// Frames of one batch at least, from the first submission to the last frame: enough that the
+/// pipeline is mostly full.
 const FRAMES: u32 = 24;
 
-/// The same where a GPU is asked what a trace costs: as many as the demo has, about. It is some percent at most, and beginnings differ
-/// by that: where a first frame reaches the GPU alone, one more change of the context comes of it.
+/// The same where a GPU is asked what a trace costs: as many as the demo has, about. It is some
+/// percent at most, and beginnings differ by that: where a first frame reaches the GPU alone, one
+/// more change of the context comes of it.
 const FOLLOWED_FRAMES: u32 = 10 * FRAMES;
 
-/// So many frames of each side are compared with the reference before anything is measured: every slot is used twice.
+/// So many frames of each side are compared with the reference before anything is measured: every
+/// slot is used twice.
 const COMPARED: u32 = 8;
 
 pub(super) const ROWS: &[Row] = &[FRAMES_ROW, TRACED_ROW];

@@ -1,4 +1,5 @@
-//! Queues that are held up on their device, so that nothing ends while it is measured how it is submitted.
+//! Queues that are held up on their device, so that nothing ends while it is measured how it is
+//! submitted.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -31,8 +32,8 @@ pub(super) fn close(equipped: &Equipped, queue: &Queue) -> Outcome<Latch> {
 /// So many sides there are at the most.
 const SIDES: usize = 3;
 
-/// A gate that the sides of a race submit behind in turns, a few calls each, so that all find the queue in the same state. It
-/// opens when there is much behind it, and closes again.
+/// A gate that the sides of a race submit behind in turns, a few calls each, so that all find the
+/// queue in the same state. It opens when there is much behind it, and closes again.
 pub(super) struct Gate<'q> {
     equipped: &'q Equipped,
     queue: &'q Queue,
@@ -68,8 +69,8 @@ impl<'q> Gate<'q> {
         self.number.get()
     }
 
-    /// Makes `n` calls of `go`, which is what `side` does, counted from 0, and times them; what else has to be done is not
-    /// timed.
+    /// Makes `n` calls of `go`, which is what `side` does, counted from 0, and times them; what
+    /// else has to be done is not timed.
     pub(super) fn calls(
         &self,
         side: usize,
@@ -101,7 +102,8 @@ impl<'q> Gate<'q> {
         Ok(total)
     }
 
-    /// Lets everything behind it go, and waits until it has gone. To be called when the race is over, however that ended.
+    /// Lets everything behind it go, and waits until it has gone. To be called when the race is
+    /// over, however that ended.
     pub(super) fn open(&self) -> Outcome<()> {
         self.room.set(0);
         if let Some(latch) = self.latch.take() {

@@ -26,7 +26,8 @@ const TIMEOUT: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// For how long the hand-written wait spins before it sleeps: as long as an adaptive wait of the library does.
+/// For how long the hand-written wait spins before it sleeps: as long as an adaptive wait of the
+/// library does.
 const SPIN: Duration = WaitMode::SPIN;
 
 pub(super) const ROWS: &[Row] = &[
@@ -76,7 +77,8 @@ fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     thread::scope(|scope| {
         let (order, orders) = channel::<(Whose, u64, u64)>();
         let (ready, is_ready) = channel();
-        // One partner for both sides: where the system lets it run costs more than what either does.
+        // One partner for both sides: where the system lets it run costs more than what either
+        // does.
         scope.spawn(move || {
             for (whose, from, to) in orders {
                 if ready.send(()).is_err() {

@@ -1,4 +1,5 @@
-//! The other side of what goes there and back: a thread, or a process of its own. It does what it is told, in words that both have.
+//! The other side of what goes there and back: a thread, or a process of its own. It does what it
+//! is told, in words that both have.
 
 use std::cell::Cell;
 use std::os::fd::AsFd as _;
@@ -29,7 +30,8 @@ const TIMEOUT: Timespec = Timespec {
 const STRIDE: usize = 32;
 const PING: usize = 0;
 const PONG: usize = STRIDE;
-/// How many orders there have been, and the last: which side, how often, whether who waits sleeps at once.
+/// How many orders there have been, and the last: which side, how often, whether who waits sleeps
+/// at once.
 const ORDERS: usize = 2 * STRIDE;
 const ORDER: [usize; 3] = [ORDERS + 2, ORDERS + 3, ORDERS + 4];
 /// How many the partner has begun.
@@ -103,7 +105,8 @@ struct Link {
     _made: [Made; 2],
 }
 
-/// What one of the two has: the one counter of each kind that it signals, and the one that it waits for.
+/// What one of the two has: the one counter of each kind that it signals, and the one that it waits
+/// for.
 pub(super) struct End {
     told: SignalOnly,
     heard: WaitOnly,

@@ -212,7 +212,8 @@ fn roundtrip(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     }
     let buffers = buffers(&device, call.n)?;
     let hand = Hand::new(&device)?;
-    // Raw and the floor share them, one after the other: streams beside those that are used may lie in their way.
+    // Raw and the floor share them, one after the other: streams beside those that are used may lie
+    // in their way.
     let streams = streams(&hand, call.n)?;
     let mut ours = Ours::new(&device, &buffers)?;
     let mut least = Least::new(&hand, &streams, &buffers);

@@ -30,7 +30,8 @@ const FEW: u64 = 100;
 /// Over so many signals, and ten times as many queries, the cost of one is taken...
 const TAKEN: u64 = 1000;
 
-/// ...in so many parts, the median of which counts: what interrupts the machine falls into a few of them.
+/// ...in so many parts, the median of which counts: what interrupts the machine falls into a few of
+/// them.
 const PARTS: u64 = 20;
 
 const SIGNALS: u64 = 0;
@@ -43,7 +44,8 @@ pub(super) const ROWS: &[Row] = &[Row {
     floor: Floor::Unmeasured("nobody offers it"),
     bar: Bar::All(&[
         Bar::Figure("own_bytes_each", 128.0),
-        // Two measurements of the same come out that far apart at times, in another state of the machine.
+        // Two measurements of the same come out that far apart at times, in another state of the
+        // machine.
         Bar::Figure("signal_to_that_with_100", 1.3),
         Bar::Figure("query_to_that_with_100", 1.3),
     ]),
@@ -70,7 +72,8 @@ fn outstanding(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let equipped = call.machine.equipped(index)?;
     let device = equipped.device().clone();
     let (mut few, mut many) = (Like::default(), Like::default());
-    // Each pair is compared by itself, and which comes first changes: a machine that gets slower, or has become so, says nothing.
+    // Each pair is compared by itself, and which comes first changes: a machine that gets slower,
+    // or has become so, says nothing.
     let rounds = lab.rounds().div_ceil(6);
     for round in 0..rounds {
         let mut pair = [(&mut few, FEW), (&mut many, MANY)];
@@ -212,8 +215,8 @@ fn waits(device: &Device, count: u64, like: &mut Like) -> Outcome<()> {
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 const SOME: u64 = 2000;
 
-/// What the driver takes of the heap for one submission that only signals, behind a closed gate; `None` for the host,
-/// which has no driver.
+/// What the driver takes of the heap for one submission that only signals, behind a closed gate;
+/// `None` for the host, which has no driver.
 fn driver_bytes(equipped: &Equipped) -> Outcome<Option<f64>> {
     match equipped.device() {
         Device::Host(_) => Ok(None),

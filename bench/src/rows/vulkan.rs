@@ -191,7 +191,8 @@ fn query(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         });
         return lab.race_finely(vec![ours, raw]);
     }
-    // Outstanding for as long as it is looked at: a submission of the application's own, which the host plays.
+    // Outstanding for as long as it is looked at: a submission of the application's own, which the
+    // host plays.
     let mut claim = timeline.claim(1, 0)?;
     claim.submitted()?;
     let raced = lab.race_finely(vec![
@@ -281,7 +282,8 @@ fn long_wait(
     let timeline = device.timeline("long waited for")?;
     let semaphore = device.semaphore_of(&timeline)?;
     let never = hand.semaphore(false)?;
-    // Three ways to wait, in turns: ours, by hand, and by hand in a way that can be ended early, as ours can.
+    // Three ways to wait, in turns: ours, by hand, and by hand in a way that can be ended early, as
+    // ours can.
     let mut costs = [const { Vec::new() }; 3];
     let mut took = Vec::new();
     let ways = costs.len() as u64;
@@ -363,7 +365,8 @@ fn occupy(
     Ok(())
 }
 
-/// Waits while another thread sleeps and then signals: what that has cost, without what the sleeper has.
+/// Waits while another thread sleeps and then signals: what that has cost, without what the sleeper
+/// has.
 fn after_a_while(
     hand: &Hand,
     timeline: &syncline::Timeline,

@@ -62,7 +62,8 @@ pub(super) const ROWS: &[Row] = &[
 struct Points {
     /// Kept, as waits on a timeline without an owner end.
     _timelines: Vec<Timeline>,
-    /// Of the last point, on the last device, which is the host: what is signalled costs the same however many there are.
+    /// Of the last point, on the last device, which is the host: what is signalled costs the same
+    /// however many there are.
     signalled: Timeline,
     points: Vec<KeptPoint>,
 }
@@ -87,7 +88,8 @@ impl Points {
                 let device = &devices[number % devices.len()];
                 let timeline = device.timeline("one of many")?;
                 if device.info().backend == BackendKind::Vulkan {
-                    // A submission of the application's own, which never comes: so its driver is asked at every look.
+                    // A submission of the application's own, which never comes: so its driver is
+                    // asked at every look.
                     timeline.claim(ABOVE + count, 0)?.submitted()?;
                 }
                 Ok(timeline)

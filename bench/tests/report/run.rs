@@ -1,4 +1,5 @@
-//! A short run on whatever there is. It says nothing about times, only that every row runs, or says why not.
+//! A short run on whatever there is. It says nothing about times, only that every row runs, or says
+//! why not.
 
 #![allow(clippy::expect_used, reason = "a test may panic")]
 

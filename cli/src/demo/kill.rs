@@ -33,7 +33,8 @@ const FRAMES: u32 = 1_000_000;
 /// For both to have started and the first frame to be compared.
 const FIRST_FRAME: Duration = Duration::from_secs(60);
 
-/// For the one left alone to end: the second of E3, and the rest for a loaded machine and the end of its drivers.
+/// For the one left alone to end: the second of E3, and the rest for a loaded machine and the end
+/// of its drivers.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The two, which do not outlive this.
@@ -144,7 +145,8 @@ fn read(from: impl Read + Send + 'static) -> Receiver<String> {
     receive
 }
 
-/// Waits for the first right frame, and keeps every line up to it; or tells why none comes. A wrong one before it is the end.
+/// Waits for the first right frame, and keeps every line up to it; or tells why none comes. A wrong
+/// one before it is the end.
 fn await_frame(lines: &Receiver<String>, kept: &mut Vec<String>) -> Result<(), String> {
     let until = Instant::now() + FIRST_FRAME;
     loop {
@@ -181,7 +183,8 @@ fn ends_within(child: &mut Child, bound: Duration) -> io::Result<Option<Ended>> 
     }
 }
 
-/// What was not as it has to be, if anything: of the frames that the consumer compared, and of how the other of the two ended.
+/// What was not as it has to be, if anything: of the frames that the consumer compared, and of how
+/// the other of the two ended.
 fn fault(killed: u32, compared: &[String], ended: &Ended) -> Option<String> {
     let line = |begins| compared.iter().find(|line| line.starts_with(begins));
     if let Some(wrong) = line(WRONG) {

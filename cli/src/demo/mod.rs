@@ -48,7 +48,8 @@ pub(crate) struct Args {
     /// List the devices and stop
     #[arg(long)]
     list: bool,
-    /// Drop the waits between producer and consumer, and delay the producer: frames must come out wrong
+    /// Drop the waits between producer and consumer, and delay the producer: frames must come out
+    /// wrong
     #[arg(long)]
     no_sync: bool,
     /// Load the Vulkan validation layer and count what it complains about
@@ -60,7 +61,8 @@ pub(crate) struct Args {
     files: record::Files,
 }
 
-/// A default on the machine's devices, and one for software, which takes longer than a GPU by orders of magnitude.
+/// A default on the machine's devices, and one for software, which takes longer than a GPU by
+/// orders of magnitude.
 fn usual(default: u32, software: u32) -> u32 {
     if crate::software::is_on() {
         software
@@ -254,8 +256,9 @@ fn name(found: &Found) -> String {
     format!("{} {}", found.info().backend, found.info().marked_name())
 }
 
-/// The devices of both roles: those asked for, else CUDA for the producer and Vulkan on the same GPU for the consumer, else what
-/// comes nearest. With `--software`, which promises both APIs, nothing takes the part of a driver that is missing.
+/// The devices of both roles: those asked for, else CUDA for the producer and Vulkan on the same
+/// GPU for the consumer, else what comes nearest. With `--software`, which promises both APIs,
+/// nothing takes the part of a driver that is missing.
 ///
 /// Two processes that are asked for the same devices choose the same pair.
 fn select<'i>(inventory: &'i Inventory, args: &Args) -> Result<[&'i Found; 2], Failure> {

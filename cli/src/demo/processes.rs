@@ -37,19 +37,23 @@ pub(super) const WRONG: &str = "wrong ";
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Options {
-    /// Make the frames by two processes: this one shades and compares, and starts one that simulates
+    /// Make the frames by two processes: this one shades and compares, and starts one that
+    /// simulates
     #[arg(long)]
     processes: bool,
-    /// Shade and compare, and wait at this socket for the process that simulates, which is started with --connect
+    /// Shade and compare, and wait at this socket for the process that simulates, which is started
+    /// with --connect
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["processes", "connect"])]
     listen: Option<PathBuf>,
     /// Simulate, for the process that listens at this socket
     #[arg(long, value_name = "SOCKET", conflicts_with = "processes")]
     connect: Option<PathBuf>,
-    /// Have two processes make frames, kill one of them in the middle as kill -9 does, and tell how the other ends
+    /// Have two processes make frames, kill one of them in the middle as kill -9 does, and tell how
+    /// the other ends
     #[arg(long, value_name = "ROLE", conflicts_with_all = ["processes", "listen", "connect"])]
     kill: Option<Victim>,
-    /// Simulate, for the process that has the other end of the socket which is this one's standard input
+    /// Simulate, for the process that has the other end of the socket which is this one's standard
+    /// input
     #[arg(long, hide = true, conflicts_with_all = ["processes", "listen", "connect"])]
     inherited: bool,
 }
@@ -100,8 +104,8 @@ pub(super) fn run(args: &Args, inventory: &Inventory) -> Result<ExitCode, Failur
 /// An endpoint to another process of the demo, from which opaque handles are taken.
 #[allow(unsafe_code, reason = "says that the other process is trusted")]
 fn trusted(endpoint: Endpoint) -> Endpoint {
-    // SAFETY: the other process is the demo, too, which exports by this library. This program has started it, or its user has,
-    // at a path that the user has named.
+    // SAFETY: the other process is the demo, too, which exports by this library. This program has
+    // started it, or its user has, at a path that the user has named.
     unsafe { endpoint.trust_handles() };
     endpoint
 }

@@ -14,8 +14,8 @@ use syncline_trace::{check, perfetto, svg};
 use super::runs::{Runs, rounded};
 use crate::failure::Failure;
 
-/// So many runs with a trace are compared with as many without: one is short, and a moment in which somebody else had the processor
-/// is more than a trace costs.
+/// So many runs with a trace are compared with as many without: one is short, and a moment in which
+/// somebody else had the processor is more than a trace costs.
 const RUNS: usize = 5;
 
 /// And no more once they have taken so long.
@@ -46,10 +46,11 @@ pub(crate) struct Summary {
     arrows: usize,
     /// Whose submission began before its signal was made, by the times as they are.
     arrows_backwards: usize,
-    /// How long submissions of more than one queue were in flight at the same time: with the driver, and not at their end; in
-    /// nanoseconds.
+    /// How long submissions of more than one queue were in flight at the same time: with the
+    /// driver, and not at their end; in nanoseconds.
     in_flight_together_ns: i64,
-    /// How long more than one queue ran at the same time: a GPU that has two contexts take turns runs one, ...
+    /// How long more than one queue ran at the same time: a GPU that has two contexts take turns
+    /// runs one, ...
     together_ns: i64,
     /// ... of how long from the first submission's beginning to the last one's end.
     whole_ns: i64,
@@ -58,7 +59,8 @@ pub(crate) struct Summary {
 }
 
 impl Files {
-    /// Finds out now rather than at the end if nothing can be written there. True if a run is to be traced.
+    /// Finds out now rather than at the end if nothing can be written there. True if a run is to be
+    /// traced.
     pub(crate) fn prepare(&self) -> Result<bool, Failure> {
         let files = [&self.trace, &self.timeline].into_iter().flatten();
         let mut any = false;

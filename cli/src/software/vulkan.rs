@@ -87,7 +87,8 @@ pub(super) fn prepare(command: &mut Command, own: &Path, folder: &Folder) -> Res
     Ok(())
 }
 
-/// Those of a list of manifests that the loader does not open. A folder may have some that it opens.
+/// Those of a list of manifests that the loader does not open. A folder may have some that it
+/// opens.
 fn left_out(manifests: &OsStr) -> Vec<PathBuf> {
     let paths = env::split_paths(manifests).filter(|path| !path.as_os_str().is_empty());
     let is_left_out = |path: &PathBuf| {

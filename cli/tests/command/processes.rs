@@ -1,4 +1,5 @@
-//! The demo by two processes, and what becomes of one when the other is killed: on the host, as where there is no driver at all.
+//! The demo by two processes, and what becomes of one when the other is killed: on the host, as
+//! where there is no driver at all.
 
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
@@ -64,7 +65,8 @@ fn one_that_is_killed_ends_the_other_with_exit_code_3() {
     }
 }
 
-/// The control: nobody is killed while frames are wrong. Should the first be right by chance, who has no waits hears of no death, and is ended.
+/// The control: nobody is killed while frames are wrong. Should the first be right by chance, who
+/// has no waits hears of no death, and is ended.
 #[test]
 fn nothing_is_shown_by_a_pair_whose_frames_are_wrong() {
     let demo = ["demo", "--kill", "producer", "--no-sync", "--size", "64"];

@@ -1,4 +1,5 @@
-//! The command as a user meets it where there is no driver at all: what it prints, and its exit codes.
+//! The command as a user meets it where there is no driver at all: what it prints, and its exit
+//! codes.
 
 #![allow(clippy::expect_used, reason = "a test may panic")]
 

@@ -130,17 +130,8 @@ pub struct EngineQueue<D, E: Enqueue> {
 impl<D, E: Enqueue> EngineQueue<D, E> {
     /// A queue of `device`, called `object`, with the driver's half `driver`.
     ///
-    /// `own` is a new timeline at 0 with its home on the device.
-    pub fn new(device: D, object: Object, own: Timeline, driver: E) -> Self
-    where
-        D: Backend,
-    {
-        let id = device.identity().id;
-        Self::with_id(device, id, object, own, driver)
-    }
-
-    /// Like [`EngineQueue::new`], where `D` is not known to be a [`Backend`]. `id` is the device's.
-    pub fn with_id(device: D, id: DeviceId, object: Object, own: Timeline, driver: E) -> Self {
+    /// `id` is the id of the device. `own` is a new timeline at 0 with its home on the device.
+    pub fn new(device: D, id: DeviceId, object: Object, own: Timeline, driver: E) -> Self {
         Self {
             device,
             submissions: SubmissionQueue::new(object, id, own, driver),
@@ -220,7 +211,8 @@ impl<B: Backend> Device for B {
         let object = Object::new(B::QUEUE, label);
         let own = self.timeline(&format!("{label} (position)"))?;
         let driver = self.enqueue(kind, &object, &own)?;
-        Ok(EngineQueue::new(self.clone(), object, own, driver).into())
+        let id = self.identity().id;
+        Ok(EngineQueue::new(self.clone(), id, object, own, driver).into())
     }
 
     fn check(&self) -> Result<()> {

@@ -90,7 +90,8 @@ fn closures_run_in_the_order_of_the_timeline() {
     assert_eq!(*seen.lock().unwrap(), (0..64).collect::<Vec<_>>());
 }
 
-/// What waits behind a closure that takes long may be of any kind, and in any order: as most are, or not.
+/// What waits behind a closure that takes long may be of any kind, and in any order: as most are,
+/// or not.
 #[test]
 fn a_host_queue_does_what_has_come_together_in_order() {
     const KINDS: u64 = 8;
@@ -484,7 +485,8 @@ fn keeps_are_dropped_once_the_work_is_done() {
     assert_eq!(Arc::strong_count(&kept), 1);
 }
 
-/// To let go of memory may be to wait for all work of the device, and what goes next may stand there until the host does something.
+/// To let go of memory may be to wait for all work of the device, and what goes next may stand
+/// there until the host does something.
 #[test]
 fn what_has_finished_is_let_go_before_what_comes_next_goes() {
     struct Kept(Arc<Mutex<Vec<&'static str>>>);
@@ -556,7 +558,8 @@ fn released_work_may_signal_the_timeline_that_released_it() {
     line.at(2).wait(LONG).unwrap();
 }
 
-/// Claims of very high values stand where those of others do not fit, and the way there leads through both.
+/// Claims of very high values stand where those of others do not fit, and the way there leads
+/// through both.
 #[test]
 fn signals_of_very_high_values() {
     let device = Device::new();

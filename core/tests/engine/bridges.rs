@@ -44,7 +44,8 @@ fn ends(ended: &Result<()>) {
     );
 }
 
-/// A submission that waits for a value which nobody has claimed, and signals one above: nothing comes of it, on no side.
+/// A submission that waits for a value which nobody has claimed, and signals one above: nothing
+/// comes of it, on no side.
 #[test]
 fn a_gap_below_a_claim_ends_with_the_last_handle_on_all_sides() {
     let other = Device::new();
@@ -74,7 +75,8 @@ fn a_claim_that_goes_last_ends_all_sides() {
     }
 }
 
-/// The last handle goes with a signal on its way: it still comes, to all sides, and nothing after it.
+/// The last handle goes with a signal on its way: it still comes, to all sides, and nothing after
+/// it.
 #[test]
 fn what_is_on_its_way_comes_after_the_last_handle() {
     let word = Arc::new(AtomicU64::new(0));
@@ -116,7 +118,8 @@ fn sides_that_take_turns_never_meet() {
 
 type Event = Box<dyn FnOnce() + Send>;
 
-/// A counter that is its driver's own, and what happens once while a signal of the host is made there.
+/// A counter that is its driver's own, and what happens once while a signal of the host is made
+/// there.
 struct Counter {
     word: Arc<AtomicU64>,
     meanwhile: Arc<Mutex<Option<Event>>>,
@@ -165,7 +168,8 @@ impl Watch for Blind {
     fn nudge(&self) {}
 }
 
-/// Two sides over counters that only the test's thread reads. The driver of the first is about to signal 3.
+/// Two sides over counters that only the test's thread reads. The driver of the first is about to
+/// signal 3.
 struct Unwatched {
     words: [Arc<AtomicU64>; 2],
     sides: [Timeline; 2],
@@ -232,7 +236,8 @@ fn both_failed(sides: &[Timeline; 2], value: u64, stood: u64) {
     }
 }
 
-/// The driver of one side has reached 3, which nothing has noticed, when the other side is signalled to 5.
+/// The driver of one side has reached 3, which nothing has noticed, when the other side is
+/// signalled to 5.
 #[test]
 fn a_signal_that_meets_an_unnoticed_value_fails_both() {
     let bridge = Unwatched::new();
@@ -242,15 +247,16 @@ fn a_signal_that_meets_an_unnoticed_value_fails_both() {
     both_failed(&bridge.sides, 5, 3);
 }
 
-/// The driver of one side reaches 3 while the other side is being signalled to 5, and the 3 is noticed before the 5 is carried.
+/// The driver of one side reaches 3 while the other side is being signalled to 5, and the 3 is
+/// noticed before the 5 is carried.
 #[test]
 fn a_value_that_meets_an_unnoticed_signal_fails_both() {
     let bridge = Unwatched::new();
     let (word, here) = (bridge.words[0].clone(), bridge.sides[0].clone());
     *bridge.meanwhile.lock().unwrap() = Some(Box::new(move || {
         word.store(3, Ordering::SeqCst);
-        // One of two threads that read the 3 may be the one that carries it. That thread waits for the signal of 5 to
-        // end. The other thread has read the 3 when it says so.
+        // One of two threads that read the 3 may be the one that carries it. That thread waits for
+        // the signal of 5 to end. The other thread has read the 3 when it says so.
         let (tell, told) = channel();
         for _ in 0..2 {
             let (here, tell) = (here.clone(), tell.clone());
@@ -262,8 +268,9 @@ fn a_value_that_meets_an_unnoticed_signal_fails_both() {
     both_failed(&bridge.sides, 3, 5);
 }
 
-/// One side's driver goes on while another side goes on without it, at any time. Either the first is noticed in time and all is well, or
-/// both sides fail with what stood in the way, as seen from one side or the other. One value never hides the other.
+/// One side's driver goes on while another side goes on without it, at any time. Either the first
+/// is noticed in time and all is well, or both sides fail with what stood in the way, as seen from
+/// one side or the other. One value never hides the other.
 #[test]
 fn who_goes_on_without_the_other_fails_both() {
     for _ in 0..50 {
@@ -316,7 +323,8 @@ fn failures_and_signals_meet_anywhere() {
     }
 }
 
-/// What is kept of a side while the bridge is made is a handle of the bridge: it closes nothing by itself, and keeps all sides open.
+/// What is kept of a side while the bridge is made is a handle of the bridge: it closes nothing by
+/// itself, and keeps all sides open.
 #[test]
 fn a_handle_kept_while_a_bridge_is_made_is_one_of_the_bridge() {
     for drops_kept_first in [true, false] {
@@ -420,7 +428,8 @@ fn with_a_page() -> [Timeline; 2] {
     sides
 }
 
-/// Calls `act` inside a submission's work: what it wakes waits until it has returned, and so does the bridge.
+/// Calls `act` inside a submission's work: what it wakes waits until it has returned, and so does
+/// the bridge.
 fn before_it_is_carried(act: impl FnOnce() -> Result<()> + Send + 'static) {
     let queue = Device::new().queue(QueueKind::Compute, "queue").unwrap();
     queue.submit(&[], move |_| act(), &[]).unwrap();
@@ -452,7 +461,8 @@ fn a_published_side_that_has_gone_on_by_itself_is_not_signalled_ahead() {
     both_failed(&sides, 3, 5);
 }
 
-/// The driver of a published side has reached 3, which nothing has noticed, when the other side is signalled to 5.
+/// The driver of a published side has reached 3, which nothing has noticed, when the other side is
+/// signalled to 5.
 #[test]
 fn a_signal_ahead_that_meets_an_unnoticed_value_fails_both() {
     let bridge = Unwatched::new();
@@ -464,7 +474,8 @@ fn a_signal_ahead_that_meets_an_unnoticed_value_fails_both() {
     both_failed(&bridge.sides, 5, 3);
 }
 
-/// What waits for the published side is let go in the middle of a signal of the other side, and signals that side itself.
+/// What waits for the published side is let go in the middle of a signal of the other side, and
+/// signals that side itself.
 #[test]
 fn work_that_a_signal_ahead_lets_go_may_signal_the_same_side() {
     let sides = with_a_page();

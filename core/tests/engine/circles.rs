@@ -162,7 +162,8 @@ fn a_long_circle_is_spelled_out() {
         );
     }
     lines[0].fail(Error::work(std::io::Error::other("over")));
-    // The failure goes along the chain, up to the submission that was refused and so signals nothing.
+    // The failure goes along the chain, up to the submission that was refused and so signals
+    // nothing.
     let failed = |line: &Timeline, cause: &str| {
         matches!(
             line.at(1).wait(LONG),
@@ -192,7 +193,8 @@ fn a_signal_that_the_host_makes_holds_up_only_who_waits_for_it() {
     let t = home.timeline("t").unwrap();
     link(&v, &[u.at(1)], &[]).unwrap();
     link(&v, &[], &[t.signal_at(1)]).unwrap();
-    // Its signal of t has to wait for the one before, which is behind u. The submission itself has not.
+    // Its signal of t has to wait for the one before, which is behind u. The submission itself has
+    // not.
     link(&h, &[w.at(1)], &[t.signal_at(2)]).unwrap();
     let told = t.at(2).blockers().to_string();
     for word in ["submission 1 of host queue \"h\"", "\"u\"", "\"w\""] {
@@ -398,7 +400,8 @@ fn a_long_answer_ends_with_the_signal_that_is_missing() {
     }
     let gap = format!("({} steps are left out here)", LINKS + 1 - 32);
     assert!(told.to_string().contains(&gap), "{told}");
-    // The end of a chain that is shorter stays, too, although it is not among the last steps of all.
+    // The end of a chain that is shorter stays, too, although it is not among the last steps of
+    // all.
     let near = chain(&device, &queues[..20], &short, 20);
     let told = blockers(wait_all(&[near.at(1), long.at(1)], Duration::ZERO));
     let mut ends = missing(&told);
@@ -411,7 +414,8 @@ fn a_long_answer_ends_with_the_signal_that_is_missing() {
     assert_eq!(long.at(1).blockers().left_out(), 0);
 }
 
-/// Not each of very many submissions is looked at: the first that a queue holds holds up all others.
+/// Not each of very many submissions is looked at: the first that a queue holds holds up all
+/// others.
 #[test]
 fn the_missing_signal_is_told_behind_any_number_of_submissions() {
     const LINKS: usize = 20_000;

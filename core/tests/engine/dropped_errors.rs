@@ -44,8 +44,8 @@ fn until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// Nobody waits for work that was held and fails: the queue alone remembers why, for those that may ask, and only the last of
-/// these errors.
+/// Nobody waits for work that was held and fails: the queue alone remembers why, for those that may
+/// ask, and only the last of these errors.
 #[test]
 fn held_work_that_fails_for_nobody_harms_no_queue() {
     const ALL: usize = 300;

@@ -1,4 +1,5 @@
-//! F5: what is told of times once the driver has a fault, which no driver at hand has when a test wants it.
+//! F5: what is told of times once the driver has a fault, which no driver at hand has when a test
+//! wants it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 

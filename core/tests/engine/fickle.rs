@@ -1,5 +1,5 @@
-//! The engine over a driver that is often busy, sometimes refuses, and takes only a few submissions at a
-//! time: what the host backend never does.
+//! The engine over a driver that is often busy, sometimes refuses, and takes only a few submissions
+//! at a time: what the host backend never does.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -140,7 +140,8 @@ impl Enqueue for Fickle {
     }
 }
 
-/// Two queues of two devices count one timeline up in turn, a third follows, all from their own threads.
+/// Two queues of two devices count one timeline up in turn, a third follows, all from their own
+/// threads.
 fn round(refuses: bool) {
     let (near, far) = (DeviceId::new(), DeviceId::new());
     let queue = |device, number: u64| {

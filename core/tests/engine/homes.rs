@@ -45,7 +45,8 @@ fn a_home_that_the_host_cannot_read_is_refused() {
     timeline(&[true, false]).unwrap().signal(1).unwrap();
 }
 
-/// The home of a timeline that two devices share, and the other port, which tells how often it is asked.
+/// The home of a timeline that two devices share, and the other port, which tells how often it is
+/// asked.
 #[derive(Clone, Default)]
 struct Shared(Arc<[AtomicU64; 3]>);
 
@@ -80,8 +81,8 @@ impl Port for Other {
     }
 }
 
-/// The other device is asked what of a value is visible only by who wants that value: while its work goes on, every question may
-/// hold it up.
+/// The other device is asked what of a value is visible only by who wants that value: while its
+/// work goes on, every question may hold it up.
 #[test]
 fn only_who_wants_a_value_has_the_other_device_asked() {
     let shared = Shared::default();
@@ -128,8 +129,8 @@ impl Port for VisibleAfter {
     }
 }
 
-/// Q9. The application may know from another timeline a value that does not count here yet. Its next signal waits until that
-/// value counts.
+/// Q9. The application may know from another timeline a value that does not count here yet. Its
+/// next signal waits until that value counts.
 #[test]
 fn a_signal_waits_until_what_the_counter_shows_is_visible() {
     let (words, counter) = (Arc::new(Words::default()), Arc::default());
@@ -156,7 +157,8 @@ fn a_signal_waits_until_what_the_counter_shows_is_visible() {
     assert_eq!(line.value().unwrap(), 6);
 }
 
-/// A counter that has its own value signalled backwards is no counter any more, whatever driver is behind it.
+/// A counter that has its own value signalled backwards is no counter any more, whatever driver is
+/// behind it.
 #[test]
 fn a_port_that_stands_at_another_value_is_refused() {
     let port = || Attachment::new(DeviceId::new(), 100, Counter { readable: true });
@@ -320,7 +322,8 @@ fn the_right_to_signal_is_for_one_port() {
     assert_eq!(port.poll().unwrap(), Some(101));
 }
 
-/// A page that others have failed already is a timeline that has failed, and no error of making one.
+/// A page that others have failed already is a timeline that has failed, and no error of making
+/// one.
 #[test]
 fn an_imported_home_that_cannot_be_read_is_found_by_the_first_query() {
     struct Broken;

@@ -1,5 +1,5 @@
-//! Queues that share what their driver takes before it blocks: together they stay below the bound, and what is held
-//! for that goes by itself, whoever it was that filled the budget.
+//! Queues that share what their driver takes before it blocks: together they stay below the bound,
+//! and what is held for that goes by itself, whoever it was that filled the budget.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 

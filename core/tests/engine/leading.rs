@@ -1,4 +1,5 @@
-//! A thread that waits watches the device itself where nobody else waits for anything of it, and makes way for others.
+//! A thread that waits watches the device itself where nobody else waits for anything of it, and
+//! makes way for others.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -231,7 +232,8 @@ fn the_last_drop_ends_it() {
     drop(claim);
 }
 
-/// Each of the two is told in time, whoever came first: one of them leads, and makes way for the watching thread.
+/// Each of the two is told in time, whoever came first: one of them leads, and makes way for the
+/// watching thread.
 #[test]
 fn two_that_wait_for_different_values() {
     for (first, second) in [(1, 2), (2, 1)] {
@@ -262,7 +264,8 @@ fn two_that_wait_for_different_values() {
     }
 }
 
-/// What waits for a lower value of the same timeline is released in the meantime, on a queue of another device.
+/// What waits for a lower value of the same timeline is released in the meantime, on a queue of
+/// another device.
 #[test]
 fn a_wait_beside_a_held_submission() {
     let driver = Arc::new(Driver::default());

@@ -1,4 +1,5 @@
-//! E3, P4: submissions that are about to wait natively for another process, when that one dies; and what other processes hear of signals that a driver makes.
+//! E3, P4: submissions that are about to wait natively for another process, when that one dies; and
+//! what other processes hear of signals that a driver makes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -13,7 +14,8 @@ use syncline_core::backend::{
 };
 use syncline_core::{DeviceId, Error, Object, Result, Timeline, WeakTimeline, host};
 
-/// A driver before whose next record the process that is waited for dies, and whose queue is locked then, perhaps.
+/// A driver before whose next record the process that is waited for dies, and whose queue is locked
+/// then, perhaps.
 struct Driver {
     dies: Mutex<Option<(WeakTimeline, Arc<Counter>)>>,
     is_locked: Arc<AtomicBool>,
@@ -54,7 +56,8 @@ impl Enqueue for Driver {
     }
 }
 
-/// Neither the list of what fails nor the look at what has failed has it: it comes between the two. Also where it goes to the driver only once that is unlocked.
+/// Neither the list of what fails nor the look at what has failed has it: it comes between the two.
+/// Also where it goes to the driver only once that is unlocked.
 #[test]
 fn what_is_on_its_way_to_the_driver_fails_too() {
     for locked in [false, true] {
@@ -130,7 +133,8 @@ impl Enqueue for Quick {
     }
 }
 
-/// P4: once a queue has finished its submissions, or is reported to have, other processes know what these have signalled.
+/// P4: once a queue has finished its submissions, or is reported to have, other processes know what
+/// these have signalled.
 #[test]
 fn a_position_is_reported_once_its_signals_are_told() {
     let (words, device) = (Arc::new(Words::default()), DeviceId::new());

@@ -1,4 +1,5 @@
-//! A driver that takes no submissions for a while: what is held stays held, and goes by itself later.
+//! A driver that takes no submissions for a while: what is held stays held, and goes by itself
+//! later.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 

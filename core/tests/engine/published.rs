@@ -1,4 +1,5 @@
-//! The position of a queue and the signals of its submissions that other processes are told of (P4).
+//! The position of a queue and the signals of its submissions that other processes are told of
+//! (P4).
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -30,7 +31,8 @@ fn page_beside(line: &Timeline) -> Arc<Counter> {
 /// Makes one signal.
 type Signal = Box<dyn FnOnce() + Send>;
 
-/// A driver whose signals the test makes, one by one: first the position of the queue, then the others.
+/// A driver whose signals the test makes, one by one: first the position of the queue, then the
+/// others.
 #[derive(Default)]
 struct OneByOne(Arc<Mutex<VecDeque<Signal>>>);
 
@@ -41,7 +43,8 @@ impl OneByOne {
     }
 }
 
-/// What a device writes by itself shows to who looks. What a thread of the process signals is told to the engine.
+/// What a device writes by itself shows to who looks. What a thread of the process signals is told
+/// to the engine.
 fn signal_of(point: &NativePoint<'_>) -> Signal {
     let value = point.value();
     if let Some(Word(word)) = point.port::<Word>() {

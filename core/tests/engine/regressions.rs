@@ -542,8 +542,8 @@ fn a_host_signal_that_a_failure_overtakes_is_no_success() {
     assert_eq!(line.frozen_value(), 0);
 }
 
-/// What a submission kept may wait for its queue, and submit to it, where it is dropped: the next submission has not taken
-/// its turn by then.
+/// What a submission kept may wait for its queue, and submit to it, where it is dropped: the next
+/// submission has not taken its turn by then.
 #[test]
 fn what_is_let_go_before_a_submission_may_use_its_queue() {
     struct Uses(host::Queue, Arc<Mutex<Vec<Result<()>>>>);
@@ -583,8 +583,8 @@ fn what_is_let_go_before_a_submission_may_use_its_queue() {
     }
 }
 
-/// What a submission kept may submit where it is dropped, and so may what that submission lets go, and so on: no stack is as deep as
-/// there are submissions.
+/// What a submission kept may submit where it is dropped, and so may what that submission lets go,
+/// and so on: no stack is as deep as there are submissions.
 #[test]
 fn what_is_let_go_by_what_is_let_go_does_not_recurse() {
     const MANY: u64 = 5_000;

@@ -24,8 +24,8 @@ fn failure() -> Error {
     Error::work(io::Error::other("planted"))
 }
 
-/// Submits [`MANY`] that wait for `gate`, the last of them for the lowest value. Then `end` ends these waits, and
-/// each submission tells that it was skipped.
+/// Submits [`MANY`] that wait for `gate`, the last of them for the lowest value. Then `end` ends
+/// these waits, and each submission tells that it was skipped.
 fn all_are_told(device: &Device, queue: &Queue, end: impl FnOnce(Timeline)) {
     let gate = device.timeline("gate").unwrap();
     let mut all = Vec::new();

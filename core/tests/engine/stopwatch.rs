@@ -101,7 +101,8 @@ impl backend::Queue for Queue {
     }
 }
 
-/// Another thread that asks while one starts is never told the time from the new start to the old stop.
+/// Another thread that asks while one starts is never told the time from the new start to the old
+/// stop.
 #[test]
 fn nobody_takes_an_earlier_stop_for_a_new_start() {
     let device = Device(host::Device::new());

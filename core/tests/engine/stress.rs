@@ -1,5 +1,5 @@
-//! Random graphs of submissions over several host devices, from many threads, with failures and early
-//! drops, against a model of what must have happened before what.
+//! Random graphs of submissions over several host devices, from many threads, with failures and
+//! early drops, against a model of what must have happened before what.
 //!
 //! `SYNCLINE_STRESS_SECONDS` makes it run longer, `SYNCLINE_STRESS_SEED` repeats one round.
 
@@ -97,7 +97,8 @@ fn plan(random: &mut Random) -> Plan {
             if signals.iter().any(|&(taken, _)| taken == line) {
                 continue;
             }
-            // Its own wait leaves budget for the predecessor, which another thread may submit later.
+            // Its own wait leaves budget for the predecessor, which another thread may submit
+            // later.
             waits.push((line, last[line]));
             last[line] += 1 + random.below(3);
             signals.push((line, last[line]));

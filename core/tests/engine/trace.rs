@@ -63,7 +63,8 @@ fn a_submissions_life_is_written_down() {
     trace.follow(&s.one).unwrap();
     trace.follow(&s.two).unwrap();
 
-    // Not held: nothing was held on this queue before, so no other thread can still be releasing it.
+    // Not held: nothing was held on this queue before, so no other thread can still be releasing
+    // it.
     s.two.submit(&[], |_| Ok(()), &[]).unwrap();
     // Held until the host opens the gate; the second queue waits for what it signals.
     let first = s.one.submit(
@@ -210,7 +211,8 @@ fn one_trace_follows_a_queue_at_a_time_and_none_after_its_end() {
     assert!(recording.host_signals.is_empty());
 }
 
-/// Traces of two queues that wait for one timeline hear of the host's signals both, each until its end.
+/// Traces of two queues that wait for one timeline hear of the host's signals both, each until its
+/// end.
 #[test]
 fn a_timeline_has_any_number_of_traces() {
     let s = setup();
@@ -275,7 +277,8 @@ fn what_has_begun_and_not_ended_is_told() {
     s.gate.signal(1).unwrap();
 }
 
-/// Work that panics where nobody is left to be told is not finished; nor is what signals a timeline that has failed.
+/// Work that panics where nobody is left to be told is not finished; nor is what signals a timeline
+/// that has failed.
 #[test]
 fn held_work_that_panics_has_failed() {
     let s = setup();
@@ -335,7 +338,8 @@ fn what_a_trace_lets_go_may_submit() {
     assert!(track(&recording, "one").submissions.len() >= 40);
 }
 
-/// What was reached before the trace met the timeline was released by nothing that it saw, and so not by a later signal.
+/// What was reached before the trace met the timeline was released by nothing that it saw, and so
+/// not by a later signal.
 #[test]
 fn what_was_reached_before_has_no_arrow() {
     let s = setup();
@@ -376,7 +380,8 @@ fn what_finds_no_room_is_counted() {
     );
 }
 
-/// Submissions of many threads, some of them from within others' work, while a trace begins and ends again and again.
+/// Submissions of many threads, some of them from within others' work, while a trace begins and
+/// ends again and again.
 #[test]
 fn traces_begin_and_end_beside_everything_else() {
     let s = setup();
@@ -405,7 +410,8 @@ fn traces_begin_and_end_beside_everything_else() {
                 std::thread::yield_now();
                 let recording = trace.finish(LONG);
                 for submission in recording.tracks.iter().flat_map(|track| &track.submissions) {
-                    // One that another thread was just submitting at the end of the trace is as it was then.
+                    // One that another thread was just submitting at the end of the trace is as it
+                    // was then.
                     if submission.outcome != Outcome::Pending {
                         in_order(&recording, submission);
                         seen += 1;

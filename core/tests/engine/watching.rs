@@ -173,7 +173,8 @@ fn those_who_sleep_do_not_wait_for_what_others_record() {
     let (woke, heard) = channel();
     let in_time = Arc::new(AtomicBool::new(false));
     let noted = in_time.clone();
-    // Registered first, so that it is released first: and it stays in the signaller's hands until the other is awake.
+    // Registered first, so that it is released first: and it stays in the signaller's hands until
+    // the other is awake.
     let record = move |_: &mut host::Recorder| {
         noted.store(heard.recv_timeout(LONG).is_ok(), Ordering::SeqCst);
         Ok(())
@@ -298,8 +299,8 @@ fn a_position_is_reached_after_the_signals_before_it() {
     let _told = queue.position().notify(eventfd()).unwrap();
     let _kept = outside.at(1).notify(eventfd()).unwrap();
     std::thread::sleep(Duration::from_millis(20));
-    // As soon as the position is pending, the watching thread is told of it: a call into this driver from the
-    // middle of the release, where everything is executed already.
+    // As soon as the position is pending, the watching thread is told of it: a call into this
+    // driver from the middle of the release, where everything is executed already.
     let (nudges, early) = (
         Arc::new(AtomicU64::new(0)),
         Arc::new(AtomicBool::new(false)),
@@ -323,8 +324,9 @@ fn a_position_is_reached_after_the_signals_before_it() {
     );
 }
 
-/// The driver may have done a submission before the engine knows that it is there: whoever asks then finds neither the
-/// queue's position reached nor the signal before it, and never the first alone.
+/// The driver may have done a submission before the engine knows that it is there: whoever asks
+/// then finds neither the queue's position reached nor the signal before it, and never the first
+/// alone.
 #[test]
 fn a_fast_drivers_position_waits_for_its_signals() {
     let driver = Arc::new(Driver::default());

@@ -92,7 +92,8 @@ fn what_a_watch_saw_stays_although_it_is_drained_at_once() {
             let fence = fence.clone();
             std::thread::spawn(move || fence.wait_with(syncline_core::WaitMode::Block, LONG))
         };
-        // Signalled and drained as fast as can be until a look has hit: it must then be the last one needed.
+        // Signalled and drained as fast as can be until a look has hit: it must then be the last
+        // one needed.
         let start = Instant::now();
         while !waiter.is_finished() {
             add(&theirs, 1);
@@ -183,7 +184,8 @@ fn what_cannot_be_waited_for_stays_with_the_caller() {
     drop(import(&device, event(), "warm up"));
     let open = |path: &str, flags| rustix::fs::open(path, flags, Mode::empty()).unwrap();
     let (_reader, writer) = pipe().unwrap();
-    // SAFETY: no process has that many descriptors, so none is closed by accident; it is never dropped.
+    // SAFETY: no process has that many descriptors, so none is closed by accident; it is never
+    // dropped.
     let closed = unsafe { OwnedFd::from_raw_fd(1_000_000) };
     let memory = rustix::fs::memfd_create("memory", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     for (what, fd) in [

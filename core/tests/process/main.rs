@@ -1,4 +1,5 @@
-//! Tests of what belongs to a whole process: its descriptors, its threads and its memory. Some start other processes.
+//! Tests of what belongs to a whole process: its descriptors, its threads and its memory. Some
+//! start other processes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -24,7 +25,8 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// What `count` tells, three times in a row. A thread of the test program that begins has a file open for a moment.
+/// What `count` tells, three times in a row. A thread of the test program that begins has a file
+/// open for a moment.
 fn settled<T: PartialEq>(count: impl Fn() -> T) -> T {
     let mut found = count();
     let mut same = 0;

@@ -1,4 +1,5 @@
-//! A driver that takes no submissions for a while, in a process that can start no thread to try it again.
+//! A driver that takes no submissions for a while, in a process that can start no thread to try it
+//! again.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 

@@ -1,5 +1,5 @@
-//! An application with a cudarc context and a renderer on `ash`, both its own: CUDA makes frames, the renderer's own
-//! `vkQueueSubmit` uses them, and neither side waits on the host for the other.
+//! An application with a cudarc context and a renderer on `ash`, both its own: CUDA makes frames,
+//! the renderer's own `vkQueueSubmit` uses them, and neither side waits on the host for the other.
 //!
 //! What to copy: `adopt` and `Compute::adopt`, which hand both to Syncline, and the loop in `run`.
 #![allow(unsafe_code, reason = "adopts, launches and submits")]
@@ -62,7 +62,8 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
     for frame in 1..=frames {
         let buffer = &slots[slot(frame)];
 
-        // The producer waits until the frame that was in this buffer is drawn: before the first it is.
+        // The producer waits until the frame that was in this buffer is drawn: before the first it
+        // is.
         let free = [drawn.at(frame.saturating_sub(SLOTS))];
         let waits = if arguments.no_sync { &[] } else { &free[..] };
         producer.produce(
@@ -73,7 +74,8 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
             drawable.signal_at(frame),
         )?;
 
-        // The renderer's own submission. It waits for this frame, and says that it is going to signal one.
+        // The renderer's own submission. It waits for this frame, and says that it is going to
+        // signal one.
         let Memory::Vulkan(from) = buffer.left() else {
             return Err("the renderer's side of the memory is not Vulkan's".into());
         };
@@ -88,7 +90,8 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
         let wait = if arguments.no_sync {
             None
         } else {
-            // A raw wait goes to the driver only once its signal is on the way: CUDA's is at once, the host's when it is done.
+            // A raw wait goes to the driver only once its signal is on the way: CUDA's is at once,
+            // the host's when it is done.
             drawable.at(frame).wait_pending(LIMIT)?;
             Some((vulkan.semaphore(drawable.at(frame))?, frame))
         };
@@ -114,8 +117,8 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
     Ok(verdict)
 }
 
-/// The renderer's device and queue, as Syncline sees them. Both stay the renderer's: nothing of them is destroyed, and
-/// the renderer lives until the last object of the adopted device is gone.
+/// The renderer's device and queue, as Syncline sees them. Both stay the renderer's: nothing of
+/// them is destroyed, and the renderer lives until the last object of the adopted device is gone.
 fn adopt(renderer: &Arc<Renderer>) -> syncline::Result<vulkan::Device> {
     let info = vulkan::AdoptInfo {
         entry: renderer.entry.clone(),
@@ -126,7 +129,8 @@ fn adopt(renderer: &Arc<Renderer>) -> syncline::Result<vulkan::Device> {
         owner: Some(renderer.clone()),
         enabled: renderer.enabled,
     };
-    // SAFETY: the renderer made all of it, with what it says, and is kept. It submits under the queue's guard alone.
+    // SAFETY: the renderer made all of it, with what it says, and is kept. It submits under the
+    // queue's guard alone.
     unsafe { vulkan::Device::adopt(info) }
 }
 
@@ -194,11 +198,13 @@ impl Producer {
                         shared_mem_bytes: 0,
                     };
                     let (pointer, late) = (words.pointer(), late.as_nanos() as u64);
-                    // Syncline does not know what a pointer points to: it has to be told what the kernel uses.
+                    // Syncline does not know what a pointer points to: it has to be told what the
+                    // kernel uses.
                     recorder.keep(Arc::new(words.clone()));
                     let mut launch = stream.launch_builder(&kernel);
                     launch.arg(&pointer).arg(&WORDS).arg(&frame).arg(&late);
-                    // SAFETY: these are the kernel's parameters, and it writes WORDS words of memory that is kept.
+                    // SAFETY: these are the kernel's parameters, and it writes WORDS words of
+                    // memory that is kept.
                     unsafe { launch.launch(config) }.map_err(syncline::Error::work)?;
                     Ok(())
                 };

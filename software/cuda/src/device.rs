@@ -233,8 +233,8 @@ pub(crate) const fn attribute(attribute: u32) -> Answer<i32> {
         75 => 9,
         // Stream priorities.
         78 => 1,
-        // Registered memory has the host's address, host memory can be registered (also for reading only),
-        // timeline semaphores can be imported.
+        // Registered memory has the host's address, host memory can be registered (also for reading
+        // only), timeline semaphores can be imported.
         91 | 99 | 113 | 114 => 1,
         // Memory operations of 64 bits and with NOR, events of other processes.
         122 | 123 | 125 => 1,

@@ -17,7 +17,8 @@ pub(crate) struct Mark(Arc<Record>);
 struct Record {
     /// When it was executed, in nanoseconds. 0 before.
     time: AtomicU64,
-    /// The command of a stream that it is. A record inside of a graph, and one of another process, is none.
+    /// The command of a stream that it is. A record inside of a graph, and one of another process,
+    /// is none.
     command: OnceLock<Command>,
     /// For an event that several processes have: the event, and the number of the record.
     shared: Option<(Arc<SharedEvent>, u64)>,
@@ -45,7 +46,8 @@ impl Mark {
 
     /// Binds the record to a command of a stream.
     ///
-    /// It is reached when that command has ended, so an event and its stream become complete as one.
+    /// It is reached when that command has ended, so an event and its stream become complete as
+    /// one.
     pub(crate) fn bind(&self, engine: &Arc<Engine>, progress: &Arc<Progress>, number: u64) {
         let _ = self.0.command.set(Command {
             engine: engine.clone(),

@@ -14,7 +14,8 @@ static CHANGED: Condvar = Condvar::new();
 
 /// Wakes the waiting threads. Call after each change that one of them may wait for.
 pub(crate) fn tell() {
-    // Pairs with the increment in `wait_until`: either the sleeper sees the change, or it is seen here.
+    // Pairs with the increment in `wait_until`: either the sleeper sees the change, or it is seen
+    // here.
     fence(Ordering::SeqCst);
     if SLEEPERS.load(Ordering::SeqCst) > 0 {
         drop(lock(&LOCK));

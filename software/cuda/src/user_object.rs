@@ -21,7 +21,8 @@ pub(crate) struct UserObject {
     owned: AtomicU64,
 }
 
-// SAFETY: the pointer is only given back to the application's own function, which may run on any thread.
+// SAFETY: the pointer is only given back to the application's own function, which may run on any
+// thread.
 unsafe impl Send for UserObject {}
 // SAFETY: as for sending.
 unsafe impl Sync for UserObject {}

@@ -63,7 +63,8 @@ impl Known {
         }
     }
 
-    /// What is left of `differences`, and a line for each known one of these families that is none any more.
+    /// What is left of `differences`, and a line for each known one of these families that is none
+    /// any more.
     pub(crate) fn check(&self, differences: &[String], families: &BTreeSet<&str>) -> Vec<String> {
         let name = |difference: &'_ String| -> String {
             let name = difference.split_once(": ").map(|(name, _)| name);

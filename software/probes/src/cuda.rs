@@ -104,8 +104,8 @@ macro_rules! functions {
             $(
                 #[allow(clippy::too_many_arguments, reason = "as the driver has it")]
                 pub(crate) fn $name(&self, $($arg: $type),*) -> u32 {
-                    // SAFETY: results go to references. What else is passed is judged by the driver, or
-                    // ends this process, as the head of the file says.
+                    // SAFETY: results go to references. What else is passed is judged by the
+                    // driver, or ends this process, as the head of the file says.
                     self.$name.map_or(MISSING, |call| unsafe { call($($arg),*) })
                 }
             )*

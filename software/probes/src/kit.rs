@@ -151,8 +151,8 @@ impl Words {
 
     fn word(self, index: usize) -> &'static AtomicU64 {
         let index = index % Self::COUNT;
-        // SAFETY: aligned, inside memory of `COUNT` words that is never used after it has been freed, and read and written
-        // through atomics only.
+        // SAFETY: aligned, inside memory of `COUNT` words that is never used after it has been
+        // freed, and read and written through atomics only.
         unsafe { &*(self.host as *const AtomicU64).add(index) }
     }
 }

@@ -18,7 +18,8 @@ const WITH_VULKAN: (&str, &str) = ("external.timeline", "no Vulkan");
 /// Most of the time the questions wait.
 const JOBS: &str = "16";
 
-/// A directory in which loaders find the drivers that were built with this test. Removed when it is dropped.
+/// A directory in which loaders find the drivers that were built with this test. Removed when it is
+/// dropped.
 struct Drivers(PathBuf);
 
 impl Drivers {

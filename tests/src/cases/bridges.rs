@@ -39,8 +39,8 @@ fn pair<S: Subject>(world: &World<S>, initial: u64) -> Result<[Timeline<S>; 2], 
         .map_err(|made: Vec<_>| Stop::Failed(format!("{} sides", made.len())))
 }
 
-/// Each side waits for the other's last value, on its own counter. The consumer comes first, and reads what the other side has
-/// written before it signalled.
+/// Each side waits for the other's last value, on its own counter. The consumer comes first, and
+/// reads what the other side has written before it signalled.
 fn both_ways<S: Subject>(world: &World<S>) -> Verdict {
     let [here, there] = pair(world, 5)?;
     let one = world.left.queue(QueueKind::Compute, "one")?;
@@ -134,7 +134,8 @@ fn failure<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Both sides claim one value. Each could not know of the other: but nobody waits for good, and it is said what was asked of whom.
+/// Both sides claim one value. Each could not know of the other: but nobody waits for good, and it
+/// is said what was asked of whom.
 fn twice<S: Subject>(world: &World<S>) -> Verdict {
     let [here, there] = pair(world, 0)?;
     let gate = world.left.timeline("gate")?;
@@ -210,7 +211,8 @@ fn says<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The last handle goes while signals are claimed: those still come, and are carried over; then nothing does any more.
+/// The last handle goes while signals are claimed: those still come, and are carried over; then
+/// nothing does any more.
 fn closing<S: Subject>(world: &World<S>) -> Verdict {
     let [here, there] = pair(world, 0)?;
     let gate = world.left.timeline("gate")?;

@@ -86,7 +86,8 @@ fn done(call: &str, result: sys::CUresult) -> Verdict {
     Ok(())
 }
 
-/// A capture that has begun. One that is dropped is ended. Both happen under the stream's guard (F7).
+/// A capture that has begun. One that is dropped is ended. Both happen under the stream's guard
+/// (F7).
 struct Capture<'q> {
     queue: &'q cuda::Queue,
     stream: sys::CUstream,
@@ -190,8 +191,8 @@ fn set(stream: sys::CUstream, buffer: &Memory, value: u32) -> Verdict {
     })
 }
 
-/// A place in a graph where the device waits for the host: for longer than a case waits for anything, but not
-/// for ever, so that a case that fails does not hang.
+/// A place in a graph where the device waits for the host: for longer than a case waits for
+/// anything, but not for ever, so that a case that fails does not hang.
 struct Gate(Arc<AtomicBool>);
 
 impl Gate {
@@ -499,8 +500,8 @@ fn each_waits(world: &World<Equipped>) -> Verdict {
             "the launch did not wait for the record"
         );
     }
-    // The record is with the driver, and nothing but the wait in the graph holds the launch back. Without
-    // it the producer, who takes his time, writes last.
+    // The record is with the driver, and nothing but the wait in the graph holds the launch back.
+    // Without it the producer, who takes his time, writes last.
     for delay in [LONG_DELAY, DELAY] {
         let (device, cleared) = (world.left.clone(), buffer.clone());
         producer.submit(
@@ -524,8 +525,8 @@ fn each_waits(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A launch with a wait and a record inside: it starts after its submission's waits and its own, and its
-/// submission's signal comes after all of it.
+/// A launch with a wait and a record inside: it starts after its submission's waits and its own,
+/// and its submission's signal comes after all of it.
 fn launches(world: &World<Equipped>) -> Verdict {
     let (queue, native) = cuda_queue(world, "captured")?;
     let (right, beside) = (world.right_queue("right")?, world.left_queue("beside")?);

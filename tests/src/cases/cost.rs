@@ -19,8 +19,9 @@ cases! {
     "cost.memory_follows_what_is_outstanding": [H2 T4] => memory;
 }
 
-/// Points that are known to be reached are queried, waited for by host and queues, and stand in lists: no
-/// port is asked, whatever else of the timeline is outstanding. An unreached point is the control.
+/// Points that are known to be reached are queried, waited for by host and queues, and stand in
+/// lists: no port is asked, whatever else of the timeline is outstanding. An unreached point is the
+/// control.
 fn asks_nobody<S: Subject>(world: &World<S>) -> Verdict {
     for elsewhere in [false, true] {
         let spy = Arc::new(Spy::default());
@@ -124,8 +125,8 @@ fn same_questions<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The same calls take no other time after 200 000 values than after ten. Only what grows with them could be so
-/// much slower that no machine is: a thousandth of a walk over them all would show.
+/// The same calls take no other time after 200 000 values than after ten. Only what grows with them
+/// could be so much slower that no machine is: a thousandth of a walk over them all would show.
 fn same_times<S: Subject>(world: &World<S>) -> Verdict {
     // By how much the best time may be worse, and what counts as no time at all.
     const FACTOR: u32 = 20;
@@ -136,7 +137,8 @@ fn same_times<S: Subject>(world: &World<S>) -> Verdict {
     })?;
     let engine = if world.is_pair() { 20_000 } else { 200_000 };
     let mut lines = vec![(world.left.own(plain), engine)];
-    // Below a validation layer (1.4.309) each signal takes the longer the more there were: 1 µs after ten, 259 µs after 10 000.
+    // Below a validation layer (1.4.309) each signal takes the longer the more there were: 1 µs
+    // after ten, 259 µs after 10 000.
     if !Settings::from_env().validation {
         lines.push((world.timeline("line")?, engine / 20));
     }
@@ -206,8 +208,8 @@ fn best_times<S: Subject>(
     Ok(best)
 }
 
-/// However a timeline ends, its ports go once nobody has its handles and points any more, nor anything that
-/// waits for it: none of the driver's objects stays, and none goes twice.
+/// However a timeline ends, its ports go once nobody has its handles and points any more, nor
+/// anything that waits for it: none of the driver's objects stays, and none goes twice.
 fn ports_go<S: Subject>(world: &World<S>) -> Verdict {
     const EACH: usize = 40;
     let spy = Arc::new(Spy::default());
@@ -267,8 +269,8 @@ fn ports_go<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Many thousand values with a handful outstanding, timed-out waits, points and fences of what is over:
-/// memory is that of what is outstanding.
+/// Many thousand values with a handful outstanding, timed-out waits, points and fences of what is
+/// over: memory is that of what is outstanding.
 fn memory<S: Subject>(world: &World<S>) -> Verdict {
     const WINDOW: u64 = 8;
     let (by_host, by_queue) = if world.is_pair() {

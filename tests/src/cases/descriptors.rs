@@ -365,7 +365,8 @@ fn pollable<S: Subject>(world: &World<S>) -> Verdict {
 /// What can never be waited for is refused, and comes back.
 fn hostile<S: Subject>(world: &World<S>) -> Verdict {
     let file = rustix::fs::open("/proc/self/mounts", OFlags::RDONLY, Mode::empty());
-    // SAFETY: no process has that many descriptors; what comes back is forgotten before it is closed.
+    // SAFETY: no process has that many descriptors; what comes back is forgotten before it is
+    // closed.
     let closed = unsafe { OwnedFd::from_raw_fd(CLOSED) };
     let mut offered = vec![
         ("a closed descriptor", closed),
@@ -498,7 +499,8 @@ fn hears<S: Subject>(world: &World<S>) -> Verdict {
     drop(taken_back);
     check!(take(&ours) == 0, "told of a point that is only claimed");
     gate.signal(1)?;
-    // The device has it and stands still: whoever hears now of a point that is reached was told too early.
+    // The device has it and stands still: whoever hears now of a point that is reached was told too
+    // early.
     heard(&ours, 1, "a point that is pending")?;
     check!(
         take(&ours) == 0,

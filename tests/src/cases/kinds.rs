@@ -1,4 +1,5 @@
-//! Descriptors of every kind that the system makes, for cases in which they are not what they are said to be.
+//! Descriptors of every kind that the system makes, for cases in which they are not what they are
+//! said to be.
 
 use std::os::fd::OwnedFd;
 
@@ -26,8 +27,8 @@ pub(crate) fn kinds() -> Result<Vec<(&'static str, OwnedFd)>, Stop> {
         let empty = rustix::fs::memfd_create("empty", MemfdFlags::CLOEXEC)?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let sealed = rustix::fs::memfd_create("sealed", flags)?;
-        // SwiftShader's handles are files of 4096 bytes in memory; one of that size that cannot be mapped it
-        // takes for its own, and aborts.
+        // SwiftShader's handles are files of 4096 bytes in memory; one of that size that cannot be
+        // mapped it takes for its own, and aborts.
         rustix::fs::ftruncate(&sealed, 5000)?;
         let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&sealed, seals)?;

@@ -1,4 +1,5 @@
-//! Counters by themselves: what a timeline is made of, without the engine that knows its own signals.
+//! Counters by themselves: what a timeline is made of, without the engine that knows its own
+//! signals.
 
 use syncline::backend::Attachment;
 use syncline::{Error, Timeline};
@@ -12,8 +13,8 @@ cases! {
     "port.keeps_to_the_limit_of_its_device": [T7 D3] => limit;
 }
 
-/// The engine takes a signal that it made itself for reached. Who else reads the counter, a driver or another
-/// process, has only what is in it.
+/// The engine takes a signal that it made itself for reached. Who else reads the counter, a driver
+/// or another process, has only what is in it.
 fn shows<S: Subject>(world: &World<S>) -> Verdict {
     for side in [&world.left, &world.right] {
         for initial in [0, 7, u64::from(u32::MAX) - 1] {

@@ -1,4 +1,5 @@
-//! Ports that a case puts into a timeline of its own, to count what they are asked, or to have them lie.
+//! Ports that a case puts into a timeline of its own, to count what they are asked, or to have them
+//! lie.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,8 +34,8 @@ impl Spy {
         self.all_ones.store(true, Ordering::SeqCst);
     }
 
-    /// A counter of this spy. No queue has a port of its device, so queues wait for it on the host, and the host signals for
-    /// them.
+    /// A counter of this spy. No queue has a port of its device, so queues wait for it on the host,
+    /// and the host signals for them.
     fn port(self: &Arc<Self>, initial: u64) -> Attachment {
         self.alive.fetch_add(1, Ordering::SeqCst);
         let port = Spied {
@@ -44,8 +45,8 @@ impl Spy {
         Attachment::new(DeviceId::new(), initial, port)
     }
 
-    /// A timeline over a counter of this spy, behind the hooks of the left side. If `elsewhere`, it might be signalled
-    /// from outside at any time.
+    /// A timeline over a counter of this spy, behind the hooks of the left side. If `elsewhere`, it
+    /// might be signalled from outside at any time.
     pub(super) fn timeline<S: Subject>(
         self: &Arc<Self>,
         world: &World<S>,

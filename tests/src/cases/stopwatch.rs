@@ -46,7 +46,8 @@ fn submission<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// From a position of the left side to one of the right side, and back, with work in between; and to one that comes before.
+/// From a position of the left side to one of the right side, and back, with work in between; and
+/// to one that comes before.
 fn across<S: Subject>(world: &World<S>) -> Verdict {
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     let there = Stopwatch::between(&world.left, &world.right, "there")?;

@@ -54,7 +54,8 @@ fn side(world: &World<Equipped>, exports: bool, imports: bool) -> Result<&Side, 
     }
 }
 
-/// Why a device has no sync files, if it has an answer to that: the host, which has no semaphores of a driver, does not.
+/// Why a device has no sync files, if it has an answer to that: the host, which has no semaphores
+/// of a driver, does not.
 fn reason(side: &Side) -> Option<String> {
     let info = side.info();
     let mut limits = info.capabilities.limits.iter();
@@ -62,7 +63,8 @@ fn reason(side: &Side) -> Option<String> {
     Some(format!("no sync files on {}: {why}", info.name))
 }
 
-/// Where a fence is made of a sync file, on a host device, whose waits no device's queue can order by chance.
+/// Where a fence is made of a sync file, on a host device, whose waits no device's queue can order
+/// by chance.
 fn fence(handle: SyncFd, label: &str) -> Result<Fence, Stop> {
     let fence = host::Device::new().import_sync_fd(handle, label);
     Ok(fence.map_err(|rejected| rejected.error)?)
@@ -89,7 +91,8 @@ fn unsupported(what: &str, error: &Error) -> Verdict {
     Ok(())
 }
 
-/// What a device says of sync files it does; what it does not, it refuses with the reason, and the handle comes back.
+/// What a device says of sync files it does; what it does not, it refuses with the reason, and the
+/// handle comes back.
 fn promised(world: &World<Equipped>) -> Verdict {
     check!(
         KIND.transference() == Transference::Copy,
@@ -192,8 +195,8 @@ fn consumed(semaphore: &BinarySemaphore) -> Verdict {
     Ok(fence.wait(patience())?)
 }
 
-/// An exported signal is a fence that completes behind the work before it and not sooner; the semaphore has lost it, and its next signal is
-/// another handle's.
+/// An exported signal is a fence that completes behind the work before it and not sooner; the
+/// semaphore has lost it, and its next signal is another handle's.
 fn exported(world: &World<Equipped>) -> Verdict {
     let side = side(world, true, false)?;
     let mut producer = Producer::new(side)?;
@@ -234,7 +237,8 @@ fn exported(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Who makes sync files for `side`: the other side of a pair if it does, whose work no queue of `side` can order by chance.
+/// Who makes sync files for `side`: the other side of a pair if it does, whose work no queue of
+/// `side` can order by chance.
 fn maker<'w>(world: &'w World<Equipped>, side: &'w Side) -> &'w Side {
     let others = [&world.left, &world.right].into_iter();
     let able = |other: &&Side| other.info().capabilities.exports.contains(&KIND);
@@ -281,7 +285,8 @@ fn imported(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A temporary payload is not replaced, and no signal is taken from under a wait; the handle comes back, and nothing has changed.
+/// A temporary payload is not replaced, and no signal is taken from under a wait; the handle comes
+/// back, and nothing has changed.
 fn in_use(world: &World<Equipped>) -> Verdict {
     let side = side(world, true, true)?;
     let maker = maker(world, side);

@@ -38,8 +38,8 @@ fn queue<S: Subject>(device: &Device<S>) -> syncline::Result<Queue<S>> {
     device.queue(QueueKind::Compute, "timed")
 }
 
-/// The device is made to stand still, for different times. Each stamp lies between what the host saw
-/// before and after it.
+/// The device is made to stand still, for different times. Each stamp lies between what the host
+/// saw before and after it.
 fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
     for device in sides(world)? {
         let queue = queue(device)?;
@@ -119,8 +119,8 @@ fn ordered<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// While the device stands still before it, and while its submission is held, a stamp is not ready; who
-/// asks is told so at once, and times that are there already stay what they are.
+/// While the device stands still before it, and while its submission is held, a stamp is not ready;
+/// who asks is told so at once, and times that are there already stay what they are.
 fn not_ready<S: Subject>(world: &World<S>) -> Verdict {
     for device in sides(world)? {
         let queue = queue(device)?;
@@ -226,7 +226,8 @@ fn as_said<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Records `fence`, which takes times, on a queue of this family. True if it does; it says why not, where it may not.
+/// Records `fence`, which takes times, on a queue of this family. True if it does; it says why not,
+/// where it may not.
 pub(super) fn writes_as_said<S: Subject>(
     family: &QueueFamily,
     queue: &Queue<S>,
@@ -269,7 +270,8 @@ fn used_again<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Places for times come from pools: recorded again and again, and dropped half-way, they tell new times, and grow nothing.
+/// Places for times come from pools: recorded again and again, and dropped half-way, they tell new
+/// times, and grow nothing.
 pub(super) fn use_again<S: Subject>(
     world: &World<S>,
     queue: &Queue<S>,

@@ -60,7 +60,8 @@ fn find<T: Clone>(all: &[(String, T)], label: &str) -> Result<T, Stop> {
     }
 }
 
-/// How long an event is handed over for: where nothing is to come of it, not for as long as anything takes.
+/// How long an event is handed over for: where nothing is to come of it, not for as long as
+/// anything takes.
 fn within(rest: &str) -> Duration {
     match rest {
         "soon" => SOON,
@@ -145,7 +146,8 @@ impl Half {
 
     fn get(&mut self, label: &str, timeout: Duration) -> Result<String, Stop> {
         let (cuda, endpoint) = (self.cuda()?, self.endpoint()?);
-        // SAFETY: the cases have this process let go of it, its waits through, before the other one does, and no case about events kills a process.
+        // SAFETY: the cases have this process let go of it, its waits through, before the other one
+        // does, and no case about events kills a process.
         let received = unsafe { endpoint.receive_event(&cuda, label, timeout) };
         match received {
             Err(Error::CannotShare { .. }) => return Ok("another GPU".into()),
@@ -218,7 +220,8 @@ impl Half {
         Ok(event.position().point().wait_pending(patience())?)
     }
 
-    /// A submission that signals when it is through, behind a wait of its queue for the fence. Its number.
+    /// A submission that signals when it is through, behind a wait of its queue for the fence. Its
+    /// number.
     fn wait_in_queue(&mut self, label: &str) -> Result<u64, Stop> {
         let fence = self.events.received(label)?;
         self.queue()?.wait(&fence)?;

@@ -138,7 +138,8 @@ impl Half {
     /// | `abandon` | lets go of every handle | |
     /// | `miscount signal`, `miscount wait` | asks for what the plan does not grant | the refusal |
     ///
-    /// Where CUDA is built in, also with its own events, which a process makes (`event`) or gets from the other:
+    /// Where CUDA is built in, also with its own events, which a process makes (`event`) or gets
+    /// from the other:
     ///
     /// | words | what is done | the answer |
     /// |---|---|---|
@@ -562,8 +563,8 @@ fn lasting_descriptors() -> Result<String, Stop> {
     ))
 }
 
-/// Waits until the threads that close descriptors of peers have nothing to do: they sleep then, and not before. No longer
-/// than [`patience`].
+/// Waits until the threads that close descriptors of peers have nothing to do: they sleep then, and
+/// not before. No longer than [`patience`].
 fn closed() {
     let begin = Instant::now();
     let closes = |task: std::fs::DirEntry| {

@@ -1,7 +1,8 @@
 //! A second process, for cases of rules that hold between two.
 //!
-//! It is this program once more, with the subject's other device; for a subject of one device, with that. What a case has it do it tells it in lines of
-//! words, and does itself by the same words: so a case is written once for both directions.
+//! It is this program once more, with the subject's other device; for a subject of one device, with
+//! that. What a case has it do it tells it in lines of words, and does itself by the same words: so
+//! a case is written once for both directions.
 //!
 //! | file | what is in it |
 //! |---|---|
@@ -107,7 +108,8 @@ impl Peer {
     /// Starts it, and connects.
     ///
     /// # Errors
-    /// A skip where this is no process of a [`Runner`](crate::Runner)'s; what keeps the two from each other.
+    /// A skip where this is no process of a [`Runner`](crate::Runner)'s; what keeps the two from
+    /// each other.
     pub fn start() -> Result<Self, Stop> {
         let Some(subject) = child_subject() else {
             return Stop::skip("two processes take a program that is started for one subject");

@@ -40,8 +40,9 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Runs `act` for each mechanism that a plan can choose, with this process as the one and as the other. It is given the needs that lead there, and everything that was made
-    /// is gone before the next.
+    /// Runs `act` for each mechanism that a plan can choose, with this process as the one and as
+    /// the other. It is given the needs that lead there, and everything that was made is gone
+    /// before the next.
     ///
     /// # Errors
     /// What it ends in; why there are no two processes, or no plan.
@@ -62,7 +63,8 @@ impl Scene<'_> {
         })
     }
 
-    /// As [`Scene::each_way`], with this process as `is`, and a second process of its own for each, which may be killed.
+    /// As [`Scene::each_way`], with this process as `is`, and a second process of its own for each,
+    /// which may be killed.
     ///
     /// # Errors
     /// As there.
@@ -116,10 +118,11 @@ impl Scene<'_> {
         &mut self.here
     }
 
-    /// Runs `round` again and again, and demands that it leaves no descriptor open in either process.
+    /// Runs `round` again and again, and demands that it leaves no descriptor open in either
+    /// process.
     ///
-    /// What leaks once in each round is told from what comes and goes: a thread that closes a descriptor late, or a driver
-    /// that opens some more for a few rounds and then closes them all.
+    /// What leaks once in each round is told from what comes and goes: a thread that closes a
+    /// descriptor late, or a driver that opens some more for a few rounds and then closes them all.
     ///
     /// # Errors
     /// What `round` ends in; that a process has more descriptors with every round.
@@ -176,7 +179,8 @@ impl Scene<'_> {
         })
     }
 
-    /// Has both negotiate: who signals, and who waits, with these needs besides. The name of the mechanism, or `conflict`.
+    /// Has both negotiate: who signals, and who waits, with these needs besides. The name of the
+    /// mechanism, or `conflict`.
     ///
     /// # Errors
     /// They do not come to the same.
@@ -215,7 +219,8 @@ impl Scene<'_> {
     }
 }
 
-/// Runs `round` with the needs that lead to each mechanism, the best first, until it finds no plan any more.
+/// Runs `round` with the needs that lead to each mechanism, the best first, until it finds no plan
+/// any more.
 fn each_mechanism(mut round: impl FnMut(Needs) -> Result<Option<Mechanism>, Stop>) -> Verdict {
     let mut besides = Needs::empty();
     let mut shown = Vec::new();

@@ -73,7 +73,8 @@ fn all(values: &str) -> Result<impl Iterator<Item = u64> + use<>, Stop> {
     }
 }
 
-/// What a point tells, on the host's clock: it may be that its time has not come over yet, but nobody has to ask elsewhere for it to come.
+/// What a point tells, on the host's clock: it may be that its time has not come over yet, but
+/// nobody has to ask elsewhere for it to come.
 fn told(point: Point<'_>) -> syncline::Result<Estimate> {
     let until = Instant::now() + patience();
     loop {

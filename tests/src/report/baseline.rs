@@ -62,8 +62,8 @@ impl Report {
     }
 
     /// What passed in `recorded` and did not pass in this run, one line for each case and kind of
-    /// subject, in the recorded order. Also the exceptions that are wrong: those whose case passed, and
-    /// those whose case is unknown.
+    /// subject, in the recorded order. Also the exceptions that are wrong: those whose case passed,
+    /// and those whose case is unknown.
     ///
     /// Subjects are compared by their backends. A case counts as passed where it passed on one
     /// subject of these backends and failed on none. `chosen` says of a recorded subject, case and

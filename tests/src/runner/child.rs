@@ -64,8 +64,8 @@ pub fn child_subject() -> Option<String> {
     std::env::var(SUBJECT).ok()
 }
 
-/// To be called first in `main` of a program that runs one suite. If this process is a child it does a
-/// child's work, and returns what `main` has to.
+/// To be called first in `main` of a program that runs one suite. If this process is a child it
+/// does a child's work, and returns what `main` has to.
 pub fn child<L: Suite>(make: impl FnOnce(&Settings) -> L) -> Option<ExitCode> {
     let subject = child_subject()?;
     let suite = make(&Settings::from_env());

@@ -1,7 +1,8 @@
-//! Runs cases in child processes, one per subject, so that a hang or a crash ends one case and not the run.
+//! Runs cases in child processes, one per subject, so that a hang or a crash ends one case and not
+//! the run.
 //!
-//! A program that runs the suite is its own child: it starts itself again, with the subject's name in
-//! the environment. So the first thing its `main` does is to ask whether it is one:
+//! A program that runs the suite is its own child: it starts itself again, with the subject's name
+//! in the environment. So the first thing its `main` does is to ask whether it is one:
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -73,21 +74,21 @@ pub trait Suite {
         Vec::new()
     }
 
-    /// What a [second process](crate::peer) of the subject does, for suites with cases that take two; it lasts until the first one
-    /// has gone.
+    /// What a [second process](crate::peer) of the subject does, for suites with cases that take
+    /// two; it lasts until the first one has gone.
     fn serve_peer(&self, subject: &str) -> Option<ExitCode> {
         let _ = subject;
         None
     }
 
-    /// What somebody beside the cases has to complain about so far, such as a validation layer. The list
-    /// only grows; what is new in it fails the case that ran meanwhile.
+    /// What somebody beside the cases has to complain about so far, such as a validation layer. The
+    /// list only grows; what is new in it fails the case that ran meanwhile.
     fn complaints(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// What is no failure, but may explain one. The list only grows; what is new in it is told with a case
-    /// that failed meanwhile.
+    /// What is no failure, but may explain one. The list only grows; what is new in it is told with
+    /// a case that failed meanwhile.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
@@ -133,7 +134,8 @@ impl Runner {
         self
     }
 
-    /// The same, with cases that are expected to fail: they do so without harm, and fail if they pass.
+    /// The same, with cases that are expected to fail: they do so without harm, and fail if they
+    /// pass.
     #[must_use]
     pub fn expecting(mut self, expected: Vec<Expected>) -> Self {
         self.expected = expected;
@@ -155,8 +157,8 @@ impl Runner {
         self.record(id, rules, start, ended)
     }
 
-    /// Lets the process end by itself, which it does once it has let go of its devices. It fails if it
-    /// hangs in that, dies, complains, or exits with anything but success.
+    /// Lets the process end by itself, which it does once it has let go of its devices. It fails if
+    /// it hangs in that, dies, complains, or exits with anything but success.
     pub fn finish(&mut self) -> Record {
         let start = Instant::now();
         let Some(served) = self.child.take() else {

@@ -112,7 +112,8 @@ impl<S: Subject> Device<S> {
         Fence::new(&self.0, library)
     }
 
-    /// A fence that stands for a descriptor; for `None`, which is nothing to wait for, it is complete.
+    /// A fence that stands for a descriptor; for `None`, which is nothing to wait for, it is
+    /// complete.
     ///
     /// # Errors
     /// The library's.
@@ -195,7 +196,8 @@ impl<S: Subject> Device<S> {
     }
 
     /// A closed gate for work of this device. **No closed gate may stand on a queue while the case
-    /// needs progress on another queue of the same device**: driver queues and connections are shared.
+    /// needs progress on another queue of the same device**: driver queues and connections are
+    /// shared.
     ///
     /// # Errors
     /// A skip if the device cannot be held up; the backend's.

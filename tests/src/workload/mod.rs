@@ -61,7 +61,8 @@ impl Equipped {
         Ok(Self { device, kit })
     }
 
-    /// Work that loses the device, for this process and for good: only CUDA's can be lost on purpose.
+    /// Work that loses the device, for this process and for good: only CUDA's can be lost on
+    /// purpose.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for others; the backend's.

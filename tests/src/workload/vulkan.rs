@@ -17,7 +17,8 @@ const SCRATCH: u64 = 16 << 20;
 #[derive(Clone, Debug)]
 pub(super) struct Scratch {
     device: Device,
-    /// Buffers that no submission fills. Two queues that filled one at the same time would have a data race.
+    /// Buffers that no submission fills. Two queues that filled one at the same time would have a
+    /// data race.
     free: Arc<Mutex<Vec<Buffer>>>,
     one_fill: Duration,
 }
@@ -52,9 +53,10 @@ pub(super) fn copy(recorder: &mut Recorder<'_>, from: &Buffer, to: &Buffer) -> R
     recorder.copy_buffer(from, to)
 }
 
-/// Measures how long the device takes for one fill, by its own clock if it has one: below the validation layer it takes
-/// longer to record a fill than to do it. Over so many that submitting and waiting count for little otherwise; the shortest
-/// of a few runs, so that `busy` errs on the long side.
+/// Measures how long the device takes for one fill, by its own clock if it has one: below the
+/// validation layer it takes longer to record a fill than to do it. Over so many that submitting
+/// and waiting count for little otherwise; the shortest of a few runs, so that `busy` errs on the
+/// long side.
 pub(super) fn prepare(device: &Device) -> Result<Scratch> {
     const ENOUGH: Duration = Duration::from_millis(8);
     let scratch = device.device_buffer(SCRATCH, Default::default())?;

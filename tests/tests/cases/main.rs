@@ -1,4 +1,5 @@
-//! The suite's cases: what the documents say of them, and those of sync files on a driver that has some.
+//! The suite's cases: what the documents say of them, and those of sync files on a driver that has
+//! some.
 
 mod coverage;
 mod matrix;

@@ -1,4 +1,5 @@
-//! The contract and the suite name the same rules. Whether a case that names one fails when it is broken, this cannot tell: `mutants` does for some.
+//! The contract and the suite name the same rules. Whether a case that names one fails when it is
+//! broken, this cannot tell: `mutants` does for some.
 
 #![allow(clippy::expect_used, reason = "a test may panic")]
 

@@ -1,7 +1,8 @@
 //! Counts the system calls of a thread, and of all threads that are started from there.
 //!
-//! A seccomp filter reports each call to a thread without one, which notes it and lets the kernel go on with it. So a call counts
-//! before it is made, whoever makes it: this project, the standard library or a driver. See seccomp_unotify(2).
+//! A seccomp filter reports each call to a thread without one, which notes it and lets the kernel
+//! go on with it. So a call counts before it is made, whoever makes it: this project, the standard
+//! library or a driver. See seccomp_unotify(2).
 #![allow(unsafe_code, reason = "the kernel's interface has no safe one")]
 
 use std::collections::BTreeMap;
@@ -22,8 +23,8 @@ const THREADS: usize = 256;
 /// And so many calls.
 const CALLS: usize = 512;
 
-/// What has been counted by now. Behind no lock: a thread under the filter could hold it, and then give it back by a call that
-/// nobody would let go on.
+/// What has been counted by now. Behind no lock: a thread under the filter could hold it, and then
+/// give it back by a call that nobody would let go on.
 pub(crate) struct Calls {
     /// [`UNKNOWN`] until the filter is there, [`NONE`] if it cannot be.
     listener: AtomicI32,
@@ -138,7 +139,8 @@ impl Calls {
     }
 }
 
-/// Does `what` on a thread of its own, whose calls and those of all threads started by it are counted.
+/// Does `what` on a thread of its own, whose calls and those of all threads started by it are
+/// counted.
 ///
 /// # Errors
 /// Why that cannot be done here.
@@ -160,7 +162,8 @@ pub(crate) fn counted<T: Send>(what: impl FnOnce(&Calls) -> T + Send) -> io::Res
     })
 }
 
-/// Puts the calling thread under a filter that reports each call but for those that end a thread or a signal's handler.
+/// Puts the calling thread under a filter that reports each call but for those that end a thread or
+/// a signal's handler.
 fn filter() -> io::Result<i32> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const EQUALS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -178,8 +181,8 @@ fn filter() -> io::Result<i32> {
         len: steps.len() as u16,
         filter: steps.as_mut_ptr(),
     };
-    // SAFETY: changes nothing but that programs with more rights cannot be started from this thread, which a filter
-    // without rights of its own needs.
+    // SAFETY: changes nothing but that programs with more rights cannot be started from this
+    // thread, which a filter without rights of its own needs.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(io::Error::last_os_error());
     }

@@ -1,4 +1,5 @@
-//! What a driver asks of the system by itself, where it is called with nothing of this project in between.
+//! What a driver asks of the system by itself, where it is called with nothing of this project in
+//! between.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::collections::BTreeSet;
@@ -8,7 +9,8 @@ use syncline::Device;
 
 use crate::counter::Calls;
 
-/// The kinds of calls that are not ours, on a thread that uses `device`; `None` where that is not known.
+/// The kinds of calls that are not ours, on a thread that uses `device`; `None` where that is not
+/// known.
 #[cfg_attr(
     not(feature = "vulkan"),
     allow(unused_variables, reason = "nobody else has a driver that is asked")
@@ -59,7 +61,8 @@ mod vulkan {
             let guard = device
                 .lock_queue(queue.family(), queue.index())
                 .expect("the queue");
-            // SAFETY: the queue is locked, the semaphore lives until it is waited for, and its values grow.
+            // SAFETY: the queue is locked, the semaphore lives until it is waited for, and its
+            // values grow.
             unsafe {
                 device
                     .raw()
@@ -78,7 +81,8 @@ mod vulkan {
             // SAFETY: as above; what was submitted has signalled.
             unsafe { device.raw().signal_semaphore(&signal) }.expect("signalled");
         }
-        // SAFETY: nothing uses it any more, but for what the driver does itself behind the last signal.
+        // SAFETY: nothing uses it any more, but for what the driver does itself behind the last
+        // signal.
         unsafe {
             device.raw().device_wait_idle().expect("idle");
             device.raw().destroy_semaphore(semaphore, None);

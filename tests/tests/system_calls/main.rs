@@ -1,5 +1,6 @@
-//! H1: once everything has been done a few times, what is asked of the system is to park a thread, to wake one, and to let others
-//! have the processor while one looks; and most operations ask for nothing at all.
+//! H1: once everything has been done a few times, what is asked of the system is to park a thread,
+//! to wake one, and to let others have the processor while one looks; and most operations ask for
+//! nothing at all.
 
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
@@ -21,7 +22,8 @@ use syncline_conformance::steady::{self, CALLS, OPERATIONS, Operation, TIMES};
 
 use counter::{Calls, Thread, counted};
 
-/// What is ours to make: to park a thread, on one word or on two, to wake one, to let other threads run (H1).
+/// What is ours to make: to park a thread, on one word or on two, to wake one, to let other threads
+/// run (H1).
 const OURS: [i64; 3] = [
     libc::SYS_futex,
     libc::SYS_futex_waitv,
@@ -71,7 +73,8 @@ fn thread_named(name: &str) -> Result<Thread, Failed> {
     Err(format!("no thread is called {name}").into())
 }
 
-/// What the suite counts allocations of, with calls that are neither ours to make nor the driver's own.
+/// What the suite counts allocations of, with calls that are neither ours to make nor the driver's
+/// own.
 fn only_parks_and_wakes(device: &Device, operation: Operation) -> Result<Completion, Failed> {
     if operation.name == "tell_times_elsewhere" && !matches!(device, Device::Host(_)) {
         // Some ten times a second, however many signals there are.
@@ -131,7 +134,8 @@ fn only_parks_and_wakes(device: &Device, operation: Operation) -> Result<Complet
     outcome.unwrap_or_else(|refused| told(Err(refused)))
 }
 
-/// The bug that the others look for: an operation that makes a call of another kind each time is found.
+/// The bug that the others look for: an operation that makes a call of another kind each time is
+/// found.
 fn one_that_calls_is_caught(device: &Device) -> Result<Completion, Failed> {
     match only_parks_and_wakes(device, CALLS) {
         Ok(Completion::Completed) => {
@@ -151,7 +155,8 @@ fn one_that_calls_is_caught(device: &Device) -> Result<Completion, Failed> {
 /// One thing that is to be done, again and again: it is given its number, from 1.
 type Done<'d> = dyn FnMut(u64) -> syncline::Result<()> + 'd;
 
-/// What [`ROUNDS`] times of `done` make, by kind, on this thread, once they have been done as often before.
+/// What [`ROUNDS`] times of `done` make, by kind, on this thread, once they have been done as often
+/// before.
 fn made_in_rounds(calls: &Calls, done: &mut Done<'_>) -> syncline::Result<BTreeMap<c_int, u64>> {
     let thread = this_thread();
     let mut before = BTreeMap::new();
@@ -179,7 +184,8 @@ fn makes_none(calls: &Calls, name: &str, done: &mut Done<'_>) -> Result<(), Fail
     Err(format!("{name}: {ROUNDS} times make these system calls: {made:?}").into())
 }
 
-/// The points of a timeline that are reached, and what is held: nobody is asked for those, on any device.
+/// The points of a timeline that are reached, and what is held: nobody is asked for those, on any
+/// device.
 fn asks_nobody(device: &Device) -> Result<Completion, Failed> {
     let outcome = counted(|calls| -> Result<(), Failed> {
         let queue = device.queue(QueueKind::Compute, "holds")?;
@@ -305,8 +311,9 @@ fn the_host_makes_none(device: &Device) -> Result<Completion, Failed> {
     told(outcome)
 }
 
-/// Waits until `thread` has made more than `before` calls to sleep, and returns how many it has made. A call counts before the
-/// thread sleeps, when it can be woken already. A call that returns at once counts, too.
+/// Waits until `thread` has made more than `before` calls to sleep, and returns how many it has
+/// made. A call counts before the thread sleeps, when it can be woken already. A call that returns
+/// at once counts, too.
 fn sleeps(calls: &Calls, thread: Thread, before: u64) -> Result<u64, Failed> {
     let begun = Instant::now();
     let futex = |by, call| by == thread && i64::from(call) == libc::SYS_futex;
@@ -322,7 +329,8 @@ fn sleeps(calls: &Calls, thread: Thread, before: u64) -> Result<u64, Failed> {
     }
 }
 
-/// What this thread makes each time that it wakes another: one call, and none where that is awake after all.
+/// What this thread makes each time that it wakes another: one call, and none where that is awake
+/// after all.
 fn makes_one(name: &str, made: &[u64]) -> Result<(), Failed> {
     let once = made.iter().filter(|&&made| made == 1).count();
     if made.iter().all(|&made| made <= 1) && 2 * once >= made.len() {
@@ -368,7 +376,8 @@ fn one_call_wakes(device: &Device) -> Result<Completion, Failed> {
                 let before = all();
                 line.signal(value)?;
                 made.push(all() - before);
-                // Without sleep, however busy the machine: who answers would wake this with a call of its own.
+                // Without sleep, however busy the machine: who answers would wake this with a call
+                // of its own.
                 answers.at(value).wait_with(WaitMode::Spin, PATIENCE)?;
             }
             makes_one("a signal that somebody sleeps for", &made)?;

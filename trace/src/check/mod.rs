@@ -1,16 +1,19 @@
 //! Whether a text is a trace that Perfetto's importer takes in whole.
 //!
-//! The importer drops what it does not understand and only counts it, so that a trace may open and lack half of what it should show. [`trace`]
-//! finds what would be dropped, cut, bound to another slice, or depend on the importer's version:
+//! The importer drops what it does not understand and only counts it, so that a trace may open and
+//! lack half of what it should show. [`trace`] finds what would be dropped, cut, bound to another
+//! slice, or depend on the importer's version:
 //!
 //! * the fields that each kind of event needs, and their types;
 //! * slices of one thread that overlap without one lying inside the other, or lie too deep;
 //! * beginnings without ends and ends without beginnings, of slices and of asynchronous slices;
-//! * flows: each has one start and one end of the same id, category and name, both bound to a slice, and the end not before the start;
+//! * flows: each has one start and one end of the same id, category and name, both bound to a
+//!   slice, and the end not before the start;
 //! * control characters in names, at which some versions stop reading.
 //!
-//! Of slices that state the errors of their times, as those of [`perfetto`](crate::perfetto) do (`began_ns`, `ended_ns` and
-//! their `…_error_ns` in the arguments), it also asks that no flow ends earlier than it began beyond these errors.
+//! Of slices that state the errors of their times, as those of [`perfetto`](crate::perfetto) do
+//! (`began_ns`, `ended_ns` and their `…_error_ns` in the arguments), it also asks that no flow ends
+//! earlier than it began beyond these errors.
 
 mod events;
 mod together;
@@ -125,12 +128,14 @@ pub enum Kind {
     /// No slice of the thread encloses the flow's event.
     #[error("a flow's event that no slice of its thread encloses")]
     FlowUnbound,
-    /// A slice of the thread begins at the very time, and it depends on the importer's version which of the two it takes first.
+    /// A slice of the thread begins at the very time, and it depends on the importer's version
+    /// which of the two it takes first.
     #[error(
         "a flow's event at the time at which event {0} begins, which it may be bound to or not"
     )]
     FlowAtBoundary(usize),
-    /// The slice that the flow starts in begins later than the one that it ends in: the viewer turns the arrow.
+    /// The slice that the flow starts in begins later than the one that it ends in: the viewer
+    /// turns the arrow.
     #[error(
         "the flow's arrow would be turned, as it ends in a slice that began before the one that it starts in (event {0})"
     )]
@@ -150,8 +155,8 @@ const DEEPEST: usize = 512;
 ///
 /// # Errors
 ///
-/// All that is wrong with it, in the order of the events, as far as it can be told: events that lack what they need are left out of
-/// what is asked of several together.
+/// All that is wrong with it, in the order of the events, as far as it can be told: events that
+/// lack what they need are left out of what is asked of several together.
 pub fn trace(json: &str) -> Result<Contents, Vec<Problem>> {
     let whole = |kind| vec![Problem { event: None, kind }];
     let value: Value =

@@ -33,7 +33,8 @@ impl<'v> Check<'v> {
         }
     }
 
-    /// Beginnings with their ends, of one thread or one asynchronous id, in the order in which the importer takes them.
+    /// Beginnings with their ends, of one thread or one asynchronous id, in the order in which the
+    /// importer takes them.
     pub(super) fn pairs(&mut self, marks: Vec<Mark>) -> Vec<Slice<'v>> {
         let mut slices = Vec::new();
         let mut open: Vec<Mark> = Vec::new();
@@ -144,10 +145,12 @@ fn bind<'v>(slices: &[Slice<'v>], flow: FlowEvent) -> Result<Slice<'v>, Kind> {
         return slices.get(from).copied().ok_or(Kind::FlowUnbound);
     }
     let around = slices[..after].iter().rev();
-    // A slice that has ended is not looked at any more once another has begun, so the last one counts; it may lie in others.
+    // A slice that has ended is not looked at any more once another has begun, so the last one
+    // counts; it may lie in others.
     let bound = around.take(DEEPEST).find(|slice| slice.end >= flow.at);
     let bound = *bound.ok_or(Kind::FlowUnbound)?;
-    // At the same time, newer importers take slices first, and older ones what comes first in the text.
+    // At the same time, newer importers take slices first, and older ones what comes first in the
+    // text.
     let touches = || {
         slices[..after]
             .iter()

@@ -175,8 +175,8 @@ impl Layout<'_> {
     }
 }
 
-/// Nanoseconds as the format's microseconds. Within [`FARTHEST`] the double nearest to the quotient is written with at most three
-/// decimals, and read as the same number of nanoseconds.
+/// Nanoseconds as the format's microseconds. Within [`FARTHEST`] the double nearest to the quotient
+/// is written with at most three decimals, and read as the same number of nanoseconds.
 fn microseconds(nanoseconds: i64) -> Value {
     if nanoseconds % 1000 == 0 {
         return (nanoseconds / 1000).into();

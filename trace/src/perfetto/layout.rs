@@ -7,14 +7,15 @@ use super::json::plain;
 use crate::life;
 use crate::rows::{Placed, Rows};
 
-/// The farthest from the origin, in nanoseconds: microseconds with three decimals then have no more than 15 digits, which a
-/// double keeps.
+/// The farthest from the origin, in nanoseconds: microseconds with three decimals then have no more
+/// than 15 digits, which a double keeps.
 const FARTHEST: i128 = 999_999_999_000_000;
 /// So long that an arrow ends inside, between one nanosecond and the next.
 const LEAST: i64 = 2;
 /// Two steps of a GPU's clock: what the run before it leaves no room for is hardly an overlap.
 const TOLERANCE: i64 = 64;
-/// An event that is not metadata. What it says is made when it is written, which keeps a long recording's events small.
+/// An event that is not metadata. What it says is made when it is written, which keeps a long
+/// recording's events small.
 pub(super) struct Event {
     pub(super) ts: i64,
     pub(super) pid: u32,
@@ -77,7 +78,8 @@ impl<'r> Layout<'r> {
             signals: vec![None; recording.host_signals.len()],
             waits: vec![Vec::new(); recording.tracks.len()],
             next_pid: 1,
-            // Threads are told apart by their number alone in some viewers, and one that is its process's is its main thread.
+            // Threads are told apart by their number alone in some viewers, and one that is its
+            // process's is its main thread.
             next_tid: 1_000_001,
         };
         layout.host();
@@ -330,8 +332,9 @@ impl<'r> Layout<'r> {
         }
     }
 
-    /// Says the arrow, if there is a place in both slices from which it runs forward. An arrow is bound to the last slice that has
-    /// begun on its thread, and which of two events at the same time counts first depends on the viewer; so it lies strictly inside.
+    /// Says the arrow, if there is a place in both slices from which it runs forward. An arrow is
+    /// bound to the last slice that has begun on its thread, and which of two events at the same
+    /// time counts first depends on the viewer; so it lies strictly inside.
     pub(super) fn flow(&mut self, from: Slice, to: Slice, id: u64) -> bool {
         if from.placed.begin > to.placed.begin
             || (from.pid, from.tid) == (to.pid, to.tid) && from.placed == to.placed
@@ -351,7 +354,8 @@ impl<'r> Layout<'r> {
     }
 }
 
-/// When the recording was begun, or the earliest time if one lies before that: the format's importers read times below zero wrongly.
+/// When the recording was begun, or the earliest time if one lies before that: the format's
+/// importers read times below zero wrongly.
 fn origin(recording: &Recording) -> i64 {
     let mut origin = recording.begun;
     for submission in recording.tracks.iter().flat_map(|track| &track.submissions) {

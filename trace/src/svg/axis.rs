@@ -67,7 +67,8 @@ pub(super) fn words(nanoseconds: i128) -> String {
 pub(super) struct Axis {
     /// In nanoseconds since the recording was begun, with their labels.
     pub(super) ticks: Vec<(i128, String)>,
-    /// What the labels count from, if they had too many digits otherwise: since the recording was begun, in words.
+    /// What the labels count from, if they had too many digits otherwise: since the recording was
+    /// begun, in words.
     pub(super) base: Option<String>,
 }
 

@@ -1,11 +1,14 @@
-//! One picture, in SVG: a lane for each queue, what ran there when, and which signal released which wait.
+//! One picture, in SVG: a lane for each queue, what ran there when, and which signal released which
+//! wait.
 //!
-//! The picture stands by itself: no scripts, no fonts, nothing to load. It brings its own ground, light or dark as the reader asks for, so that it can be
-//! read on any page. APIs have colours that stay apart for the colour-blind, and no meaning hangs on a colour alone: what failed, was held
+//! The picture stands by itself: no scripts, no fonts, nothing to load. It brings its own ground,
+//! light or dark as the reader asks for, so that it can be read on any page. APIs have colours that
+//! stay apart for the colour-blind, and no meaning hangs on a colour alone: what failed, was held
 //! or had not ended looks different, too, and hovering over a run in a browser tells its times.
 //!
-//! Runs narrower than half a pixel are drawn together with those beside them, so the size of a picture is bounded by its width. How many these
-//! were is said in the picture, as is all else that it leaves out.
+//! Runs narrower than half a pixel are drawn together with those beside them, so the size of a
+//! picture is bounded by its width. How many these were is said in the picture, as is all else that
+//! it leaves out.
 
 mod arrows;
 mod axis;
@@ -25,14 +28,15 @@ use syncline_core::trace::Recording;
 pub struct Options {
     /// What stands above it. By default the number of queues and the APIs they belong to.
     pub title: Option<String>,
-    /// The beginning of what is drawn, in nanoseconds since the recording was begun. By default see [`submissions`](Self::submissions).
+    /// The beginning of what is drawn, in nanoseconds since the recording was begun. By default see
+    /// [`submissions`](Self::submissions).
     pub from: Option<i64>,
     /// Its end, likewise. If it is not after the beginning, one microsecond is drawn.
     pub to: Option<i64>,
     /// In pixels, from 480 to 8000; others count as the nearest of these. By default 1280.
     pub width: u32,
-    /// Of a recording with more submissions than this, those in its middle are drawn, unless [`from`](Self::from) or
-    /// [`to`](Self::to) is given. By default 48; at least 1.
+    /// Of a recording with more submissions than this, those in its middle are drawn, unless
+    /// [`from`](Self::from) or [`to`](Self::to) is given. By default 48; at least 1.
     pub submissions: usize,
 }
 

@@ -9,7 +9,8 @@ use super::text::{escape, fit_name};
 use crate::life::{self, Known};
 
 impl Draw<'_> {
-    /// A run. Gives where it ends, if it was drawn and not left to the one before it, which ends at `last`.
+    /// A run. Gives where it ends, if it was drawn and not left to the one before it, which ends at
+    /// `last`.
     pub(super) fn bar(&mut self, t: usize, s: usize, y: f64, last: f64) -> f64 {
         let recording = self.recording;
         let track = &recording.tracks[t];

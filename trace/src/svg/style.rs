@@ -12,8 +12,8 @@ pub(super) const fn class(backend: BackendKind) -> &'static str {
     }
 }
 
-/// Runs, on any ground, and the time before them on a light and on a dark one. Runs have white text on them, and any two APIs are told apart
-/// by the colour-blind, too.
+/// Runs, on any ground, and the time before them on a light and on a dark one. Runs have white text
+/// on them, and any two APIs are told apart by the colour-blind, too.
 const COLOURS: [(&str, &str, &str, &str); 4] = [
     ("host", "#4a55d2", "#a4aae9", "#7d88f2"),
     ("cuda", "#007f5c", "#8cc8b7", "#2fb088"),
@@ -88,7 +88,8 @@ mod tests {
 
     type Triple = [f64; 3];
 
-    /// What is seen of linear red, green and blue: by most, and by protanopes, deuteranopes and tritanopes (Machado and others, 2009).
+    /// What is seen of linear red, green and blue: by most, and by protanopes, deuteranopes and
+    /// tritanopes (Machado and others, 2009).
     const EYES: [[Triple; 3]; 4] = [
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
         [

@@ -1,6 +1,7 @@
 //! Text in a picture: what fits, and what XML allows.
 
-/// For text and attributes alike. What XML cannot hold becomes a replacement character, and white space a space.
+/// For text and attributes alike. What XML cannot hold becomes a replacement character, and white
+/// space a space.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -35,7 +36,8 @@ fn em(c: char) -> f64 {
     }
 }
 
-/// As much of it as fits, with an ellipsis if that is not all; `None` if less than two characters would be left.
+/// As much of it as fits, with an ellipsis if that is not all; `None` if less than two characters
+/// would be left.
 pub(super) fn fit(text: &str, size: f64, room: f64) -> Option<String> {
     if text.trim().is_empty() || room <= 0.0 {
         return None;
@@ -57,7 +59,8 @@ pub(super) fn fit(text: &str, size: f64, room: f64) -> Option<String> {
     (fitted.chars().count() >= 2).then(|| format!("{fitted}…"))
 }
 
-/// A run's name: all of it, else the number at its end, which tells it from its neighbours, else its beginning.
+/// A run's name: all of it, else the number at its end, which tells it from its neighbours, else
+/// its beginning.
 pub(super) fn fit_name(name: &str, size: f64, room: f64) -> Option<String> {
     if width(name, size) > room
         && let Some((_, number)) = name.rsplit_once([' ', '#', '-', '_', ':'])

@@ -1,4 +1,5 @@
-//! What is written of a recording: Perfetto's JSON and the picture, and the check that documents pass.
+//! What is written of a recording: Perfetto's JSON and the picture, and the check that documents
+//! pass.
 
 mod check;
 mod frames;

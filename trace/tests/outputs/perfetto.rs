@@ -1,4 +1,5 @@
-//! The JSON: what it says of a recording, and that whatever was recorded makes a document that Perfetto takes in whole.
+//! The JSON: what it says of a recording, and that whatever was recorded makes a document that
+//! Perfetto takes in whole.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
@@ -38,7 +39,8 @@ fn frames_are_a_slice_for_each_submission_and_an_arrow_for_each_wait() {
     let contents = valid(&recording);
     // Five submissions a frame, and the host's signals from the fourth on.
     assert_eq!(contents.slices, 12 * 5 + 9);
-    // Each waits for one before it, but the uploads, and from the fourth on the drawing for a signal of the host, too.
+    // Each waits for one before it, but the uploads, and from the fourth on the drawing for a
+    // signal of the host, too.
     assert_eq!(contents.flows, 12 * 4 + 9);
     assert_eq!(contents.flows, recording.arrows().len());
     assert_eq!(contents.processes, 4);

@@ -14,8 +14,8 @@ use syncline_trace::svg::{Options, Picture};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Twelve frames through two queues, the first of them behind a gate that the host opens; then one that fails, and one that is
-/// not over when the trace is.
+/// Twelve frames through two queues, the first of them behind a gate that the host opens; then one
+/// that fails, and one that is not over when the trace is.
 fn recording() -> Recording {
     let device = host::Device::new();
     let queue = |label| device.queue(QueueKind::Compute, label).unwrap();
@@ -59,8 +59,8 @@ fn recording() -> Recording {
     recording
 }
 
-/// The picture of the recording between two times of the host's clock. However long the rest has taken, what lies there is
-/// wide enough to be drawn.
+/// The picture of the recording between two times of the host's clock. However long the rest has
+/// taken, what lies there is wide enough to be drawn.
 fn between(recording: &Recording, from: i64, to: i64) -> String {
     let options = Options {
         from: Some(from - recording.begun),
@@ -111,7 +111,8 @@ fn a_real_recording_is_taken_in_whole_with_all_its_arrows() {
     }
 }
 
-/// What was recorded on a GPU, by `syncline demo --trace`: Perfetto takes it in whole, with all of its arrows.
+/// What was recorded on a GPU, by `syncline demo --trace`: Perfetto takes it in whole, with all of
+/// its arrows.
 #[test]
 fn the_recorded_trace_is_taken_in_whole() {
     let text = include_str!("../../../results/h200/trace.json");

@@ -1,5 +1,5 @@
-//! What the tests of this crate share. Without a CUDA device each test is reported as ignored, with the reason. With
-//! `SYNCLINE_REQUIRE_CUDA` set it fails.
+//! What the tests of this crate share. Without a CUDA device each test is reported as ignored, with
+//! the reason. With `SYNCLINE_REQUIRE_CUDA` set it fails.
 #![allow(clippy::panic, reason = "a test may panic")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,8 @@ use syncline_cuda::{Device, Driver};
 /// No wait of a test lasts longer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// Freeing memory waits for all work of the context, another test's closed gates included: one at a time.
+/// Freeing memory waits for all work of the context, another test's closed gates included: one at a
+/// time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
@@ -62,7 +63,8 @@ pub(crate) fn trials_on_cuda(tests: Vec<(&'static str, fn())>) -> Vec<Trial> {
     trials_unless(tests, &why_not())
 }
 
-/// As [`trials_on_cuda`], and ignored on a driver in software: what these measure are a GPU's properties.
+/// As [`trials_on_cuda`], and ignored on a driver in software: what these measure are a GPU's
+/// properties.
 pub(crate) fn trials_on_a_gpu(tests: Vec<(&'static str, fn())>) -> Vec<Trial> {
     let is_software = || open().is_ok_and(|device| device.info().software);
     let software = || is_software().then(|| "the CUDA driver is software".into());

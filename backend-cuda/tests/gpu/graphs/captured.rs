@@ -229,7 +229,8 @@ fn an_event_that_cannot_be_asked_fails_its_own_timeline() {
     std::thread::scope(|scope| {
         let waits = [&broken, &whole].map(|line| scope.spawn(|| line.at(1).wait(LIMIT)));
         std::thread::sleep(SHORT);
-        // What an application must not do with it: recorded into a capture, it cannot be asked any more.
+        // What an application must not do with it: recorded into a capture, it cannot be asked any
+        // more.
         let captured = setup.queue("captured");
         let recording = Recording::begin(&captured, RELAXED);
         // SAFETY: a live event and stream.

@@ -199,7 +199,8 @@ fn waits_for_a_graph_fence_do_not_wait_for_each_other() {
         queue.submit(&[], launch(&graph), &[]).unwrap();
         let early = fence.point().unwrap();
         assert!(!early.point().is_reached().unwrap());
-        // Recorded again where nothing is in the way: complete at once, although the launch is not through.
+        // Recorded again where nothing is in the way: complete at once, although the launch is not
+        // through.
         other.record(&fence).unwrap();
         other.idle(LIMIT).unwrap();
         let (slow, latch) = (setup.queue("slow"), setup.device.timeline("latch").unwrap());

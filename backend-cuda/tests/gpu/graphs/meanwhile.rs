@@ -231,8 +231,9 @@ fn a_record_is_a_place_in_a_capture_or_no_part_of_it() {
     queue.idle(LIMIT).unwrap();
 }
 
-/// Calls `put` again and again on a thread, and meanwhile captures the queue's stream 300 times, and on until `put` has put something into the
-/// stream. No node may come into a graph. Returns how often it has.
+/// Calls `put` again and again on a thread, and meanwhile captures the queue's stream 300 times,
+/// and on until `put` has put something into the stream. No node may come into a graph. Returns how
+/// often it has.
 fn beside_captures(
     queue: &Queue,
     mut put: impl FnMut() -> syncline_core::Result<bool> + Send,

@@ -1,4 +1,5 @@
-//! Graph capture: fences that become places in a graph, and fences that every launch records or waits for.
+//! Graph capture: fences that become places in a graph, and fences that every launch records or
+//! waits for.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -58,7 +58,8 @@ impl Setup {
         self.device.queue(QueueKind::Compute, label).unwrap()
     }
 
-    /// Words on the device. (A graph that copies from host memory to host memory does so when it is launched.)
+    /// Words on the device. (A graph that copies from host memory to host memory does so when it is
+    /// launched.)
     pub(crate) fn memory(&self) -> DeviceBuffer {
         self.device.buffer(WORDS * 4).unwrap()
     }
@@ -75,8 +76,8 @@ impl Setup {
     }
 }
 
-/// A capture of a queue's stream. It begins and ends under the stream's guard: otherwise a held submission could come
-/// in between on another thread.
+/// A capture of a queue's stream. It begins and ends under the stream's guard: otherwise a held
+/// submission could come in between on another thread.
 pub(crate) struct Recording<'q> {
     queue: &'q Queue,
     pub(crate) stream: sys::CUstream,
@@ -121,7 +122,8 @@ impl<'q> Recording<'q> {
     pub(crate) fn end_counting(self) -> usize {
         let (mut graph, mut nodes) = (null_mut(), 0);
         let guard = self.queue.stream();
-        // SAFETY: this thread began it, and nobody else has the graph; writes one handle and one number.
+        // SAFETY: this thread began it, and nobody else has the graph; writes one handle and one
+        // number.
         unsafe {
             ok(sys::cuStreamEndCapture(guard.raw(), &raw mut graph));
             ok(sys::cuGraphGetNodes(graph, null_mut(), &raw mut nodes));

@@ -54,7 +54,8 @@ pub(crate) fn skip(reason: &str) {
     SKIPPED.with_borrow_mut(|skipped| skipped.push(reason.to_owned()));
 }
 
-/// Runs the tests of one file, or reports each as ignored, with the reason, where there is no device.
+/// Runs the tests of one file, or reports each as ignored, with the reason, where there is no
+/// device.
 pub(crate) fn run(tests: Vec<(&'static str, fn())>) -> std::process::ExitCode {
     let reason = why_not();
     let trials = tests.into_iter().map(|(name, test)| {
@@ -158,8 +159,9 @@ pub(crate) fn all_words(buffer: &Buffer) -> u32 {
     first
 }
 
-/// A place on a queue where the device waits for the host. Opens on drop, so that no failing test leaves a device
-/// waiting; not to be dropped before the queue's work is known to be finished or about to be.
+/// A place on a queue where the device waits for the host. Opens on drop, so that no failing test
+/// leaves a device waiting; not to be dropped before the queue's work is known to be finished or
+/// about to be.
 pub(crate) struct Gate {
     device: Device,
     event: vk::Event,
@@ -199,7 +201,8 @@ impl Gate {
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        // SAFETY: a live event, which no work waits for any more once the device is idle: this thread alone uses it.
+        // SAFETY: a live event, which no work waits for any more once the device is idle: this
+        // thread alone uses it.
         unsafe {
             let _ = self.device.raw().set_event(self.event);
             let _ = self.device.raw().device_wait_idle();

@@ -156,12 +156,13 @@ impl Shader {
     }
 }
 
-/// Copies all of `from`, as the last command: the barrier that the recorder ends with is the only one behind it. One more, as of
-/// [`Recorder::copy_buffer`], is one more time that the GPU waits for what it has written.
+/// Copies all of `from`, as the last command: the barrier that the recorder ends with is the only
+/// one behind it. One more, as of [`Recorder::copy_buffer`], is one more time that the GPU waits
+/// for what it has written.
 fn copy_last(recorder: &Recorder<'_>, commands: vk::CommandBuffer, from: &Buffer, to: &Buffer) {
     let region = vk::BufferCopy::default().size(from.size());
-    // SAFETY: the command buffer is begun; two different buffers of the stage, made for transfers and as large as each other, which
-    // the submission keeps with it.
+    // SAFETY: the command buffer is begun; two different buffers of the stage, made for transfers
+    // and as large as each other, which the submission keeps with it.
     unsafe {
         recorder
             .device()

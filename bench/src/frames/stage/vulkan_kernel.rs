@@ -29,8 +29,8 @@ pub(crate) struct Kernel {
 pub(crate) struct Bindings(vk::DescriptorSet);
 
 impl Kernel {
-    /// Compiles `spirv`, which uses `buffers` storage buffers and `words` 32-bit push constants, with
-    /// room for `sets` bindings.
+    /// Compiles `spirv`, which uses `buffers` storage buffers and `words` 32-bit push constants,
+    /// with room for `sets` bindings.
     pub(crate) fn new(
         device: &vulkan::Device,
         spirv: &[u8],
@@ -68,7 +68,8 @@ impl Kernel {
             size: words as u32 * 4,
         };
         let code = spirv_words(spirv);
-        // SAFETY: every create info points to data that outlives its call, and every handle is of `raw`.
+        // SAFETY: every create info points to data that outlives its call, and every handle is of
+        // `raw`.
         unsafe {
             kernel.layout = raw
                 .create_descriptor_set_layout(

@@ -1,4 +1,5 @@
-//! A driver in memory, for tests: streams go on one operation at a time, in an order drawn by lot, and misuse is noted.
+//! A driver in memory, for tests: streams go on one operation at a time, in an order drawn by lot,
+//! and misuse is noted.
 #![allow(unsafe_code, reason = "plays the driver")]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -68,7 +69,8 @@ impl Driver {
     pub(crate) fn step(&mut self) -> bool {
         let ready = |op: &Op| match op {
             Op::Wait(event, record) => {
-                // What is destroyed was complete, or is completed by the driver: its waits were taken before.
+                // What is destroyed was complete, or is completed by the driver: its waits were
+                // taken before.
                 self.events
                     .get(event)
                     .is_none_or(|event| event.complete >= *record)

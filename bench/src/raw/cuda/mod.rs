@@ -1,4 +1,5 @@
-//! CUDA by hand: the driver's functions, resolved once from the library that is loaded already, and called directly.
+//! CUDA by hand: the driver's functions, resolved once from the library that is loaded already, and
+//! called directly.
 #![allow(unsafe_code, reason = "calls the driver, as the baseline")]
 
 mod chain;
@@ -55,8 +56,8 @@ impl Deref for Hand {
     }
 }
 
-/// Streams, events and semaphores of a context, which is current on this thread as long as this lives. What it made is
-/// not to be used after it has gone.
+/// Streams, events and semaphores of a context, which is current on this thread as long as this
+/// lives. What it made is not to be used after it has gone.
 pub(crate) struct Hand {
     calls: Calls,
     device: Device,
@@ -128,19 +129,22 @@ pub(crate) struct Calls {
     context: sys::CUcontext,
 }
 
-// SAFETY: the driver's functions may be called from any thread, and the context is nothing but an argument to them.
+// SAFETY: the driver's functions may be called from any thread, and the context is nothing but an
+// argument to them.
 unsafe impl Send for Calls {}
 // SAFETY: as for sending.
 unsafe impl Sync for Calls {}
 
-/// While it lives, the context of some [`Calls`] is current on this thread; then what was before is.
+/// While it lives, the context of some [`Calls`] is current on this thread; then what was before
+/// is.
 pub(crate) struct Current(Option<(&'static Table, sys::CUcontext)>);
 
 impl Drop for Current {
     #[inline]
     fn drop(&mut self) {
         if let Some((table, before)) = self.0 {
-            // SAFETY: what was current before on this thread; the type is not sent to another, as it holds a pointer.
+            // SAFETY: what was current before on this thread; the type is not sent to another, as
+            // it holds a pointer.
             let _ = unsafe { (table.ctx_set_current)(before) };
         }
     }
@@ -191,8 +195,8 @@ impl Calls {
         let _ = unsafe { (self.table.event_destroy)(event) };
     }
 
-    /// [`Calls::query`] as a library has to ask: in the thread's relaxed capture mode, as it would break a capture that
-    /// another thread has begun otherwise.
+    /// [`Calls::query`] as a library has to ask: in the thread's relaxed capture mode, as it would
+    /// break a capture that another thread has begun otherwise.
     #[inline]
     pub(crate) fn ask(&self, event: Event) -> Outcome<bool> {
         let exchange = |mode: &mut c_uint| {
@@ -264,7 +268,8 @@ impl Calls {
         })
     }
 
-    /// `cuMemcpyDtoDAsync`: as many bytes as both have. Whoever calls keeps both until the stream is idle.
+    /// `cuMemcpyDtoDAsync`: as many bytes as both have. Whoever calls keeps both until the stream
+    /// is idle.
     #[cfg(feature = "vulkan")]
     pub(crate) fn copy(
         &self,
@@ -273,7 +278,8 @@ impl Calls {
         stream: Stream,
     ) -> Outcome<()> {
         let bytes = from.bytes().min(to.bytes()) as usize;
-        // SAFETY: so many bytes of device memory on both sides; a live stream of the current context.
+        // SAFETY: so many bytes of device memory on both sides; a live stream of the current
+        // context.
         judge("cuMemcpyDtoDAsync", unsafe {
             (self.table.memcpy_dtod_async)(to.pointer(), from.pointer(), bytes, stream)
         })
@@ -282,8 +288,8 @@ impl Calls {
     /// `cuLaunchKernel`.
     ///
     /// # Safety
-    /// `params` are as many and of such types as the function declares; what it does with them is sound until the stream
-    /// has got past it.
+    /// `params` are as many and of such types as the function declares; what it does with them is
+    /// sound until the stream has got past it.
     pub(crate) unsafe fn launch(
         &self,
         function: &Function,
@@ -387,7 +393,8 @@ impl Hand {
             reserved: [0; 16],
         };
         let mut semaphore = null_mut();
-        // SAFETY: an open descriptor of a timeline semaphore of the same GPU, which the driver takes if it succeeds.
+        // SAFETY: an open descriptor of a timeline semaphore of the same GPU, which the driver
+        // takes if it succeeds.
         judge("cuImportExternalSemaphore", unsafe {
             (self.table.import_external_semaphore)(&raw mut semaphore, &raw const desc)
         })?;

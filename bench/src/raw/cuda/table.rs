@@ -22,8 +22,8 @@ macro_rules! table {
             fn resolve(library: &Library) -> Result<Self, String> {
                 Ok(Self {
                     $($name: {
-                        // SAFETY: cuda.h declares the function with these arguments, and its result is a C enum, which has
-                        // the size of an unsigned integer.
+                        // SAFETY: cuda.h declares the function with these arguments, and its result
+                        // is a C enum, which has the size of an unsigned integer.
                         let found = unsafe { library.get($symbol.as_bytes()) };
                         $(
                             // SAFETY: the same function under the name that older drivers give it.

@@ -1,18 +1,22 @@
-//! The least that a timeline costs over the driver's calls, if several threads are to use it: the floor of rows whose raw side only calls
-//! the driver.
+//! The least that a timeline costs over the driver's calls, if several threads are to use it: the
+//! floor of rows whose raw side only calls the driver.
 //!
-//! This is what an engine would write by hand, with std, to keep these rules of the contract, and nothing else of it:
+//! This is what an engine would write by hand, with std, to keep these rules of the contract, and
+//! nothing else of it:
 //!
-//! - T1 to T4 and Q1: values that are claimed once and in order, and signals that complete in order, from whichever queue;
-//! - Q2: a wait reaches the driver only once its signal is pending, and what must wait for that is held in order; what is in flight is
-//!   counted, and where it is too much the driver is asked what has finished;
+//! - T1 to T4 and Q1: values that are claimed once and in order, and signals that complete in
+//!   order, from whichever queue;
+//! - Q2: a wait reaches the driver only once its signal is pending, and what must wait for that is
+//!   held in order; what is in flight is counted, and where it is too much the driver is asked what
+//!   has finished;
 //! - Q6: an application's work runs without any lock, on one thread at a time;
 //! - E1 and E2: timelines and queues fail, and what would wait for a failed timeline fails its own.
 //!
-//! There is one lock per queue and one per ring of events, none of a timeline held across a driver's call; a claim
-//! is one atomic exchange, and an event is used again when nobody else has it. Left out are, among others, circles (Q4), what is to be held for
-//! lack of room (it goes to the driver all the same, once that was asked), waits that park, and claims out of order (T2): a signal claims what lies above
-//! everything claimed. All of those would cost more, never less.
+//! There is one lock per queue and one per ring of events, none of a timeline held across a
+//! driver's call; a claim is one atomic exchange, and an event is used again when nobody else has
+//! it. Left out are, among others, circles (Q4), what is to be held for lack of room (it goes to
+//! the driver all the same, once that was asked), waits that park, and claims out of order (T2): a
+//! signal claims what lies above everything claimed. All of those would cost more, never less.
 //!
 //! The rows use it from one thread, as they use ours.
 
@@ -31,7 +35,8 @@ use crate::lab::{Outcome, Stop};
 struct Claims(AtomicU64);
 
 impl Claims {
-    /// Takes what lies above everything taken, up to `value`; tells what was taken before. Of two that want the same, one gets it.
+    /// Takes what lies above everything taken, up to `value`; tells what was taken before. Of two
+    /// that want the same, one gets it.
     #[cfg(feature = "cuda")]
     #[inline]
     fn claim(&self, value: u64) -> Outcome<u64> {
@@ -83,7 +88,8 @@ pub(crate) struct Room(AtomicU64);
 const BOUND: u64 = 480;
 
 impl Room {
-    /// Counts so many units more. True if there is too much now: whoever comes by looks what has finished.
+    /// Counts so many units more. True if there is too much now: whoever comes by looks what has
+    /// finished.
     #[inline]
     fn take(&self, units: u64) -> bool {
         self.0.fetch_add(units, Ordering::Relaxed) + units > BOUND

@@ -1,7 +1,8 @@
 //! Vulkan: a timeline is a semaphore, and a few words of what is claimed and pending.
 //!
-//! What would have to be held is refused here, before anything is claimed: no row with this floor holds anything, and to find that
-//! out costs the same. There is no work (Q6): an engine records its commands before it takes the queue's lock.
+//! What would have to be held is refused here, before anything is claimed: no row with this floor
+//! holds anything, and to find that out costs the same. There is no work (Q6): an engine records
+//! its commands before it takes the queue's lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,14 +15,15 @@ use super::{Claims, Room, lock, number};
 use crate::lab::{Outcome, Stop};
 use crate::raw::vulkan::{Calls, WAITS};
 
-/// A timeline. Its semaphore belongs to the [`Hand`](crate::raw::vulkan::Hand) that made it, and outlives it: an engine
-/// destroys semaphores a few frames later, which costs a submission nothing.
+/// A timeline. Its semaphore belongs to the [`Hand`](crate::raw::vulkan::Hand) that made it, and
+/// outlives it: an engine destroys semaphores a few frames later, which costs a submission nothing.
 pub(crate) struct Timeline {
     semaphore: vk::Semaphore,
     claims: Claims,
     /// The highest value whose signal is with the driver.
     pending: AtomicU64,
-    /// The queue that signals that; 0 if nobody does. Written before `pending`, by whoever has claimed.
+    /// The queue that signals that; 0 if nobody does. Written before `pending`, by whoever has
+    /// claimed.
     by: AtomicUsize,
     /// A submission that has claimed a value was refused: it never comes (E1).
     failed: AtomicBool,
@@ -39,7 +41,8 @@ impl Timeline {
     }
 
     /// # Errors
-    /// It has failed. (An engine accepts the submission, and fails its signals: to find that out costs the same.)
+    /// It has failed. (An engine accepts the submission, and fails its signals: to find that out
+    /// costs the same.)
     #[inline]
     fn require_sound(&self) -> Outcome<()> {
         if self.failed.load(Ordering::Acquire) {
@@ -127,7 +130,8 @@ impl Queue {
     /// One submission to the `VkQueue`, which nobody else uses meanwhile.
     ///
     /// # Errors
-    /// A value that cannot be claimed, or a signal that is not pending; nothing has changed then. What the driver says.
+    /// A value that cannot be claimed, or a signal that is not pending; nothing has changed then.
+    /// What the driver says.
     pub(crate) fn submit(
         &self,
         queue: &QueueGuard,

@@ -1,4 +1,5 @@
-//! A backend with nothing behind it: its driver completes a submission in the call, or when the case says so.
+//! A backend with nothing behind it: its driver completes a submission in the call, or when the
+//! case says so.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -76,7 +77,8 @@ impl Task {
         self.waits.len()
     }
 
-    /// The signal and the position of a submission with one signal and no wait, to be completed in any order.
+    /// The signal and the position of a submission with one signal and no wait, to be completed in
+    /// any order.
     pub(crate) fn parts(self) -> (Completion, Completion) {
         let parts: [_; 2] = self
             .signals
@@ -85,7 +87,8 @@ impl Task {
         parts.into()
     }
 
-    /// Every wait is for something that needs the host no more, so in a queue's order they all come.
+    /// Every wait is for something that needs the host no more, so in a queue's order they all
+    /// come.
     pub(crate) fn run(self) {
         for wait in &self.waits {
             wait.point().wait(super::FOREVER).unwrap();

@@ -120,8 +120,8 @@ fn the_drop_of_a_queue_against_a_completion() {
     });
 }
 
-/// A claim that becomes pending while somebody asks is in the list, or pending: the value that it brings is never
-/// said to be cancelled.
+/// A claim that becomes pending while somebody asks is in the list, or pending: the value that it
+/// brings is never said to be cancelled.
 #[test]
 fn a_release_against_a_wait_for_a_closed_timeline() {
     interrupted(3, || {

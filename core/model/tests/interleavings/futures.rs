@@ -142,8 +142,8 @@ fn a_signal_against_a_change_of_waker() {
     });
 }
 
-/// A future is dropped while what it waits for comes. It may still be woken by that signal, but nothing of it is
-/// left behind.
+/// A future is dropped while what it waits for comes. It may still be woken by that signal, but
+/// nothing of it is left behind.
 #[test]
 fn a_signal_against_the_drop_of_a_future() {
     interrupted(5, || {

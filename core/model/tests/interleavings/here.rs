@@ -27,7 +27,8 @@ fn a_signal_against_a_wait() {
     });
 }
 
-/// A third thread reads the claims while the signal is made. The signal wakes the wait all the same.
+/// A third thread reads the claims while the signal is made. The signal wakes the wait all the
+/// same.
 #[test]
 fn a_signal_that_another_thread_makes_against_a_wait() {
     interrupted(2, || {
@@ -179,7 +180,8 @@ fn a_signal_against_a_queue_that_ends_later() {
     against_a_queue(Completes::WhenRun, 4);
 }
 
-/// What is pending is in the host's way, whatever was so when it looked: its signal leaves nothing out.
+/// What is pending is in the host's way, whatever was so when it looked: its signal leaves nothing
+/// out.
 #[test]
 fn a_signal_against_submissions_before_it() {
     interrupted(4, || {
@@ -202,7 +204,8 @@ fn a_signal_against_submissions_before_it() {
     });
 }
 
-/// The driver is faster than who submits: what it has completed is in nobody's way, although its claim still stands.
+/// The driver is faster than who submits: what it has completed is in nobody's way, although its
+/// claim still stands.
 #[test]
 fn a_completion_against_a_signal_after_it() {
     interrupted(3, || {
@@ -225,7 +228,8 @@ fn a_completion_against_a_signal_after_it() {
     });
 }
 
-/// A failure freezes the value: a signal that says success was made before, and one that does not never shows.
+/// A failure freezes the value: a signal that says success was made before, and one that does not
+/// never shows.
 #[test]
 fn a_failure_against_signals_against_a_wait() {
     interrupted(2, || {
@@ -253,7 +257,8 @@ fn a_failure_against_signals_against_a_wait() {
     });
 }
 
-/// A submission that is refused gives its claim back, and what is signalled then is neither lost nor refused.
+/// A submission that is refused gives its claim back, and what is signalled then is neither lost
+/// nor refused.
 #[test]
 fn a_refusal_against_signals() {
     interrupted(4, || {

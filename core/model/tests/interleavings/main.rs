@@ -1,7 +1,8 @@
-//! Small cases of the engine, each run by loom in every order that its threads can take with at most so many
-//! interruptions as the case says (two to five, not counting where they block or end), down to which of the
-//! stores of an atomic a load may still see. A case that hangs in any of them is a deadlock, which loom reports;
-//! so a lost wakeup that needs no more interruptions cannot hide.
+//! Small cases of the engine, each run by loom in every order that its threads can take with at
+//! most so many interruptions as the case says (two to five, not counting where they block or end),
+//! down to which of the stores of an atomic a load may still see. A case that hangs in any of them
+//! is a deadlock, which loom reports; so a lost wakeup that needs no more interruptions cannot
+//! hide.
 //!
 //! Changes to the engine that cases were seen to fail for, and one of those cases each:
 //!
@@ -85,8 +86,8 @@ std::thread_local! {
     static RUN: Cell<(u64, Memory)> = const { Cell::new((0, Memory::Strong)) };
 }
 
-/// Runs `case` in every order in which threads are interrupted at most `interruptions` times, other than where
-/// they block or end.
+/// Runs `case` in every order in which threads are interrupted at most `interruptions` times, other
+/// than where they block or end.
 fn interrupted(interruptions: usize, case: impl Fn() + Sync + Send + 'static) {
     static TELL: Once = Once::new();
     if runs_apart() {
@@ -112,9 +113,10 @@ fn interrupted(interruptions: usize, case: impl Fn() + Sync + Send + 'static) {
 /// Set to the name of the case in a process that runs nothing else.
 const APART: &str = "SYNCLINE_MODEL_CASE";
 
-/// Has the present case run in a process of its own, once, and says true; false in that process, and where nothing runs beside it
-/// (`--test-threads=1`). Loom gives each of a model's threads a new stack, a million times, and the system then stops
-/// all threads of the process for each: two models in one process take twice as long as in two.
+/// Has the present case run in a process of its own, once, and says true; false in that process,
+/// and where nothing runs beside it (`--test-threads=1`). Loom gives each of a model's threads a
+/// new stack, a million times, and the system then stops all threads of the process for each: two
+/// models in one process take twice as long as in two.
 fn runs_apart() -> bool {
     std::thread_local! { static HAS_RUN: Cell<bool> = const { Cell::new(false) } }
     let thread = std::thread::current();
@@ -141,8 +143,9 @@ fn runs_apart() -> bool {
     true
 }
 
-/// A model that has failed cannot always be unwound: what the engine does in drops needs loom, which is at its
-/// end. The process is aborted then, so what there is to say is said first, past the capture of the test's output.
+/// A model that has failed cannot always be unwound: what the engine does in drops needs loom,
+/// which is at its end. The process is aborted then, so what there is to say is said first, past
+/// the capture of the test's output.
 fn tell_before_unwinding() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

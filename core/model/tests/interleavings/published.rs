@@ -1,5 +1,6 @@
-//! Timelines that are told of by a page: whichever thread has news, it is on the page in the end, also where another one is writing there. The page itself is
-//! memory that loom knows nothing of, and is looked at once all is done.
+//! Timelines that are told of by a page: whichever thread has news, it is on the page in the end,
+//! also where another one is writing there. The page itself is memory that loom knows nothing of,
+//! and is looked at once all is done.
 
 use std::sync::Arc;
 
@@ -65,7 +66,8 @@ fn a_failure_against_a_signal() {
     });
 }
 
-/// What was claimed comes, and then the end, which nobody tells but who lets go of the last handle or notices the last value.
+/// What was claimed comes, and then the end, which nobody tells but who lets go of the last handle
+/// or notices the last value.
 #[test]
 fn the_last_drop_against_a_completion() {
     interrupted(3, || {
@@ -84,7 +86,8 @@ fn the_last_drop_against_a_completion() {
     });
 }
 
-/// A held claim becomes pending while the end of the last handle is told: nothing ends before its value.
+/// A held claim becomes pending while the end of the last handle is told: nothing ends before its
+/// value.
 #[test]
 fn the_last_drop_against_a_promotion() {
     interrupted(2, || {
@@ -105,8 +108,8 @@ fn the_last_drop_against_a_promotion() {
     });
 }
 
-/// A value shows once the page has it: the process may end then. Loom knows nothing of the page; so the thread that has looked
-/// there also does what tells others, and loom tries both orders.
+/// A value shows once the page has it: the process may end then. Loom knows nothing of the page; so
+/// the thread that has looked there also does what tells others, and loom tries both orders.
 #[test]
 fn a_look_against_a_signal() {
     interrupted(3, || {
@@ -136,7 +139,8 @@ fn bridged() -> (Timeline, Timeline, Arc<Counter>, DeviceId) {
     (page, side, counter, host.id())
 }
 
-/// A thread sees the value of a queue's submission on the published side and goes on from there, before that value shows on the other side.
+/// A thread sees the value of a queue's submission on the published side and goes on from there,
+/// before that value shows on the other side.
 fn an_answer(goes_on: fn(Timeline, Timeline) -> Timeline) {
     interrupted(2, move || {
         let (page, side, _, device) = bridged();
@@ -168,7 +172,8 @@ fn an_answer_on_the_published_side() {
     an_answer(|page, _| page);
 }
 
-/// Of a submission that signals a published timeline, the position comes first, twice: it waits until the page has the signal, and then shows.
+/// Of a submission that signals a published timeline, the position comes first, twice: it waits
+/// until the page has the signal, and then shows.
 #[test]
 fn a_position_that_comes_before_its_signal() {
     interrupted(2, || {

@@ -10,8 +10,8 @@ use syncline_model::{DeviceId, Error, Result};
 use crate::driver::{Completes, narrow_queue, queue, queue_beside, sharing_queue, timeline};
 use crate::{FOREVER, interrupted, is_planted, planted};
 
-/// Notes in which order work runs. What it says itself would go to the engine, which takes a panic of it for a
-/// failure.
+/// Notes in which order work runs. What it says itself would go to the engine, which takes a panic
+/// of it for a failure.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u64>>>);
 
@@ -107,7 +107,8 @@ fn submissions_that_cross() {
     });
 }
 
-/// A circle that two threads close at once: one of them is refused, and the other one's is held or goes.
+/// A circle that two threads close at once: one of them is refused, and the other one's is held or
+/// goes.
 #[test]
 fn a_circle_from_two_threads() {
     interrupted(4, || {
@@ -161,7 +162,8 @@ fn a_failure_against_a_submission() {
     });
 }
 
-/// What waits behind the front is told of a failure too, although its queue waits for something else.
+/// What waits behind the front is told of a failure too, although its queue waits for something
+/// else.
 #[test]
 fn a_failure_against_a_submission_that_is_not_the_first() {
     interrupted(4, || {
@@ -230,8 +232,8 @@ fn a_completion_against_a_submission_without_room() {
     });
 }
 
-/// A budget for one unit that two queues share: what the one takes is given back, whoever had noted that, and the other
-/// goes.
+/// A budget for one unit that two queues share: what the one takes is given back, whoever had noted
+/// that, and the other goes.
 #[test]
 fn a_submission_that_takes_room_against_one_that_finds_none() {
     interrupted(3, || {
@@ -265,7 +267,8 @@ fn a_submission_that_takes_room_against_one_that_finds_none() {
     });
 }
 
-/// What a submission has taken is given back once, by the next one on its queue or by another thread that looks.
+/// What a submission has taken is given back once, by the next one on its queue or by another
+/// thread that looks.
 #[test]
 fn submissions_that_take_room_against_who_gives_back() {
     interrupted(2, || {
@@ -372,8 +375,8 @@ fn an_unlock_against_a_release() {
     });
 }
 
-/// A submission signals a timeline that fails while the signal before its own is pending: its other signals learn of
-/// that, wherever it stands.
+/// A submission signals a timeline that fails while the signal before its own is pending: its other
+/// signals learn of that, wherever it stands.
 #[test]
 fn a_failure_against_a_submission_that_signals() {
     interrupted(3, || {
@@ -406,7 +409,8 @@ fn a_failure_against_a_submission_that_signals() {
     });
 }
 
-/// A submission behind a held one is skipped. The queue's position stays where it is, so nothing else ends the wait.
+/// A submission behind a held one is skipped. The queue's position stays where it is, so nothing
+/// else ends the wait.
 #[test]
 fn a_failure_against_a_wait_for_what_it_skips() {
     interrupted(3, || {

@@ -30,7 +30,8 @@ fn a_completion_against_a_relay() {
     });
 }
 
-/// The work is done while the timeline fails: the signal is made or it is not, and everybody agrees on it.
+/// The work is done while the timeline fails: the signal is made or it is not, and everybody agrees
+/// on it.
 #[test]
 fn a_relay_against_a_failure() {
     interrupted(4, || {
@@ -97,7 +98,8 @@ fn a_relay_against_a_submission_that_waits_for_it() {
     });
 }
 
-/// Who sees a submission, and then finds the queue idle, finds the signal that the host makes for it.
+/// Who sees a submission, and then finds the queue idle, finds the signal that the host makes for
+/// it.
 #[test]
 fn a_relay_against_an_idle_queue() {
     interrupted(3, || {

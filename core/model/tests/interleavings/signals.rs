@@ -43,8 +43,8 @@ fn signals_in_a_row_from_two_threads() {
     });
 }
 
-/// A signal of the host and one of a queue, of one value: one of them is made, and the queue's work runs only
-/// if it is the queue's.
+/// A signal of the host and one of a queue, of one value: one of them is made, and the queue's work
+/// runs only if it is the queue's.
 #[test]
 fn a_host_signal_against_a_queue() {
     interrupted(5, || {
@@ -70,8 +70,8 @@ fn a_host_signal_against_a_queue() {
     });
 }
 
-/// Two queues signal one timeline, the higher value maybe first. If both are accepted they come in order, and
-/// the work of each comes before its own.
+/// Two queues signal one timeline, the higher value maybe first. If both are accepted they come in
+/// order, and the work of each comes before its own.
 #[test]
 fn two_queues_signal_one_timeline() {
     interrupted(4, || {
@@ -135,8 +135,8 @@ fn two_queues_signal_one_value_and_end_later() {
     one_value(Completes::WhenRun, 3);
 }
 
-/// A submission with two signals, of which another thread takes the second: one of the two goes, and if that is not the first,
-/// nothing is left of it.
+/// A submission with two signals, of which another thread takes the second: one of the two goes,
+/// and if that is not the first, nothing is left of it.
 #[test]
 fn a_submission_that_steps_back_against_a_signal() {
     interrupted(3, || {
@@ -164,8 +164,8 @@ fn a_submission_that_steps_back_against_a_signal() {
     });
 }
 
-/// A consumer that leaves budget for its producer is in nobody's way, not for a moment: neither of the host's signal
-/// nor of a queue's.
+/// A consumer that leaves budget for its producer is in nobody's way, not for a moment: neither of
+/// the host's signal nor of a queue's.
 #[test]
 fn a_consumer_against_its_producer() {
     for by_host in [true, false] {
@@ -236,8 +236,8 @@ fn a_signal_too_far_against_a_submission() {
     });
 }
 
-/// The driver is done before the submission has said so: whoever signals next says that at the same time, and it must
-/// not look as if his value came from the first one's queue.
+/// The driver is done before the submission has said so: whoever signals next says that at the same
+/// time, and it must not look as if his value came from the first one's queue.
 #[test]
 fn a_submission_that_ends_early_against_the_next() {
     interrupted(3, || {
@@ -269,7 +269,8 @@ fn a_submission_that_ends_early_against_the_next() {
     });
 }
 
-/// The same, and more is signalled before the first one has said so: what was pending stays pending.
+/// The same, and more is signalled before the first one has said so: what was pending stays
+/// pending.
 #[test]
 fn a_submission_that_ends_early_against_two_more() {
     interrupted(4, || {
@@ -305,8 +306,8 @@ fn a_submission_that_ends_early_against_two_more() {
     });
 }
 
-/// Two submissions claim the next values while the first claim is promoted. The first claim is pending
-/// then, and it refuses no signal once it is reached.
+/// Two submissions claim the next values while the first claim is promoted. The first claim is
+/// pending then, and it refuses no signal once it is reached.
 #[test]
 fn a_promotion_against_the_next_two_claims() {
     interrupted(2, || {
@@ -382,8 +383,8 @@ fn a_wait_for_the_position_against_submissions() {
     });
 }
 
-/// A submission that its own work refuses takes its claim back, whoever looks at the claims meanwhile: the host's
-/// signal of the same value is refused only while it stood.
+/// A submission that its own work refuses takes its claim back, whoever looks at the claims
+/// meanwhile: the host's signal of the same value is refused only while it stood.
 #[test]
 fn a_refusal_against_a_host_signal() {
     interrupted(5, || {
@@ -447,7 +448,8 @@ fn a_wait_for_pending_against_a_submission() {
     });
 }
 
-/// Of two who wait for different values to be pending, the first to be woken does not take the other's place.
+/// Of two who wait for different values to be pending, the first to be woken does not take the
+/// other's place.
 #[test]
 fn two_waits_for_pending_against_submissions() {
     interrupted(2, || {

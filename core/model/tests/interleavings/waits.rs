@@ -102,7 +102,8 @@ fn a_time_out_against_a_signal() {
     });
 }
 
-/// The thread of a wait that was over waits again: a late wake-up of the first is none for the second.
+/// The thread of a wait that was over waits again: a late wake-up of the first is none for the
+/// second.
 #[test]
 fn a_time_out_then_a_wait() {
     interrupted(3, || {

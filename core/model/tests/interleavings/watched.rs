@@ -1,5 +1,6 @@
-//! A device whose driver signals by itself, with the engine's watching thread between it and who waits. No time-out
-//! ends a watch here: the thread must be nudged whenever there is something new to look for.
+//! A device whose driver signals by itself, with the engine's watching thread between it and who
+//! waits. No time-out ends a watch here: the thread must be nudged whenever there is something new
+//! to look for.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -127,7 +128,8 @@ fn a_driver_against_a_wait() {
     });
 }
 
-/// The wait begins before the value is even pending: the watching thread has nothing to look for until it is.
+/// The wait begins before the value is even pending: the watching thread has nothing to look for
+/// until it is.
 #[test]
 fn a_declaration_against_a_wait() {
     interrupted(2, || {
@@ -141,7 +143,8 @@ fn a_declaration_against_a_wait() {
     });
 }
 
-/// A claim is taken back while somebody waits for it and the last handle goes: whoever does the latter last ends it.
+/// A claim is taken back while somebody waits for it and the last handle goes: whoever does the
+/// latter last ends it.
 #[test]
 fn a_withdrawal_against_the_last_drop() {
     interrupted(3, || {
@@ -156,7 +159,8 @@ fn a_withdrawal_against_the_last_drop() {
             "{error}"
         );
         withdrawing.join().unwrap();
-        // The watching thread may hold the timeline until its round is over, which it never is here.
+        // The watching thread may hold the timeline until its round is over, which it never is
+        // here.
         device.nudge();
     });
 }
@@ -188,8 +192,8 @@ fn a_failure_against_a_wait_that_leads() {
     });
 }
 
-/// Who waits for the higher value leads, or would, and makes way as the other comes: its value is only signalled once the
-/// other has the lower one.
+/// Who waits for the higher value leads, or would, and makes way as the other comes: its value is
+/// only signalled once the other has the lower one.
 #[test]
 fn a_wait_that_leads_against_another() {
     interrupted(1, || {

@@ -35,7 +35,8 @@ fn submissions_against_a_worker() {
     });
 }
 
-/// Who finds a value reached finds when that was: the time has its place before the worker, or whoever asks, can come to it.
+/// Who finds a value reached finds when that was: the time has its place before the worker, or
+/// whoever asks, can come to it.
 #[test]
 fn a_question_for_a_time_against_a_worker() {
     interrupted(2, || {

@@ -1,5 +1,5 @@
-//! A backend that does nothing by itself: the test completes submissions, locks driver queues and counts for raw
-//! submissions, all on one thread.
+//! A backend that does nothing by itself: the test completes submissions, locks driver queues and
+//! counts for raw submissions, all on one thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,8 @@ use syncline_core::{DeviceId, Error, Object, Result, Timeline};
 /// How many submissions a driver takes.
 pub(crate) const ROOM: u64 = 3;
 
-/// A counter that only the test's own thread can read, so that the watching thread never finds out anything.
+/// A counter that only the test's own thread can read, so that the watching thread never finds out
+/// anything.
 struct Counter {
     value: Arc<AtomicU64>,
     reader: ThreadId,

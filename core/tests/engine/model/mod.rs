@@ -1,7 +1,8 @@
-//! Random operations on timelines and queues, compared after each one with a plain model of the contract.
+//! Random operations on timelines and queues, compared after each one with a plain model of the
+//! contract.
 //!
-//! Everything is on one thread: the driver completes and unlocks when the test says so, so a sequence always does
-//! the same. A failing one is shrunk and printed as a list of operations.
+//! Everything is on one thread: the driver completes and unlocks when the test says so, so a
+//! sequence always does the same. A failing one is shrunk and printed as a list of operations.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -31,14 +32,15 @@ use plain::{Cause, Place, QueueView, Refusal, Standing, View, Work, World};
 /// Values are from 1 to this.
 const VALUES: u64 = 6;
 
-/// The timelines by the devices that have a port for them. The application signals `RAW` itself at times; the values
-/// of `NARROW` may lie [`DIFFERENCE`] apart.
+/// The timelines by the devices that have a port for them. The application signals `RAW` itself at
+/// times; the values of `NARROW` may lie [`DIFFERENCE`] apart.
 const LINES: [&[usize]; 4] = [&[0], &[0], &[1], &[0, 1]];
 const RAW: usize = 1;
 const NARROW: usize = 3;
 const DIFFERENCE: u64 = 4;
 
-/// Where each timeline begins; the model counts from 0. Its values cross what 32 bits hold, and what a sign takes away.
+/// Where each timeline begins; the model counts from 0. Its values cross what 32 bits hold, and
+/// what a sign takes away.
 const FIRST: [u64; 4] = [(1 << 32) - 3, (1 << 31) - 3, 0, (1 << 63) - 3];
 
 /// The devices of the queues.
@@ -335,7 +337,8 @@ fn standing_of(point: Point<'_>) -> Standing {
     }
 }
 
-/// Compares what a call returned with what the model says: a refusal must be one of those that apply.
+/// Compares what a call returned with what the model says: a refusal must be one of those that
+/// apply.
 fn agree<T: PartialEq + std::fmt::Debug>(
     got: Result<T>,
     expected: &Result<T, BTreeSet<Refusal>>,
@@ -611,7 +614,8 @@ impl Bench {
         }
     }
 
-    /// What is reached of a timeline with timestamps tells when, unless the application may have signalled it; nothing else does.
+    /// What is reached of a timeline with timestamps tells when, unless the application may have
+    /// signalled it; nothing else does.
     fn compare_times(&self) -> TestCaseResult {
         for (index, points) in self.points.iter().enumerate() {
             for point in points.iter().map(KeptPoint::point) {

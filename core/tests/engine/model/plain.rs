@@ -1,7 +1,9 @@
-//! The contract as plain data: what a world of a few timelines and queues looks like after each operation.
+//! The contract as plain data: what a world of a few timelines and queues looks like after each
+//! operation.
 //!
-//! Written from `docs/contract.md`, not from the engine. What follows from an operation happens in steps, and where
-//! their order is not promised, every order is allowed: [`World::settled`] gives all that may come out.
+//! Written from `docs/contract.md`, not from the engine. What follows from an operation happens in
+//! steps, and where their order is not promised, every order is allowed: [`World::settled`] gives
+//! all that may come out.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
@@ -675,9 +677,10 @@ impl World {
 
     // ---- Circles ----
 
-    /// Whether `new`, the next submission of `queue`, would wait for itself by way of others, or a signal that the
-    /// host makes for it. A submission that is held depends on who has claimed what it waits for and what its signals
-    /// follow, and on the one before it on its queue; a signal of the host on its submission and on what it follows.
+    /// Whether `new`, the next submission of `queue`, would wait for itself by way of others, or a
+    /// signal that the host makes for it. A submission that is held depends on who has claimed what
+    /// it waits for and what its signals follow, and on the one before it on its queue; a signal of
+    /// the host on its submission and on what it follows.
     fn is_circular(&self, queue: usize, new: &Submission, held: bool) -> bool {
         struct Node {
             turn: Option<(usize, u64)>,

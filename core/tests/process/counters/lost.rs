@@ -1,4 +1,5 @@
-//! E3: several survive a process, and one of them signals in its place: whoever else has died, and whatever stands in the page.
+//! E3: several survive a process, and one of them signals in its place: whoever else has died, and
+//! whatever stands in the page.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,7 +49,8 @@ fn is_releasing() -> bool {
     })
 }
 
-/// Otherwise [`Semaphore::gets`] would look for a thread that has another name, and not see a signal too many.
+/// Otherwise [`Semaphore::gets`] would look for a thread that has another name, and not see a
+/// signal too many.
 #[test]
 fn who_lets_go_has_the_name_that_is_looked_for() {
     let _alone = alone();
@@ -214,7 +216,8 @@ fn who_has_the_page_alone_takes_no_turn() {
     assert_eq!(second.frozen_value(), 2, "a signal of the dead counts");
 }
 
-/// All ones are no promise: that is found before the loss is told of, and owed is what was pending before.
+/// All ones are no promise: that is found before the loss is told of, and owed is what was pending
+/// before.
 #[test]
 fn all_ones_are_no_promise() {
     let _alone = alone();
@@ -308,7 +311,8 @@ fn the_only_survivor_waits_for_nobody() {
     assert_eq!(*signals, [6]);
 }
 
-/// A process is killed while it says why it fails the timeline: what it had reached counts, and others say that it has died.
+/// A process is killed while it says why it fails the timeline: what it had reached counts, and
+/// others say that it has died.
 #[test]
 fn who_dies_while_he_says_why_is_told_of() {
     let _alone = alone();

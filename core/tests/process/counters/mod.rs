@@ -1,4 +1,5 @@
-//! Timelines in shared memory, as an application has them: handles that are none, pages that lie, threads that sleep, and a second process.
+//! Timelines in shared memory, as an application has them: handles that are none, pages that lie,
+//! threads that sleep, and a second process.
 
 #![allow(
     clippy::unwrap_used,
@@ -74,7 +75,8 @@ impl Hostile {
     }
 }
 
-/// Queues of two devices pass values to and fro through two timelines over one page, with the host in between.
+/// Queues of two devices pass values to and fro through two timelines over one page, with the host
+/// in between.
 #[test]
 fn two_ports_of_one_page_are_one_counter() {
     let _alone = alone();

@@ -75,7 +75,8 @@ fn a_value_ahead_of_what_was_announced_fails_the_timeline() {
     }
 }
 
-/// Nothing that stands there takes the process down, whoever looks; most of it is a failure, the rest a value.
+/// Nothing that stands there takes the process down, whoever looks; most of it is a failure, the
+/// rest a value.
 #[test]
 fn any_bytes_are_survived() {
     let _alone = alone();
@@ -103,7 +104,8 @@ fn any_bytes_are_survived() {
     }
 }
 
-/// Whoever sleeps hears of it without a bell, too: within the time after which the watch looks again.
+/// Whoever sleeps hears of it without a bell, too: within the time after which the watch looks
+/// again.
 #[test]
 fn a_page_that_breaks_ends_a_wait() {
     let _alone = alone();

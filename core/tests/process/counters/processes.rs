@@ -86,7 +86,8 @@ fn the_child() {
     }
 }
 
-/// Ten thousand times there and back, each side looking at what the other has written before its signal.
+/// Ten thousand times there and back, each side looking at what the other has written before its
+/// signal.
 #[test]
 fn two_processes_pass_values_to_and_fro() {
     let _alone = alone();

@@ -1,4 +1,5 @@
-//! P4, E3: what a page tells of a timeline that another process signals, here with that process's part played by a timeline of its own.
+//! P4, E3: what a page tells of a timeline that another process signals, here with that process's
+//! part played by a timeline of its own.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use syncline_core::{DeviceId, Error, Object, Result};
 
 use super::*;
 
-/// A timeline of the one who signals, with a page beside it, and as another process has it through that.
+/// A timeline of the one who signals, with a page beside it, and as another process has it through
+/// that.
 fn beside(initial: u64) -> (Timeline, Timeline, Arc<Counter>) {
     let device = host::Device::new();
     let (_, exporter) = device.exportable_port(initial).unwrap();
@@ -117,7 +119,8 @@ fn a_bridge_tells_a_value_before_it_is_reported() {
     }
 }
 
-/// One side goes on without the other, although what one of them brings is signalled ahead: the bridge still fails.
+/// One side goes on without the other, although what one of them brings is signalled ahead: the
+/// bridge still fails.
 #[test]
 fn sides_that_part_fail_although_one_is_signalled_ahead() {
     let _alone = alone();
@@ -184,7 +187,8 @@ fn an_idle_queue_owes_no_signals_of_the_host() {
     second.idle(LONG).unwrap();
 }
 
-/// What is pending is heard of before it is reached, by threads that sleep for it; and not before it is pending.
+/// What is pending is heard of before it is reached, by threads that sleep for it; and not before
+/// it is pending.
 #[test]
 fn pending_and_reached_are_two_things() {
     let _alone = alone();
@@ -229,7 +233,8 @@ fn a_failure_comes_with_its_cause() {
     }
 }
 
-/// With the last handle gone nothing comes but what was claimed: that does, and what is above it ends.
+/// With the last handle gone nothing comes but what was claimed: that does, and what is above it
+/// ends.
 #[test]
 fn the_end_of_the_last_handle_is_told() {
     let _alone = alone();
@@ -264,7 +269,8 @@ fn the_end_of_the_last_handle_is_told() {
     assert!(told.contains("last handle"), "{told}");
 }
 
-/// The same where nothing but the claim keeps the timeline, whose signal the host makes once the work is done.
+/// The same where nothing but the claim keeps the timeline, whose signal the host makes once the
+/// work is done.
 #[test]
 fn the_end_behind_a_relayed_signal_is_told() {
     let _alone = alone();
@@ -281,7 +287,8 @@ fn the_end_behind_a_relayed_signal_is_told() {
     }
 }
 
-/// Who signals has died: everybody who has the page hears of it, with what was reached kept; and what waits natively is let go.
+/// Who signals has died: everybody who has the page hears of it, with what was reached kept; and
+/// what waits natively is let go.
 #[test]
 fn the_dead_are_told_of_and_stood_in_for() {
     let _alone = alone();
@@ -330,7 +337,8 @@ fn a_promise_beyond_what_was_announced_fails_it() {
     assert!(told.contains("announced"), "{told}");
 }
 
-/// The first cause stays, if it stands on the page: who has failed his timeline and then dies was not killed in the middle.
+/// The first cause stays, if it stands on the page: who has failed his timeline and then dies was
+/// not killed in the middle.
 #[test]
 fn the_first_cause_stays() {
     let _alone = alone();
@@ -344,7 +352,8 @@ fn the_first_cause_stays() {
     heard.at(1).wait(LONG).unwrap();
 }
 
-/// Who follows another process's timeline may let go of his handles: what he kept with it goes with the last point.
+/// Who follows another process's timeline may let go of his handles: what he kept with it goes with
+/// the last point.
 #[test]
 fn handles_of_who_follows_close_nothing() {
     let _alone = alone();
@@ -396,7 +405,8 @@ impl Watch for Watched {
     }
 }
 
-/// A raw claim asks what is pending; once it is gone, threads sleep as before: the news of it ends one sleep.
+/// A raw claim asks what is pending; once it is gone, threads sleep as before: the news of it ends
+/// one sleep.
 #[test]
 fn a_watch_sleeps_after_a_raw_claim() {
     let _alone = alone();
@@ -421,7 +431,8 @@ fn a_watch_sleeps_after_a_raw_claim() {
     assert_eq!(watched.early.load(Ordering::SeqCst), 1);
 }
 
-/// A signal, and a failure behind it, come while another thread writes to the page: that has what was reached before the failure.
+/// A signal, and a failure behind it, come while another thread writes to the page: that has what
+/// was reached before the failure.
 #[test]
 fn a_failure_freezes_the_page_at_what_was_reached() {
     let _alone = alone();
@@ -470,7 +481,8 @@ impl Port for Lost {
     }
 }
 
-/// A device that writes the page itself is lost, and its process lives, where nobody waits: who waits elsewhere hears of it, and is let go.
+/// A device that writes the page itself is lost, and its process lives, where nobody waits: who
+/// waits elsewhere hears of it, and is let go.
 #[test]
 fn a_lost_device_of_a_signaller_that_lives_is_told() {
     let _alone = alone();

@@ -1,4 +1,5 @@
-//! M6, P4: what another process is told of when values were reached; its part is played by a timeline of its own.
+//! M6, P4: what another process is told of when values were reached; its part is played by a
+//! timeline of its own.
 
 use std::time::Instant;
 
@@ -8,7 +9,8 @@ use syncline_core::clock::HostClock;
 
 use super::*;
 
-/// A timeline with timestamps as its signaller has it, and as another process does; the page is its own or lies beside it.
+/// A timeline with timestamps as its signaller has it, and as another process does; the page is its
+/// own or lies beside it.
 fn told(page: Page, initial: u64) -> (host::Device, Timeline, Timeline) {
     let device = host::Device::new();
     let (port, exporter) = device.exportable_port(initial).unwrap();
@@ -31,7 +33,8 @@ fn told(page: Page, initial: u64) -> (host::Device, Timeline, Timeline) {
     (device, signalled, heard)
 }
 
-/// Who sees that a value is reached finds when, at the first look, whoever signals: it is told before.
+/// Who sees that a value is reached finds when, at the first look, whoever signals: it is told
+/// before.
 #[test]
 fn a_time_is_there_before_its_value() {
     let _alone = alone();

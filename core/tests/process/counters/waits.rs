@@ -8,7 +8,8 @@ use syncline_core::{Error, QueueKind, host, wait_all, wait_any};
 
 use super::{LONG, alone, exported, imported};
 
-/// A thread that sleeps is woken by a signal through another device; a lost wakeup is a wait that times out.
+/// A thread that sleeps is woken by a signal through another device; a lost wakeup is a wait that
+/// times out.
 #[test]
 fn a_waiter_asleep_is_woken() {
     let _alone = alone();
@@ -30,7 +31,8 @@ fn a_waiter_asleep_is_woken() {
     });
 }
 
-/// The same where several threads wait on one device, for several pages: then one thread watches for all.
+/// The same where several threads wait on one device, for several pages: then one thread watches
+/// for all.
 #[test]
 fn many_waiters_of_one_device_are_woken() {
     let _alone = alone();

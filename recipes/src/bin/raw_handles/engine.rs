@@ -1,5 +1,6 @@
-//! The application, in the style of C: it has handles and numbers, gives them away in a structure of C's, and calls the drivers itself. It
-//! knows nothing of Syncline; what it gets from there are a semaphore and a value.
+//! The application, in the style of C: it has handles and numbers, gives them away in a structure
+//! of C's, and calls the drivers itself. It knows nothing of Syncline; what it gets from there are
+//! a semaphore and a value.
 #![allow(unsafe_code, reason = "the drivers, as C calls them")]
 
 use std::error::Error;
@@ -112,7 +113,8 @@ impl Engine {
         ];
         let grid = (WORDS.div_ceil(BLOCK), 1, 1);
         let (kernel, stream) = (cuda.kernel, cuda.stream);
-        // SAFETY: these are the kernel's parameters; the memory lives until the frame has been made.
+        // SAFETY: these are the kernel's parameters; the memory lives until the frame has been
+        // made.
         unsafe {
             result::ctx::set_current(cuda.context)?;
             result::launch_kernel(kernel, grid, (BLOCK, 1, 1), 0, stream, &mut parameters)?;
@@ -143,7 +145,8 @@ impl Cuda {
         result::init()?;
         let device = result::device::get(0)?;
         let image = CString::new(PTX)?;
-        // SAFETY: each handle is of the one before, and current where it must be; the text ends in a zero.
+        // SAFETY: each handle is of the one before, and current where it must be; the text ends in
+        // a zero.
         unsafe {
             let context = result::primary_ctx::retain(device)?;
             result::ctx::set_current(context)?;
@@ -169,7 +172,8 @@ impl Cuda {
 
 impl Drop for Cuda {
     fn drop(&mut self) {
-        // SAFETY: its own, and nobody has them any more. A driver that is gone says so, and has nothing left.
+        // SAFETY: its own, and nobody has them any more. A driver that is gone says so, and has
+        // nothing left.
         unsafe {
             let _ = result::ctx::set_current(self.context);
             let _ = result::stream::destroy(self.stream);

@@ -1,7 +1,9 @@
-//! An application that has bare handles only, as C has them, and calls both drivers by itself: Syncline borrows the handles, and
-//! gives back the semaphore and the value that each of its submissions waits for and signals.
+//! An application that has bare handles only, as C has them, and calls both drivers by itself:
+//! Syncline borrows the handles, and gives back the semaphore and the value that each of its
+//! submissions waits for and signals.
 //!
-//! What to copy: `Borrowed::adopt`, `next_frame`, and how `run` finds out when the handles are no longer in use. `engine.rs` is the application.
+//! What to copy: `Borrowed::adopt`, `next_frame`, and how `run` finds out when the handles are no
+//! longer in use. `engine.rs` is the application.
 #![allow(unsafe_code, reason = "adopts bare handles")]
 
 mod engine;
@@ -29,10 +31,12 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
     let engine = Engine::start(arguments.device.as_deref())?;
-    // Nothing is ever sent: the channel closes when the last object is gone that uses the engine's handles.
+    // Nothing is ever sent: the channel closes when the last object is gone that uses the engine's
+    // handles.
     let (in_use, unused) = channel();
     let verdict = frames(&engine, in_use, arguments);
-    // A thread of Syncline's may still be on its way out with one, so this is what tells that they may be destroyed.
+    // A thread of Syncline's may still be on its way out with one, so this is what tells that they
+    // may be destroyed.
     match unused.recv_timeout(LIMIT) {
         Err(RecvTimeoutError::Disconnected) => verdict,
         _ => {
@@ -80,8 +84,8 @@ fn frames(
         let waits = if arguments.no_sync { &[] } else { &free[..] };
         match (&host, &borrowed.cuda, buffer.right()) {
             (None, Some((device, stream)), Memory::Cuda(words)) => {
-                // The stream waits: an empty submission through Syncline, which is in the stream once it has settled. What the
-                // engine puts there next comes behind it.
+                // The stream waits: an empty submission through Syncline, which is in the stream
+                // once it has settled. What the engine puts there next comes behind it.
                 stream.submit(waits, |_| Ok(()), &[])?;
                 stream.settle(LIMIT)?;
                 engine.launch(words.pointer(), frame as u32, arguments.late())?;
@@ -147,12 +151,13 @@ struct Borrowed {
 impl Borrowed {
     /// `in_use` stands for the owner of each handle: it is kept for as long as the handle is used.
     fn adopt(handles: &Handles, in_use: &Sender<Infallible>) -> Result<Self, Stop> {
-        // A handle of C's is an address (or a number, for `VkSemaphore` and all others that are not dispatchable).
+        // A handle of C's is an address (or a number, for `VkSemaphore` and all others that are not
+        // dispatchable).
         let raw = |pointer: *mut std::ffi::c_void| pointer.addr() as u64;
         let family = handles.queue_family;
         let queue = vk::Queue::from_raw(raw(handles.queue));
-        // SAFETY: the engine's handles belong together, were made with what is said, and outlive what says that they are in
-        // use. The engine uses the queue under the guard alone.
+        // SAFETY: the engine's handles belong together, were made with what is said, and outlive
+        // what says that they are in use. The engine uses the queue under the guard alone.
         let vulkan = unsafe {
             let mut info = AdoptInfo::from_handles(vulkan::Handles {
                 get_instance_proc_addr: Some(handles.get_instance_proc_addr),
@@ -190,8 +195,8 @@ impl Borrowed {
         })
     }
 
-    /// Lets `submit` make a submission of its own, with the semaphores of `frame`: it waits for that of `wait`, if there is one, and
-    /// signals that of `signal`.
+    /// Lets `submit` make a submission of its own, with the semaphores of `frame`: it waits for
+    /// that of `wait`, if there is one, and signals that of `signal`.
     fn next_frame(
         &self,
         frame: u64,
@@ -205,7 +210,8 @@ impl Borrowed {
         };
         let wait = match wait {
             Some(timeline) => {
-                // A raw wait goes to the driver only once its signal is on the way: CUDA's is at once, the host's when it is done.
+                // A raw wait goes to the driver only once its signal is on the way: CUDA's is at
+                // once, the host's when it is done.
                 timeline.at(frame).wait_pending(LIMIT)?;
                 Some(bare(self.vulkan.semaphore(timeline.at(frame))?))
             }

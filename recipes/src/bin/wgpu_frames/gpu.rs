@@ -37,7 +37,8 @@ impl Gpu {
                     refused.push("wgpu's instance is older than Vulkan 1.2".to_owned());
                     continue;
                 }
-                // SAFETY: wgpu's own, alive as long as the adapter, and made for 1.2 or later as just seen.
+                // SAFETY: wgpu's own, alive as long as the adapter, and made for 1.2 or later as
+                // just seen.
                 unsafe {
                     Offer::of(
                         instance.entry(),
@@ -65,7 +66,8 @@ impl Gpu {
             required_limits: wgpu::Limits::downlevel_defaults(),
             ..wgpu::DeviceDescriptor::default()
         };
-        // wgpu enables timeline semaphores by itself, wherever there are such. The rest is asked for here.
+        // wgpu enables timeline semaphores by itself, wherever there are such. The rest is asked
+        // for here.
         let extensions = offer.extensions;
         let also = Box::new(
             move |with: wgpu::hal::vulkan::CreateDeviceCallbackArgs<'_, '_, '_>| {
@@ -99,8 +101,9 @@ impl Gpu {
         })
     }
 
-    /// wgpu's device as Syncline sees it, without its queue: then wgpu alone calls that, whenever it likes, and nobody
-    /// needs a lock. wgpu's handle is the owner, so that its device lives until the last object made of the adopted one is gone.
+    /// wgpu's device as Syncline sees it, without its queue: then wgpu alone calls that, whenever
+    /// it likes, and nobody needs a lock. wgpu's handle is the owner, so that its device lives
+    /// until the last object made of the adopted one is gone.
     fn adopt(device: &wgpu::Device, enabled: Enabled) -> Result<vulkan::Device, Stop> {
         // SAFETY: nothing of it is destroyed.
         let hal = unsafe { device.as_hal::<Vulkan>() }.ok_or("wgpu's device is not Vulkan's")?;
@@ -117,7 +120,8 @@ impl Gpu {
         Ok(unsafe { vulkan::Device::adopt(info) }?)
     }
 
-    /// A shared buffer as wgpu's. Its memory stays Syncline's, and lives until wgpu is done with it.
+    /// A shared buffer as wgpu's. Its memory stays Syncline's, and lives until wgpu is done with
+    /// it.
     pub(crate) fn import(&self, buffer: &vulkan::Buffer) -> wgpu::Buffer {
         let kept = buffer.clone();
         let done = Box::new(move || drop(kept));
@@ -127,16 +131,19 @@ impl Gpu {
             usage: wgpu::BufferUsages::STORAGE,
             mapped_at_creation: false,
         };
-        // SAFETY: a buffer of this very VkDevice, made for storage, of that size, and kept; a producer writes all of it before wgpu reads.
+        // SAFETY: a buffer of this very VkDevice, made for storage, of that size, and kept; a
+        // producer writes all of it before wgpu reads.
         unsafe {
             let raw = wgpu::hal::vulkan::Buffer::from_raw_externally_owned(buffer.raw(), done);
             self.device.create_buffer_from_hal::<Vulkan>(raw, &wanted)
         }
     }
 
-    /// wgpu's own submission, behind `wait`, if any, and with the signal of `claim`, which is one of `timeline`.
+    /// wgpu's own submission, behind `wait`, if any, and with the signal of `claim`, which is one
+    /// of `timeline`.
     ///
-    /// wgpu keeps both for *the next* submission to its queue, whoever makes it: so no other thread may submit between.
+    /// wgpu keeps both for *the next* submission to its queue, whoever makes it: so no other thread
+    /// may submit between.
     pub(crate) fn submit(
         &self,
         commands: impl IntoIterator<Item = wgpu::CommandBuffer>,
@@ -148,7 +155,8 @@ impl Gpu {
         let hal = unsafe { self.queue.as_hal::<Vulkan>() }.ok_or("wgpu's queue is not Vulkan's")?;
         let wait = match wait {
             Some(point) => {
-                // A raw wait goes to the driver only once its signal is on the way: CUDA's is at once, the host's when it is done.
+                // A raw wait goes to the driver only once its signal is on the way: CUDA's is at
+                // once, the host's when it is done.
                 point.wait_pending(LIMIT)?;
                 Some((self.adopted.semaphore(point)?, point.value()))
             }
@@ -162,7 +170,8 @@ impl Gpu {
         }
         hal.add_signal_semaphore(signal, Some(claim.value()));
         let submission = self.queue.submit(commands);
-        // A submission that wgpu refuses, for commands that are not valid, leaves them there: nothing was signalled then.
+        // A submission that wgpu refuses, for commands that are not valid, leaves them there:
+        // nothing was signalled then.
         if hal.remove_signal_semaphore(signal) {
             wait.map(|(semaphore, _)| hal.remove_wait_semaphore(semaphore));
             return Err("wgpu has refused the submission".into());
@@ -171,9 +180,10 @@ impl Gpu {
         Ok(submission)
     }
 
-    /// A command buffer of wgpu's that takes a shared buffer from the other API, or gives it back: wgpu itself knows of no other. Without a barrier, as
-    /// for memory that is not exported, it is empty. Raw commands have an encoder of their own: wgpu records its own commands only when their
-    /// encoder is finished.
+    /// A command buffer of wgpu's that takes a shared buffer from the other API, or gives it back:
+    /// wgpu itself knows of no other. Without a barrier, as for memory that is not exported, it is
+    /// empty. Raw commands have an encoder of their own: wgpu records its own commands only when
+    /// their encoder is finished.
     pub(crate) fn transfer(
         &self,
         barrier: impl FnOnce(u32) -> Option<vk::BufferMemoryBarrier<'static>>,
@@ -188,7 +198,8 @@ impl Gpu {
         if let Some(barrier) = barrier(family) {
             let all = vk::PipelineStageFlags::ALL_COMMANDS;
             let none = vk::DependencyFlags::empty();
-            // SAFETY: the encoder is used for nothing else, and its command buffer is open; the buffer lives until wgpu is done with it.
+            // SAFETY: the encoder is used for nothing else, and its command buffer is open; the
+            // buffer lives until wgpu is done with it.
             let recorded = unsafe {
                 encoder.as_hal_mut::<Vulkan, _, _>(|hal| {
                     let commands = hal?.raw_handle();

@@ -1,8 +1,10 @@
-//! An application on wgpu: CUDA makes frames, and a wgpu submission waits for each and shades it, without the host in
-//! between. wgpu owns its Vulkan device and queue; Syncline only makes semaphores and memory on that device.
+//! An application on wgpu: CUDA makes frames, and a wgpu submission waits for each and shades it,
+//! without the host in between. wgpu owns its Vulkan device and queue; Syncline only makes
+//! semaphores and memory on that device.
 //!
-//! What to copy: `gpu.rs`, which has wgpu open its device with what sharing needs, has it adopted, makes wgpu's of a shared
-//! buffer, and adds a wait and a signal to a wgpu submission; and the loop in `run`. `shader.rs` is wgpu as everybody writes it.
+//! What to copy: `gpu.rs`, which has wgpu open its device with what sharing needs, has it adopted,
+//! makes wgpu's of a shared buffer, and adds a wait and a signal to a wgpu submission; and the loop
+//! in `run`. `shader.rs` is wgpu as everybody writes it.
 
 mod gpu;
 mod producer;
@@ -49,7 +51,8 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
         Ok::<_, Stop>(())
     };
     for frame in 1..=u64::from(arguments.frames) {
-        // The producer waits until the frame that was in this buffer is shaded: before the first it is.
+        // The producer waits until the frame that was in this buffer is shaded: before the first it
+        // is.
         let free = [drawn.at(frame.saturating_sub(SLOTS))];
         let waits = if arguments.no_sync { &[] } else { &free[..] };
         let memory = slots[slot(frame)].right();

@@ -8,7 +8,8 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::{Device, Memory, Point, QueueKind, Signal, cuda};
 use syncline_recipes::{Arguments, BLOCK, Host, LIMIT, PTX, Stop, WORDS};
 
-/// The first CUDA device, opened by Syncline. An application with a context of its own adopts that, as `cudarc_ash` does.
+/// The first CUDA device, opened by Syncline. An application with a context of its own adopts that,
+/// as `cudarc_ash` does.
 pub(crate) fn first_cuda() -> syncline::Result<cuda::Device> {
     let devices = cuda::Driver::load()?.devices()?;
     let first = devices
@@ -63,7 +64,8 @@ impl Producer {
                     ];
                     recorder.keep(Arc::new(words.clone()));
                     let blocks = [WORDS.div_ceil(BLOCK), 1, 1];
-                    // SAFETY: these are the kernel's parameters, and it writes WORDS words of memory that is kept.
+                    // SAFETY: these are the kernel's parameters, and it writes WORDS words of
+                    // memory that is kept.
                     unsafe { recorder.launch(&kernel, blocks, [BLOCK, 1, 1], &mut parameters) }
                 };
                 queue.submit(waits, launch, &[signal])?;

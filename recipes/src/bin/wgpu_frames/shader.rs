@@ -117,7 +117,8 @@ impl Shader {
         }
     }
 
-    /// Takes the buffer from CUDA, shades what is in it, copies that to where the host reads it, and gives the buffer back.
+    /// Takes the buffer from CUDA, shades what is in it, copies that to where the host reads it,
+    /// and gives the buffer back.
     pub(crate) fn commands(
         &self,
         gpu: &Gpu,

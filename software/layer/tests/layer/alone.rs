@@ -258,7 +258,8 @@ fn nothing_is_left(driver: &Driver) {
     assert_eq!(before, descriptors());
 }
 
-/// Returns once the layer has no thread. The system lists a thread for a moment after it was joined.
+/// Returns once the layer has no thread. The system lists a thread for a moment after it was
+/// joined.
 fn no_threads() {
     let start = std::time::Instant::now();
     while threads() > 0 {

@@ -204,7 +204,8 @@ fn graph(stream: Handle) -> Result<Handle, String> {
     Ok(exec)
 }
 
-/// Counts the calls that return before one blocks. A call blocks if it takes 2 seconds. Then the gate is opened.
+/// Counts the calls that return before one blocks. A call blocks if it takes 2 seconds. Then the
+/// gate is opened.
 fn count(words: Words, call: impl Fn(usize) -> u32) -> Answer {
     let (taken, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -287,7 +288,8 @@ fn many(command: Command) -> Answer {
     })
 }
 
-/// Stream 0 waits and takes 600 commands. Then another stream, which waits too, takes as many as it can.
+/// Stream 0 waits and takes 600 commands. Then another stream, which waits too, takes as many as it
+/// can.
 fn shared(command: Command, other: usize) -> Answer {
     let kit = Kit::new(command)?;
     let streams = streams(17)?;

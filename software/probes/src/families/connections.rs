@@ -1,6 +1,7 @@
 //! How many streams are independent of each other, and which are not.
 //!
-//! Streams share hardware connections. A stream that waits holds up each later command of its connection.
+//! Streams share hardware connections. A stream that waits holds up each later command of its
+//! connection.
 
 use crate::cuda::{Handle, cu};
 use crate::harness::{Probe, line};

@@ -184,7 +184,8 @@ fn wait_before_record() -> Answer {
     Ok(String::new())
 }
 
-/// The event is complete, a wait for it is enqueued behind a gate, then it is recorded behind a gate that stays closed.
+/// The event is complete, a wait for it is enqueued behind a gate, then it is recorded behind a
+/// gate that stays closed.
 fn wait_keeps_record() -> Answer {
     context()?;
     let (event, words) = (event(NO_TIMING)?, Words::new()?);

@@ -166,7 +166,8 @@ fn during(call: Call) -> Answer {
     Ok(format!("{}, {then}, end: {}", name(code), end(it.stream)))
 }
 
-/// The same call on the thread that captures, on another one, and on one that has exchanged its mode.
+/// The same call on the thread that captures, on another one, and on one that has exchanged its
+/// mode.
 fn from_threads(mode: u32, call: Call) -> Answer {
     let context = context()?;
     let it = prepare(mode)?;

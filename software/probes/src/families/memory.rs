@@ -314,7 +314,8 @@ fn pageable_async() -> Answer {
     context()?;
     let (host, stream, words, memory) = (leak(4096), stream()?, Words::new()?, alloc(4096)?);
     crate::kit::park(stream, words, 0)?;
-    // SAFETY: leaked memory of this function. The driver may read it at the same time: this is the question.
+    // SAFETY: leaked memory of this function. The driver may read it at the same time: this is the
+    // question.
     let write = |value: u64| unsafe { (host as *mut u64).write_volatile(value) };
     write(1);
     let opener = std::thread::spawn(move || {

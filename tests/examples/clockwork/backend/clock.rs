@@ -8,20 +8,22 @@ use syncline::clock::{Effort, Sample, Sampler};
 
 use super::driver::{Machine, TICK};
 
-/// How often the clock is read for one sample, and for how long: the thread may be interrupted between two readings.
+/// How often the clock is read for one sample, and for how long: the thread may be interrupted
+/// between two readings.
 const EFFORT: Effort = Effort {
     limit: Duration::from_micros(200),
     samples: 8,
     enough: TICK,
 };
 
-/// The time that so many ticks show, in nanoseconds. Clocks of fewer bits, or of a period that is not whole, need a
-/// [`Rounds`](syncline::clock::Rounds), which also undoes the wrap.
+/// The time that so many ticks show, in nanoseconds. Clocks of fewer bits, or of a period that is
+/// not whole, need a [`Rounds`](syncline::clock::Rounds), which also undoes the wrap.
 pub(crate) fn time(ticks: u64) -> i64 {
     (ticks * TICK).cast_signed()
 }
 
-/// Reads the clock between two readings of the host's. It keeps the machine, not the device: the device keeps its clock.
+/// Reads the clock between two readings of the host's. It keeps the machine, not the device: the
+/// device keeps its clock.
 pub(crate) struct Ticks(pub(crate) Arc<Machine>);
 
 impl Ticks {

@@ -1,9 +1,10 @@
 //! The artificial driver: what a vendor's library would be. Nothing here knows of Syncline.
 //!
-//! One thread plays the device. It has two hardware queues, which run lists of commands, each queue in order
-//! and the queues side by side: a queue that waits, is busy or is held up lets the other go on. Memory,
-//! counters and clocks are the device's; the host has handles, and must not free what a list still uses.
-//! Like a validation layer, the driver writes down what was done wrong, and carries on.
+//! One thread plays the device. It has two hardware queues, which run lists of commands, each queue
+//! in order and the queues side by side: a queue that waits, is busy or is held up lets the other
+//! go on. Memory, counters and clocks are the device's; the host has handles, and must not free
+//! what a list still uses. Like a validation layer, the driver writes down what was done wrong, and
+//! carries on.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,7 +15,8 @@ use std::time::{Duration, Instant};
 /// How many hardware queues there are.
 pub(crate) const QUEUES: usize = 2;
 
-/// How many commands a hardware queue takes. What comes then blocks its caller, as other drivers do.
+/// How many commands a hardware queue takes. What comes then blocks its caller, as other drivers
+/// do.
 pub(crate) const CAPACITY: usize = 4096;
 
 /// The device's clock counts in steps of so many nanoseconds.
@@ -167,8 +169,8 @@ impl Machine {
         self.shared.news.notify_all();
     }
 
-    /// Gives a list to a hardware queue, and blocks for as long as that is too full for it. Calls for one queue come
-    /// one at a time, the driver says.
+    /// Gives a list to a hardware queue, and blocks for as long as that is too full for it. Calls
+    /// for one queue come one at a time, the driver says.
     pub(crate) fn submit(&self, queue: usize, list: Vec<Command>) {
         let mut state = self.shared.lock();
         loop {

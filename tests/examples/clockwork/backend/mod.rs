@@ -1,4 +1,5 @@
-//! A complete small backend, from the public contract alone. `docs/write-a-backend.md` walks through it.
+//! A complete small backend, from the public contract alone. `docs/write-a-backend.md` walks
+//! through it.
 //!
 //! | file | what it is |
 //! |---|---|

@@ -64,7 +64,8 @@ impl<'a> Recorder<'a> {
     }
 
     fn port(&mut self, point: NativePoint<'_>, command: fn(&Port, u64) -> Command) -> Result<()> {
-        // A port of this device is always of this type; an error is better than a panic all the same.
+        // A port of this device is always of this type; an error is better than a panic all the
+        // same.
         let port = point.port::<Port>().ok_or_else(|| Error::Unsupported {
             object: point.object().clone(),
             asked: "be used by a clockwork machine".into(),
@@ -84,8 +85,8 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// A hardware queue behind the lock that the driver asks for. The engine only tries it: a queue that finds
-/// it taken leaves its waker, and whoever has it wakes the queue.
+/// A hardware queue behind the lock that the driver asks for. The engine only tries it: a queue
+/// that finds it taken leaves its waker, and whoever has it wakes the queue.
 pub(crate) struct HardwareQueue {
     machine: Arc<Machine>,
     index: usize,
@@ -185,7 +186,8 @@ impl Enqueue for Channel {
             recorder.signal(point)?;
         }
         recorder.signal(batch.end)?;
-        // `batch.relayed` is the engine's to make, since work of this machine cannot fail once it is recorded.
+        // `batch.relayed` is the engine's to make, since work of this machine cannot fail once it
+        // is recorded.
         keep.take_in_flight(list.len() as u64);
         Ok(list)
     }

@@ -149,7 +149,8 @@ fn produce(
     queue.submit(&[], work, &[]).map(|_| ())
 }
 
-/// Queues and a worker wait for the fence alone; the first of them to get past it finds the data there.
+/// Queues and a worker wait for the fence alone; the first of them to get past it finds the data
+/// there.
 fn consumed_once(world: &World<Equipped>) -> Verdict {
     const ROUNDS: u32 = 4;
     let kind = syncline::QueueKind::Compute;

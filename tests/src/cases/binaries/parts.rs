@@ -1,4 +1,5 @@
-//! What the cases of binary semaphores have in common: a second device of the GPU, and signals behind delayed data.
+//! What the cases of binary semaphores have in common: a second device of the GPU, and signals
+//! behind delayed data.
 
 use syncline::{BinaryFd, BinarySemaphore, Device, QueueKind, Recorder, vulkan};
 
@@ -11,7 +12,8 @@ use crate::{Subject, World, patience};
 
 pub(in crate::cases) type Buffer = <Equipped as Subject>::Buffer;
 
-/// The side whose binary semaphores take payloads for one wait, which is Vulkan's. In a pair the other side has part in it.
+/// The side whose binary semaphores take payloads for one wait, which is Vulkan's. In a pair the
+/// other side has part in it.
 pub(in crate::cases) fn importer(world: &World<Equipped>) -> Result<&Side, Stop> {
     let (exporter, importer) = super::sides(world)?;
     let vulkan = |side: &&Side| {
@@ -33,7 +35,8 @@ pub(in crate::cases) fn other(world: &World<Equipped>, side: &Side, twin: &Side)
         .clone()
 }
 
-/// A second `VkDevice` of the same GPU and driver: its queues go on whatever those of the first wait for, also where either has one alone.
+/// A second `VkDevice` of the same GPU and driver: its queues go on whatever those of the first
+/// wait for, also where either has one alone.
 pub(in crate::cases) fn twin(of: &Side) -> Result<Side, Stop> {
     let info = of.info();
     let instance = vulkan::Instance::load()?;
@@ -59,7 +62,8 @@ pub(in crate::cases) fn imported(
     Ok(imported.map_err(|rejected| rejected.error)?)
 }
 
-/// Somebody who writes values behind a delay, and signals behind them: whoever gets past a signal that is not the right one finds an old value.
+/// Somebody who writes values behind a delay, and signals behind them: whoever gets past a signal
+/// that is not the right one finds an old value.
 pub(in crate::cases) struct Producer {
     side: Side,
     queue: user::Queue<Equipped>,

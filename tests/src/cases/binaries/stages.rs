@@ -1,4 +1,5 @@
-//! X2, X4, F8: a binary semaphore that is exported before its signal, while that is pending, and after it; and handles that travel on their own.
+//! X2, X4, F8: a binary semaphore that is exported before its signal, while that is pending, and
+//! after it; and handles that travel on their own.
 
 use std::os::fd::AsFd;
 
@@ -26,8 +27,8 @@ enum Stage {
     MadeBeforeTheExport,
 }
 
-/// Whenever the handle was made, the import waits for the one signal, and takes it from everybody: the next wait, through another import, is for the
-/// next signal.
+/// Whenever the handle was made, the import waits for the one signal, and takes it from everybody:
+/// the next wait, through another import, is for the next signal.
 fn every_stage(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
     // What has one queue alone cannot show that it waits for it.
@@ -80,8 +81,9 @@ fn waited_for(semaphore: &BinarySemaphore, producer: &Producer, when: &str) -> V
     producer.is_seen(when)
 }
 
-/// A descriptor that is duplicated, duplicated onto a number of somebody's choice, or sent through a socket still is a handle of the same semaphore, as
-/// is the one that it was made from, whichever are closed by then.
+/// A descriptor that is duplicated, duplicated onto a number of somebody's choice, or sent through
+/// a socket still is a handle of the same semaphore, as is the one that it was made from, whichever
+/// are closed by then.
 fn travelling(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
     let importer = if world.is_pair() {

@@ -29,8 +29,9 @@ equipped_cases! {
 
 const TEMPORARY: Payload = Payload::Temporary(HandleKind::BinaryOpaqueFd);
 
-/// Consumes the semaphore's signal, which is pending or made. Where the library is wrong it may be the payload of `rescue` that is waited for instead:
-/// that is signalled then, so that no queue is left waiting.
+/// Consumes the semaphore's signal, which is pending or made. Where the library is wrong it may be
+/// the payload of `rescue` that is waited for instead: that is signalled then, so that no queue is
+/// left waiting.
 fn consumed(
     semaphore: &BinarySemaphore,
     rescue: Option<(&mut Producer, &BinarySemaphore)>,
@@ -61,8 +62,9 @@ fn has(semaphore: &BinarySemaphore, payload: Payload, when: &str) -> Verdict {
     Ok(())
 }
 
-/// A signalled semaphore takes another's payload for one wait. That waits for the other's signal; the next finds the first signal, though nobody
-/// signals any more; and the one after that waits for a new one. The other's signal is consumed for everybody.
+/// A signalled semaphore takes another's payload for one wait. That waits for the other's signal;
+/// the next finds the first signal, though nobody signals any more; and the one after that waits
+/// for a new one. The other's signal is consumed for everybody.
 fn restored(world: &World<Equipped>) -> Verdict {
     let side = importer(world)?;
     let twin = twin(side)?;
@@ -100,7 +102,8 @@ fn restored(world: &World<Equipped>) -> Verdict {
     other.idle()
 }
 
-/// A permanent payload that was not signalled is not signalled afterwards either; and what this side signals meanwhile is the temporary payload.
+/// A permanent payload that was not signalled is not signalled afterwards either; and what this
+/// side signals meanwhile is the temporary payload.
 fn unsignalled(world: &World<Equipped>) -> Verdict {
     let side = importer(world)?;
     let twin = twin(side)?;
@@ -127,8 +130,9 @@ fn unsignalled(world: &World<Equipped>) -> Verdict {
     other.idle()
 }
 
-/// The same calls without `VK_SEMAPHORE_IMPORT_TEMPORARY_BIT`, made by hand: the first signal is lost with the payload that it was made on, and the second
-/// wait is for another signal of the other's. So what is shown of temporary payloads is the flag's doing.
+/// The same calls without `VK_SEMAPHORE_IMPORT_TEMPORARY_BIT`, made by hand: the first signal is
+/// lost with the payload that it was made on, and the second wait is for another signal of the
+/// other's. So what is shown of temporary payloads is the flag's doing.
 fn control(world: &World<Equipped>) -> Verdict {
     let side = importer(world)?;
     let twin = twin(side)?;
@@ -148,7 +152,8 @@ fn control(world: &World<Equipped>) -> Verdict {
         .semaphore(raw.raw())
         .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD)
         .fd(theirs.export()?.into_fd().into_raw_fd());
-    // SAFETY: nothing uses the semaphore, and the handle is of one of the same kind and driver, which takes it.
+    // SAFETY: nothing uses the semaphore, and the handle is of one of the same kind and driver,
+    // which takes it.
     if let Err(code) = unsafe { functions.import_semaphore_fd(&info) } {
         return Stop::fail(format!("the driver takes no payload for good: {code:?}"));
     }
@@ -160,7 +165,8 @@ fn control(world: &World<Equipped>) -> Verdict {
     other.idle()
 }
 
-/// Nothing is replaced while a signal or a wait is under way, nor what is temporary already; afterwards it can be.
+/// Nothing is replaced while a signal or a wait is under way, nor what is temporary already;
+/// afterwards it can be.
 fn in_use(world: &World<Equipped>) -> Verdict {
     let side = importer(world)?;
     let twin = twin(side)?;
@@ -257,7 +263,8 @@ fn in_use(world: &World<Equipped>) -> Verdict {
     other.idle()
 }
 
-/// Descriptors that are none, and handles of other GPUs: each comes back, and the semaphore is as it was.
+/// Descriptors that are none, and handles of other GPUs: each comes back, and the semaphore is as
+/// it was.
 fn refusals(world: &World<Equipped>) -> Verdict {
     let side = importer(world)?;
     let twin = twin(side)?;
@@ -295,7 +302,8 @@ fn refusals(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Thousands, of which every tenth is waited for; the others go with their semaphores, or are refused.
+/// Thousands, of which every tenth is waited for; the others go with their semaphores, or are
+/// refused.
 fn leave_nothing(world: &World<Equipped>) -> Verdict {
     let side = importer(world)?;
     let twin = twin(side)?;
@@ -304,7 +312,8 @@ fn leave_nothing(world: &World<Equipped>) -> Verdict {
     let kept = side.library().binary_semaphore("kept")?;
     grows_nothing(|| {
         for nth in 0..1000 {
-            // What a fence of a semaphore has used is taken back in batches, by some drivers' measure a few descriptors: so these are few.
+            // What a fence of a semaphore has used is taken back in batches, by some drivers'
+            // measure a few descriptors: so these are few.
             if nth % 250 != 0 {
                 let semaphore = side.library().binary_semaphore("one of many")?;
                 import(&semaphore, theirs.export()?)?;

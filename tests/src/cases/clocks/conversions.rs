@@ -14,8 +14,8 @@ cases! {
     "clocks.holds_while_it_drifts": [M3] => holds_while_it_drifts;
 }
 
-/// The device is made to stand still for 1, 50 and 500 ms. The stamp before that and the one after it lie where the host saw them, on
-/// its own clock, and so does what is between them.
+/// The device is made to stand still for 1, 50 and 500 ms. The stamp before that and the one after
+/// it lie where the host saw them, on its own clock, and so does what is between them.
 fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
     let times = if world.is_pair() {
         // Each side is a subject by itself.
@@ -70,7 +70,8 @@ fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// To the host's clock and back is where it began, within both errors, at times before the samples, between them and after.
+/// To the host's clock and back is where it began, within both errors, at times before the samples,
+/// between them and after.
 fn there_and_back<S: Subject>(world: &World<S>) -> Verdict {
     for device in sides(world)? {
         let clock = device.clock()?;
@@ -101,8 +102,8 @@ fn there_and_back<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// For 10 s: a conversion that was made at the start, and is given no more samples, holds, and so does the one that is kept
-/// up.
+/// For 10 s: a conversion that was made at the start, and is given no more samples, holds, and so
+/// does the one that is kept up.
 fn holds_while_it_drifts<S: Subject>(world: &World<S>) -> Verdict {
     const LONG: Duration = Duration::from_secs(10);
     const SHORT: Duration = Duration::from_millis(300);
@@ -111,7 +112,8 @@ fn holds_while_it_drifts<S: Subject>(world: &World<S>) -> Verdict {
         let (host, resolution) = (clock.host_clock(), clock.library().resolution());
         let first = sampled(&clock)?.sample;
         let is_host = clock.to_host(first.device)?.error == 0;
-        // Each side of a pair is a subject by itself, and the host's own clock does not drift from itself.
+        // Each side of a pair is a subject by itself, and the host's own clock does not drift from
+        // itself.
         let whole = if world.is_pair() || is_host {
             SHORT
         } else {

@@ -47,8 +47,8 @@ pub(super) fn queue<S: Subject>(device: &Device<S>) -> syncline::Result<Queue<S>
     device.queue(QueueKind::Compute, "clocked")
 }
 
-/// A sample, however often the clock has to be asked: a busy machine may keep one that has to be submitted from being
-/// taken in time.
+/// A sample, however often the clock has to be asked: a busy machine may keep one that has to be
+/// submitted from being taken in time.
 fn sampled<S: Subject>(clock: &Clock<S>) -> Result<Sampled, Stop> {
     let start = std::time::Instant::now();
     loop {
@@ -76,8 +76,8 @@ impl Seen {
         (Self { from, to }, done)
     }
 
-    /// That the time of it may be where `estimate` says that it is: the bound holds. The device's clock may have shown the same
-    /// for `resolution` before.
+    /// That the time of it may be where `estimate` says that it is: the bound holds. The device's
+    /// clock may have shown the same for `resolution` before.
     pub(super) fn allows(self, what: &str, estimate: Estimate, resolution: u64) -> Verdict {
         let Estimate { nanoseconds, error } = estimate;
         let latest = nanoseconds.saturating_add_unsigned(error.saturating_add(resolution));

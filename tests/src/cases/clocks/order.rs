@@ -18,8 +18,8 @@ cases! {
     "clocks.precision_does_not_decay": [M5] => precise;
 }
 
-/// Left, right, left: each step is after the one before it, and none takes longer than the host saw them take
-/// together.
+/// Left, right, left: each step is after the one before it, and none takes longer than the host saw
+/// them take together.
 fn across<S: Subject>(world: &World<S>) -> Verdict {
     let rounds = unless_linked(world, "rounds", 100, 20)?;
     // Whoever lacks a clock says why.
@@ -87,8 +87,8 @@ fn stamps<S: Subject>(world: &World<S>, each: usize) -> Result<Vec<Fence<S>>, cr
     Ok(stamps)
 }
 
-/// From itself nothing has passed; the other way round is as long; a way over a third is as long, within the errors. Where they were
-/// compared is told, and is so.
+/// From itself nothing has passed; the other way round is as long; a way over a third is as long,
+/// within the errors. Where they were compared is told, and is so.
 fn signs<S: Subject>(world: &World<S>) -> Verdict {
     let fences = stamps(world, 2)?;
     let times: Vec<Time<S>> = fences.iter().map(Fence::time).collect::<Result<_, _>>()?;
@@ -151,8 +151,8 @@ fn signs<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Steps along a queue are whole nanoseconds, none is negative, their sum is the way from the first to the last, and everybody who is
-/// asked for it says the same.
+/// Steps along a queue are whole nanoseconds, none is negative, their sum is the way from the first
+/// to the last, and everybody who is asked for it says the same.
 fn exact<S: Subject>(world: &World<S>) -> Verdict {
     const STAMPS: usize = 60;
     for device in sides(world)? {

@@ -21,12 +21,13 @@ cases! {
     "clocks.as_the_capabilities_say": [M1 M2 D3 E5] => as_said;
 }
 
-/// More than this a driver that states a deviation by itself never needs, in nanoseconds; others read the clock
-/// within the call.
+/// More than this a driver that states a deviation by itself never needs, in nanoseconds; others
+/// read the clock within the call.
 const STATED: i64 = 1_000_000;
 
-/// Each sample says of a moment within its call, to its stated deviation, what both clocks showed; samples do not contradict each
-/// other; and the conversion knows no less than the sample that it was made from.
+/// Each sample says of a moment within its call, to its stated deviation, what both clocks showed;
+/// samples do not contradict each other; and the conversion knows no less than the sample that it
+/// was made from.
 fn beside<S: Subject>(world: &World<S>) -> Verdict {
     let samples = unless_pair(world, "samples", 50, 10);
     for device in sides(world)? {
@@ -50,7 +51,8 @@ fn beside<S: Subject>(world: &World<S>) -> Verdict {
                 host.name()
             );
             let deviation = i64::try_from(sample.deviation).unwrap_or(i64::MAX);
-            // What the clock may have shown the same for comes on top, as far as few readings can tell.
+            // What the clock may have shown the same for comes on top, as far as few readings can
+            // tell.
             let resolution = i64::try_from(clock.library().resolution()).unwrap_or(i64::MAX);
             let most = (seen.to - seen.from).saturating_add(STATED);
             check!(
@@ -140,8 +142,8 @@ fn ended(result: syncline::Result<syncline::clock::Sampled>) -> Verdict {
     }
 }
 
-/// Sampling ends: beside other threads that sample, while the device works, and while it stands still. What was sampled before
-/// still converts then.
+/// Sampling ends: beside other threads that sample, while the device works, and while it stands
+/// still. What was sampled before still converts then.
 fn bounded<S: Subject>(world: &World<S>) -> Verdict {
     let each = unless_pair(world, "samples of each thread", 5, 2);
     for device in sides(world)? {
@@ -205,7 +207,8 @@ fn bounded<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What a device says of its clock is so; and each kind of queue, asked for a time on it, writes one or says why not.
+/// What a device says of its clock is so; and each kind of queue, asked for a time on it, writes
+/// one or says why not.
 fn as_said<S: Subject>(world: &World<S>) -> Verdict {
     for device in [&world.left, &world.right] {
         let can = &device.info().capabilities;

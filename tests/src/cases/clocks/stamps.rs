@@ -1,4 +1,5 @@
-//! M1, F5: times on a clock, written where the queue is and read without waiting; and what is refused.
+//! M1, F5: times on a clock, written where the queue is and read without waiting; and what is
+//! refused.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -21,8 +22,8 @@ cases! {
     "clocks.stamps_are_used_again": [M1 F6 H2] => used_again;
 }
 
-/// While its device stands still there is no time; who asks all the time sees it come once the device goes on, once, and it stays
-/// what it is.
+/// While its device stands still there is no time; who asks all the time sees it come once the
+/// device goes on, once, and it stays what it is.
 fn not_ready<S: Subject>(world: &World<S>) -> Verdict {
     for device in sides(world)? {
         let (clock, queue) = (device.clock()?, queue(device)?);

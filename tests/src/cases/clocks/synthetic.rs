@@ -148,7 +148,8 @@ fn clock_of(
     (clock, asked)
 }
 
-/// However a clock is read, what is said of it is true within the error that is said, both ways, and the error stays useful.
+/// However a clock is read, what is said of it is true within the error that is said, both ways,
+/// and the error stays useful.
 fn noise<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let rounds = unless_pair(world, "rounds", 30, 10);
     for mood in [Mood::Calm, Mood::Spikes, Mood::Gaps] {
@@ -191,8 +192,8 @@ fn noise<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     Ok(())
 }
 
-/// What is between times of two clocks is true within the error that is said, through the host's clock; directly only if both
-/// are of one GPU *and* show the same: to be of one GPU is not enough.
+/// What is between times of two clocks is true within the error that is said, through the host's
+/// clock; directly only if both are of one GPU *and* show the same: to be of one GPU is not enough.
 fn two<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let [one, other] = [Some(Uuid([7; 16])), Some(Uuid([8; 16]))];
     let slow = truth(-300);
@@ -235,8 +236,8 @@ fn two<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     Ok(())
 }
 
-/// A clock that stops answering costs accuracy: conversions hold all the same, and wait for it a tenth of the time at most. One that
-/// never answered converts nothing.
+/// A clock that stops answering costs accuracy: conversions hold all the same, and wait for it a
+/// tenth of the time at most. One that never answered converts nothing.
 fn silence<S: Subject>(world: &World<S>) -> Verdict {
     const MANY: u32 = 2_000;
     let truth = truth(300);
@@ -280,7 +281,8 @@ fn silence<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A clock that is never read well enough is read for as long as was said, and the best reading counts.
+/// A clock that is never read well enough is read for as long as was said, and the best reading
+/// counts.
 fn never_settles<S: Subject>(world: &World<S>) -> Verdict {
     struct Restless(Mutex<Dice>, Arc<Mutex<Vec<u64>>>);
     const EACH: Duration = Duration::from_millis(1);
@@ -328,8 +330,9 @@ fn never_settles<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Counters of 36 bits, and of others, for half a day, in which they come round hundreds of times, looked at often and seldom: what they
-/// show is unwrapped exactly, and is converted to when it was shown.
+/// Counters of 36 bits, and of others, for half a day, in which they come round hundreds of times,
+/// looked at often and seldom: what they show is unwrapped exactly, and is converted to when it was
+/// shown.
 fn come_round<S: Subject>(_: &World<S>, dice: &mut Dice) -> Verdict {
     const HALF_A_DAY: i64 = 43_200_000_000_000;
     for (bits, halves) in [(36, 2), (36, 105), (40, 1), (48, 2), (64, 2)] {

@@ -150,7 +150,8 @@ fn head(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Whoever waits for more than `frozen` hears of a corruption at `found`, and what was reached stays so.
+/// Whoever waits for more than `frozen` hears of a corruption at `found`, and what was reached
+/// stays so.
 fn corrupted(line: &Timeline, frozen: u64, found: u64) -> Verdict {
     let error = match line.at(frozen + 1).wait(patience()) {
         Err(Error::Failed { cause, .. }) => cause,

@@ -1,4 +1,5 @@
-//! What the cases of counters have in common: who exports, who imports, and one page seen through an import.
+//! What the cases of counters have in common: who exports, who imports, and one page seen through
+//! an import.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -15,7 +16,8 @@ pub(super) const ANNOUNCED: u64 = 136;
 pub(super) const FAILED: u64 = 512;
 pub(super) const RECORD: u64 = 640;
 
-/// The host, which exports, and the device that imports: the other side, or the host where there is none.
+/// The host, which exports, and the device that imports: the other side, or the host where there is
+/// none.
 pub(super) fn sides(world: &World<Equipped>) -> Result<(&host::Device, &Device), Stop> {
     let (left, right) = (world.left.library(), world.right.library());
     let (exporter, importer) = match (host_of(left), host_of(right)) {
@@ -50,7 +52,8 @@ pub(super) struct Exported {
     pub(super) source: host::Exporter,
 }
 
-/// A counter at `initial`. Imports of it are timelines of their own, so the engine is told that others signal it too.
+/// A counter at `initial`. Imports of it are timelines of their own, so the engine is told that
+/// others signal it too.
 pub(super) fn exported(exporter: &host::Device, initial: u64) -> Result<Exported, Stop> {
     let (home, source) = exporter.exportable_port(initial)?;
     let home = home.signalled_elsewhere(true);
@@ -58,8 +61,8 @@ pub(super) fn exported(exporter: &host::Device, initial: u64) -> Result<Exported
     Ok(Exported { line, source })
 }
 
-/// A second timeline over the page behind `handle`: read on a host device of its own, and used by `importer`, if that is another kind of device,
-/// through the handle.
+/// A second timeline over the page behind `handle`: read on a host device of its own, and used by
+/// `importer`, if that is another kind of device, through the handle.
 pub(super) fn view(
     importer: &Device,
     source: &host::Exporter,

@@ -21,7 +21,8 @@ equipped_cases! {
     "counter.what_fails_is_not_stored": [E2] => not_stored;
 }
 
-/// Queues of both sides and the host signal in turn, from every kind of beginning; what waits comes first.
+/// Queues of both sides and the host signal in turn, from every kind of beginning; what waits comes
+/// first.
 fn to_and_fro(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
     let own = exporter.queue(QueueKind::Compute, "exporter")?;
@@ -119,7 +120,8 @@ fn dropped(world: &World<Equipped>) -> Verdict {
             }
         }
         last.point().wait(patience())?;
-        // If the line went first, its waits were cancelled; the queue's position passes them all the same.
+        // If the line went first, its waits were cancelled; the queue's position passes them all
+        // the same.
         if let Err(error) = end.point().wait(patience()) {
             return Stop::fail(format!("in order {order}: {error}"));
         }

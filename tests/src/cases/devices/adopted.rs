@@ -65,7 +65,8 @@ fn adopted(world: &World<Equipped>) -> Verdict {
                 owner: Some(std::sync::Arc::new(device.clone())),
                 enabled: device.enabled(),
             };
-            // SAFETY: handles of a device that the owner keeps; the queue is locked for the adopted one.
+            // SAFETY: handles of a device that the owner keeps; the queue is locked for the adopted
+            // one.
             let adopted = unsafe { syncline::vulkan::Device::adopt(info) }?;
             check!(
                 adopted.raw().handle() == device.raw().handle()
@@ -106,8 +107,8 @@ fn both_work(
     Ok(())
 }
 
-/// What an application gives along with a handle, to keep it alive, is kept as long as anything can still use
-/// the handle, and then let go.
+/// What an application gives along with a handle, to keep it alive, is kept as long as anything can
+/// still use the handle, and then let go.
 fn owners(world: &World<Equipped>) -> Verdict {
     match world.left.library() {
         Device::Host(_) => Stop::skip("the host has no handles"),
@@ -162,8 +163,8 @@ fn guard_tells(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// What the driver has for a fence is not given while its record is held; once it is with the driver, it
-/// says what the fence says.
+/// What the driver has for a fence is not given while its record is held; once it is with the
+/// driver, it says what the fence says.
 fn no_raw_event(world: &World<Equipped>) -> Verdict {
     match world.left.library() {
         Device::Host(_) => Stop::skip("the host has no raw events"),
@@ -174,7 +175,8 @@ fn no_raw_event(world: &World<Equipped>) -> Verdict {
     }
 }
 
-/// A fence whose record is held, and then before work that stands still on the device until `still` opens.
+/// A fence whose record is held, and then before work that stands still on the device until `still`
+/// opens.
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 pub(super) fn held_record(
     world: &World<Equipped>,
@@ -230,7 +232,8 @@ fn own_submission(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Signals what was claimed by a submission of the application's own, behind what stands on `queue`.
+/// Signals what was claimed by a submission of the application's own, behind what stands on
+/// `queue`.
 fn submit_by_oneself(queue: &Queue, line: &Timeline, claim: &mut Claim) -> Verdict {
     match queue {
         Queue::Host(_) => {}
@@ -279,8 +282,8 @@ fn finish_by_oneself(queue: &Queue) -> Verdict {
     Ok(())
 }
 
-/// Nobody writes when the application's own submission signalled. What a queue signals behind it has a time, which is behind it, too, though
-/// its work had ended before.
+/// Nobody writes when the application's own submission signalled. What a queue signals behind it
+/// has a time, which is behind it, too, though its work had ended before.
 fn own_submission_has_no_time(world: &World<Equipped>) -> Verdict {
     if matches!(world.left.library(), Device::Host(_)) {
         return Stop::skip("the host has no raw queue");

@@ -94,8 +94,8 @@ impl Drop for Blocking {
     }
 }
 
-/// While the legacy default stream is busy, streams made here run; one that the application made the
-/// ordinary way, and had adopted, does not.
+/// While the legacy default stream is busy, streams made here run; one that the application made
+/// the ordinary way, and had adopted, does not.
 fn default_stream(world: &World<Equipped>) -> Verdict {
     let device = cuda_device(world)?;
     let blocking = Blocking::new(device)?;
@@ -211,14 +211,14 @@ fn own_context(device: &Device) -> Result<Arc<CudaContext>, Stop> {
     // SAFETY: writes one handle.
     let code = unsafe { create(&raw mut raw, 0, gpu) };
     check!(code == 0, "cuCtxCreate returned {code}");
-    // SAFETY: just made for that device, and cudarc's from now on. It calls devices by their ordinals, which
-    // here is for its own reports only.
+    // SAFETY: just made for that device, and cudarc's from now on. It calls devices by their
+    // ordinals, which here is for its own reports only.
     let context = unsafe { CudaContext::from_raw_context(0, gpu, raw) };
     context.or_else(|error| Stop::fail(format!("cudarc does not take a context: {error}")))
 }
 
-/// Whatever is called, the calling thread's current context is afterwards what it was: none, or another one
-/// than the device's.
+/// Whatever is called, the calling thread's current context is afterwards what it was: none, or
+/// another one than the device's.
 fn current_context(world: &World<Equipped>) -> Verdict {
     let device = cuda_device(world)?;
     let context = own_context(device)?;
@@ -303,8 +303,8 @@ pub(super) fn owners(world: &World<Equipped>, device: &Device) -> Verdict {
     let_go(&alive, "a context")
 }
 
-/// What cudarc has made: a context of its own and a stream in it become a device and a queue, give the same
-/// handles back, and are cudarc's as before when those have gone.
+/// What cudarc has made: a context of its own and a stream in it become a device and a queue, give
+/// the same handles back, and are cudarc's as before when those have gone.
 fn of_cudarc(world: &World<Equipped>) -> Verdict {
     let device = cuda_device(world)?;
     let theirs = |error| Stop::Failed(format!("cudarc: {error}"));

@@ -16,7 +16,8 @@ equipped_cases! {
     "device.every_kind_of_queue_does_work": [D3 Q1] => every_kind;
 }
 
-/// Open, use, let go, many times over: nothing is left, and the case's own device has noticed nothing.
+/// Open, use, let go, many times over: nothing is left, and the case's own device has noticed
+/// nothing.
 fn again(world: &World<Equipped>) -> Verdict {
     const EACH: usize = 2;
     if world.is_pair() {
@@ -49,9 +50,9 @@ fn again(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// The device, and the look that found it, go first. Queue, timelines, fence and memory go on working, and
-/// then go themselves, each of them first, second and last, with work under way. (Not in every order: NVIDIA's driver takes
-/// most of a second to open a device.)
+/// The device, and the look that found it, go first. Queue, timelines, fence and memory go on
+/// working, and then go themselves, each of them first, second and last, with work under way. (Not
+/// in every order: NVIDIA's driver takes most of a second to open a device.)
 fn objects_keep_it(world: &World<Equipped>) -> Verdict {
     const ORDERS: [[usize; 3]; 3] = [[0, 1, 2], [1, 2, 0], [2, 0, 1]];
     if world.is_pair() {
@@ -110,7 +111,8 @@ fn objects_keep_it(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// One queue of each kind: data goes from one to the next along a timeline, the last submitted first.
+/// One queue of each kind: data goes from one to the next along a timeline, the last submitted
+/// first.
 fn every_kind(world: &World<Equipped>) -> Verdict {
     for device in [&world.left, &world.right] {
         let families = &device.info().capabilities.queues;

@@ -1,4 +1,5 @@
-//! D5, Q8: what only Vulkan has: binary semaphores, its own fences, semaphores of points, queues under a lock.
+//! D5, Q8: what only Vulkan has: binary semaphores, its own fences, semaphores of points, queues
+//! under a lock.
 
 #![allow(unsafe_code, reason = "an application's own handles are raw")]
 
@@ -62,8 +63,8 @@ impl OwnFence {
 
 impl Drop for OwnFence {
     fn drop(&mut self) {
-        // SAFETY: waited for, or never given to a driver; a case that fails before leaves the device to its
-        // process's end.
+        // SAFETY: waited for, or never given to a driver; a case that fails before leaves the
+        // device to its process's end.
         unsafe { self.device.raw().destroy_fence(self.raw, None) };
     }
 }
@@ -75,8 +76,8 @@ fn vulkan_device(world: &World<Equipped>) -> Result<&Device, Stop> {
     }
 }
 
-/// A chain of submissions that only binary semaphores link, which each of them carries along; the last
-/// carries a fence. Twice, on one queue and across several: every signal is consumed.
+/// A chain of submissions that only binary semaphores link, which each of them carries along; the
+/// last carries a fence. Twice, on one queue and across several: every signal is consumed.
 fn ride_along(world: &World<Equipped>) -> Verdict {
     const LINKS: usize = 32;
     let device = vulkan_device(world)?;
@@ -148,8 +149,8 @@ fn carry(
     let Recorder::Vulkan(recorder) = recorder else {
         return Err(crate::cases::cause("not a recorder of Vulkan"));
     };
-    // SAFETY: each signal is submitted before its one wait, and consumed before the next round signals
-    // again; semaphores and fence outlive the submission, whose end the case waits for.
+    // SAFETY: each signal is submitted before its one wait, and consumed before the next round
+    // signals again; semaphores and fence outlive the submission, whose end the case waits for.
     unsafe {
         if let Some(wait) = wait {
             recorder.wait_binary(wait.raw(), vk::PipelineStageFlags::ALL_COMMANDS);
@@ -220,9 +221,9 @@ fn application_makes(device: &Device, kind: vk::SemaphoreType) -> syncline::Resu
     unsafe { device.raw().create_semaphore(&info, None) }.map_err(Error::work)
 }
 
-/// The application's own semaphores, of both kinds, work here under their own handles. One that was given
-/// goes with what was made of it (the validation layer would miss it otherwise); one that was lent is the
-/// application's afterwards, and works.
+/// The application's own semaphores, of both kinds, work here under their own handles. One that was
+/// given goes with what was made of it (the validation layer would miss it otherwise); one that was
+/// lent is the application's afterwards, and works.
 fn semaphores(world: &World<Equipped>) -> Verdict {
     let device = vulkan_device(world)?;
     let queue = world.left_queue("left")?;

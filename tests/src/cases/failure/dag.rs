@@ -23,7 +23,8 @@ struct Node {
     waits: Vec<usize>,
     /// Its queue; the parity is the side.
     queue: usize,
-    /// The node whose buffer it copies, one of `waits` on the same side; it fills its own otherwise.
+    /// The node whose buffer it copies, one of `waits` on the same side; it fills its own
+    /// otherwise.
     copies: Option<usize>,
     /// Its work fails.
     work_fails: bool,
@@ -164,7 +165,8 @@ fn one_dag<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
         )?;
     }
 
-    // Some timelines fail while everything is held: what depends on them fails at once, of the first.
+    // Some timelines fail while everything is held: what depends on them fails at once, of the
+    // first.
     let mut failed: Vec<usize> = (0..6).map(|_| dice.index(NODES)).collect();
     failed.dedup();
     for (nth, &index) in failed.iter().enumerate() {
@@ -194,7 +196,8 @@ fn one_dag<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
         if fate.causes.is_empty() {
             lines[index].at(1).wait(patience())?;
         }
-        // What had failed behind the gate keeps its cause, whatever fails in front of it after that.
+        // What had failed behind the gate keeps its cause, whatever fails in front of it after
+        // that.
         match first_cause(&nodes, &failed, index) {
             Some(first) => check_line(&lines[index], index, [by_host(first)].iter())?,
             None => check_line(&lines[index], index, fate.causes.iter())?,

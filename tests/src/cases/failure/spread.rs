@@ -133,8 +133,8 @@ fn join<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// One failed timeline, 16 consumers over four queues, and their consumers; between them on the same
-/// queues as many that depend on a healthy one.
+/// One failed timeline, 16 consumers over four queues, and their consumers; between them on the
+/// same queues as many that depend on a healthy one.
 fn fork<S: Subject>(world: &World<S>) -> Verdict {
     const BRANCHES: usize = 16;
     let (bad, good) = (world.timeline("bad")?, world.timeline("good")?);
@@ -208,7 +208,8 @@ fn long_chain<S: Subject>(world: &World<S>) -> Verdict {
     let ran = Arc::new(AtomicU32::new(0));
     let head = world.timeline("head")?;
     let mut lines = vec![head];
-    // Some drivers take milliseconds to make a timeline, and more to destroy it: a short chain has to do there.
+    // Some drivers take milliseconds to make a timeline, and more to destroy it: a short chain has
+    // to do there.
     let start = Instant::now();
     while lines.len() <= most
         && (lines.len() <= 256 || start.elapsed() < Duration::from_millis(100))

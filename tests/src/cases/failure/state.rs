@@ -70,7 +70,8 @@ fn frozen<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The driver has the work already: it ends, and its queue goes on, but the timeline stays where it was.
+/// The driver has the work already: it ends, and its queue goes on, but the timeline stays where it
+/// was.
 fn under_way<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("line")?;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
@@ -185,7 +186,8 @@ fn position<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A queue's position passes what was skipped; only the submission itself tells that it did not run.
+/// A queue's position passes what was skipped; only the submission itself tells that it did not
+/// run.
 fn skipped<S: Subject>(world: &World<S>) -> Verdict {
     let tells = |ended: syncline::Result<()>, queue: &Queue<S>, cause: &str| -> Verdict {
         let Err(error) = ended else {
@@ -268,7 +270,8 @@ impl fmt::Display for Shortage {
 
 impl std::error::Error for Shortage {}
 
-/// A failure at third hand still leads to the application's own error, by type and in words, which are told once.
+/// A failure at third hand still leads to the application's own error, by type and in words, which
+/// are told once.
 fn chain_of_sources<S: Subject>(world: &World<S>) -> Verdict {
     let gate = world.timeline("gate")?;
     let lines = [

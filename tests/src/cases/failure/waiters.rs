@@ -124,7 +124,8 @@ fn wakes<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Many threads fail one timeline, each with a cause of its own, and many wait: all hear of the same one.
+/// Many threads fail one timeline, each with a cause of its own, and many wait: all hear of the
+/// same one.
 fn racing_causes<S: Subject>(world: &World<S>) -> Verdict {
     const FAILING: usize = 16;
     const WAITING: usize = 4;

@@ -17,8 +17,8 @@ cases! {
     "fence.elapsed_from_many_threads": [F5] => many_threads;
 }
 
-/// The device stands still between two times, for as long as the host says. Of several rounds one is not
-/// disturbed, and its bounds are narrow.
+/// The device stands still between two times, for as long as the host says. Of several rounds one
+/// is not disturbed, and its bounds are narrow.
 fn elapsed<S: Subject>(world: &World<S>) -> Verdict {
     const ROUNDS: u32 = 3;
     if world.left.info().capabilities.timestamp_bits == 0 {

@@ -35,8 +35,8 @@ fn every_kind<S: Subject>(line: &Timeline<S>, value: u64) -> Vec<Waiting<()>> {
     ]
 }
 
-/// That nobody keeps wakers of `count`. The value is there before the wakers are called, so whoever saw it,
-/// which may be the thread that watches the driver, may have one in its hands even now.
+/// That nobody keeps wakers of `count`. The value is there before the wakers are called, so whoever
+/// saw it, which may be the thread that watches the driver, may have one in its hands even now.
 fn nothing_left(count: &Arc<Count>) -> Verdict {
     let deadline = Instant::now() + patience();
     while Arc::strong_count(count) > 1 {
@@ -163,15 +163,16 @@ fn on_the_way<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Whichever comes first: once the drop has returned, no waker is called but the one that the signalling
-/// thread had in its hands by then. (To keep even that one back, the drop would have to wait for what a
-/// waker does, under whatever lock an executor drops futures.)
+/// Whichever comes first: once the drop has returned, no waker is called but the one that the
+/// signalling thread had in its hands by then. (To keep even that one back, the drop would have to
+/// wait for what a waker does, under whatever lock an executor drops futures.)
 fn against_a_signal<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let rounds = if world.is_pair() { 100 } else { 400 };
     let queue = world.left_queue("left")?;
     let line = world.timeline("line")?;
     let (mut woken_first, mut dropped_first) = (0, 0);
-    // How long the drop waits, or the signal if it is negative: so that both come first now and then.
+    // How long the drop waits, or the signal if it is negative: so that both come first now and
+    // then.
     let mut delay: i64 = 0;
     for round in 1..=rounds {
         let (go, count) = (AtomicBool::new(false), Count::new());

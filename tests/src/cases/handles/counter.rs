@@ -31,8 +31,8 @@ fn is_at(line: &Timeline, value: u64, when: &str) -> Verdict {
     Ok(())
 }
 
-/// The counter moves before it is exported, between export and import, after that, and while somebody
-/// waits for it on the other side; then the other way round.
+/// The counter moves before it is exported, between export and import, after that, and while
+/// somebody waits for it on the other side; then the other way round.
 fn every_stage(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides_of_one_gpu(world)?;
     let Exported { line, source } = exported(exporter, "line", 0)?;
@@ -51,7 +51,8 @@ fn every_stage(world: &World<Equipped>) -> Verdict {
     is_at(&between, 7, "signalled after the import")?;
     is_at(&before, 7, "signalled after the import")?;
 
-    // Behind work, so that the importer's own driver has to wait: it is told that the signal is on its way.
+    // Behind work, so that the importer's own driver has to wait: it is told that the signal is on
+    // its way.
     let gate = world_gate(world, exporter.id())?;
     let mut claim = between.claim(8, 7)?;
     let waiting = other.submit(&[between.at(8)], |_| Ok(()), &[])?;
@@ -152,7 +153,8 @@ fn many_exports(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Exporter, timeline, import and queues are let go in every order, with work under way that uses them.
+/// Exporter, timeline, import and queues are let go in every order, with work under way that uses
+/// them.
 fn dropped(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides_of_one_gpu(world)?;
     for order in 0..24_usize {
@@ -181,7 +183,8 @@ fn dropped(world: &World<Equipped>) -> Verdict {
             }
         }
         last.point().wait(patience())?;
-        // If the import went first, its waits were cancelled; the queue's position passes them all the same.
+        // If the import went first, its waits were cancelled; the queue's position passes them all
+        // the same.
         if let Err(error) = end.point().wait(patience()) {
             return Stop::fail(format!("in order {order}: {error}"));
         }

@@ -49,9 +49,10 @@ fn exports(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// An exported timeline comes in as a timeline: a value can be waited for again, and a later one passes it over. An
-/// exported binary semaphore comes in as one: each signal is consumed. (That neither can be taken for the other
-/// is a matter of types: what must not compile stands in the documentation of the handles and of the imports.)
+/// An exported timeline comes in as a timeline: a value can be waited for again, and a later one
+/// passes it over. An exported binary semaphore comes in as one: each signal is consumed. (That
+/// neither can be taken for the other is a matter of types: what must not compile stands in the
+/// documentation of the handles and of the imports.)
 fn kinds_survive(world: &World<Equipped>) -> Verdict {
     let shown = [timelines_stay(world), binaries_stay(world)];
     let all_skipped = shown
@@ -103,7 +104,8 @@ fn binaries_stay(world: &World<Equipped>) -> Verdict {
     let made = exporter.library().binary_semaphore("made")?;
     let imported = importer.library().import_binary(made.export()?, "imported");
     let imported = imported.map_err(|rejected| rejected.error)?;
-    // Signals of either side are consumed on the other, in turn: as a timeline, the second would be none.
+    // Signals of either side are consumed on the other, in turn: as a timeline, the second would be
+    // none.
     for _ in 0..3 {
         for (signaller, signals, waits) in
             [(exporter, &made, &imported), (importer, &imported, &made)]
@@ -123,7 +125,8 @@ fn binaries_stay(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// What comes from another GPU or driver, or does not say from which, is refused by what it says alone.
+/// What comes from another GPU or driver, or does not say from which, is refused by what it says
+/// alone.
 fn wrong_gpu(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
     for (of, origin) in forged_origins(exporter.info(), importer.info()) {
@@ -144,8 +147,8 @@ fn wrong_gpu(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A descriptor that is duplicated, duplicated onto a number of somebody's choice, or sent through a
-/// socket still is a handle of the same counter; so is the one that it was made from.
+/// A descriptor that is duplicated, duplicated onto a number of somebody's choice, or sent through
+/// a socket still is a handle of the same counter; so is the one that it was made from.
 fn travelling(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides_of_one_gpu(world)?;
     let Exported { line, source } = exported(exporter, "line", 0)?;

@@ -78,7 +78,8 @@ fn thousands(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// One buffer, imported again and again, and every twentieth time a new one; some imports are written to.
+/// One buffer, imported again and again, and every twentieth time a new one; some imports are
+/// written to.
 #[cfg(feature = "cuda")]
 fn memory(world: &World<Equipped>) -> Verdict {
     const ROUND: u32 = 1000;

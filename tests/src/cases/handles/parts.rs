@@ -1,4 +1,5 @@
-//! What the cases of handles have in common: who exports, who imports, and one counter seen through an import.
+//! What the cases of handles have in common: who exports, who imports, and one counter seen through
+//! an import.
 
 #![allow(unsafe_code, reason = "imports what it exports")]
 
@@ -82,8 +83,8 @@ pub(super) struct Exported {
     pub(super) source: vulkan::Exporter,
 }
 
-/// A counter at `initial` for export. Imports of it are timelines of their own, so the engine is told
-/// that others signal it too.
+/// A counter at `initial` for export. Imports of it are timelines of their own, so the engine is
+/// told that others signal it too.
 pub(super) fn exported(
     exporter: &vulkan::Device,
     label: &str,
@@ -95,8 +96,9 @@ pub(super) fn exported(
     Ok(Exported { line, source })
 }
 
-/// A second timeline over the counter behind `handle`, read through an import of the exporter's own and
-/// used by `importer` through the other one. It starts from `initial`, which the counter may have passed.
+/// A second timeline over the counter behind `handle`, read through an import of the exporter's own
+/// and used by `importer` through the other one. It starts from `initial`, which the counter may
+/// have passed.
 pub(super) fn view(
     exporter: &vulkan::Device,
     importer: &Device,
@@ -117,8 +119,9 @@ pub(super) fn view(
     Ok(Timeline::new("view", initial, |_| Ok(ports))?)
 }
 
-/// Origins that are not `exporter`'s, or not for certain: what an import on `importer` must refuse before any
-/// driver is asked. (CUDA tells no UUID of its driver. The same GPU is under the same one.)
+/// Origins that are not `exporter`'s, or not for certain: what an import on `importer` must refuse
+/// before any driver is asked. (CUDA tells no UUID of its driver. The same GPU is under the same
+/// one.)
 pub(in crate::cases) fn forged_origins(
     exporter: &Info,
     importer: &Info,

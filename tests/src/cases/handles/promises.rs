@@ -1,4 +1,5 @@
-//! D3, X5, E5: what a device says it exports and imports, it does; and what it does not, it refuses.
+//! D3, X5, E5: what a device says it exports and imports, it does; and what it does not, it
+//! refuses.
 
 use rustix::event::EventfdFlags;
 use syncline::backend::Device as _;

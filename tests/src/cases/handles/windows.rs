@@ -1,4 +1,5 @@
-//! X3, X4, E5: handles of Windows can be named, and every device refuses them with the reason; and what each kind of handle hands over.
+//! X3, X4, E5: handles of Windows can be named, and every device refuses them with the reason; and
+//! what each kind of handle hands over.
 
 #![allow(
     unsafe_code,

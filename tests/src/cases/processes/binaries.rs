@@ -21,7 +21,8 @@ equipped_cases! {
 
 const NOTHING: Needs = Needs::empty();
 
-/// Work that waits comes behind what stands still before the signal, and what does not wait, does not.
+/// Work that waits comes behind what stands still before the signal, and what does not wait, does
+/// not.
 fn waited_for(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         scene.make_binary(NOTHING, "image")?;
@@ -112,7 +113,8 @@ fn refused(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Who waits for the count hears of it, and so does who waits by a fence; a queue that waits natively goes on, whatever handles there are still.
+/// Who waits for the count hears of it, and so does who waits by a fence; a queue that waits
+/// natively goes on, whatever handles there are still.
 fn killed(world: &World<Equipped>) -> Verdict {
     for waits in ["not", "late", "by a fence", "natively", "without a handle"] {
         let mut peer = Peer::start()?;

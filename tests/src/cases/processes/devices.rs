@@ -19,7 +19,8 @@ fn lost(told: Result<String, Stop>) -> Verdict {
     }
 }
 
-/// They agreed, and then one has no device any more. Where it is made all the same, nothing can be signalled, and who waits hears that nothing comes.
+/// They agreed, and then one has no device any more. Where it is made all the same, nothing can be
+/// signalled, and who waits hears that nothing comes.
 fn before(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Waiter, |scene, _| {
         scene.by(Side::Signaller, "break")?;
@@ -42,7 +43,8 @@ fn before(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Who waits for what a lost device was to signal hears why it does not come, and its queue is free again.
+/// Who waits for what a lost device was to signal hears why it does not come, and its queue is free
+/// again.
 fn pending(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Waiter, |scene, besides| {
         scene.make(besides, "frames", 0)?;

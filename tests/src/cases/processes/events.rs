@@ -1,4 +1,5 @@
-//! F8, F1, F2, Q2, T10, X4, X5, E5: CUDA's own events, recorded by one process and waited for by another.
+//! F8, F1, F2, Q2, T10, X4, X5, E5: CUDA's own events, recorded by one process and waited for by
+//! another.
 
 use syncline::Device;
 use syncline::backend::Device as _;
@@ -19,7 +20,8 @@ equipped_cases! {
 
 use Side::{Signaller, Waiter};
 
-/// Whether both processes have CUDA devices, and of one GPU; a skip where they have no such devices.
+/// Whether both processes have CUDA devices, and of one GPU; a skip where they have no such
+/// devices.
 fn of_one_gpu(world: &World<Equipped>) -> Result<bool, Stop> {
     let uuid = |device: &Device| match device {
         Device::Cuda(cuda) => Ok(cuda.info().uuid),
@@ -62,7 +64,8 @@ fn expect(scene: &mut Scene<'_>, side: Side, words: &str, answer: &str) -> Verdi
     Ok(())
 }
 
-/// A queue and a thread of one process wait for a record in the other, behind work there that stands still; who does not wait does not.
+/// A queue and a thread of one process wait for a record in the other, behind work there that
+/// stands still; who does not wait does not.
 fn waited_for(world: &World<Equipped>) -> Verdict {
     with_event(world, |scene| {
         // Never recorded: complete.
@@ -110,7 +113,8 @@ fn recorded_again(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// A record that is held is none to the other process, so the event is not sent; once it is pending it is one.
+/// A record that is held is none to the other process, so the event is not sent; once it is pending
+/// it is one.
 fn held(world: &World<Equipped>) -> Verdict {
     with_event(world, |scene| {
         expect(scene, Signaller, "stay done", "held")?;
@@ -118,7 +122,8 @@ fn held(world: &World<Equipped>) -> Verdict {
         // What CUDA says of an event without a record: why the other side has to be told.
         expect(scene, Waiter, "complete done", "true")?;
         expect(scene, Signaller, "early done", "late")?;
-        // The record goes as soon as what stands before it is pending, and the work before it ends at once.
+        // The record goes as soon as what stands before it is pending, and the work before it ends
+        // at once.
         scene.by(Signaller, "unhold done")?;
         scene.by(Waiter, "join done")?;
         scene.by(Signaller, "join done")?;

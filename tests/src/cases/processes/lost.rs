@@ -43,14 +43,16 @@ pub(super) fn dead(told: Result<String, Stop>) -> Verdict {
     }
 }
 
-/// What it should have signalled fails, with that cause, on the host and in queues; other timelines go on.
+/// What it should have signalled fails, with that cause, on the host and in queues; other timelines
+/// go on.
 fn signaller(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Waiter, |scene, besides| {
         scene.make(besides, "frames", 0)?;
         scene.by(Side::Signaller, "signal frames 1")?;
         scene.by(Side::Waiter, "submit frames 1")?;
         scene.by(Side::Waiter, "after 1")?;
-        // What the signaller has reported counts for the survivor. A native wait may end before that (P4).
+        // What the signaller has reported counts for the survivor. A native wait may end before
+        // that (P4).
         scene.by(Side::Signaller, "idle")?;
         scene.by(Side::Waiter, "submit frames 2")?;
         let sleeper = std::thread::scope(|scope| -> Result<_, Stop> {
@@ -98,7 +100,8 @@ fn signaller(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// It dies with its signal pending, which never comes: who waits for it natively is let go, and what comes of that fails.
+/// It dies with its signal pending, which never comes: who waits for it natively is let go, and
+/// what comes of that fails.
 fn pending(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Waiter, |scene, besides| {
         scene.make(besides, "frames", 0)?;
@@ -146,7 +149,8 @@ fn awaited(world: &World<Equipped>) -> Verdict {
     let mut peer = Peer::start()?;
     let scene = Scene::of(world, &mut peer, Side::Waiter);
     drop(scene);
-    // It is not asked to do its part, so nothing comes; its death ends the wait long before that is over.
+    // It is not asked to do its part, so nothing comes; its death ends the wait long before that is
+    // over.
     let endpoint = peer.endpoint().clone();
     let told = std::thread::scope(|scope| -> Result<_, Stop> {
         let waiting = scope.spawn(|| endpoint.receive_point(10 * crate::patience()).map(drop));
@@ -162,7 +166,8 @@ fn awaited(world: &World<Equipped>) -> Verdict {
     }
 }
 
-/// What a dead process had sent is taken in, and found to be given up; that it died is the answer, and nothing of it stays.
+/// What a dead process had sent is taken in, and found to be given up; that it died is the answer,
+/// and nothing of it stays.
 fn offered(world: &World<Equipped>) -> Verdict {
     for is in [Side::Waiter, Side::Signaller] {
         Scene::each_peer(world, is, |scene, _| {

@@ -83,7 +83,8 @@ fn words(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Memory that was offered and given up, more often than an inbox holds: what the other process takes then is what this one has.
+/// Memory that was offered and given up, more often than an inbox holds: what the other process
+/// takes then is what this one has.
 fn given_up(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         for _ in 0..20 {
@@ -97,7 +98,8 @@ fn given_up(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Memory of the GPU that both use: who waits finds what was written, and who does not finds what was there before.
+/// Memory of the GPU that both use: who waits finds what was written, and who does not finds what
+/// was there before.
 fn memory(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         scene.make(Needs::MEMORY, "frames", 0)?;
@@ -110,7 +112,8 @@ fn memory(world: &World<Equipped>) -> Verdict {
             let read = scene.by(Side::Waiter, &format!("check frames {value}"))?;
             check!(read == "right", "what was written before {value} is {read}");
         }
-        // The control: nothing is written until the latch opens, and no wait stands before the look.
+        // The control: nothing is written until the latch opens, and no wait stands before the
+        // look.
         scene.by(Side::Signaller, "fill_closed frames 6")?;
         let unwaited = scene.by(Side::Waiter, "peek frames 6")?;
         check!(

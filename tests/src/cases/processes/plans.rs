@@ -21,7 +21,8 @@ equipped_cases! {
 
 const NOTHING: Needs = Needs::empty();
 
-/// By each mechanism: one signals, the other waits, on queues and on the host; the waiting side first, and nothing comes before its signal.
+/// By each mechanism: one signals, the other waits, on queues and on the host; the waiting side
+/// first, and nothing comes before its signal.
 fn carried_out(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.make(besides, "frames", 0)?;
@@ -70,8 +71,8 @@ fn initial(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Work that waits is held until the other process says that the signal is pending, and is with its driver from then on, where the
-/// mechanism is native; otherwise until it is reached.
+/// Work that waits is held until the other process says that the signal is pending, and is with its
+/// driver from then on, where the mechanism is native; otherwise until it is reached.
 fn held(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.make(besides, "frames", 0)?;
@@ -138,7 +139,7 @@ fn permissions(world: &World<Equipped>) -> Verdict {
         for side in [Side::Waiter, Side::Signaller] {
             let refusals = scene.by(side, "theirs frames")?;
             check!(
-                refusals.contains("granted to its own process"),
+                refusals.contains("access is in its own process"),
                 "it is not said why: {refusals}"
             );
         }
@@ -146,7 +147,8 @@ fn permissions(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// What fails in one process fails in the other, with the cause; work that waits for it does not run.
+/// What fails in one process fails in the other, with the cause; work that waits for it does not
+/// run.
 fn failures(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.make(besides, "frames", 0)?;
@@ -218,7 +220,8 @@ fn refused(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Descriptors are what they were, in both processes, whether a timeline was made and used or refused.
+/// Descriptors are what they were, in both processes, whether a timeline was made and used or
+/// refused.
 fn leaves_nothing(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.keeps_no_descriptors(|scene| {

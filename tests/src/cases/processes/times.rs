@@ -1,4 +1,5 @@
-//! M6, P4, X1, E3: timelines with timestamps that another process signals. All processes have one clock of the host, on which what is told is compared.
+//! M6, P4, X1, E3: timelines with timestamps that another process signals. All processes have one
+//! clock of the host, on which what is told is compared.
 
 use syncline::Timeline;
 use syncline::negotiate::Needs;
@@ -65,8 +66,8 @@ fn tells(scene: &mut Scene<'_>, value: u64, expected: &str) -> Verdict {
     Ok(())
 }
 
-/// True if the signaller's own signal is that of all, so that it has been made once its host's call returns; and if that holds for its queue,
-/// once that is idle.
+/// True if the signaller's own signal is that of all, so that it has been made once its host's call
+/// returns; and if that holds for its queue, once that is idle.
 fn is_direct(scene: &mut Scene<'_>) -> Result<[bool; 2], Stop> {
     let native = scene.here().mechanism()?.is_native();
     let driven = scene.by(Side::Signaller, "driven")? == "true";
@@ -100,7 +101,8 @@ fn bracketed(scene: &mut Scene<'_>, value: u64, signal: &str, direct: bool) -> R
     Ok(at)
 }
 
-/// By each mechanism, from queues and from the host: it is told when, also of what was passed over, and that stays so.
+/// By each mechanism, from queues and from the host: it is told when, also of what was passed over,
+/// and that stays so.
 fn come_across(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         make(scene, besides, 0)?;
@@ -158,7 +160,8 @@ fn in_order(world: &World<Equipped>) -> Verdict {
         let first = last - 2 * (kept - 1);
         let order = scene.by(Side::Waiter, &format!("times frames {first} 1 {last}"))?;
         check!(order == "in order", "{order}");
-        // Not before: a device that writes the counter itself is ahead of the process that tells its times.
+        // Not before: a device that writes the counter itself is ahead of the process that tells
+        // its times.
         if scene.here().mechanism()?.is_native() {
             tells(scene, 12, "forgotten")?;
         }

@@ -34,8 +34,8 @@ struct Op {
     /// Lines and values.
     waits: Vec<(usize, u64)>,
     signals: Vec<(usize, u64)>,
-    /// `to` is filled with `value`, or becomes a copy of `from`, which has `value` in the model; `to` has
-    /// `before` until then.
+    /// `to` is filled with `value`, or becomes a copy of `from`, which has `value` in the model;
+    /// `to` has `before` until then.
     from: Option<usize>,
     to: usize,
     value: u32,
@@ -273,8 +273,8 @@ fn graphs<S: Subject>(
     })
 }
 
-/// Every queue in its order, but of the queues always the one whose next submission comes last in the
-/// graph: nearly all are held until the end.
+/// Every queue in its order, but of the queues always the one whose next submission comes last in
+/// the graph: nearly all are held until the end.
 fn from_one_thread<S: Subject>(world: &World<S>) -> Verdict {
     graphs(world, |ground, plan, lines| {
         let mut rest: Vec<Vec<usize>> = vec![Vec::new(); 2 * QUEUES];

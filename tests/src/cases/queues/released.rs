@@ -130,7 +130,8 @@ fn joined<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Closed by the host, so that everything is held; and on the device, so that a driver's queue fills up.
+/// Closed by the host, so that everything is held; and on the device, so that a driver's queue
+/// fills up.
 fn closed_gate<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("gate")?;
     let close = |queue: &Queue<S>| queue.submit(&[line.at(1)], |_| Ok(()), &[]).map(|_| ());
@@ -143,8 +144,9 @@ fn closed_gate<S: Subject>(world: &World<S>) -> Verdict {
     )
 }
 
-/// Thousands of submissions with work, to queues that are closed first and opened at the end. Drivers count different
-/// things before they are full: the first submissions have several commands each, and the rest are many.
+/// Thousands of submissions with work, to queues that are closed first and opened at the end.
+/// Drivers count different things before they are full: the first submissions have several commands
+/// each, and the rest are many.
 fn flood<S: Subject>(
     world: &World<S>,
     close: impl Fn(&Queue<S>) -> syncline::Result<()>,

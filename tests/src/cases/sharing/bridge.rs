@@ -1,5 +1,5 @@
-//! What the cases of shared memory have in common: work on memory of either side, and its way over where
-//! only the host can carry it.
+//! What the cases of shared memory have in common: work on memory of either side, and its way over
+//! where only the host can carry it.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,7 +11,8 @@ use crate::case::Stop;
 use crate::user::{Point, Timeline};
 use crate::workload::Equipped;
 
-/// As [`Subject::fill`](crate::Subject::fill), also for memory of another device that the host addresses.
+/// As [`Subject::fill`](crate::Subject::fill), also for memory of another device that the host
+/// addresses.
 pub(super) fn fill(recorder: &mut Recorder<'_>, memory: &Memory, value: u32) -> Result<()> {
     match (recorder, memory.words().is_some()) {
         (Recorder::Host(recorder), true) => {
@@ -26,7 +27,8 @@ pub(super) fn fill(recorder: &mut Recorder<'_>, memory: &Memory, value: u32) -> 
     }
 }
 
-/// As [`Subject::copy`](crate::Subject::copy), also for memory of another device that the host addresses.
+/// As [`Subject::copy`](crate::Subject::copy), also for memory of another device that the host
+/// addresses.
 pub(super) fn copy(recorder: &mut Recorder<'_>, from: &Memory, to: &Memory) -> Result<()> {
     match recorder {
         Recorder::Host(recorder) => {
@@ -44,7 +46,8 @@ pub(super) fn copy(recorder: &mut Recorder<'_>, from: &Memory, to: &Memory) -> R
     }
 }
 
-/// A worker that carries what the left side wrote to the right side, where the two have no memory in common.
+/// A worker that carries what the left side wrote to the right side, where the two have no memory
+/// in common.
 pub(super) struct Relay(host::Queue);
 
 impl Relay {
@@ -53,8 +56,8 @@ impl Relay {
         Ok(Self(queue))
     }
 
-    /// The point after which the right side finds what the left side had written at `after`; it is one
-    /// of `carried` if the buffers have to be carried.
+    /// The point after which the right side finds what the left side had written at `after`; it is
+    /// one of `carried` if the buffers have to be carried.
     pub(super) fn bring<'t>(
         &self,
         buffers: &[SharedBuffer],

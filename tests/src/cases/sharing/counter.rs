@@ -48,8 +48,8 @@ fn one_counter(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Starts just below where 32 bits end, signed and not, and just below the end: both sides and the host
-/// see the same values, in order, and none before its time.
+/// Starts just below where 32 bits end, signed and not, and just below the end: both sides and the
+/// host see the same values, in order, and none before its time.
 fn across_32_bits(world: &World<Equipped>) -> Verdict {
     let link = super::linked(world.left.library(), world.right.library());
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
@@ -98,8 +98,8 @@ fn signalled<'q>(
     queue.submit(&[], |_| Ok(()), &[line.signal_at(value)])
 }
 
-/// Many counters signalled in random order by both sides, each submission waiting for another one too:
-/// each stands where its own signals have brought it.
+/// Many counters signalled in random order by both sides, each submission waiting for another one
+/// too: each stands where its own signals have brought it.
 fn many_lines(world: &World<Equipped>) -> Verdict {
     const LINES: usize = 64;
     let link = super::linked(world.left.library(), world.right.library());

@@ -21,8 +21,8 @@ linked_cases! {
     "buffers_of_many_sizes": [X8 E5] or [Q9 E5] => sizes;
 }
 
-/// Either side writes memory that the host reads and signals a shared counter: once the host sees the
-/// value, it sees the memory. (Counters travel another way than data, and can be faster.)
+/// Either side writes memory that the host reads and signals a shared counter: once the host sees
+/// the value, it sees the memory. (Counters travel another way than data, and can be faster.)
 fn host_sees(world: &World<Equipped>) -> Verdict {
     const ROUNDS: u32 = 300;
     let link = super::linked(world.left.library(), world.right.library());
@@ -58,8 +58,8 @@ fn host_sees(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// The left side fills a shared buffer, the right side copies it to where the host reads it. Returns what
-/// it reads, once both sides are done.
+/// The left side fills a shared buffer, the right side copies it to where the host reads it.
+/// Returns what it reads, once both sides are done.
 fn carry(world: &World<Equipped>, synchronized: bool) -> Result<Vec<u32>, Stop> {
     let link = super::linked(world.left.library(), world.right.library());
     let own = |label| Ok::<_, Stop>(world.left.own(link.timeline(label)?));
@@ -125,8 +125,8 @@ fn memory_without_wait(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// The left side writes many buffers from two queues, each with a signal of its own; the right side waits
-/// for the last signal alone.
+/// The left side writes many buffers from two queues, each with a signal of its own; the right side
+/// waits for the last signal alone.
 fn last_covers(world: &World<Equipped>) -> Verdict {
     const BUFFERS: u32 = 16;
     let link = super::linked(world.left.library(), world.right.library());
@@ -177,8 +177,8 @@ fn last_covers(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// One buffer and one counter go to and fro: each side changes what the other has left there. All is
-/// submitted before the host looks, in every other round the waiting side first.
+/// One buffer and one counter go to and fro: each side changes what the other has left there. All
+/// is submitted before the host looks, in every other round the waiting side first.
 fn back_and_forth(world: &World<Equipped>) -> Verdict {
     const ROUNDS: u64 = 50;
     let link = super::linked(world.left.library(), world.right.library());

@@ -1,4 +1,5 @@
-//! X1, X7: what devices need of a timeline, reconciled before it exists, and what each may do with it then.
+//! X1, X7: what devices need of a timeline, reconciled before it exists, and what each may do with
+//! it then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -329,7 +330,8 @@ fn cannot(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Who wants to know when values were reached is told, whatever the mechanism; where nobody does, nobody pays for it.
+/// Who wants to know when values were reached is told, whatever the mechanism; where nobody does,
+/// nobody pays for it.
 fn times(world: &World<Equipped>) -> Verdict {
     for side in [&world.left, &world.right] {
         side.clock()?;
@@ -396,7 +398,8 @@ fn times(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Two devices that share nothing, and whose applications want semaphores of their own: each has its own timeline, which says so.
+/// Two devices that share nothing, and whose applications want semaphores of their own: each has
+/// its own timeline, which says so.
 fn bridge(world: &World<Equipped>) -> Verdict {
     let (left, right) = sides(world);
     let raw = |party: Party| party.needing(Needs::RAW);

@@ -15,7 +15,8 @@ cases! {
     "stress.values_leave_nothing_behind": [H2] => values(dice);
 }
 
-/// Timelines, queues, fences and buffers, made, used and dropped in changing orders, with work in flight.
+/// Timelines, queues, fences and buffers, made, used and dropped in changing orders, with work in
+/// flight.
 fn come_and_go<S: Subject>(world: &World<S>) -> Verdict {
     let times = if world.is_pair() { 50 } else { 300 };
     let timed = world.left.info().capabilities.timestamp_bits > 0;
@@ -58,7 +59,8 @@ fn come_and_go<S: Subject>(world: &World<S>) -> Verdict {
     })
 }
 
-/// One line goes through a lot of values, with waits for some of them outstanding, never many at once.
+/// One line goes through a lot of values, with waits for some of them outstanding, never many at
+/// once.
 fn values<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     const DISTANCE: u64 = 64;
     let count: u64 = if world.is_pair() { 3000 } else { 50_000 };

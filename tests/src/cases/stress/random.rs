@@ -203,7 +203,8 @@ fn anything<S: Subject>(
                 let wait = own[other].line.at(awaited);
                 let fence = lock(&shared.fences[slot]).point()?;
                 let line = &own[n];
-                // Above its own wait, if that is for this line: promises may have been made meanwhile.
+                // Above its own wait, if that is for this line: promises may have been made
+                // meanwhile.
                 let own_wait = if other == n { awaited } else { 0 };
                 let value = line.certain(dice).max(own_wait) + 1 + dice.below(3);
                 let signals = [line.line.signal_at(value)];
@@ -288,8 +289,8 @@ fn anything<S: Subject>(
     Ok(())
 }
 
-/// Threads make queues, lines and fences, hang work on them, and let go of them at any time, while one
-/// thread opens the gate that all of it waits for, step by step.
+/// Threads make queues, lines and fences, hang work on them, and let go of them at any time, while
+/// one thread opens the gate that all of it waits for, step by step.
 fn drops<S: Subject>(world: &World<S>) -> Verdict {
     const THREADS: usize = 8;
     let rounds = if world.is_pair() { 10 } else { 40 };

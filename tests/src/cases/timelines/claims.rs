@@ -94,8 +94,8 @@ fn one_winner<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     })
 }
 
-/// Whether the signal of `value`, right after the value before it, was accepted. Who comes too late is told
-/// by how much.
+/// Whether the signal of `value`, right after the value before it, was accepted. Who comes too late
+/// is told by how much.
 fn won(signalled: syncline::Result<()>, value: u64) -> Result<bool, Stop> {
     match signalled {
         Ok(()) => Ok(true),

@@ -60,8 +60,9 @@ fn covered<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The driver has the signal, and the device stands still in front of it, when the last handle goes: it comes all
-/// the same, for the host and for queues. What is above it is cancelled, and what the work keeps lives on.
+/// The driver has the signal, and the device stands still in front of it, when the last handle
+/// goes: it comes all the same, for the host and for queues. What is above it is cancelled, and
+/// what the work keeps lives on.
 fn stands_still<S: Subject>(world: &World<S>) -> Verdict {
     let gate = world.left.gate()?;
     let line = world.timeline("line")?;
@@ -184,7 +185,8 @@ fn order(mut number: usize) -> [usize; OBJECTS] {
     })
 }
 
-/// Orders are taken in strides that spread them: each object goes first, and last, about as often as the others.
+/// Orders are taken in strides that spread them: each object goes first, and last, about as often
+/// as the others.
 fn many_orders<S: Subject>(world: &World<S>) -> Verdict {
     const ORDERS: usize = 5040;
     const STRIDE: usize = 1009;

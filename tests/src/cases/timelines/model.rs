@@ -272,7 +272,8 @@ impl<S: Subject> Game<S> {
             }
         };
         let signals = [self.line.signal_at(value)];
-        // The thread that released the queue's last submission may not be done with it: then it takes this one, too.
+        // The thread that released the queue's last submission may not be done with it: then it
+        // takes this one, too.
         let (here, refused) = (
             std::thread::current().id(),
             Arc::new(AtomicBool::new(false)),

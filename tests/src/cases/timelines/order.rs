@@ -62,8 +62,8 @@ fn workers<S: Subject>(world: &World<S>, count: usize) -> syncline::Result<Vec<W
     (0..count).map(worker).collect()
 }
 
-/// Each value is signalled behind a wait for the one before, and each queue gets its values in order, for
-/// else it could never run; but the queues come in any order.
+/// Each value is signalled behind a wait for the one before, and each queue gets its values in
+/// order, for else it could never run; but the queues come in any order.
 fn submitted_out_of_order<S: Subject>(world: &World<S>) -> Verdict {
     const VALUES: usize = 8;
     let workers = workers(world, 4)?;

@@ -92,7 +92,8 @@ fn all_ones<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What was reached stays; whoever waits, asks or signals hears of a lost device, and nobody of the value.
+/// What was reached stays; whoever waits, asks or signals hears of a lost device, and nobody of the
+/// value.
 fn lost<S: Subject>(world: &World<S>) -> Verdict {
     let spy = Arc::new(Spy::default());
     let (line, after) = (spy.timeline(world, true)?, world.timeline("after")?);

@@ -87,8 +87,8 @@ fn refusals<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Places for times come from pools, and a timeline has as many as it remembers: however many signals there are, and
-/// however many timelines come and go, nothing grows.
+/// Places for times come from pools, and a timeline has as many as it remembers: however many
+/// signals there are, and however many timelines come and go, nothing grows.
 fn grow_nothing<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let (queue, line) = (&on.queue, &on.line);

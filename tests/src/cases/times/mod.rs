@@ -49,7 +49,8 @@ fn tells<S: Subject>(point: Point<'_, S>, before: &Time<S>, when: &str) -> Verdi
     Ok(())
 }
 
-/// That `late` is not before `early`: on one clock to the nanosecond, on two as far as they can be compared.
+/// That `late` is not before `early`: on one clock to the nanosecond, on two as far as they can be
+/// compared.
 fn follows<S: Subject>(what: &str, late: &Time<S>, early: &Time<S>) -> Verdict {
     let between = late.since(early)?;
     let same = late.clock().library().is_same(early.clock().library());

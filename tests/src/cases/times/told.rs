@@ -23,7 +23,8 @@ cases! {
     "times.as_the_queues_say": [M6 D3 E5] => as_said;
 }
 
-/// A timeline without timestamps tells nothing, whatever has become of it, and says that it does not.
+/// A timeline without timestamps tells nothing, whatever has become of it, and says that it does
+/// not.
 fn not_enabled<S: Subject>(world: &World<S>) -> Verdict {
     let (line, alone) = (world.timeline("line")?, world.left.timeline("alone")?);
     for line in [&line, &alone] {
@@ -53,8 +54,8 @@ fn not_enabled<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// While its device stands still before it, and while its submission is held, a point has no time. Who asks all the time sees it come
-/// once, and it stays what it is.
+/// While its device stands still before it, and while its submission is held, a point has no time.
+/// Who asks all the time sees it come once, and it stays what it is.
 fn not_reached<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let (queue, line) = (&on.queue, &on.line);
@@ -117,7 +118,8 @@ fn not_reached<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A value that was passed over has the time of the signal that passed it, whoever made that, and of no later one.
+/// A value that was passed over has the time of the signal that passed it, whoever made that, and
+/// of no later one.
 fn passed_over<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let (queue, line) = (&on.queue, &on.line);
@@ -178,7 +180,8 @@ fn first_value<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A time can be had of whatever stands for a point, by who may only wait, and after the last who could signal has gone.
+/// A time can be had of whatever stands for a point, by who may only wait, and after the last who
+/// could signal has gone.
 fn any_kind<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let line = on.device.clocked_timeline("line")?;
@@ -243,8 +246,8 @@ fn failed<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A queue that writes no times refuses to signal a timeline that tells them, with the reason, and as if nothing had been asked. So does a
-/// device without a clock refuse the timeline.
+/// A queue that writes no times refuses to signal a timeline that tells them, with the reason, and
+/// as if nothing had been asked. So does a device without a clock refuse the timeline.
 fn as_said<S: Subject>(world: &World<S>) -> Verdict {
     for device in [&world.left, &world.right] {
         let subject = device.subject();

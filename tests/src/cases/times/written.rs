@@ -1,4 +1,5 @@
-//! Where the times of signals are written: at their place on the queue, on the device's clock; and those of the host's.
+//! Where the times of signals are written: at their place on the queue, on the device's clock; and
+//! those of the host's.
 
 use std::thread;
 use std::time::Duration;
@@ -32,7 +33,8 @@ fn seen<S: Subject>(what: &str, time: &Time<S>, between: Seen) -> Verdict {
     between.allows(what, time.to_host()?, resolution)
 }
 
-/// The work of the signalling submission stands still until the host opens a gate, at once or after a while: the signal came behind it.
+/// The work of the signalling submission stands still until the host opens a gate, at once or after
+/// a while: the signal came behind it.
 fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let host = on.device.clock()?.host_clock();
@@ -94,7 +96,8 @@ fn between<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A signal waits for lower values of other queues, after its own work, and so does its time; whatever kind of queue that is.
+/// A signal waits for lower values of other queues, after its own work, and so does its time;
+/// whatever kind of queue that is.
 fn behind_lower<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let mut value = 0;
@@ -139,8 +142,8 @@ fn behind_lower<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Several threads signal by several queues of one device, some values are held, some are passed over: as values grow, times never
-/// go back.
+/// Several threads signal by several queues of one device, some values are held, some are passed
+/// over: as values grow, times never go back.
 fn along<S: Subject>(world: &World<S>) -> Verdict {
     const QUEUES: u64 = 3;
     let each = unless_linked(world, "signals of each queue", 60, 20)? as u64;
@@ -197,7 +200,8 @@ fn along<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// All timelines that one submission signals have a time of it, those without timestamps beside them none.
+/// All timelines that one submission signals have a time of it, those without timestamps beside
+/// them none.
 fn several<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let (other, plain) = (
@@ -226,7 +230,8 @@ fn several<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What the host signals has its time, exactly: between what a thread sees before the call and after it.
+/// What the host signals has its time, exactly: between what a thread sees before the call and
+/// after it.
 fn by_host<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let mut before = None;
@@ -260,8 +265,8 @@ fn by_host<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A queue without a port of the timeline has its signals made by the host, and they have the time at which that is done: after the work.
-/// It needs no timestamps of its own.
+/// A queue without a port of the timeline has its signals made by the host, and they have the time
+/// at which that is done: after the work. It needs no timestamps of its own.
 fn relayed<S: Subject>(world: &World<S>) -> Verdict {
     let elsewhere = host::Device::new();
     for device in [&world.left, &world.right] {
@@ -293,7 +298,8 @@ fn relayed<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Each side of a bridge tells when the value was there: the side that signalled by its device, the other by the host, which carried it over.
+/// Each side of a bridge tells when the value was there: the side that signalled by its device, the
+/// other by the host, which carried it over.
 fn bridged<S: Subject>(world: &World<S>) -> Verdict {
     sides(world)?;
     let both = [&world.left, &world.right];
@@ -322,7 +328,8 @@ fn bridged<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Left and right in turn, each behind the other: each signal after the one before it, and none further away than the host saw them all.
+/// Left and right in turn, each behind the other: each signal after the one before it, and none
+/// further away than the host saw them all.
 fn both_sides<S: Subject>(world: &World<S>) -> Verdict {
     let rounds = unless_linked(world, "rounds", 60, 15)? as u64;
     // Whoever lacks a clock says why.

@@ -29,8 +29,8 @@ fn signal() -> libc::c_int {
     libc::SIGRTMIN() + 9
 }
 
-/// Installs a handler that interrupts system calls instead of restarting them. It stays: a thread that is
-/// just being made has its signals blocked, and gets them later.
+/// Installs a handler that interrupts system calls instead of restarting them. It stays: a thread
+/// that is just being made has its signals blocked, and gets them later.
 ///
 /// # Errors
 /// A skip if the system refuses.

@@ -20,8 +20,9 @@ cases! {
     "wait.spins_or_sleeps_as_told": [F3 T4] => as_told;
 }
 
-/// What somebody may cost who is woken, or whose time is over, where the machine leaves him alone. A nudge
-/// that is lost costs what is left of a round of the thread that watches the driver, up to 100 ms.
+/// What somebody may cost who is woken, or whose time is over, where the machine leaves him alone.
+/// A nudge that is lost costs what is left of a round of the thread that watches the driver, up to
+/// 100 ms.
 const SOON: Duration = Duration::from_millis(50);
 
 /// The same where there is nothing to wait for.
@@ -141,8 +142,9 @@ fn wakes_soon<S: Subject>(world: &World<S>) -> Verdict {
         world.left.timeline("of the left")?,
         world.right.timeline("of the right")?,
     ];
-    // Claimed by the application, whose submission the driver may have at any time: so their waiters have
-    // the drivers watched all the while. That of the line itself leaves room for what is signalled here.
+    // Claimed by the application, whose submission the driver may have at any time: so their
+    // waiters have the drivers watched all the while. That of the line itself leaves room for what
+    // is signalled here.
     let mut claims: Vec<Claim> = Vec::new();
     for of in never.iter().chain([&line]) {
         match of.claim(FAR, FAR - 1) {
@@ -173,8 +175,8 @@ fn wakes_soon<S: Subject>(world: &World<S>) -> Verdict {
     })
 }
 
-/// Waits that end with a time-out, and questions: neither behind a closed gate nor behind a device that
-/// stands still does any of them take longer than its time.
+/// Waits that end with a time-out, and questions: neither behind a closed gate nor behind a device
+/// that stands still does any of them take longer than its time.
 fn zero<S: Subject>(world: &World<S>) -> Verdict {
     let behind = Behind::new(world)?;
     all_end_soon(&behind)?;
@@ -260,7 +262,8 @@ fn all_end_soon<S: Subject>(behind: &Behind<S>) -> Verdict {
     Ok(())
 }
 
-/// Seen from outside: a wait that is told to spin does not sleep, and one that is told to block does.
+/// Seen from outside: a wait that is told to spin does not sleep, and one that is told to block
+/// does.
 fn as_told<S: Subject>(world: &World<S>) -> Verdict {
     let behind = Behind::new(world)?;
     thread::scope(|scope| {
@@ -308,12 +311,13 @@ fn as_told<S: Subject>(world: &World<S>) -> Verdict {
     })
 }
 
-/// Until there were this many looks, one after the other, at which a thread was seen as it is to be. On a machine
-/// with other work that takes a while: one that waits for a processor neither sleeps nor runs.
+/// Until there were this many looks, one after the other, at which a thread was seen as it is to
+/// be. On a machine with other work that takes a while: one that waits for a processor neither
+/// sleeps nor runs.
 const LOOKS: u32 = 20;
 
-/// One that spins runs, and is not seen asleep: more than once in a row of looks is more than a lock, or memory
-/// that the system has to find first, may cost.
+/// One that spins runs, and is not seen asleep: more than once in a row of looks is more than a
+/// lock, or memory that the system has to find first, may cost.
 fn stays_awake(state: &State, name: &str) -> Verdict {
     const RUNS: Duration = Duration::from_millis(2);
     let start = Instant::now();
@@ -339,8 +343,8 @@ fn stays_awake(state: &State, name: &str) -> Verdict {
     }
 }
 
-/// Those that block sleep, and do nothing between the looks. These are far between: one that spins sleeps for some
-/// milliseconds, too, where others want the same lock and the same processor.
+/// Those that block sleep, and do nothing between the looks. These are far between: one that spins
+/// sleeps for some milliseconds, too, where others want the same lock and the same processor.
 fn stay_asleep(threads: &[State]) -> Verdict {
     let start = Instant::now();
     let mut before: Vec<Option<Duration>> = vec![None; threads.len()];

@@ -83,7 +83,8 @@ impl<S: Subject> Lines<S> {
         end.map_or_else(|| Stop::fail(format!("{list:?} ended as {ended:?}")), Ok)
     }
 
-    /// Waits for every list, with the time-outs that must end; `now` says how its states stand by now.
+    /// Waits for every list, with the time-outs that must end; `now` says how its states stand by
+    /// now.
     fn check_all(&self, now: impl Fn(State) -> State) -> Verdict {
         let short = [Duration::ZERO, Duration::from_micros(200)];
         for number in 0..STATES.len().pow(3) {

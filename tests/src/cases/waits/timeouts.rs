@@ -132,8 +132,8 @@ fn longest<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The time-outs follow the signals: longer after one that was too short, shorter after one that was
-/// not, so that both ends come up again and again.
+/// The time-outs follow the signals: longer after one that was too short, shorter after one that
+/// was not, so that both ends come up again and again.
 fn race<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let by_queue = if world.is_pair() { 100 } else { 500 };
     for (rounds, by_queue) in [(1500, false), (by_queue, true)] {

@@ -49,8 +49,8 @@ fn nested<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Work asks, signals, fails, submits, records and drops last handles: of everything but its own queue.
-/// A lock of the engine that were held meanwhile would be taken twice.
+/// Work asks, signals, fails, submits, records and drops last handles: of everything but its own
+/// queue. A lock of the engine that were held meanwhile would be taken twice.
 fn calls_engine<S: Subject>(world: &World<S>) -> Verdict {
     for held in [false, true] {
         let (gate, out) = (world.timeline("gate")?, world.timeline("out")?);
@@ -58,7 +58,8 @@ fn calls_engine<S: Subject>(world: &World<S>) -> Verdict {
         let (failed, last) = (world.timeline("failed")?, world.timeline("last handle")?);
         let (queue, other) = (world.right_queue("right")?, world.left_queue("left")?);
         let waiting = world.right_queue("waiting")?;
-        // All that the work is going to settle has somebody waiting for it, one on the work's own queue.
+        // All that the work is going to settle has somebody waiting for it, one on the work's own
+        // queue.
         for point in [signalled.at(1), failed.at(1), last.at(1)] {
             waiting.submit(&[point], |_| Ok(()), &[])?;
         }

@@ -107,8 +107,8 @@ fn keeps<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Makes and uses objects of its device when it is dropped, and tells how that went. In the callbacks of drivers
-/// their functions must not be called, and say so, or hang.
+/// Makes and uses objects of its device when it is dropped, and tells how that went. In the
+/// callbacks of drivers their functions must not be called, and say so, or hang.
 struct Calls<S: Subject> {
     device: Device<S>,
     told: Sender<syncline::Result<()>>,
@@ -222,8 +222,9 @@ fn uses_its_queue<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A finished submission had the last handles of a buffer and of a timeline, and the device stands still until its caller goes on, who
-/// submits to the same queue first. Some drivers free no memory meanwhile.
+/// A finished submission had the last handles of a buffer and of a timeline, and the device stands
+/// still until its caller goes on, who submits to the same queue first. Some drivers free no memory
+/// meanwhile.
 fn lets_memory_go<S: Subject>(world: &World<S>) -> Verdict {
     for side in [&world.left, &world.right] {
         let (queue, standing) = (
@@ -339,8 +340,8 @@ fn one_kept<S: Subject>(world: &World<S>, end: End, held: bool) -> Verdict {
     if held {
         check!(drops() == 0, "{end:?}: what held work owns is dropped");
     }
-    // Memory that somebody has let go too early is likely to be used again here, and is zeroed at the least:
-    // while the submission is held, and while it is under way.
+    // Memory that somebody has let go too early is likely to be used again here, and is zeroed at
+    // the least: while the submission is held, and while it is under way.
     let others = || {
         (0..4)
             .map(|_| world.right.buffer(WORDS))

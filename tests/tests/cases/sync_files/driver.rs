@@ -1,5 +1,6 @@
-//! A Vulkan driver with sync files, made of one with opaque descriptors: `vkGetSemaphoreFdKHR` and `vkImportSemaphoreFdKHR` are replaced for sync files by what
-//! the specification says of them, with an eventfd for the sync file and a second device that waits and signals.
+//! A Vulkan driver with sync files, made of one with opaque descriptors: `vkGetSemaphoreFdKHR` and
+//! `vkImportSemaphoreFdKHR` are replaced for sync files by what the specification says of them,
+//! with an eventfd for the sync file and a second device that waits and signals.
 #![allow(unsafe_code, reason = "stands in for a driver")]
 
 use std::ffi::{CStr, c_char};
@@ -42,8 +43,8 @@ struct Real {
 
 /// While there is a [`Driver`]: a driver that is still at work when the process ends may crash.
 static REAL: Mutex<Option<Arc<Real>>> = Mutex::new(None);
-/// The semaphores whose signals have left as sync files, and are still to be consumed by the second device. Signalled again sooner, they
-/// would lose one, which a copied payload does not.
+/// The semaphores whose signals have left as sync files, and are still to be consumed by the second
+/// device. Signalled again sooner, they would lose one, which a copied payload does not.
 static LEAVING: Mutex<Vec<vk::Semaphore>> = Mutex::new(Vec::new());
 static LEFT: Condvar = Condvar::new();
 /// The semaphores that [`Bug::KeepsTheSignal`] has left signalled.
@@ -67,7 +68,8 @@ pub(crate) struct Driver(Instance);
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // Threads that still wait for a signal end here; each waits for what the cases have submitted.
+        // Threads that still wait for a signal end here; each waits for what the cases have
+        // submitted.
         loop {
             let Some(thread) = lock(&THREADS).pop() else {
                 break;
@@ -87,7 +89,8 @@ fn spawn(work: impl FnOnce() + Send + 'static) {
     threads.push(thread::spawn(work));
 }
 
-/// The first that has binary semaphores as opaque descriptors, and submissions of nothing but semaphores: NVIDIA's can hang on those.
+/// The first that has binary semaphores as opaque descriptors, and submissions of nothing but
+/// semaphores: NVIDIA's can hang on those.
 fn candidate(instance: &Instance) -> Option<vulkan::Candidate> {
     let devices = instance.devices().ok()?.into_iter();
     devices
@@ -166,7 +169,8 @@ impl Driver {
             enabled: below.enabled(),
             owner: Some(Arc::new(below.clone())),
         };
-        // SAFETY: the handles belong together, the owner keeps them, and nobody else uses the queues.
+        // SAFETY: the handles belong together, the owner keeps them, and nobody else uses the
+        // queues.
         unsafe { vulkan::Device::adopt(info) }.ok()
     }
 }
@@ -175,7 +179,8 @@ unsafe extern "system" fn get_device_proc_addr(
     device: vk::Device,
     name: *const c_char,
 ) -> vk::PFN_vkVoidFunction {
-    // SAFETY: the caller passes a name, and transmuting a function to the type that stands for any is what Vulkan does.
+    // SAFETY: the caller passes a name, and transmuting a function to the type that stands for any
+    // is what Vulkan does.
     unsafe {
         match CStr::from_ptr(name).to_bytes() {
             b"vkGetSemaphoreFdKHR" => Some(std::mem::transmute::<
@@ -226,7 +231,8 @@ unsafe extern "system" fn create_semaphore(
     let mut export = vk::ExportSemaphoreCreateInfo::default()
         .handle_types(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD);
     let exportable = vk::SemaphoreCreateInfo::default().push_next(&mut export);
-    // SAFETY: the caller passes valid pointers, and the library's chains for binary semaphores have one link.
+    // SAFETY: the caller passes valid pointers, and the library's chains for binary semaphores have
+    // one link.
     unsafe {
         let first = (*info).p_next.cast::<vk::ExportSemaphoreCreateInfo<'_>>();
         let replaced = !first.is_null()
@@ -331,7 +337,8 @@ unsafe extern "system" fn get_semaphore_fd(
 ) -> vk::Result {
     let real = real();
     let helper = &real.helper;
-    // SAFETY: the caller passes valid pointers; the functions are the same for all devices of the driver below.
+    // SAFETY: the caller passes valid pointers; the functions are the same for all devices of the
+    // driver below.
     unsafe {
         let below = helper.handles.fp().get_semaphore_fd_khr;
         if (*info).handle_type != vk::ExternalSemaphoreHandleTypeFlags::SYNC_FD {
@@ -355,7 +362,8 @@ unsafe extern "system" fn get_semaphore_fd(
     }
 }
 
-/// Whether an earlier export has left the semaphore's payload signalled, so that the next one finds that signal.
+/// Whether an earlier export has left the semaphore's payload signalled, so that the next one finds
+/// that signal.
 fn is_kept(semaphore: vk::Semaphore) -> bool {
     let mut kept = lock(&KEPT);
     let found = kept.contains(&semaphore);
@@ -378,7 +386,8 @@ fn take_signal(real: &Arc<Real>, of: vk::Semaphore, shared: RawFd) -> Result<Own
     let tell = |file: &OwnedFd| {
         rustix::io::write(file, &1_u64.to_ne_bytes()).expect("an eventfd");
     };
-    // Told before the export returns: the case that looks must not depend on how soon a thread runs.
+    // Told before the export returns: the case that looks must not depend on how soon a thread
+    // runs.
     if has(Bug::SignalledAtOnce) || is_kept(of) {
         tell(&theirs);
     }
@@ -399,7 +408,8 @@ unsafe extern "system" fn import_semaphore_fd(
 ) -> vk::Result {
     let real = real();
     let helper = &real.helper;
-    // SAFETY: the caller passes a valid pointer; the functions are the same for all devices of the driver below.
+    // SAFETY: the caller passes a valid pointer; the functions are the same for all devices of the
+    // driver below.
     unsafe {
         let below = helper.handles.fp().import_semaphore_fd_khr;
         if (*info).handle_type != vk::ExternalSemaphoreHandleTypeFlags::SYNC_FD {

@@ -1,5 +1,6 @@
-//! The cases of sync files, on a driver that has some. None of the software drivers does, so one that shares binary semaphores as opaque descriptors is given
-//! what it lacks ([`driver`]): the cases must pass on that, and fail where it is given with a bug.
+//! The cases of sync files, on a driver that has some. None of the software drivers does, so one
+//! that shares binary semaphores as opaque descriptors is given what it lacks ([`driver`]): the
+//! cases must pass on that, and fail where it is given with a bug.
 
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
@@ -17,7 +18,8 @@ use syncline_conformance::{Verdict, World, inventory};
 /// One at a time: what the driver does is the process's.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What each case of the family says, on two devices of the driver; `None` if this machine has none that it can be made of.
+/// What each case of the family says, on two devices of the driver; `None` if this machine has none
+/// that it can be made of.
 fn outcomes(bug: Option<Bug>, only: &str) -> Option<Vec<(&'static str, Verdict)>> {
     let driver = Driver::load(bug)?;
     let open = || {

@@ -19,7 +19,8 @@ fn completion(record: Record) -> Result<Completion, Failed> {
     }
 }
 
-/// Runs `suite` as the command line says. The name of each trial begins with `module`. Returns false if a trial failed.
+/// Runs `suite` as the command line says. The name of each trial begins with `module`. Returns
+/// false if a trial failed.
 pub(crate) fn run(
     module: &str,
     suite: &impl Suite,
@@ -33,7 +34,8 @@ pub(crate) fn run(
     };
     let runners: Vec<_> = suite.subjects().into_iter().map(runner).collect();
     let mut trials = Vec::new();
-    // A subject runs one case at a time, so trials that follow each other are of different subjects.
+    // A subject runs one case at a time, so trials that follow each other are of different
+    // subjects.
     for case in suite.cases().into_iter().map(Arc::new) {
         for (subject, runner) in &runners {
             let (case, runner, tally) = (case.clone(), runner.clone(), tally.clone());
@@ -46,7 +48,8 @@ pub(crate) fn run(
         }
     }
     let mut arguments = arguments.clone();
-    // Cases wait much of the time. More subjects at once would share the cores that their software drivers need.
+    // Cases wait much of the time. More subjects at once would share the cores that their software
+    // drivers need.
     arguments.test_threads = arguments.test_threads.or(Some(4));
     let conclusion = libtest_mimic::run(&arguments, trials);
     let mut passed = !conclusion.has_failed();

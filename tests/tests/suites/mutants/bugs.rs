@@ -229,7 +229,8 @@ bugs! {
     QueryNeverTrue: F3;
     /// An import closes the descriptor that the fence still has.
     HandleClosedAtOnce: F8 X4;
-    /// Handle closed twice: the number of a descriptor is closed once more after the fence has closed it.
+    /// Handle closed twice: the number of a descriptor is closed once more after the fence has
+    /// closed it.
     HandleClosedTwice: F8 X4;
     /// A fence of another device is accepted, and not recorded.
     ForeignFenceAccepted: F4;

@@ -84,8 +84,8 @@ impl Memory {
         }
     }
 
-    /// Notes that the descriptor `number` is imported, and gives the number of one that was before, if whoever had
-    /// it has closed it since.
+    /// Notes that the descriptor `number` is imported, and gives the number of one that was before,
+    /// if whoever had it has closed it since.
     pub(crate) fn closed_before(&self, number: RawFd) -> Option<RawFd> {
         let mut imported = lock(&self.imported);
         // Until it is closed, its number stands for the same object.

@@ -1,12 +1,13 @@
-//! The suite against itself: subjects with one bug each, which some case of a rule that the bug breaks has to
-//! fail, and the same subject without any, which has to pass them all.
+//! The suite against itself: subjects with one bug each, which some case of a rule that the bug
+//! breaks has to fail, and the same subject without any, which has to pass them all.
 //!
-//! A mutant that nobody catches is a hole in the suite. A case catches one by saying what is wrong, so it does not
-//! count when the process goes down or the case panics, nor what the driver under the backend notices: real ones
-//! notice nothing. And the same case has to pass at once, and as impatiently, without the bug.
+//! A mutant that nobody catches is a hole in the suite. A case catches one by saying what is wrong,
+//! so it does not count when the process goes down or the case panics, nor what the driver under
+//! the backend notices: real ones notice nothing. And the same case has to pass at once, and as
+//! impatiently, without the bug.
 //!
-//! `SYNCLINE_REPEAT=50 cargo test -p syncline-conformance --test suites without_a_bug` has the subject without any pass
-//! everything 50 times in a row.
+//! `SYNCLINE_REPEAT=50 cargo test -p syncline-conformance --test suites without_a_bug` has the
+//! subject without any pass everything 50 times in a row.
 
 mod backend;
 mod bugs;
@@ -88,8 +89,8 @@ impl Suite for Mutants {
     }
 }
 
-/// How long a case waits for what must come, as a mutant makes many wait in vain. Enough on a machine that is left
-/// alone; a busy one gets several times that.
+/// How long a case waits for what must come, as a mutant makes many wait in vain. Enough on a
+/// machine that is left alone; a busy one gets several times that.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How a mutant's cases are run, and the honest subject's that is compared with it.
@@ -203,7 +204,8 @@ pub(crate) fn run(arguments: &Arguments) -> Conclusion {
     });
     let trials = honest.into_iter().chain(mutants).collect();
     let mut arguments = arguments.clone();
-    // A case that catches a bug mostly waits in vain, so there may be more of them at once than cores.
+    // A case that catches a bug mostly waits in vain, so there may be more of them at once than
+    // cores.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     arguments.test_threads = arguments.test_threads.or(Some(4 * cores));
     libtest_mimic::run(&arguments, trials)

@@ -22,7 +22,8 @@ const COPIED: usize = 2;
 const SLOTS: usize = 3;
 const UPLOADED: usize = 4;
 
-/// So many frames, of which three are in flight: uploaded and drawn by Vulkan, filtered and copied by CUDA, encoded by the host.
+/// So many frames, of which three are in flight: uploaded and drawn by Vulkan, filtered and copied
+/// by CUDA, encoded by the host.
 pub(crate) fn frames(count: u64) -> Recording {
     let mut recording = Recording {
         begun: 7_000_000_000_123,
@@ -113,7 +114,8 @@ pub(crate) fn frames(count: u64) -> Recording {
         ];
         for (queue, takes, waits, signal, what) in steps {
             at += 6_000 + jitter(3_000);
-            // What waits for a host's signal, or in another API for what the driver cannot take, is held.
+            // What waits for a host's signal, or in another API for what the driver cannot take, is
+            // held.
             let held = queue == 4 || queue == 0 && frame > 3;
             if queue == 1 {
                 ready = ready.min(at);

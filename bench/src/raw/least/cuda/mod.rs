@@ -14,10 +14,12 @@ use crate::raw::cuda::{Calls, Event};
 pub(crate) use queue::Queue;
 pub(crate) use timeline::Timeline;
 
-/// A list is looked through for what is complete when it is so long, or twice as long as the last look has left it.
+/// A list is looked through for what is complete when it is so long, or twice as long as the last
+/// look has left it.
 const CROWDED: usize = 256;
 
-/// An event, destroyed when nobody has it any more. While somebody besides its queue has it, it is not recorded again.
+/// An event, destroyed when nobody has it any more. While somebody besides its queue has it, it is
+/// not recorded again.
 struct Mark {
     calls: Calls,
     event: Event,

@@ -21,7 +21,8 @@ use crate::raw::cuda::{External, SignalParams, WaitParams, signal_params, wait_p
 #[cfg(feature = "vulkan")]
 const EXTERNAL: u64 = 2;
 
-/// Has each of these queues go on. What that makes pending wakes others: in a loop, however long the chain is.
+/// Has each of these queues go on. What that makes pending wakes others: in a loop, however long
+/// the chain is.
 pub(super) fn release(mut woken: Vec<Arc<Queue>>) -> Outcome<()> {
     let mut ended = Ok(());
     while let Some(queue) = woken.pop() {
@@ -80,7 +81,8 @@ struct State {
 
 /// Nobody drives the queue.
 const FREE: u8 = 0;
-/// A thread does: the stream and the [`Events`] are its alone, without any lock, as it runs the application's work (Q6).
+/// A thread does: the stream and the [`Events`] are its alone, without any lock, as it runs the
+/// application's work (Q6).
 const DRIVEN: u8 = 1;
 /// The same, and it has to look at what is held before it leaves.
 const NOTED: u8 = 2;
@@ -100,7 +102,8 @@ pub(crate) struct Queue {
     events: UnsafeCell<Events>,
 }
 
-// SAFETY: streams may be used from any thread; the events are used by one thread at a time; everything else is of any thread by itself.
+// SAFETY: streams may be used from any thread; the events are used by one thread at a time;
+// everything else is of any thread by itself.
 unsafe impl Send for Queue {}
 // SAFETY: as for sending.
 unsafe impl Sync for Queue {}
@@ -126,10 +129,12 @@ impl Queue {
         })
     }
 
-    /// Waits, work and signals. Held, with everything behind it, while a signal that it needs is not pending.
+    /// Waits, work and signals. Held, with everything behind it, while a signal that it needs is
+    /// not pending.
     ///
     /// # Errors
-    /// A value that cannot be claimed, or a queue that has failed; nothing has changed then. What the driver says; the signals fail then.
+    /// A value that cannot be claimed, or a queue that has failed; nothing has changed then. What
+    /// the driver says; the signals fail then.
     pub(crate) fn submit(
         self: &Arc<Self>,
         waits: &[(&Arc<Timeline>, u64)],
@@ -198,7 +203,8 @@ impl Queue {
         }
         for (timeline, _, before) in signals {
             let (timeline, before) = (timeline.as_ref(), *before);
-            // Signals of one timeline complete in order: by itself, if this stream makes both, or if it waits for the one before.
+            // Signals of one timeline complete in order: by itself, if this stream makes both, or
+            // if it waits for the one before.
             let in_order = timeline.pending.load(Ordering::Acquire) == before
                 && timeline.by.load(Ordering::Relaxed) == self.number;
             let waits_for_it = |(other, value): &(T, u64)| {
@@ -233,7 +239,8 @@ impl Queue {
     /// The events.
     ///
     /// # Safety
-    /// This thread drives the queue, or nobody does and the state is locked; and it has no other reference to them.
+    /// This thread drives the queue, or nobody does and the state is locked; and it has no other
+    /// reference to them.
     #[expect(clippy::mut_from_ref, reason = "who drives is alone")]
     unsafe fn events(&self) -> &mut Events {
         // SAFETY: as promised.
@@ -269,8 +276,9 @@ impl Queue {
         }
     }
 
-    /// The driver's calls; the event behind them, if there is one. A submission that only waits for other streams needs none: whoever asks where
-    /// the queue is records it then. One that waits for what others signal needs it: they may first wait for the queue to be there (Q7).
+    /// The driver's calls; the event behind them, if there is one. A submission that only waits for
+    /// other streams needs none: whoever asks where the queue is records it then. One that waits
+    /// for what others signal needs it: they may first wait for the queue to be there (Q7).
     #[inline]
     fn record<T: AsRef<Timeline>>(
         &self,
@@ -306,7 +314,8 @@ impl Queue {
         self.mark(position, false, units).map(Some)
     }
 
-    /// Records the event that ends the submission at `position`, which has put so many commands into the stream.
+    /// Records the event that ends the submission at `position`, which has put so many commands
+    /// into the stream.
     #[inline]
     fn mark(&self, position: u64, timed: bool, units: u64) -> Outcome<Arc<Mark>> {
         // SAFETY: this thread drives, or has locked the state while nobody does.
@@ -320,7 +329,8 @@ impl Queue {
         Ok(mark)
     }
 
-    /// One call for all shared timelines that a submission waits for. The parameters are large: who needs none makes no room for them.
+    /// One call for all shared timelines that a submission waits for. The parameters are large: who
+    /// needs none makes no room for them.
     #[cfg(feature = "vulkan")]
     #[inline(never)]
     fn wait_shared(&self, waits: &[(External, u64)]) -> Outcome<()> {
@@ -389,7 +399,8 @@ impl Queue {
         let _current = self.calls.enter()?;
         {
             let state = lock(&self.state);
-            // With the lock nobody begins to drive, and who does cannot leave without this one's note.
+            // With the lock nobody begins to drive, and who does cannot leave without this one's
+            // note.
             let noted =
                 self.driving
                     .compare_exchange(DRIVEN, NOTED, Ordering::AcqRel, Ordering::Acquire);

@@ -10,7 +10,8 @@ use super::*;
 use crate::lab::{Outcome, Stop};
 use crate::raw::cuda::emulated::{calls, driver, stream};
 
-/// The driver is there once, and so is its log: from here on work is of another test than that of the circle.
+/// The driver is there once, and so is its log: from here on work is of another test than that of
+/// the circle.
 const APART: u64 = 1 << 32;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -47,7 +48,8 @@ fn an_event_that_somebody_may_wait_for_is_not_recorded_again() {
             _ => panic!("{value} is not pending"),
         }
     };
-    // Nobody has asked for the value: the ring has the event of 1, which is complete, as the queue knows.
+    // Nobody has asked for the value: the ring has the event of 1, which is complete, as the queue
+    // knows.
     let first = Arc::as_ptr(&signal(1));
     assert_eq!(going_on(|| queue.idle(LONG)), Ok(()));
     assert_eq!(queue.free(), 2);
@@ -83,8 +85,8 @@ fn what_cannot_be_claimed_changes_nothing() {
     assert!(missing.is_err_and(|stop| stop.to_string() == "timed out"));
 }
 
-/// Queues in a circle, each with a thread of its own: each step of one waits for that of the one before it, mostly before
-/// that is submitted.
+/// Queues in a circle, each with a thread of its own: each step of one waits for that of the one
+/// before it, mostly before that is submitted.
 #[test]
 fn threads_that_wait_for_each_other_go_in_order_and_share_events() {
     const QUEUES: u64 = 4;
@@ -118,8 +120,8 @@ fn threads_that_wait_for_each_other_go_in_order_and_share_events() {
                                 &[(&timelines[number as usize], step)],
                             )?;
                             if step.is_multiple_of(100) {
-                                // Others go on meanwhile, and nobody is more than 160 steps ahead of the driver, however slow
-                                // that is.
+                                // Others go on meanwhile, and nobody is more than 160 steps ahead
+                                // of the driver, however slow that is.
                                 timelines[number as usize].wait(step - 60, LONG)?;
                             }
                         }
@@ -153,7 +155,8 @@ fn threads_that_wait_for_each_other_go_in_order_and_share_events() {
     assert!(events < most, "events are used again: {events}");
 }
 
-/// What is submitted from within the work of the same queue, or of another thread meanwhile, goes behind it.
+/// What is submitted from within the work of the same queue, or of another thread meanwhile, goes
+/// behind it.
 #[test]
 fn work_runs_without_the_lock() {
     let (calls, stream) = (calls(), stream(102));

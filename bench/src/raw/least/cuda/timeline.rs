@@ -28,8 +28,9 @@ struct Signal {
     by: usize,
 }
 
-/// A timeline. A semaphore that Vulkan shares belongs to the [`Hand`](crate::raw::cuda::Hand) that imported it, and outlives this: an engine
-/// destroys semaphores a few frames later, which costs a submission nothing.
+/// A timeline. A semaphore that Vulkan shares belongs to the [`Hand`](crate::raw::cuda::Hand) that
+/// imported it, and outlives this: an engine destroys semaphores a few frames later, which costs a
+/// submission nothing.
 pub(crate) struct Timeline {
     calls: Calls,
     pub(super) claims: Claims,
@@ -39,7 +40,8 @@ pub(crate) struct Timeline {
     pub(super) pending: AtomicU64,
     /// The queue that signals that; 0 if none of these does. Written before `pending`.
     pub(super) by: AtomicUsize,
-    /// A submission that has claimed a value was refused, or would have waited for another failed timeline: the value never comes (E1, E2).
+    /// A submission that has claimed a value was refused, or would have waited for another failed
+    /// timeline: the value never comes (E1, E2).
     failed: AtomicBool,
     ring: Mutex<Ring>,
     #[cfg(feature = "vulkan")]
@@ -47,7 +49,8 @@ pub(crate) struct Timeline {
 }
 
 #[cfg(feature = "vulkan")]
-// SAFETY: an imported semaphore may be used from any thread; everything else is of any thread by itself.
+// SAFETY: an imported semaphore may be used from any thread; everything else is of any thread by
+// itself.
 unsafe impl Send for Timeline {}
 #[cfg(feature = "vulkan")]
 // SAFETY: as for sending.
@@ -264,7 +267,8 @@ impl Timeline {
         release(woken)
     }
 
-    /// Has `queue` woken when `value` is pending, or never will be; false if one of them is so already.
+    /// Has `queue` woken when `value` is pending, or never will be; false if one of them is so
+    /// already.
     pub(super) fn register(&self, value: u64, queue: &Arc<Queue>) -> bool {
         let mut ring = lock(&self.ring);
         let missing = self.pending.load(Ordering::Acquire) < value && !self.has_failed();
