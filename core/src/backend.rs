@@ -2,13 +2,16 @@
 //!
 //! | trait | implemented by | what it is |
 //! |---|---|---|
-//! | [`Device`] | each backend | makes queues, timelines and fences |
-//! | [`Queue`] | each backend, in a few lines over a [`SubmissionQueue`] | takes submissions: waits, work, signals |
+//! | [`Backend`] | each backend | its devices: identity, ports, the driver's half of queues |
+//! | [`BackendQueue`] | backends whose queues have methods of their own | contains an [`EngineQueue`] |
 //! | [`Enqueue`] | each backend | hands a whole submission to the driver |
 //! | [`Port`] | each backend | a timeline as one device sees it |
 //! | [`Watch`] | backends whose drivers signal by themselves | blocks until a port advances |
-//! | [`Stamp`] | each backend | a time written at a queue position |
+//! | [`Stamp`] | backends with timestamps | a time written at a queue position |
 //! | [`NativeMark`] | backends with graphs | what a fence holds instead of a position |
+//!
+//! Every [`Backend`] is a [`Device`], and every [`BackendQueue`] is a [`Queue`]: the traits that
+//! applications use.
 //!
 //! [`Timeline`](crate::Timeline), [`Point`](crate::Point), [`Signal`](crate::Signal) and [`Fence`](crate::Fence)
 //! are concrete types over these traits, so points of any backend stand in one list. The engine calls a backend

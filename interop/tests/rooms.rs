@@ -5,11 +5,12 @@
 //! the compiler checks the order, without unit tests.
 #![allow(clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The rooms of core, lowest first. The last one, `host`, is compiled by every build.
+/// The rooms of core, lowest first. Every build compiles `host`, the last one.
 const CORE: &[&str] = &[
     "base", "clock", "memory", "port", "timeline", "held", "wait", "fence", "driver", "queue",
     "api", "link", "trace",
@@ -37,8 +38,10 @@ fn backends_compile_cut_off_after_each_room() {
     check("backend-vulkan", &without_graph);
 }
 
-/// Compiles `crate_dir` cut off after each of its rooms.
+/// Compiles `crate_dir` cut off after each of its rooms, which must all be listed.
 fn check(crate_dir: &str, rooms: &[&str]) {
+    let listed: BTreeSet<String> = rooms.iter().map(|&room| room.to_owned()).collect();
+    assert_eq!(found(crate_dir), listed, "the rooms of {crate_dir}");
     let failed: Vec<_> = (1..=rooms.len())
         .filter_map(|count| {
             let output = compile(crate_dir, &rooms[..count]);
@@ -51,6 +54,19 @@ fn check(crate_dir: &str, rooms: &[&str]) {
         })
         .collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// The rooms that a crate has: the folders and files of `src`, without the files of re-exports and
+/// without core's last room.
+fn found(crate_dir: &str) -> BTreeSet<String> {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("a folder");
+    let entries = std::fs::read_dir(repository.join(crate_dir).join("src")).expect("a folder");
+    let names = entries.map(|entry| entry.expect("an entry").path());
+    let names = names.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()));
+    let is_room = |name: &String| !["lib", "backend", "host"].contains(&name.as_str());
+    names.filter(is_room).collect()
 }
 
 /// Compiles the rooms alone, and returns the errors of the compiler.

@@ -1,4 +1,4 @@
-//! `backend::Queue` for the CUDA queue.
+//! [`BackendQueue`] for the CUDA queue.
 
 use syncline_core::backend::{BackendQueue, EngineQueue};
 use syncline_core::{Fence, Result};
@@ -25,21 +25,19 @@ impl BackendQueue for Queue {
     /// A submission that meets a capture later is held until the capture ends.
     #[inline]
     fn admit(&self) -> Result<()> {
-        self.queue_stream()
-            .stream
-            .refuse_capture("take a submission")
+        self.refuse_capture()
     }
 
-    /// Records `fence`, in the graph if the stream is being captured into one.
+    /// Records `fence` in the graph if the stream is being captured into one.
     ///
     /// While another thread has the stream's [guard](Queue::stream), the record is held like a
     /// submission, and is made after the capture.
     #[inline]
     fn record_natively(&self, fence: &Fence) -> Result<bool> {
-        self.record_anywhere(fence).map(|()| true)
+        self.record_captured(fence)
     }
 
-    /// Waits for `fence`. A fence of a graph capture becomes an edge of the graph.
+    /// Waits for a fence of a graph capture, which becomes an edge of the graph.
     ///
     /// The stream becomes part of that capture if it is not yet. For such a fence this takes the
     /// guards of two streams until it returns: of this queue's stream and of the stream where the
@@ -47,6 +45,6 @@ impl BackendQueue for Queue {
     /// each holds the [guard](Queue::stream) of one stream and waits for a fence captured on the
     /// other.
     fn wait_natively(&self, fence: &Fence) -> Result<bool> {
-        self.wait_anywhere(fence).map(|()| true)
+        self.wait_captured(fence)
     }
 }

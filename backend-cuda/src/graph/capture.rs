@@ -50,20 +50,19 @@ impl Captured {
 }
 
 impl Queue {
-    /// Records `fence`, in the graph if the stream is being captured.
-    ///
-    /// See [`Queue::record`](syncline_core::backend::Queue::record).
+    /// Records `fence` in the graph, or the event that it shares. Returns `false` if the engine
+    /// records it: the stream is not being captured.
     #[inline]
-    pub(crate) fn record_anywhere(&self, fence: &Fence) -> Result<()> {
+    pub(crate) fn record_captured(&self, fence: &Fence) -> Result<bool> {
         // The usual case: the application never had the stream, and the fence is in no graph.
         if self.queue_stream().stream.is_untouched() && fence.native_mark().is_none() {
-            return self.engine().record(fence);
+            return Ok(false);
         }
         self.record_slow(fence)
     }
 
     #[cold]
-    fn record_slow(&self, fence: &Fence) -> Result<()> {
+    fn record_slow(&self, fence: &Fence) -> Result<bool> {
         let queue_stream = self.queue_stream();
         let own = OwnEvent::of(fence);
         // Locked from the query to the record, so that no other thread ends the capture in between.
@@ -77,10 +76,8 @@ impl Queue {
             (Capture::None, own) => {
                 // A submission locks the stream itself, and queries again.
                 drop(locked);
-                match own {
-                    None => self.engine().record(fence),
-                    Some(own) => own.record(self, fence),
-                }
+                let Some(own) = own else { return Ok(false) };
+                own.record(self, fence)?;
             }
             (Capture::Active { id, .. }, None) => {
                 let make = || {
@@ -98,7 +95,7 @@ impl Queue {
                         _kept: queue_stream.keeps_stream().then(|| queue_stream.clone()),
                     }))
                 };
-                self.engine().record_natively(fence, make).map(|_| ())
+                self.submissions().record_natively(fence, make)?;
             }
             (Capture::Active { .. }, Some(own)) => {
                 let reason = match own.shared_with() {
@@ -109,20 +106,19 @@ impl Queue {
                 };
                 let refuse = || Err(self.capturing(&format!("record {}", fence.object()), reason));
                 // First check whether the fence may be recorded here at all.
-                self.engine()
-                    .record_natively::<OwnEvent>(fence, refuse)
-                    .map(|_| ())
+                self.submissions()
+                    .record_natively::<OwnEvent>(fence, refuse)?;
             }
             (Capture::Unusable(why), _) => {
-                Err(self.capturing(&format!("record {}", fence.object()), why))
+                return Err(self.capturing(&format!("record {}", fence.object()), why));
             }
         }
+        Ok(true)
     }
 
-    /// Waits for `fence`, in the graph if the stream is being captured.
-    ///
-    /// See [`Queue::wait`](syncline_core::backend::Queue::wait).
-    pub(crate) fn wait_anywhere(&self, fence: &Fence) -> Result<()> {
+    /// Waits for `fence` in the graph. Returns `false` if the engine makes the wait: neither the
+    /// stream nor the fence is part of a capture.
+    pub(crate) fn wait_captured(&self, fence: &Fence) -> Result<bool> {
         let mark = fence.native_mark();
         let captured = mark
             .as_deref()
@@ -135,18 +131,11 @@ impl Queue {
             ));
         }
         if let Some(captured) = captured {
-            return self.join(fence, captured);
+            return self.join(fence, captured).map(|()| true);
         }
         let asked = || format!("wait for {}", fence.object());
         match self.queue_stream().stream.capture()? {
-            Capture::None => {
-                let point = fence.point()?;
-                if point.is_empty() {
-                    return Ok(());
-                }
-                self.submit_uncaptured(&[point.point()], |_| Ok(()), &[])
-                    .map(|_| ())
-            }
+            Capture::None => Ok(false),
             Capture::Unusable(why) => Err(self.capturing(&asked(), why)),
             Capture::Active { .. } if fence.is_recorded() => {
                 let own = OwnEvent::of(fence);
@@ -158,7 +147,8 @@ impl Queue {
                 };
                 Err(self.capturing(&asked(), reason))
             }
-            Capture::Active { .. } => Ok(()),
+            // A fence never recorded adds nothing (F1).
+            Capture::Active { .. } => Ok(true),
         }
     }
 

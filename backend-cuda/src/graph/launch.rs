@@ -183,7 +183,7 @@ impl Queue {
             put(stream, &own)?;
             Ok(own)
         };
-        self.engine().record_natively(fence, make).map(|_| ())
+        self.submissions().record_natively(fence, make).map(|_| ())
     }
 }
 

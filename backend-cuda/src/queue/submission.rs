@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use syncline_core::backend::{
-    Batch, EngineQueue, Enqueue, Flush, InFlightBudget, Keep, SubmissionQueue, Submitted, Timing,
-    Waker,
+    Batch, EngineQueue, Enqueue, Flush, InFlightBudget, Keep, SubmissionQueue, Timing, Waker,
 };
-use syncline_core::{Object, Point, Result, Signal};
+use syncline_core::{Object, Result};
 
 use crate::device::context::Owner;
 use crate::device::open::Device;
@@ -60,25 +59,14 @@ impl Queue {
         Self::new(device.clone(), stream, None, label)
     }
 
-    /// Submits, unless the stream is being captured into a graph.
+    /// Refuses a submission while the stream is being captured into a graph.
     ///
     /// # Errors
-    /// [`Error::Capturing`](syncline_core::Error::Capturing), or an error of the engine.
+    /// [`Error::Capturing`](syncline_core::Error::Capturing).
     #[inline]
-    pub(crate) fn submit_uncaptured<'q, W>(
-        &'q self,
-        waits: &[Point<'_>],
-        work: W,
-        signals: &[Signal<'_>],
-    ) -> Result<Submitted<'q>>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
-    {
-        // A submission that meets a capture after this check is held until the capture ends.
-        self.queue_stream()
-            .stream
-            .refuse_capture("take a submission")?;
-        self.engine().submit(waits, work, signals)
+    pub(crate) fn refuse_capture(&self) -> Result<()> {
+        let stream = &self.queue_stream().stream;
+        stream.refuse_capture("take a submission")
     }
 
     pub(crate) const fn device(&self) -> &Device {
@@ -86,11 +74,11 @@ impl Queue {
     }
 
     pub(crate) fn object(&self) -> &Object {
-        self.engine().object()
+        self.submissions().object()
     }
 
     #[inline]
-    pub(crate) const fn engine(&self) -> &Arc<SubmissionQueue<Feed>> {
+    pub(crate) const fn submissions(&self) -> &Arc<SubmissionQueue<Feed>> {
         self.0.submissions()
     }
 

@@ -119,14 +119,14 @@ impl OwnEvent {
         let mut queues = std::mem::take(&mut *self.queues.lock());
         let idle = queues
             .iter()
-            .position(|queue| queue.engine().position().is_reached().unwrap_or(false));
+            .position(|queue| queue.submissions().position().is_reached().unwrap_or(false));
         let queue = idle.map(|index| queues.swap_remove(index));
         self.queues.lock().append(&mut queues);
         let queue = match queue {
             Some(queue) => queue,
             None => Queue::on_own_stream(&self.device, "positions")?,
         };
-        let taken = queue.engine().submit(&[after.point()], work, &[]);
+        let taken = queue.submissions().submit(&[after.point()], work, &[]);
         let taken = taken.map(|sent| sent.end().keep());
         self.queues.lock().push(queue);
         taken
@@ -134,10 +134,11 @@ impl OwnEvent {
 
     /// Records the event by a queue that is not being captured.
     pub(crate) fn record(self: Arc<Self>, queue: &Queue, fence: &Fence) -> Result<()> {
-        queue.engine().record_natively(fence, || {
+        queue.submissions().record_natively(fence, || {
             let event = self.event.clone();
             let work = move |r: &mut Recorder<'_>| r.bound_stream()?.0.record(&event);
-            let end = queue.submit_uncaptured(&[], work, &[])?.end().keep();
+            queue.refuse_capture()?;
+            let end = queue.submissions().submit(&[], work, &[])?.end().keep();
             *self.last() = end;
             self.note_recorded();
             Ok(self.clone())

@@ -128,17 +128,17 @@ impl Sampler for Submitted {
         let queue = Queue::new(&device, device.stamping_queue()?, "clock")?;
         device.0.sample(SUBMITTED, host, || {
             let stamp = queue
-                .engine()
+                .submissions()
                 .driver()
-                .stamp(queue.engine().object(), Timing::Clock)?;
+                .stamp(queue.submissions().object(), Timing::Clock)?;
             let (written, before) = (stamp.clone(), host.now());
             let work = move |recorder: &mut Recorder<'_>| {
                 recorder.recorded.write_time(&written);
                 Ok(())
             };
-            queue.engine().submit(&[], work, &[])?;
+            queue.submissions().submit(&[], work, &[])?;
             queue
-                .engine()
+                .submissions()
                 .idle(PATIENCE)
                 .map_err(|error| self.silent(error))?;
             let after = host.now();

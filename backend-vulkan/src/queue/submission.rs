@@ -64,7 +64,7 @@ impl Queue {
         self.0.enqueue().driver.index
     }
 
-    pub(crate) fn engine(&self) -> &Arc<SubmissionQueue<Submitter>> {
+    pub(crate) fn submissions(&self) -> &Arc<SubmissionQueue<Submitter>> {
         self.0.submissions()
     }
 

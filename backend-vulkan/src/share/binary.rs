@@ -258,7 +258,9 @@ impl BinarySemaphore {
             unsafe { recorder.wait_for(semaphore, also) };
             Ok(())
         };
-        queue.engine().submit(&[], work, &[consumed.signal_at(1)])?;
+        queue
+            .submissions()
+            .submit(&[], work, &[consumed.signal_at(1)])?;
         let point = consumed.at(1).keep();
         Ok(Fence::foreign(device.id(), device.object(), label, point))
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::{Device, Queue};
+use crate::api::{Device, Queue, submit_wait};
 use crate::base::error::{Error, Object, Result};
 use crate::base::info::{DeviceId, Info, QueueKind};
 use crate::clock::Clock;
@@ -72,7 +72,7 @@ pub trait Backend: Clone + Send + Sync + 'static {
 /// A queue of one backend. A backend implements it if its queues have methods of their own.
 ///
 /// The hooks are for drivers that treat some calls in a special way, such as CUDA during a stream
-/// capture. Each replaces or refuses a call before the engine sees it.
+/// capture. Each may refuse a call, and the last two may do it in place of the engine.
 pub trait BackendQueue: Clone + Send + Sync + From<EngineQueueOf<Self::Device>> + 'static {
     /// The device it belongs to.
     type Device: Backend<Queue = Self>;
@@ -262,11 +262,7 @@ impl<Q: BackendQueue> Queue for Q {
         if self.wait_natively(fence)? {
             return Ok(());
         }
-        let point = fence.point()?;
-        if point.is_empty() {
-            return Ok(());
-        }
-        self.submit(&[point.point()], |_| Ok(()), &[]).map(|_| ())
+        submit_wait(self, fence)
     }
 
     fn position(&self) -> Point<'_> {

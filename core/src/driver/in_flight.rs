@@ -1,4 +1,4 @@
-//! Room in a driver: how much several queues may have in flight together before it blocks a caller.
+//! The bound on what several queues have in flight together in one part of a driver.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -10,16 +10,18 @@ use crate::base::stage::Stage;
 use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::timeline::state::Shared;
 
-/// What queues that share a part of a driver may have in flight together, in units of the backend's own.
+/// The bound on what queues that share a part of a driver have in flight together.
 ///
-/// Once as much as the bound is in flight, further submissions of these queues are held on the host until
-/// something has finished, so that the driver, which blocks its caller when it is full, never blocks the thread
-/// that must open a gate (Q2). How much a submission takes is known only when it is recorded: the bound lies below
-/// what the driver takes by as much as one submission may need, and a submission larger than that can block.
+/// The unit is the backend's. While the budget is full, further submissions of these queues are
+/// held on the host. A driver that blocks its caller when it is full then never blocks the thread
+/// that must open a gate (Q2).
 ///
-/// A backend makes one for each part of its driver that fills up by itself, names it in
-/// [`Enqueue::in_flight_budget`](crate::backend::Enqueue::in_flight_budget), and says in [`Keep::take_in_flight`](crate::backend::Keep::take_in_flight)
-/// what each submission takes.
+/// What a submission takes is known only when it is recorded. So the bound is below the driver's
+/// limit by as much as one submission may need. A larger submission can block.
+///
+/// A backend makes one for each part of its driver that fills up separately. It returns it from
+/// [`Enqueue::in_flight_budget`](crate::backend::Enqueue::in_flight_budget), and says with
+/// [`Keep::take_in_flight`](crate::backend::Keep::take_in_flight) what each submission takes.
 pub struct InFlightBudget {
     bound: u64,
     /// Can be below zero for a moment: a submission may finish before it is counted.
@@ -30,7 +32,7 @@ pub struct InFlightBudget {
 #[derive(Default)]
 struct State {
     sharers: SmallVec<[Weak<dyn Sharer>; 4]>,
-    /// Queues that found no budget.
+    /// Queues that found the budget full.
     waiting: Vec<Arc<dyn Wake>>,
 }
 
@@ -47,7 +49,7 @@ pub(crate) trait Sharer: Send + Sync {
 }
 
 impl InFlightBudget {
-    /// InFlightBudget for `bound` units.
+    /// A budget of `bound` units.
     #[must_use]
     pub fn new(bound: u64) -> Arc<Self> {
         Arc::new(Self {
@@ -75,7 +77,7 @@ impl InFlightBudget {
         state.sharers.push(sharer);
     }
 
-    /// Registers `waiter` to be woken once there is budget. False if there is by now.
+    /// Registers `waiter` to be woken once the budget is not full. Returns false if it is not full now.
     pub(crate) fn wait_for(self: &Arc<Self>, waiter: &Arc<dyn Wake>) -> bool {
         {
             let mut state = self.state.lock();
@@ -143,7 +145,7 @@ impl fmt::Debug for InFlightBudget {
     }
 }
 
-/// Woken when a queue that shares a budget has got on.
+/// Woken when a queue that shares the budget has finished a submission.
 struct Follower {
     budget: Arc<InFlightBudget>,
     sharer: Weak<dyn Sharer>,
@@ -185,7 +187,7 @@ impl InFlightBudget {
     }
 }
 
-/// What a queue had taken of a budget when it was dropped: given back with this.
+/// The units that a dropped queue had taken. Its drop gives them back.
 pub(crate) struct Taken {
     pub(crate) budget: Arc<InFlightBudget>,
     pub(crate) units: u64,

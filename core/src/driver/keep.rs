@@ -3,11 +3,10 @@
 use std::any::Any;
 use std::sync::Arc;
 
-/// What a submission keeps until the device has finished with it: objects alive, and budget in the driver taken.
+/// What a submission keeps until the device has finished with it: objects, and units of a budget.
 #[derive(Default)]
 pub struct Keep {
-    /// As many as most submissions have stand in place: to see that there are none, and nothing to drop, is a look at the
-    /// first.
+    /// The first objects, stored inline. Empty if the first is `None`.
     few: [Option<Kept>; 2],
     more: Vec<Kept>,
     units: u64,
@@ -15,7 +14,7 @@ pub struct Keep {
 
 type Kept = Arc<dyn Any + Send + Sync>;
 
-/// What fills every budget, and of which tens of thousands together are still far from the end of the numbers.
+/// Exceeds every budget. The sum of tens of thousands of it does not overflow.
 const MOST_UNITS: u64 = 1 << 48;
 
 impl Keep {
@@ -28,8 +27,9 @@ impl Keep {
         }
     }
 
-    /// Takes so many more units of the queue's [budget](crate::backend::Enqueue::in_flight_budget), for what has gone or will go to the driver: all together
-    /// 2^48 at the most, which stand for any larger number. So what is in flight can be counted, whatever work says of itself.
+    /// Takes more units of the queue's [budget](crate::backend::Enqueue::in_flight_budget).
+    ///
+    /// A submission takes at most 2^48 units; a larger sum counts as 2^48.
     #[inline]
     pub fn take_in_flight(&mut self, units: u64) {
         self.units = self.units.saturating_add(units).min(MOST_UNITS);
@@ -42,19 +42,19 @@ impl Keep {
         self.few[0].is_none()
     }
 
-    /// True if it keeps no object and takes no budget.
+    /// True if it keeps no object and takes no units.
     #[inline]
     pub(crate) const fn is_nothing(&self) -> bool {
         self.few[0].is_none() && self.units == 0
     }
 
-    /// True if it keeps no object, and has no room for more than it has in place.
+    /// True if it keeps no object, and has allocated nothing.
     #[inline]
     pub(crate) const fn has_no_room(&self) -> bool {
         self.few[0].is_none() && self.more.capacity() == 0
     }
 
-    /// How many units of budget it takes.
+    /// The units that it takes of the budget.
     #[inline]
     pub(crate) const fn units(&self) -> u64 {
         self.units

@@ -210,7 +210,7 @@ fn what_is_larger_than_the_room_goes_while_there_is_some() {
     assert!(queue.submit(1));
     queue.finish(1, 10 * BOUND);
     until("the small one goes", || queue.handed() == 2);
-    // What takes no budget waits all the same: nobody knows before it is recorded.
+    // A submission that takes no units waits too: what it takes is known when it is recorded.
     queue.submit(BOUND);
     until("one unit leaves room for it", || queue.handed() == 3);
     assert!(queue.submit(0));

@@ -70,7 +70,7 @@ fn a_wait_ends_although_no_thread_can_be_started_to_watch() {
         });
         // A thread that is only starting needs memory, too.
         running.recv().unwrap();
-        // No budget for another stack, which takes 2 MiB, but for smaller things.
+        // Address space for smaller objects, but not for another stack of 2 MiB.
         let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
         let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
         let used = pages * rustix::param::page_size() as u64;

@@ -56,7 +56,7 @@ fn who_waits_tries_the_driver_again_himself() {
     let own = words.timeline(device, "position", Arc::default());
     let driver = Lent(Arc::clone(&busy));
     let queue = SubmissionQueue::new(Object::new("queue", "lent"), device, own, driver);
-    // No budget for another stack, which takes 2 MiB, but for smaller things.
+    // Address space for smaller objects, but not for another stack of 2 MiB.
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
     let used = pages * rustix::param::page_size() as u64;

@@ -99,12 +99,12 @@ impl Task {
 
 pub(crate) type Queue = Arc<SubmissionQueue<Driver<{ u64::MAX }>>>;
 
-/// A queue with a driver of unlimited budget.
+/// A queue whose driver takes any number of submissions.
 pub(crate) fn queue(device: DeviceId, label: &str, completes: Completes) -> Queue {
     narrow_queue(device, label, completes)
 }
 
-/// A queue whose driver has budget for `ROOM` submissions.
+/// A queue whose driver takes `ROOM` submissions at a time.
 pub(crate) fn narrow_queue<const ROOM: u64>(
     device: DeviceId,
     label: &str,

@@ -109,7 +109,7 @@ impl HardwareQueue {
             index,
             // Unique in the process, and never 0.
             domain: Object::new("hardware queue", "").id(),
-            // The other half is for the last submission that finds budget, however large it is.
+            // The other half is for the last submission that goes before the budget is full.
             budget: InFlightBudget::new(CAPACITY as u64 / 2),
             lock: Mutex::default(),
         }
