@@ -110,7 +110,7 @@ impl Publish for Publisher {
     fn tell_ahead(&self, of: &Shared, value: u64) {
         if self.page == Page::Beside {
             of.publish_times(value);
-            self.counter.tell(of.pending().max(value), value);
+            self.counter.publish(of.pending().max(value), value);
         }
     }
 
@@ -175,14 +175,14 @@ impl Publisher {
             of.prepare_times();
         }
         if self.page == Page::Beside {
-            self.counter.tell(pending, reached);
+            self.counter.publish(pending, reached);
         }
         if let Some(cause) = of.failure() {
             // The value at which it froze, which may be above the one read before.
             let frozen = of.reached();
             of.publish_times(frozen);
             if self.page == Page::Beside {
-                self.counter.tell(of.pending(), frozen);
+                self.counter.publish(of.pending(), frozen);
             }
             self.fail(frozen, &cause);
             return Updated::Over;

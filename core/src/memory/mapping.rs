@@ -1,4 +1,4 @@
-//! A file of memory in this process's own: all `unsafe` of what processes share.
+//! Mappings of sealed files: the `unsafe` code of shared memory.
 #![allow(unsafe_code, reason = "maps memory that other processes have, too")]
 
 use std::ffi::c_void;
@@ -10,35 +10,37 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::file::Sealed;
 
-/// What can lie in memory that others change at any time.
+/// A type that may lie in memory that other processes change at any time.
 ///
 /// # Safety
-/// Any bytes are one, it has no more than 4096 of alignment and is not empty, and all of it is atomics.
+/// Any bytes must be a valid value. The type must consist of atomics only, must not have the size
+/// 0, and must have an alignment of at most 4096.
 pub(crate) unsafe trait Atomic: Sized {}
 
-// SAFETY: it is one.
+// SAFETY: it is an atomic. Any bytes are valid, and it has the size and alignment 4.
 unsafe impl Atomic for AtomicU32 {}
 
-// SAFETY: as above.
+// SAFETY: it is an atomic. Any bytes are valid, its size is 8, and its alignment is at most 8.
 unsafe impl Atomic for AtomicU64 {}
 
-/// One `A` or more, mapped for as long as this lives.
+/// A mapped array of one or more `A`. Dropping it unmaps the memory.
 pub(crate) struct Mapping<A: Atomic> {
     at: NonNull<A>,
     count: usize,
     bytes: usize,
 }
 
-// SAFETY: it lends out atomics alone, and the mapping is the process's, not a thread's.
+// SAFETY: it lends out references to atomics only, and the mapping belongs to the process and not
+// to a thread.
 unsafe impl<A: Atomic> Send for Mapping<A> {}
-// SAFETY: as for sending.
+// SAFETY: same reasons as for `Send`.
 unsafe impl<A: Atomic> Sync for Mapping<A> {}
 
 impl<A: Atomic> Mapping<A> {
-    /// As many as the file has room for.
+    /// Maps the file as an array of as many `A` as fit.
     ///
     /// # Errors
-    /// See mmap(2); `INVAL` if it has no room for one, or the address space none for all.
+    /// See mmap(2). `INVAL` if no `A` fits, or if the file is larger than the address space.
     pub(crate) fn of(file: Sealed<'_>) -> Result<Self, Errno> {
         let bytes = usize::try_from(file.bytes()).map_err(|_| Errno::INVAL)?;
         let count = bytes / size_of::<A>();
@@ -46,39 +48,45 @@ impl<A: Atomic> Mapping<A> {
             return Err(Errno::INVAL);
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at a place of the system's choice, so that it covers no memory of this process.
+        // SAFETY: the kernel chooses the address of the new mapping, so it does not replace other
+        // memory of this process.
         let at = unsafe { mmap(null_mut(), bytes, access, MapFlags::SHARED, file.fd(), 0) }?;
-        // A mapping is never at 0, and the system would have said so.
+        // The kernel maps nothing at address 0.
         let at = NonNull::new(at.cast()).ok_or(Errno::FAULT)?;
         Ok(Self { at, count, bytes })
     }
 
-    /// Where it begins.
+    /// The address of the mapping.
     pub(crate) const fn address(&self) -> *mut c_void {
         self.at.as_ptr().cast()
     }
 
-    /// The first.
+    /// The first `A`.
     #[inline]
     pub(crate) const fn first(&self) -> &A {
-        // SAFETY: there is one. Mapped until this is dropped, and aligned as pages of the system are; the file is sealed, so it cannot shrink, which would take
-        // pages away, nor be anything else. Holes may be made in it by others: it is not of huge pages, so the system fills them with zeroes as they are touched, as it does with fresh memory. Any bytes are an `A`, and this process reaches them as atomics only, as others may
-        // change them at any time.
+        // SAFETY: `of` has checked that there is at least one. It stays mapped until `self` is
+        // dropped, and is aligned, because pages of the kernel are. The file is sealed, so it can
+        // neither shrink, which would take pages away, nor be replaced. Other processes may punch
+        // holes into it. It is not of huge pages, so the kernel fills a hole with zeroes when it is
+        // touched, as it does for new memory. Any bytes are a valid `A`. Other processes may change
+        // them at any time, and this process accesses them as atomics only.
         unsafe { self.at.as_ref() }
     }
 
-    /// All.
+    /// All elements.
     #[inline]
     pub(crate) const fn all(&self) -> &[A] {
-        // SAFETY: as for the first; there are so many, and all of them together are no larger than a slice may be.
+        // SAFETY: same reasons as for `first`. `of` has computed `count` from the size of the file,
+        // and has checked that the size fits into an `isize`, the limit for a slice.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.count) }
     }
 }
 
 impl<A: Atomic> Drop for Mapping<A> {
     fn drop(&mut self) {
-        // SAFETY: mapped by `of` with this size, and unmapped here alone. Every reference into it borrows `self`, or comes from
-        // `address`, whose callers keep the mapping as long as they use it. An error would leave it mapped.
+        // SAFETY: `of` has mapped it with this size, and only this code unmaps it. Every reference
+        // into it borrows `self`. Callers of `address` keep the mapping for as long as they use the
+        // address. An error leaves the memory mapped.
         let _ = unsafe { munmap(self.address(), self.bytes) };
     }
 }

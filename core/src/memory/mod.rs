@@ -1,11 +1,11 @@
-//! Memory that several processes have: sealed files, and what is mapped of them.
+//! Memory that several processes have mapped, in sealed files.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
-//! | `counter` | counters: the page byte by byte, and how threads sleep on several at once |
-//! | `file` | files of memory: made, sealed, and judged where they come in |
-//! | `mapping` | one in this process's memory |
-//! | `words` | memory for an application's data |
+//! | `counter` | counters: the layout of their page, and how threads sleep on several of them |
+//! | `file` | sealed memfds: how they are made, and how received ones are checked |
+//! | `mapping` | the mapping of such a file in this process |
+//! | `words` | shared memory for an application's data |
 
 pub(crate) mod counter;
 mod file;

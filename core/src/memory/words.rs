@@ -1,4 +1,4 @@
-//! Memory of the host for an application's data, which other processes have, too (X8).
+//! Host memory for an application's data that several processes share (X8).
 
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -9,9 +9,9 @@ use super::{Mapping, Sealed, make};
 use crate::base::error::{Error, Object, Result};
 use crate::base::handle::Rejected;
 
-/// Words of memory that several processes have mapped. A handle is cheap to clone.
+/// An array of 32-bit words in memory that several processes have mapped. Cheap to clone.
 ///
-/// Nothing but timelines orders their use: what is written before a signal is seen by who waits for it.
+/// Only timelines order accesses: what is written before a signal is visible after a wait for it.
 ///
 /// ```
 /// # fn main() -> syncline_core::Result<()> {
@@ -19,7 +19,7 @@ use crate::base::handle::Rejected;
 /// use syncline_core::{SharedWords, WordsFd};
 ///
 /// let ours = SharedWords::new(1024)?;
-/// // Across a socket, it would be.
+/// // Usually the other process receives it from a socket.
 /// let theirs = SharedWords::open(WordsFd::from_fd(ours.export()?.into())?)?;
 /// ours.words()[7].store(42, Ordering::Relaxed);
 /// assert_eq!(theirs.words()[7].load(Ordering::Relaxed), 42);
@@ -35,7 +35,9 @@ struct Inner {
     words: Mapping<AtomicU32>,
 }
 
-/// A sealed memfd of at least one 32-bit word: a handle of [`SharedWords`]. What it is can be told, so that a bare descriptor comes in without `unsafe`.
+/// A handle of [`SharedWords`]: a sealed memfd of at least one 32-bit word.
+///
+/// The kind of the descriptor can be checked, so no `unsafe` is needed to take one in.
 #[derive(Debug)]
 pub struct WordsFd {
     fd: OwnedFd,
@@ -43,13 +45,19 @@ pub struct WordsFd {
 }
 
 impl WordsFd {
-    /// Takes a descriptor in, if it is such memory: a memfd sealed so that it keeps its size (`F_SEAL_SHRINK`, `F_SEAL_GROW`, `F_SEAL_SEAL`), to be read and
-    /// written, of whole words, and not of huge pages (`MFD_HUGETLB`), which may run out while it is used. Makes four system calls, and does not block, whatever file it is.
+    /// Takes a descriptor in if it is such a memfd.
+    ///
+    /// It must be open for reading and writing, and have the seals that fix the size
+    /// (`F_SEAL_SHRINK`, `F_SEAL_GROW`, `F_SEAL_SEAL`). Its size must be a positive multiple of
+    /// 4 bytes. It must not be of huge pages (`MFD_HUGETLB`), which may run out while it is used.
+    ///
+    /// Makes four system calls, and does not block for any kind of file.
     ///
     /// # Errors
-    /// [`Error::Import`], with what was found instead, and the descriptor, still open.
+    /// Each error returns the descriptor, still open. [`Error::Import`] says what was found
+    /// instead.
     pub fn from_fd(fd: OwnedFd) -> Result<Self, Rejected<OwnedFd>> {
-        match judge(fd.as_fd()) {
+        match check(fd.as_fd()) {
             Ok(file) => {
                 let bytes = file.bytes();
                 Ok(Self { fd, bytes })
@@ -65,21 +73,23 @@ impl WordsFd {
         }
     }
 
-    /// One of so many bytes, which this process has made or judged.
+    /// A handle of `bytes` that this process has made or checked already.
     pub(crate) const fn known(fd: OwnedFd, bytes: u64) -> Self {
         Self { fd, bytes }
     }
 
-    /// The size of the memory, which stays as it is. The process that sent the descriptor has chosen it: so compare it before the
-    /// memory is mapped ([`SharedWords::open`]).
+    /// The size of the memory in bytes, which does not change.
+    ///
+    /// The process that sent the descriptor has chosen the size. So check it before
+    /// [`SharedWords::open`] maps the memory.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-fn judge(file: BorrowedFd<'_>) -> Result<Sealed<'_>, String> {
-    let file = Sealed::judge(file)?;
+fn check(file: BorrowedFd<'_>) -> Result<Sealed<'_>, String> {
+    let file = Sealed::check(file)?;
     let bytes = file.bytes();
     if bytes == 0 || !bytes.is_multiple_of(4) {
         return Err(format!("it has {bytes} bytes, which are no whole words"));
@@ -100,11 +110,11 @@ impl AsFd for WordsFd {
 }
 
 impl SharedWords {
-    /// Fresh memory of so many bytes, all zeroes. The system gives it away as it is written to.
+    /// Makes memory of `bytes` zeroes. The kernel allocates it when it is written to.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4 that the host can address; [`Error::Native`] if the system gives no
-    /// memory, or no descriptor.
+    /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4 that the host can address.
+    /// [`Error::Native`] if the system gives no memory or no descriptor.
     pub fn new(bytes: u64) -> Result<Self> {
         let object = Object::new("memory", "");
         if bytes == 0 || !bytes.is_multiple_of(4) || isize::try_from(bytes).is_err() {
@@ -112,23 +122,23 @@ impl SharedWords {
                 object,
                 asked: format!("have {bytes} bytes"),
                 reason:
-                    "it is whole 32-bit words, at least one, and no more than the host can address"
+                    "it must be whole 32-bit words, at least one, and no more than the host can address"
                         .into(),
             });
         }
         let file = make("syncline-words", bytes);
         let file = file.map_err(|(call, errno)| Error::system(&object, call, errno))?;
-        let words = Mapping::of(Sealed::fresh(&file, bytes));
+        let words = Mapping::of(Sealed::new_unchecked(&file, bytes));
         Self::with(object, file, words)
     }
 
-    /// The memory that `handle` carries.
+    /// Maps the memory of `handle`.
     ///
     /// # Errors
-    /// The handle, and [`Error::Native`] if it cannot be mapped.
+    /// Each error returns the handle. [`Error::Native`] if the memory cannot be mapped.
     pub fn open(handle: WordsFd) -> Result<Self, Rejected<WordsFd>> {
         let object = Object::new("memory", "");
-        let opened = judge(handle.as_fd())
+        let opened = check(handle.as_fd())
             .map_err(|reason| Error::Import {
                 object: object.clone(),
                 what: "shared memory".into(),
@@ -162,18 +172,18 @@ impl SharedWords {
         }
     }
 
-    /// A new handle, with a descriptor of its own.
+    /// Makes a new handle with its own descriptor.
     ///
     /// # Errors
     /// [`Error::Native`] if the system gives no descriptor.
     pub fn export(&self) -> Result<WordsFd> {
-        let twin = rustix::io::fcntl_dupfd_cloexec(&self.0.file, 0);
-        let twin =
-            twin.map_err(|errno| Error::system(&self.0.object, "fcntl(F_DUPFD_CLOEXEC)", errno))?;
-        Ok(WordsFd::known(twin, 4 * self.words().len() as u64))
+        let file = rustix::io::fcntl_dupfd_cloexec(&self.0.file, 0);
+        let file =
+            file.map_err(|errno| Error::system(&self.0.object, "fcntl(F_DUPFD_CLOEXEC)", errno))?;
+        Ok(WordsFd::known(file, 4 * self.words().len() as u64))
     }
 
-    /// The words. Others may change them at any time.
+    /// The words. Other processes may change them at any time.
     #[must_use]
     pub fn words(&self) -> &[AtomicU32] {
         self.0.words.all()
@@ -196,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_writes_all_see_for_as_long_as_one_has_it() {
+    fn memory_is_shared_until_the_last_handle_is_dropped() {
         let ours = SharedWords::new(4096 + 8).unwrap();
         let theirs = SharedWords::open(ours.export().unwrap()).unwrap();
         assert_eq!(theirs.words().len(), 1026);
@@ -210,9 +220,9 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_huge_pages_is_refused() {
+    fn huge_pages_are_refused() {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
-        // Not every system has them.
+        // Not every system has huge pages.
         let Ok(file) = rustix::fs::memfd_create("huge", flags) else {
             return;
         };
@@ -220,12 +230,12 @@ mod tests {
         let sized = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&file, sized).unwrap();
         let rejected = WordsFd::from_fd(file).unwrap_err();
-        let told = rejected.error.to_string();
-        assert!(told.contains("huge pages"), "{told}");
+        let text = rejected.error.to_string();
+        assert!(text.contains("huge pages"), "{text}");
     }
 
     #[test]
-    fn what_is_no_such_memory_comes_back() {
+    fn other_descriptors_are_refused_and_returned() {
         for bytes in [0, 3, 10, u64::MAX] {
             let error = SharedWords::new(bytes).unwrap_err();
             assert!(matches!(error, Error::Unsupported { .. }), "{error}");
@@ -253,8 +263,8 @@ mod tests {
         for (fd, expected) in refused {
             let number = fd.as_raw_fd();
             let rejected = WordsFd::from_fd(fd).unwrap_err();
-            let told = rejected.error.to_string();
-            assert!(told.contains(expected), "{told}");
+            let text = rejected.error.to_string();
+            assert!(text.contains(expected), "{text}");
             assert_eq!(rejected.handle.as_raw_fd(), number);
         }
     }

@@ -4,14 +4,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::base::error::{Error, Object};
 use crate::base::handle::{HandleKind, Rejected};
-use crate::memory::counter::judge;
+use crate::memory::counter::check_page_file;
 
-/// A sealed memfd whose page holds a timeline's 64-bit counter, for other processes and for devices that write and wait for words of memory.
+/// A sealed memfd with the page of a timeline's 64-bit counter.
 ///
-/// Owned by exactly one party: a successful import consumes it, a failed one gives it back. Where it comes from makes no
-/// difference: it is memory of the computer, and a device that cannot reach that says so.
+/// Other processes use it, and devices that write and wait for words of memory. A successful import
+/// consumes the handle, and a failed import returns it. Any device may import it: it is memory of
+/// the host, and a device that cannot access that memory refuses it.
 ///
-/// What it carries can be told, so a bare descriptor comes in without `unsafe`, and is judged. The rest of the page is judged whenever it is read:
+/// The kind of the descriptor can be checked, so no `unsafe` is needed to take one in. The contents
+/// of the page are checked whenever they are read:
 ///
 /// ```
 /// # fn main() -> syncline_core::Result<()> {
@@ -19,7 +21,7 @@ use crate::memory::counter::judge;
 ///
 /// let device = host::Device::new();
 /// let (_home, handle) = device.export_timeline(0)?;
-/// // Across a socket, it would be.
+/// // Usually the other process receives it from a socket.
 /// let handle = CounterFd::from_fd(handle.into_fd())?;
 /// let port = device.import_timeline(handle)?;
 /// let line = Timeline::new("frames", 0, |_| Ok([port].into_iter().collect()))?;
@@ -28,7 +30,7 @@ use crate::memory::counter::judge;
 /// # }
 /// ```
 ///
-/// What carries another kind does not pass for it:
+/// A handle of another kind is a type error:
 ///
 /// ```compile_fail,E0308
 /// # use syncline_core::{CounterFd, TimelineFd};
@@ -41,16 +43,19 @@ use crate::memory::counter::judge;
 pub struct CounterFd(OwnedFd);
 
 impl CounterFd {
-    /// Takes a descriptor in, if it is a counter's: memory of the right size, which is sealed so that it keeps that (`F_SEAL_SHRINK`,
-    /// `F_SEAL_GROW`, `F_SEAL_SEAL`), can be read and written, and begins as this version of the library begins its pages. Makes five
-    /// system calls, and does not block, whatever file it is.
+    /// Takes a descriptor in if it is the memfd of a counter.
     ///
-    /// See memfd_create(2) and `F_GET_SEALS` in fcntl(2).
+    /// It must be open for reading and writing, have the right size, and have the seals that fix
+    /// the size (`F_SEAL_SHRINK`, `F_SEAL_GROW`, `F_SEAL_SEAL`). Its header must have the layout
+    /// version of this library. See memfd_create(2) and `F_GET_SEALS` in fcntl(2).
+    ///
+    /// Makes five system calls, and does not block for any kind of file.
     ///
     /// # Errors
-    /// [`Error::Import`], with what was found instead, and the descriptor, still open.
+    /// Each error returns the descriptor, still open. [`Error::Import`] says what was found
+    /// instead.
     pub fn from_fd(fd: OwnedFd) -> Result<Self, Rejected<OwnedFd>> {
-        match judge(fd.as_fd()) {
+        match check_page_file(fd.as_fd()) {
             Ok(_) => Ok(Self(fd)),
             Err(reason) => Err(Rejected {
                 error: Error::Import {
@@ -63,12 +68,12 @@ impl CounterFd {
         }
     }
 
-    /// Of a counter that is known to be one.
+    /// The handle of a descriptor that is known to be a counter's. Not checked.
     pub(crate) const fn known(fd: OwnedFd) -> Self {
         Self(fd)
     }
 
-    /// Gives the bare descriptor up, to be sent to another process.
+    /// Returns the descriptor, to be sent to another process.
     #[must_use]
     pub fn into_fd(self) -> OwnedFd {
         self.0

@@ -1,14 +1,16 @@
-//! Counters in shared memory: timelines of several processes, and of devices that write and wait for words of memory.
+//! Counters in shared memory: timelines of several processes and of devices that access memory.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
-//! | `page` | the page that a counter lies in, byte by byte |
-//! | `bell` | how threads sleep on pages, and are woken |
+//! | `fd` | the handle of a counter |
+//! | `page` | the layout of the page that holds a counter |
+//! | `futex_wait` | how threads sleep on pages and are woken |
 //!
-//! Nothing that stands in a page is believed: another process may write anything there at any time.
+//! Another process may write anything to a page at any time. So every value is checked where it is
+//! read.
 
-mod bell;
 mod fd;
+mod futex_wait;
 mod page;
 
 pub use fd::CounterFd;
@@ -25,39 +27,46 @@ use rustix::io::Errno;
 
 use crate::base::error::{Error, Object, Result};
 use crate::memory::{Mapping, Sealed, make};
-use page::{Cause, Loss, Page, Standing};
+use page::{Cause, Loss, Page, PageState};
 
-pub(crate) use bell::Sleeper;
+pub(crate) use futex_wait::Sleeper;
 
-/// A 64-bit counter in a page of memory that several processes have, as one port of this process has it.
+/// One process's mapping of a 64-bit counter in a page of shared memory.
 ///
-/// It only grows, and no value shows that was not [announced](Counter::announce) before: whatever else is found there is an error, and the end of
-/// the timeline. Its calls read and write memory; [`Counter::ring`], [`Counter::fail`] and [`Counter::note_pending`] also wake threads.
+/// The counter only grows. A value counts only if it was [announced](Counter::announce) before. Any
+/// other value is an error and ends the timeline. Most calls only read and write memory.
+/// [`Counter::ring`], [`Counter::fail`] and [`Counter::note_pending`] also wake threads.
 pub struct Counter {
     object: Object,
     page: Mapped,
-    /// The highest value that it was seen to have.
+    /// The highest value that this process has seen and that counts.
     seen: AtomicU64,
-    /// What was last found to be said to be pending; `u64::MAX` as long as nobody here wants to hear of that.
-    told: AtomicU64,
-    /// When it was first seen that somebody who says why it has failed does not come to an end with that.
-    unsaid: OnceLock<Instant>,
+    /// The last pending value that this process knows. `u64::MAX` before the first call of
+    /// [`Counter::pending`].
+    last_pending: AtomicU64,
+    /// When this process first saw that the writer of the failure did not complete it.
+    failing_since: OnceLock<Instant>,
 }
 
-/// For so long it is left to others to say why a page has failed whose failure was begun and not written down.
-pub(crate) const UNSAID: Duration = Duration::from_millis(400);
+/// How long a reader waits for another process to replace an incomplete failure.
+///
+/// After that time the reader treats the counter as failed without a reason.
+pub(crate) const FAILING_TIMEOUT: Duration = Duration::from_millis(400);
 
 impl Counter {
-    /// The size of the page, from [`Counter::address`] on.
+    /// The size in bytes of the page at [`Counter::address`].
     pub const BYTES: usize = page::BYTES;
 
-    /// Where in the page the counter itself lies: 64 bits, which a device waits for and writes.
+    /// The offset in bytes of the counter itself in the page.
+    ///
+    /// The counter has 64 bits. Devices wait for it and write it.
     pub const REACHED: usize = page::REACHED;
 
-    /// A fresh one at `initial`, and the file that it lies in.
+    /// Makes a counter at `initial`. Returns it with the file of its page.
     ///
     /// # Errors
-    /// [`Error::Native`] if the system gives no memory, or no descriptor; [`Error::ValueOutOfRange`] for `u64::MAX`.
+    /// [`Error::Native`] if the system gives no memory or no descriptor.
+    /// [`Error::ValueOutOfRange`] for `u64::MAX`.
     pub(crate) fn make(initial: u64) -> Result<(Self, OwnedFd)> {
         let object = Object::new("counter", "");
         if initial == u64::MAX {
@@ -69,27 +78,28 @@ impl Counter {
             });
         }
         let native = |(call, errno): (&'static str, Errno)| Error::system(&object, call, errno);
-        let file = file().map_err(native)?;
-        let page = Mapping::of(Sealed::fresh(&file, page::BYTES as u64));
+        let file = make_page_file().map_err(native)?;
+        let page = Mapping::of(Sealed::new_unchecked(&file, page::BYTES as u64));
         let page = Mapped(page.map_err(|errno| native(("mmap", errno)))?);
         page.format(initial);
         let counter = Self {
             object,
             page,
             seen: AtomicU64::new(initial),
-            told: AtomicU64::new(u64::MAX),
-            unsaid: OnceLock::new(),
+            last_pending: AtomicU64::new(u64::MAX),
+            failing_since: OnceLock::new(),
         };
         Ok((counter, file))
     }
 
-    /// The counter that `handle` carries, mapped. The handle stays open, and can be closed.
+    /// Maps the counter of `handle`. The handle stays open and may be closed afterwards.
     ///
     /// # Errors
-    /// [`Error::Import`] if `importer` does not find a counter there any more: whoever has the page may have written over its head;
-    /// [`Error::Native`] if it cannot be mapped.
+    /// [`Error::Import`], which names `importer`, if the page is not a counter any more. Any
+    /// process that has the page can write over its header. [`Error::Native`] if it cannot be
+    /// mapped.
     pub fn open(handle: &CounterFd, importer: &Object) -> Result<Self> {
-        let file = judge(handle.as_fd()).map_err(|reason| Error::Import {
+        let file = check_page_file(handle.as_fd()).map_err(|reason| Error::Import {
             object: importer.clone(),
             what: "a counter in shared memory".into(),
             reason,
@@ -101,52 +111,62 @@ impl Counter {
             object,
             page,
             seen: AtomicU64::new(0),
-            told: AtomicU64::new(u64::MAX),
-            unsaid: OnceLock::new(),
+            last_pending: AtomicU64::new(u64::MAX),
+            failing_since: OnceLock::new(),
         };
         Ok(counter)
     }
 
-    /// Its name in errors.
+    /// The counter's name in errors.
     #[must_use]
     pub const fn object(&self) -> &Object {
         &self.object
     }
 
-    /// Where the page lies in this process: [`Counter::BYTES`] bytes, which stay there as long as this lives. To be registered with a device, and
-    /// reached through atomics only.
+    /// The address of the page in this process, to register it with a device.
+    ///
+    /// The [`Counter::BYTES`] bytes stay mapped until the counter is dropped. Access them through
+    /// atomics only.
     #[must_use]
     pub const fn address(&self) -> *mut c_void {
         self.page.0.address()
     }
 
-    /// The value reached: what is written before it is signalled is visible to who sees it. Two loads mostly.
+    /// The reached value. Usually two loads.
+    ///
+    /// What was written before a value was signalled is visible to the thread that reads the value.
+    /// Once the counter has failed, the first call returns a higher reached value, if there is one,
+    /// and the next call the error.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] if it shows what no signaller leaves there: all ones, less than it has been, more than was announced;
-    /// [`Error::FailedElsewhere`] or [`Error::PeerLost`] once somebody has failed it, and no higher value is there to be told first.
+    /// [`Error::Corrupted`] if the page holds `u64::MAX`, a value below an earlier one, or a value
+    /// above what was announced. [`Error::FailedElsewhere`] or [`Error::PeerLost`] if the counter
+    /// has failed.
     #[inline]
     pub fn value(&self) -> Result<u64> {
-        // In this order: what is seen here was on the page before.
+        // In this order, so that the page had the value in `seen` before it is read here.
         let seen = self.seen.load(Ordering::Acquire);
         let value = self.page.reached.load(Ordering::SeqCst);
         if value == seen && !self.page.is_failed() {
             return Ok(value);
         }
-        self.judge(value, seen)
+        self.check_value(value, seen)
     }
 
+    /// Checks a value that was read from the page, and returns the value that counts.
     #[inline(never)]
-    fn judge(&self, value: u64, seen: u64) -> Result<u64> {
-        let not_to_come = self.unsaid.get().is_some();
-        // What was reached before it failed may have come since the value was read.
-        let again = || self.page.reached.load(Ordering::SeqCst);
-        let (standing, value) = self.page.standing_with(not_to_come, value, again);
-        let frozen = match standing {
-            Standing::Failed(frozen) => Some(frozen),
-            // What is there counts, as nobody has said where it ends.
-            Standing::Failing => Some(u64::MAX),
-            Standing::Sound => None,
+    fn check_value(&self, value: u64, seen: u64) -> Result<u64> {
+        let is_writer_dead = self.failing_since.get().is_some();
+        // Values that were reached before the failure may have come since `value` was read.
+        let read_again = || self.page.reached.load(Ordering::SeqCst);
+        let (state, value) = self
+            .page
+            .state_and_reached(is_writer_dead, value, read_again);
+        let frozen = match state {
+            PageState::Failed(frozen) => Some(frozen),
+            // Every value counts, because the frozen value is not written.
+            PageState::Failing => Some(u64::MAX),
+            PageState::NotFailed => None,
         };
         let corrupted = |reason: String| Error::Corrupted {
             counter: self.object.clone(),
@@ -159,40 +179,45 @@ impl Counter {
         if value < seen {
             return Err(corrupted(format!("it has gone back from {seen}")));
         }
-        // After the value: who signals announces that first.
+        // Read after the value, because a signaller announces a value before it signals it.
         let announced = self.page.announced.load(Ordering::Acquire);
         if value > announced {
             return Err(corrupted(format!(
                 "signals up to {announced} were announced, and none above"
             )));
         }
-        // Values that were reached before it failed stay so; what a device has written since does not count.
+        // Values that were reached before the failure stay reached. Later writes of a device do not
+        // count.
         let counts = frozen.map_or(value, |frozen| value.min(frozen));
         if counts > seen {
             self.seen.fetch_max(counts, Ordering::AcqRel);
             return Ok(counts);
         }
-        match standing {
-            Standing::Sound => Ok(value),
-            Standing::Failing if !self.is_unsaid_for_long() => Ok(value),
+        match state {
+            PageState::NotFailed => Ok(value),
+            PageState::Failing if !self.is_failing_timed_out() => Ok(value),
             _ => Err(self.failure()),
         }
     }
 
-    /// Somebody died while he said why it has failed. Who knows of his death says so.
-    fn is_unsaid_for_long(&self) -> bool {
-        self.unsaid.get_or_init(Instant::now).elapsed() > UNSAID
+    /// True if the failure has been incomplete for longer than [`FAILING_TIMEOUT`].
+    ///
+    /// Its writer is dead. A process that knows of the death would have replaced the failure by
+    /// now.
+    fn is_failing_timed_out(&self) -> bool {
+        self.failing_since.get_or_init(Instant::now).elapsed() > FAILING_TIMEOUT
     }
 
-    /// The highest value that it was seen to have, and which counts.
+    /// The highest value that this process has seen and that counts.
     pub(crate) fn seen(&self) -> u64 {
         self.seen.load(Ordering::Acquire)
     }
 
-    /// Whether it can still be signalled: a load.
+    /// Refuses a counter that has failed and so cannot be signalled. A load.
     ///
     /// # Errors
-    /// [`Error::FailedElsewhere`]; [`Error::PeerLost`] if a process was lost, and another one has failed it for that.
+    /// [`Error::FailedElsewhere`]. [`Error::PeerLost`] if a process failed the counter because
+    /// another process was lost.
     #[inline]
     pub fn check(&self) -> Result<()> {
         if self.page.is_failed() {
@@ -213,15 +238,18 @@ impl Counter {
             None => Error::FailedElsewhere {
                 counter: self.object.clone(),
                 code: cause.code,
-                cause: cause.words,
+                cause: cause.text,
             },
         }
     }
 
-    /// Says that `value` is about to be signalled: to be called before the signal is given to whoever makes it. It may show from here on.
+    /// Announces that `value` is about to be signalled. The value may be reached from then on.
+    ///
+    /// Call it before the signal is given to a driver or made.
     ///
     /// # Errors
-    /// What [`Counter::check`] tells: the signal must not be made; [`Error::Corrupted`], too, for what [`Counter::value`] tells.
+    /// Same errors as [`Counter::check`] and [`Counter::value`]. [`Error::Corrupted`] if `value` is
+    /// reached already. The signal must not be made after an error.
     pub fn announce(&self, value: u64) -> Result<()> {
         self.check()?;
         let reached = self.value()?;
@@ -236,30 +264,35 @@ impl Counter {
         Error::Corrupted {
             counter: self.object.clone(),
             found: reached,
-            reason: format!("somebody else has signalled that while {value} was to be signalled"),
+            reason: format!(
+                "another signaller has signalled that while {value} was to be signalled"
+            ),
         }
     }
 
-    /// Says that the announced signal of `value` is with a driver, and so is everything that it waits for: no host is needed any more. A system
-    /// call if somebody sleeps.
+    /// Reports that the announced signal of `value` is pending. A system call if a thread sleeps.
+    ///
+    /// The signal and everything that it waits for are with a driver and need no host any more.
     pub fn note_pending(&self, value: u64) {
-        // Sequentially consistent, against a thread that marks the page and then looks.
+        // `SeqCst` pairs with a thread that sets `sleepers` and then checks the page.
         if self.page.pending.fetch_max(value, Ordering::SeqCst) < value {
             self.wake_sleepers();
         }
     }
 
-    /// Up to where signals are said to be [pending](Counter::note_pending). From the first call on, threads that sleep on the page are woken when that
-    /// changes, too.
+    /// The highest value that signallers report as [pending](Counter::note_pending).
+    ///
+    /// From the first call on, a change of this value also wakes threads of this process that sleep
+    /// on the page.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] if that is more than was announced, or all ones.
+    /// [`Error::Corrupted`] if the page holds `u64::MAX` or a value above what was announced.
     pub fn pending(&self) -> Result<u64> {
-        // In this order: who says it has announced it first.
+        // In this order, because a signaller announces a value before it reports it as pending.
         let pending = self.page.pending.load(Ordering::SeqCst);
         let announced = self.page.announced.load(Ordering::Acquire);
         if pending <= announced && pending != u64::MAX {
-            self.told.store(pending, Ordering::Release);
+            self.last_pending.store(pending, Ordering::Release);
             return Ok(pending);
         }
         let reason = match pending {
@@ -275,9 +308,10 @@ impl Counter {
         })
     }
 
-    /// For the page beside an object that others signal, which only one process does: says how far that has come. Less than before changes
-    /// nothing.
-    pub(crate) fn tell(&self, pending: u64, reached: u64) {
+    /// Publishes the state of a timeline whose counter is another object. Values never go down.
+    ///
+    /// Only one process calls this for a page.
+    pub(crate) fn publish(&self, pending: u64, reached: u64) {
         self.page.announced.fetch_max(pending, Ordering::SeqCst);
         self.note_pending(pending);
         if self.page.reached.fetch_max(reached, Ordering::SeqCst) < reached {
@@ -285,31 +319,38 @@ impl Counter {
         }
     }
 
-    /// Says that what was said to be pending does not come any more: to be called before it is [failed](Counter::fail) for that.
+    /// Reports that pending signals will never complete. Call it before a [failure](Counter::fail)
+    /// for this reason.
     pub(crate) fn note_lost(&self) {
         self.page.lost.store(1, Ordering::SeqCst);
     }
 
-    /// As [`Counter::fail`], for the reason that whoever signals is gone, at the value that it has: what was said to be pending does not come any more. The native code
-    /// beneath `cause` goes along.
+    /// Fails the counter at its present value, because its signaller is gone.
+    ///
+    /// Signals that were reported as pending will never complete. Stores `cause`, with its native
+    /// code if it has one.
     pub fn fail_as_lost(&self, cause: &Error) {
         let frozen = self.value().unwrap_or_else(|_| self.seen());
         self.note_lost();
         self.fail_for(frozen, cause);
     }
 
-    /// True if it has failed, and what was said to be pending does not come any more.
+    /// True if the counter has failed and its pending signals will never complete.
     pub(crate) fn is_lost(&self) -> bool {
         self.page.is_failed() && self.page.lost.load(Ordering::SeqCst) != 0
     }
 
-    /// How many have asked before: in this order they let go whoever waits for what a dead process has said to be pending, once they have
-    /// [failed](Counter::fail) it.
+    /// Takes a turn to make the missing signals of a dead process.
+    ///
+    /// Returns the number of earlier turns. Call it once the counter has [failed](Counter::fail).
+    /// The surviving processes release native waits in the order of their turns.
     pub(crate) fn recovery_turn(&self) -> u32 {
-        self.page.released.fetch_add(1, Ordering::AcqRel)
+        self.page.recovery_turns.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// Lets go whatever waits natively for the counter itself, up to `value`, which never comes: to be called when it has failed.
+    /// Releases native waits for values of the counter up to `value`, which will not be signalled.
+    ///
+    /// Call it once the counter has failed. Wakes sleeping threads.
     pub(crate) fn recover(&self, value: u64) {
         self.page.reached.fetch_max(value, Ordering::SeqCst);
         self.ring();
@@ -321,64 +362,71 @@ impl Counter {
         }
     }
 
-    /// True if more is said to be pending than [`Counter::pending`] has found, and somebody here wants to hear of that.
-    fn has_news(&self) -> bool {
-        // Mostly nobody does.
-        let told = self.told.load(Ordering::Acquire);
-        if told == u64::MAX {
+    /// True if the page reports a higher pending value than [`Counter::pending`] has returned.
+    ///
+    /// False in a process that has never called [`Counter::pending`]. Returns true once for each
+    /// value.
+    fn has_new_pending(&self) -> bool {
+        let last = self.last_pending.load(Ordering::Acquire);
+        if last == u64::MAX {
             return false;
         }
-        // Once for each: whoever is told looks, or does not want to.
         let pending = self.page.pending.load(Ordering::SeqCst);
-        pending > told && self.told.fetch_max(pending, Ordering::AcqRel) < pending
+        pending > last && self.last_pending.fetch_max(pending, Ordering::AcqRel) < pending
     }
 
-    /// True if whoever signals `value` has said that it is [pending](Counter::note_pending), or it is reached. What another process says is not
-    /// checked: it may lie.
+    /// True if `value` is reached, or reported as [pending](Counter::note_pending).
+    ///
+    /// Reports of other processes are not checked here, and may be wrong.
     #[must_use]
     pub fn is_pending(&self, value: u64) -> bool {
         let pending = self.page.pending.load(Ordering::Acquire);
         pending.max(self.page.reached.load(Ordering::Acquire)) >= value
     }
 
-    /// Signals from the host: announced and stored, and a system call if somebody sleeps.
+    /// Announces and signals `value` from the host. A system call if a thread sleeps.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] if it does not show a lower value that may stand there: somebody signals besides, and nothing was stored;
-    /// what [`Counter::check`] tells.
+    /// [`Error::Corrupted`] if the page does not hold a legal value below `value`, because another
+    /// signaller signals it too. Same errors as [`Counter::check`]. The value is not stored then.
     pub(crate) fn signal(&self, value: u64) -> Result<()> {
         self.announce(value)?;
         let mut before = self.seen.load(Ordering::Acquire);
         let reached = &self.page.reached;
-        // Sequentially consistent, against a thread that marks the page and then looks.
+        // `SeqCst` pairs with a thread that sets `sleepers` and then checks the page.
         while let Err(found) =
             reached.compare_exchange(before, value, Ordering::SeqCst, Ordering::Acquire)
         {
-            before = self.judge(found, before)?;
+            before = self.check_value(found, before)?;
             if before >= value {
                 return Err(self.overtaken(before, value));
             }
         }
-        // Less than this it must never show again.
+        // From now on a lower value is an error.
         self.seen.fetch_max(value, Ordering::AcqRel);
         self.wake_sleepers();
         Ok(())
     }
 
-    /// Fails it for every process that has it, unless somebody has before. What is above `frozen` does not count from then on, but for who has seen it
-    /// already: a device that still writes to it lets nobody think that it goes on. Of the cause's words 512 bytes go.
+    /// Fails the counter in every process that has it, unless it has failed already.
+    ///
+    /// Values above `frozen` do not count from then on, even if a device still writes them. They
+    /// stay reached in a process that has seen them already. At most 512 bytes of `cause` are
+    /// stored.
     pub fn fail(&self, frozen: u64, code: i64, cause: &str) {
         self.fail_with(
             frozen,
             &Cause {
                 code,
-                words: cause.into(),
+                text: cause.into(),
                 lost: None,
             },
         );
     }
 
-    /// As [`Counter::fail`], with the native code beneath `cause`, if there is one; who reads of a process that was lost has the same error.
+    /// As [`Counter::fail`], with the text of `cause` and its native code, if it has one.
+    ///
+    /// Readers get [`Error::PeerLost`] again if that is the cause.
     pub(crate) fn fail_for(&self, frozen: u64, cause: &Error) {
         let code = match cause {
             Error::Native { code, .. }
@@ -390,8 +438,8 @@ impl Counter {
             Error::PeerLost { process, how, .. } => Some(Loss { process, how }),
             _ => None,
         };
-        let words = cause.to_string();
-        self.fail_with(frozen, &Cause { code, words, lost });
+        let text = cause.to_string();
+        self.fail_with(frozen, &Cause { code, text, lost });
     }
 
     fn fail_with(&self, frozen: u64, cause: &Cause) {
@@ -400,15 +448,17 @@ impl Counter {
         }
     }
 
-    /// Says that somebody may signal from here on who rings no bell: threads that sleep for it look by themselves from time to time.
+    /// Announces signallers that do not wake sleeping threads, such as a stream of a GPU.
+    ///
+    /// From then on, threads that wait for the counter poll it from time to time.
     pub fn expect_quiet_signals(&self) {
         self.page.quiet.store(1, Ordering::SeqCst);
-        // Those that sleep already do not know.
+        // Threads that sleep already must begin to poll.
         self.ring();
     }
 }
 
-/// The page, in this process's memory.
+/// The page in this process's memory.
 struct Mapped(Mapping<Page>);
 
 impl Deref for Mapped {
@@ -420,22 +470,22 @@ impl Deref for Mapped {
     }
 }
 
-/// The file of a fresh page.
-fn file() -> Result<OwnedFd, (&'static str, Errno)> {
+/// Makes the file of a new page.
+fn make_page_file() -> Result<OwnedFd, (&'static str, Errno)> {
     make("syncline-counter", page::BYTES as u64)
 }
 
-/// Judges the file of a page, and what the page begins with. Reads from it, and changes nothing.
+/// Checks that a file is the page of a counter. Does not change it.
 ///
 /// # Errors
-/// What was found instead of a counter's page, in words.
-pub(crate) fn judge(file: BorrowedFd<'_>) -> Result<Sealed<'_>, String> {
-    let file = Sealed::judge(file)?;
+/// A description of what was found instead.
+pub(crate) fn check_page_file(file: BorrowedFd<'_>) -> Result<Sealed<'_>, String> {
+    let file = Sealed::check(file)?;
     let (found, expected) = (file.bytes(), page::BYTES);
     if found != expected as u64 {
         return Err(format!("it has {found} bytes, and a page has {expected}"));
     }
-    page::judge(file.begins()?)?;
+    page::check_header(file.read_header()?)?;
     Ok(file)
 }
 
@@ -446,9 +496,9 @@ impl fmt::Debug for Counter {
     }
 }
 
-/// Why this system makes no counters in shared memory, if so.
+/// The reason why this system cannot make counters in shared memory, if it cannot.
 pub(crate) fn unavailable() -> Option<String> {
-    let (call, errno) = file().err()?;
+    let (call, errno) = make_page_file().err()?;
     Some(format!(
         "the system makes no sealed memory to share: {call} says {errno}"
     ))

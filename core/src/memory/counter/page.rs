@@ -1,35 +1,36 @@
-//! The page that a counter in shared memory lies in, byte by byte.
+//! The page of a counter in shared memory, byte by byte.
 //!
-//! | bytes | what | written by |
+//! | bytes | field | written by |
 //! |---|---|---|
-//! | 0..8 | magic, the letters `SYNCLCTR` | who makes the page, once and last |
-//! | 8..12 | version of this layout, 3 | who makes it, once |
-//! | 12..16 | quiet: not 0 once somebody may signal who rings no bell (a stream of a GPU) | who lets such a one in |
+//! | 0..8 | magic: the letters `SYNCLCTR` | the maker of the page, once and last |
+//! | 8..12 | version of this layout: 3 | the maker, once |
+//! | 12..16 | quiet: not 0 if a signaller may not wake sleeping threads (a stream of a GPU) | the process that admits such a signaller |
 //! | 128..136 | reached: the counter itself, which devices wait for and write | each signaller |
-//! | 136..144 | announced: no signal above this has been given to anybody | each signaller, before he gives it away |
-//! | 144..152 | pending: signals up to this need nothing more of any host; what is reached is pending, too | each signaller, once a driver has it |
-//! | 384..388 | sleepers: not 0 if threads may sleep, or be about to | a thread that is to sleep; each ring sets it to 0 first |
-//! | 388..392 | bell: a futex, one more with each ring | who signals, says that a signal is pending, or fails it, while somebody sleeps |
-//! | 392..396 | released: how many have a turn to let go whoever waits for signals of a process that is dead | who takes one |
-//! | 396..400 | lost: 1 if what was said to be pending does not come any more, as its device or its process is gone | who fails it for that, before |
-//! | 512..516 | failed: 0; odd while somebody writes why it has failed, even once that is there; above the lowest bit the number of the turn, from 1 on, one more with each who takes over from one who does not come to an end | who fails it first |
-//! | 640..3200 | four records of 640 bytes, the turns' one after the other: nobody writes to that of who has taken over from him | who has the turn |
+//! | 136..144 | announced: no signal above this value has been given to a driver or made | each signaller, before it gives a signal to a driver |
+//! | 144..152 | pending: signals up to this value need no further action of a host; reached values are pending, too | each signaller, once a driver has the signal |
+//! | 384..388 | sleepers: not 0 if threads may sleep here or may be about to | a thread that is about to sleep; each wake first sets it to 0 |
+//! | 388..392 | wakes: the futex word, incremented by each wake | a signaller that signals, reports a pending signal or fails the page while threads sleep |
+//! | 392..396 | recovery turns: the number of processes that have taken a turn to make the missing signals of a dead process | each process that takes a turn |
+//! | 396..400 | lost: 1 if the pending signals will never complete, because their device or process is gone | the process that fails the page for this reason, before it does |
+//! | 512..516 | failed: 0 if the page has not failed. Else the number of the attempt to write the failure, from 1 on, shifted left by 1. The lowest bit is 1 while the record is being written | each process that begins or completes an attempt |
+//! | 640..3200 | four records of 640 bytes. Attempt `n` writes record `(n - 1) % 4`, so it does not write to the record of the attempt that replaced it | the process that makes the attempt |
 //!
-//! | bytes of a record | what |
+//! | bytes of a record | field |
 //! |---|---|
-//! | 0..4 | length of the cause, in bytes |
-//! | 4..8 | how a process was lost, if that is the cause: see [`Loss`]; 0 otherwise |
+//! | 0..4 | length of the cause in bytes |
+//! | 4..8 | how a process was lost, if that is the cause (see [`Loss`]); else 0 |
 //! | 8..16 | code of the cause, signed |
-//! | 16..24 | frozen: what is above this does not count, although devices may still write it |
-//! | 24..28 | the id of that process |
+//! | 16..24 | frozen: values above this do not count, although devices may still write them |
+//! | 24..28 | id of the lost process |
 //! | 32..544 | the cause, UTF-8 |
 //!
-//! Numbers are in the byte order of the machine. What is not listed is 0, and belongs to later versions. What several
-//! processors write at different times lies 128 bytes apart, as they fetch two cache lines together; what a signaller writes
-//! one after the other, and who waits then reads, lies in one.
+//! Numbers are in the byte order of the machine. Bytes that are not listed are 0 and are reserved
+//! for later versions. Fields that different processors write at different times lie 128 bytes
+//! apart, because processors fetch two cache lines together. Fields that a signaller writes one
+//! after the other, and that a waiter then reads together, share a line.
 //!
-//! Any process that has the page can write anything to it at any time. So it is reached through atomics only, and whatever is read is judged
-//! where it is read ([`Counter`](super::Counter)).
+//! Any process that has the page can write anything to it at any time. So the page is accessed
+//! through atomics only, and each value is checked where it is read ([`Counter`](super::Counter)).
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
@@ -38,50 +39,49 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::base::peer::{PeerExit, PeerLoss};
 use crate::memory::Atomic;
 
-/// `SYNCLCTR`.
 const MAGIC: u64 = u64::from_ne_bytes(*b"SYNCLCTR");
 
-/// Of this layout.
+/// The version of this layout.
 const VERSION: u32 = 3;
 
-/// The size of the page's file.
+/// The size of the page's file in bytes.
 pub(super) const BYTES: usize = 4096;
 
-/// Where the counter itself lies.
+/// The offset of the counter itself in the page, in bytes.
 pub(super) const REACHED: usize = offset_of!(Page, reached);
 
-/// How much of a cause there is room for.
+/// The largest size of a stored cause in bytes. A longer cause is cut.
 const CAUSE: usize = 512;
 
-/// What the first bytes of a page say.
+/// The size of the magic and the version in bytes.
 pub(super) const HEADER: usize = 12;
 
-/// Bytes of no meaning, which others may change all the same.
-type Gap<const BYTES: usize> = [AtomicU8; BYTES];
+/// Reserved bytes. Other processes may still change them.
+type Reserved<const BYTES: usize> = [AtomicU8; BYTES];
 
-/// See the head of this file.
+/// The layout that the head of this file describes.
 #[repr(C, align(128))]
 pub(super) struct Page {
     magic: AtomicU64,
     version: AtomicU32,
     pub(super) quiet: AtomicU32,
-    _behind_head: Gap<112>,
+    _after_head: Reserved<112>,
     pub(super) reached: AtomicU64,
     pub(super) announced: AtomicU64,
     pub(super) pending: AtomicU64,
-    _behind_pending: Gap<232>,
+    _after_pending: Reserved<232>,
     pub(super) sleepers: AtomicU32,
-    pub(super) bell: AtomicU32,
-    pub(super) released: AtomicU32,
+    pub(super) wakes: AtomicU32,
+    pub(super) recovery_turns: AtomicU32,
     pub(super) lost: AtomicU32,
-    _behind_lost: Gap<112>,
+    _after_lost: Reserved<112>,
     failed: AtomicU32,
-    _behind_failed: Gap<124>,
+    _after_failed: Reserved<124>,
     records: [Record; RECORDS],
-    _rest: Gap<896>,
+    _rest: Reserved<896>,
 }
 
-/// Why it has failed, as one has written it.
+/// One record of a failure.
 #[repr(C, align(128))]
 struct Record {
     length: AtomicU32,
@@ -89,13 +89,14 @@ struct Record {
     code: AtomicI64,
     frozen: AtomicU64,
     process: AtomicU32,
-    _behind_process: Gap<4>,
+    _after_process: Reserved<4>,
     cause: [AtomicU8; CAUSE],
-    _rest: Gap<96>,
+    _rest: Reserved<96>,
 }
 
-#[allow(unsafe_code, reason = "says what a page is made of")]
-// SAFETY: 4096 bytes, aligned to 128 of them, all of which are atomics.
+#[allow(unsafe_code, reason = "states that a page consists of atomics")]
+// SAFETY: a page has 4096 bytes and an alignment of 128. All its bytes belong to atomics, so any
+// bytes are a valid page.
 unsafe impl Atomic for Page {}
 
 const _: () = {
@@ -103,8 +104,8 @@ const _: () = {
     assert!(offset_of!(Page, magic) == 0 && offset_of!(Page, version) == 8);
     assert!(offset_of!(Page, quiet) == 12 && offset_of!(Page, reached) == 128);
     assert!(offset_of!(Page, announced) == 136 && offset_of!(Page, pending) == 144);
-    assert!(offset_of!(Page, sleepers) == 384 && offset_of!(Page, bell) == 388);
-    assert!(offset_of!(Page, released) == 392 && offset_of!(Page, lost) == 396);
+    assert!(offset_of!(Page, sleepers) == 384 && offset_of!(Page, wakes) == 388);
+    assert!(offset_of!(Page, recovery_turns) == 392 && offset_of!(Page, lost) == 396);
     assert!(offset_of!(Page, failed) == 512 && offset_of!(Page, records) == 640);
     assert!(size_of::<Record>() == 640);
     assert!(offset_of!(Record, length) == 0 && offset_of!(Record, loss) == 4);
@@ -112,21 +113,23 @@ const _: () = {
     assert!(offset_of!(Record, process) == 24 && offset_of!(Record, cause) == 32);
 };
 
-/// Nobody has failed it.
-const SOUND: u32 = 0;
+/// The value of `failed` while the page has not failed.
+const NOT_FAILED: u32 = 0;
 
-/// How many write to records of their own, each overtaken by the next. Who is stopped for longer than all of them take writes to that of the fourth behind him.
+/// The number of records. Successive attempts use them round-robin.
+///
+/// A writer that is stopped while four later attempts begin writes into the record of the fourth.
 const RECORDS: usize = 4;
 
-/// In which turn somebody says why it has failed.
+/// One attempt to write the failure. A later attempt replaces one whose writer has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Turn(u32);
+pub(super) struct Attempt(u32);
 
-impl Turn {
-    /// Behind that in which `failed` was found, whatever stands there.
-    const fn behind(failed: u32) -> Self {
+impl Attempt {
+    /// The attempt after the one in `failed`, for any value of `failed`.
+    const fn after(failed: u32) -> Self {
         match ((failed >> 1) + 1) & (u32::MAX >> 1) {
-            // Which would be sound.
+            // 0 would mean that the page has not failed.
             0 => Self(1),
             next => Self(next),
         }
@@ -141,38 +144,48 @@ impl Turn {
     }
 }
 
-/// True if the cause is there.
+/// True if the record of the failure is complete.
 const fn is_written(failed: u32) -> bool {
-    failed != SOUND && failed & 1 == 0
+    failed != NOT_FAILED && failed & 1 == 0
 }
 
-/// How often a thread looks, spinning, for a failure that another thread is writing. Writing takes less than a microsecond and these looks
-/// some ten. After them the writer counts as dead: if it only lost its processor, what it writes then goes into a record that is not read.
-const PATIENCE: u32 = 1000;
+/// How often a thread polls, spinning, while another thread writes the failure.
+///
+/// Writing takes less than 1 µs, and this many polls take some 10 µs. After them the writer counts
+/// as dead. If it was only descheduled, its record is not read.
+const WRITER_POLLS: u32 = 1000;
 
-/// How often one looks anew because somebody has come to an end with that meanwhile, who does so once.
-const LOOKS: u32 = 4;
+/// How often a reader starts again because the failure was completed meanwhile.
+const READ_ATTEMPTS: u32 = 4;
 
-/// How a page stands.
+/// Whether a page has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
-    Sound,
-    /// Somebody has begun to say why it has failed, and has not come to an end: he has died, or was stopped.
+pub(super) enum PageState {
+    NotFailed,
+    /// A process has begun to write the failure, and has not completed it. It is dead or stopped.
     Failing,
-    /// It has failed, and no value above this counts.
+    /// The page has failed, and no value above this one counts.
     Failed(u64),
 }
 
-/// Why a page that failed did: as another process has it.
+/// The cause of a failure, as a record holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cause {
     pub(super) code: i64,
-    pub(super) words: String,
+    pub(super) text: String,
     pub(super) lost: Option<Loss>,
 }
 
-/// That a process was lost: 1 if it has ended, 2 with the code that the page has, 3 by the signal of that number, 4 if its end is closed, 5 where it lives, 6 if it was
-/// shut out.
+/// The loss of a process, which a record stores as a number and the field `code`.
+///
+/// | number | [`PeerLoss`] |
+/// |---|---|
+/// | 1 | the process has ended |
+/// | 2 | it has ended with the exit code in `code` |
+/// | 3 | it was killed by the signal whose number is in `code` |
+/// | 4 | its end of the socket is closed, and it is not known whether the process lives |
+/// | 5 | its end is closed, and the process lives |
+/// | 6 | it was shut out |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Loss {
     pub(super) process: u32,
@@ -180,8 +193,8 @@ pub(super) struct Loss {
 }
 
 impl Loss {
-    /// How, and the code.
-    fn words(self) -> (u32, i64) {
+    /// The fields of a record: the number and the code.
+    fn to_fields(self) -> (u32, i64) {
         match self.how {
             PeerLoss::Died { exit: None } => (1, 0),
             PeerLoss::Died {
@@ -196,8 +209,8 @@ impl Loss {
         }
     }
 
-    /// As they stand in a page, whatever that is.
-    fn of_words(process: u32, how: u32, code: i64) -> Option<Self> {
+    /// Reads the fields of a record. `None` for an unknown number.
+    fn from_fields(process: u32, how: u32, code: i64) -> Option<Self> {
         let code = i32::try_from(code).ok();
         let how = match how {
             1 => PeerLoss::Died { exit: None },
@@ -217,7 +230,7 @@ impl Loss {
 }
 
 impl Page {
-    /// Makes a page of zeroes, which nobody else has yet, a counter at `initial`.
+    /// Makes a page of zeroes a counter at `initial`. No other process may have the page yet.
     pub(super) fn format(&self, initial: u64) {
         self.reached.store(initial, Ordering::Relaxed);
         self.announced.store(initial, Ordering::Relaxed);
@@ -226,44 +239,48 @@ impl Page {
         self.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// True if somebody has failed it: a load.
+    /// True if the page has failed or is failing. A load.
     #[inline]
     pub(super) fn is_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire) != SOUND
+        self.failed.load(Ordering::Acquire) != NOT_FAILED
     }
 
-    /// Notes the first failure, behind which no value above `frozen` counts. False if there was one. Takes over from one who has begun to and does not come to an end.
+    /// Fails the page. No value above `frozen` counts from then on. False if it has failed already.
+    ///
+    /// Replaces the attempt of a writer that does not complete it.
     pub(super) fn fail(&self, frozen: u64, cause: &Cause) -> bool {
-        let turn = self.begin_to_fail();
-        turn.is_some_and(|turn| self.finish(turn, frozen, cause))
+        let attempt = self.begin_failure();
+        attempt.is_some_and(|attempt| self.complete_failure(attempt, frozen, cause))
     }
 
-    /// Writes why it has failed, in the turn that [`Page::begin_to_fail`] gave. False if somebody has taken over since.
-    pub(super) fn finish(&self, turn: Turn, frozen: u64, cause: &Cause) -> bool {
-        let record = self.record(turn.writing());
-        let words = &*cause.words;
-        let mut length = words.len().min(CAUSE);
-        while !words.is_char_boundary(length) {
+    /// Writes the record of an attempt from [`Page::begin_failure`] and completes the failure.
+    ///
+    /// False if a later attempt has replaced this one.
+    pub(super) fn complete_failure(&self, attempt: Attempt, frozen: u64, cause: &Cause) -> bool {
+        let record = self.record(attempt.writing());
+        let text = &*cause.text;
+        let mut length = text.len().min(CAUSE);
+        while !text.is_char_boundary(length) {
             length -= 1;
         }
-        for (to, byte) in record.cause.iter().zip(words[..length].bytes()) {
+        for (to, byte) in record.cause.iter().zip(text[..length].bytes()) {
             to.store(byte, Ordering::Relaxed);
         }
         record.length.store(length as u32, Ordering::Relaxed);
-        let loss = cause.lost.map_or((0, cause.code), Loss::words);
+        let loss = cause.lost.map_or((0, cause.code), Loss::to_fields);
         record.loss.store(loss.0, Ordering::Relaxed);
         record.code.store(loss.1, Ordering::Relaxed);
         let process = cause.lost.map_or(0, |lost| lost.process);
         record.process.store(process, Ordering::Relaxed);
         record.frozen.store(frozen, Ordering::Relaxed);
-        let (writing, written) = (turn.writing(), turn.written());
-        // Sequentially consistent, against a thread that marks the page and then looks.
+        let (writing, written) = (attempt.writing(), attempt.written());
+        // `SeqCst` pairs with a thread that sets `sleepers` and then checks the page.
         self.failed
             .compare_exchange(writing, written, SeqCst, Relaxed)
             .is_ok()
     }
 
-    /// That of the turn which `failed` tells.
+    /// The record of the attempt in `failed`.
     fn record(&self, failed: u32) -> &Record {
         let [first, second, third, fourth] = &self.records;
         match (failed >> 1) % RECORDS as u32 {
@@ -274,22 +291,24 @@ impl Page {
         }
     }
 
-    /// The turn of the caller, who is to write why; `None` if somebody has, or the page never stands still.
-    pub(super) fn begin_to_fail(&self) -> Option<Turn> {
-        let (mut before, mut looks) = (SOUND, 0);
-        for _ in 0..4 * PATIENCE {
+    /// Begins an attempt to write the failure.
+    ///
+    /// `None` if the failure is written already, or if `failed` keeps changing.
+    pub(super) fn begin_failure(&self) -> Option<Attempt> {
+        let (mut before, mut polls) = (NOT_FAILED, 0);
+        for _ in 0..4 * WRITER_POLLS {
             let found = self.failed.load(Ordering::Acquire);
             if is_written(found) {
                 return None;
             }
-            if found != SOUND && (found != before || looks < PATIENCE) {
-                // Each who writes has his time.
-                looks = if found == before { looks + 1 } else { 0 };
+            if found != NOT_FAILED && (found != before || polls < WRITER_POLLS) {
+                // Each writer has the full number of polls.
+                polls = if found == before { polls + 1 } else { 0 };
                 before = found;
                 std::hint::spin_loop();
                 continue;
             }
-            let own = Turn::behind(found);
+            let own = Attempt::after(found);
             let taken = self
                 .failed
                 .compare_exchange(found, own.writing(), AcqRel, Relaxed);
@@ -300,36 +319,42 @@ impl Page {
         None
     }
 
-    /// How it stands. Waits for a moment for whoever is writing why it failed, unless he is known `not_to_come` to an end.
-    pub(super) fn standing(&self, not_to_come: bool) -> Standing {
-        for _ in 0..if not_to_come { 1 } else { PATIENCE } {
+    /// The state of the page. Spins some 10 µs at most while the failure is being written.
+    ///
+    /// Does not spin if the caller knows that the writer is dead (`is_writer_dead`).
+    pub(super) fn state(&self, is_writer_dead: bool) -> PageState {
+        for _ in 0..if is_writer_dead { 1 } else { WRITER_POLLS } {
             match self.failed.load(Ordering::Acquire) {
-                SOUND => return Standing::Sound,
+                NOT_FAILED => return PageState::NotFailed,
                 written if is_written(written) => {
                     let frozen = &self.record(written).frozen;
-                    return Standing::Failed(frozen.load(Ordering::Relaxed));
+                    return PageState::Failed(frozen.load(Ordering::Relaxed));
                 }
                 _ => std::hint::spin_loop(),
             }
         }
-        Standing::Failing
+        PageState::Failing
     }
 
-    /// As [`Page::standing`], and what was reached as it stood so, read by `reached`: once it has failed, others raise that, to let go who waits natively. As long as
-    /// somebody writes why, he may come to an end in between; if that goes on, it is `before`, which was there already.
-    pub(super) fn standing_with(
+    /// The [state](Page::state), and the reached value that belongs to it.
+    ///
+    /// `before` is the value that the caller has read. `reached` reads the value again. Once the
+    /// page has failed, another process may raise the value to release native waits. So a value
+    /// that is read while the failure is being written is discarded if the failure was completed
+    /// meanwhile. If that keeps happening, the value is `before`.
+    pub(super) fn state_and_reached(
         &self,
-        not_to_come: bool,
+        is_writer_dead: bool,
         before: u64,
         mut reached: impl FnMut() -> u64,
-    ) -> (Standing, u64) {
-        for _ in 0..LOOKS {
-            let standing = self.standing(not_to_come);
-            let value = match standing {
-                Standing::Sound => before,
-                // Bounded by where it froze.
-                Standing::Failed(_) => reached(),
-                Standing::Failing => {
+    ) -> (PageState, u64) {
+        for _ in 0..READ_ATTEMPTS {
+            let state = self.state(is_writer_dead);
+            let value = match state {
+                PageState::NotFailed => before,
+                // The caller limits it to the frozen value.
+                PageState::Failed(_) => reached(),
+                PageState::Failing => {
                     let value = reached();
                     if is_written(self.failed.load(Ordering::SeqCst)) {
                         continue;
@@ -337,18 +362,18 @@ impl Page {
                     value
                 }
             };
-            return (standing, value);
+            return (state, value);
         }
-        (Standing::Failing, before)
+        (PageState::Failing, before)
     }
 
-    /// Why it failed, as far as that can be read: bounded, and whatever bytes there are.
+    /// The cause of the failure. Its length is bounded, whatever the page holds.
     pub(super) fn cause(&self) -> Cause {
         let failed = self.failed.load(Ordering::Acquire);
         if !is_written(failed) {
             return Cause {
                 code: 0,
-                words: "it has not said why, or not yet".into(),
+                text: "it has not said why, or not yet".into(),
                 lost: None,
             };
         }
@@ -358,23 +383,23 @@ impl Page {
             .iter()
             .map(|byte| byte.load(Ordering::Relaxed))
             .collect();
-        let shown = String::from_utf8_lossy(&bytes);
+        let text = String::from_utf8_lossy(&bytes);
         let code = record.code.load(Ordering::Relaxed);
         let process = record.process.load(Ordering::Relaxed);
         Cause {
             code,
-            lost: Loss::of_words(process, record.loss.load(Ordering::Relaxed), code),
-            // One line, whatever stands there.
-            words: shown.replace(char::is_control, "\u{fffd}"),
+            lost: Loss::from_fields(process, record.loss.load(Ordering::Relaxed), code),
+            // Keeps the error text on one line.
+            text: text.replace(char::is_control, "\u{fffd}"),
         }
     }
 }
 
-/// Judges the first bytes of a page.
+/// Checks the magic and the version of a page.
 ///
 /// # Errors
-/// What is wrong with them, in words.
-pub(super) fn judge(header: [u8; HEADER]) -> Result<(), String> {
+/// A description of what is wrong.
+pub(super) fn check_header(header: [u8; HEADER]) -> Result<(), String> {
     let [m0, m1, m2, m3, m4, m5, m6, m7, version @ ..] = header;
     let magic = u64::from_ne_bytes([m0, m1, m2, m3, m4, m5, m6, m7]);
     let version = u32::from_ne_bytes(version);

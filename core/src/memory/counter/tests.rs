@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::*;
 use crate::base::peer::{PeerExit, PeerLoss};
 
-/// A counter, and the same as another process has it.
+/// Two mappings of one counter, as two processes have them.
 fn two(initial: u64) -> (Counter, Counter) {
     let (ours, file) = Counter::make(initial).unwrap();
     let handle = CounterFd::from_fd(file).unwrap();
@@ -26,7 +26,7 @@ fn corrupted(answer: Result<u64>, found: u64, says: &str) {
 }
 
 #[test]
-fn a_signal_shows_on_the_other_side() {
+fn signals_are_visible_through_the_other_mapping() {
     let (ours, theirs) = two(5);
     assert_eq!((ours.value().unwrap(), theirs.value().unwrap()), (5, 5));
     ours.signal(6).unwrap();
@@ -39,7 +39,7 @@ fn a_signal_shows_on_the_other_side() {
 }
 
 #[test]
-fn any_legal_value_can_be_the_first_and_the_last() {
+fn any_legal_value_can_be_the_first_value() {
     for initial in [0, (1 << 31) - 1, (1 << 32) - 1, (1 << 63) - 1, u64::MAX - 2] {
         let (ours, theirs) = two(initial);
         ours.signal(initial + 1).unwrap();
@@ -50,7 +50,7 @@ fn any_legal_value_can_be_the_first_and_the_last() {
 }
 
 #[test]
-fn a_value_that_goes_back_is_no_value() {
+fn value_below_an_earlier_one_is_corrupted() {
     let (ours, theirs) = two(0);
     ours.signal(7).unwrap();
     assert_eq!(theirs.value().unwrap(), 7);
@@ -62,7 +62,7 @@ fn a_value_that_goes_back_is_no_value() {
 }
 
 #[test]
-fn all_ones_are_no_value() {
+fn value_of_all_ones_is_corrupted() {
     let (ours, theirs) = two(3);
     ours.page.announced.store(u64::MAX, Ordering::SeqCst);
     ours.page.reached.store(u64::MAX, Ordering::SeqCst);
@@ -72,7 +72,7 @@ fn all_ones_are_no_value() {
 }
 
 #[test]
-fn a_value_that_nobody_announced_is_no_value() {
+fn unannounced_value_is_corrupted() {
     let (ours, theirs) = two(3);
     ours.announce(5).unwrap();
     ours.page.reached.store(5, Ordering::SeqCst);
@@ -82,7 +82,7 @@ fn a_value_that_nobody_announced_is_no_value() {
 }
 
 #[test]
-fn who_is_overtaken_stores_nothing() {
+fn signal_not_above_the_value_is_refused_and_not_stored() {
     let (ours, theirs) = two(0);
     theirs.signal(5).unwrap();
     for late in [4, 5] {
@@ -93,7 +93,7 @@ fn who_is_overtaken_stores_nothing() {
 }
 
 #[test]
-fn a_failure_comes_with_its_cause_and_behind_what_was_reached() {
+fn failure_is_returned_with_its_cause_after_reached_values() {
     let (ours, theirs) = two(0);
     ours.signal(2).unwrap();
     ours.fail(2, -7, "it broke");
@@ -108,7 +108,7 @@ fn a_failure_comes_with_its_cause_and_behind_what_was_reached() {
         }
     }
     assert_eq!(ours.page.reached.load(Ordering::SeqCst), 2, "stored");
-    // What a device still writes does not count.
+    // Later writes of a device do not count.
     ours.page.announced.store(3, Ordering::SeqCst);
     ours.page.reached.store(3, Ordering::SeqCst);
     for counter in [&ours, &theirs] {
@@ -121,9 +121,9 @@ fn a_failure_comes_with_its_cause_and_behind_what_was_reached() {
 }
 
 #[test]
-fn a_cause_is_bounded_whatever_is_written() {
+fn any_stored_cause_is_bounded() {
     let (ours, theirs) = two(0);
-    // Two bytes each, so that what fits does not end between two.
+    // `é` has two bytes, so the limit of 512 bytes can lie within a character.
     ours.fail(0, 1, &"aé".repeat(1000));
     let Err(Error::FailedElsewhere { cause, .. }) = theirs.value() else {
         panic!("it has not failed");
@@ -145,7 +145,7 @@ fn a_cause_is_bounded_whatever_is_written() {
     };
     assert_eq!((code, cause.chars().count()), (-1, 512));
     assert!(!cause.contains(char::is_control), "{cause:?}");
-    // Somebody died while he said why.
+    // A process died while it wrote the failure.
     rustix::io::pwrite(file.as_fd(), &77_u32.to_ne_bytes(), 512).unwrap();
     let told = loop {
         match theirs.value() {
@@ -154,75 +154,83 @@ fn a_cause_is_bounded_whatever_is_written() {
         }
     };
     assert!(told.contains("not said why"), "{told}");
-    // What it had reached counts, however late that is seen.
+    // Values that were reached count, even if they are read late.
     theirs.page.announced.store(3, Ordering::SeqCst);
     theirs.page.reached.store(3, Ordering::SeqCst);
     assert_eq!(theirs.value().unwrap(), 3);
     assert!(theirs.value().is_err());
 }
 
-fn says(words: &str) -> Cause {
+fn cause(text: &str) -> Cause {
     Cause {
         code: 0,
-        words: words.into(),
+        text: text.into(),
         lost: None,
     }
 }
 
-/// Somebody is stopped while he says why it has failed, so others take over from him, who may be stopped, too. When they go on, what is there stays.
+/// Writers of the failure are stopped, and a later attempt replaces theirs.
+///
+/// When they go on, the failure that is written stays.
 #[test]
-fn who_is_overtaken_writes_into_nobodys_record() {
+fn replaced_attempts_do_not_change_the_written_failure() {
     for stopped in 1..4 {
         let (ours, theirs) = two(0);
-        let turns: Vec<_> = (0..stopped)
-            .map(|_| ours.page.begin_to_fail().unwrap())
+        let attempts: Vec<_> = (0..stopped)
+            .map(|_| ours.page.begin_failure().unwrap())
             .collect();
         theirs.fail(2, -7, "it broke");
-        let told = (theirs.page.standing(false), theirs.page.cause());
-        assert_eq!(told.0, Standing::Failed(2));
-        assert_eq!((told.1.code, &*told.1.words), (-7, "it broke"));
-        for (turn, frozen) in turns.into_iter().zip(8..) {
-            assert!(!ours.page.finish(turn, frozen, &says("it is broken")));
-            assert_eq!((ours.page.standing(false), ours.page.cause()), told);
+        let told = (theirs.page.state(false), theirs.page.cause());
+        assert_eq!(told.0, PageState::Failed(2));
+        assert_eq!((told.1.code, &*told.1.text), (-7, "it broke"));
+        for (attempt, frozen) in attempts.into_iter().zip(8..) {
+            assert!(
+                !ours
+                    .page
+                    .complete_failure(attempt, frozen, &cause("it is broken"))
+            );
+            assert_eq!((ours.page.state(false), ours.page.cause()), told);
         }
     }
 }
 
-/// Whatever number stands there, somebody can have the turn behind it.
+/// Any number in `failed` can be followed by a new attempt.
 #[test]
-fn any_turn_has_one_behind_it() {
+fn any_incomplete_attempt_can_be_replaced() {
     for begun in [1, 3, 77, u32::MAX - 2, u32::MAX] {
         let (ours, file) = Counter::make(0).unwrap();
         rustix::io::pwrite(file.as_fd(), &u32::to_ne_bytes(begun), 512).unwrap();
         ours.fail(2, -7, "it broke");
-        assert_eq!(ours.page.standing(false), Standing::Failed(2));
-        assert_eq!(ours.page.cause().words, "it broke");
+        assert_eq!(ours.page.state(false), PageState::Failed(2));
+        assert_eq!(ours.page.cause().text, "it broke");
     }
 }
 
-/// A reader stops where he has seen that somebody is about to say why it has failed. Meanwhile that one does, and then the counter is raised, to let go who waits for it
-/// natively: what is raised does not count.
+/// A reader is stopped after it saw an incomplete failure.
+///
+/// Meanwhile the writer completes it and raises the counter to release native waits. The raised
+/// value does not count.
 #[test]
-fn what_is_raised_behind_a_failure_does_not_count() {
+fn values_raised_after_a_failure_do_not_count() {
     let (ours, _) = two(2);
     let page = &ours.page;
     ours.announce(6).unwrap();
-    let failing = page.begin_to_fail().unwrap();
-    let cause = says("the process has died");
+    let failing = page.begin_failure().unwrap();
+    let cause = cause("the process has died");
     let mut is_stopped = true;
-    let stood = page.standing_with(true, 2, || {
+    let found = page.state_and_reached(true, 2, || {
         if std::mem::take(&mut is_stopped) {
-            assert!(page.finish(failing, 2, &cause));
+            assert!(page.complete_failure(failing, 2, &cause));
             ours.recover(6);
         }
         page.reached.load(Ordering::SeqCst)
     });
-    assert_eq!(stood, (Standing::Failed(2), 6));
+    assert_eq!(found, (PageState::Failed(2), 6));
 }
 
-/// Who hears by the page has the error that somebody with a way to the process has written there.
+/// A reader gets the error that a process with a connection to the lost process has written.
 #[test]
-fn a_lost_process_is_told_by_its_id() {
+fn loss_of_a_process_is_read_with_its_id() {
     use PeerLoss::{Died, HungUp, Left, ShutOut};
     let exits = [
         None,
@@ -254,9 +262,9 @@ fn a_lost_process_is_told_by_its_id() {
     }
 }
 
-/// Two that signal without waiting for each other: each value once, and nothing goes back.
+/// Two threads signal the same values without waiting for each other.
 #[test]
-fn equal_signals_from_two_sides_are_made_once() {
+fn concurrent_signals_of_one_value_succeed_once() {
     let (ours, theirs) = two(0);
     let sides = [Arc::new(ours), Arc::new(theirs)];
     let made: Vec<Vec<u64>> = std::thread::scope(|scope| {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::Shared;
 use crate::base::sync::spawn;
-use crate::memory::counter::UNSAID;
+use crate::memory::counter::FAILING_TIMEOUT;
 use crate::port::watch::ROUND;
 use crate::port::{ByEngine, Port};
 
@@ -43,7 +43,7 @@ const TURNS: u32 = 32;
 /// It includes the time for a process to say why the page has failed.
 const _: () = {
     let turns = TURN.as_millis() * TURNS as u128;
-    let sum = ROUND.as_millis() + UNSAID.as_millis() + GRACE.as_millis() + turns;
+    let sum = ROUND.as_millis() + FAILING_TIMEOUT.as_millis() + GRACE.as_millis() + turns;
     assert!(sum < 1000);
     assert!(!GRACE.is_zero() && !TURN.is_zero());
     // At least one turn for each party of a plan.

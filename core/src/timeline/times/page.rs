@@ -113,7 +113,7 @@ impl SharedTimes {
         let object = Object::new("times", "");
         let native = |(call, errno)| Error::system(&object, call, errno);
         let file = make("syncline-times", BYTES).map_err(native)?;
-        let words = Mapping::of(Sealed::fresh(&file, BYTES));
+        let words = Mapping::of(Sealed::new_unchecked(&file, BYTES));
         let words = words.map_err(|errno| native(("mmap", errno)))?;
         let times = Self(Arc::new(Inner {
             object,
@@ -280,14 +280,14 @@ impl SharedTimes {
 /// # Errors
 /// A description of what was found instead.
 fn judge(handle: &WordsFd) -> Result<Sealed<'_>, String> {
-    let file = Sealed::judge(handle.as_fd())?;
+    let file = Sealed::check(handle.as_fd())?;
     if file.bytes() != BYTES {
         return Err(format!(
             "it has {} bytes, and a page of times has {BYTES}",
             file.bytes()
         ));
     }
-    let [m0, m1, m2, m3, m4, m5, m6, m7, version @ ..] = file.begins::<HEADER>()?;
+    let [m0, m1, m2, m3, m4, m5, m6, m7, version @ ..] = file.read_header::<HEADER>()?;
     let magic = u64::from_ne_bytes([m0, m1, m2, m3, m4, m5, m6, m7]);
     let version = u64::from_ne_bytes(version);
     if (magic, version) != (MAGIC, VERSION) {

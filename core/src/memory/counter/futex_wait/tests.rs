@@ -14,16 +14,16 @@ fn sleepers(counter: &Counter) -> u32 {
     counter.page.sleepers.load(Ordering::SeqCst)
 }
 
-/// As on a system without futex_waitv(2).
+/// A sleeper as on a system without futex_waitv(2).
 fn without_waitv() -> Sleeper {
     Sleeper {
-        waits_for_many: AtomicBool::new(false),
+        has_waitv: AtomicBool::new(false),
         ..Sleeper::new()
     }
 }
 
 #[test]
-fn a_nudge_ends_the_present_sleep_or_the_next() {
+fn nudge_ends_the_present_or_the_next_sleep() {
     for sleeper in [Sleeper::new(), without_waitv()] {
         let counter = counter();
         sleeper.nudge();
@@ -35,23 +35,26 @@ fn a_nudge_ends_the_present_sleep_or_the_next() {
     }
 }
 
-/// Each side sleeps until the other has signalled; a wakeup that is lost ends the sleep after 20 s, with nothing there.
-fn to_and_fro(sleeper: fn() -> Sleeper, rounds: u64, beside: usize) {
+/// Two threads signal in turn, and each sleeps until the other has signalled.
+///
+/// A lost wakeup fails the test after 20 s. `beside` is the number of other counters that each
+/// thread sleeps on.
+fn ping_pong(sleeper: fn() -> Sleeper, rounds: u64, beside: usize) {
     let counter = counter();
     let others: Vec<_> = (0..beside).map(|_| self::counter()).collect();
-    let side = |odd: u64| {
+    let side = |first: u64| {
         let sleeper = sleeper();
         let mut on: Vec<_> = others.iter().map(|other| (&**other, 1)).collect();
         for round in 0..rounds {
-            let mine = 2 * round + odd;
-            on.push((&counter, mine));
-            while mine > 0 && counter.value().unwrap() < mine {
+            let awaited = 2 * round + first;
+            on.push((&counter, awaited));
+            while awaited > 0 && counter.value().unwrap() < awaited {
                 let until = far();
                 sleeper.sleep(&on, until);
-                assert!(Instant::now() < until, "nobody rang for {mine}");
+                assert!(Instant::now() < until, "no wakeup for {awaited}");
             }
             on.pop();
-            counter.signal(mine + 1).unwrap();
+            counter.signal(awaited + 1).unwrap();
         }
     };
     std::thread::scope(|scope| {
@@ -63,27 +66,27 @@ fn to_and_fro(sleeper: fn() -> Sleeper, rounds: u64, beside: usize) {
 
 #[test]
 fn no_wakeup_is_lost() {
-    to_and_fro(Sleeper::new, 20_000, 0);
+    ping_pong(Sleeper::new, 20_000, 0);
 }
 
 #[test]
-fn no_wakeup_is_lost_among_many_pages() {
-    to_and_fro(Sleeper::new, 2_000, 20);
+fn no_wakeup_is_lost_with_many_pages() {
+    ping_pong(Sleeper::new, 2_000, 20);
 }
 
 #[test]
-fn more_pages_than_one_sleep_can_have_are_looked_at() {
-    to_and_fro(Sleeper::new, 50, MOST);
+fn more_pages_than_waitv_takes_are_polled() {
+    ping_pong(Sleeper::new, 50, MAX_WORDS);
 }
 
 #[test]
-fn without_waitv_threads_look_by_themselves() {
-    to_and_fro(without_waitv, 200, 1);
+fn threads_poll_without_waitv() {
+    ping_pong(without_waitv, 200, 1);
 }
 
-/// As a stream of a GPU does: it stores, and rings no bell.
+/// A quiet signal, such as that of a stream of a GPU, only stores the value.
 #[test]
-fn a_quiet_signal_is_seen() {
+fn sleeping_threads_see_quiet_signals() {
     for late in [false, true] {
         let counter = counter();
         let sleeper = Sleeper::new();
@@ -103,14 +106,14 @@ fn a_quiet_signal_is_seen() {
             });
             let until = far();
             sleeper.sleep(&[(&counter, 1)], until);
-            assert!(Instant::now() < until, "nobody looked");
+            assert!(Instant::now() < until, "no poll saw the signal");
         });
         assert_eq!(counter.value().unwrap(), 1);
     }
 }
 
 #[test]
-fn a_failure_and_a_corruption_end_a_sleep() {
+fn failure_and_corruption_end_a_sleep() {
     for fails in [true, false] {
         let counter = counter();
         let sleeper = Sleeper::new();
@@ -128,31 +131,31 @@ fn a_failure_and_a_corruption_end_a_sleep() {
             });
             let until = far();
             sleeper.sleep(&[(&counter, 10)], until);
-            assert!(Instant::now() < until, "nobody was told");
+            assert!(Instant::now() < until, "the sleep was not ended");
         });
         assert!(counter.value().is_err());
     }
 }
 
 #[test]
-fn who_signals_rings_only_if_somebody_sleeps() {
+fn signals_wake_only_if_a_thread_sleeps() {
     let counter = counter();
     for value in 1..100 {
         counter.signal(value).unwrap();
     }
-    assert_eq!(counter.page.bell.load(Ordering::SeqCst), 0);
-    // One that is never seen again, killed perhaps, costs one ring.
-    assert_eq!(mark(&[(&*counter, 1000)])[0], 0);
+    assert_eq!(counter.page.wakes.load(Ordering::SeqCst), 0);
+    // A thread that never comes back, such as a killed one, costs one wake.
+    assert_eq!(set_sleepers(&[(&*counter, 1000)])[0], 0);
     for value in 100..200 {
         counter.signal(value).unwrap();
     }
-    assert_eq!(counter.page.bell.load(Ordering::SeqCst), 1);
+    assert_eq!(counter.page.wakes.load(Ordering::SeqCst), 1);
     assert_eq!(sleepers(&counter), 0);
 }
 
-/// One ring wakes all, and those whose value has not come mark the page again.
+/// One wake wakes all threads. Those whose value is not reached set `sleepers` again.
 #[test]
-fn a_thread_that_goes_on_sleeping_is_rung_again() {
+fn threads_that_go_on_sleeping_are_woken_again() {
     let counter = counter();
     std::thread::scope(|scope| {
         let sleeps = |value: u64| {
@@ -160,7 +163,7 @@ fn a_thread_that_goes_on_sleeping_is_rung_again() {
             move || {
                 let until = far();
                 Sleeper::new().sleep(&[(&counter, value)], until);
-                assert!(Instant::now() < until, "nobody rang for {value}");
+                assert!(Instant::now() < until, "no wakeup for {value}");
                 assert!(counter.value().unwrap() >= value);
             }
         };
@@ -175,20 +178,20 @@ fn a_thread_that_goes_on_sleeping_is_rung_again() {
     });
 }
 
-/// A bell that has been rung since it was looked at lets nobody sleep.
+/// No thread sleeps if `wakes` has changed since it read it.
 #[test]
-fn a_ring_before_the_sleep_is_not_missed() {
+fn wake_just_before_the_sleep_is_not_missed() {
     let (first, second) = (counter(), counter());
     let on = [(&*first, 1), (&*second, 1)];
-    for rung in [&first, &second] {
-        let bells = mark(&on);
-        rung.ring();
+    for woken in [&first, &second] {
+        let wakes = set_sleepers(&on);
+        woken.ring();
         let begun = Instant::now();
         let left = Duration::from_secs(20);
-        Sleeper::new().on_bells(&on, &bells, left);
+        Sleeper::new().sleep_on_words(&on, &wakes, left);
         assert!(
             begun.elapsed() < left,
-            "it slept although the bell had rung"
+            "it slept although `wakes` had changed"
         );
     }
 }
