@@ -1,16 +1,17 @@
-//! The contract of Syncline and the engine behind it.
+//! The contract of Syncline and the engine that implements it.
 //!
-//! One vocabulary of fences, timelines and timing queries for every API:
+//! The crate has one set of fences, timelines and timing queries for every API:
 //!
-//! * [`backend`] is the contract itself: what a device, a queue and a port are, in one file.
-//! * [`Timeline`], [`Point`] and [`Fence`] are concrete types. A timeline holds one small host-side
-//!   state and one [`backend::Port`] per device that takes part in it.
-//! * The engine answers queries, wakes threads, holds submissions whose waits nobody has signalled
-//!   yet, and carries failures. It is written once, here; a backend only moves values to and from its driver.
-//! * [`host`] is the embedded backend and the reference: real worker threads, no driver.
+//! * [`backend`] is the contract for authors of backends: devices, queues and ports, in one file.
+//! * [`Timeline`], [`Point`] and [`Fence`] are concrete types. A timeline has a small state on the
+//!   host, and one [`backend::Port`] for each device that takes part in it.
+//! * The engine answers queries, wakes threads, holds submissions whose waits are not pending yet,
+//!   and passes failures on. It is the same for all backends. A backend only passes values to and
+//!   from its driver.
+//! * [`host`] is the backend of the host and the reference: worker threads without a driver.
 //!
-//! This crate names neither CUDA nor Vulkan. Applications depend on the crate `syncline`, which
-//! puts all backends behind one set of enums.
+//! This crate does not depend on CUDA or Vulkan. Applications depend on the crate `syncline`, which
+//! has one set of enums for all backends.
 
 pub mod backend;
 pub mod clock;

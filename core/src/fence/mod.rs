@@ -1,4 +1,4 @@
-//! Fences: re-recordable marks of a queue's position, with the semantics of CUDA events.
+//! Fences: positions of queues that can be recorded again, with the semantics of CUDA events.
 
 pub(crate) mod mark;
 
@@ -16,17 +16,17 @@ use crate::port::Stamp;
 use crate::timeline::point::{KeptPoint, Point};
 use crate::wait::WaitMode;
 
-/// A cell that holds a position of a queue: recorded, waited for, and recorded again.
+/// A cell that holds a position of a queue, and that can be recorded and waited for repeatedly.
 ///
-/// A fence that was never recorded is complete. Recording captures the queue's position at the call;
-/// a later record does not move waits already issued. Handles are cheap to clone and usable from any
-/// thread; dropping or re-recording a pending fence is legal.
+/// A fence that was never recorded is complete. Recording stores the position of the queue at the
+/// call. A later record does not move waits that were issued already. Dropping or recording a
+/// pending fence is legal. Handles are cheap to clone, and any thread may use them.
 ///
-/// The semantics are those of `CUevent` (CUDA driver API, event management) on every backend.
+/// On every backend the semantics are those of `CUevent` (CUDA driver API, event management).
 ///
 /// A fence can also stand for an object of another API, such as a descriptor
-/// ([`host::Device::import_descriptor`](crate::host::Device::import_descriptor)). It is waited for like any
-/// other; recording it is refused.
+/// ([`host::Device::import_descriptor`](crate::host::Device::import_descriptor)). It is waited for
+/// like any other fence, but it cannot be recorded.
 #[derive(Clone)]
 pub struct Fence(Arc<Cell>);
 
@@ -35,54 +35,58 @@ struct Cell {
     device: DeviceId,
     owner: Object,
     timing: Timing,
-    /// What its times are on, with [`Timing::Clock`].
+    /// The clock of its times, for [`Timing::Clock`].
     clock: Option<Clock>,
-    /// It stands for an object of another API, or of another process, for ever: it is never recorded.
+    /// The fence stands for an object of another API or process, and can never be recorded.
     foreign: bool,
-    /// It has held [`Mark::Native`], and perhaps does.
+    /// The mark is or was [`Mark::Native`].
     native: AtomicBool,
     mark: Mutex<Mark>,
-    /// The last stamp that could not be written, and why.
-    lost: Mutex<Option<(Arc<dyn Stamp>, Error)>>,
+    /// The last stamp that could not be written, and the error.
+    unwritten: Mutex<Option<(Arc<dyn Stamp>, Error)>>,
 }
 
 /// What a fence holds.
 #[derive(Clone)]
 enum Mark {
-    /// It was never recorded.
+    /// The fence was never recorded.
     Empty,
     /// A position of a queue.
     Recorded {
         point: KeptPoint,
         stamp: Option<Arc<dyn Stamp>>,
-        /// That of the record before, if it was on the same queue: to be used again.
+        /// The stamp of an earlier record on the same queue, to be reused.
         spare: Option<Arc<dyn Stamp>>,
     },
-    /// What only its backend understands, such as a place in a graph that is being captured.
+    /// An object that only the backend understands, such as a node of a captured graph.
     Native(Arc<dyn NativeMark>),
-    /// Another API's object, for ever.
+    /// An object of another API. The fence never holds anything else.
     Foreign(KeptPoint),
 }
 
 impl Fence {
     pub(crate) fn new(device: DeviceId, owner: &Object, label: &str, timing: Timing) -> Self {
-        Cell::holding(device, owner, label, (timing, None), Mark::Empty).into()
+        Cell::new(device, owner, label, (timing, None), Mark::Empty).into()
     }
 
     pub(crate) fn clocked(device: DeviceId, owner: &Object, label: &str, clock: Clock) -> Self {
         let timing = (Timing::Clock, Some(clock));
-        Cell::holding(device, owner, label, timing, Mark::Empty).into()
+        Cell::new(device, owner, label, timing, Mark::Empty).into()
     }
 
-    /// A fence that stands for an object of another API: complete once `point` is reached, failed if that
-    /// fails, and never to be recorded. For backends, whose devices (`device`, named `owner`) import such objects.
+    /// A fence that stands for an object of another API. It cannot be recorded.
+    ///
+    /// It is complete once `point` is reached, and fails with it. For backends: `device`, named
+    /// `owner`, has imported the object.
     #[must_use]
     pub fn foreign(device: DeviceId, owner: &Object, label: &str, point: KeptPoint) -> Self {
         let mark = Mark::Foreign(point);
-        Cell::holding(device, owner, label, (Timing::None, None), mark).into()
+        Cell::new(device, owner, label, (Timing::None, None), mark).into()
     }
 
-    /// As [`Fence::foreign`], for an object that changes: what waits for the fence waits for the position that `mark` tells then.
+    /// As [`Fence::foreign`], for an object that changes.
+    ///
+    /// A wait for the fence waits for the point that `mark` returns at the time of the wait.
     #[must_use]
     pub fn foreign_native(
         device: DeviceId,
@@ -91,7 +95,7 @@ impl Fence {
         mark: Arc<dyn NativeMark>,
     ) -> Self {
         let mark = Mark::Native(mark);
-        let cell = Cell::holding(device, owner, label, (Timing::None, None), mark);
+        let cell = Cell::new(device, owner, label, (Timing::None, None), mark);
         Cell {
             foreign: true,
             ..cell
@@ -99,8 +103,10 @@ impl Fence {
         .into()
     }
 
-    /// A fence that holds something of its backend's own from the start, in place of a position. Queues of `device`, named `owner`, record it as
-    /// their backend has it (see [`SubmissionQueue::record_natively`](crate::SubmissionQueue::record_natively)).
+    /// A fence that holds a native mark from the start, in place of a position.
+    ///
+    /// Queues of `device`, named `owner`, record it natively. See
+    /// [`SubmissionQueue::record_natively`](crate::SubmissionQueue::record_natively).
     #[must_use]
     pub fn native(
         device: DeviceId,
@@ -109,7 +115,7 @@ impl Fence {
         mark: Arc<dyn NativeMark>,
     ) -> Self {
         let mark = Mark::Native(mark);
-        Cell::holding(device, owner, label, (Timing::None, None), mark).into()
+        Cell::new(device, owner, label, (Timing::None, None), mark).into()
     }
 }
 
@@ -120,7 +126,7 @@ impl From<Cell> for Fence {
 }
 
 impl Cell {
-    fn holding(
+    fn new(
         device: DeviceId,
         owner: &Object,
         label: &str,
@@ -136,20 +142,20 @@ impl Cell {
             foreign: matches!(mark, Mark::Foreign(_)),
             native: AtomicBool::new(matches!(mark, Mark::Native(_))),
             mark: Mutex::new(mark),
-            lost: Mutex::new(None),
+            unwritten: Mutex::new(None),
         }
     }
 }
 
 impl Fence {
-    /// Its name in errors and reports.
+    /// The fence's name in errors and reports.
     #[must_use]
     #[inline]
     pub fn object(&self) -> &Object {
         &self.0.object
     }
 
-    /// True if it was ever recorded, or stands for an object of another API.
+    /// True if it was ever recorded, or if it stands for an object of another API.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         match &*self.0.mark.lock() {
@@ -159,58 +165,62 @@ impl Fence {
         }
     }
 
-    /// True if its records write a time, of whatever kind.
+    /// True if its records write a time of any kind.
     #[must_use]
     #[inline]
     pub fn is_timed(&self) -> bool {
         self.0.timing != Timing::None
     }
 
-    /// What its records write.
+    /// The kind of time that its records write.
     #[must_use]
     #[inline]
     pub fn timing(&self) -> Timing {
         self.0.timing
     }
 
-    /// The position it holds now, to be waited for by a submission or with others; empty, and so
-    /// reached, if it was never recorded. Later records do not move it.
+    /// The position that the fence holds now. Later records do not move the returned point.
+    ///
+    /// The point is empty, and so reached, if the fence was never recorded.
     ///
     /// # Errors
-    /// [`Error::Captured`] and [`Error::CaptureEnded`]: it was recorded into a graph capture, where it has no
-    /// position. A driver error, if the driver has to be asked for the position.
+    /// [`Error::Captured`] or [`Error::CaptureEnded`] if the fence was recorded in a stream
+    /// capture, where it has no position. A driver error, if the backend must ask the driver.
     pub fn point(&self) -> Result<KeptPoint> {
         let mark = match &*self.0.mark.lock() {
             Mark::Empty => return Ok(KeptPoint::default()),
             Mark::Recorded { point, .. } | Mark::Foreign(point) => return Ok(point.clone()),
             Mark::Native(mark) => mark.clone(),
         };
-        // It may ask a driver, so not under the lock.
+        // Not under the lock, because it may call a driver.
         mark.point(self.object())
     }
 
-    /// What its backend has put there instead of a position, if that is what it holds.
+    /// The native mark, if the fence holds one instead of a position.
     #[must_use]
     #[inline]
     pub fn native_mark(&self) -> Option<Arc<dyn NativeMark>> {
         if !self.0.native.load(Ordering::Acquire) {
             return None;
         }
-        self.held_native_mark()
+        self.load_native_mark()
     }
 
     #[cold]
-    fn held_native_mark(&self) -> Option<Arc<dyn NativeMark>> {
+    fn load_native_mark(&self) -> Option<Arc<dyn NativeMark>> {
         match &*self.0.mark.lock() {
             Mark::Native(mark) => Some(mark.clone()),
             _ => None,
         }
     }
 
-    /// True if everything before the record has finished, or if it was never recorded. Never blocks.
+    /// True if everything before the record has finished. Never blocks.
+    ///
+    /// Also true if the fence was never recorded.
     ///
     /// # Errors
-    /// The failure of the queue it was recorded on; [`Error::Captured`]; [`Error::CaptureEnded`].
+    /// The failure of the queue on which it was recorded. [`Error::Captured`].
+    /// [`Error::CaptureEnded`].
     pub fn is_complete(&self) -> Result<bool> {
         match self.native_mark() {
             None if self.is_known_complete() => Ok(true),
@@ -219,7 +229,7 @@ impl Fence {
         }
     }
 
-    /// True if that shows without a reference to what it holds, and without asking anybody.
+    /// True if it is known to be complete. Calls no driver and clones no reference.
     fn is_known_complete(&self) -> bool {
         match &*self.0.mark.lock() {
             Mark::Empty => true,
@@ -228,29 +238,32 @@ impl Fence {
         }
     }
 
-    /// Blocks this thread until the fence, as recorded at the call, is complete.
+    /// Blocks the calling thread until the record that the fence holds at the call is complete.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]; the failure of the queue it was recorded on; [`Error::Captured`]; [`Error::CaptureEnded`].
+    /// [`Error::TimedOut`]. Same errors as [`Fence::is_complete`].
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         self.wait_with(WaitMode::Adaptive, timeout)
     }
 
-    /// As [`Fence::wait`], with the way to wait chosen by the caller.
+    /// As [`Fence::wait`], with a given [`WaitMode`].
     ///
     /// # Errors
-    /// As [`Fence::wait`].
+    /// Same errors as [`Fence::wait`].
     pub fn wait_with(&self, mode: WaitMode, timeout: Duration) -> Result<()> {
         self.point()?.point().wait_with(mode, timeout)
     }
 
-    /// Nanoseconds on the device from `start` to this fence, negative if `start` is the later one,
-    /// 0 against itself. Both must be timed, in the same way, recorded and complete. Never blocks.
+    /// The time on the device from `start` to this fence, in nanoseconds. Never blocks.
+    ///
+    /// Negative if `start` is the later one, and 0 if both hold the same record. Both fences must
+    /// be of one device, have the same kind of timing, and be recorded and complete.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`], [`Error::TimingDisabled`], [`Error::TimingDiffers`], [`Error::NotRecorded`], [`Error::NotReady`],
-    /// [`Error::Captured`], [`Error::CaptureEnded`], or an earlier fault, which is not hidden: the failure of the
-    /// queue, or what kept a held record from writing its time.
+    /// [`Error::WrongDevice`], [`Error::TimingDisabled`], [`Error::TimingDiffers`],
+    /// [`Error::NotRecorded`], [`Error::NotReady`], [`Error::Captured`] or [`Error::CaptureEnded`].
+    /// An earlier fault: the failure of the queue, or the error that kept a held record from
+    /// writing its time.
     pub fn elapsed_since(&self, start: &Self) -> Result<i64> {
         if start.0.device != self.0.device {
             return Err(Error::WrongDevice {
@@ -275,15 +288,23 @@ impl Fence {
         }
     }
 
-    /// When it was reached, on its device's clock: what its last record wrote there, at its position on the queue. It must be
-    /// made with a clock ([`Device::clocked_fence`](crate::backend::Device::clocked_fence)), recorded and complete. Never
-    /// blocks, except where timestamps come round (fewer than 64 bits of them are valid) and the clock was not sampled for long before or after the
-    /// record, some 60 rounds: an hour, where a round lasts a minute. Then it is sampled, which takes as long as that does. It tells the right
-    /// round if it is asked before the two clocks have parted by a sixteenth of one: for 125 rounds at least, and as a rule for a thousand.
+    /// The time on the device's clock that the last record wrote at its position on the queue.
+    ///
+    /// The fence must be made with a clock
+    /// ([`Device::clocked_fence`](crate::backend::Device::clocked_fence)), and be recorded and
+    /// complete.
+    ///
+    /// Never blocks, with one exception. If fewer than 64 bits of a timestamp are valid, timestamps
+    /// wrap around. If the clock was not sampled within some 60 wraparounds before or after the
+    /// record, the call samples it and blocks for that time. Where a wraparound takes a minute, 60
+    /// of them take an hour. The number of wraparounds is right if the device's clock and the
+    /// host's clock have drifted by less than 1/16 of a wraparound between the record and the
+    /// sample. That holds for 125 wraparounds at least, and for about a thousand as a rule.
     ///
     /// # Errors
-    /// [`Error::TimingDisabled`], [`Error::NotRecorded`], [`Error::NotReady`], [`Error::Captured`], [`Error::CaptureEnded`],
-    /// or an earlier fault, as for [`Fence::elapsed_since`].
+    /// [`Error::TimingDisabled`], [`Error::NotRecorded`], [`Error::NotReady`],
+    /// [`Error::Captured`] or [`Error::CaptureEnded`]. An earlier fault, as for
+    /// [`Fence::elapsed_since`].
     pub fn time(&self) -> Result<Time> {
         let disabled = || Error::TimingDisabled {
             fence: self.object().clone(),
@@ -294,7 +315,7 @@ impl Fence {
         Ok(Time::new(clock, nanoseconds))
     }
 
-    /// Refuses what a queue of `device`, named `asked`, cannot record.
+    /// Refuses a fence that the queue `asked` of `device` cannot record.
     #[inline]
     pub(crate) fn require_recordable(&self, device: DeviceId, asked: &Object) -> Result<()> {
         if self.0.foreign {
@@ -312,10 +333,11 @@ impl Fence {
         })
     }
 
+    /// Stores a record: the queue's position `at`, and the stamp that it writes.
     #[inline]
-    pub(crate) fn mark(&self, at: Point<'_>, stamp: Option<Arc<dyn Stamp>>) {
+    pub(crate) fn record_at(&self, at: Point<'_>, stamp: Option<Arc<dyn Stamp>>) {
         let mut mark = self.0.mark.lock();
-        // Mostly it was recorded on the same queue before: then no reference is counted up, and none down.
+        // The usual case is another record on the same queue, which changes no reference count.
         if let Mark::Recorded {
             point,
             stamp: held,
@@ -329,7 +351,7 @@ impl Fence {
                 before = std::mem::replace(spare, before);
             }
             drop(mark);
-            // A stamp goes back to its pool outside of the lock.
+            // Not under the lock, because the drop returns the stamp to its pool.
             drop(before);
             return;
         }
@@ -343,35 +365,39 @@ impl Fence {
         drop(before);
     }
 
-    /// Where the time of the record before the last one was written, if both were on the queue of which `position` is one: for the
-    /// next.
+    /// Takes the stamp of the record before the last one, to be reused by the next record.
+    ///
+    /// `None` unless both records were on the queue of `position`.
     #[inline]
-    pub(crate) fn take_spare(&self, position: Point<'_>) -> Option<Arc<dyn Stamp>> {
+    pub(crate) fn take_spare_stamp(&self, position: Point<'_>) -> Option<Arc<dyn Stamp>> {
         match &mut *self.0.mark.lock() {
             Mark::Recorded { point, spare, .. } if point.is_of(position) => spare.take(),
             _ => None,
         }
     }
 
-    pub(crate) fn mark_natively(&self, mark: Arc<dyn NativeMark>) {
+    pub(crate) fn record_native(&self, mark: Arc<dyn NativeMark>) {
         self.0.native.store(true, Ordering::Release);
         let before = std::mem::replace(&mut *self.0.mark.lock(), Mark::Native(mark));
         drop(before);
     }
 
-    /// The recorded submission that was to write `stamp` has been refused. Perhaps before the record returns.
-    pub(crate) fn lose(&self, stamp: Arc<dyn Stamp>, cause: Error) {
-        let before = self.0.lost.lock().replace((stamp, cause));
+    /// Notes that `stamp` will not be written, because recording its commands has failed.
+    ///
+    /// May be called before the fence's record is stored.
+    pub(crate) fn note_unwritten(&self, stamp: Arc<dyn Stamp>, cause: Error) {
+        let before = self.0.unwritten.lock().replace((stamp, cause));
         drop(before);
     }
 
-    /// Why `stamp` will never be written, if that is so.
-    fn loss(&self, stamp: &Arc<dyn Stamp>) -> Option<Error> {
-        let lost = self.0.lost.lock();
-        let (of, cause) = lost.as_ref()?;
+    /// The reason why `stamp` will never be written, if so.
+    fn unwritten_cause(&self, stamp: &Arc<dyn Stamp>) -> Option<Error> {
+        let unwritten = self.0.unwritten.lock();
+        let (of, cause) = unwritten.as_ref()?;
         Arc::ptr_eq(of, stamp).then(|| cause.clone())
     }
 
+    /// The stamp of the last record, if that record is complete and was written.
     fn stamp(&self) -> Result<Arc<dyn Stamp>> {
         let fence = || self.object().clone();
         let disabled = || Error::TimingDisabled {
@@ -384,7 +410,7 @@ impl Fence {
         let mark = self.0.mark.lock().clone();
         let (complete, stamp) = match mark {
             Mark::Recorded { point, stamp, .. } => (point.point().is_reached()?, stamp),
-            // It tells why there is no time, or has none to tell.
+            // A native mark has no time. It may return the reason as its error.
             Mark::Native(mark) => (mark.is_complete(self.object())?, None),
             Mark::Empty | Mark::Foreign(_) => return Err(Error::NotRecorded { fence: fence() }),
         };
@@ -392,7 +418,7 @@ impl Fence {
             return Err(Error::NotReady { fence: fence() });
         }
         let stamp = stamp.ok_or_else(disabled)?;
-        self.loss(&stamp).map_or(Ok(stamp), Err)
+        self.unwritten_cause(&stamp).map_or(Ok(stamp), Err)
     }
 }
 
@@ -414,10 +440,10 @@ mod tests {
     use super::*;
     use crate::api::Device as _;
 
-    /// Complete when it is told so.
-    struct Told(AtomicBool);
+    /// A mark that is complete once its flag is set.
+    struct FlagMark(AtomicBool);
 
-    impl NativeMark for Told {
+    impl NativeMark for FlagMark {
         fn point(&self, _: &Object) -> Result<KeptPoint> {
             Ok(KeptPoint::default())
         }
@@ -428,17 +454,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_native_from_the_start_is_recorded_unless_it_is_foreign() {
+    fn native_fences_can_be_recorded_unless_they_are_foreign() {
         let device = crate::host::Device::new();
         let (id, owner) = (device.id(), device.object());
-        let told = Arc::new(Told(AtomicBool::new(false)));
-        let own = Fence::native(id, owner, "own", told.clone());
-        let foreign = Fence::foreign_native(id, owner, "foreign", told.clone());
+        let mark = Arc::new(FlagMark(AtomicBool::new(false)));
+        let own = Fence::native(id, owner, "own", mark.clone());
+        let foreign = Fence::foreign_native(id, owner, "foreign", mark.clone());
         for fence in [&own, &foreign] {
             assert!(fence.native_mark().is_some() && fence.is_recorded());
             assert!(!fence.is_timed() && !fence.is_complete().unwrap());
         }
-        told.0.store(true, Ordering::SeqCst);
+        mark.0.store(true, Ordering::SeqCst);
         assert!(own.is_complete().unwrap() && foreign.is_complete().unwrap());
         let asked = Object::new("queue", "q");
         own.require_recordable(id, &asked).unwrap();
@@ -451,23 +477,23 @@ mod tests {
         }
     }
 
-    /// A time that says when it is dropped.
-    struct Noted(Arc<AtomicBool>);
+    /// A stamp that sets a flag when it is dropped.
+    struct DropStamp(Arc<AtomicBool>);
 
-    impl Stamp for Noted {
+    impl Stamp for DropStamp {
         fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
             Ok(7)
         }
     }
 
-    impl Drop for Noted {
+    impl Drop for DropStamp {
         fn drop(&mut self) {
             self.0.store(true, Ordering::SeqCst);
         }
     }
 
     #[test]
-    fn what_a_fence_holds_is_what_it_was_given_last() {
+    fn fence_holds_the_last_record_and_drops_earlier_ones() {
         let device = crate::host::Device::new();
         let (one, other) = (
             device.timeline("one").unwrap(),
@@ -475,32 +501,32 @@ mod tests {
         );
         let fence = device.timed_fence("fence");
         let dropped = Arc::new(AtomicBool::new(false));
-        let stamp = || Arc::new(Noted(dropped.clone())) as Arc<dyn Stamp>;
-        fence.mark(one.at(1), Some(stamp()));
+        let stamp = || Arc::new(DropStamp(dropped.clone())) as Arc<dyn Stamp>;
+        fence.record_at(one.at(1), Some(stamp()));
         assert!(!fence.is_complete().unwrap());
-        let native = Arc::new(Told(AtomicBool::new(false)));
-        fence.mark_natively(native.clone());
+        let native = Arc::new(FlagMark(AtomicBool::new(false)));
+        fence.record_native(native.clone());
         assert!(dropped.swap(false, Ordering::SeqCst));
         assert!(fence.native_mark().is_some() && !fence.is_complete().unwrap());
         native.0.store(true, Ordering::SeqCst);
         assert!(fence.is_complete().unwrap());
         for (at, complete) in [(one.at(1), false), (one.at(2), false), (other.at(0), true)] {
-            fence.mark(at, Some(stamp()));
+            fence.record_at(at, Some(stamp()));
             assert!(fence.native_mark().is_none());
             assert_eq!(fence.point().unwrap().value, at.value);
             assert!(fence.point().unwrap().is_of(at));
             assert_eq!(fence.is_complete().unwrap(), complete);
         }
-        // Each new one has let the one before go.
+        // Records on different queues do not keep the earlier stamp.
         assert!(dropped.swap(false, Ordering::SeqCst));
-        fence.mark(other.at(1), None);
-        assert!(fence.take_spare(one.at(1)).is_none());
+        fence.record_at(other.at(1), None);
+        assert!(fence.take_spare_stamp(one.at(1)).is_none());
         drop(fence);
         assert!(dropped.load(Ordering::SeqCst));
     }
 
     #[test]
-    fn the_place_of_a_time_is_used_again_on_the_same_queue() {
+    fn stamps_are_reused_on_the_same_queue() {
         let device = crate::host::Device::new();
         let (one, other) = (
             device.timeline("one").unwrap(),
@@ -508,26 +534,26 @@ mod tests {
         );
         let fence = device.timed_fence("fence");
         let stamps: Vec<_> = (0..4)
-            .map(|_| Arc::new(Noted(Arc::new(AtomicBool::new(false)))) as Arc<dyn Stamp>)
+            .map(|_| Arc::new(DropStamp(Arc::new(AtomicBool::new(false)))) as Arc<dyn Stamp>)
             .collect();
-        assert!(fence.take_spare(one.at(1)).is_none());
+        assert!(fence.take_spare_stamp(one.at(1)).is_none());
         for (value, stamp) in (1..).zip(&stamps[..2]) {
-            fence.mark(one.at(value), Some(stamp.clone()));
+            fence.record_at(one.at(value), Some(stamp.clone()));
         }
-        // That of another queue is none of this one's.
-        assert!(fence.take_spare(other.at(1)).is_none());
-        let spare = fence.take_spare(one.at(9)).unwrap();
-        assert!(Arc::ptr_eq(&spare, &stamps[0]) && fence.take_spare(one.at(9)).is_none());
-        // Of three there is one in use, and one spare.
+        // Another queue cannot reuse the stamp.
+        assert!(fence.take_spare_stamp(other.at(1)).is_none());
+        let spare = fence.take_spare_stamp(one.at(9)).unwrap();
+        assert!(Arc::ptr_eq(&spare, &stamps[0]) && fence.take_spare_stamp(one.at(9)).is_none());
+        // Of three stamps, one is in use and one is spare.
         for (value, stamp) in (3..).zip([&stamps[0], &stamps[2]]) {
-            fence.mark(one.at(value), Some(stamp.clone()));
+            fence.record_at(one.at(value), Some(stamp.clone()));
         }
-        let spare = fence.take_spare(one.at(9)).unwrap();
+        let spare = fence.take_spare_stamp(one.at(9)).unwrap();
         assert!(Arc::ptr_eq(&spare, &stamps[0]));
         assert_eq!(Arc::strong_count(&stamps[1]), 1);
-        // Another queue's record lets go of both.
-        fence.mark(other.at(1), Some(stamps[3].clone()));
+        // A record on another queue drops both.
+        fence.record_at(other.at(1), Some(stamps[3].clone()));
         assert_eq!(Arc::strong_count(&stamps[2]), 1);
-        assert!(fence.take_spare(other.at(1)).is_none());
+        assert!(fence.take_spare_stamp(other.at(1)).is_none());
     }
 }

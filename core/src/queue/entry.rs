@@ -118,7 +118,7 @@ impl<E: Enqueue> Write<'_, E> {
         move |recorder| {
             let result = E::write_stamp(recorder, &written);
             if let Err(error) = &result {
-                fence.lose(written, error.clone());
+                fence.note_unwritten(written, error.clone());
             }
             result
         }

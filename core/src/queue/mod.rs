@@ -236,7 +236,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     pub fn record(self: &Arc<Self>, fence: &Fence) -> Result<()> {
         fence.require_recordable(self.device, &self.object)?;
         if !fence.is_timed() {
-            fence.mark(self.record_untimed()?.end, None);
+            fence.record_at(self.record_untimed()?.end, None);
             return Ok(());
         }
         let stamp = self.stamp_for(fence)?;
@@ -250,7 +250,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             let submitted = self.submit_work(&[], &mut write, &[], true);
             submitted.map_err(|error| *error)?
         };
-        fence.mark(submitted.end, Some(stamp as Arc<dyn Stamp>));
+        fence.record_at(submitted.end, Some(stamp as Arc<dyn Stamp>));
         Ok(())
     }
 
@@ -258,7 +258,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     #[inline]
     fn stamp_for(&self, fence: &Fence) -> Result<Arc<E::Stamp>> {
         let timing = fence.timing();
-        if let Some(before) = fence.take_spare(self.own.at(0)) {
+        if let Some(before) = fence.take_spare_stamp(self.own.at(0)) {
             let before: Arc<dyn Any + Send + Sync> = before;
             if let Ok(before) = before.downcast() {
                 return self.driver.stamp_again(&self.object, timing, before);
@@ -292,7 +292,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     ) -> Result<Arc<M>> {
         fence.require_recordable(self.device, &self.object)?;
         let mark = make()?;
-        fence.mark_natively(mark.clone());
+        fence.record_native(mark.clone());
         Ok(mark)
     }
 

@@ -1,8 +1,9 @@
-//! Waits that can be awaited, on any runtime or none.
+//! Waits as futures, for any executor.
 //!
-//! A future registers with its timelines on the first poll and is woken by whoever makes the value
-//! reached, failed or pending, as a parked thread is. Dropped, it takes its registrations back, and its
-//! waker is not called any more, unless a signal that is being made at that moment has it in hand already.
+//! A future registers with its timelines on its first poll. The thread that makes the value
+//! reached, failed or pending wakes it, in the same way as a parked thread. Dropping the future
+//! removes its registrations. Its waker is not called after that, unless a signalling thread has
+//! taken it already (T8).
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -21,36 +22,41 @@ use crate::timeline::point::{KeptPoint, Point};
 use crate::timeline::state::Registered;
 use crate::wait::{Quantity, decide, refresh_all};
 
-/// Completes once every one of its points is reached, or pending if it came from [`Point::pending`]; with an
-/// error as soon as one cannot be. Made by awaiting a [`Point`], and by [`all`].
+/// A future that completes once all its points are reached.
 ///
-/// It owns what it needs of its timelines, but not the right to signal them. Polling it may ask a driver for a
-/// value and never blocks.
+/// Awaiting a [`Point`] makes one, and so does [`all`]. If it comes from [`Point::pending`], it
+/// completes once the point is pending. It completes with an error as soon as a point can no longer
+/// be reached. It keeps the memory of its timelines, but not the right to signal them. Polling it
+/// may call a driver and never blocks.
 ///
 /// # Errors
-/// As for [`wait_all`](crate::wait_all), but there is no time-out: drop it instead.
+/// Same errors as [`wait_all`](crate::wait_all), except a time-out. Drop the future to end the
+/// wait.
 #[must_use = "futures do nothing unless polled"]
 pub struct WaitAll(Waiting);
 
-/// Completes once any of its points is reached, with the lowest index of those that are. Made by [`any`].
+/// A future that completes once any of its points is reached. [`any`] makes it.
+///
+/// Its output is the lowest index of the reached points.
 ///
 /// # Errors
-/// As for [`wait_any`](crate::wait_any), but there is no time-out: drop it instead.
+/// Same errors as [`wait_any`](crate::wait_any), except a time-out. Drop the future to end the
+/// wait.
 #[must_use = "futures do nothing unless polled"]
 pub struct WaitAny(Waiting);
 
-/// A future of all `points`: see [`wait_all`](crate::wait_all). Points of any backends and devices may be mixed.
+/// A future that waits until all `points` are reached. See [`wait_all`](crate::wait_all).
 pub fn all(points: &[Point<'_>]) -> WaitAll {
     WaitAll(Waiting::new(points, Quantity::All, Stage::Reached))
 }
 
-/// A future of any of `points`: see [`wait_any`](crate::wait_any). Points of any backends and devices may be mixed.
+/// A future that waits until any of `points` is reached. See [`wait_any`](crate::wait_any).
 pub fn any(points: &[Point<'_>]) -> WaitAny {
     WaitAny(Waiting::new(points, Quantity::Any, Stage::Reached))
 }
 
 impl Point<'_> {
-    /// A future of the value being pending: see [`Point::wait_pending`].
+    /// A future that waits until the value is pending. See [`Point::wait_pending`].
     pub fn pending(self) -> WaitAll {
         WaitAll(Waiting::new(&[self], Quantity::All, Stage::Pending))
     }
@@ -102,10 +108,10 @@ impl fmt::Debug for WaitAny {
     }
 }
 
-/// Who is to be woken; nobody once the future is gone.
-struct Task(Mutex<Option<Waker>>);
+/// The waker of the future's task. Empty once it was called or the future was dropped.
+struct WakerSlot(Mutex<Option<Waker>>);
 
-impl Wake for Task {
+impl Wake for WakerSlot {
     fn wake(self: Arc<Self>) {
         let waker = self.0.lock().take();
         if let Some(waker) = waker {
@@ -118,22 +124,24 @@ struct Waiting {
     points: KeptPoints,
     quantity: Quantity,
     stage: Stage,
-    listening: Option<Listening>,
+    registration: Option<Registration>,
 }
 
-/// While the future is pending. The fields are dropped in this order: first the waker, so that a wake that has not
-/// got as far as that finds nobody.
-struct Listening {
-    task: Listener,
+/// The registration of a pending future.
+///
+/// The order of the fields matters. The waker is dropped first, so a wake that begins later does
+/// nothing.
+struct Registration {
+    slot: OwnedSlot,
     _registered: Registered,
 }
 
-/// The future's own handle of its task.
-struct Listener(Arc<Task>);
+/// The future's handle of the slot. Dropping it removes the waker.
+struct OwnedSlot(Arc<WakerSlot>);
 
-impl Drop for Listener {
+impl Drop for OwnedSlot {
     fn drop(&mut self) {
-        // An executor's code: not under the lock.
+        // The waker's drop is code of the executor, so it is not called under the lock.
         let waker = self.0.0.lock().take();
         drop(waker);
     }
@@ -145,29 +153,30 @@ impl Waiting {
             points: points.iter().map(|point| point.keep()).collect(),
             quantity,
             stage,
-            listening: None,
+            registration: None,
         }
     }
 
     fn poll(&mut self, context: &Context<'_>) -> Poll<Result<usize>> {
-        if let Some(ended) = self.look() {
-            self.listening = None;
+        if let Some(ended) = self.check() {
+            self.registration = None;
             return Poll::Ready(ended);
         }
-        match &self.listening {
-            // The waker goes in before the second look: from then on nothing is missed. What has fired since
-            // the last poll is settled, and the rest is still registered.
-            Some(listening) => {
-                // Cloned and dropped without the lock: both are an executor's own code.
+        match &self.registration {
+            // The waker is stored before the second check, so no later signal is missed. Points
+            // whose registration was removed since the last poll have come. The others are still
+            // registered.
+            Some(registration) => {
+                // Cloning and dropping a waker is code of the executor, so the lock is not held.
                 let waker = context.waker().clone();
-                let before = listening.task.0.0.lock().replace(waker);
+                let before = registration.slot.0.0.lock().replace(waker);
                 drop(before);
             }
             None => self.register(context.waker()),
         }
-        match self.look() {
+        match self.check() {
             Some(ended) => {
-                self.listening = None;
+                self.registration = None;
                 Poll::Ready(ended)
             }
             None => Poll::Pending,
@@ -175,26 +184,26 @@ impl Waiting {
     }
 
     fn register(&mut self, waker: &Waker) {
-        let task = Arc::new(Task(Mutex::new(Some(waker.clone()))));
+        let slot = Arc::new(WakerSlot(Mutex::new(Some(waker.clone()))));
         let mut registered = Registered::default();
         for point in &self.points {
             if let Some(of) = &point.of {
-                registered.add(of.clone(), point.value, self.stage, task.clone());
+                registered.add(of.clone(), point.value, self.stage, slot.clone());
             }
         }
-        self.listening = Some(Listening {
-            task: Listener(task),
+        self.registration = Some(Registration {
+            slot: OwnedSlot(slot),
             _registered: registered,
         });
     }
 
-    fn look(&self) -> Option<Result<usize>> {
+    fn check(&self) -> Option<Result<usize>> {
         let points: SmallVec<[Point<'_>; 4]> = self.points.iter().map(KeptPoint::point).collect();
         if points.is_empty() && self.quantity == Quantity::Any {
             return Some(Err(Error::NothingToWaitFor));
         }
-        let looked = refresh_all(&points, self.stage)
+        let decided = refresh_all(&points, self.stage)
             .and_then(|()| decide(&points, self.quantity, self.stage));
-        looked.transpose()
+        decided.transpose()
     }
 }

@@ -1,4 +1,4 @@
-//! Threads that wait and watch for themselves.
+//! Waiting threads that watch a device in place of its watching thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,10 @@ use crate::port::watch::{RETRY, ROUND, take_in};
 use crate::timeline::state::Shared;
 use crate::timeline::waiters::Ticket;
 
-/// A thread that waits for a value and watches for it itself, while no other thread waits for anything
-/// of the device. A thread that registers tells the watching thread, which starts once this is dropped.
+/// The right of a waiting thread to watch the home itself.
+///
+/// It lasts while no other thread waits for the home's device. The next registration notifies the
+/// watching thread, which begins once this is dropped.
 pub(crate) struct Lead<'w> {
     of: &'w Arc<Shared>,
     device: &'w Arc<dyn Watch>,
@@ -20,28 +22,30 @@ pub(crate) struct Lead<'w> {
 }
 
 impl<'w> Lead<'w> {
-    /// For a thread that leads (`Watcher::lead`) on the home device of `of`, where it waits with this ticket.
+    /// For a thread that `Watcher::lead` has accepted and that waits for `of` with `ticket`.
+    ///
+    /// `None` if the home has no device that is watched.
     pub(crate) fn new(of: &'w Arc<Shared>, ticket: Ticket) -> Option<Self> {
         let device = of.watch()?;
         Some(Self { of, device, ticket })
     }
 
-    /// Has this thread watch, in place of being parked, until `until` or until it is woken.
+    /// Watches the home instead of parking, until `until` at the latest or until a wake.
     pub(crate) fn wait(&self, parker: &Parker, until: Option<Instant>) {
         let Some(watched) = parker.watch(self.device, || self.watch(until)) else {
             return;
         };
-        if let Some(pause) = self.take_in(&watched) {
+        if let Some(pause) = self.process(&watched) {
             parker.park(Some(pause));
         }
     }
 
-    /// False once another thread has registered.
-    pub(crate) fn goes_on(&self) -> bool {
+    /// False once another thread has registered, so that the watching thread must take over.
+    pub(crate) fn is_needed(&self) -> bool {
         !self.device.watcher().is_wanted()
     }
 
-    /// One watch, until `until` at the latest. Lasts [`ROUND`] at most, so that a dead device is noticed.
+    /// Watches once, until `until` and for [`ROUND`] at most, so that a dead device is noticed.
     fn watch(&self, until: Option<Instant>) -> Result<()> {
         let round = Instant::now() + ROUND;
         let until = until.map_or(round, |until| until.min(round));
@@ -49,8 +53,8 @@ impl<'w> Lead<'w> {
             .watch(&[(self.of.home(), self.ticket.value())], system_time(until))
     }
 
-    /// What it has told. For how long not to watch again, if that was nothing.
-    fn take_in(&self, watched: &Result<()>) -> Option<Duration> {
+    /// Processes the result of a watch. Returns a pause before the next watch if this one failed.
+    fn process(&self, watched: &Result<()>) -> Option<Duration> {
         let refresh = || self.of.refresh_by(self.ticket);
         if take_in(&**self.of, watched, refresh) {
             return None;
@@ -62,7 +66,7 @@ impl<'w> Lead<'w> {
         None
     }
 
-    /// The watching thread goes on with it. True if the system would not start that one.
+    /// Hands the watch to the watching thread. True if that thread could not be started.
     pub(crate) fn hand_over(self) -> bool {
         let of = self.of;
         drop(self);

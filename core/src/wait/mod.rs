@@ -1,4 +1,4 @@
-//! Host threads waiting for points of any mix of backends.
+//! Waits of host threads for points of any backends.
 
 pub mod future;
 mod lead;
@@ -21,50 +21,58 @@ use crate::timeline::state::{Registered, Shared};
 
 use lead::Lead;
 
-/// How a thread waits. What CUDA fixes when an event is made is chosen here per wait.
+/// How a host thread waits. Chosen for each wait, where CUDA fixes it when an event is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WaitMode {
-    /// Polls until the end: lowest latency, burns a core.
+    /// Polls until the wait ends. Lowest latency, but occupies a processor core.
     Spin,
-    /// Parks at once: least CPU time.
+    /// Parks at once. Takes the least processor time.
     Block,
-    /// Polls for so long, as [`WaitMode::Adaptive`] does for a time of its own choice; then parks.
+    /// Polls for this duration, then parks.
     SpinFor(Duration),
-    /// Polls for [some microseconds](WaitMode::SPIN); then parks. Parks at once to wait for a timeline for which waits have lasted much longer of late.
+    /// Polls for [`WaitMode::SPIN`], then parks.
+    ///
+    /// Parks at once if recent waits for the timeline lasted much longer.
     #[default]
     Adaptive,
 }
 
 impl WaitMode {
-    /// How long [`WaitMode::Adaptive`] polls: about what waking a parked thread costs.
+    /// How long [`WaitMode::Adaptive`] polls. About the time that it takes to wake a parked thread.
     pub const SPIN: Duration = Duration::from_micros(30);
 }
 
 const SPIN: Duration = WaitMode::SPIN;
 
-/// How often a thread that polls looks for each time that it looks at the clock, which costs more than a look that asks no
-/// driver.
-const LOOKS: u32 = 12;
+/// How many checks a polling thread makes for each reading of the clock.
+///
+/// A reading of the clock costs more than a check without a call of a driver.
+const CHECKS_PER_CLOCK_READ: u32 = 12;
 
-/// So many of these looks at one timeline ask a driver, at the most. A list is looked through once.
-const ASKS: u32 = 4;
+/// How many of these checks of one timeline may call a driver. A list of points is checked once.
+const POLLS_PER_CLOCK_READ: u32 = 4;
 
-/// How often a waiting thread looks for itself where no watcher can wake it: it is one, or there is none.
-const OWN_LOOK: Duration = Duration::from_micros(200);
+/// How often a parked thread checks by itself if no watching thread can wake it.
+///
+/// That is so if it is a watching thread itself, or if the watching thread could not be started.
+const SELF_CHECK_INTERVAL: Duration = Duration::from_micros(200);
 
-/// How many of a list of points must be reached.
+/// How many points of a list a wait needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Quantity {
     Any,
     All,
 }
 
-/// Blocks until all `points` are reached. Points of any backends and devices may be mixed; none is reached at once.
+/// Blocks until all `points` are reached. They may be of any backends and devices.
+///
+/// Returns at once for an empty list.
 ///
 /// # Errors
-/// The failure of the lowest failed point as soon as there is one, even if others are outstanding;
-/// [`Error::TimedOut`] naming the first point not reached, with what each such point waits for;
-/// [`Error::Cancelled`]; [`Error::ValueOutOfRange`].
+/// The failure of the failed point with the lowest index, as soon as a point has failed.
+/// [`Error::TimedOut`] with the first point that is not reached, and with what each such point
+/// waits for. [`Error::Cancelled`]. [`Error::ValueOutOfRange`] for a value that no device can
+/// compare (T7).
 pub fn wait_all(points: &[Point<'_>], timeout: Duration) -> Result<()> {
     wait_points(
         points,
@@ -76,13 +84,14 @@ pub fn wait_all(points: &[Point<'_>], timeout: Duration) -> Result<()> {
     .map(|_| ())
 }
 
-/// Blocks until any of `points` is reached and tells which: the lowest index if there are several.
-/// A reached point wins over a failed one.
+/// Blocks until any of `points` is reached. Returns its index, or the lowest one of several.
+///
+/// A reached point takes precedence over failed ones. Points may be of any backends and devices.
 ///
 /// # Errors
-/// [`Error::NothingToWaitFor`] for an empty list; the failure of the lowest failed point if none is
-/// reached; [`Error::TimedOut`] naming the first point, with what each point waits for;
-/// [`Error::ValueOutOfRange`] for a value that no device can tell from others.
+/// [`Error::NothingToWaitFor`] for an empty list. The failure of the failed point with the lowest
+/// index, if no point is reached. [`Error::TimedOut`] with the first point, and with what each
+/// point waits for. [`Error::ValueOutOfRange`] for a value that no device can compare (T7).
 pub fn wait_any(points: &[Point<'_>], timeout: Duration) -> Result<usize> {
     wait_points(
         points,
@@ -93,16 +102,16 @@ pub fn wait_any(points: &[Point<'_>], timeout: Duration) -> Result<usize> {
     )
 }
 
-/// Waits for a point to be reached, which a first look has not found if one was `looked`.
+/// Waits until a point is reached. `polled` says that the caller has just polled it in vain.
 #[inline(never)]
-pub(crate) fn wait_longer(
+pub(crate) fn wait_reached(
     point: Point<'_>,
-    looked: bool,
+    polled: bool,
     mode: WaitMode,
     timeout: Duration,
 ) -> Result<()> {
     let (quantity, stage) = (Quantity::All, Stage::Reached);
-    wait_from(&[point], quantity, stage, mode, timeout, looked).map(|_| ())
+    wait_polled(&[point], quantity, stage, mode, timeout, polled).map(|_| ())
 }
 
 fn wait_points(
@@ -112,17 +121,17 @@ fn wait_points(
     mode: WaitMode,
     timeout: Duration,
 ) -> Result<usize> {
-    wait_from(points, quantity, stage, mode, timeout, false)
+    wait_polled(points, quantity, stage, mode, timeout, false)
 }
 
-/// Waits for what a first look has not found, if one was `looked`.
-fn wait_from(
+/// Waits for points. `polled` says that the caller has just polled them in vain.
+fn wait_polled(
     points: &[Point<'_>],
     quantity: Quantity,
     stage: Stage,
     mode: WaitMode,
     timeout: Duration,
-    mut looked: bool,
+    mut polled: bool,
 ) -> Result<usize> {
     if points.is_empty() {
         return match quantity {
@@ -130,7 +139,7 @@ fn wait_from(
             Quantity::Any => Err(Error::NothingToWaitFor),
         };
     }
-    // Mostly it is one, and mostly nothing has come yet: that shows without a proper look.
+    // The usual case is one point that is not reached yet, which a cheaper check can find.
     let single = match points {
         [
             Point {
@@ -140,18 +149,18 @@ fn wait_from(
         ] if stage == Stage::Reached => Some((*of, *value)),
         _ => None,
     };
-    let is_worth_a_look = || single.is_none_or(|(of, value)| of.is_worth_a_look(value));
-    let look = || {
-        let looked = std::mem::take(&mut looked);
+    let needs_check = || single.is_none_or(|(of, value)| of.is_worth_a_look(value));
+    let check = || {
+        let polled = std::mem::take(&mut polled);
         let Some((of, value)) = single else {
             refresh_all(points, stage)?;
             return decide(points, quantity, stage);
         };
         of.check_wait(value)?;
-        if (!looked && of.looks_reached(value)) || of.reached() >= value {
+        if (!polled && of.looks_reached(value)) || of.reached() >= value {
             return Ok(Some(0));
         }
-        // Without trouble there is nothing else to be decided.
+        // Only a failed or closed timeline needs more checks.
         if of.is_troubled() {
             return decide(points, quantity, stage);
         }
@@ -166,35 +175,37 @@ fn wait_from(
             let lead = leads.and_then(|ticket| Lead::new(of, ticket));
             return (of.is_unwatched(), lead);
         }
-        let mut alone = on_watcher_thread();
+        let mut must_poll = on_watcher_thread();
         for point in points {
             if let Some(of) = point.of {
                 registered.add(of, point.value, stage, parker.clone());
-                alone |= of.is_unwatched();
+                must_poll |= of.is_unwatched();
             }
         }
-        (alone, None)
+        (must_poll, None)
     };
-    let how = How {
+    let options = WaitOptions {
         timeout,
         mode,
         quantity,
         recent: single.map(|(of, _)| &of.recent_waits),
     };
-    let tend = || {
+    let tend_unwatched = || {
         for of in points.iter().filter_map(|point| point.of) {
             of.tend_unwatched();
         }
     };
-    let answer = wait_until(how, is_worth_a_look, look, tend, register)?;
+    let answer = wait_until(options, needs_check, check, tend_unwatched, register)?;
     if let Some(index) = answer {
         return Ok(index);
     }
     timed_out(points, quantity, stage, timeout)
 }
 
-/// Waits for a point to be pending, or until `is_over` says that it need not be waited for any more. `register` keeps
-/// the waker of this thread, to be called when that may have changed; the caller takes it back.
+/// Waits until a point is pending or `is_over` returns true.
+///
+/// `register` receives the waker of this thread. The caller must call it when the result of
+/// `is_over` may have changed, and must remove it afterwards.
 pub(crate) fn wait_pending_or(
     point: Point<'_>,
     timeout: Duration,
@@ -203,14 +214,14 @@ pub(crate) fn wait_pending_or(
 ) -> Result<()> {
     let (points, quantity, stage) = (&[point], Quantity::All, Stage::Pending);
     let Some(of) = point.of else { return Ok(()) };
-    let how = How {
+    let options = WaitOptions {
         timeout,
         mode: WaitMode::Adaptive,
-        // One of two things, and only the first takes the registration out.
+        // `is_over` may end the wait, and then the registration for the point is still there.
         quantity: Quantity::Any,
         recent: None,
     };
-    let look = || {
+    let check = || {
         refresh_all(points, stage)?;
         let decided = decide(points, quantity, stage)?;
         Ok(decided.or_else(|| is_over().then_some(0)))
@@ -220,14 +231,14 @@ pub(crate) fn wait_pending_or(
         register(parker);
         (on_watcher_thread() || of.is_unwatched(), None)
     };
-    let tend = || of.tend_unwatched();
-    match wait_until(how, || true, look, tend, registered)? {
+    let tend_unwatched = || of.tend_unwatched();
+    match wait_until(options, || true, check, tend_unwatched, registered)? {
         Some(_) => Ok(()),
         None => timed_out(points, quantity, stage, timeout).map(drop),
     }
 }
 
-/// Waits for one point to be pending or reached.
+/// Waits until one point is pending or reached.
 pub(crate) fn wait_stage(
     of: &Arc<Shared>,
     value: u64,
@@ -242,8 +253,10 @@ pub(crate) fn wait_stage(
     wait_points(&[point], Quantity::All, stage, mode, timeout).map(|_| ())
 }
 
-/// The end of a wait whose time is over: [`Error::TimedOut`], unless the points have come, or have failed, since
-/// they were last looked at. So no error says that a value was not reached and tells one past it.
+/// The result of a wait whose time is over: usually [`Error::TimedOut`].
+///
+/// If the points have come or failed since the last check, the result says so. So no error says
+/// that a value was not reached and gives a reached value past it.
 fn timed_out(
     points: &[Point<'_>],
     quantity: Quantity,
@@ -260,17 +273,17 @@ fn timed_out(
     }
     let open = |&(of, value): &(&Arc<Shared>, u64)| !of.has_plainly_come(stage, value);
     let blockers = crate::held::blockers::blockers(all().filter(open));
-    // To describe the points may have released some.
+    // Collecting the blockers may have released submissions.
     if let Some(index) = decide(points, quantity, stage)? {
         return Ok(index);
     }
     for (of, value) in all() {
         let (reached, pending) = (of.reached(), of.pending());
-        let come = match stage {
+        let at = match stage {
             Stage::Reached => reached,
             Stage::Pending => pending,
         };
-        if come < value {
+        if at < value {
             return Err(Error::TimedOut {
                 object: of.object.clone(),
                 stage,
@@ -282,14 +295,14 @@ fn timed_out(
             });
         }
     }
-    // They have come since then.
+    // The points have come meanwhile.
     Ok(0)
 }
 
-/// Brings what the engine knows of the points up to date, as far as `stage` needs it.
+/// Polls the timelines of the points, as far as `stage` needs it.
 ///
 /// # Errors
-/// A value that no device can compare (T7).
+/// [`Error::ValueOutOfRange`] for a value that no device can compare (T7).
 pub(crate) fn refresh_all(points: &[Point<'_>], stage: Stage) -> Result<()> {
     for point in points {
         if let Some(of) = point.of {
@@ -300,7 +313,7 @@ pub(crate) fn refresh_all(points: &[Point<'_>], stage: Stage) -> Result<()> {
     Ok(())
 }
 
-/// What the points say now: the index that ends the wait, an error that does, or neither.
+/// The present result of a wait: the index that ends it, the error that ends it, or `None`.
 pub(crate) fn decide(
     points: &[Point<'_>],
     quantity: Quantity,
@@ -328,37 +341,40 @@ pub(crate) fn decide(
     }
 }
 
-/// What is asked of a wait.
-struct How<'w> {
+/// The options of a wait.
+struct WaitOptions<'w> {
     timeout: Duration,
     mode: WaitMode,
     quantity: Quantity,
-    /// Of the timeline, if it is for one alone.
+    /// The recent waits for the timeline, if the wait is for one point.
     recent: Option<&'w RecentWaits>,
 }
 
-/// Spins, then parks, until `look` has an answer or the time is over (`None`). While it spins it looks only where
-/// that is worth it. `tend` does what nobody else may do for it meanwhile. `register` tells whether this thread cannot rely on being woken, and whether it has to watch itself.
+/// Spins, then parks, until `check` returns a result. `None` if the time is over.
+///
+/// While this thread spins, it calls `check` only if `needs_check` is true. `tend_unwatched` does
+/// the work of watching threads that could not be started. `register` returns true if this thread
+/// cannot rely on being woken, and a [`Lead`] if it must watch the home itself.
 fn wait_until<'p, T>(
-    how: How<'_>,
-    is_worth_a_look: impl Fn() -> bool,
-    mut look: impl FnMut() -> Result<Option<T>>,
-    tend: impl Fn(),
+    options: WaitOptions<'_>,
+    needs_check: impl Fn() -> bool,
+    mut check: impl FnMut() -> Result<Option<T>>,
+    tend_unwatched: impl Fn(),
     register: impl FnOnce(&Arc<dyn Wake>, &mut Registered<&'p Arc<Shared>>) -> (bool, Option<Lead<'p>>),
 ) -> Result<Option<T>> {
-    if let Some(answer) = look()? {
+    if let Some(answer) = check()? {
         return Ok(Some(answer));
     }
-    let How {
+    let WaitOptions {
         timeout,
         mode,
         quantity,
         recent,
-    } = how;
+    } = options;
     let start = Instant::now();
-    // No deadline at all where the sum overflows: further away than any clock goes.
+    // No deadline if the sum overflows.
     let deadline = start.checked_add(timeout);
-    let over = |now: Instant| deadline.is_some_and(|deadline| now >= deadline);
+    let is_over = |now: Instant| deadline.is_some_and(|deadline| now >= deadline);
     let mut now = start;
     let spin = match mode {
         WaitMode::Spin => Duration::MAX,
@@ -370,24 +386,29 @@ fn wait_until<'p, T>(
     if !spin.is_zero() && CAN_SPIN {
         loop {
             let spun = now.duration_since(start);
-            if over(now) {
+            if is_over(now) {
                 return Ok(None);
             }
             if spun > spin {
                 break;
             }
             if spun > SPIN {
-                tend();
+                tend_unwatched();
             }
-            let mut asks = if recent.is_some() { ASKS } else { 1 };
-            for _ in 0..LOOKS {
-                // First, as to begin, to read the clock and to pause all take as long as another thread to answer.
-                if is_worth_a_look() {
-                    if let Some(answer) = look()? {
+            let mut polls_left = if recent.is_some() {
+                POLLS_PER_CLOCK_READ
+            } else {
+                1
+            };
+            for _ in 0..CHECKS_PER_CLOCK_READ {
+                // First in the loop, because starting the wait, reading the clock and a pause each
+                // take about as long as another thread takes to signal.
+                if needs_check() {
+                    if let Some(answer) = check()? {
                         return Ok(Some(answer));
                     }
-                    asks -= 1;
-                    if asks == 0 {
+                    polls_left -= 1;
+                    if polls_left == 0 {
                         break;
                     }
                 }
@@ -396,7 +417,7 @@ fn wait_until<'p, T>(
             now = Instant::now();
         }
     }
-    if over(now) {
+    if is_over(now) {
         return Ok(None);
     }
 
@@ -404,39 +425,39 @@ fn wait_until<'p, T>(
     let mut registered = Registered::default();
     parker.begin();
     let waker: Arc<dyn Wake> = parker.clone();
-    let (mut alone, mut lead) = register(&waker, &mut registered);
+    let (mut must_poll, mut lead) = register(&waker, &mut registered);
     loop {
-        if let Some(answer) = look()? {
+        if let Some(answer) = check()? {
             if let Some(recent) = recent {
-                // The clock has just been read, and reading it once more would be a part of being woken.
+                // Uses the last reading of the clock. Another one would add to the latency.
                 recent.learn(now.duration_since(start));
             }
             if let Quantity::All = quantity {
-                // Whoever brought the last of them takes the registrations out, too.
+                // The signalling threads remove the registrations.
                 registered.forget();
             }
             return Ok(Some(answer));
         }
-        if over(now) {
+        if is_over(now) {
             if let Some(recent) = recent {
                 recent.at_least(now.duration_since(start));
             }
             return Ok(None);
         }
-        if let Some(leads) = lead.take() {
-            if leads.goes_on() {
-                leads.wait(&parker, deadline);
-                lead = Some(leads);
+        if let Some(leading) = lead.take() {
+            if leading.is_needed() {
+                leading.wait(&parker, deadline);
+                lead = Some(leading);
             } else {
-                alone = leads.hand_over();
+                must_poll = leading.hand_over();
             }
             now = Instant::now();
             continue;
         }
         let mut left = deadline.map(|deadline| deadline - now);
-        if alone {
-            tend();
-            left = Some(left.map_or(OWN_LOOK, |left| left.min(OWN_LOOK)));
+        if must_poll {
+            tend_unwatched();
+            left = Some(left.map_or(SELF_CHECK_INTERVAL, |left| left.min(SELF_CHECK_INTERVAL)));
         }
         parker.park(left);
         now = Instant::now();

@@ -1,4 +1,4 @@
-//! Event loops that learn of a point through an eventfd.
+//! Notification of an event loop through an eventfd.
 
 use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,23 +16,25 @@ use crate::timeline::state::Shared;
 use crate::timeline::waiters::Ticket;
 
 impl Point<'_> {
-    /// Adds 1 to `eventfd` once the point is reached, or never will be: then ask the point
-    /// ([`Point::is_reached`]) which. At once if that is so already. The descriptor is then closed; to hear
-    /// through one eventfd of many points, give each a duplicate of it.
+    /// Adds 1 to `eventfd` once the point is reached, or once it is known that it never will be.
     ///
-    /// See eventfd(2); what Linux offers for its own timelines as `DRM_IOCTL_SYNCOBJ_EVENTFD`.
+    /// [`Point::is_reached`] tells which. If that is so already, the call itself adds it. The
+    /// descriptor is closed afterwards. To use one eventfd for many points, pass a duplicate for
+    /// each point.
+    ///
+    /// See eventfd(2). Linux has the same for its own timelines: `DRM_IOCTL_SYNCOBJ_EVENTFD`.
     ///
     /// # Errors
-    /// With the descriptor, still open: [`Error::Import`] if it is not an eventfd, [`Error::ValueOutOfRange`] if
-    /// no device can tell the value from others.
+    /// Each error returns the descriptor, still open. [`Error::Import`] if it is not an eventfd.
+    /// [`Error::ValueOutOfRange`] if no device can compare the value (T7).
     pub fn notify(self, eventfd: OwnedFd) -> Result<Notification, Rejected<OwnedFd>> {
         self.notify_at(Stage::Reached, eventfd)
     }
 
-    /// As [`Point::notify`], once the point is pending: on its way with no more host action.
+    /// As [`Point::notify`], once the point is pending.
     ///
     /// # Errors
-    /// As [`Point::notify`].
+    /// Same errors as [`Point::notify`].
     pub fn notify_pending(self, eventfd: OwnedFd) -> Result<Notification, Rejected<OwnedFd>> {
         self.notify_at(Stage::Pending, eventfd)
     }
@@ -55,24 +57,26 @@ impl Point<'_> {
                 error,
             });
         }
-        let listener = Arc::new(Listener(eventfd));
+        let event_fd = Arc::new(EventFd(eventfd));
         let Some(of) = self.of else {
-            listener.wake();
+            event_fd.wake();
             return Ok(Notification(None));
         };
         of.refresh_for(stage, self.value);
-        match of.register(self.value, stage, listener.clone()) {
+        match of.register(self.value, stage, event_fd.clone()) {
             Some(ticket) => Ok(Notification(Some((of.clone(), ticket)))),
             None => {
-                listener.wake();
+                event_fd.wake();
                 Ok(Notification(None))
             }
         }
     }
 }
 
-/// Adding nothing changes nothing, and only an eventfd takes it: the kernel's other objects without a file
-/// refuse to be written, and everything else is refused before.
+/// Refuses a descriptor that is not an eventfd.
+///
+/// Writes 0 to it, which changes nothing in an eventfd. The kernel's other objects without a file
+/// type refuse the write. Descriptors with a file type are refused before.
 fn require_eventfd(fd: &OwnedFd) -> Result<(), String> {
     let status = rustix::fs::fstat(fd).map_err(|errno| format!("it cannot be used: {errno}"))?;
     if FileType::from_raw_mode(status.st_mode) != FileType::Unknown {
@@ -84,13 +88,14 @@ fn require_eventfd(fd: &OwnedFd) -> Result<(), String> {
     }
 }
 
-/// A notification that has been asked for. Dropping it takes it back, and closes the eventfd; one that another
-/// thread is just making is made, and the eventfd closed behind it.
-#[must_use = "a notification that is dropped is taken back"]
+/// A requested notification. Dropping it cancels the request and closes the eventfd.
+///
+/// If another thread is writing to the eventfd at that moment, that thread closes it afterwards.
+#[must_use = "dropping a notification cancels it"]
 pub struct Notification(Option<(Arc<Shared>, Ticket)>);
 
 impl Notification {
-    /// Lets it come without being kept. It is registered with its timeline until then.
+    /// Gives up the right to cancel. The request stays registered with its timeline.
     pub fn detach(mut self) {
         self.0 = None;
     }
@@ -113,14 +118,16 @@ impl fmt::Debug for Notification {
     }
 }
 
-struct Listener(OwnedFd);
+/// Adds 1 to the eventfd when it is woken.
+struct EventFd(OwnedFd);
 
-impl Wake for Listener {
+impl Wake for EventFd {
     fn wake(self: Arc<Self>) {
-        let mut room = [PollFd::new(&self.0, PollFlags::OUT)];
-        // A counter that is full already tells whoever listens, and a blocking eventfd would stop this thread.
-        if let Ok(1) = poll(&mut room, Some(&Timespec::default()))
-            && room[0].revents().contains(PollFlags::OUT)
+        let mut polled = [PollFd::new(&self.0, PollFlags::OUT)];
+        // Polls first, because a write to a blocking eventfd with a full counter would block this
+        // thread. A full counter is readable already.
+        if let Ok(1) = poll(&mut polled, Some(&Timespec::default()))
+            && polled[0].revents().contains(PollFlags::OUT)
         {
             let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
         }

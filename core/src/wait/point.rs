@@ -1,4 +1,4 @@
-//! The blocking calls of points and claims.
+//! Blocking waits for points and claims.
 
 use std::time::Duration;
 
@@ -8,42 +8,45 @@ use crate::base::error::Result;
 use crate::base::stage::Stage;
 use crate::timeline::claim::Claim;
 use crate::timeline::point::Point;
-use crate::wait::{WaitMode, wait_longer, wait_stage};
+use crate::wait::{WaitMode, wait_reached, wait_stage};
 
 impl Point<'_> {
-    /// Blocks this thread until the value is reached: spins briefly, then parks.
+    /// Blocks the calling thread until the value is reached. Spins briefly, then parks.
     ///
-    /// `timeout` of zero polls ([`Point::is_reached`] does so for less); a long one saturates. Never returns early.
-    /// Like that it may run what a new value releases.
+    /// A `timeout` of zero polls once; [`Point::is_reached`] does so at a lower cost. A very long
+    /// one saturates. The wait never times out early. As [`Point::is_reached`] does, it may run on
+    /// the calling thread what a new value releases.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] (nothing has changed then), [`Error::Failed`] or [`Error::Cancelled`];
-    /// [`Error::ValueOutOfRange`] if no device can tell the value from others.
+    /// [`Error::TimedOut`], which changes nothing. [`Error::Failed`] or [`Error::Cancelled`].
+    /// [`Error::ValueOutOfRange`] if no device can compare the value (T7).
     pub fn wait(self, timeout: Duration) -> Result<()> {
         self.wait_with(WaitMode::Adaptive, timeout)
     }
 
-    /// As [`Point::wait`], with the way to wait chosen by the caller.
+    /// As [`Point::wait`], with a given [`WaitMode`].
     ///
     /// # Errors
-    /// As [`Point::wait`].
+    /// Same errors as [`Point::wait`].
     #[inline]
     pub fn wait_with(self, mode: WaitMode, timeout: Duration) -> Result<()> {
         match self.of {
-            // The first look comes before everything else that a wait needs: often it finds that.
+            // Polls before it prepares a wait, because the value is often reached already.
             Some(of) if of.reached() < self.value => match of.look_for(self.value) {
                 Some(true) => Ok(()),
-                looked => wait_longer(self, looked.is_some(), mode, timeout),
+                polled => wait_reached(self, polled.is_some(), mode, timeout),
             },
             _ => Ok(()),
         }
     }
 
-    /// Blocks until the value is pending: its signal, and everything before it, is with the driver and needs no
-    /// more host action. An engine asks this before it presents or submits by itself.
+    /// Blocks the calling thread until the value is pending.
+    ///
+    /// Its signal and everything before it are then with a driver and need no host any more. An
+    /// application waits for this before it presents, or submits to the driver itself.
     ///
     /// # Errors
-    /// As [`Point::wait`].
+    /// Same errors as [`Point::wait`].
     pub fn wait_pending(self, timeout: Duration) -> Result<()> {
         let Some(of) = self.of else { return Ok(()) };
         wait_stage(of, self.value, Stage::Pending, timeout)
@@ -51,10 +54,12 @@ impl Point<'_> {
 }
 
 impl Claim {
-    /// Blocks until the predecessor is pending, so that the submission may go to the driver.
+    /// Blocks the calling thread until the predecessor is pending.
+    ///
+    /// The submission may then go to the driver.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], or the timeline's failure.
+    /// [`Error::TimedOut`], or the failure of the timeline.
     pub fn wait_ready(&self, timeout: Duration) -> Result<()> {
         wait_stage(self.of(), self.predecessor(), Stage::Pending, timeout)
     }

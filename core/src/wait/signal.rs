@@ -1,4 +1,4 @@
-//! Signals of the host, which may have to wait for a moment.
+//! Host signals, which may have to wait until an earlier value is visible.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +12,21 @@ use crate::timeline::access::SignalOnly;
 use crate::timeline::state::Shared;
 use crate::wait::wait_stage;
 
-/// The longest wait for memory behind a value that a counter shows. It takes a device microseconds.
-const SHOWS_UNTIL: Duration = Duration::from_secs(1);
+/// The longest wait until the memory written before a shown value is visible.
+///
+/// A device usually needs microseconds.
+const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Timeline {
-    /// Signals `value` from the host, and releases what was held for it, on this thread.
+    /// Signals `value` from the host. Submissions held for it are released on the calling thread.
     ///
-    /// Blocks for a moment, a second at most, where several devices have the timeline and a value below is signalled
-    /// but not yet visible to the host.
+    /// May block if several devices have the timeline and a lower value is signalled but not yet
+    /// visible to the host. That takes microseconds as a rule, and 1 s at most.
     ///
     /// # Errors
-    /// [`Error::SignalNotAboveReached`], [`Error::SignalOverlapsClaim`] or [`Error::ValueOutOfRange`],
-    /// with the numbers and nothing changed; [`Error::Failed`]; a driver error, which fails the timeline.
+    /// [`Error::SignalNotAboveReached`], [`Error::SignalOverlapsClaim`] or
+    /// [`Error::ValueOutOfRange`], which change nothing. [`Error::Failed`]. A driver error, which
+    /// fails the timeline.
     #[inline]
     pub fn signal(&self, value: u64) -> Result<()> {
         let shared = self.shared();
@@ -46,30 +49,32 @@ impl SignalOnly {
 }
 
 impl Shared {
-    /// A host signal: checked, made through the home port, then known to be reached.
+    /// Checks a host signal, makes it through the home port, and notes that it is reached.
     pub(crate) fn signal_from_host(self: &Arc<Self>, value: u64) -> Result<()> {
         if self.is_counted_here() && !self.tells_ahead() {
             return self.signal_here(value);
         }
         self.refresh();
-        self.wait_for_what_shows(value);
+        self.wait_until_visible(value);
         self.signal_in_order(value, || self.claim_next(value))
     }
 
-    /// Waits until the value that the counter shows counts as reached, if that value is below `value` (Q9).
+    /// Waits until the value that the counter shows counts as reached, if it is below `value` (Q9).
     ///
-    /// The memory behind it becomes visible a moment later. The application may know the value already, from another
-    /// timeline, and its signal would be refused without reason.
-    fn wait_for_what_shows(self: &Arc<Self>, value: u64) {
+    /// The memory written before that value becomes visible a moment later. The application may
+    /// know of the value already, through another timeline. Without this wait its signal would be
+    /// refused.
+    fn wait_until_visible(self: &Arc<Self>, value: u64) {
         if self.other_ports().next().is_none() || self.pending() == self.reached() {
             return;
         }
-        if let Ok(Some(shows)) = self.home().poll()
-            && self.reached() < shows
-            && shows < value
+        if let Ok(Some(shown)) = self.home().poll()
+            && self.reached() < shown
+            && shown < value
         {
-            // Where it does not become visible the signal is refused, or the timeline has failed.
-            let _ = wait_stage(self, shows, Stage::Reached, SHOWS_UNTIL);
+            // If the memory does not become visible, the signal is refused or the timeline has
+            // failed.
+            let _ = wait_stage(self, shown, Stage::Reached, VISIBILITY_TIMEOUT);
         }
     }
 }
