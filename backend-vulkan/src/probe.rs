@@ -187,7 +187,7 @@ impl PhysicalDevice {
             .push_next(&mut id)
             .push_next(&mut driver)
             .push_next(&mut timelines);
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller guarantees it.
         unsafe { instance.get_physical_device_properties2(self.raw, &mut all) };
         self.info.uuid = Some(Uuid(id.device_uuid));
         self.info.driver_uuid = Some(Uuid(id.driver_uuid));
@@ -217,7 +217,7 @@ impl PhysicalDevice {
         let mut all = vk::PhysicalDeviceFeatures2::default()
             .push_next(&mut timelines)
             .push_next(&mut reset);
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller guarantees it.
         let offered = unsafe {
             instance.get_physical_device_features2(self.raw, &mut all);
             instance.enumerate_device_extension_properties(self.raw)
@@ -275,7 +275,7 @@ impl PhysicalDevice {
     /// # Safety
     /// As [`PhysicalDevice::ask_identity`].
     unsafe fn ask_families(&mut self, instance: &ash::Instance) {
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller guarantees it.
         let all = unsafe { instance.get_physical_device_queue_family_properties(self.raw) };
         self.families = (0..)
             .zip(&all)
@@ -328,7 +328,7 @@ impl PhysicalDevice {
                     .handle_type(handle)
                     .push_next(&mut which);
                 let mut answer = vk::ExternalSemaphoreProperties::default();
-                // SAFETY: by this function's contract.
+                // SAFETY: the caller guarantees it.
                 unsafe {
                     instance.get_physical_device_external_semaphore_properties(
                         self.raw,
@@ -350,10 +350,10 @@ impl PhysicalDevice {
         }
         if self.enabled.external_memory_fd {
             let question = vk::PhysicalDeviceExternalBufferInfo::default()
-                .usage(crate::memory::buffer::PLAIN)
+                .usage(crate::memory::buffer::CORE_USAGES)
                 .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
             let mut answer = vk::ExternalBufferProperties::default();
-            // SAFETY: by this function's contract.
+            // SAFETY: the caller guarantees it.
             unsafe {
                 instance.get_physical_device_external_buffer_properties(
                     self.raw,

@@ -42,7 +42,7 @@ impl Offer {
         instance: &Instance,
         physical: vk::PhysicalDevice,
     ) -> Result<Self> {
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller guarantees it.
         let device = unsafe { PhysicalDevice::probe(entry, instance, physical, None) };
         match device.rejected {
             Some(reason) => Err(reason),
@@ -96,12 +96,12 @@ impl AdoptInfo {
                 let functions = ash::StaticFn {
                     get_instance_proc_addr,
                 };
-                // SAFETY: by this function's contract.
+                // SAFETY: the caller guarantees it.
                 unsafe { Entry::from_static_fn(functions) }
             }
             None => crate::driver::instance::loader()?,
         };
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller guarantees it.
         let (instance, device) = unsafe {
             let instance = Instance::load(entry.static_fn(), handles.instance);
             let device = Device::load(instance.fp_v1_0(), handles.device);

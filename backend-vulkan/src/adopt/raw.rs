@@ -64,7 +64,7 @@ impl Device {
     ///   `vkQueuePresentKHR`, `vkQueueWaitIdle`; `vkDeviceWaitIdle` for all of them) only while it holds
     ///   that queue's [`QueueGuard`](crate::QueueGuard).
     pub unsafe fn adopt(info: AdoptInfo) -> Result<Self> {
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller guarantees it.
         let physical = unsafe {
             PhysicalDevice::probe(
                 &info.entry,
@@ -102,7 +102,7 @@ impl Device {
         semaphore: vk::Semaphore,
         owned: bool,
     ) -> Result<(Attachment, u64)> {
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller guarantees it.
         let semaphore = unsafe { Semaphore::adopt(&self.0, semaphore, owned) };
         let value = semaphore.value()?;
         Ok((semaphore.attach(value), value))
