@@ -96,9 +96,10 @@ struct Use {
     own: Arc<Semaphore>,
     /// The value of `own` at which the submission has finished. `None` until the driver has it.
     end: Option<u64>,
-    /// Another timeline semaphore that the submission signals to this value, if a fence stands for
-    /// that value. The device writes both semaphores at different moments. A thread that has seen
-    /// the fence complete need not wait for `own`.
+    /// A timeline semaphore and value that the submission also signals, if a fence stands for that.
+    ///
+    /// The device writes both semaphores at different moments. A thread that has seen the fence
+    /// complete need not wait for `own`.
     fence: Option<(Arc<Semaphore>, u64)>,
 }
 

@@ -88,11 +88,11 @@ impl Inner {
         })
     }
 
-    /// Same as [`Device::time_of`], for a timestamp that was written after `recorded_at` on the
-    /// host's clock.
+    /// Converts a timestamp that was written after `recorded_at` on the host's clock.
     ///
-    /// It was written less than one round of the counter later. It may be read at any time, unless
-    /// the two clocks have drifted apart by a sixteenth of a round before or since.
+    /// Otherwise the same as [`Device::time_of`]. The timestamp was written less than one round of
+    /// the counter later. It may be read at any time, unless the two clocks have drifted apart by a
+    /// sixteenth of a round before or since.
     pub(crate) fn time_written(&self, timestamp: u64, recorded_at: i64) -> Result<i64> {
         let convert = |refuse_drift: bool| {
             let readings = lock(&self.clock.readings);
