@@ -51,10 +51,11 @@ pub(crate) struct PhysicalDevice {
     /// Mesa's common code does that where timeline semaphores are emulated. Of its drivers only
     /// lavapipe emulates them.
     pub(crate) wait_any_spins: bool,
-    /// True if `vkGetQueryPoolResults` waits for all work of the device, whatever the flags, as
+    /// True if `vkGetQueryPoolResults` waits for all work of the device, whatever its flags.
+    ///
     /// lavapipe's does.
     pub(crate) query_read_blocks: bool,
-    /// True if the driver needs [`DeferredDestroy`](crate::device::deferred_destroy::DeferredDestroy).
+    /// True if the driver needs [`deferred_destroy`](crate::device::deferred_destroy).
     pub(crate) needs_deferred_destroy: bool,
     /// The handle types that a new binary semaphore can be exported as.
     ///
