@@ -72,8 +72,9 @@ impl Backend for Device {
     /// of that `VkQueue`, or while the application holds its [`QueueGuard`](crate::QueueGuard).
     /// Then it fails.
     ///
-    /// In both cases a counter with few bits must be sampled again before it has wrapped a thousand
-    /// times. With 36 bits of 1 ns that takes 19 hours.
+    /// In both cases the first samples may take up to 20 ms, until the step of the counter is
+    /// known. A counter with few bits must be sampled again before it has wrapped a thousand times.
+    /// With 36 bits of 1 ns that takes 19 hours.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if no queue family has valid timestamp bits, or, without calibrated

@@ -1,4 +1,4 @@
-//! Deferred destruction of semaphores, for drivers that use a semaphore after its submission.
+//! Deferred destruction of semaphores that a driver still uses after their last signal.
 //!
 //! Mesa emulates timeline semaphores for lavapipe. The thread behind lavapipe's one queue signals
 //! the semaphores of a submission first, and releases the semaphores that it waited for after that.

@@ -27,7 +27,7 @@ pub(crate) struct CommandPool {
     pool: vk::CommandPool,
     /// The queue's own timeline.
     pub(crate) own: Arc<Semaphore>,
-    /// A timeline may be dropped while its signal is in flight; its semaphore may not.
+    /// The timeline semaphores of submissions in flight, whose timelines may already be dropped.
     semaphores: InUse<Semaphore>,
     /// The number of the last submission that the driver has taken.
     last_submitted: AtomicU64,
@@ -58,9 +58,11 @@ const POLL_STEP: usize = 32;
 /// The command buffers and semaphores that one submission uses.
 #[derive(Default)]
 pub(crate) struct InFlight {
+    /// The value of the queue's own timeline at which the submission ends.
     pub(crate) number: u64,
-    /// The number of the submission on its driver queue, from
-    /// [`DeferredDestroy::count_submission`](crate::device::deferred_destroy::DeferredDestroy::count_submission).
+    /// The number from
+    /// [`DeferredDestroy::count_submission`](crate::device::deferred_destroy::DeferredDestroy::count_submission),
+    /// or 0.
     pub(crate) submission: u64,
     pub(crate) buffers: SmallVec<[vk::CommandBuffer; 2]>,
     /// The semaphores that it uses, if the driver needs deferred destruction.

@@ -24,10 +24,10 @@ use crate::timing::stamp::Stamp;
 
 /// Executes submissions in order on a `VkQueue`, which several queues may share. Cheap to clone.
 ///
-/// At most 16,384 units are in flight on one `VkQueue`. A submission counts four units, and one
-/// more for each wait, command buffer and signal. Further submissions are held on the host, so that
-/// the driver never blocks the submitting thread while the gate is locked. This requires that one
-/// submission has at most another 16,000 units.
+/// A submission counts four units, and one more for each wait, command buffer and signal. While
+/// 16,384 units are in flight on one `VkQueue`, further submissions to it are held on the host. So
+/// the driver never blocks the submitting thread behind work that waits for that thread. This
+/// requires that one submission has at most another 16,000 units.
 #[derive(Clone)]
 pub struct Queue(EngineQueue<Device, Feed>);
 

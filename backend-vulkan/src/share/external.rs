@@ -357,6 +357,10 @@ fn describe(origin: &Origin) -> String {
     }
 }
 
+/// The functions of `VK_KHR_external_semaphore_fd`.
+///
+/// # Errors
+/// [`Error::Unsupported`] if the device was created without the extension.
 pub(crate) fn semaphore_functions<'d>(
     device: &'d Inner,
     asked: &str,
@@ -371,6 +375,10 @@ fn not_enabled(device: &Inner, asked: &str, extension: &str) -> Error {
 }
 
 /// A descriptor that the driver gave away.
+/// Takes ownership of a descriptor that the driver has just exported.
+///
+/// # Errors
+/// A driver error, also if the driver returned no descriptor.
 pub(crate) fn own_fd(
     device: &Inner,
     object: &Object,

@@ -41,8 +41,8 @@ impl Watch for Inner {
         } else {
             self.wait_semaphores(vk::SemaphoreWaitFlags::ANY, &semaphores, &values, until)?;
         }
-        // All nudges so far are handled, because the engine reads what to watch again after this
-        // returns.
+        // A nudging thread changes what to watch before it nudges. So the next call covers all
+        // nudges so far.
         let mut counts = lock(&self.wake.counts);
         counts.seen = counts.signalled;
         Ok(())
