@@ -374,7 +374,6 @@ fn not_enabled(device: &Inner, asked: &str, extension: &str) -> Error {
     unsupported(&device.object, asked, reason)
 }
 
-/// A descriptor that the driver gave away.
 /// Takes ownership of a descriptor that the driver has just exported.
 ///
 /// # Errors
@@ -389,6 +388,6 @@ pub(crate) fn own_fd(
     if fd < 0 {
         return Err(device.failed(object, call, vk::Result::ERROR_INVALID_EXTERNAL_HANDLE));
     }
-    // SAFETY: a fresh descriptor that the driver has given to us alone.
+    // SAFETY: a new descriptor, which nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

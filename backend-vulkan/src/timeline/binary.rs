@@ -85,7 +85,7 @@ pub(crate) struct PayloadState {
 }
 
 /// The length of [`PayloadState::uses`] up to which no check is made.
-const FEW: usize = 4;
+const UNCHECKED_LENGTH: usize = 4;
 
 /// A submission that signals or waits for the semaphore.
 struct Use {
@@ -152,7 +152,7 @@ impl RecordedUse {
         fence: Option<(Arc<Semaphore>, u64)>,
     ) -> Self {
         let mut state = semaphore.payload();
-        if state.uses.len() >= state.check_at.max(FEW) {
+        if state.uses.len() >= state.check_at.max(UNCHECKED_LENGTH) {
             // A use that cannot be checked stays. A later call reports the error.
             state
                 .uses

@@ -43,7 +43,7 @@ pub(crate) fn instance() -> Option<Instance> {
     instance.map_err(|error| println!("skipped: {error}")).ok()
 }
 
-/// Names functions for [`run`].
+/// Lists test functions with their names, for [`run`].
 macro_rules! trials {
     ($($test:ident),+ $(,)?) => { vec![$((stringify!($test), $test as fn())),+] };
 }
