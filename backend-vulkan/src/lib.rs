@@ -1,17 +1,18 @@
 //! The Vulkan backend of Syncline, for Vulkan 1.2 and later.
 //!
-//! The folders have the order and the names of those of `syncline-cuda`.
+//! A folder imports only from folders above it in this table. `syncline-cuda` has the same ones.
 //!
 //! | folder | contents |
 //! |---|---|
-//! | `driver/` | the loader and the `instance`, the `validation` layer, and driver codes as typed errors (`error`) |
-//! | `device/` | `open`: a `VkDevice`, and opening it |
-//! | `timeline/` | `port`: timeline semaphores; `watch`: watching them while a thread waits |
-//! | `memory/` | `buffer`, and `deferred_destroy` of semaphores |
-//! | `queue/` | `submission`: how a submission becomes driver calls; `recorder`; `commands`: command buffers and their reuse; `driver_queue`: a `VkQueue` behind a lock that the application can take too |
-//! | `share/` | `external`: semaphores and memory as file descriptors; `binary` semaphores, their `payload`, and `sync_fd` |
-//! | `timing/` | `stamp`: timestamp queries; `clock`: the device's clock, sampled together with the host's |
-//! | `adopt/`, `probe` | adopting what an application has (`raw`, `offer`), and raw handles out; which devices there are and what each can do |
+//! | `driver/` | the loader and the `instance`, the `validation` layer, and typed errors of driver calls (`error`) |
+//! | `device/` | `open`: a `VkDevice`; `native`: its raw handles; `physical`: what is known of the physical device; `driver_queue`: a `VkQueue` behind a gate; `query_pools`; `clock_readings`; `wake`: ends a watch; `deferred_destroy` of semaphores; `file_kind`: checks descriptors |
+//! | `memory/` | `buffer` |
+//! | `timeline/` | `port`: timeline semaphores; `watch`: watching them while a thread waits; `binary`: binary semaphores and the uses of their payload |
+//! | `timing/` | `stamp`: timestamp queries; `clock`: the device's clock, read by the driver together with the host's |
+//! | `queue/` | `submission`: how a submission becomes a `vkQueueSubmit`; `recorder`; `command_pool`: command buffers and their reuse; `choose`: the driver queue of a new queue; `guard`: the application's lock |
+//! | `share/` | `external`: timelines and memory as file descriptors; `binary` semaphores, their `payload`, and `sync_fd` |
+//! | `api/` | the traits of core, implemented for `device` and `queue`; `clock`: the clock without calibrated timestamps |
+//! | `probe.rs`, `adopt/` | the devices and their capabilities; adopting objects of the application (`raw`, `offer`), and raw handles |
 //!
 //! ```no_run
 //! use syncline_core::{QueueKind, backend::{Device as _, Queue as _}};
@@ -57,7 +58,7 @@ pub use queue::submission::Queue;
 pub use share::binary::BinarySemaphore;
 pub use share::external::Exporter;
 
-/// Everything may be used from any thread.
+/// Compile-time check: these types may be used from any thread.
 const _: () = {
     const fn send_and_sync<T: Send + Sync + 'static>() {}
     send_and_sync::<Instance>();

@@ -1,4 +1,4 @@
-//! Which devices there are, what they are and what they can do.
+//! Lists the physical devices of an instance and their capabilities.
 #![allow(unsafe_code, reason = "asks the driver")]
 
 use std::collections::HashSet;
@@ -16,12 +16,12 @@ use crate::driver::instance::Instance;
 use crate::driver::validation::driver_text;
 use crate::timing::clock;
 
-/// A physical device: what it is, and whether it can be used.
+/// A physical device that can be opened, or the reason why it cannot.
 #[derive(Clone)]
 pub struct Candidate {
-    /// What it is and what it can do.
+    /// The identity and capabilities of the device.
     pub info: Info,
-    /// Why it cannot be used, if it cannot.
+    /// The reason why it cannot be used, if there is one.
     pub rejected: Option<Error>,
     instance: Instance,
     device: PhysicalDevice,
@@ -40,12 +40,13 @@ impl Candidate {
         }
     }
 
-    /// Makes a `VkDevice` of it, with queues of every family.
+    /// Opens a `VkDevice` with queues of every family.
     ///
     /// # Errors
-    /// The reason that [`Candidate::rejected`] was made with; a driver error.
+    /// The error in [`Candidate::rejected`], or a driver error.
     pub fn open(&self) -> Result<Device> {
-        // The application may have changed the public fields: a device is opened by what the driver said.
+        // The application may have changed the public fields. The device is opened with the
+        // driver's answers.
         match &self.device.rejected {
             Some(reason) => Err(reason.clone()),
             None => Device::open(&self.instance, &self.device),
@@ -60,10 +61,10 @@ impl Candidate {
 }
 
 impl Instance {
-    /// Every physical device, those that cannot be used with the reason. May be empty.
+    /// Every physical device, including those that cannot be used, with the reason. May be empty.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if the drivers cannot be asked.
+    /// [`Error::Unavailable`] if the devices cannot be listed.
     pub fn devices(&self) -> Result<Vec<Candidate>> {
         // SAFETY: the instance is valid.
         let physical = unsafe { self.raw().enumerate_physical_devices() }
@@ -77,8 +78,8 @@ impl Instance {
     /// Opens the first device that can be used.
     ///
     /// # Errors
-    /// [`Error::Unavailable`], naming every device and why it was passed over; what
-    /// [`Candidate::open`] returns.
+    /// [`Error::Unavailable`], with the name of every device and the reason why it cannot be used.
+    /// Same errors as [`Candidate::open`].
     pub fn open_first(&self) -> Result<Device> {
         let mut reasons = Vec::new();
         for candidate in self.devices()? {
@@ -106,17 +107,21 @@ impl std::fmt::Debug for Candidate {
 }
 
 impl PhysicalDevice {
-    /// Asks everything. `made_with`: what an existing device has enabled; else all that is offered counts.
+    /// Queries the identity and capabilities of a physical device.
+    ///
+    /// `made_with` is what an existing device was created with. Without it, everything that the
+    /// device offers counts.
     ///
     /// # Safety
-    /// `physical` belongs to `instance`, which is valid, of the loader `entry`, and was made for Vulkan 1.2 or later.
+    /// `physical` belongs to `instance`, which is valid, of the loader `entry`, and was created for
+    /// Vulkan 1.2 or later.
     pub(crate) unsafe fn probe(
         entry: &ash::Entry,
         instance: &ash::Instance,
         physical: vk::PhysicalDevice,
         made_with: Option<Enabled>,
     ) -> Self {
-        // SAFETY: by this function's contract; so for all calls below. ash passes valid pointers.
+        // SAFETY: the caller guarantees it, for all calls below too. ash passes valid pointers.
         let base = unsafe { instance.get_physical_device_properties(physical) };
         let name = driver_text(base.device_name_as_c_str()).into_owned();
         let mut device = Self {
@@ -144,7 +149,7 @@ impl PhysicalDevice {
             extensions: Vec::new(),
         };
         if base.api_version < vk::API_VERSION_1_2 {
-            // Nothing newer may be asked of it.
+            // Queries of later Vulkan versions must not be made.
             device.reject(&format!(
                 "it speaks Vulkan {}.{}, but timeline semaphores need 1.2; update its driver",
                 vk::api_version_major(base.api_version),
@@ -152,11 +157,11 @@ impl PhysicalDevice {
             ));
             return device;
         }
-        // SAFETY: as above; the device speaks 1.2.
+        // SAFETY: as above. The device supports Vulkan 1.2.
         unsafe {
-            device.ask_identity(instance);
-            device.ask_features(entry, instance, made_with);
-            device.ask_families(instance);
+            device.query_identity(instance);
+            device.query_features(entry, instance, made_with);
+            device.query_families(instance);
         }
         let bits = device.families.iter().map(|family| family.timestamp_bits);
         let capabilities = &mut device.info.capabilities;
@@ -166,7 +171,7 @@ impl PhysicalDevice {
             && device.host_clock.is_some()
             && capabilities.timestamp_bits > 0;
         // SAFETY: as above.
-        unsafe { device.ask_sharing(instance) };
+        unsafe { device.query_sharing(instance) };
         device.explain_limits();
         device
     }
@@ -175,11 +180,12 @@ impl PhysicalDevice {
         self.rejected = Some(unavailable(format!("{}: {why}", self.info.name)));
     }
 
-    /// `VkPhysicalDeviceIDProperties`, `…DriverProperties` and `…TimelineSemaphoreProperties`.
+    /// Queries `VkPhysicalDeviceIDProperties`, `…DriverProperties` and
+    /// `…TimelineSemaphoreProperties`.
     ///
     /// # Safety
-    /// As [`PhysicalDevice::probe`], for a device of Vulkan 1.2 or later.
-    unsafe fn ask_identity(&mut self, instance: &ash::Instance) {
+    /// Same as [`PhysicalDevice::probe`], for a device of Vulkan 1.2 or later.
+    unsafe fn query_identity(&mut self, instance: &ash::Instance) {
         let mut id = vk::PhysicalDeviceIDProperties::default();
         let mut driver = vk::PhysicalDeviceDriverProperties::default();
         let mut timelines = vk::PhysicalDeviceTimelineSemaphoreProperties::default();
@@ -187,7 +193,7 @@ impl PhysicalDevice {
             .push_next(&mut id)
             .push_next(&mut driver)
             .push_next(&mut timelines);
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller guarantees it.
         unsafe { instance.get_physical_device_properties2(self.raw, &mut all) };
         self.info.uuid = Some(Uuid(id.device_uuid));
         self.info.driver_uuid = Some(Uuid(id.driver_uuid));
@@ -205,8 +211,8 @@ impl PhysicalDevice {
     }
 
     /// # Safety
-    /// As [`PhysicalDevice::ask_identity`].
-    unsafe fn ask_features(
+    /// Same as [`PhysicalDevice::query_identity`].
+    unsafe fn query_features(
         &mut self,
         entry: &ash::Entry,
         instance: &ash::Instance,
@@ -217,13 +223,13 @@ impl PhysicalDevice {
         let mut all = vk::PhysicalDeviceFeatures2::default()
             .push_next(&mut timelines)
             .push_next(&mut reset);
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller guarantees it.
         let offered = unsafe {
             instance.get_physical_device_features2(self.raw, &mut all);
             instance.enumerate_device_extension_properties(self.raw)
         };
         let (timelines, reset) = (timelines.timeline_semaphore, reset.host_query_reset);
-        let (offered, untold) = match offered {
+        let (offered, list_error) = match offered {
             Ok(offered) => (offered, None),
             Err(code) => (Vec::new(), Some(code)),
         };
@@ -237,10 +243,10 @@ impl PhysicalDevice {
         ]
         .into_iter()
         .find(|name| offered.contains(*name));
-        // SAFETY: by this function's contract; the extension is offered.
+        // SAFETY: the caller guarantees it. The extension is offered.
         self.host_clock = calibration
             .and_then(|name| unsafe { clock::calibrated_with(entry, instance, self.raw, name) });
-        // Of no use with other clocks than these.
+        // Not enabled if the driver calibrates neither of these clocks.
         let calibration = calibration.filter(|_| self.host_clock.is_some());
         let mut enable = |name: &'static CStr| {
             let found = offered.contains(name);
@@ -254,11 +260,11 @@ impl PhysicalDevice {
             calibrated_timestamps: calibration.is_some_and(enable),
         };
         if let Some(made_with) = made_with {
-            // What it has is known, whatever the driver offers.
+            // The application's flags count, whatever the driver offers.
             self.enabled = made_with;
-            // Without, the device is compared with the host's monotonic clock, whatever the driver would read.
+            // Without calibrated timestamps, the device's clock is compared with `CLOCK_MONOTONIC`.
             self.host_clock = self.host_clock.filter(|_| made_with.calibrated_timestamps);
-        } else if let Some(code) = untold {
+        } else if let Some(code) = list_error {
             let (name, number) = (crate::driver::error::name(code), code.as_raw());
             self.reject(&format!(
                 "its driver does not tell its extensions: vkEnumerateDeviceExtensionProperties returned {name} ({number})"
@@ -273,9 +279,9 @@ impl PhysicalDevice {
     }
 
     /// # Safety
-    /// As [`PhysicalDevice::ask_identity`].
-    unsafe fn ask_families(&mut self, instance: &ash::Instance) {
-        // SAFETY: by this function's contract.
+    /// Same as [`PhysicalDevice::query_identity`].
+    unsafe fn query_families(&mut self, instance: &ash::Instance) {
+        // SAFETY: the caller guarantees it.
         let all = unsafe { instance.get_physical_device_queue_family_properties(self.raw) };
         self.families = (0..)
             .zip(&all)
@@ -303,11 +309,11 @@ impl PhysicalDevice {
         }
     }
 
-    /// `vkGetPhysicalDeviceExternalSemaphoreProperties` and `…ExternalBufferProperties`.
+    /// Calls `vkGetPhysicalDeviceExternalSemaphoreProperties` and `…ExternalBufferProperties`.
     ///
     /// # Safety
-    /// As [`PhysicalDevice::ask_identity`].
-    unsafe fn ask_sharing(&mut self, instance: &ash::Instance) {
+    /// Same as [`PhysicalDevice::query_identity`].
+    unsafe fn query_sharing(&mut self, instance: &ash::Instance) {
         let mut note = |kind, (exports, imports)| {
             let capabilities = &mut self.info.capabilities;
             capabilities.exports.extend(Some(kind).filter(|_| exports));
@@ -316,23 +322,25 @@ impl PhysicalDevice {
         if self.enabled.external_semaphore_fd {
             use vk::ExternalSemaphoreHandleTypeFlags as Handles;
             let (timeline, binary) = (vk::SemaphoreType::TIMELINE, vk::SemaphoreType::BINARY);
-            // The order counts: see below.
+            // In this order, because `binary_exports` is extended below by one type after the
+            // other.
             for (kind, semaphore, handle) in [
                 (HandleKind::TimelineOpaqueFd, timeline, Handles::OPAQUE_FD),
                 (HandleKind::BinaryOpaqueFd, binary, Handles::OPAQUE_FD),
                 (HandleKind::SyncFd, binary, Handles::SYNC_FD),
             ] {
-                // The answer differs by type, so the type is part of the question.
-                let mut which = vk::SemaphoreTypeCreateInfo::default().semaphore_type(semaphore);
-                let question = vk::PhysicalDeviceExternalSemaphoreInfo::default()
+                // The answer depends on the semaphore type, so the query contains it.
+                let mut type_info =
+                    vk::SemaphoreTypeCreateInfo::default().semaphore_type(semaphore);
+                let info = vk::PhysicalDeviceExternalSemaphoreInfo::default()
                     .handle_type(handle)
-                    .push_next(&mut which);
+                    .push_next(&mut type_info);
                 let mut answer = vk::ExternalSemaphoreProperties::default();
-                // SAFETY: by this function's contract.
+                // SAFETY: the caller guarantees it.
                 unsafe {
                     instance.get_physical_device_external_semaphore_properties(
                         self.raw,
-                        &question,
+                        &info,
                         &mut answer,
                     );
                 }
@@ -349,15 +357,15 @@ impl PhysicalDevice {
             }
         }
         if self.enabled.external_memory_fd {
-            let question = vk::PhysicalDeviceExternalBufferInfo::default()
-                .usage(crate::memory::buffer::PLAIN)
+            let info = vk::PhysicalDeviceExternalBufferInfo::default()
+                .usage(crate::memory::buffer::CORE_USAGES)
                 .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
             let mut answer = vk::ExternalBufferProperties::default();
-            // SAFETY: by this function's contract.
+            // SAFETY: the caller guarantees it.
             unsafe {
                 instance.get_physical_device_external_buffer_properties(
                     self.raw,
-                    &question,
+                    &info,
                     &mut answer,
                 );
             }
@@ -437,7 +445,9 @@ impl PhysicalDevice {
     }
 }
 
-/// The most capable kind that a family serves; `None` for families of video or optical-flow engines.
+/// The most capable kind that a family supports.
+///
+/// Returns `None` for families of video or optical-flow engines.
 fn kind(flags: vk::QueueFlags) -> Option<QueueKind> {
     use vk::QueueFlags as F;
     if flags.contains(F::GRAPHICS | F::COMPUTE) {
@@ -445,7 +455,7 @@ fn kind(flags: vk::QueueFlags) -> Option<QueueKind> {
     } else if flags.contains(F::COMPUTE) {
         Some(QueueKind::Compute)
     } else if flags.contains(F::GRAPHICS) {
-        // Legal though unusual: no compute, but graphics implies transfer.
+        // Allowed by the specification, but unusual: no compute. Graphics implies transfer.
         Some(QueueKind::Transfer)
     } else {
         let plain = F::TRANSFER | F::SPARSE_BINDING | F::PROTECTED;
@@ -453,7 +463,7 @@ fn kind(flags: vk::QueueFlags) -> Option<QueueKind> {
     }
 }
 
-/// Who made it: PCI vendor ids, and Khronos' `VkVendorId` for those without.
+/// The vendor's name, from its PCI id or from Khronos' `VkVendorId`.
 fn vendor(id: u32) -> String {
     match id {
         0x10de => "NVIDIA".into(),

@@ -1,4 +1,4 @@
-//! Adopting what an application already has, and raw handles out.
+//! Adopts objects of the application, and gives out raw handles.
 
 pub(crate) mod offer;
 pub(crate) mod raw;

@@ -1,4 +1,4 @@
-//! What an application needs to know before it makes the `VkDevice` that is to be adopted, and adopting one by bare handles.
+//! What to create a `VkDevice` with before it is adopted, and adopting one by raw handles.
 #![allow(unsafe_code, reason = "raw handles are trusted")]
 
 use std::ffi::CStr;
@@ -11,38 +11,43 @@ use crate::adopt::raw::AdoptInfo;
 use crate::device::physical::{Enabled, PhysicalDevice};
 use crate::driver::error::unavailable;
 
-/// What a physical device offers of all that Syncline can use, for an application that makes its `VkDevice` itself and has
-/// it [adopted](crate::Device::adopt): made with these extensions and the features of [`Offer::enabled`], it can do whatever
-/// a device opened by Syncline can.
+/// The extensions and features of a physical device that Syncline can use.
 ///
-/// The feature `timelineSemaphore` (Vulkan 1.2, or `VK_KHR_timeline_semaphore`'s structure) is always needed, and always offered where
-/// this is returned. Everything else may be left out; what was left out is to be `false` in [`AdoptInfo::enabled`].
+/// For an application that creates its `VkDevice` itself and has it
+/// [adopted](crate::Device::adopt). Created with these extensions and the features in
+/// [`Offer::enabled`], the device can do everything that a device opened by Syncline can.
+///
+/// The feature `timelineSemaphore` (Vulkan 1.2, or the structure of `VK_KHR_timeline_semaphore`) is
+/// always required. Every device for which an offer is returned has it. Everything else may be left
+/// out, and must then be `false` in [`AdoptInfo::enabled`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Offer {
-    /// What the device is and could do. [`Info::uuid`] is what CUDA knows the same GPU by.
+    /// The identity and capabilities of the device. CUDA knows the same GPU by [`Info::uuid`].
     pub info: Info,
     /// The device extensions to enable.
     pub extensions: Vec<&'static CStr>,
-    /// What stands for them in [`AdoptInfo::enabled`], and the feature `hostQueryReset`.
+    /// The extensions as flags for [`AdoptInfo::enabled`], and the feature `hostQueryReset`.
     pub enabled: Enabled,
 }
 
 impl Offer {
-    /// Asks a physical device. Makes nothing.
+    /// Queries a physical device. Creates nothing.
     ///
     /// # Errors
-    /// [`Error::Unavailable`](syncline_core::Error::Unavailable) with the reason, if no device made of it could be adopted:
-    /// it is older than Vulkan 1.2, or has no timeline semaphores.
+    /// [`Error::Unavailable`](syncline_core::Error::Unavailable) with the reason, if no device
+    /// created from it could be adopted: it is older than Vulkan 1.2, or has no timeline
+    /// semaphores.
     ///
     /// # Safety
-    /// `physical` belongs to `instance`, which is valid, was made through `entry`, and for Vulkan 1.2 or later.
+    /// `physical` belongs to `instance`, which is valid, and was created through `entry` for Vulkan
+    /// 1.2 or later.
     pub unsafe fn of(
         entry: &Entry,
         instance: &Instance,
         physical: vk::PhysicalDevice,
     ) -> Result<Self> {
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller guarantees it.
         let device = unsafe { PhysicalDevice::probe(entry, instance, physical, None) };
         match device.rejected {
             Some(reason) => Err(reason),
@@ -55,31 +60,36 @@ impl Offer {
     }
 }
 
-/// A `VkDevice` as C has it, for [`AdoptInfo::from_handles`].
+/// The raw handles of a `VkDevice`, as in C, for [`AdoptInfo::from_handles`].
 ///
-/// `ash::vk::Handle::from_raw` makes each of a handle from C: of a pointer's address for these, which are dispatchable.
+/// `ash::vk::Handle::from_raw` converts each handle from C. These handles are dispatchable, so its
+/// argument is the pointer's address.
 #[derive(Debug, Clone, Copy)]
 pub struct Handles {
-    /// Where the functions are found; `None` finds them in the Vulkan loader of this machine (`libvulkan.so.1`), which is right
-    /// wherever the application's own came from there.
+    /// The function that looks up all others.
+    ///
+    /// `None` takes it from the Vulkan loader of this machine (`libvulkan.so.1`). That is correct
+    /// if the application's functions came from there too.
     pub get_instance_proc_addr: Option<vk::PFN_vkGetInstanceProcAddr>,
-    /// The instance, made for Vulkan 1.2 or later.
+    /// The instance, created for Vulkan 1.2 or later.
     pub instance: vk::Instance,
     /// The physical device.
     pub physical: vk::PhysicalDevice,
-    /// The device, made with the feature `timelineSemaphore`.
+    /// The device, created with the feature `timelineSemaphore`.
     pub device: vk::Device,
 }
 
 impl AdoptInfo {
-    /// The functions behind bare handles, looked up by name. No queue is among them, nothing is said to be enabled, and there is no owner:
-    /// fill in what there is.
+    /// Looks up the functions of raw handles.
+    ///
+    /// The result has no queues, nothing enabled, and no owner. The caller fills these in.
     ///
     /// # Errors
-    /// [`Error::Unavailable`](syncline_core::Error::Unavailable) if a handle is null, or if the loader cannot be used.
+    /// [`Error::Unavailable`](syncline_core::Error::Unavailable) if a handle is null, or if the
+    /// loader cannot be used.
     ///
     /// # Safety
-    /// The handles are live and belong together, and what looks up functions is Vulkan's own.
+    /// The handles are live and belong together. `get_instance_proc_addr` is Vulkan's own function.
     pub unsafe fn from_handles(handles: Handles) -> Result<Self> {
         let null = [
             ("VkInstance", handles.instance.is_null()),
@@ -96,12 +106,12 @@ impl AdoptInfo {
                 let functions = ash::StaticFn {
                     get_instance_proc_addr,
                 };
-                // SAFETY: by this function's contract.
+                // SAFETY: the caller guarantees it.
                 unsafe { Entry::from_static_fn(functions) }
             }
             None => crate::driver::instance::loader()?,
         };
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller guarantees it.
         let (instance, device) = unsafe {
             let instance = Instance::load(entry.static_fn(), handles.instance);
             let device = Device::load(instance.fp_v1_0(), handles.device);

@@ -1,4 +1,4 @@
-//! Adopting what an engine already made, and raw handles out.
+//! Adopts devices and semaphores of the application, and gives out raw handles.
 #![allow(unsafe_code, reason = "raw handles are trusted")]
 
 use std::any::Any;
@@ -14,26 +14,35 @@ use crate::device::physical::{Enabled, PhysicalDevice};
 use crate::driver::error::unsupported;
 use crate::timeline::port::{Port, Semaphore};
 
-/// A `VkDevice` that an engine already has, for [`Device::adopt`]. [`Offer`](crate::Offer) tells what to make one with,
-/// and [`AdoptInfo::from_handles`] begins with bare handles.
+/// A `VkDevice` of the application, for [`Device::adopt`].
+///
+/// [`Offer`](crate::Offer) lists what to create it with. [`AdoptInfo::from_handles`] makes one of
+/// raw handles.
 #[derive(Clone)]
 pub struct AdoptInfo {
     /// The loader.
     pub entry: ash::Entry,
-    /// The instance, made for Vulkan 1.2 or later.
+    /// The instance, created for Vulkan 1.2 or later.
     pub instance: ash::Instance,
     /// The physical device.
     pub physical: vk::PhysicalDevice,
-    /// The device, made with the feature `timelineSemaphore`.
+    /// The device, created with the feature `timelineSemaphore`.
     pub device: ash::Device,
-    /// The queues to use: family, index within the family, and handle. None at all is fine for an application that submits
-    /// by itself: timelines, semaphores and memory need no queue, and Syncline never touches a `VkQueue` then.
+    /// The queues to use: family, index within the family, and handle.
+    ///
+    /// May be empty for an application that makes all submissions itself. Timelines, semaphores and
+    /// memory need no queue, and Syncline then uses no `VkQueue`.
     pub queues: Vec<(u32, u32, vk::Queue)>,
-    /// Kept alive for as long as anything made from the adopted device; `None`: the caller sees to it. The last of these may
-    /// go on a thread of this library. An exit of the process waits while the owner is dropped, for two seconds at most;
-    /// once it has begun the owner is not dropped any more.
+    /// Kept as long as anything made from the adopted device. `None` if the caller keeps the device
+    /// alive.
+    ///
+    /// The owner may be dropped on a thread of this library. When the process exits, it waits for
+    /// at most two seconds while the owner is being dropped. An owner that is still kept when the
+    /// exit begins is not dropped.
     pub owner: Option<Arc<dyn Any + Send + Sync>>,
-    /// What the device was made with.
+    /// The extensions and features that the device was created with.
+    ///
+    /// Vulkan cannot report these, so the flags are trusted. A wrong flag is undefined behaviour.
     pub enabled: Enabled,
 }
 
@@ -49,22 +58,24 @@ impl std::fmt::Debug for AdoptInfo {
 }
 
 impl Device {
-    /// Uses a `VkDevice` that an engine already made. Instance, device and queues stay the engine's:
-    /// nothing of them is ever destroyed here.
+    /// Adopts a `VkDevice` of the application.
+    ///
+    /// The application still owns the instance, the device and the queues. Syncline never destroys
+    /// them.
     ///
     /// # Errors
-    /// [`Error::Unavailable`](syncline_core::Error::Unavailable) if the device is older than Vulkan 1.2
-    /// or has no timeline semaphores; a driver error.
+    /// [`Error::Unavailable`](syncline_core::Error::Unavailable) if the device is older than Vulkan
+    /// 1.2 or has no timeline semaphores, or a driver error.
     ///
     /// # Safety
-    /// * The handles belong together, the queues were got from the device, and everything said to be
-    ///   enabled is.
-    /// * They outlive the adopted device and everything made from it, or `owner` sees to that.
-    /// * From now on the engine makes calls that need a queue to itself (`vkQueueSubmit`,
-    ///   `vkQueuePresentKHR`, `vkQueueWaitIdle`; `vkDeviceWaitIdle` for all of them) only while it holds
-    ///   that queue's [`QueueGuard`](crate::QueueGuard).
+    /// * The handles belong together, the queues are queues of the device, and everything marked as
+    ///   enabled is enabled.
+    /// * They outlive the adopted device and everything made from it, or `owner` ensures that.
+    /// * From now on the application makes calls that require external synchronization of a queue
+    ///   (`vkQueueSubmit`, `vkQueuePresentKHR`, `vkQueueWaitIdle`; `vkDeviceWaitIdle` for all
+    ///   queues) only while it holds that queue's [`QueueGuard`](crate::QueueGuard).
     pub unsafe fn adopt(info: AdoptInfo) -> Result<Self> {
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller guarantees it.
         let physical = unsafe {
             PhysicalDevice::probe(
                 &info.entry,
@@ -87,35 +98,39 @@ impl Device {
         Self::assemble(native, physical, object, &info.queues)
     }
 
-    /// A port over an existing timeline semaphore, and the value it has, to start a timeline from.
+    /// Adopts a timeline semaphore of the application. Returns its port, and its value.
+    ///
+    /// The value is the one to start a timeline at.
     ///
     /// # Errors
     /// A driver error.
     ///
     /// # Safety
-    /// `semaphore` is a timeline semaphore of this device, with no signal outstanding, and from now on
-    /// signalled only through the timeline made of it (or under its claims). If `owned`, nobody else
-    /// destroys it, not even after an error; else it outlives the timeline, its points, and every
-    /// submission that uses it.
+    /// `semaphore` is a timeline semaphore of this device, without a pending signal operation. From
+    /// now on it is signalled only through the timeline made of it, or under that timeline's
+    /// claims. If `owned`, nothing else destroys it, not even after an error. If not, it outlives
+    /// the timeline, its points, and every submission that uses it.
     pub unsafe fn adopt_semaphore(
         &self,
         semaphore: vk::Semaphore,
         owned: bool,
     ) -> Result<(Attachment, u64)> {
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller guarantees it.
         let semaphore = unsafe { Semaphore::adopt(&self.0, semaphore, owned) };
         let value = semaphore.value()?;
         Ok((semaphore.attach(value), value))
     }
 
-    /// The semaphore to wait for `point` with, in a submission that the application makes itself: wait
-    /// for it to reach the point's value. Keep the point until that submission has finished.
+    /// The raw semaphore to wait for `point` in a submission that the application makes itself.
+    ///
+    /// Wait for the semaphore to reach the point's value. Keep the point until that submission has
+    /// finished.
     ///
     /// # Errors
-    /// [`Error::NotPending`](syncline_core::Error::NotPending) while the signal is still held, as a
-    /// raw wait for it could block the very queue that would release it;
-    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if the timeline has no port on this
-    /// device, or the point is empty; the timeline's failure.
+    /// [`Error::NotPending`](syncline_core::Error::NotPending) while the signal is still held,
+    /// because a raw wait could block the queue that must execute first.
+    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if the timeline has no port on
+    /// this device, or the point is empty. The timeline's failure.
     pub fn semaphore(&self, point: Point<'_>) -> Result<vk::Semaphore> {
         point.require_pending()?;
         let port = point.port::<Port>(self.id());
@@ -125,11 +140,14 @@ impl Device {
         }
     }
 
-    /// The semaphore of a timeline, for a submission that the application makes itself under a
-    /// [`Claim`](syncline_core::Claim). Keep the timeline until that submission has finished.
+    /// The raw semaphore of a timeline, for a submission that the application makes itself.
+    ///
+    /// The submission signals it under a [`Claim`](syncline_core::Claim). Keep the timeline until
+    /// that submission has finished.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if the timeline has no port on this device.
+    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if the timeline has no port on
+    /// this device.
     pub fn semaphore_of(&self, timeline: &Timeline) -> Result<vk::Semaphore> {
         let port = timeline.port::<Port>(self.id());
         match port.and_then(|port| port.on(&self.0)) {
@@ -138,8 +156,8 @@ impl Device {
         }
     }
 
-    fn no_port(&self, what: &str) -> syncline_core::Error {
+    fn no_port(&self, name: &str) -> syncline_core::Error {
         let reason = "it has no port on this device";
-        unsupported(self.object(), format!("give a semaphore of {what}"), reason)
+        unsupported(self.object(), format!("give a semaphore of {name}"), reason)
     }
 }

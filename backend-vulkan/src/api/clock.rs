@@ -1,7 +1,7 @@
-//! The device's clock.
+//! The device's clock: the calibrated one, or one that is read with submitted timestamps.
 //!
-//! With calibrated timestamps the driver reads both clocks together (`timing::clock`). Without them,
-//! a timestamp is submitted between two readings of the host's clock.
+//! With calibrated timestamps the driver reads both clocks together (`timing::clock`). Without
+//! them, a timestamp is submitted between two readings of the host's clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,20 +16,20 @@ use crate::driver::error::unsupported;
 use crate::driver::lock::lock;
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
-use crate::timing::clock::{Calibrated, Owner, no_device};
+use crate::timing::clock::{CalibratedSampler, WeakDevice, no_device};
 
-/// How timestamps are submitted, each of which takes as long as the way to the device and back.
-const SUBMITTED: Effort = Effort {
+/// The limits for submitted timestamps. Each takes a round trip to the device.
+const SUBMISSION_EFFORT: Effort = Effort {
     limit: Duration::from_millis(1),
     samples: 8,
     enough: 0,
 };
 
-/// How long one submitted timestamp is waited for, behind whatever else its `VkQueue` has to do.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// How long a sample waits for one submitted timestamp, behind other work of its `VkQueue`.
+const SAMPLE_TIMEOUT: Duration = Duration::from_millis(250);
 
 impl Device {
-    /// The clock; see [`backend::Device::clock`](syncline_core::backend::Device::clock) of this device.
+    /// The clock of [`backend::Device::clock`](syncline_core::backend::Device::clock).
     pub(crate) fn own_clock(&self) -> Result<Clock> {
         let made = &self.0.clock.clock;
         let clock = match made.get() {
@@ -45,46 +45,56 @@ impl Device {
     fn new_clock(&self) -> Result<Clock> {
         self.0.counter()?;
         let object = Object::new("clock", &self.0.info.name);
-        let device = Owner::of(&self.0);
+        let device = WeakDevice::of(&self.0);
         if let (Some(host), Some(call)) = (self.0.host_clock, self.calibration()) {
-            return Ok(Clock::new(object, Calibrated::new(device, host, call)));
+            return Ok(Clock::new(
+                object,
+                CalibratedSampler::new(device, host, call),
+            ));
         }
         self.stamping_queue()?;
         let name = object.clone();
-        Ok(Clock::new(object, Submitted { device, name }))
+        Ok(Clock::new(object, SubmittedSampler { device, name }))
     }
 
-    /// The time on its clock ([`Device::clock`](syncline_core::backend::Device::clock)), in nanoseconds, of a timestamp that
-    /// one of its queues has written: what `vkCmdWriteTimestamp` leaves in a query, in an application's own command buffers
-    /// too. Bits that are not valid are ignored, and where the counter has come round, that is undone.
+    /// Converts a timestamp of this device to a time on its [clock], in nanoseconds.
     ///
-    /// The counter must not have come half round since the timestamp was written: with 36 valid bits of 1 ns each that takes
-    /// 34 seconds, with 64 bits centuries. A call samples the clock, and takes as long as that does, if nobody has done so
-    /// before, or not in the last quarter of a round; others do not block. May be called from any thread.
+    /// The timestamp is what `vkCmdWriteTimestamp` writes into a query on one of the device's
+    /// queues, also in the application's own command buffers. Bits that are not valid are ignored,
+    /// and wraps of the counter are undone.
     ///
-    /// See `VkQueueFamilyProperties::timestampValidBits` and *Timestamp Queries* in the specification.
+    /// The counter must have advanced by less than half a round since the timestamp was written.
+    /// With 36 valid bits of 1 ns that takes 34 seconds, with 64 bits centuries.
+    ///
+    /// A call samples the clock first, and takes as long as a sample, if the clock was not sampled
+    /// within the last quarter of a round. Other calls do not block. Any thread may call this.
+    ///
+    /// See `VkQueueFamilyProperties::timestampValidBits` and *Timestamp Queries* in the Vulkan
+    /// specification.
     ///
     /// # Errors
-    /// Those of [`Device::clock`](syncline_core::backend::Device::clock), and of its samples.
+    /// Same errors as [`Device::clock`][clock] and as samples of that clock.
+    ///
+    /// [clock]: syncline_core::backend::Device::clock
     pub fn time_of(&self, timestamp: u64) -> Result<i64> {
         let clock = self.own_clock()?;
-        let known = |recently: bool| {
+        let convert = |refuse_stale: bool| {
             let readings = lock(&self.0.clock.readings);
             let rounds = &readings.as_ref()?.rounds;
-            // A counter of 64 bits is never in doubt, and the host's clock need not be asked.
-            let stale = recently
+            // A counter of 64 bits never wraps, so the host's clock is not read.
+            let stale = refuse_stale
                 && rounds.counter().bits() < 64
                 && rounds.are_stale(clock.host_clock().now());
             rounds.time_of(timestamp).filter(|_| !stale)
         };
-        if let Some(time) = known(true) {
+        if let Some(time) = convert(true) {
             return Ok(time);
         }
         clock.sample()?;
-        known(false).ok_or_else(no_device)
+        convert(false).ok_or_else(no_device)
     }
 
-    /// Where a timestamp can be submitted: the least used `VkQueue` of those that write some.
+    /// The least used `VkQueue` that can write timestamps.
     fn stamping_queue(&self) -> Result<&Arc<DriverQueue>> {
         let resets = |queue: &&Arc<DriverQueue>| {
             queue.family.timestamp_bits > 0
@@ -98,21 +108,21 @@ impl Device {
     }
 }
 
-/// Submits timestamps and waits for them, for devices made without calibration.
-struct Submitted {
-    device: Owner,
-    /// In errors.
+/// Samples with submitted timestamps, for devices without calibrated timestamps.
+struct SubmittedSampler {
+    device: WeakDevice,
+    /// The clock's name in errors.
     name: Object,
 }
 
-impl Submitted {
+impl SubmittedSampler {
     fn silent(&self, error: Error) -> Error {
         if !error.is_timeout() {
             return error;
         }
         Error::ClockSilent {
             clock: self.name.clone(),
-            waited: PATIENCE,
+            waited: SAMPLE_TIMEOUT,
             reason: "the timestamp that was submitted to read it still waits, behind other work of its VkQueue or for the \
                      application to unlock it"
                 .into(),
@@ -120,26 +130,26 @@ impl Submitted {
     }
 }
 
-impl Sampler for Submitted {
+impl Sampler for SubmittedSampler {
     fn sample(&self) -> Result<Sample> {
         let device = Device(self.device.get()?);
         let host = self.host_clock();
-        // Made anew each time, as it keeps the device.
+        // Created for each sample, because a queue keeps the device.
         let queue = Queue::new(&device, device.stamping_queue()?, "clock")?;
-        device.0.sample(SUBMITTED, host, || {
+        device.0.sample(SUBMISSION_EFFORT, host, || {
             let stamp = queue
                 .submissions()
                 .driver()
                 .stamp(queue.submissions().object(), Timing::Clock)?;
             let (written, before) = (stamp.clone(), host.now());
             let work = move |recorder: &mut Recorder<'_>| {
-                recorder.recorded.write_time(&written);
+                recorder.recording.write_time(&written);
                 Ok(())
             };
             queue.submissions().submit(&[], work, &[])?;
             queue
                 .submissions()
-                .idle(PATIENCE)
+                .idle(SAMPLE_TIMEOUT)
                 .map_err(|error| self.silent(error))?;
             let after = host.now();
             Ok(Sample::between(before, stamp.ticks()?.cast_signed(), after))
@@ -175,15 +185,19 @@ mod tests {
     use crate::driver::instance::Instance;
     use crate::queue::submission::Queue;
 
-    const SOON: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
 
-    /// Every device here, as though one of its queue families wrote 36 bits alone: so that of the others the higher ones must not count.
-    fn mixed(test: impl Fn(&Device, &Queue)) {
+    /// Runs `test` on each device, with 36 valid timestamp bits and a queue of a family that has
+    /// 64.
+    ///
+    /// This simulates another family with 36 bits. The higher bits of the queue's timestamps must
+    /// not count.
+    fn with_36_bits(test: impl Fn(&Device, &Queue)) {
         let Ok(instance) = Instance::load() else {
             return;
         };
         for candidate in instance.devices().unwrap() {
-            // SAFETY: the physical device is the instance's, which lives.
+            // SAFETY: the physical device belongs to the instance, which is alive.
             let mut probe = unsafe {
                 PhysicalDevice::probe(instance.entry(), instance.raw(), candidate.physical(), None)
             };
@@ -199,20 +213,20 @@ mod tests {
             let device = Device::open(&instance, &probe).unwrap();
             let queue = device.queue_of_family(wide.index, "stamped").unwrap();
             test(&device, &queue);
-            queue.idle(SOON).unwrap();
+            queue.idle(TIMEOUT).unwrap();
         }
     }
 
     #[test]
-    fn bits_that_one_family_lacks_do_not_count() {
-        mixed(|device, queue| {
+    fn timestamp_bits_that_another_family_lacks_are_ignored() {
+        with_36_bits(|device, queue| {
             let clock = device.clock().unwrap();
             let host = clock.host_clock();
             for _ in 0..10 {
                 let fence = device.clocked_fence("time").unwrap();
                 let before = host.now();
                 queue.record(&fence).unwrap();
-                fence.wait(SOON).unwrap();
+                fence.wait(TIMEOUT).unwrap();
                 let after = host.now();
                 let time = fence.time().unwrap().to_host().unwrap();
                 let error = time.error.cast_signed();
@@ -224,10 +238,11 @@ mod tests {
         });
     }
 
-    /// The clock was sampled two hundred rounds ago, and has parted from the host's by a twelfth of one since.
+    /// The clock was last sampled 200 rounds ago. It has drifted from the host's clock by a twelfth
+    /// of a round since.
     #[test]
-    fn a_reading_that_is_too_old_is_not_gone_by() {
-        mixed(|device, queue| {
+    fn a_stale_reading_of_the_clock_is_not_used() {
+        with_36_bits(|device, queue| {
             let clock = device.clock().unwrap();
             let host = clock.host_clock();
             let period = device.info().capabilities.timestamp_period_ns;
@@ -242,11 +257,11 @@ mod tests {
                 *lock(&device.0.clock.readings) = Some(readings);
                 let fence = device.clocked_fence("time").unwrap();
                 queue.record(&fence).unwrap();
-                fence.wait(SOON).unwrap();
+                fence.wait(TIMEOUT).unwrap();
                 let time = fence.time().unwrap().nanoseconds();
                 let sampled = clock.sample().unwrap().sample.device;
                 assert!(
-                    time.abs_diff(sampled) < SOON.as_nanos() as u64,
+                    time.abs_diff(sampled) < TIMEOUT.as_nanos() as u64,
                     "{time} {sampled}"
                 );
             }

@@ -1,4 +1,4 @@
-//! [`Backend`] for devices.
+//! [`Backend`] for the Vulkan device.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use ash::vk;
@@ -11,12 +11,12 @@ use syncline_core::{Object, QueueKind, Result, Timeline};
 use crate::device::open::Device;
 #[cfg(doc)]
 use crate::device::physical::Enabled;
-use crate::queue::submission::{QUEUE, Queue, Submitter};
+use crate::queue::submission::{Feed, QUEUE, Queue};
 use crate::timeline::port::Semaphore;
 
 impl Backend for Device {
     type Queue = Queue;
-    type Enqueue = Submitter;
+    type Enqueue = Feed;
     const QUEUE: &'static str = QUEUE;
 
     fn identity(&self) -> Identity<'_> {
@@ -32,8 +32,8 @@ impl Backend for Device {
         Ok(Semaphore::new(&self.0, initial, no_handle)?.attach(initial))
     }
 
-    fn enqueue(&self, kind: QueueKind, queue: &Object, own: &Timeline) -> Result<Submitter> {
-        Submitter::new(self, self.driver_queue_of_kind(kind)?, queue, own)
+    fn enqueue(&self, kind: QueueKind, queue: &Object, own: &Timeline) -> Result<Feed> {
+        Feed::new(self, self.driver_queue_of_kind(kind)?, queue, own)
     }
 
     fn check(&self) -> Result<()> {
@@ -41,9 +41,9 @@ impl Backend for Device {
             return Err(lost.clone());
         }
         let call = "vkGetSemaphoreCounterValue";
-        // SAFETY: the nudge semaphore lives as long as the device.
+        // SAFETY: the wake semaphore lives as long as the device.
         match unsafe { self.0.raw().get_semaphore_counter_value(self.0.wake.raw) } {
-            // What a counter reads once the device behind it is gone.
+            // The counter of a lost device reads this value.
             Ok(u64::MAX) => Err(self
                 .0
                 .failed(&self.0.object, call, vk::Result::ERROR_DEVICE_LOST)),
@@ -52,27 +52,34 @@ impl Backend for Device {
         }
     }
 
-    /// The clock that its timestamps count (`VK_TIME_DOMAIN_DEVICE_KHR`), in nanoseconds, beside the host's
-    /// `CLOCK_MONOTONIC`, or its `CLOCK_MONOTONIC_RAW` where the driver knows no other; [`Clock::host_clock`] tells which.
-    /// It may be used from any thread, and keeps the device.
+    /// The device's clock (`VK_TIME_DOMAIN_DEVICE_KHR`) in nanoseconds, sampled with the host's
+    /// clock.
     ///
-    /// A device made with calibrated timestamps ([`Enabled::calibrated_timestamps`]) asks its driver for each sample
-    /// (`vkGetCalibratedTimestampsKHR`): the best of up to eight readings, of which none is begun after half a
-    /// millisecond. The deviation is the driver's `pMaxDeviation`, and what the host's clock resolves, and for how long the
-    /// device's shows the same: at least the `timestampPeriod`, and more where it has only been seen to go on by more.
+    /// The host's clock is `CLOCK_MONOTONIC`, or `CLOCK_MONOTONIC_RAW` if the driver supports no
+    /// other. [`Clock::host_clock`] returns which. Any thread may use the clock, which keeps the
+    /// device.
     ///
-    /// Any other device, and one whose driver knows neither of the host's clocks, writes timestamps for each sample on the
-    /// `VkQueue` that the fewest use. The deviation is half of the time from before the submission until the host has seen
-    /// it finished: some tens of microseconds on an idle device. A sample takes a millisecond then, or blocks for up to
-    /// 0.25 s behind other work of that `VkQueue`, also while the application holds its
-    /// [`QueueGuard`](crate::QueueGuard), and then fails.
+    /// A device with calibrated timestamps ([`Enabled::calibrated_timestamps`]) calls
+    /// `vkGetCalibratedTimestampsKHR` for each sample. The best of up to eight readings counts, and
+    /// none begins after half a millisecond. The deviation is the driver's `pMaxDeviation`, plus
+    /// the resolution of the host's clock, plus the step of the device's clock. The step is at
+    /// least `timestampPeriod`, and more if readings have only shown larger steps.
     ///
-    /// Either way a counter of few bits has to be sampled again before it has come round a thousand times, which 36 bits of
-    /// 1 ns take 19 hours for.
+    /// Any other device, and one whose driver supports neither of the host's clocks, submits
+    /// timestamps for each sample to its least used `VkQueue`. The deviation is half of the time
+    /// from before the submission until the host has seen it finished: some tens of microseconds on
+    /// an idle device. A sample takes one millisecond. It blocks for up to 0.25 s behind other work
+    /// of that `VkQueue`, or while the application holds its [`QueueGuard`](crate::QueueGuard).
+    /// Then it fails.
+    ///
+    /// In both cases the first samples may take up to 20 ms, until the step of the counter is
+    /// known. A counter with few bits must be sampled again before it has wrapped a thousand times.
+    /// With 36 bits of 1 ns that takes 19 hours.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if no queue family has valid timestamp bits; or, without calibration, if the device has no
-    /// queue that can write timestamps. Those of its samples: a driver error, and without calibration [`Error::ClockSilent`].
+    /// [`Error::Unsupported`] if no queue family has valid timestamp bits, or, without calibrated
+    /// timestamps, if no queue of the device can write timestamps. Samples return driver errors,
+    /// and without calibrated timestamps [`Error::ClockSilent`].
     fn clock(&self) -> Result<Clock> {
         self.own_clock()
     }

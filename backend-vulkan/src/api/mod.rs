@@ -1,4 +1,4 @@
-//! The public traits `Device` and `Queue`, and the clock.
+//! The traits of core, implemented for this crate's devices and queues, and the clock.
 
 pub(crate) mod clock;
 pub(crate) mod device;

@@ -1,12 +1,12 @@
-//! [`BackendQueue`] for queues: the engine's calls need nothing else.
+//! [`BackendQueue`] for the Vulkan queue.
 
 use syncline_core::backend::{BackendQueue, EngineQueue};
 
 use crate::device::open::Device;
-use crate::queue::submission::{Queue, Submitter};
+use crate::queue::submission::{Feed, Queue};
 
-impl From<EngineQueue<Device, Submitter>> for Queue {
-    fn from(engine: EngineQueue<Device, Submitter>) -> Self {
+impl From<EngineQueue<Device, Feed>> for Queue {
+    fn from(engine: EngineQueue<Device, Feed>) -> Self {
         Self::with_engine(engine)
     }
 }
@@ -15,7 +15,7 @@ impl BackendQueue for Queue {
     type Device = Device;
 
     #[inline]
-    fn engine(&self) -> &EngineQueue<Device, Submitter> {
+    fn engine(&self) -> &EngineQueue<Device, Feed> {
         self.inner()
     }
 }

@@ -1,10 +1,10 @@
-//! What has been read of a device's counter.
+//! The readings of a device's counter.
 
 use std::sync::{Mutex, OnceLock};
 
 use syncline_core::clock::{Clock, Counter, HostClock, Rounds};
 
-/// The clock of a device, and what has been read of its counter.
+/// The clock of a device, and the readings of its counter.
 #[derive(Default)]
 pub(crate) struct DeviceClock {
     /// Made by the first call that needs it.
@@ -20,15 +20,16 @@ impl DeviceClock {
     }
 }
 
-/// The differences whose common divisor is taken for the counter's step. Two or three differences
-/// often have several steps in common.
+/// The number of differences whose common divisor counts as the counter's step.
+///
+/// Two or three differences often have several steps in common.
 const ENOUGH_DIFFERENCES: u32 = 6;
 
 /// The readings of one counter.
 pub(crate) struct Readings {
     pub(crate) rounds: Rounds,
-    /// The common divisor of all differences between readings, in ticks: the counter advances by
-    /// multiples of it. 0 before two readings differed.
+    /// The common divisor of all differences between readings, in ticks. The counter advances by
+    /// multiples of it. 0 until two readings differ.
     step: u64,
     /// The number of these differences, up to [`ENOUGH_DIFFERENCES`].
     differences: u32,

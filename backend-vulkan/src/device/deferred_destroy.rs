@@ -1,11 +1,11 @@
-//! Deferred destruction of semaphores, for drivers that use a semaphore after its last submission.
+//! Deferred destruction of semaphores that a driver still uses after their last signal.
 //!
 //! Mesa emulates timeline semaphores for lavapipe. The thread behind lavapipe's one queue signals
 //! the semaphores of a submission first, and releases the semaphores that it waited for after that.
-//! An application may destroy a semaphore in between
-//! (VUID-vkDestroySemaphore-semaphore-05149). The thread then writes to freed memory. In Mesa
-//! 22.3.6, `vk_sync_timeline_point_release` crashed once in some hundred rounds. The thread executes
-//! submissions in order, so it has released a semaphore once a later submission has signalled.
+//! An application may destroy a semaphore in between (VUID-vkDestroySemaphore-semaphore-05149). The
+//! thread then writes to freed memory. In Mesa 22.3.6, `vk_sync_timeline_point_release` crashed
+//! once in some hundred rounds. The thread executes submissions in order, so it has released a
+//! semaphore once a later submission has signalled.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,10 +44,10 @@ impl DeferredDestroy {
         self.is_needed
     }
 
-    /// Numbers the submission that the driver has just taken, from 1. 0 if the driver needs no
-    /// deferral.
+    /// Numbers the submission that the driver has just taken, from 1.
     ///
-    /// The caller holds the gate of the `VkQueue`.
+    /// Returns 0 if the driver needs no deferred destruction. The caller holds the gate of the
+    /// `VkQueue`.
     pub(crate) fn count_submission(&self) -> u64 {
         if self.is_needed {
             self.submitted.fetch_add(1, Ordering::Relaxed) + 1
@@ -72,8 +72,9 @@ impl DeferredDestroy {
             .collect()
     }
 
-    /// Defers the destruction of a semaphore that `submission` was the last to use. Returns false if
-    /// the caller can destroy it at once.
+    /// Defers the destruction of a semaphore that `submission` was the last to use.
+    ///
+    /// Returns false if the caller can destroy it at once.
     pub(crate) fn defer(&self, submission: u64, semaphore: vk::Semaphore) -> bool {
         if submission == 0 {
             return false;

@@ -1,9 +1,9 @@
 //! A `VkQueue` behind a gate that the application can lock too.
 //!
 //! Several logical queues may share one `VkQueue`, and an application that owns it submits to it
-//! too. Vulkan requires such calls to be externally synchronized. The engine must never block, so it
-//! only tries the gate. A logical queue that finds the gate locked leaves its waker there, and the
-//! unlocking thread wakes it.
+//! too. Vulkan requires such calls to be externally synchronized. The engine must never block, so
+//! it only tries the gate. A logical queue that finds the gate locked leaves its waker there, and
+//! the unlocking thread wakes it.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -16,12 +16,12 @@ use crate::device::physical::Family;
 use crate::driver::error::unsupported;
 use crate::driver::lock::lock;
 
-/// In-flight budget of one driver queue, in units. Further submissions are held on the host.
+/// The in-flight budget of one driver queue, in units. Further submissions are held on the host.
 ///
-/// NVIDIA's driver (580.159) accepts 32755 of these units for each queue. Then it blocks the calling
-/// thread until some work has finished. It counts [`SUBMISSION`] units for a submission, and one for
-/// each wait, command buffer and signal of it. The other half is left for the application's own
-/// submissions, and for drivers that count differently.
+/// NVIDIA's driver (580.159) accepts 32,755 units for each queue. Then it blocks the calling thread
+/// until some work has finished. It counts [`SUBMISSION`] units for a submission, and one for each
+/// wait, command buffer and signal of it. The other half is for the application's own submissions,
+/// and for drivers that count differently.
 const UNITS: u64 = 16_384;
 
 /// Units of a submission, without its waits, command buffers and signals.
@@ -37,11 +37,11 @@ pub(crate) struct DriverQueue {
     gate: Gate,
     /// The logical queues that use it.
     queues: Mutex<Vec<Weak<dyn LogicalQueue>>>,
-    /// What all its logical queues may have in flight together.
+    /// The budget of what its logical queues have in flight together.
     pub(crate) budget: Arc<InFlightBudget>,
 }
 
-/// What a driver queue needs to know of a logical queue.
+/// The part of a logical queue that a driver queue uses.
 trait LogicalQueue: Send + Sync {
     /// The number of held submissions.
     fn held(&self) -> usize;

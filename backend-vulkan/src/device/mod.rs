@@ -1,4 +1,4 @@
-//! The `VkDevice`: what it was made with, its `VkQueue`s, and the state that it keeps.
+//! The `VkDevice`: what it was created with, its `VkQueue`s, and its state.
 
 pub(crate) mod clock_readings;
 pub(crate) mod deferred_destroy;

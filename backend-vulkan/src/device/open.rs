@@ -18,7 +18,7 @@ use crate::device::wake::WakeSemaphore;
 use crate::driver::error::native;
 use crate::driver::instance::Instance;
 
-/// Driver queues made of one family, at most. Logical queues share them.
+/// The most driver queues that are created in one family. Logical queues share them.
 const QUEUES_PER_FAMILY: u32 = 16;
 
 /// A `VkDevice`, opened here or adopted from an application. Cheap to clone.

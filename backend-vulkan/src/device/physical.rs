@@ -1,4 +1,4 @@
-//! What the backend knows of a physical device, and what a `VkDevice` was made with.
+//! Physical devices, and what a `VkDevice` was created with.
 
 use std::ffi::CStr;
 
@@ -21,8 +21,8 @@ pub struct Enabled {
     pub external_semaphore_fd: bool,
     /// `VK_KHR_external_memory_fd`, to share buffers.
     pub external_memory_fd: bool,
-    /// `VK_KHR_calibrated_timestamps` or `VK_EXT_calibrated_timestamps`, to read the clocks of the
-    /// device and of the host together.
+    /// `VK_KHR_calibrated_timestamps` or `VK_EXT_calibrated_timestamps`, to read both clocks
+    /// together.
     pub calibrated_timestamps: bool,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Family {
 pub(crate) struct PhysicalDevice {
     pub(crate) raw: vk::PhysicalDevice,
     pub(crate) info: Info,
-    /// Why it cannot be used, if it cannot.
+    /// The reason why it cannot be used, if there is one.
     pub(crate) rejected: Option<Error>,
     pub(crate) families: Vec<Family>,
     pub(crate) enabled: Enabled,
@@ -51,13 +51,15 @@ pub(crate) struct PhysicalDevice {
     /// Mesa's common code does that where timeline semaphores are emulated. Of its drivers only
     /// lavapipe emulates them.
     pub(crate) wait_any_spins: bool,
-    /// True if `vkGetQueryPoolResults` waits for all work of the device, whatever the flags, as
+    /// True if `vkGetQueryPoolResults` waits for all work of the device, whatever its flags.
+    ///
     /// lavapipe's does.
     pub(crate) query_read_blocks: bool,
-    /// True if the driver needs [`DeferredDestroy`](crate::device::deferred_destroy::DeferredDestroy).
+    /// True if the driver needs [`deferred_destroy`](crate::device::deferred_destroy).
     pub(crate) needs_deferred_destroy: bool,
-    /// Handle types that a new binary semaphore can be exported as: opaque descriptors if the
-    /// driver exports them, and sync files if the driver combines both.
+    /// The handle types that a new binary semaphore can be exported as.
+    ///
+    /// Opaque descriptors if the driver exports them, and sync files if the driver combines both.
     pub(crate) binary_exports: vk::ExternalSemaphoreHandleTypeFlags,
     /// The device extensions to enable.
     pub(crate) extensions: Vec<&'static CStr>,

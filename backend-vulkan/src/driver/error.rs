@@ -3,7 +3,7 @@
 use ash::vk;
 use syncline_core::{BackendKind, Error, Object};
 
-/// What `call` on `object` returned.
+/// The error for the result of `call` on `object`.
 pub(crate) fn native(object: &Object, call: &'static str, result: vk::Result) -> Error {
     let object = object.clone();
     let code = i64::from(result.as_raw());
@@ -25,7 +25,7 @@ pub(crate) fn native(object: &Object, call: &'static str, result: vk::Result) ->
     }
 }
 
-/// The code's name in the specification's spelling.
+/// The name of a result code, spelled as in the specification.
 pub(crate) fn name(result: vk::Result) -> String {
     format!("VK_{result:?}")
 }

@@ -11,17 +11,18 @@ use syncline_core::{Error, Result};
 use crate::driver::error::{name, unavailable};
 use crate::driver::validation::{self, Messages};
 
-/// How to make an [`Instance`].
+/// Options for creating an [`Instance`].
 #[derive(Debug, Clone, Default)]
 pub struct InstanceOptions {
-    /// Runs everything through `VK_LAYER_KHRONOS_validation`, with synchronization validation where
-    /// the layer has it; see [`Instance::validation_errors`].
+    /// Enables `VK_LAYER_KHRONOS_validation`, with synchronization validation if the layer has it.
+    ///
+    /// See [`Instance::validation_errors`].
     pub validation: bool,
-    /// What drivers are told as the application's name.
+    /// The application's name for drivers.
     pub application_name: String,
 }
 
-/// A `VkInstance`, and the loader under it. Cheap to clone; devices opened from it keep it alive.
+/// A `VkInstance` and its loader. Cheap to clone. Devices opened from it keep it alive.
 #[derive(Clone)]
 pub struct Instance(Arc<Inner>);
 
@@ -38,18 +39,20 @@ struct Messenger {
 }
 
 impl Instance {
-    /// Loads the Vulkan loader and makes an instance without validation.
+    /// Loads the Vulkan loader and creates an instance without validation.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] with the reason, if there is no loader, no driver or only an old one.
+    /// [`Error::Unavailable`] with the reason, if there is no loader, no driver, or only one that
+    /// is too old.
     pub fn load() -> Result<Self> {
         Self::load_with(&InstanceOptions::default())
     }
 
-    /// As [`Instance::load`], with options.
+    /// Same as [`Instance::load`], with options.
     ///
     /// # Errors
-    /// As [`Instance::load`], and if validation was asked for and the layer is not installed.
+    /// Same errors as [`Instance::load`], and [`Error::Unavailable`] if validation is requested and
+    /// the layer is not installed.
     pub fn load_with(options: &InstanceOptions) -> Result<Self> {
         let entry = loader()?;
         // SAFETY: no preconditions.
@@ -98,7 +101,7 @@ impl Instance {
                 info = info.push_next(&mut features);
             }
         }
-        // SAFETY: `info` and everything it points to is valid and lives beyond the call; the messages
+        // SAFETY: `info` and everything it points to are valid and outlive the call. The messages
         // outlive the instance, which `Inner` destroys before it drops them.
         let raw = unsafe { entry.create_instance(&info, None) }.map_err(refused)?;
         TakingDown::prepare();
@@ -109,7 +112,7 @@ impl Instance {
         };
         if synchronization.is_some() {
             let functions = ext::debug_utils::Instance::new(&inner.entry, &inner.raw);
-            // SAFETY: the extension is enabled; the messages live until after the messenger is destroyed.
+            // SAFETY: the extension is enabled. The messages outlive the messenger.
             let raw =
                 unsafe { functions.create_debug_utils_messenger(&messages.create_info(), None) }
                     .map_err(refused)?;
@@ -122,8 +125,9 @@ impl Instance {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// What the validation layer has reported since the instance was made, without its known false
-    /// positives; always empty without validation.
+    /// The errors that the validation layer has reported, without its known false positives.
+    ///
+    /// Always empty without validation.
     #[must_use]
     pub fn validation_errors(&self) -> Vec<String> {
         self.0
@@ -132,8 +136,10 @@ impl Instance {
             .map_or_else(Vec::new, |messenger| messenger.messages.errors())
     }
 
-    /// What the validation layer has reported and is known to be wrong about. Good to see beside a failure:
-    /// one of them says that the layer has stalled the process for 10 s.
+    /// The known false positives that the validation layer has reported.
+    ///
+    /// They can help to explain a failure: one of them says that the layer has stalled the process
+    /// for 10 s.
     #[must_use]
     pub fn validation_false_positives(&self) -> Vec<String> {
         self.0
@@ -155,17 +161,17 @@ impl Instance {
     }
 }
 
-/// The Vulkan loader of this machine.
+/// Loads the Vulkan loader of this machine.
 ///
 /// # Errors
-/// [`Error::Unavailable`], if there is none.
+/// [`Error::Unavailable`] if there is none.
 pub(crate) fn loader() -> Result<ash::Entry> {
-    // Never unloaded: a thread may let go of it while the process exits (`TakingDown`).
+    // Never unloaded, because a thread may drop its handle while the process exits (`TakingDown`).
     static LOADER: OnceLock<ash::Entry> = OnceLock::new();
     if let Some(loader) = LOADER.get() {
         return Ok(loader.clone());
     }
-    // SAFETY: the loader's initialisers are trusted, as they are by every Vulkan program.
+    // SAFETY: the loader's initialisers are trusted, as by every Vulkan program.
     let loaded = unsafe { ash::Entry::load() }.map_err(|error| {
         unavailable(format!(
             "the Vulkan loader cannot be used ({error}); install it (Debian: libvulkan1) and a driver"
@@ -174,7 +180,7 @@ pub(crate) fn loader() -> Result<ash::Entry> {
     Ok(LOADER.get_or_init(|| loaded).clone())
 }
 
-/// What `vkCreateInstance` said, in words.
+/// The error for a result of `vkCreateInstance`, with a remedy.
 fn refused(code: vk::Result) -> Error {
     unavailable(match code {
         vk::Result::ERROR_INCOMPATIBLE_DRIVER => {
@@ -189,11 +195,12 @@ fn refused(code: vk::Result) -> Error {
 impl Drop for Inner {
     fn drop(&mut self) {
         let Some(_going) = TakingDown::begin() else {
-            // The layer stays, too, and may still have something to say.
+            // The instance and its layer stay, and the layer may still report messages.
             std::mem::forget(self.messenger.take());
             return;
         };
-        // SAFETY: devices and candidates hold an `Arc` of this, so nothing made from it is left.
+        // SAFETY: devices and candidates keep an `Arc` of this, so nothing made from the instance
+        // is left.
         unsafe {
             if let Some(messenger) = &self.messenger {
                 messenger

@@ -1,4 +1,4 @@
-//! The loader, the instance, the validation layer, and errors of driver calls.
+//! The loader, the instance, the validation layer, and typed errors of driver calls.
 
 pub(crate) mod error;
 pub(crate) mod instance;

@@ -1,4 +1,4 @@
-//! The validation layer and what it reports.
+//! The validation layer and the messages that it reports.
 #![allow(unsafe_code, reason = "the layer calls back through C")]
 
 use std::borrow::Cow;
@@ -14,7 +14,7 @@ use crate::driver::lock::lock;
 /// The layer's name.
 pub(crate) const LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
 
-/// Messages that are known to be wrong, each with the reason.
+/// Ids of messages that are known to be wrong, each with the reason.
 const FALSE_POSITIVES: &[(&str, &str)] = &[
     (
         "VUID-VkSubmitInfo-pWaitSemaphores-03242",
@@ -59,7 +59,7 @@ const FALSE_POSITIVES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Collects the errors that the layer reports, the known false ones apart.
+/// Collects the errors that the layer reports. Known false positives are separate.
 #[derive(Default)]
 pub(crate) struct Messages {
     errors: Mutex<Vec<String>>,
@@ -75,37 +75,38 @@ impl Messages {
         lock(&self.false_positives).clone()
     }
 
-    /// How to be told. `self` must outlive whatever is made with it.
+    /// The parameters of a messenger that reports to `self`, which must outlive the messenger.
     pub(crate) fn create_info(self: &Arc<Self>) -> vk::DebugUtilsMessengerCreateInfoEXT<'static> {
         vk::DebugUtilsMessengerCreateInfoEXT::default()
             .message_severity(vk::DebugUtilsMessageSeverityFlagsEXT::ERROR)
-            // Not GENERAL: there drivers report what the application may well expect, a refused import say.
+            // Without GENERAL, because drivers report there what an application may expect, such as
+            // a refused import.
             .message_type(vk::DebugUtilsMessageTypeFlagsEXT::VALIDATION)
             .pfn_user_callback(Some(on_message))
             .user_data(Arc::as_ptr(self).cast_mut().cast())
     }
 }
 
-/// `PFN_vkDebugUtilsMessengerCallbackEXT`. Returns false, so that the call that caused it goes on.
+/// `PFN_vkDebugUtilsMessengerCallbackEXT`. Returns false, so that the reported call continues.
 ///
 /// # Safety
-/// Called by the layer, with what [`Messages::create_info`] made.
+/// Called by the layer, with the user data that [`Messages::create_info`] has set.
 unsafe extern "system" fn on_message(
     _severity: vk::DebugUtilsMessageSeverityFlagsEXT,
     _kind: vk::DebugUtilsMessageTypeFlagsEXT,
     data: *const vk::DebugUtilsMessengerCallbackDataEXT<'_>,
     messages: *mut c_void,
 ) -> vk::Bool32 {
-    // SAFETY: by this function's contract: the layer passes a valid structure, whose strings are valid or null during the
-    // call.
+    // SAFETY: the caller guarantees it. The layer passes a valid structure, whose strings are valid
+    // or null during the call.
     let (id, text) = unsafe {
         let data = &*data;
         (data.message_id_name_as_c_str(), data.message_as_c_str())
     };
     let words = |text: Option<&'_ CStr>| text.map_or(String::new(), |t| t.to_string_lossy().into());
     let (id, text) = (words(id), words(text));
-    // SAFETY: `create_info` put a `Messages` there, which the instance keeps until the messenger and itself are destroyed. It
-    // is shared between threads, and all of it lies behind locks.
+    // SAFETY: `create_info` has set a `Messages`, which the instance keeps until the messenger and
+    // the instance are destroyed. Threads share it, and all its fields are behind locks.
     let messages = unsafe { &*messages.cast::<Messages>() };
     let list = if FALSE_POSITIVES.iter().any(|(known, _)| *known == id) {
         &messages.false_positives
@@ -116,7 +117,7 @@ unsafe extern "system" fn on_message(
     vk::FALSE
 }
 
-/// Checks that the layer is there, and tells whether it also offers synchronization validation.
+/// Checks that the layer is installed. Returns true if it offers synchronization validation.
 ///
 /// # Errors
 /// [`syncline_core::Error::Unavailable`] if it is not installed or cannot report.
@@ -127,7 +128,7 @@ pub(crate) fn find_layer(entry: &ash::Entry) -> Result<bool> {
              (Debian: vulkan-validationlayers) or ask for an instance without validation"
         ))
     };
-    // SAFETY: these calls have no preconditions; ash passes valid pointers.
+    // SAFETY: these calls have no preconditions, and ash passes valid pointers.
     let layers = unsafe { entry.enumerate_instance_layer_properties() }
         .map_err(|code| missing(&format!("the layers cannot be listed ({})", name(code))))?;
     if !layers
@@ -136,7 +137,7 @@ pub(crate) fn find_layer(entry: &ash::Entry) -> Result<bool> {
     {
         return Err(missing("VK_LAYER_KHRONOS_validation is not installed"));
     }
-    // SAFETY: as above; the layer exists.
+    // SAFETY: as above. The layer exists.
     let offered =
         unsafe { entry.enumerate_instance_extension_properties(Some(LAYER)) }.unwrap_or_default();
     // SAFETY: as above.
@@ -151,7 +152,7 @@ pub(crate) fn find_layer(entry: &ash::Entry) -> Result<bool> {
     Ok(has(&offered, ext::validation_features::NAME))
 }
 
-/// A string of the driver's, whatever bytes it holds.
+/// A string from the driver, with bytes that are not UTF-8 replaced.
 pub(crate) fn driver_text(text: Result<&CStr, std::ffi::FromBytesUntilNulError>) -> Cow<'_, str> {
     text.map_or(Cow::Borrowed("(unnamed)"), CStr::to_string_lossy)
 }

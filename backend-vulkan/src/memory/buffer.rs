@@ -1,4 +1,4 @@
-//! Buffers with memory of their own.
+//! Buffers, each with its own memory allocation.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::any::Any;
@@ -13,14 +13,16 @@ use syncline_core::{Error, MemoryFd, Object, Result};
 use crate::device::open::{Device, Inner};
 use crate::driver::error::unsupported;
 
-/// What every buffer can do, whatever else it was made for.
+/// The usages that every buffer has.
 pub(crate) const TRANSFERS: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
     vk::BufferUsageFlags::TRANSFER_SRC.as_raw() | vk::BufferUsageFlags::TRANSFER_DST.as_raw(),
 );
 
-/// The usages of Vulkan 1.0, none of which needs a feature or an extension. Buffers that leave or enter have them all,
-/// because both sides must make the same buffer of the same memory.
-pub(crate) const PLAIN: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
+/// The usages of Vulkan 1.0, none of which needs a feature or an extension.
+///
+/// Exported and imported buffers have them all, because both sides must create an identical buffer
+/// in the same memory.
+pub(crate) const CORE_USAGES: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
     TRANSFERS.as_raw()
         | vk::BufferUsageFlags::UNIFORM_TEXEL_BUFFER.as_raw()
         | vk::BufferUsageFlags::STORAGE_TEXEL_BUFFER.as_raw()
@@ -31,7 +33,9 @@ pub(crate) const PLAIN: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
         | vk::BufferUsageFlags::INDIRECT_BUFFER.as_raw(),
 );
 
-/// Properties of memory types that need a feature which is not enabled, or that no buffer here can have.
+/// Properties of memory types that buffers must not use.
+///
+/// They need a feature that is not enabled, or do not apply to buffers.
 const UNUSABLE: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
     vk::MemoryPropertyFlags::PROTECTED.as_raw()
         | vk::MemoryPropertyFlags::LAZILY_ALLOCATED.as_raw()
@@ -40,24 +44,26 @@ const UNUSABLE: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
         | vk::MemoryPropertyFlags::RDMA_CAPABLE_NV.as_raw(),
 );
 
-/// Whatever a shader or a transfer does to a buffer.
-const EVERYTHING: vk::AccessFlags = vk::AccessFlags::from_raw(
+/// All reads and writes.
+const ALL_ACCESS: vk::AccessFlags = vk::AccessFlags::from_raw(
     vk::AccessFlags::MEMORY_READ.as_raw() | vk::AccessFlags::MEMORY_WRITE.as_raw(),
 );
 
-/// A `VkBuffer` bound to a `VkDeviceMemory` of its own; all queue families may use it at once, so no
-/// ownership is transferred. Cheap to clone; freed with the last handle.
+/// A `VkBuffer` with a `VkDeviceMemory` that is only for it. Cheap to clone.
+///
+/// All queue families may use it at once, without transfers of ownership between them. The last
+/// handle frees it.
 #[derive(Clone)]
 pub struct Buffer(Arc<Memory>);
 
-/// What a [`Buffer`] is a handle of.
+/// The buffer and memory behind a [`Buffer`].
 pub(crate) struct Memory {
     pub(crate) device: Arc<Inner>,
     pub(crate) object: Object,
     buffer: vk::Buffer,
     pub(crate) memory: vk::DeviceMemory,
     size: u64,
-    /// Bytes of the whole allocation.
+    /// The size of the whole allocation in bytes.
     pub(crate) allocated: u64,
     pub(crate) dedicated: bool,
     shared: bool,
@@ -65,28 +71,28 @@ pub(crate) struct Memory {
     mapping: Option<Mapping>,
 }
 
-/// Where the memory is mapped, until it is freed.
+/// The address where the memory is mapped until it is freed.
 struct Mapping(NonNull<AtomicU32>);
 
-// SAFETY: a mapping is the process's and not a thread's, and it is lent out as atomics alone.
+// SAFETY: a mapping belongs to the process and not to a thread, and is lent out only as atomics.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// Where a buffer's memory lies.
+/// The memory that a buffer is created with.
 #[derive(Clone, Copy)]
-pub(crate) enum Place<'h> {
+pub(crate) enum MemoryKind<'h> {
     Device,
-    /// On the device, and can be exported.
+    /// Device memory that can be exported.
     Exportable,
-    /// The memory behind a handle, which an exportable buffer was made with.
+    /// The memory of a handle that an exportable buffer was created with.
     Imported(&'h MemoryFd),
-    /// Mapped.
+    /// Host-visible memory, mapped.
     Host,
 }
 
-impl Place<'_> {
-    /// True if another API or another `VkDevice` may have the memory, too.
+impl MemoryKind<'_> {
+    /// True if another API or another `VkDevice` may use the memory too.
     const fn is_shared(self) -> bool {
         matches!(self, Self::Exportable | Self::Imported(_))
     }
@@ -99,31 +105,33 @@ impl Buffer {
         self.0.buffer
     }
 
-    /// Bytes that it holds.
+    /// The size in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.0.size
     }
 
-    /// Its words as the host sees them, if it is mapped; a last odd byte or three are left out. What
-    /// the device has written is there once the point that follows the writing is reached.
+    /// The words, if the memory is mapped, without an incomplete word at the end.
+    ///
+    /// Writes of the device are visible once a point after them is reached.
     #[must_use]
     pub fn as_words(&self) -> Option<&[AtomicU32]> {
         let words = usize::try_from(self.0.size / 4).ok()?;
         let Mapping(start) = self.0.mapping.as_ref()?;
-        // SAFETY: the whole of the memory is mapped until it is freed, which `self` prevents, and it is at least as large
-        // as the buffer. It is aligned to 64 bytes at least (`minMemoryMapAlignment`), was written with zeroes, and the host
-        // touches it through atomics alone.
+        // SAFETY: all of the memory is mapped until it is freed, which `self` prevents, and it is
+        // at least as large as the buffer. It is aligned to at least 64 bytes
+        // (`minMemoryMapAlignment`), is initialized with zeroes, and the host accesses it only
+        // through atomics.
         Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), words) })
     }
 
-    /// Its name in errors.
+    /// The name in errors.
     #[must_use]
     pub fn object(&self) -> &Object {
         &self.0.object
     }
 
-    /// Something for a submission to keep.
+    /// What a submission keeps of the buffer.
     pub(crate) fn memory(&self) -> Arc<dyn Any + Send + Sync> {
         self.0.clone()
     }
@@ -136,17 +144,21 @@ impl Buffer {
         &self.0.device
     }
 
-    /// True if another API or another `VkDevice` may hold it, as it was exported or imported: an application's own commands take it from `VK_QUEUE_FAMILY_EXTERNAL` first
-    /// ([`Buffer::acquire_barrier`]) and give it back ([`Buffer::release_barrier`]), as
-    /// [`Recorder::acquire`](crate::Recorder::acquire) does.
+    /// True if the buffer was exported or imported, so that another API or `VkDevice` may own it.
+    ///
+    /// The application's own commands acquire such a buffer from `VK_QUEUE_FAMILY_EXTERNAL` first,
+    /// with [`Buffer::acquire_barrier`], and release it at the end, with
+    /// [`Buffer::release_barrier`]. [`Recorder::acquire`](crate::Recorder::acquire) does both.
     #[must_use]
     pub fn is_exported(&self) -> bool {
         self.0.shared
     }
 
-    /// What takes the buffer from the other API, at the beginning of an application's own commands for a queue of this
-    /// family: for `vkCmdPipelineBarrier`, with all commands as the stages on both sides. `None` for a buffer that is not
-    /// exported, which needs nothing.
+    /// The barrier that acquires an exported buffer from the other API, for queues of `family`.
+    ///
+    /// Pass it to `vkCmdPipelineBarrier` at the beginning of the application's own commands, with
+    /// `VK_PIPELINE_STAGE_ALL_COMMANDS_BIT` on both sides. Returns `None` for a buffer that is not
+    /// exported, which needs no barrier.
     ///
     /// See the ownership transfer to `VK_QUEUE_FAMILY_EXTERNAL` (Vulkan 1.3, 7.7.4).
     #[must_use]
@@ -154,19 +166,21 @@ impl Buffer {
         let barrier = self.transfer_barrier()?;
         Some(
             barrier
-                .dst_access_mask(EVERYTHING)
+                .dst_access_mask(ALL_ACCESS)
                 .src_queue_family_index(vk::QUEUE_FAMILY_EXTERNAL)
                 .dst_queue_family_index(self.family_in_transfers(family)),
         )
     }
 
-    /// What gives it back at the end; see [`Buffer::acquire_barrier`].
+    /// The barrier that releases an exported buffer to the other API, at the end of the commands.
+    ///
+    /// See [`Buffer::acquire_barrier`].
     #[must_use]
     pub fn release_barrier(&self, family: u32) -> Option<vk::BufferMemoryBarrier<'static>> {
         let barrier = self.transfer_barrier()?;
         Some(
             barrier
-                .src_access_mask(EVERYTHING)
+                .src_access_mask(ALL_ACCESS)
                 .src_queue_family_index(self.family_in_transfers(family))
                 .dst_queue_family_index(vk::QUEUE_FAMILY_EXTERNAL),
         )
@@ -179,7 +193,7 @@ impl Buffer {
         self.0.shared.then_some(whole)
     }
 
-    /// A buffer of several families belongs to none of them.
+    /// The queue family for a transfer of ownership. A concurrent buffer belongs to no family.
     fn family_in_transfers(&self, family: u32) -> u32 {
         if self.0.concurrent {
             vk::QUEUE_FAMILY_IGNORED
@@ -188,9 +202,11 @@ impl Buffer {
         }
     }
 
-    /// True if queues of several families use it without handing it over: in a transfer of ownership its own family is
-    /// `VK_QUEUE_FAMILY_IGNORED` then. So it is where the physical device has more than one family for graphics,
-    /// compute or transfer, whatever queues the `VkDevice` has.
+    /// True if queues of several families use it without transfers of ownership between them.
+    ///
+    /// In a transfer to or from another API, its own family is then `VK_QUEUE_FAMILY_IGNORED`. This
+    /// is so if the physical device has more than one family for graphics, compute or transfer,
+    /// whatever queues the `VkDevice` has.
     #[must_use]
     pub fn is_concurrent(&self) -> bool {
         self.0.concurrent
@@ -198,30 +214,35 @@ impl Buffer {
 }
 
 impl Device {
-    /// A buffer of zeroes in host-visible, coherent memory, cached where there is such, and mapped for
-    /// good. Transfers are always among its uses.
+    /// Creates a zeroed buffer in host-visible, coherent memory, which stays mapped.
+    ///
+    /// The memory is cached if the device has such memory. Transfers are always among the usages.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a size of 0, and for a usage that is not one of Vulkan 1.0: others need features or
-    /// extensions, which the device may not have enabled. A driver error.
+    /// [`Error::Unsupported`] for a size of 0, and for a usage that is not of Vulkan 1.0. Other
+    /// usages need features or extensions that the device may not have enabled. A driver error.
     pub fn host_buffer(&self, size: u64, usage: vk::BufferUsageFlags) -> Result<Buffer> {
-        self.make_buffer(size, usage, Place::Host)
+        self.make_buffer(size, usage, MemoryKind::Host)
     }
 
-    /// A buffer in device-local memory, which stays in this process. Transfers are always among its uses.
+    /// Creates a buffer in device-local memory that cannot be exported.
+    ///
+    /// Transfers are always among the usages.
     ///
     /// # Errors
-    /// As [`Device::host_buffer`].
+    /// Same errors as [`Device::host_buffer`].
     pub fn device_buffer(&self, size: u64, usage: vk::BufferUsageFlags) -> Result<Buffer> {
-        self.make_buffer(size, usage, Place::Device)
+        self.make_buffer(size, usage, MemoryKind::Device)
     }
 
-    /// `vkCreateBuffer`, `vkAllocateMemory`, `vkBindBufferMemory`, `vkMapMemory`. Does not consume an imported handle.
+    /// Calls `vkCreateBuffer`, `vkAllocateMemory`, `vkBindBufferMemory` and `vkMapMemory`.
+    ///
+    /// Does not consume an imported handle.
     pub(crate) fn make_buffer(
         &self,
         size: u64,
         usage: vk::BufferUsageFlags,
-        place: Place<'_>,
+        kind: MemoryKind<'_>,
     ) -> Result<Buffer> {
         let object = Object::new("buffer", "");
         if size == 0 {
@@ -231,13 +252,14 @@ impl Device {
                 "a VkBuffer has at least one byte",
             ));
         }
-        // No allocation is larger than its heap (VUID-vkAllocateMemory-pAllocateInfo-01713), and drivers add to sizes unchecked.
+        // No allocation may be larger than its heap (VUID-vkAllocateMemory-pAllocateInfo-01713),
+        // and drivers add to sizes without checking for overflow.
         let properties = self.memory_properties();
         let heaps = properties.memory_heaps_as_slice().iter();
         if heaps.map(|heap| heap.size).max().unwrap_or(0) < size {
             return Err(self.too_large(size));
         }
-        let others = usage & !PLAIN;
+        let others = usage & !CORE_USAGES;
         if !others.is_empty() {
             return Err(unsupported(
                 &object,
@@ -245,19 +267,20 @@ impl Device {
                 "that needs a feature or an extension, which the device is not known to have enabled",
             ));
         }
-        let usage = match place.is_shared() {
-            true => PLAIN,
+        let usage = match kind.is_shared() {
+            true => CORE_USAGES,
             false => usage | TRANSFERS,
         };
         let device = &self.0;
         let failed = |call| move |code| device.failed(&device.object, call, code);
-        let handles = match place.is_shared() {
+        let handles = match kind.is_shared() {
             true => vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD,
             false => vk::ExternalMemoryHandleTypeFlags::empty(),
         };
 
-        // Families of the physical device, and not those with queues on this `VkDevice`: the device that
-        // imports the memory may have other queues, and must make an identical buffer.
+        // All families of the physical device, not only those with queues on this `VkDevice`. The
+        // device that imports the memory may have other queues, and must create an identical
+        // buffer.
         let families = device.families.as_slice();
         let concurrent = families.len() > 1;
         let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(handles);
@@ -267,15 +290,16 @@ impl Device {
                 .sharing_mode(vk::SharingMode::CONCURRENT)
                 .queue_family_indices(families);
         }
-        if place.is_shared() {
+        if kind.is_shared() {
             info = info.push_next(&mut external);
         }
-        // SAFETY: `info` is valid: the size is not 0, and the usages need no feature. Each family is one of the physical
-        // device's, and there once; it need not have a queue (VUID-VkBufferCreateInfo-sharingMode-01419). The callers
-        // have checked that the device exports or imports buffers of these usages as these handles.
+        // SAFETY: `info` is valid: the size is not 0, and the usages need no feature. Each family
+        // is one of the physical device's and appears once. It need not have a queue
+        // (VUID-VkBufferCreateInfo-sharingMode-01419). The callers have checked that the device
+        // exports or imports buffers of these usages as these handles.
         let buffer =
             unsafe { device.raw().create_buffer(&info, None) }.map_err(failed("vkCreateBuffer"))?;
-        // From here on `made` cleans up.
+        // From here on dropping `made` frees everything.
         let mut made = Memory {
             device: device.clone(),
             object,
@@ -284,36 +308,38 @@ impl Device {
             size,
             allocated: 0,
             dedicated: false,
-            shared: place.is_shared(),
+            shared: kind.is_shared(),
             concurrent,
             mapping: None,
         };
 
         let mut dedicated = vk::MemoryDedicatedRequirements::default();
         let mut needs = vk::MemoryRequirements2::default().push_next(&mut dedicated);
-        let question = vk::BufferMemoryRequirementsInfo2::default().buffer(buffer);
-        // SAFETY: the buffer was just made on this device, and the structures chained are those that the call fills.
+        let requirements_info = vk::BufferMemoryRequirementsInfo2::default().buffer(buffer);
+        // SAFETY: the buffer was just created on this device, and the call fills the chained
+        // structures.
         unsafe {
             device
                 .raw()
-                .get_buffer_memory_requirements2(&question, &mut needs)
+                .get_buffer_memory_requirements2(&requirements_info, &mut needs)
         };
         let needs = needs.memory_requirements;
         if needs.size < size {
-            // Rounded up beyond the largest number.
+            // The driver has rounded the size up, and it overflowed.
             return Err(self.too_large(size));
         }
         let required = dedicated.requires_dedicated_allocation == vk::TRUE;
-        made.dedicated = match place {
-            // As it was allocated.
-            Place::Imported(handle) => handle.dedicated(),
-            // Exporters and importers agree more often on dedicated memory, so what is exported always has it.
-            Place::Exportable => true,
+        made.dedicated = match kind {
+            // As the exporter allocated it.
+            MemoryKind::Imported(handle) => handle.dedicated(),
+            // Always dedicated, because exporters and importers agree on dedicated memory more
+            // often.
+            MemoryKind::Exportable => true,
             _ => required || dedicated.prefers_dedicated_allocation == vk::TRUE,
         };
         made.allocated = needs.size;
         let mut duplicate = None;
-        if let Place::Imported(handle) = place {
+        if let MemoryKind::Imported(handle) = kind {
             let refused = |reason: String| Error::Import {
                 object: self.object().clone(),
                 what: format!("memory of {} bytes", handle.size()),
@@ -336,46 +362,51 @@ impl Device {
                 return Err(refused("it was not made for one buffer alone".into()));
             }
             made.allocated = handle.size();
-            // The driver takes it if the allocation succeeds, and a later step may fail.
-            let twin = handle.as_fd().try_clone_to_owned();
-            duplicate = Some(twin.map_err(|error| refused(error.to_string()))?);
+            // The driver takes the duplicate if the allocation succeeds. A later step may still
+            // fail, so the handle itself is not passed.
+            let clone = handle.as_fd().try_clone_to_owned();
+            duplicate = Some(clone.map_err(|error| refused(error.to_string()))?);
         }
         let fd = duplicate.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         let mut import = vk::ImportMemoryFdInfoKHR::default()
             .handle_type(handles)
             .fd(fd);
         let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handles);
-        let mut alone = vk::MemoryDedicatedAllocateInfo::default().buffer(buffer);
+        let mut dedicated_info = vk::MemoryDedicatedAllocateInfo::default().buffer(buffer);
         let mut info = vk::MemoryAllocateInfo::default()
             .allocation_size(made.allocated)
-            .memory_type_index(self.memory_type(needs.memory_type_bits, made.allocated, place)?);
-        match place {
-            Place::Exportable => info = info.push_next(&mut export),
-            Place::Imported(_) => info = info.push_next(&mut import),
-            Place::Device | Place::Host => {}
+            .memory_type_index(self.memory_type(needs.memory_type_bits, made.allocated, kind)?);
+        match kind {
+            MemoryKind::Exportable => info = info.push_next(&mut export),
+            MemoryKind::Imported(_) => info = info.push_next(&mut import),
+            MemoryKind::Device | MemoryKind::Host => {}
         }
         if made.dedicated {
-            info = info.push_next(&mut alone);
+            info = info.push_next(&mut dedicated_info);
         }
-        // SAFETY: `info` is valid: the size is at least what the buffer requires, and exactly that in dedicated memory. The
-        // memory type is allowed for the buffer. An imported descriptor is open, and by the contract of
-        // `MemoryFd::from_fd` memory of the same GPU and driver, whose size, memory type and dedicated buffer are those
-        // used here (VUID-VkMemoryAllocateInfo-allocationSize-01742, VUID-VkMemoryDedicatedAllocateInfo-buffer-01879).
+        // SAFETY: `info` is valid: the size is at least what the buffer requires, and exactly that
+        // for dedicated memory. The memory type is allowed for the buffer. An imported descriptor
+        // is open. `MemoryFd::from_fd` guarantees that it is memory of the same GPU and driver,
+        // with the size, memory type and dedicated buffer that are used here
+        // (VUID-VkMemoryAllocateInfo-allocationSize-01742,
+        // VUID-VkMemoryDedicatedAllocateInfo-buffer-01879).
         let allocated = unsafe { device.raw().allocate_memory(&info, None) };
-        made.memory = allocated.map_err(|code| match place {
-            Place::Imported(handle) => {
+        made.memory = allocated.map_err(|code| match kind {
+            MemoryKind::Imported(handle) => {
                 let what = || format!("memory of {} bytes", handle.size());
                 self.import_error("vkAllocateMemory", code, &what)
             }
             _ => failed("vkAllocateMemory")(code),
         })?;
-        // The driver owns it from now on.
+        // The driver owns the duplicate from now on.
         let _ = duplicate.map(IntoRawFd::into_raw_fd);
-        // SAFETY: both were just made on this device and for each other; the buffer is bound once, to all of its memory.
+        // SAFETY: both were just created on this device and for each other. The buffer is bound
+        // once, to all of its memory.
         unsafe { device.raw().bind_buffer_memory(buffer, made.memory, 0) }
             .map_err(failed("vkBindBufferMemory"))?;
-        if matches!(place, Place::Host) {
-            // SAFETY: memory of a host-visible type, which was just allocated and is not mapped yet; freeing it unmaps it.
+        if matches!(kind, MemoryKind::Host) {
+            // SAFETY: memory of a host-visible type, just allocated and not mapped yet. Freeing it
+            // unmaps it.
             let start = unsafe {
                 device
                     .raw()
@@ -383,7 +414,8 @@ impl Device {
             };
             let start = start.map_err(failed("vkMapMemory"))?.cast::<u8>();
             let length = usize::try_from(size).map_err(|_| self.too_large(size))?;
-            // SAFETY: mapped from its start to its end, which is at least `size` bytes, and no other thread has it yet.
+            // SAFETY: all of it is mapped, which is at least `size` bytes. No other thread has it
+            // yet.
             unsafe { start.write_bytes(0, length) };
             made.mapping = NonNull::new(start.cast()).map(Mapping);
         }
@@ -401,7 +433,7 @@ impl Device {
 
     fn memory_properties(&self) -> vk::PhysicalDeviceMemoryProperties {
         let native = &self.0.native;
-        // SAFETY: the physical device is the instance's, and the device keeps both.
+        // SAFETY: the physical device belongs to the instance, and the device keeps both.
         unsafe {
             native
                 .instance
@@ -409,31 +441,33 @@ impl Device {
         }
     }
 
-    /// The first allowed memory type with the properties wanted most, else with those needed, in a heap of so many bytes.
-    fn memory_type(&self, allowed: u32, bytes: u64, place: Place<'_>) -> Result<u32> {
+    /// The first allowed memory type with the preferred properties, else with the required ones.
+    ///
+    /// Its heap has at least `bytes` bytes.
+    fn memory_type(&self, allowed: u32, bytes: u64, kind: MemoryKind<'_>) -> Result<u32> {
         use vk::MemoryPropertyFlags as P;
-        let preference: &[P] = match place {
-            Place::Host => &[
+        let preference: &[P] = match kind {
+            MemoryKind::Host => &[
                 P::from_raw(
                     P::HOST_VISIBLE.as_raw() | P::HOST_COHERENT.as_raw() | P::HOST_CACHED.as_raw(),
                 ),
                 P::from_raw(P::HOST_VISIBLE.as_raw() | P::HOST_COHERENT.as_raw()),
             ],
-            Place::Device | Place::Exportable | Place::Imported(_) => {
+            MemoryKind::Device | MemoryKind::Exportable | MemoryKind::Imported(_) => {
                 &[P::DEVICE_LOCAL, P::empty()]
             }
         };
         let properties = self.memory_properties();
         let types = properties.memory_types_as_slice();
-        let heap = |kind: &vk::MemoryType| properties.memory_heaps[kind.heap_index as usize].size;
+        let heap_size = |of: &vk::MemoryType| properties.memory_heaps[of.heap_index as usize].size;
         preference
             .iter()
             .find_map(|&wanted| {
-                (0..).zip(types).find_map(|(index, kind)| {
+                (0..).zip(types).find_map(|(index, memory_type)| {
                     let fits = allowed & (1 << index) != 0
-                        && kind.property_flags.contains(wanted)
-                        && !kind.property_flags.intersects(UNUSABLE)
-                        && bytes <= heap(kind);
+                        && memory_type.property_flags.contains(wanted)
+                        && !memory_type.property_flags.intersects(UNUSABLE)
+                        && bytes <= heap_size(memory_type);
                     fits.then_some(index)
                 })
             })
@@ -448,8 +482,8 @@ impl Device {
 impl Drop for Memory {
     fn drop(&mut self) {
         let device = self.device.raw();
-        // SAFETY: both were made here on this device, which is alive. Nothing uses them: each submission in flight keeps an
-        // `Arc` of this. Null memory is ignored.
+        // SAFETY: both were created here on this device, which is alive. Nothing uses them, because
+        // each submission in flight keeps an `Arc` of this. Null memory is ignored.
         unsafe {
             device.destroy_buffer(self.buffer, None);
             device.free_memory(self.memory, None);

@@ -1,3 +1,3 @@
-//! Buffers.
+//! Buffers and their memory.
 
 pub(crate) mod buffer;

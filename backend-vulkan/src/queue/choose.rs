@@ -1,4 +1,4 @@
-//! The driver queue that a new queue runs on.
+//! Choosing the driver queue of a new queue.
 
 use std::sync::Arc;
 

@@ -68,7 +68,8 @@ impl Device {
     /// thread is a deadlock.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if the device has no such driver queue.
+    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if the device has no such driver
+    /// queue.
     pub fn lock_queue(&self, family: u32, index: u32) -> Result<QueueGuard> {
         Ok(self.guard(self.driver_queue(family, index)?))
     }

@@ -1,7 +1,7 @@
-//! Queues: recording and submitting to a `VkQueue`, and command buffers.
+//! Queues: recording submissions and submitting them to a `VkQueue`.
 
 pub(crate) mod choose;
-pub(crate) mod commands;
+pub(crate) mod command_pool;
 pub(crate) mod guard;
 pub(crate) mod recorder;
 pub(crate) mod submission;

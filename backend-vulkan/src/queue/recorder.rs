@@ -1,4 +1,4 @@
-//! What work records into.
+//! The recorder, into which work records command buffers.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::any::Any;
@@ -12,61 +12,67 @@ use syncline_core::{Object, Result};
 
 use crate::driver::error::{unsupported, wrong_device};
 use crate::memory::buffer::Buffer;
-use crate::queue::commands::{Commands, InFlight};
+use crate::queue::command_pool::{CommandPool, InFlight};
 use crate::timeline::binary::RecordedUse;
 use crate::timeline::port::Semaphore;
 use crate::timing::stamp::Stamp;
 
-/// Records the work of one submission: command buffers, and what goes to `vkQueueSubmit` with them.
+/// Records the work of one submission: command buffers, and semaphores for `vkQueueSubmit`.
 ///
-/// Work of one queue runs in the order of its submissions: each command buffer from
-/// [`Recorder::command_buffer`] ends in a barrier that makes its writes visible to everything after
-/// it on the queue, and to the host. Those given to [`Recorder::execute`] are taken as they are. A time is written behind that
-/// barrier, and needs none itself: a barrier would wait until the time has arrived in memory.
+/// Work of one queue executes in the order of its submissions. Each command buffer from
+/// [`Recorder::command_buffer`] ends with a barrier. It makes the buffer's writes visible to
+/// everything after it on the queue, and to the host. Command buffers that are passed to
+/// [`Recorder::execute`] get no barrier.
+///
+/// Times are written after that barrier and need none themselves. A barrier after a time would wait
+/// until the time is in memory.
 pub struct Recorder<'a> {
-    pub(crate) recorded: &'a mut Recorded,
+    pub(crate) recording: &'a mut Recording,
     of_submission: InvariantLifetime<'a>,
 }
 
-/// Work of one submission, as far as it is recorded.
-pub struct Recorded {
-    commands: Arc<Commands>,
-    /// What is submitted with the command buffers.
-    pub(crate) parts: Parts,
-    /// In order; ours and the application's.
+/// The work of one submission that is recorded so far.
+pub struct Recording {
+    commands: Arc<CommandPool>,
+    /// The semaphores of the submission.
+    pub(crate) lists: SubmitLists,
+    /// In order. Includes the application's own command buffers.
     pub(crate) buffers: Vec<vk::CommandBuffer>,
-    /// What has to outlive the submission; the command buffers in it are those that come from our pool.
+    /// What must outlive the submission. Its command buffers are those of the queue's own pool.
     pub(crate) used: InFlight,
-    /// The last of `buffers` is ours and still begun.
+    /// True if the last of `buffers` is of the queue's own pool and not ended yet.
     open: bool,
-    /// Something else than times was recorded into that one.
-    worked: bool,
-    /// Times to be written before whatever is recorded next, or behind everything.
+    /// True if that one contains other commands than the writing of times.
+    has_work: bool,
+    /// The stamps to write before the next command, or at the end.
     stamps: SmallVec<[Arc<Stamp>; 2]>,
     pub(crate) wait_stage: vk::PipelineStageFlags,
     pub(crate) binary_waits: Vec<(vk::Semaphore, vk::PipelineStageFlags)>,
     pub(crate) binary_signals: Vec<vk::Semaphore>,
-    /// The binary semaphores among these whose payloads are looked after.
-    pub(crate) binaries: Vec<RecordedUse>,
+    /// The uses of binary semaphores whose payload is tracked.
+    pub(crate) binary_uses: Vec<RecordedUse>,
     pub(crate) fence: vk::Fence,
     pub(crate) keep: Keep,
-    /// Exported buffers that this submission has taken from the other API, to be given back at its end.
+    /// Exported buffers that this submission has acquired, and releases at its end.
     acquired: Vec<Buffer>,
 }
 
-/// The semaphores of a submission: of one `VkSubmitInfo`, or of two where signals have to wait behind the work.
+/// The semaphores of a submission.
+///
+/// They go into one `VkSubmitInfo`, or into two if signals must wait for other queues after the
+/// work.
 #[derive(Default)]
-pub(crate) struct Parts {
+pub(crate) struct SubmitLists {
     pub(crate) waits: Vec<vk::Semaphore>,
     pub(crate) wait_values: Vec<u64>,
     pub(crate) wait_stages: Vec<vk::PipelineStageFlags>,
     pub(crate) signals: Vec<vk::Semaphore>,
     pub(crate) signal_values: Vec<u64>,
-    /// What comes with the work, where the rest follows in a `VkSubmitInfo` of its own.
+    /// The part for the first `VkSubmitInfo`, if there are two.
     pub(crate) split: Option<Split>,
 }
 
-/// How many of the waits, the command buffers and the signals of a submission come first.
+/// How many waits, command buffers and signals belong to the first `VkSubmitInfo`.
 #[derive(Clone, Copy)]
 pub(crate) struct Split {
     pub(crate) waits: usize,
@@ -74,7 +80,7 @@ pub(crate) struct Split {
     pub(crate) signals: usize,
 }
 
-impl Parts {
+impl SubmitLists {
     pub(crate) fn wait(
         &mut self,
         semaphore: vk::Semaphore,
@@ -91,7 +97,9 @@ impl Parts {
         self.signal_values.push(value);
     }
 
-    /// What comes from here on, and behind so many command buffers, follows in a `VkSubmitInfo` of its own.
+    /// Puts all later waits and signals into a second `VkSubmitInfo`.
+    ///
+    /// It also gets the command buffers after the first `buffers`.
     pub(crate) fn split(&mut self, buffers: usize) {
         self.split = Some(Split {
             waits: self.waits.len(),
@@ -110,7 +118,7 @@ impl Parts {
     }
 }
 
-/// Which way the ownership of an exported buffer goes.
+/// The direction of an ownership transfer of an exported buffer.
 #[derive(Clone, Copy)]
 enum Direction {
     Acquire,
@@ -118,126 +126,142 @@ enum Direction {
 }
 
 impl<'a> Recorder<'a> {
-    pub(crate) const fn new(recorded: &'a mut Recorded) -> Self {
+    pub(crate) const fn new(recording: &'a mut Recording) -> Self {
         Self {
-            recorded,
+            recording,
             of_submission: PhantomData,
         }
     }
 
-    /// A recorder of the same submission by value, for as long as this one is borrowed.
+    /// A recorder of the same submission by value, valid as long as this one is borrowed.
     pub fn reborrow(&mut self) -> Recorder<'_> {
-        Recorder::new(self.recorded)
+        Recorder::new(self.recording)
     }
 
-    /// The device's functions, to record with.
+    /// The device's functions, for recording commands.
     #[must_use]
     pub fn device(&self) -> &ash::Device {
-        self.recorded.device()
+        self.recording.device()
     }
 
-    /// The raw handle of the queue family's command buffer that this submission records into: begun
-    /// with `ONE_TIME_SUBMIT`, and ended, submitted and used again by the queue. Do none of that to
-    /// it, and do not keep it beyond the work. End what you begin in it, such as a render pass,
-    /// before you call another method of this type or return. What its commands use (pipelines,
-    /// descriptor sets, buffers behind them) nobody but the caller knows: [keep](Recorder::keep) it.
+    /// The raw command buffer that this submission records into.
+    ///
+    /// It is of the queue's family and was begun with `ONE_TIME_SUBMIT`. The queue ends, submits
+    /// and reuses it. The application must not do that, and must not keep it after the work. The
+    /// application ends what it begins in it, such as a render pass, before it calls another method
+    /// of this type or returns. The engine does not know what the commands use (pipelines,
+    /// descriptor sets, buffers behind them), so the application [keeps](Recorder::keep) that.
     ///
     /// # Errors
     /// A driver error.
     pub fn command_buffer(&mut self) -> Result<vk::CommandBuffer> {
-        self.recorded.command_buffer()
+        self.recording.command_buffer()
     }
 
-    /// Runs the application's own primary command buffers, after what is recorded so far.
+    /// Executes the application's own primary command buffers after what is recorded so far.
     ///
     /// # Safety
-    /// They are executable primary command buffers of this device and queue family, and they and what
+    /// They are executable primary command buffers of this device and queue family. They and what
     /// they use live until the submission has finished (see [`Recorder::keep`]).
     ///
     /// # Errors
     /// A driver error.
     pub unsafe fn execute(&mut self, buffers: &[vk::CommandBuffer]) -> Result<()> {
-        self.recorded.close()?;
-        self.recorded.buffers.extend_from_slice(buffers);
+        self.recording.end_open_buffer()?;
+        self.recording.buffers.extend_from_slice(buffers);
         Ok(())
     }
 
-    /// Lets pipeline stages other than these start before the submission's waits are reached. Without
-    /// it everything waits (`ALL_COMMANDS`). No stages at all change nothing.
+    /// Sets the pipeline stages that wait for the submission's waits.
+    ///
+    /// By default all stages wait (`VK_PIPELINE_STAGE_ALL_COMMANDS_BIT`). Other stages may start
+    /// earlier. An empty mask changes nothing.
     ///
     /// # Safety
-    /// The queue family supports the stages, and what runs in other stages needs none of the waits.
+    /// The queue family supports the stages. Commands in other stages need none of the waits.
     pub unsafe fn wait_stage(&mut self, stages: vk::PipelineStageFlags) {
         if !stages.is_empty() {
-            self.recorded.wait_stage = stages;
+            self.recording.wait_stage = stages;
         }
     }
 
-    /// Also waits for a binary semaphore, such as the one that `vkAcquireNextImageKHR` signals.
+    /// Adds a wait for a binary semaphore, for example the one that `vkAcquireNextImageKHR`
+    /// signals.
     ///
     /// # Safety
-    /// It is a binary semaphore of this device whose signal is pending, no other wait consumes that
-    /// signal, it lives until the submission has finished, and the queue family supports the stages.
+    /// It is a binary semaphore of this device whose signal is pending, and no other wait consumes
+    /// that signal. It lives until the submission has finished. The queue family supports the
+    /// stages.
     pub unsafe fn wait_binary(&mut self, semaphore: vk::Semaphore, stages: vk::PipelineStageFlags) {
-        self.recorded.binary_waits.push((semaphore, stages));
+        self.recording.binary_waits.push((semaphore, stages));
     }
 
-    /// Also signals a binary semaphore, such as the one that `vkQueuePresentKHR` waits for, behind the work. It does not
-    /// wait for what orders the submission's timeline signals behind those of other queues.
+    /// Signals a binary semaphore after the work, for example the one that `vkQueuePresentKHR`
+    /// waits for.
     ///
-    /// A submission that is [skipped](syncline_core::Submitted::end) does not signal it, although the queue's position
-    /// goes on. So ask [`wait_submitted`](syncline_core::Submitted::wait_submitted) before anything waits for the
-    /// semaphore, such as `vkQueuePresentKHR`: it would wait for ever.
+    /// This signal does not wait for the values of other queues that must precede the submission's
+    /// timeline signals.
+    ///
+    /// A [skipped](syncline_core::Submitted::end) submission does not signal the semaphore,
+    /// although the queue's position advances. Anything that waits for the semaphore then, such as
+    /// `vkQueuePresentKHR`, waits forever. So check
+    /// [`wait_submitted`](syncline_core::Submitted::wait_submitted) first.
     ///
     /// # Safety
-    /// It is a binary semaphore of this device, unsignalled with no signal pending once the submission
-    /// runs, and lives until the submission has finished.
+    /// It is a binary semaphore of this device. It is unsignalled, without a pending signal
+    /// operation, when the submission executes. It lives until the submission has finished.
     pub unsafe fn signal_binary(&mut self, semaphore: vk::Semaphore) {
-        self.recorded.binary_signals.push(semaphore);
+        self.recording.binary_signals.push(semaphore);
     }
 
-    /// Also signals a `VkFence`; the last one given counts. A submission that is skipped leaves it unsignalled: see
-    /// [`Recorder::signal_binary`].
+    /// Signals a `VkFence` with the submission. A later call replaces the fence.
+    ///
+    /// A skipped submission does not signal it: see [`Recorder::signal_binary`].
     ///
     /// # Safety
-    /// It is an unsignalled fence of this device which no other submission uses, and it lives until
+    /// It is an unsignalled fence of this device that no other submission uses, and it lives until
     /// the submission has finished.
     pub unsafe fn fence(&mut self, fence: vk::Fence) {
-        self.recorded.fence = fence;
+        self.recording.fence = fence;
     }
 
     /// Keeps `object` alive until the submission has finished.
     pub fn keep(&mut self, object: Arc<dyn Any + Send + Sync>) {
-        self.recorded.keep.push(object);
+        self.recording.keep.push(object);
     }
 
-    /// `vkCmdFillBuffer`: every word of `buffer` becomes `word`. Keeps the buffer.
+    /// Sets every word of `buffer` to `word` with `vkCmdFillBuffer`. The submission keeps the
+    /// buffer.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice); a driver error.
+    /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice), or a driver error.
     pub fn fill_buffer(&mut self, buffer: &Buffer, word: u32) -> Result<()> {
-        self.recorded.require_own(buffer)?;
+        self.recording.require_device(buffer)?;
         self.acquire(buffer)?;
         let commands = self.command_buffer()?;
-        // SAFETY: the command buffer is begun. Every family that is used can transfer. The
-        // buffer is of this device, has transfers among its uses, and is kept until the submission
-        // has finished.
+        // SAFETY: the command buffer is begun. All queue families here support transfers. The
+        // buffer is of this device, has the transfer usages, and is kept until the submission has
+        // finished.
         unsafe {
             self.device()
                 .cmd_fill_buffer(commands, buffer.raw(), 0, vk::WHOLE_SIZE, word);
         }
-        self.recorded.barrier(commands);
-        self.recorded.keep.push(buffer.memory());
+        self.recording.barrier(commands);
+        self.recording.keep.push(buffer.memory());
         Ok(())
     }
 
-    /// `vkCmdCopyBuffer`: the beginning of `to` becomes that of `from`, for as many bytes as both have. Keeps both.
+    /// Copies the start of `from` to the start of `to` with `vkCmdCopyBuffer`.
+    ///
+    /// Copies as many bytes as both have. The submission keeps both.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice); [`Error::Unsupported`](syncline_core::Error::Unsupported) for a buffer onto itself; a driver error.
+    /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice).
+    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if both are the same buffer. A
+    /// driver error.
     pub fn copy_buffer(&mut self, from: &Buffer, to: &Buffer) -> Result<()> {
-        self.recorded.require_own(from)?;
-        self.recorded.require_own(to)?;
+        self.recording.require_device(from)?;
+        self.recording.require_device(to)?;
         if from.raw() == to.raw() {
             let reason = "the regions would overlap";
             return Err(unsupported(from.object(), "be copied onto itself", reason));
@@ -246,32 +270,34 @@ impl<'a> Recorder<'a> {
         self.acquire(to)?;
         let commands = self.command_buffer()?;
         let region = vk::BufferCopy::default().size(from.size().min(to.size()));
-        // SAFETY: the command buffer is begun. Every family that is used can transfer. The
-        // buffers are two, of this device, with transfers among their uses, and are kept until the
+        // SAFETY: the command buffer is begun. All queue families here support transfers. The two
+        // buffers are different, of this device, have the transfer usages, and are kept until the
         // submission has finished. The region is not empty and lies within both.
         unsafe {
             self.device()
                 .cmd_copy_buffer(commands, from.raw(), to.raw(), &[region]);
         }
-        self.recorded.barrier(commands);
-        self.recorded.keep.push(from.memory());
-        self.recorded.keep.push(to.memory());
+        self.recording.barrier(commands);
+        self.recording.keep.push(from.memory());
+        self.recording.keep.push(to.memory());
         Ok(())
     }
 
-    /// Takes a buffer that another API shares from it, for everything recorded after this; it is given
-    /// back at the end of the submission. Shaders need it before they touch an exported buffer; the
-    /// methods of this type do it by themselves. Does nothing for a buffer that is not exported. Keeps the buffer.
+    /// Acquires an exported buffer from the other API, for everything recorded after this.
+    ///
+    /// The buffer is released at the end of the submission. Call this before shaders access an
+    /// exported buffer. The methods of this type do it themselves. Does nothing for a buffer that
+    /// is not exported. The submission keeps the buffer.
     ///
     /// See the ownership transfer to `VK_QUEUE_FAMILY_EXTERNAL` (Vulkan 1.3, 7.7.4).
     ///
     /// # Errors
-    /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice); a driver error.
+    /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice), or a driver error.
     pub fn acquire(&mut self, buffer: &Buffer) -> Result<()> {
-        self.recorded.require_own(buffer)?;
+        self.recording.require_device(buffer)?;
         if !buffer.is_exported()
             || self
-                .recorded
+                .recording
                 .acquired
                 .iter()
                 .any(|held| held.raw() == buffer.raw())
@@ -279,57 +305,60 @@ impl<'a> Recorder<'a> {
             return Ok(());
         }
         let commands = self.command_buffer()?;
-        self.recorded.transfer(commands, buffer, Direction::Acquire);
-        self.recorded.acquired.push(buffer.clone());
-        self.recorded.keep.push(buffer.memory());
+        self.recording
+            .transfer_ownership(commands, buffer, Direction::Acquire);
+        self.recording.acquired.push(buffer.clone());
+        self.recording.keep.push(buffer.memory());
         Ok(())
     }
 
-    /// Orders everything recorded before it before everything recorded after it, and makes its writes
-    /// visible there.
+    /// Adds a barrier between everything recorded so far and everything recorded later.
+    ///
+    /// Writes before the barrier are visible after it.
     ///
     /// # Errors
     /// A driver error.
     pub fn order(&mut self) -> Result<()> {
         let commands = self.command_buffer()?;
-        self.recorded.barrier(commands);
+        self.recording.barrier(commands);
         Ok(())
     }
 }
 
-impl Recorded {
-    pub(crate) fn new(commands: &Arc<Commands>) -> Self {
+impl Recording {
+    pub(crate) fn new(commands: &Arc<CommandPool>) -> Self {
         Self {
             commands: commands.clone(),
-            parts: Parts::default(),
+            lists: SubmitLists::default(),
             buffers: Vec::new(),
             used: InFlight::default(),
             open: false,
-            worked: false,
+            has_work: false,
             stamps: SmallVec::new(),
             wait_stage: vk::PipelineStageFlags::ALL_COMMANDS,
             binary_waits: Vec::new(),
             binary_signals: Vec::new(),
-            binaries: Vec::new(),
+            binary_uses: Vec::new(),
             fence: vk::Fence::null(),
             keep: Keep::default(),
             acquired: Vec::new(),
         }
     }
 
-    /// Ready for the next submission, in the same room. What our command buffers and what was kept
-    /// are to become of is the caller's to see to.
+    /// Empties it for the next submission, and keeps the capacity of the lists.
+    ///
+    /// The caller has returned or submitted the command buffers, and has passed on what was kept.
     pub(crate) fn clear(&mut self) {
-        self.parts.clear();
+        self.lists.clear();
         self.buffers.clear();
         self.used.clear();
         self.open = false;
-        self.worked = false;
+        self.has_work = false;
         self.stamps.clear();
         self.wait_stage = vk::PipelineStageFlags::ALL_COMMANDS;
         self.binary_waits.clear();
         self.binary_signals.clear();
-        self.binaries.clear();
+        self.binary_uses.clear();
         self.fence = vk::Fence::null();
         if !self.keep.is_empty() {
             self.keep = Keep::default();
@@ -341,18 +370,19 @@ impl Recorded {
         self.commands.device.raw()
     }
 
-    /// The command buffer that is open, for something else than times. See
-    /// [`Recorder::command_buffer`].
+    /// Returns the open command buffer, for other commands than times.
+    ///
+    /// See [`Recorder::command_buffer`].
     fn command_buffer(&mut self) -> Result<vk::CommandBuffer> {
-        let buffer = self.begun()?;
+        let buffer = self.begun_buffer()?;
         self.write_times(buffer);
-        self.worked = true;
+        self.has_work = true;
         Ok(buffer)
     }
 
-    /// Writes a time before whatever is recorded next, or behind everything, its barriers included.
-    /// Nothing more may be recorded into a command buffer that was given out before. Keeps the
-    /// stamp.
+    /// Writes a time before the next command, or at the end, after the barriers. Keeps the stamp.
+    ///
+    /// Nothing more may be recorded into a command buffer that was returned earlier.
     pub(crate) fn write_time(&mut self, stamp: &Arc<Stamp>) {
         self.stamps.push(stamp.clone());
         self.keep.push(stamp.clone());
@@ -364,8 +394,8 @@ impl Recorded {
         }
     }
 
-    /// The command buffer that is open; a new one if none is.
-    fn begun(&mut self) -> Result<vk::CommandBuffer> {
+    /// Returns the open command buffer, or begins one.
+    fn begun_buffer(&mut self) -> Result<vk::CommandBuffer> {
         match self.buffers.last() {
             Some(&buffer) if self.open => Ok(buffer),
             _ => {
@@ -378,7 +408,12 @@ impl Recorded {
         }
     }
 
-    fn transfer(&self, commands: vk::CommandBuffer, buffer: &Buffer, direction: Direction) {
+    fn transfer_ownership(
+        &self,
+        commands: vk::CommandBuffer,
+        buffer: &Buffer,
+        direction: Direction,
+    ) {
         let family = self.commands.family;
         let barrier = match direction {
             Direction::Acquire => buffer.acquire_barrier(family),
@@ -386,10 +421,10 @@ impl Recorded {
         };
         let Some(barrier) = barrier else { return };
         let stages = vk::PipelineStageFlags::ALL_COMMANDS;
-        // SAFETY: the command buffer is begun. No render pass is: only the application begins one,
-        // by `unsafe` calls, and it ends what it begins (see `command_buffer`). Every family
-        // supports the stages. The buffer is of this device and is kept until the submission has
-        // finished.
+        // SAFETY: the command buffer is begun. No render pass is open: only the application begins
+        // one, by `unsafe` calls, and it ends what it begins (see `Recorder::command_buffer`).
+        // Every family supports the stages. The buffer is of this device and is kept until the
+        // submission has finished.
         unsafe {
             self.device().cmd_pipeline_barrier(
                 commands,
@@ -403,7 +438,7 @@ impl Recorded {
         }
     }
 
-    fn require_own(&self, buffer: &Buffer) -> Result<()> {
+    fn require_device(&self, buffer: &Buffer) -> Result<()> {
         let device = &self.commands.device;
         if Arc::ptr_eq(buffer.device(), device) {
             return Ok(());
@@ -424,7 +459,8 @@ impl Recorded {
         &self.commands.own
     }
 
-    /// Orders everything before it before everything after it on the queue, and shows it to the host.
+    /// Adds a barrier. Writes before it are visible to everything later on the queue, and to the
+    /// host.
     fn barrier(&self, commands: vk::CommandBuffer) {
         let memory = vk::MemoryBarrier::default()
             .src_access_mask(vk::AccessFlags::MEMORY_WRITE)
@@ -433,8 +469,8 @@ impl Recorded {
                     | vk::AccessFlags::MEMORY_WRITE
                     | vk::AccessFlags::HOST_READ,
             );
-        // SAFETY: the command buffer is begun, outside any render pass, as in `transfer`. Every
-        // family supports the stages.
+        // SAFETY: the command buffer is begun, outside any render pass, as in `transfer_ownership`.
+        // Every family supports the stages.
         unsafe {
             self.device().cmd_pipeline_barrier(
                 commands,
@@ -448,20 +484,22 @@ impl Recorded {
         }
     }
 
-    /// Ends the command buffer that is open, if one is. One is needed where times are to be written.
-    fn close(&mut self) -> Result<()> {
+    /// Ends the open command buffer, if there is one.
+    ///
+    /// Begins one first if times are still to be written.
+    fn end_open_buffer(&mut self) -> Result<()> {
         if !self.open && self.stamps.is_empty() {
             return Ok(());
         }
-        let buffer = self.begun()?;
-        if self.worked {
+        let buffer = self.begun_buffer()?;
+        if self.has_work {
             self.barrier(buffer);
         }
         self.write_times(buffer);
-        (self.open, self.worked) = (false, false);
-        // SAFETY: `begun` has begun it, in this record, and only this ends it. Its pool is used by
-        // one thread at a time: the engine makes one record of a queue at a time, and a recorder
-        // does not outlive it.
+        (self.open, self.has_work) = (false, false);
+        // SAFETY: `begun_buffer` has begun it for this submission, and only this ends it. One
+        // thread at a time uses its pool: the engine records one submission of a queue at a time,
+        // and a recorder does not outlive that.
         unsafe { self.device().end_command_buffer(buffer) }.map_err(|code| {
             self.commands
                 .device
@@ -469,21 +507,22 @@ impl Recorded {
         })
     }
 
-    /// Ends the recording, with a time behind everything where there is a stamp for one.
+    /// Ends the recording, with a time at the end if there is a stamp.
     #[inline]
     pub(crate) fn finish(&mut self, stamp: Option<&Arc<Stamp>>) -> Result<()> {
-        let binaries = !self.binary_waits.is_empty() || !self.binary_signals.is_empty();
+        let has_binaries = !self.binary_waits.is_empty() || !self.binary_signals.is_empty();
         if self.buffers.is_empty() && self.stamps.is_empty() && stamp.is_none() {
-            if !binaries {
+            if !has_binaries {
                 return Ok(());
             }
-            // Binary semaphores never travel without commands: drivers have hung on that.
+            // A submission with binary semaphores always has commands, because drivers have hung
+            // otherwise.
             self.command_buffer()?;
         }
         self.finish_commands(stamp)
     }
 
-    /// True if there are no commands in it, whatever else.
+    /// True if it contains no commands and no times.
     pub(crate) fn is_empty(&self) -> bool {
         self.buffers.is_empty() && self.stamps.is_empty()
     }
@@ -492,18 +531,18 @@ impl Recorded {
         if !self.acquired.is_empty() {
             let commands = self.command_buffer()?;
             for buffer in &self.acquired {
-                self.transfer(commands, buffer, Direction::Release);
+                self.transfer_ownership(commands, buffer, Direction::Release);
             }
             self.acquired.clear();
         }
-        // Only now, as what is recorded next would come behind it.
+        // Added now, because the commands above must come before the time.
         if let Some(stamp) = stamp {
             self.write_time(stamp);
         }
-        self.close()
+        self.end_open_buffer()
     }
 
-    /// Gives back what was recorded, which will not be submitted.
+    /// Returns the command buffers to the pool, without submitting them.
     pub(crate) fn discard(&mut self) {
         self.commands.give_back(&self.used.buffers);
         self.clear();
@@ -515,7 +554,7 @@ impl std::fmt::Debug for Recorder<'_> {
         write!(
             f,
             "Vulkan Recorder ({} command buffers)",
-            self.recorded.buffers.len()
+            self.recording.buffers.len()
         )
     }
 }

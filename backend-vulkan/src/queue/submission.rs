@@ -1,4 +1,4 @@
-//! Logical queues, and how they hand submissions to the driver.
+//! Queues: a submission becomes one `vkQueueSubmit`.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::cell::UnsafeCell;
@@ -16,19 +16,20 @@ use syncline_core::{Object, Result, Timeline};
 use crate::device::driver_queue::{DriverQueue, SUBMISSION};
 use crate::device::open::Device;
 use crate::driver::error::unsupported;
-use crate::queue::commands::Commands;
+use crate::queue::command_pool::CommandPool;
 use crate::queue::guard::QueueGuard;
-use crate::queue::recorder::{Recorded, Recorder, Split};
+use crate::queue::recorder::{Recorder, Recording, Split};
 use crate::timeline::port::{Port, Semaphore};
 use crate::timing::stamp::Stamp;
 
-/// Runs submissions in order on a `VkQueue`, which it may share with others. Cheap to clone.
+/// Executes submissions in order on a `VkQueue`, which several queues may share. Cheap to clone.
 ///
-/// While 16 384 units are in flight on a `VkQueue` (four for each submission, one for each of its waits, command buffers and
-/// signals), further submissions to it are held on the host, so that the driver never blocks a caller behind a closed
-/// gate. For that, one submission has no more than another sixteen thousand units.
+/// A submission counts four units, and one more for each wait, command buffer and signal. While
+/// 16,384 units are in flight on one `VkQueue`, further submissions to it are held on the host. So
+/// the driver never blocks the submitting thread behind work that waits for that thread. This
+/// requires that one submission has at most another 16,000 units.
 #[derive(Clone)]
-pub struct Queue(EngineQueue<Device, Submitter>);
+pub struct Queue(EngineQueue<Device, Feed>);
 
 /// The kind of queues in errors.
 pub(crate) const QUEUE: &str = "Vulkan queue";
@@ -37,38 +38,38 @@ impl Queue {
     pub(crate) fn new(device: &Device, driver: &Arc<DriverQueue>, label: &str) -> Result<Self> {
         let object = Object::new(QUEUE, label);
         let own = device.new_timeline(&format!("{label} (position)"))?;
-        let submitter = Submitter::new(device, driver, &object, &own)?;
+        let feed = Feed::new(device, driver, &object, &own)?;
         let id = device.id();
-        let engine = EngineQueue::new(device.clone(), id, object, own, submitter);
+        let engine = EngineQueue::new(device.clone(), id, object, own, feed);
         Ok(Self::with_engine(engine))
     }
 
-    pub(crate) fn with_engine(engine: EngineQueue<Device, Submitter>) -> Self {
+    pub(crate) fn with_engine(engine: EngineQueue<Device, Feed>) -> Self {
         engine.enqueue().driver.join(engine.submissions());
         Self(engine)
     }
 
-    pub(crate) const fn inner(&self) -> &EngineQueue<Device, Submitter> {
+    pub(crate) const fn inner(&self) -> &EngineQueue<Device, Feed> {
         &self.0
     }
 
-    /// Its queue family, in the driver's numbering.
+    /// The index of its queue family, as the driver numbers them.
     #[must_use]
     pub fn family(&self) -> u32 {
         self.0.enqueue().driver.family.index
     }
 
-    /// The index, within the family, of the driver queue that it runs on.
+    /// The index of its driver queue within the family.
     #[must_use]
     pub fn index(&self) -> u32 {
         self.0.enqueue().driver.index
     }
 
-    pub(crate) fn submissions(&self) -> &Arc<SubmissionQueue<Submitter>> {
+    pub(crate) fn submissions(&self) -> &Arc<SubmissionQueue<Feed>> {
         self.0.submissions()
     }
 
-    /// Locks the `VkQueue` under it for the application's own use; see [`Device::lock_queue`].
+    /// Locks its `VkQueue` for the application's own calls. See [`Device::lock_queue`].
     pub fn lock(&self) -> QueueGuard {
         self.0.device().guard(&self.0.enqueue().driver)
     }
@@ -81,47 +82,47 @@ impl std::fmt::Debug for Queue {
 }
 
 /// Gives the submissions of a queue to its `VkQueue`.
-pub struct Submitter {
-    commands: Arc<Commands>,
+pub struct Feed {
+    commands: Arc<CommandPool>,
     driver: Arc<DriverQueue>,
     stamps: Recycled<Stamp>,
-    spare: Spare,
+    spare: SpareRecording,
 }
 
-/// Lists for the next submission, in the room of the one before it.
+/// The recording of an earlier submission, whose lists are reused for the next one.
 #[derive(Default)]
-struct Spare(UnsafeCell<Option<Box<Recorded>>>);
+struct SpareRecording(UnsafeCell<Option<Box<Recording>>>);
 
-// SAFETY: the cell is only touched by `take` and `put`, in `Enqueue::record` and `Enqueue::flush`.
-// The engine calls those of one queue one at a time, and orders each behind the one before. What
-// the cell holds is `Send`.
-unsafe impl Sync for Spare {}
+// SAFETY: only `take` and `put` access the cell, in `Enqueue::record` and `Enqueue::flush`. The
+// engine makes these calls of one queue one at a time, each ordered after the previous one. The
+// content of the cell is `Send`.
+unsafe impl Sync for SpareRecording {}
 const _: fn() = || {
-    fn may_go_from_thread_to_thread<T: Send>() {}
-    may_go_from_thread_to_thread::<Recorded>();
+    fn requires_send<T: Send>() {}
+    requires_send::<Recording>();
 };
 
-impl Spare {
+impl SpareRecording {
     /// # Safety
     /// Called in `Enqueue::record` or `Enqueue::flush`.
-    unsafe fn take(&self) -> Option<Box<Recorded>> {
-        // SAFETY: by this function's contract no other thread touches the cell. Nothing of the
-        // application's runs while the reference lives, so nothing on this thread does either.
+    unsafe fn take(&self) -> Option<Box<Recording>> {
+        // SAFETY: the caller guarantees that no other thread accesses the cell. No code of the
+        // application runs while the reference lives, so no code on this thread accesses it either.
         unsafe { &mut *self.0.get() }.take()
     }
 
     /// # Safety
     /// Called in `Enqueue::record` or `Enqueue::flush`.
-    unsafe fn put(&self, mut recorded: Box<Recorded>) {
-        recorded.clear();
-        // SAFETY: as in `take`. What the application wanted kept is dropped above, and lists that
-        // are there already below.
-        drop(unsafe { &mut *self.0.get() }.replace(recorded));
+    unsafe fn put(&self, mut recording: Box<Recording>) {
+        recording.clear();
+        // SAFETY: as in `take`. What the application wanted kept is dropped above, and an earlier
+        // recording in the cell below, after the reference has ended.
+        drop(unsafe { &mut *self.0.get() }.replace(recording));
     }
 }
 
-impl Submitter {
-    /// `own` is the own timeline of the queue `object`.
+impl Feed {
+    /// `own` is the timeline of the queue's position. `object` is the queue's name.
     pub(crate) fn new(
         device: &Device,
         driver: &Arc<DriverQueue>,
@@ -133,119 +134,120 @@ impl Submitter {
             .and_then(|port| port.on(&device.0))
             .cloned()
             .ok_or_else(|| unsupported(object, "count", "its own timeline has no semaphore"))?;
-        let commands = Commands::new(&device.0, object, driver.family.index, semaphore)?;
+        let commands = CommandPool::new(&device.0, object, driver.family.index, semaphore)?;
         Ok(Self {
             commands: Arc::new(commands),
             driver: driver.clone(),
             stamps: Recycled::default(),
-            spare: Spare::default(),
+            spare: SpareRecording::default(),
         })
     }
 
-    /// Fills in what is submitted with the commands.
-    fn prepare(&self, batch: &Batch<'_>, recorded: &mut Recorded) -> Result<()> {
-        // What is signalled behind other queues' values has its time behind them, too, and those come behind the work.
+    /// Ends the recording and adds the semaphores of `batch`.
+    fn prepare(&self, batch: &Batch<'_>, recording: &mut Recording) -> Result<()> {
+        // If the signals must wait for values of other queues, the time is written after that wait
+        // too. The wait comes after the work.
         let stamp = batch.stamp::<Stamp>();
         let (behind_work, behind_order) = if batch.order.is_empty() {
             (stamp, None)
         } else {
             (None, stamp)
         };
-        let had_commands = !recorded.is_empty();
-        recorded.finish(behind_work.as_ref())?;
+        let had_commands = !recording.is_empty();
+        recording.finish(behind_work.as_ref())?;
         let mut semaphores: SmallVec<[&Arc<Semaphore>; 16]> = SmallVec::new();
-        let parts = &mut recorded.parts;
+        let lists = &mut recording.lists;
         let all = vk::PipelineStageFlags::ALL_COMMANDS;
-        // Without commands only the signals are left to wait, and their time.
-        let stage = if recorded.buffers.is_empty() || !had_commands {
+        // Without commands, only the signals and their time wait. They wait in all stages.
+        let stage = if recording.buffers.is_empty() || !had_commands {
             all
         } else {
-            recorded.wait_stage
+            recording.wait_stage
         };
         for wait in batch.waits {
             let semaphore = self.semaphore(*wait)?;
-            parts.wait(semaphore.raw(), wait.value(), stage);
+            lists.wait(semaphore.raw(), wait.value(), stage);
             semaphores.push(semaphore);
         }
-        // The values that go with binary semaphores are ignored.
-        for &(semaphore, stages) in &recorded.binary_waits {
-            parts.wait(semaphore, 0, stages);
+        // Vulkan ignores the values of binary semaphores.
+        for &(semaphore, stages) in &recording.binary_waits {
+            lists.wait(semaphore, 0, stages);
         }
 
-        // They come behind the work alone, which they never travel without.
-        for &semaphore in &recorded.binary_signals {
-            parts.signal(semaphore, 0);
+        // They wait only for the work. A submission with binary semaphores always has commands.
+        for &semaphore in &recording.binary_signals {
+            lists.signal(semaphore, 0);
         }
 
-        // Without commands there is nothing to come between the waits and the order.
-        if !batch.order.is_empty() && !recorded.buffers.is_empty() {
-            parts.split(recorded.buffers.len());
+        // Without commands, all waits can be in one `VkSubmitInfo`.
+        if !batch.order.is_empty() && !recording.buffers.is_empty() {
+            lists.split(recording.buffers.len());
         }
         for order in batch.order {
             let semaphore = self.semaphore(*order)?;
-            parts.wait(semaphore.raw(), order.value(), all);
+            lists.wait(semaphore.raw(), order.value(), all);
             semaphores.push(semaphore);
         }
         if behind_order.is_some() {
-            recorded.finish(behind_order.as_ref())?;
+            recording.finish(behind_order.as_ref())?;
         }
-        let parts = &mut recorded.parts;
+        let lists = &mut recording.lists;
         for signal in batch.signals {
             let semaphore = self.semaphore(*signal)?;
-            parts.signal(semaphore.raw(), signal.value());
+            lists.signal(semaphore.raw(), signal.value());
             semaphores.push(semaphore);
         }
-        // The queue's own timeline needs no `Arc` here: its `Commands` have one.
-        parts.signal(self.commands.own.raw(), batch.end.value());
-        recorded.used.number = batch.end.value();
+        // The queue's own timeline needs no `Arc` here, because its `CommandPool` has one.
+        lists.signal(self.commands.own.raw(), batch.end.value());
+        recording.used.number = batch.end.value();
         self.commands
-            .keep(&semaphores, &mut recorded.used, batch.finished());
+            .keep(&semaphores, &mut recording.used, batch.finished());
         Ok(())
     }
 
-    /// What it takes of the driver queue's budget.
-    fn units(recorded: &Recorded) -> u64 {
-        let parts = &recorded.parts;
-        let infos = 1 + u64::from(parts.split.is_some());
-        let count = parts.waits.len() + recorded.buffers.len() + parts.signals.len();
+    /// The units of the driver queue's in-flight budget that it takes.
+    fn units(recording: &Recording) -> u64 {
+        let lists = &recording.lists;
+        let infos = 1 + u64::from(lists.split.is_some());
+        let count = lists.waits.len() + recording.buffers.len() + lists.signals.len();
         infos * SUBMISSION + count as u64
     }
 
-    /// `vkQueueSubmit`, once.
+    /// Calls `vkQueueSubmit` once.
     ///
     /// # Safety
-    /// The queue's lock is held. `recorded` is what [`Submitter::prepare`] has made: its command
-    /// buffers are ended and in no other submission. They and the semaphores live until the
-    /// submission has finished, and are of this device. The signal of each wait is pending, and
-    /// each value signalled is above the one before.
+    /// The gate of the driver queue is locked. `recording` was completed by [`Feed::prepare`]: its
+    /// command buffers are ended and in no other submission. They and the semaphores live until the
+    /// submission has finished, and are of this device. The signal of each wait is pending. Each
+    /// signalled value is above the previous one.
     #[inline]
-    unsafe fn submit(&self, recorded: &Recorded) -> Result<(), vk::Result> {
-        let parts = &recorded.parts;
-        if let Some(first) = parts.split {
-            // SAFETY: by this function's contract.
-            return unsafe { self.submit_in_two(recorded, first) };
+    unsafe fn submit(&self, recording: &Recording) -> Result<(), vk::Result> {
+        let lists = &recording.lists;
+        if let Some(first) = lists.split {
+            // SAFETY: the caller guarantees it.
+            return unsafe { self.submit_in_two(recording, first) };
         }
         let mut values = vk::TimelineSemaphoreSubmitInfo::default()
-            .wait_semaphore_values(&parts.wait_values)
-            .signal_semaphore_values(&parts.signal_values);
+            .wait_semaphore_values(&lists.wait_values)
+            .signal_semaphore_values(&lists.signal_values);
         let info = vk::SubmitInfo::default()
-            .wait_semaphores(&parts.waits)
-            .wait_dst_stage_mask(&parts.wait_stages)
-            .command_buffers(&recorded.buffers)
-            .signal_semaphores(&parts.signals)
+            .wait_semaphores(&lists.waits)
+            .wait_dst_stage_mask(&lists.wait_stages)
+            .command_buffers(&recording.buffers)
+            .signal_semaphores(&lists.signals)
             .push_next(&mut values);
         let device = self.commands.device.raw();
-        // SAFETY: by this function's contract.
-        unsafe { device.queue_submit(self.driver.raw, &[info], recorded.fence) }
+        // SAFETY: the caller guarantees it.
+        unsafe { device.queue_submit(self.driver.raw, &[info], recording.fence) }
     }
 
-    /// As [`Submitter::submit`], with so much of it beside the work, and the rest behind that.
+    /// Same as [`Feed::submit`], with two `VkSubmitInfo`: the work, and the rest after it.
     ///
     /// # Safety
-    /// As there.
+    /// Same as [`Feed::submit`].
     #[cold]
-    unsafe fn submit_in_two(&self, recorded: &Recorded, first: Split) -> Result<(), vk::Result> {
-        let parts = &recorded.parts;
+    unsafe fn submit_in_two(&self, recording: &Recording, first: Split) -> Result<(), vk::Result> {
+        let lists = &recording.lists;
         let Split {
             waits,
             buffers,
@@ -253,27 +255,27 @@ impl Submitter {
         } = first;
         let values = |waits: Range<usize>, signals: Range<usize>| {
             vk::TimelineSemaphoreSubmitInfo::default()
-                .wait_semaphore_values(&parts.wait_values[waits])
-                .signal_semaphore_values(&parts.signal_values[signals])
+                .wait_semaphore_values(&lists.wait_values[waits])
+                .signal_semaphore_values(&lists.signal_values[signals])
         };
         let info = |waits: Range<usize>, signals: Range<usize>| {
             vk::SubmitInfo::default()
-                .wait_semaphores(&parts.waits[waits.clone()])
-                .wait_dst_stage_mask(&parts.wait_stages[waits])
-                .signal_semaphores(&parts.signals[signals])
+                .wait_semaphores(&lists.waits[waits.clone()])
+                .wait_dst_stage_mask(&lists.wait_stages[waits])
+                .signal_semaphores(&lists.signals[signals])
         };
         let mut first_values = values(0..waits, 0..signals);
         let first = info(0..waits, 0..signals)
-            .command_buffers(&recorded.buffers[..buffers])
+            .command_buffers(&recording.buffers[..buffers])
             .push_next(&mut first_values);
-        let rest = (waits..parts.waits.len(), signals..parts.signals.len());
+        let rest = (waits..lists.waits.len(), signals..lists.signals.len());
         let mut last_values = values(rest.0.clone(), rest.1.clone());
         let last = info(rest.0, rest.1)
-            .command_buffers(&recorded.buffers[buffers..])
+            .command_buffers(&recording.buffers[buffers..])
             .push_next(&mut last_values);
         let device = self.commands.device.raw();
-        // SAFETY: by this function's contract.
-        unsafe { device.queue_submit(self.driver.raw, &[first, last], recorded.fence) }
+        // SAFETY: the caller guarantees it.
+        unsafe { device.queue_submit(self.driver.raw, &[first, last], recording.fence) }
     }
 
     fn semaphore<'a>(&self, point: NativePoint<'a>) -> Result<&'a Arc<Semaphore>> {
@@ -286,10 +288,10 @@ impl Submitter {
     }
 }
 
-impl Enqueue for Submitter {
+impl Enqueue for Feed {
     type Recorder<'a> = Recorder<'a>;
-    /// In a box, as the engine hands it around by value.
-    type Prepared = Box<Recorded>;
+    /// Boxed, because the engine moves it by value.
+    type Prepared = Box<Recording>;
     type Stamp = Stamp;
 
     fn order_domain(&self) -> Option<u64> {
@@ -300,25 +302,25 @@ impl Enqueue for Submitter {
         Some(&self.driver.budget)
     }
 
-    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Box<Recorded>>
+    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Box<Recording>>
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
     {
         self.commands.recycle(batch.finished());
         // SAFETY: called in `Enqueue::record`.
         let spare = unsafe { self.spare.take() };
-        let mut recorded = spare.unwrap_or_else(|| Box::new(Recorded::new(&self.commands)));
-        let worked = work(&mut Recorder::new(&mut recorded));
-        match worked.and_then(|()| self.prepare(batch, &mut recorded)) {
+        let mut recording = spare.unwrap_or_else(|| Box::new(Recording::new(&self.commands)));
+        let worked = work(&mut Recorder::new(&mut recording));
+        match worked.and_then(|()| self.prepare(batch, &mut recording)) {
             Ok(()) => {
-                keep.append(&mut recorded.keep);
-                keep.take_in_flight(Self::units(&recorded));
-                Ok(recorded)
+                keep.append(&mut recording.keep);
+                keep.take_in_flight(Self::units(&recording));
+                Ok(recording)
             }
             Err(error) => {
-                recorded.discard();
+                recording.discard();
                 // SAFETY: called in `Enqueue::record`.
-                unsafe { self.spare.put(recorded) };
+                unsafe { self.spare.put(recording) };
                 Err(error)
             }
         }
@@ -326,29 +328,29 @@ impl Enqueue for Submitter {
 
     fn flush(
         &self,
-        mut recorded: Box<Recorded>,
+        mut recording: Box<Recording>,
         waker: &dyn Fn() -> Waker,
-    ) -> Flush<Box<Recorded>> {
+    ) -> Flush<Box<Recording>> {
         let Some(locked) = self.driver.try_lock(waker) else {
-            return Flush::Busy(recorded);
+            return Flush::Busy(recording);
         };
-        // SAFETY: the queue's lock is held, by `locked`. `prepare` has ended the command buffers of
-        // this queue's pool, and `Commands` keeps them and the timeline semaphores until the
-        // submission has finished. For everything raw that the application gave, the contract of
-        // that method of `Recorder` says the same. The engine submits only behind waits whose
-        // signal is pending, and has checked that each value signalled grows.
-        let submitted = unsafe { self.submit(&recorded) };
+        // SAFETY: `locked` holds the gate. `prepare` has ended the command buffers of this queue's
+        // pool, and `CommandPool` keeps them and the timeline semaphores until the submission has
+        // finished. For raw handles from the application, the contract of the `Recorder` method
+        // that took them guarantees the same. The engine submits only behind waits whose signal is
+        // pending, and has checked that each signalled value grows.
+        let submitted = unsafe { self.submit(&recording) };
         let flushed = match submitted {
             Ok(()) => {
-                let end = recorded.used.number;
-                for recorded_use in recorded.binaries.drain(..) {
+                let end = recording.used.number;
+                for recorded_use in recording.binary_uses.drain(..) {
                     recorded_use.submitted(end);
                 }
-                self.commands.submitted(&mut recorded.used);
+                self.commands.submitted(&mut recording.used);
                 Flush::Done
             }
             Err(code) => {
-                recorded.discard();
+                recording.discard();
                 let commands = &self.commands;
                 let error = commands
                     .device
@@ -357,14 +359,15 @@ impl Enqueue for Submitter {
             }
         };
         // SAFETY: called in `Enqueue::flush`.
-        unsafe { self.spare.put(recorded) };
-        // Wakes other queues of the same driver queue; they run once this one has returned to the engine.
+        unsafe { self.spare.put(recording) };
+        // Wakes other queues of the same driver queue. They run once this call has returned to the
+        // engine.
         drop(locked);
         flushed
     }
 
     fn rest(&self, reached: u64) {
-        self.commands.rest(reached);
+        self.commands.release_finished(reached);
     }
 
     fn stamp(&self, _: &Object, _timing: Timing) -> Result<Arc<Stamp>> {
@@ -385,7 +388,7 @@ impl Enqueue for Submitter {
     }
 
     fn write_stamp(recorder: &mut Recorder<'_>, stamp: &Arc<Stamp>) -> Result<()> {
-        recorder.recorded.write_time(stamp);
+        recorder.recording.write_time(stamp);
         Ok(())
     }
 }

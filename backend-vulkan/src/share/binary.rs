@@ -1,7 +1,7 @@
-//! Binary semaphores: made, exported, imported, and the fences that stand for their signals.
+//! Binary semaphores: creating, exporting and importing them, and fences for their signals.
 #![allow(
     unsafe_code,
-    reason = "talks to the driver, and waits for what only the caller knows to be coming"
+    reason = "talks to the driver; only the caller knows that a signal is pending"
 )]
 
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
@@ -17,27 +17,31 @@ use crate::driver::error::{unsupported, wrong_device};
 use crate::driver::lock::lock;
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
-use crate::share::external::{semaphore_functions, take};
+use crate::share::external::{own_fd, semaphore_functions};
 use crate::share::payload::Needs;
 use crate::timeline::binary::{RawBinary, RecordedUse, Role};
 use crate::timeline::port::{Port, Semaphore};
 
-/// A binary `VkSemaphore`. Cheap to clone; destroyed when the last handle is gone and no submission uses it.
+/// A binary `VkSemaphore`. Cheap to clone.
+///
+/// It is destroyed when the last handle is dropped and no submission uses it.
 #[derive(Clone)]
 pub struct BinarySemaphore(Arc<Inner>);
 
 struct Inner {
     device: Device,
     semaphore: Arc<RawBinary>,
-    /// Where its signals are consumed, one after the other; made when first needed.
+    /// The queue that consumes signals for fences, created for the first of them.
     queue: Mutex<Option<Queue>>,
-    /// As which handles it can leave.
+    /// The handle types that it can be exported as.
     exports: vk::ExternalSemaphoreHandleTypeFlags,
 }
 
 impl Device {
-    /// A fresh binary semaphore, unsignalled. It can be exported where the device exports such: as opaque descriptors, and as sync files too where
-    /// the driver has both for one semaphore.
+    /// Creates an unsignalled binary semaphore.
+    ///
+    /// It can be exported as an opaque descriptor if the device exports such semaphores. It can
+    /// also be exported as a sync file if the driver combines both for one semaphore.
     ///
     /// # Errors
     /// A driver error.
@@ -45,11 +49,12 @@ impl Device {
         self.make_binary(label, self.0.binary_exports)
     }
 
-    /// A fresh binary semaphore, unsignalled, that can be exported as handles of this kind, and of no other.
+    /// Creates an unsignalled binary semaphore that can be exported as handles of `kind` only.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] with the reason, if the device exports no binary semaphores as such handles: the driver does not, the kind is no
-    /// binary semaphore's, or it is of Windows; a driver error.
+    /// [`Error::Unsupported`] with the reason, if the device exports no binary semaphores as such
+    /// handles: the driver does not, handles of this kind hold no binary semaphore, or it is a kind
+    /// of Windows. A driver error.
     pub fn exportable_binary(&self, label: &str, kind: HandleKind) -> Result<BinarySemaphore> {
         let asked = format!("make a binary semaphore for export as {kind}");
         let handle = match kind {
@@ -62,7 +67,7 @@ impl Device {
                 return Err(unsupported(self.object(), asked, reason));
             }
         };
-        self.require(&self.info().capabilities.exports, kind, &asked)?;
+        self.require_kind(&self.info().capabilities.exports, kind, &asked)?;
         self.make_binary(label, handle)
     }
 
@@ -76,15 +81,15 @@ impl Device {
         if !exports.is_empty() {
             info = info.push_next(&mut export);
         }
-        // SAFETY: `info` is valid, and asks for handles only if the device exports them.
+        // SAFETY: `info` is valid, and has handle types only if the device exports them.
         let raw = unsafe { self.raw().create_semaphore(&info, None) }
             .map_err(|code| self.0.failed(self.object(), "vkCreateSemaphore", code))?;
-        // SAFETY: just made on this device, and nothing else has the handle.
+        // SAFETY: just created on this device, and nothing else has the handle.
         Ok(unsafe { self.wrap_binary(raw, true, exports, label) })
     }
 
     /// # Safety
-    /// As [`RawBinary::new`].
+    /// Same as [`RawBinary::new`].
     unsafe fn wrap_binary(
         &self,
         raw: vk::Semaphore,
@@ -95,18 +100,18 @@ impl Device {
         let object = Object::new("binary semaphore", label);
         BinarySemaphore(Arc::new(Inner {
             device: self.clone(),
-            // SAFETY: by this function's contract.
+            // SAFETY: the caller guarantees it.
             semaphore: unsafe { RawBinary::new(&self.0, object, raw, owned) },
             queue: Mutex::new(None),
             exports,
         }))
     }
 
-    /// An existing binary semaphore, such as the one that a presentation engine signals.
+    /// Adopts a binary semaphore of the application, for example one that a swapchain signals.
     ///
     /// # Safety
-    /// `semaphore` is a binary semaphore of this device. If `owned`, nobody else destroys it; else it
-    /// outlives every handle of the result, and every submission that uses it.
+    /// `semaphore` is a binary semaphore of this device. If `owned`, nothing else destroys it. If
+    /// not, it outlives every handle of the returned value, and every submission that uses it.
     #[must_use]
     pub unsafe fn adopt_binary(
         &self,
@@ -115,13 +120,13 @@ impl Device {
         label: &str,
     ) -> BinarySemaphore {
         let no_handle = vk::ExternalSemaphoreHandleTypeFlags::empty();
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller guarantees it.
         unsafe { self.wrap_binary(semaphore, owned, no_handle, label) }
     }
 
-    /// The binary semaphore behind a handle: `vkImportSemaphoreFdKHR`.
+    /// Imports the binary semaphore of `handle`. Calls `vkImportSemaphoreFdKHR`.
     ///
-    /// A timeline's does not come in here:
+    /// The handle of a timeline does not compile here:
     ///
     /// ```compile_fail,E0308
     /// # use syncline_vulkan::Device;
@@ -132,9 +137,11 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// The handle, and: [`Error::CannotShare`], before the driver is asked, if it comes from another
-    /// GPU or another driver; [`Error::Unsupported`] if the device does not import binary semaphores;
-    /// [`Error::Import`] if it is none, as far as can be seen, or the driver refuses it.
+    /// [`Error::CannotShare`] if the handle comes from another GPU or another driver, and
+    /// [`Error::Unsupported`] if the device imports no binary semaphores. Both are checked before
+    /// any driver call. [`Error::Import`] if the driver refuses the handle, or if its file is of
+    /// another kind than this driver's semaphores. A driver error. Each error returns the handle,
+    /// still open.
     pub fn import_binary(
         &self,
         handle: BinaryFd,
@@ -142,13 +149,13 @@ impl Device {
     ) -> Result<BinarySemaphore, Rejected<BinaryFd>> {
         let what = || format!("a binary semaphore from {}", handle.origin());
         let semaphore = self
-            .require_same("a binary semaphore", handle.origin())
+            .require_same_driver("a binary semaphore", handle.origin())
             .and_then(|()| {
                 let (imports, kind) = (
                     &self.info().capabilities.imports,
                     HandleKind::BinaryOpaqueFd,
                 );
-                self.require(imports, kind, "import a binary semaphore")?;
+                self.require_kind(imports, kind, "import a binary semaphore")?;
                 self.require_file_kind(handle.as_fd(), kind, &what)?;
                 self.make_binary(label, vk::ExternalSemaphoreHandleTypeFlags::empty())
             })
@@ -158,14 +165,15 @@ impl Device {
                     .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD)
                     .fd(handle.as_fd().as_raw_fd());
                 let functions = semaphore_functions(&self.0, "import a binary semaphore")?;
-                // SAFETY: an unused binary semaphore, and by its type a handle of one of the same driver.
+                // SAFETY: an unused binary semaphore. The handle's type guarantees a binary
+                // semaphore, and `require_same_driver` has checked that it is of the same driver.
                 unsafe { functions.import_semaphore_fd(&info) }
                     .map_err(|code| self.import_error("vkImportSemaphoreFdKHR", code, &what))?;
                 Ok(semaphore)
             });
         match semaphore {
             Ok(semaphore) => {
-                // The driver owns it from now on.
+                // The driver owns the descriptor from now on.
                 let _ = handle.into_fd().into_raw_fd();
                 Ok(semaphore)
             }
@@ -175,14 +183,17 @@ impl Device {
 }
 
 impl BinarySemaphore {
-    /// Its name in errors and reports.
+    /// The name in errors and reports.
     #[must_use]
     pub fn object(&self) -> &Object {
         self.0.semaphore.object()
     }
 
-    /// The raw semaphore, alive as long as this is. What an application submits with it itself, it alone knows of: until that has finished,
-    /// it imports no payload and exports no sync file here.
+    /// The raw semaphore, valid while a handle lives.
+    ///
+    /// The engine does not know of submissions that the application makes with it directly. While
+    /// such a submission has not finished, the application must not import a payload or export a
+    /// sync file here.
     #[must_use]
     pub fn raw(&self) -> vk::Semaphore {
         self.0.semaphore.raw()
@@ -200,17 +211,19 @@ impl BinarySemaphore {
         self.0.exports
     }
 
-    /// A new handle: `vkGetSemaphoreFdKHR`. Signals made on either side are consumed on either side, whenever they are made: before the
-    /// export, after it, or after the import.
+    /// Exports a new handle with `vkGetSemaphoreFdKHR`.
+    ///
+    /// Both sides share one payload: each can consume signals that the other makes, before the
+    /// export, after it, and after the import.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the device does not export binary semaphores, or this one was imported,
-    /// adopted or made for other handles; [`Error::PayloadInUse`] while its payload is a temporary one
-    /// (VUID-VkSemaphoreGetFdInfoKHR-semaphore-01133); a driver error.
+    /// [`Error::Unsupported`] if the device exports no binary semaphores, or if this one was
+    /// imported, adopted or created for other handles. [`Error::PayloadInUse`] while it has a
+    /// temporary payload (VUID-VkSemaphoreGetFdInfoKHR-semaphore-01133). A driver error.
     pub fn export(&self) -> Result<BinaryFd> {
         let (device, asked) = (&self.0.device, "export a binary semaphore");
         let exports = &device.info().capabilities.exports;
-        device.require(exports, HandleKind::BinaryOpaqueFd, asked)?;
+        device.require_kind(exports, HandleKind::BinaryOpaqueFd, asked)?;
         let handle = vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
         if !self.0.exports.contains(handle) {
             let reason = if self.0.exports.is_empty() {
@@ -224,38 +237,41 @@ impl BinarySemaphore {
             .semaphore(self.raw())
             .handle_type(handle);
         let functions = semaphore_functions(&device.0, asked)?;
-        // SAFETY: a live semaphore, made for handles of this type, with its own payload.
+        // SAFETY: a live semaphore, made for handles of this type, with its permanent payload.
         let fd = self.with_payload(Needs::Permanent, "leave", |_| unsafe {
             Ok(functions.get_semaphore_fd(&info))
         })?;
-        let fd = take(&device.0, self.object(), "vkGetSemaphoreFdKHR", fd)?;
-        // SAFETY: just exported, as a binary semaphore of this device.
+        let fd = own_fd(&device.0, self.object(), "vkGetSemaphoreFdKHR", fd)?;
+        // SAFETY: just exported, from a binary semaphore of this device.
         Ok(unsafe { BinaryFd::from_fd(fd, Origin::of(device.info())) })
     }
 
-    /// A fence for the signal that is pending now. The device consumes the signal, once, on a queue of its
-    /// own; the fence is complete from then on, and any number of queues of any device, and the host, can
-    /// wait for it. For the next signal call this again, once that one is pending.
+    /// Creates a fence for the pending signal operation of the semaphore.
+    ///
+    /// The device consumes the signal once, on a separate queue. The fence is complete afterwards.
+    /// Any number of queues of any device, and the host, can wait for the fence. Call this again
+    /// for the next signal, once that is pending.
     ///
     /// # Errors
-    /// A driver error; the signal is not consumed then.
+    /// A driver error. The signal is not consumed then.
     ///
     /// # Safety
-    /// A signal of the semaphore is pending (its submission is with a driver, and waits for nothing that
-    /// only the host can still provide), and nothing else waits for that signal. What is never
-    /// signalled blocks a driver queue for ever, and whatever else uses it.
+    /// A signal operation of the semaphore is pending: a driver has its submission, which waits for
+    /// nothing that only the host can still provide. Nothing else waits for that signal. A signal
+    /// that never comes blocks a driver queue forever, and everything else that uses that driver
+    /// queue.
     pub unsafe fn pending(&self, label: &str) -> Result<Fence> {
         let device = &self.0.device;
         let queue = self.consumer()?;
         let consumed = device.new_timeline(label)?;
         let semaphore = self.0.semaphore.clone();
-        let also = consumed
+        let fence = consumed
             .port::<Port>(device.id())
             .and_then(|port| port.on(&device.0))
             .map(|semaphore| (semaphore.clone(), 1));
         let work = move |recorder: &mut Recorder<'_>| {
-            // SAFETY: by this function's contract.
-            unsafe { recorder.wait_for(semaphore, also) };
+            // SAFETY: the caller guarantees it. The semaphore belongs to this device.
+            unsafe { recorder.wait_for(semaphore, fence) };
             Ok(())
         };
         queue
@@ -271,55 +287,64 @@ impl BinarySemaphore {
             return Ok(queue);
         }
         let label = format!("{} (consumer)", self.object().label());
-        // Made without the lock: another thread's may be there first, and then ours is dropped.
+        // Created without the lock. If another thread's queue is stored first, this one is dropped.
         let made = self.0.device.queue_of_kind(QueueKind::Transfer, &label)?;
         Ok(lock(&self.0.queue).get_or_insert(made).clone())
     }
 }
 
 impl Recorder<'_> {
-    /// Also signals a binary semaphore, as [`Recorder::signal_binary`] does, and keeps it. A submission that is skipped
-    /// does not signal it, as described there.
+    /// Signals a binary semaphore after the work. The submission keeps it.
+    ///
+    /// Same as [`Recorder::signal_binary`] in all other respects: a skipped submission does not
+    /// signal it.
     ///
     /// # Errors
     /// [`Error::WrongDevice`].
     ///
     /// # Safety
-    /// It is unsignalled, with no signal pending, once the submission runs.
+    /// The semaphore is unsignalled, without a pending signal operation, when the submission
+    /// executes.
     pub unsafe fn signal_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
         self.require_semaphore(semaphore)?;
         let semaphore = semaphore.0.semaphore.clone();
-        // SAFETY: by this function's contract; kept just below.
+        // SAFETY: the caller guarantees it. The semaphore is kept below.
         unsafe { self.signal_binary(semaphore.raw()) };
         self.note_use(&semaphore, Role::Signal, None);
         self.keep(semaphore);
         Ok(())
     }
 
-    /// Also waits for the pending signal of a binary semaphore, as [`Recorder::wait_binary`] does, and consumes it: the
-    /// whole of the submission's work comes behind the signal. Keeps the semaphore.
+    /// Waits for the pending signal of a binary semaphore, and consumes it.
+    ///
+    /// All work of the submission executes after the signal. The submission keeps the semaphore.
+    /// Same as [`Recorder::wait_binary`] in all other respects.
     ///
     /// # Errors
     /// [`Error::WrongDevice`].
     ///
     /// # Safety
-    /// As [`BinarySemaphore::pending`].
+    /// Same as [`BinarySemaphore::pending`].
     pub unsafe fn wait_semaphore(&mut self, semaphore: &BinarySemaphore) -> Result<()> {
         self.require_semaphore(semaphore)?;
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller guarantees it.
         unsafe { self.wait_for(semaphore.0.semaphore.clone(), None) };
         Ok(())
     }
 
-    /// If it is told, the submission also signals a timeline's semaphore to a value behind the wait.
+    /// Waits for a binary semaphore in all stages, and keeps it.
+    ///
+    /// `fence` is a timeline semaphore that the same submission signals to this value. See
+    /// [`RecordedUse::new`].
     ///
     /// # Safety
-    /// As [`Recorder::wait_semaphore`], for a semaphore of this device.
-    unsafe fn wait_for(&mut self, semaphore: Arc<RawBinary>, also: Option<(Arc<Semaphore>, u64)>) {
+    /// Same as [`Recorder::wait_semaphore`]. The semaphore belongs to this device.
+    unsafe fn wait_for(&mut self, semaphore: Arc<RawBinary>, fence: Option<(Arc<Semaphore>, u64)>) {
         let stages = vk::PipelineStageFlags::ALL_COMMANDS;
-        // SAFETY: by this function's contract; kept just below, and every family supports these stages.
+        // SAFETY: the caller guarantees it. The semaphore is kept below, and every family supports
+        // these stages.
         unsafe { self.wait_binary(semaphore.raw(), stages) };
-        self.note_use(&semaphore, Role::Wait, also);
+        self.note_use(&semaphore, Role::Wait, fence);
         self.keep(semaphore);
     }
 
@@ -327,16 +352,16 @@ impl Recorder<'_> {
         &mut self,
         semaphore: &Arc<RawBinary>,
         role: Role,
-        also: Option<(Arc<Semaphore>, u64)>,
+        fence: Option<(Arc<Semaphore>, u64)>,
     ) {
         let recorded_use = RecordedUse::new(
             semaphore,
             role,
-            self.recorded.object(),
-            self.recorded.own(),
-            also,
+            self.recording.object(),
+            self.recording.own(),
+            fence,
         );
-        self.recorded.binaries.push(recorded_use);
+        self.recording.binary_uses.push(recorded_use);
     }
 
     fn require_semaphore(&self, semaphore: &BinarySemaphore) -> Result<()> {
@@ -347,7 +372,7 @@ impl Recorder<'_> {
         Err(wrong_device(
             semaphore.object(),
             owner.object(),
-            self.recorded.object(),
+            self.recording.object(),
         ))
     }
 }

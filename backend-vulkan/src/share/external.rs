@@ -1,8 +1,9 @@
-//! Timelines and memory that leave and enter as opaque file descriptors
-//! (`VK_KHR_external_semaphore_fd`, `VK_KHR_external_memory_fd`).
+//! Timelines and memory, exported and imported as opaque file descriptors.
+//!
+//! Uses `VK_KHR_external_semaphore_fd` and `VK_KHR_external_memory_fd`.
 #![allow(
     unsafe_code,
-    reason = "talks to the driver, and takes descriptors from it"
+    reason = "talks to the driver, and owns descriptors from it"
 )]
 
 use std::convert::Infallible;
@@ -19,15 +20,15 @@ use crate::device::file_kind::FileKind;
 use crate::device::open::{Device, Inner};
 use crate::device::physical::SYNC_FILES_LIMIT;
 use crate::driver::error::unsupported;
-use crate::memory::buffer::{Buffer, Place};
+use crate::memory::buffer::{Buffer, MemoryKind};
 use crate::timeline::port::Semaphore;
 
-/// Makes handles of an exportable timeline, as many as there are importers.
+/// Exports handles of one timeline. Each importer takes its own handle.
 #[derive(Clone)]
 pub struct Exporter(Arc<Semaphore>);
 
 impl Exporter {
-    /// A new handle: `vkGetSemaphoreFdKHR`.
+    /// Exports a new handle with `vkGetSemaphoreFdKHR`.
     ///
     /// # Errors
     /// A driver error.
@@ -39,8 +40,8 @@ impl Exporter {
         let functions = semaphore_functions(device, "export a timeline")?;
         // SAFETY: a live timeline semaphore, made for handles of this type.
         let fd = unsafe { functions.get_semaphore_fd(&info) };
-        let fd = take(device, self.0.object(), "vkGetSemaphoreFdKHR", fd)?;
-        // SAFETY: just exported, as a timeline of this device.
+        let fd = own_fd(device, self.0.object(), "vkGetSemaphoreFdKHR", fd)?;
+        // SAFETY: just exported, from a timeline semaphore of this device.
         Ok(unsafe { TimelineFd::from_fd(fd, Origin::of(&device.info)) })
     }
 }
@@ -52,30 +53,32 @@ impl std::fmt::Debug for Exporter {
 }
 
 impl Device {
-    /// A fresh counter at `initial`, for a timeline with its home here, and a handle of it.
+    /// Creates a timeline semaphore at `initial`, as a home port, and exports a handle of it.
     ///
     /// # Errors
-    /// As [`Device::exportable_port`] and [`Exporter::export`].
+    /// Same errors as [`Device::exportable_port`] and [`Exporter::export`].
     pub fn export_timeline(&self, initial: u64) -> Result<(Attachment, TimelineFd)> {
         let (attachment, exporter) = self.exportable_port(initial)?;
         Ok((attachment, exporter.export()?))
     }
 
-    /// A fresh counter at `initial`, for a timeline with its home here, and what makes handles of it.
+    /// Creates a timeline semaphore at `initial`, as a home port, and an exporter of its handles.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the device does not export timelines; a driver error.
+    /// [`Error::Unsupported`] if the device does not export timelines, or a driver error.
     pub fn exportable_port(&self, initial: u64) -> Result<(Attachment, Exporter)> {
         let exports = &self.info().capabilities.exports;
-        self.require(exports, HandleKind::TimelineOpaqueFd, "export a timeline")?;
+        self.require_kind(exports, HandleKind::TimelineOpaqueFd, "export a timeline")?;
         let handle = vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
         let semaphore = Semaphore::new(&self.0, initial, handle)?;
         Ok((semaphore.clone().attach(initial), Exporter(semaphore)))
     }
 
-    /// The counter behind a handle: `vkImportSemaphoreFdKHR`. Its value is what the port polls.
+    /// Imports the timeline semaphore of `handle` as a port of this device.
     ///
-    /// A binary semaphore's does not come in here:
+    /// Calls `vkImportSemaphoreFdKHR`. The timeline then takes the semaphore's value.
+    ///
+    /// The handle of a binary semaphore does not compile here:
     ///
     /// ```compile_fail,E0308
     /// # use syncline_vulkan::Device;
@@ -86,24 +89,26 @@ impl Device {
     /// ```
     ///
     /// # Safety
-    /// The signals of this counter have ever greater values, from this process, from other processes and from work that uses the
-    /// semaphore itself (VUID-VkSemaphoreSignalInfo-value-03258, VUID-VkSubmitInfo-pSignalSemaphores-03242). One timeline sees to that for its
-    /// signals, on whichever of its devices. Two timelines over one counter know nothing of each other.
+    /// All signals of this semaphore have increasing values, including signals from other processes
+    /// and from work that uses the semaphore directly (VUID-VkSemaphoreSignalInfo-value-03258,
+    /// VUID-VkSubmitInfo-pSignalSemaphores-03242). One timeline ensures this for its own signals on
+    /// all its devices. Two timelines over one semaphore do not know of each other.
     ///
     /// # Errors
-    /// The handle, and: [`Error::CannotShare`], before the driver is asked, if it comes from another
-    /// GPU or another driver; [`Error::Unsupported`] if the device does not import timelines;
-    /// [`Error::Import`] if the driver refuses it.
+    /// [`Error::CannotShare`] if the handle comes from another GPU or another driver, and
+    /// [`Error::Unsupported`] if the device imports no timelines. Both are checked before any
+    /// driver call. [`Error::Import`] if the driver refuses the handle. Each error returns the
+    /// handle, still open.
     pub unsafe fn import_timeline(
         &self,
         handle: TimelineFd,
     ) -> Result<Attachment, Rejected<TimelineFd>> {
         let reject = |error, handle| Err(Rejected { handle, error });
         let semaphore = self
-            .require_same("a timeline", handle.origin())
+            .require_same_driver("a timeline", handle.origin())
             .and_then(|()| {
                 let imports = &self.info().capabilities.imports;
-                self.require(imports, HandleKind::TimelineOpaqueFd, "import a timeline")?;
+                self.require_kind(imports, HandleKind::TimelineOpaqueFd, "import a timeline")?;
                 let what = || format!("a timeline from {}", handle.origin());
                 self.require_file_kind(handle.as_fd(), HandleKind::TimelineOpaqueFd, &what)?;
                 Semaphore::new(&self.0, 0, vk::ExternalSemaphoreHandleTypeFlags::empty())
@@ -117,7 +122,8 @@ impl Device {
             .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD)
             .fd(handle.as_fd().as_raw_fd());
         let imported = semaphore_functions(&self.0, "import a timeline").and_then(|functions| {
-            // SAFETY: an unused timeline semaphore, and by its type a handle of a timeline of the same driver.
+            // SAFETY: an unused timeline semaphore. The handle's type guarantees a timeline
+            // semaphore, and `require_same_driver` has checked that it is of the same driver.
             unsafe { functions.import_semaphore_fd(&info) }.map_err(|code| {
                 let what = || format!("a timeline from {}", handle.origin());
                 self.import_error("vkImportSemaphoreFdKHR", code, &what)
@@ -125,7 +131,7 @@ impl Device {
         });
         match imported {
             Ok(()) => {
-                // The driver owns it from now on.
+                // The driver owns the descriptor from now on.
                 let _ = handle.into_fd().into_raw_fd();
                 Ok(semaphore.attach_imported())
             }
@@ -133,12 +139,14 @@ impl Device {
         }
     }
 
-    /// A buffer in dedicated device-local memory, and a handle of that memory: `vkGetMemoryFdKHR`.
-    /// All usages of Vulkan 1.0 are among its uses, as an importer makes the same buffer.
+    /// Creates a buffer in dedicated device-local memory, and exports a handle of that memory.
+    ///
+    /// Calls `vkGetMemoryFdKHR`. The buffer has all usages of Vulkan 1.0, because an importer must
+    /// create an identical buffer.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the device does not export memory, for a size of 0, and for a usage that is not one of Vulkan 1.0;
-    /// a driver error.
+    /// [`Error::Unsupported`] if the device exports no memory, for a size of 0, and for a usage
+    /// that is not of Vulkan 1.0. A driver error.
     pub fn export_buffer(
         &self,
         size: u64,
@@ -146,8 +154,8 @@ impl Device {
     ) -> Result<(Buffer, MemoryFd)> {
         let asked = "export a buffer";
         let exports = &self.info().capabilities.exports;
-        self.require(exports, HandleKind::MemoryOpaqueFd, asked)?;
-        let buffer = self.make_buffer(size, usage, Place::Exportable)?;
+        self.require_kind(exports, HandleKind::MemoryOpaqueFd, asked)?;
+        let buffer = self.make_buffer(size, usage, MemoryKind::Exportable)?;
         let memory = buffer.parts();
         let info = vk::MemoryGetFdInfoKHR::default()
             .memory(memory.memory)
@@ -157,42 +165,49 @@ impl Device {
             .external_memory
             .as_ref()
             .ok_or_else(|| not_enabled(&self.0, asked, "VK_KHR_external_memory_fd"))?;
-        // SAFETY: live memory, made for handles of this type.
+        // SAFETY: live memory, allocated for handles of this type.
         let fd = unsafe { functions.get_memory_fd(&info) };
-        let fd = take(&self.0, &memory.object, "vkGetMemoryFdKHR", fd)?;
+        let fd = own_fd(&self.0, &memory.object, "vkGetMemoryFdKHR", fd)?;
         let origin = Origin::of(self.info());
-        // SAFETY: just exported, with these properties.
+        // SAFETY: just exported, and the memory has these properties.
         let handle =
             unsafe { MemoryFd::from_fd(fd, origin, memory.allocated, size, memory.dedicated) };
         Ok((buffer, handle))
     }
 
-    /// A buffer in the memory behind a handle, of the [length](MemoryFd::length) that the exported buffer has: `vkAllocateMemory` with
-    /// `VkImportMemoryFdInfoKHR`. It is dedicated where the exported memory is, and its usages are all those of Vulkan 1.0.
+    /// Imports the memory of `handle` as one buffer.
     ///
-    /// It [is shared](Buffer::is_exported) as the exported buffer is.
+    /// Calls `vkAllocateMemory` with `VkImportMemoryFdInfoKHR`. The buffer has the
+    /// [length](MemoryFd::length) of the exported one and all usages of Vulkan 1.0. Its memory is
+    /// dedicated if the exported memory is. Queue family ownership is transferred as for the
+    /// exported buffer: see [`Buffer::is_exported`].
     ///
     /// # Errors
-    /// The handle, still open, and: [`Error::CannotShare`], before the driver is asked, if it comes from another GPU or another
-    /// driver; [`Error::Unsupported`] if the device does not import memory, or for a length of 0; [`Error::Import`] if the memory is too
-    /// small for the buffer, if dedicated memory is not exactly as large as the buffer requires, or if the driver refuses it; a
-    /// driver error.
+    /// [`Error::CannotShare`] if the handle comes from another GPU or another driver, and
+    /// [`Error::Unsupported`] if the device imports no memory. Both are checked before any driver
+    /// call. [`Error::Unsupported`] for a length of 0. [`Error::Import`] if the memory is too small
+    /// for the buffer, if dedicated memory has another size than the buffer requires, or if the
+    /// driver refuses the handle. A driver error. Each error returns the handle, still open.
     pub fn import_buffer(&self, handle: MemoryFd) -> Result<Buffer, Rejected<MemoryFd>> {
         let kind = HandleKind::MemoryOpaqueFd;
-        let imported = self.require_same("memory", handle.origin()).and_then(|()| {
-            let imports = &self.info().capabilities.imports;
-            self.require(imports, kind, "import memory")?;
-            self.require_memory(&handle)?;
-            let usage = vk::BufferUsageFlags::empty();
-            self.make_buffer(handle.length(), usage, Place::Imported(&handle))
-        });
-        // The driver has taken a duplicate, so on success ours is closed here.
+        let imported = self
+            .require_same_driver("memory", handle.origin())
+            .and_then(|()| {
+                let imports = &self.info().capabilities.imports;
+                self.require_kind(imports, kind, "import memory")?;
+                self.require_memory_file(&handle)?;
+                let usage = vk::BufferUsageFlags::empty();
+                self.make_buffer(handle.length(), usage, MemoryKind::Imported(&handle))
+            });
+        // The driver has taken a duplicate, so on success the original is closed here.
         imported.map_err(|error| Rejected { handle, error })
     }
 
-    /// Refuses a descriptor of another kind of file than the memory that this driver exports, as
-    /// [`Device::require_file_kind`] does. Files of memory are as large as the allocation, or larger.
-    fn require_memory(&self, handle: &MemoryFd) -> Result<()> {
+    /// Refuses a descriptor of another kind of file than this driver exports for memory.
+    ///
+    /// See [`Device::require_file_kind`]. A regular file with memory is at least as large as the
+    /// allocation.
+    fn require_memory_file(&self, handle: &MemoryFd) -> Result<()> {
         let refuse = |reason: String| Error::Import {
             object: self.object().clone(),
             what: format!("memory of {} bytes from {}", handle.size(), handle.origin()),
@@ -217,7 +232,7 @@ impl Device {
                 let own = FileKind::of(own.as_fd()).map_err(|error| refuse(error.to_string()))?;
                 *self.0.memory_file_kind.get_or_init(|| own)
             }
-            // Nothing to compare with.
+            // The driver exports none to compare with.
             None => return Ok(()),
         };
         if !offered.matches(&own) {
@@ -231,15 +246,20 @@ impl Device {
         }
     }
 
-    /// Refuses a handle of Windows, whatever it holds: on this platform drivers know none.
+    /// Rejects any Windows handle, because the drivers import none on this platform.
     ///
     /// # Errors
-    /// Always: the handle, and [`Error::Unsupported`] with the reason. The driver is not asked.
+    /// Always returns the handle and [`Error::Unsupported`] with the reason, without a driver call.
     pub fn import_windows<H: WindowsHandle>(&self, handle: H) -> Result<Infallible, Rejected<H>> {
         handle.refuse(self.object())
     }
 
-    pub(crate) fn require(&self, has: &[HandleKind], kind: HandleKind, asked: &str) -> Result<()> {
+    pub(crate) fn require_kind(
+        &self,
+        has: &[HandleKind],
+        kind: HandleKind,
+        asked: &str,
+    ) -> Result<()> {
         if has.contains(&kind) {
             return Ok(());
         }
@@ -257,9 +277,12 @@ impl Device {
         Err(unsupported(self.object(), asked, reason))
     }
 
-    /// Refuses descriptors of another kind of file than this driver's own exports, without asking the
-    /// driver: NVIDIA's (580.159) answers a pipe or a socket with an error, but no exportable semaphore
-    /// can be made on the device after that. What a right kind of file holds, nobody can tell.
+    /// Refuses a descriptor of another kind of file than this driver exports, without a driver
+    /// call.
+    ///
+    /// NVIDIA's driver (580.159) returns an error for a pipe or a socket, but the device can create
+    /// no exportable semaphore after that. The content of a file of the right kind cannot be
+    /// checked.
     pub(crate) fn require_file_kind(
         &self,
         handle: BorrowedFd<'_>,
@@ -293,7 +316,7 @@ impl Device {
                 let own = own.map_err(|error| refuse(error.to_string()))?;
                 known.get_or_init(|| own)
             }
-            // Nothing to compare with.
+            // The driver exports none to compare with.
             None => return Ok(()),
         };
         if offered == *own {
@@ -304,8 +327,10 @@ impl Device {
         )))
     }
 
-    /// Opaque handles only fit the same physical device and the same driver build.
-    pub(crate) fn require_same(&self, what: &'static str, origin: &Origin) -> Result<()> {
+    /// Refuses a handle of another physical device or another driver build.
+    ///
+    /// Opaque handles are valid only on the same physical device and driver build.
+    pub(crate) fn require_same_driver(&self, what: &'static str, origin: &Origin) -> Result<()> {
         let info = self.info();
         let reason = match (info.uuid, origin.uuid, info.driver_uuid, origin.driver_uuid) {
             (Some(ours), Some(theirs), ..) if ours != theirs => "they are different devices",
@@ -324,7 +349,7 @@ impl Device {
     }
 }
 
-/// Both sides of a refusal, with what they were compared by.
+/// One side of a refusal: the origin, and the driver that it was compared by.
 fn describe(origin: &Origin) -> String {
     match origin.driver_uuid {
         Some(driver) => format!("{origin}, driver {driver}"),
@@ -332,6 +357,10 @@ fn describe(origin: &Origin) -> String {
     }
 }
 
+/// The functions of `VK_KHR_external_semaphore_fd`.
+///
+/// # Errors
+/// [`Error::Unsupported`] if the device was created without the extension.
 pub(crate) fn semaphore_functions<'d>(
     device: &'d Inner,
     asked: &str,
@@ -345,8 +374,11 @@ fn not_enabled(device: &Inner, asked: &str, extension: &str) -> Error {
     unsupported(&device.object, asked, reason)
 }
 
-/// A descriptor that the driver gave away.
-pub(crate) fn take(
+/// Takes ownership of a descriptor that the driver has just exported.
+///
+/// # Errors
+/// A driver error, also if the driver returned no descriptor.
+pub(crate) fn own_fd(
     device: &Inner,
     object: &Object,
     call: &'static str,
@@ -356,6 +388,6 @@ pub(crate) fn take(
     if fd < 0 {
         return Err(device.failed(object, call, vk::Result::ERROR_INVALID_EXTERNAL_HANDLE));
     }
-    // SAFETY: a fresh descriptor that the driver has given to us alone.
+    // SAFETY: a new descriptor, which nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

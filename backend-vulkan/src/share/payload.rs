@@ -58,8 +58,8 @@ impl BinarySemaphore {
     /// or [`Error::PayloadInUse`]:
     ///
     /// * The semaphore has a temporary payload already.
-    /// * A submission that signals or waits for the semaphore has not finished. It has finished once
-    ///   its [end](syncline_core::Submitted::end) is reached, or the fence of
+    /// * A submission that signals or waits for the semaphore has not finished. It has finished
+    ///   once its [end](syncline_core::Submitted::end) is reached, or the fence of
     ///   [`BinarySemaphore::pending`] is complete.
     ///
     /// The semaphore is unchanged then.
@@ -69,13 +69,13 @@ impl BinarySemaphore {
         let kind = HandleKind::BinaryOpaqueFd;
         let what = || format!("a binary semaphore from {}", handle.origin());
         let imported = device
-            .require_same("a binary semaphore", handle.origin())
+            .require_same_driver("a binary semaphore", handle.origin())
             .and_then(|()| {
-                device.require(&device.info().capabilities.imports, kind, asked)?;
+                device.require_kind(&device.info().capabilities.imports, kind, asked)?;
                 device.require_file_kind(handle.as_fd(), kind, &what)?;
                 let type_ = vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
-                // SAFETY: by its type a handle of a binary semaphore. `require_same` has checked
-                // that it is of the same driver.
+                // SAFETY: the handle's type guarantees a binary semaphore. `require_same_driver`
+                // has checked that it is of the same driver.
                 unsafe { self.replace(kind, type_, handle.as_fd().as_raw_fd(), asked, &what) }
             });
         match imported {
@@ -108,7 +108,7 @@ impl BinarySemaphore {
             .handle_type(type_)
             .fd(fd);
         self.with_payload(Needs::Unused, asked, |temporary| {
-            // SAFETY: by this function's contract. No submission that this crate knows of uses the
+            // SAFETY: the caller guarantees it. No submission that this crate knows of uses the
             // semaphore. None can begin to, because the payload's lock is held.
             unsafe { functions.import_semaphore_fd(&info) }
                 .map_err(|code| device.import_error("vkImportSemaphoreFdKHR", code, what))?;

@@ -1,7 +1,7 @@
-//! Sync files: one signal of a binary semaphore, out of it and into the next wait of another.
+//! Sync files: exporting the signal of a binary semaphore, and importing it into another.
 #![allow(
     unsafe_code,
-    reason = "talks to the driver, and relies on what only the caller knows to be pending"
+    reason = "talks to the driver; only the caller knows that a signal is pending"
 )]
 
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -17,23 +17,30 @@ use crate::share::payload::Needs;
 const TYPE: vk::ExternalSemaphoreHandleTypeFlags = vk::ExternalSemaphoreHandleTypeFlags::SYNC_FD;
 
 impl BinarySemaphore {
-    /// A sync file for the signal that is pending now, or has been made: `vkGetSemaphoreFdKHR`. The transference is by copy, so the semaphore is as after
-    /// a wait: unsignalled, to be signalled again, which the handle does not show. Where the signal has been made already, drivers
-    /// may give −1 ([`SyncFd::fd`] is `None`). Does not wait for the signal.
+    /// Exports a sync file of the signal that is pending or already made.
     ///
-    /// See *Exporting Semaphore Payloads* and `VkSemaphoreGetFdInfoKHR` (VUIDs 01132 to 01135, 03253, 03254) in the Vulkan specification.
+    /// Calls `vkGetSemaphoreFdKHR` and does not wait for the signal. Sync files have copy
+    /// transference: the semaphore is afterwards in the same state as after a wait. It is
+    /// unsignalled and can be signalled again, which does not affect the handle. For a signal that
+    /// was already made, drivers may return −1 ([`SyncFd::fd`] is `None`).
+    ///
+    /// See *Exporting Semaphore Payloads* and `VkSemaphoreGetFdInfoKHR` (VUIDs 01132 to 01135,
+    /// 03253, 03254) in the Vulkan specification.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if the device exports no sync files, or the semaphore was not made for them;
-    /// [`Error::PayloadInUse`](syncline_core::Error::PayloadInUse) if its payload is a temporary one, or a submission that waits for it has not
-    /// finished; a driver error. The signal is not consumed then.
+    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if the device exports no sync
+    /// files, or the semaphore was not made for them.
+    /// [`Error::PayloadInUse`](syncline_core::Error::PayloadInUse) if it has a temporary payload,
+    /// or if a submission that waits for it has not finished. A driver error. The signal is not
+    /// consumed then.
     ///
     /// # Safety
-    /// As [`BinarySemaphore::pending`]: a signal of the semaphore is pending, or has been made, and nothing else waits for it.
+    /// Same as [`BinarySemaphore::pending`]: a signal of the semaphore is pending or already made,
+    /// and nothing else waits for it.
     pub unsafe fn export_sync_fd(&self) -> Result<SyncFd> {
         let asked = "export a sync file";
         let device = self.device();
-        device.require(
+        device.require_kind(
             &device.0.info.capabilities.exports,
             HandleKind::SyncFd,
             asked,
@@ -52,41 +59,50 @@ impl BinarySemaphore {
             .semaphore(self.raw())
             .handle_type(TYPE);
         self.with_payload(Needs::NoWait, asked, |_| {
-            // SAFETY: a live binary semaphore, made for handles of this type, whose signal is pending or made by this function's contract.
+            // SAFETY: a live binary semaphore, made for handles of this type. The caller guarantees
+            // that its signal is pending or made.
             let fd = unsafe { functions.get_semaphore_fd(&info) }
                 .map_err(|code| device.0.failed(self.object(), "vkGetSemaphoreFdKHR", code))?;
-            // SAFETY: a fresh descriptor that the driver has given to us alone.
+            // SAFETY: a new descriptor, which nothing else owns.
             let fd = (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) });
-            // SAFETY: just exported as one.
+            // SAFETY: just exported as a sync file.
             Ok(unsafe { SyncFd::from_driver(fd) })
         })
     }
 
-    /// Replaces the payload for one wait by the signal that a sync file holds: `vkImportSemaphoreFdKHR` with
-    /// `VK_SEMAPHORE_IMPORT_TEMPORARY_BIT`, which sync files are always imported with (VUID-VkImportSemaphoreFdInfoKHR-handleType-07307). The next
-    /// wait consumes that signal, which counts as pending, and the semaphore then has its permanent payload back. −1 is a signal already made. Does
-    /// not wait for the signal.
+    /// Imports the signal of a sync file as a temporary payload, for one wait.
+    ///
+    /// Calls `vkImportSemaphoreFdKHR` with `VK_SEMAPHORE_IMPORT_TEMPORARY_BIT`, which sync files
+    /// require (VUID-VkImportSemaphoreFdInfoKHR-handleType-07307). The signal counts as pending,
+    /// and −1 stands for a signal that was already made. The next wait consumes it. Then the
+    /// semaphore has its permanent payload back. Does not wait for the signal.
     ///
     /// # Errors
-    /// The handle, and: [`Error::Unsupported`](syncline_core::Error::Unsupported) with the reason, if the device imports no sync files (a host
-    /// device makes a fence of them, which queues of every device can wait for);
-    /// [`Error::PayloadInUse`](syncline_core::Error::PayloadInUse) if a temporary payload is there already, or a submission that signals or waits for
-    /// the semaphore has not finished; [`Error::Import`](syncline_core::Error::Import) if the driver refuses it. Nothing has changed then.
+    /// Each error returns the handle, and the semaphore is unchanged:
+    ///
+    /// * [`Error::Unsupported`](syncline_core::Error::Unsupported) with the reason, if the device
+    ///   imports no sync files. A host device makes a fence of a sync file, and queues of every
+    ///   device can wait for that fence.
+    /// * [`Error::PayloadInUse`](syncline_core::Error::PayloadInUse) if the semaphore has a
+    ///   temporary payload already, or if a submission that signals or waits for it has not
+    ///   finished.
+    /// * [`Error::Import`](syncline_core::Error::Import) if the driver refuses the handle.
     pub fn import_sync_fd(&self, handle: SyncFd) -> Result<(), Rejected<SyncFd>> {
         let asked = "import a sync file";
         let device = self.device();
         let imports = &device.0.info.capabilities.imports;
         let imported = device
-            .require(imports, HandleKind::SyncFd, asked)
+            .require_kind(imports, HandleKind::SyncFd, asked)
             .and_then(|()| {
                 let fd = handle.fd().map_or(-1, |fd| fd.as_raw_fd());
                 let what = || "a sync file".to_owned();
-                // SAFETY: by its type a sync file, or the −1 that stands for one.
+                // SAFETY: the handle's type guarantees a sync file, or −1 for a signal that was
+                // made.
                 unsafe { self.replace(HandleKind::SyncFd, TYPE, fd, asked, &what) }
             });
         match imported {
             Ok(()) => {
-                // The driver owns it from now on.
+                // The driver owns the descriptor from now on.
                 let _ = handle.into_fd().map(IntoRawFd::into_raw_fd);
                 Ok(())
             }

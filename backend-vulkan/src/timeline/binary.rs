@@ -85,7 +85,7 @@ pub(crate) struct PayloadState {
 }
 
 /// The length of [`PayloadState::uses`] up to which no check is made.
-const FEW: usize = 4;
+const UNCHECKED_LENGTH: usize = 4;
 
 /// A submission that signals or waits for the semaphore.
 struct Use {
@@ -96,9 +96,10 @@ struct Use {
     own: Arc<Semaphore>,
     /// The value of `own` at which the submission has finished. `None` until the driver has it.
     end: Option<u64>,
-    /// Another timeline semaphore that the submission signals to this value, if a fence stands for
-    /// that value. The device writes both semaphores at different moments. A thread that has seen
-    /// the fence complete need not wait for `own`.
+    /// A timeline semaphore and value that the submission also signals, if a fence stands for that.
+    ///
+    /// The device writes both semaphores at different moments. A thread that has seen the fence
+    /// complete need not wait for `own`.
     fence: Option<(Arc<Semaphore>, u64)>,
 }
 
@@ -151,7 +152,7 @@ impl RecordedUse {
         fence: Option<(Arc<Semaphore>, u64)>,
     ) -> Self {
         let mut state = semaphore.payload();
-        if state.uses.len() >= state.check_at.max(FEW) {
+        if state.uses.len() >= state.check_at.max(UNCHECKED_LENGTH) {
             // A use that cannot be checked stays. A later call reports the error.
             state
                 .uses

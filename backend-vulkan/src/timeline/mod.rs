@@ -1,4 +1,4 @@
-//! Timeline semaphores as ports of the engine, binary semaphores, and watching ports.
+//! Timeline semaphores as ports, binary semaphores, and the watch over ports.
 
 pub(crate) mod binary;
 pub(crate) mod port;

@@ -1,4 +1,4 @@
-//! Timeline semaphores as ports.
+//! The port of a Vulkan device: a timeline semaphore.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::sync::Arc;
@@ -10,32 +10,38 @@ use syncline_core::{Object, Result, Timeline};
 
 use crate::device::open::{Device, Inner};
 
-/// A timeline `VkSemaphore`. Whatever uses it, a submission in flight too, holds an `Arc` of it.
+/// A timeline `VkSemaphore`. Everything that uses it keeps an `Arc` of it, also submissions in
+/// flight.
 pub(crate) struct Semaphore {
     device: Arc<Inner>,
     raw: vk::Semaphore,
     object: Object,
     /// False if the application destroys it.
     owned: bool,
-    /// The last submission that used it, as [`DeferredDestroy`](crate::device::deferred_destroy::DeferredDestroy) counts them.
+    /// The last submission that used it, as counted by
+    /// [`DeferredDestroy`](crate::device::deferred_destroy::DeferredDestroy).
     used: AtomicU64,
 }
 
 impl Semaphore {
-    /// `vkCreateSemaphore` of type timeline; `exports`: as which handles it can leave.
+    /// Creates a timeline semaphore, which can be exported as the handle types `exports`.
+    ///
+    /// # Errors
+    /// A driver error.
     pub(crate) fn new(
         device: &Arc<Inner>,
         initial: u64,
         exports: vk::ExternalSemaphoreHandleTypeFlags,
     ) -> Result<Arc<Self>> {
         let raw = device.timeline_semaphore(initial, exports)?;
-        // SAFETY: just made as a timeline semaphore on this device, and nothing else has the handle.
+        // SAFETY: just created as a timeline semaphore on this device, and nothing else has the
+        // handle.
         Ok(unsafe { Self::adopt(device, raw, true) })
     }
 
     /// # Safety
-    /// `raw` is a timeline semaphore of `device`. If `owned`, nobody else destroys it, else it
-    /// outlives what is returned.
+    /// `raw` is a timeline semaphore of `device`. If `owned`, nothing else destroys it. If not, it
+    /// outlives the returned value.
     pub(crate) unsafe fn adopt(device: &Arc<Inner>, raw: vk::Semaphore, owned: bool) -> Arc<Self> {
         Arc::new(Self {
             device: device.clone(),
@@ -46,7 +52,7 @@ impl Semaphore {
         })
     }
 
-    /// A submission that the driver has just taken uses it.
+    /// Notes that a submission uses it which the driver has just taken.
     pub(crate) fn note_use(&self, submission: u64) {
         self.used.fetch_max(submission, Ordering::Relaxed);
     }
@@ -63,7 +69,7 @@ impl Semaphore {
         &self.object
     }
 
-    /// `vkGetSemaphoreCounterValue`.
+    /// Reads the counter with `vkGetSemaphoreCounterValue`.
     #[inline]
     pub(crate) fn value(&self) -> Result<u64> {
         // SAFETY: a timeline semaphore of this device, which lives as long as `self`.
@@ -74,13 +80,14 @@ impl Semaphore {
         })
     }
 
-    /// The semaphore, which stands at `initial`, as a part of a timeline whose home is its device.
+    /// The attachment of a timeline with its home on this device. The semaphore stands at
+    /// `initial`.
     pub(crate) fn attach(self: Arc<Self>, initial: u64) -> Attachment {
         let device = self.device.clone();
         device.watched(Attachment::new(device.id, initial, Port(self)))
     }
 
-    /// The semaphore behind a handle, which others signal too.
+    /// The attachment of an imported semaphore, which other timelines or processes may signal too.
     pub(crate) fn attach_imported(self: Arc<Self>) -> Attachment {
         let device = self.device.clone();
         device
@@ -93,15 +100,16 @@ impl Drop for Semaphore {
     fn drop(&mut self) {
         let used = self.used.load(Ordering::Relaxed);
         if self.owned && !self.device.deferred_destroy.defer(used, self.raw) {
-            // SAFETY: made here on this device, and destroyed here alone. No submission in flight uses it: each keeps an
-            // `Arc` until it has finished.
+            // SAFETY: created on this device, or adopted with the right to destroy it, and
+            // destroyed only here or by `DeferredDestroy`. No submission in flight uses it, because
+            // each keeps an `Arc` of it until it has finished.
             unsafe { self.device.raw().destroy_semaphore(self.raw, None) };
         }
     }
 }
 
 impl Device {
-    /// A timeline with its home on this device, starting at 0.
+    /// Creates a timeline at 0 with its home on this device.
     pub(crate) fn new_timeline(&self, label: &str) -> Result<Timeline> {
         let no_handle = vk::ExternalSemaphoreHandleTypeFlags::empty();
         Timeline::new(label, 0, |initial| {
@@ -111,11 +119,11 @@ impl Device {
     }
 }
 
-/// What the engine holds of a timeline on a Vulkan device.
+/// The port of a timeline on a Vulkan device.
 pub(crate) struct Port(Arc<Semaphore>);
 
 impl Port {
-    /// The semaphore, if it belongs to `device`: Vulkan takes no object of another `VkDevice`.
+    /// The semaphore, if it belongs to `device`. Vulkan accepts no object of another `VkDevice`.
     #[inline]
     pub(crate) fn on(&self, device: &Inner) -> Option<&Arc<Semaphore>> {
         std::ptr::eq(&*self.0.device, device).then_some(&self.0)
@@ -129,23 +137,27 @@ impl backend::Port for Port {
 
     fn recover(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
         by.check(self, &self.0.object)?;
-        // Signals that were on their way may have come after all.
+        // Pending signals may have completed meanwhile.
         if self.0.value()? < value {
             backend::Port::signal(self, value, by)?;
         }
         Ok(true)
     }
 
-    /// `vkSignalSemaphore`. Drivers do not check that the value grows; the engine has.
+    /// Calls `vkSignalSemaphore`. Drivers do not check that the value grows, but the engine has.
     fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
         let semaphore = &*self.0;
         by.check(self, &semaphore.object)?;
         let info = vk::SemaphoreSignalInfo::default()
             .semaphore(semaphore.raw)
             .value(value);
-        // SAFETY: a live timeline semaphore; this engine signals one value at a time, in order. If several processes have it, one of them signals; when that one is dead, its
-        // survivors do, in turns of 12 ms, each higher than those before. What remains across processes: a survivor who is stopped for longer than a turn between his look at
-        // the value and this call, one who keeps to no turn, and work of the dead that a device still runs can bring the semaphore to `value` meanwhile. None of these can be seen from here.
+        // SAFETY: a live timeline semaphore. This engine signals one value at a time, in order. If
+        // several processes have the semaphore, only one of them signals. After that process has
+        // died, the surviving processes signal in turns of 12 ms, each a higher value than before.
+        // Three cases across processes remain, and cannot be detected here. In each, the semaphore
+        // may reach `value` before this call: a surviving process is stopped for longer than one
+        // turn between reading the value and this call, a process does not keep to the turns, or a
+        // device still executes work of the dead process.
         unsafe { semaphore.device.raw().signal_semaphore(&info) }.map_err(|code| {
             semaphore
                 .device
@@ -164,7 +176,8 @@ mod tests {
     use super::*;
     use crate::driver::instance::Instance;
 
-    /// A semaphore of another `VkDevice` never reaches the driver, whatever device its attachment names.
+    /// A semaphore of another `VkDevice` is not passed to the driver, whatever device its
+    /// attachment names.
     #[test]
     fn a_semaphore_of_another_device_is_refused() {
         let Ok(instance) = Instance::load() else {
@@ -177,7 +190,7 @@ mod tests {
             let none = vk::ExternalSemaphoreHandleTypeFlags::empty();
             let semaphore = Semaphore::new(&theirs.0, 0, none).unwrap();
             let port = Attachment::new(ours.id(), 0, Port(semaphore));
-            let line = Timeline::new("line", 0, |_| Ok([port].into_iter().collect())).unwrap();
+            let timeline = Timeline::new("line", 0, |_| Ok([port].into_iter().collect())).unwrap();
             let queue = ours.queue(QueueKind::Compute, "ours").unwrap();
             let refused = |asked: &str, error: Error| {
                 assert!(
@@ -185,10 +198,10 @@ mod tests {
                     "{asked}: {error}"
                 );
             };
-            line.signal(1).unwrap();
-            refused("semaphore", ours.semaphore(line.at(1)).unwrap_err());
-            refused("semaphore_of", ours.semaphore_of(&line).unwrap_err());
-            let signals = [line.signal_at(2)];
+            timeline.signal(1).unwrap();
+            refused("semaphore", ours.semaphore(timeline.at(1)).unwrap_err());
+            refused("semaphore_of", ours.semaphore_of(&timeline).unwrap_err());
+            let signals = [timeline.signal_at(2)];
             refused(
                 "submit",
                 queue.submit(&[], |_| Ok(()), &signals).unwrap_err(),

@@ -1,4 +1,4 @@
-//! Watching the semaphores of a device while somebody waits for them.
+//! The watch over the semaphores of a device, which runs while a thread waits for one of them.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::sync::{Arc, PoisonError};
@@ -13,8 +13,8 @@ use crate::device::open::Inner;
 use crate::driver::lock::lock;
 use crate::timeline::port::Port;
 
-/// How long a look lasts, at least and at most, where looks must be repeated.
-const LOOK: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
+/// The shortest and the longest pause between polls, if the driver cannot wait for any semaphore.
+const NAPS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
 
 type Semaphores = SmallVec<[vk::Semaphore; 16]>;
 type Values = SmallVec<[u64; 16]>;
@@ -37,11 +37,12 @@ impl Watch for Inner {
         semaphores.push(self.wake.raw);
         values.push(lock(&self.wake.counts).seen + 1);
         if self.wait_any_spins {
-            self.look_repeatedly(&semaphores, &values, until)?;
+            self.poll_repeatedly(&semaphores, &values, until)?;
         } else {
             self.wait_semaphores(vk::SemaphoreWaitFlags::ANY, &semaphores, &values, until)?;
         }
-        // Whoever nudges first changes what is to be watched, so one look serves all nudges so far.
+        // A nudging thread changes what to watch before it nudges. So the next call covers all
+        // nudges so far.
         let mut counts = lock(&self.wake.counts);
         counts.seen = counts.signalled;
         Ok(())
@@ -64,26 +65,29 @@ impl Watch for Inner {
         let info = vk::SemaphoreSignalInfo::default()
             .semaphore(self.wake.raw)
             .value(counts.signalled + 1);
-        // SAFETY: the semaphore is the device's own, and its value grows under the lock.
+        // SAFETY: the semaphore is the device's own, and its value grows, because the lock is held.
         match unsafe { self.raw().signal_semaphore(&info) } {
             Ok(()) => counts.signalled += 1,
-            // The watch ends within its round all the same, and meets the error itself.
+            // The watch also ends without the nudge, after its time limit, and meets the same
+            // error.
             Err(code) => drop(self.failed(&self.object, "vkSignalSemaphore", code)),
         }
     }
 }
 
 impl Inner {
-    /// Lets this device watch `attachment`, and sets the limits of its semaphores.
+    /// Makes this device watch `attachment`, and sets the limits of its semaphores.
     pub(crate) fn watched(self: &Arc<Self>, attachment: Attachment) -> Attachment {
         attachment
             .watched_by(self.clone())
             .with_max_value_difference(self.info.capabilities.max_value_difference)
     }
 
-    /// Waits for any of them with a driver whose own wait for any is a busy loop: looks at all, then
-    /// sleeps for a time in proportion to the time spent so far.
-    fn look_repeatedly(
+    /// Polls the semaphores until any of them has its value, a nudge comes, or `until` has passed.
+    ///
+    /// Used if the driver's own wait for any semaphore is a busy loop. Each pause is a quarter of
+    /// the time waited so far, within [`NAPS`].
+    fn poll_repeatedly(
         &self,
         semaphores: &[vk::Semaphore],
         values: &[u64],
@@ -95,7 +99,7 @@ impl Inner {
             if self.wait_semaphores(vk::SemaphoreWaitFlags::ANY, semaphores, values, now)? {
                 return Ok(());
             }
-            let pause = ((now - start) / 4).clamp(LOOK.0, LOOK.1);
+            let pause = ((now - start) / 4).clamp(NAPS.0, NAPS.1);
             let counts = lock(&self.wake.counts);
             if counts.signalled > counts.seen || now >= until {
                 return Ok(());
@@ -109,7 +113,7 @@ impl Inner {
         }
     }
 
-    /// `vkWaitSemaphores`. True if the wait was satisfied, false if its time ran out.
+    /// Calls `vkWaitSemaphores`. Returns true if the wait was satisfied, and false after a timeout.
     pub(crate) fn wait_semaphores(
         &self,
         flags: vk::SemaphoreWaitFlags,
@@ -122,7 +126,8 @@ impl Inner {
             .flags(flags)
             .semaphores(semaphores)
             .values(values);
-        // SAFETY: as many values as semaphores, all of them live timeline semaphores of this device.
+        // SAFETY: there are as many values as semaphores, and all are live timeline semaphores of
+        // this device.
         let waited = unsafe {
             self.raw()
                 .wait_semaphores(&info, u64::try_from(timeout).unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! The device's clock, read through the driver together with the host's clock.
+//! The device's clock, read by the driver together with the host's clock.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::ffi::CStr;
@@ -14,18 +14,24 @@ use crate::device::open::{Device, Inner};
 use crate::driver::error::{unavailable, unsupported};
 use crate::driver::lock::lock;
 
-/// How the driver is asked: some microseconds each time. The best of several, as each may be interrupted.
-const ASKED: Effort = Effort {
+/// The limits for calibrated readings, of which each takes some microseconds.
+///
+/// The best of several counts, because any of them may be interrupted.
+const CALIBRATION_EFFORT: Effort = Effort {
     limit: Duration::from_micros(500),
     samples: 8,
     enough: 0,
 };
 
-/// So long is sampled at first, until it is known.
-const FIRST: Duration = Duration::from_millis(20);
+/// The time limit of a sample until the step of the counter is known.
+const FIRST_TIME_LIMIT: Duration = Duration::from_millis(20);
 
 impl Inner {
-    /// What its timestamps count. The fewest bits that a queue family's are valid with are right for all of them.
+    /// The counter behind the timestamps. It has the fewest valid bits of all queue families, which
+    /// are valid in the timestamps of all of them.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if no queue family has valid timestamp bits.
     pub(crate) fn counter(&self) -> Result<Counter> {
         let can = &self.info.capabilities;
         Counter::new(can.timestamp_bits, can.timestamp_period_ns).ok_or_else(|| {
@@ -34,14 +40,16 @@ impl Inner {
         })
     }
 
-    /// For so many nanoseconds its counter shows the same, as far as has been seen.
+    /// The step of the counter in nanoseconds, as far as readings have shown it.
     fn resolution(&self) -> u64 {
         let readings = lock(&self.clock.readings);
         readings.as_ref().map_or(1, Readings::step_length)
     }
 
-    /// The best of what `read` says, with the device's clock in ticks there and in nanoseconds here. What the counter and
-    /// the host's clock leave unsaid between two steps of theirs is added to the deviation.
+    /// Returns the best of several samples that `read` takes.
+    ///
+    /// `read` returns the device's clock in ticks, and the result has it in nanoseconds. The steps
+    /// of both clocks are added to the deviation.
     pub(crate) fn sample(
         &self,
         effort: Effort,
@@ -49,12 +57,16 @@ impl Inner {
         mut read: impl FnMut() -> Result<Sample>,
     ) -> Result<Sample> {
         let counter = self.counter()?;
-        let known = {
+        let is_step_known = {
             let readings = lock(&self.clock.readings);
             readings.as_ref().is_some_and(Readings::is_step_known)
         };
         let effort = Effort {
-            limit: if known { effort.limit } else { FIRST },
+            limit: if is_step_known {
+                effort.limit
+            } else {
+                FIRST_TIME_LIMIT
+            },
             ..effort
         };
         let best = effort.best(|| {
@@ -68,46 +80,50 @@ impl Inner {
         let ticks = best.device.cast_unsigned();
         let mut readings = lock(&self.clock.readings);
         let readings = readings.get_or_insert_with(|| Readings::new(counter, ticks));
-        let coarse = readings.step_length().saturating_add(host.resolution());
+        let steps = readings.step_length().saturating_add(host.resolution());
         Ok(Sample {
             device: readings.rounds.follow(ticks, best.host),
             host: best.host,
-            deviation: best.deviation.saturating_add(coarse),
+            deviation: best.deviation.saturating_add(steps),
         })
     }
 
-    /// As [`Device::time_of`], of a timestamp that was written after the host's clock showed `recorded`, by less than a round:
-    /// when it is read does not matter, unless the two clocks have parted by a sixteenth of a round since or before.
-    pub(crate) fn time_written(&self, timestamp: u64, recorded: i64) -> Result<i64> {
-        let known = |surely: bool| {
+    /// Converts a timestamp that was written after `recorded_at` on the host's clock.
+    ///
+    /// Otherwise the same as [`Device::time_of`]. The timestamp was written less than one round of
+    /// the counter later. It may be read at any time, unless the two clocks have drifted apart by a
+    /// sixteenth of a round before or since.
+    pub(crate) fn time_written(&self, timestamp: u64, recorded_at: i64) -> Result<i64> {
+        let convert = |refuse_drift: bool| {
             let readings = lock(&self.clock.readings);
             let rounds = &readings.as_ref()?.rounds;
             if rounds.counter().bits() == 64 {
                 rounds.time_of(timestamp)
-            } else if surely && rounds.may_have_parted(recorded) {
+            } else if refuse_drift && rounds.may_have_parted(recorded_at) {
                 None
             } else {
-                rounds.time_after(timestamp, recorded)
+                rounds.time_after(timestamp, recorded_at)
             }
         };
-        if let Some(time) = known(true) {
+        if let Some(time) = convert(true) {
             return Ok(time);
         }
         self.clock.clock.get().ok_or_else(no_device)?.sample()?;
-        known(false).ok_or_else(no_device)
+        convert(false).ok_or_else(no_device)
     }
 }
 
 impl Device {
-    /// `vkGetCalibratedTimestampsKHR`, or the EXT's, if the device was made with it.
+    /// The function `vkGetCalibratedTimestampsKHR` or `…EXT`, if the device was created with
+    /// either.
     pub(crate) fn calibration(&self) -> Option<vk::PFN_vkGetCalibratedTimestampsKHR> {
         let (instance, device) = (self.instance(), self.raw());
         if !self.0.enabled.calibrated_timestamps {
             return None;
         }
-        // An application that lends its device says that it has one of the two, but not which.
+        // The application says that its device has one of the two, but not which one.
         let has = |name: &CStr| {
-            // SAFETY: a live device of this instance; the name ends in 0.
+            // SAFETY: a live device of this instance. The name ends with a zero byte.
             unsafe { instance.get_device_proc_addr(device.handle(), name.as_ptr()) }.is_some()
         };
         if has(c"vkGetCalibratedTimestampsKHR") {
@@ -122,15 +138,18 @@ impl Device {
     }
 }
 
-/// A sample of a clock whose device is gone; nobody can ask for one, as who has the clock keeps the device.
+/// The error for a sample after the device is gone.
+///
+/// It cannot occur in practice, because each handle of the clock keeps the device.
 pub(crate) fn no_device() -> Error {
     unavailable("the device is gone")
 }
 
-/// Whose clock it is. The device keeps the clock; who has the clock keeps the device.
-pub(crate) struct Owner(Weak<Inner>);
+/// The device of a clock. Weak, because the device keeps the clock. Handles of the clock keep the
+/// device.
+pub(crate) struct WeakDevice(Weak<Inner>);
 
-impl Owner {
+impl WeakDevice {
     pub(crate) fn of(device: &Arc<Inner>) -> Self {
         Self(Arc::downgrade(device))
     }
@@ -148,23 +167,23 @@ impl Owner {
     }
 }
 
-/// Asks the driver, `vkGetCalibratedTimestamps`.
-pub(crate) struct Calibrated {
-    device: Owner,
+/// Samples both clocks with `vkGetCalibratedTimestamps`.
+pub(crate) struct CalibratedSampler {
+    device: WeakDevice,
     host: HostClock,
     call: vk::PFN_vkGetCalibratedTimestampsKHR,
 }
 
-impl Calibrated {
+impl CalibratedSampler {
     pub(crate) const fn new(
-        device: Owner,
+        device: WeakDevice,
         host: HostClock,
         call: vk::PFN_vkGetCalibratedTimestampsKHR,
     ) -> Self {
         Self { device, host, call }
     }
 
-    /// Ticks of the device, the host's clock, and by how much they may be apart.
+    /// Reads the device's ticks, the host's clock, and the largest deviation between them.
     fn read(&self, device: &Inner) -> Result<Sample> {
         let domain = match self.host {
             HostClock::MonotonicRaw => vk::TimeDomainKHR::CLOCK_MONOTONIC_RAW,
@@ -173,8 +192,8 @@ impl Calibrated {
         let infos = [vk::TimeDomainKHR::DEVICE, domain]
             .map(|domain| vk::CalibratedTimestampInfoKHR::default().time_domain(domain));
         let (mut shown, mut deviation) = ([0_u64; 2], 0_u64);
-        // SAFETY: the function is the live device's; the driver calibrates both domains; there is room for as many values as
-        // there are infos.
+        // SAFETY: the function is of this live device. The driver calibrates both domains. There is
+        // room for as many values as there are infos.
         let code = unsafe {
             (self.call)(
                 device.raw().handle(),
@@ -195,10 +214,10 @@ impl Calibrated {
     }
 }
 
-impl Sampler for Calibrated {
+impl Sampler for CalibratedSampler {
     fn sample(&self) -> Result<Sample> {
         let device = self.device.get()?;
-        device.sample(ASKED, self.host, || self.read(&device))
+        device.sample(CALIBRATION_EFFORT, self.host, || self.read(&device))
     }
 
     fn host_clock(&self) -> HostClock {
@@ -214,10 +233,11 @@ impl Sampler for Calibrated {
     }
 }
 
-/// What the host's clock is called that the driver reads together with the device's, the better one if there are two.
+/// The host's clock that the driver reads together with the device's. Prefers `CLOCK_MONOTONIC`.
 ///
 /// # Safety
-/// `physical` belongs to `instance`, which is valid, and offers `extension`, one of the two of calibrated timestamps.
+/// `physical` belongs to `instance`, which is valid, and offers `extension`, one of the two of
+/// calibrated timestamps.
 pub(crate) unsafe fn calibrated_with(
     entry: &ash::Entry,
     instance: &ash::Instance,
@@ -230,10 +250,11 @@ pub(crate) unsafe fn calibrated_with(
     } else {
         c"vkGetPhysicalDeviceCalibrateableTimeDomainsEXT"
     };
-    // A loader or a layer that is older than the extension may not have it, and a call would end the process then.
-    // SAFETY: a valid instance of this loader; the name ends in 0.
+    // A loader or layer that is older than the extension may not have the function. ash would then
+    // end the process.
+    // SAFETY: a valid instance of this loader. The name ends with a zero byte.
     unsafe { entry.get_instance_proc_addr(instance.handle(), call.as_ptr()) }?;
-    // SAFETY: by this function's contract; the function is there.
+    // SAFETY: the caller guarantees it. The function exists.
     let domains = unsafe {
         if is_khr {
             khr::calibrated_timestamps::Instance::new(entry, instance)
@@ -243,7 +264,7 @@ pub(crate) unsafe fn calibrated_with(
                 .get_physical_device_calibrateable_time_domains(physical)
         }
     };
-    // A driver that does not tell can calibrate nothing.
+    // A driver that does not list its domains can calibrate nothing.
     let domains = domains.unwrap_or_default();
     let host = if domains.contains(&vk::TimeDomainKHR::CLOCK_MONOTONIC) {
         HostClock::Monotonic

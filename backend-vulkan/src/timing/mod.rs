@@ -1,4 +1,4 @@
-//! Timestamp queries, and reading the device's clock through the driver.
+//! Timestamp queries, and the device's clock as the driver reads it.
 
 pub(crate) mod clock;
 pub(crate) mod stamp;

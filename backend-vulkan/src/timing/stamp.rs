@@ -1,4 +1,4 @@
-//! Timestamp queries.
+//! Stamps: times that queues write into timestamp queries.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::sync::Arc;
@@ -13,32 +13,36 @@ use crate::device::open::Inner;
 use crate::device::physical::Family;
 use crate::driver::error::{unsupported, wrong_device};
 
-/// Its writing was not recorded yet.
-const NEVER: i64 = i64::MIN;
+/// The value of [`Stamp::recorded_at`] while no command buffer writes the query.
+const NOT_RECORDED: i64 = i64::MIN;
 
-/// A time written at the bottom of the pipe: once everything before it on the queue has finished.
+/// A timestamp query, written once everything before it on the queue has finished.
 pub struct Stamp {
     device: Arc<Inner>,
-    /// The queue it was made for.
+    /// The name of the queue that it was made for.
     queue: Object,
     pool: vk::QueryPool,
     slot: u32,
-    /// Valid bits of what the queue's family writes, from 36 to 64.
+    /// The number of valid bits that the queue's family writes, from 36 to 64.
     bits: u32,
-    /// What the clock's clock of the host showed when its writing was recorded, if the counter may come round; otherwise any
-    /// number but [`NEVER`]: an untouched query must not be read.
-    recorded: AtomicI64,
-    /// What was read, once `was_read`. Once is enough, and some drivers (Mesa's llvmpipe 22) wait for the whole device at
-    /// each reading.
-    read: AtomicU64,
-    was_read: AtomicBool,
+    /// The time on the host's clock when the write was recorded, if the counter may wrap. Else any
+    /// number but [`NOT_RECORDED`].
+    ///
+    /// A query that was never written must not be read.
+    recorded_at: AtomicI64,
+    /// The result, valid once `has_result` is true.
+    ///
+    /// The query is read only once, because some drivers (Mesa's llvmpipe 22) wait for all work of
+    /// the device at each read.
+    result: AtomicU64,
+    has_result: AtomicBool,
 }
 
 impl Stamp {
-    /// A stamp for a queue of `family`, whose name is `queue`.
+    /// A stamp for the queue `queue` of `family`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if queues of the family write no timestamps; a driver error.
+    /// [`Error::Unsupported`] if queues of the family write no timestamps, or a driver error.
     pub(crate) fn new(device: &Arc<Inner>, queue: &Object, family: Family) -> Result<Self> {
         let refuse = |reason| unsupported(queue, "write a timestamp", reason);
         if family.timestamp_bits == 0 {
@@ -56,18 +60,22 @@ impl Stamp {
             pool,
             slot,
             bits: family.timestamp_bits,
-            recorded: AtomicI64::new(NEVER),
-            read: AtomicU64::new(0),
-            was_read: AtomicBool::new(false),
+            recorded_at: AtomicI64::new(NOT_RECORDED),
+            result: AtomicU64::new(0),
+            has_result: AtomicBool::new(false),
         })
     }
 
-    /// `vkCmdWriteTimestamp` into a command buffer that is begun, outside any render pass, and of the family that the stamp was made for. Who
-    /// submits it keeps the stamp, so that the query is not used again before it is written.
+    /// Records `vkCmdWriteTimestamp` into `commands`.
+    ///
+    /// The command buffer is begun, outside any render pass, and of the family that the stamp was
+    /// made for. The submission keeps the stamp, so that the query is not reused before it is
+    /// written.
     pub(crate) fn write(&self, commands: vk::CommandBuffer) {
         let device = self.device.raw();
-        // SAFETY: the query is the stamp's alone and not in use by the device; the command buffer is as the caller says,
-        // whose family writes timestamps and, if it must, resets queries: else there were no stamp.
+        // SAFETY: only this stamp uses the query, and the device does not use it now. The caller
+        // guarantees the command buffer. Its family writes timestamps and, if necessary, resets
+        // queries, which `new` has checked.
         unsafe {
             if self.device.enabled.host_query_reset {
                 device.reset_query_pool(self.pool, self.slot, 1);
@@ -77,36 +85,40 @@ impl Stamp {
             let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
             device.cmd_write_timestamp(commands, stage, self.pool, self.slot);
         }
-        // As its time will be told: the device's clock has the fewest bits of all its families.
+        // Checked for the device's clock, which has the fewest valid bits of all families, because
+        // times of the stamp are converted with that clock.
         let now = if self.device.info.capabilities.timestamp_bits < 64 {
             self.device.clock.host_clock().now()
         } else {
             0
         };
-        self.recorded.store(now, Ordering::Release);
+        self.recorded_at.store(now, Ordering::Release);
     }
 
-    /// For the next record. Nobody else has the stamp.
+    /// Prepares the stamp for its next record. The caller has the only reference.
     pub(crate) fn renew(&self) -> bool {
-        self.recorded.store(NEVER, Ordering::Relaxed);
-        self.was_read.store(false, Ordering::Relaxed);
+        self.recorded_at.store(NOT_RECORDED, Ordering::Relaxed);
+        self.has_result.store(false, Ordering::Relaxed);
         true
     }
 
-    /// What was written, its valid bits and whatever is in the others: `vkGetQueryPoolResults`, without waiting.
+    /// Reads the written ticks with `vkGetQueryPoolResults`, without waiting.
+    ///
+    /// Bits that are not valid may have any value.
     pub(crate) fn ticks(&self) -> Result<u64> {
-        if self.was_read.load(Ordering::Acquire) {
-            return Ok(self.read.load(Ordering::Relaxed));
+        if self.has_result.load(Ordering::Acquire) {
+            return Ok(self.result.load(Ordering::Relaxed));
         }
         let not_ready = || Error::NotReady {
             fence: self.queue.clone(),
         };
-        if self.recorded.load(Ordering::Acquire) == NEVER {
+        if self.recorded_at.load(Ordering::Acquire) == NOT_RECORDED {
             return Err(not_ready());
         }
         let mut ticks = [0_u64];
-        // SAFETY: the query exists as long as the stamp, and one 64-bit result fits. It has been reset: by the host where its
-        // writing was recorded, or by the device, and then only complete stamps are read (see `time_if_written`).
+        // SAFETY: the query exists as long as the stamp, and one 64-bit result fits. The query has
+        // been reset: by the host when the write was recorded, or by the device. In the second case
+        // only complete stamps are read (see `time_if_written`).
         let read = unsafe {
             self.device.raw().get_query_pool_results(
                 self.pool,
@@ -117,9 +129,9 @@ impl Stamp {
         };
         match read {
             Ok(()) => {
-                // Whoever else reads it now reads the same.
-                self.read.store(ticks[0], Ordering::Relaxed);
-                self.was_read.store(true, Ordering::Release);
+                // Another thread that reads the query now gets the same result.
+                self.result.store(ticks[0], Ordering::Relaxed);
+                self.has_result.store(true, Ordering::Release);
                 Ok(ticks[0])
             }
             Err(vk::Result::NOT_READY) => Err(not_ready()),
@@ -158,14 +170,14 @@ impl backend::Stamp for Stamp {
 
     fn time(&self) -> Result<Option<i64>> {
         let ticks = self.ticks()?;
-        let recorded = self.recorded.load(Ordering::Acquire);
-        self.device.time_written(ticks, recorded).map(Some)
+        let recorded_at = self.recorded_at.load(Ordering::Acquire);
+        self.device.time_written(ticks, recorded_at).map(Some)
     }
 
     fn time_if_written(&self) -> Option<i64> {
-        // One that the device resets may still show what was written before.
-        let can_be_asked = self.device.enabled.host_query_reset && !self.device.query_read_blocks;
-        can_be_asked.then(|| self.time().ok().flatten())?
+        // A query that the device resets may still have its previous result.
+        let can_be_read = self.device.enabled.host_query_reset && !self.device.query_read_blocks;
+        can_be_read.then(|| self.time().ok().flatten())?
     }
 }
 

@@ -1,5 +1,5 @@
-//! Binary semaphores as fences.
-#![allow(unsafe_code, reason = "vouches for signals, and makes hostile handles")]
+//! Binary semaphores: fences for their signals, exports and imports.
+#![allow(unsafe_code, reason = "guarantees signals, and makes invalid handles")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::common::{Gate, SOON, all_words, on_each_device, skip, words};
+use crate::common::{Gate, TIMEOUT, all_words, on_each_device, skip, words};
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{BinaryFd, Error, HandleKind, Origin, QueueKind, Uuid, host, wait_all};
 use syncline_vulkan::{BinarySemaphore, Buffer, Device, Queue, Recorder};
@@ -25,20 +25,20 @@ fn shares(device: &Device) -> bool {
     can.exports.contains(&kind) && can.imports.contains(&kind)
 }
 
-/// Writes `value` everywhere, then signals.
+/// Fills `buffer` with `value`, then signals `semaphore`.
 fn produce(queue: &Queue, buffer: &Buffer, value: u32, semaphore: &BinarySemaphore) {
     let (buffer, semaphore) = (buffer.clone(), semaphore.clone());
     let work = move |r: &mut Recorder| {
         for word in [value + 1, value + 2, value] {
             r.fill_buffer(&buffer, word)?;
         }
-        // SAFETY: each test consumes every signal before the next.
+        // SAFETY: each test consumes every signal before the next one.
         unsafe { r.signal_semaphore(&semaphore) }
     };
     queue.submit(&[], work, &[]).unwrap();
 }
 
-/// Signals on one side, once per round; fences on the other, waited for in every way.
+/// Signals `signals` once per round, and waits for fences of `waits` in every way.
 fn rounds(device: &Device, signals: &BinarySemaphore, waits: &BinarySemaphore) {
     let producer = device.queue(QueueKind::Compute, "producer").unwrap();
     let consumers = [
@@ -54,7 +54,7 @@ fn rounds(device: &Device, signals: &BinarySemaphore, waits: &BinarySemaphore) {
     for round in 1..=20 {
         let value = round * 10;
         produce(&producer, &data, value, signals);
-        // SAFETY: just submitted, and nobody else waits for it.
+        // SAFETY: just submitted, and nothing else waits for it.
         let fence = unsafe { waits.pending("rendered") }.unwrap();
         let mut ends = Vec::new();
         for (queue, copy) in consumers.iter().zip(&copies) {
@@ -72,25 +72,25 @@ fn rounds(device: &Device, signals: &BinarySemaphore, waits: &BinarySemaphore) {
             .submit(&[fence.point().unwrap().point()], |_| Ok(()), &[])
             .unwrap();
         ends.push(seen.end().keep());
-        fence.wait(SOON).unwrap();
+        fence.wait(TIMEOUT).unwrap();
         assert_eq!(all_words(&data), value);
         assert!(fence.is_complete().unwrap());
         assert!(matches!(
             producer.record(&fence),
             Err(Error::ForeignFence { .. })
         ));
-        // The fence may go; what waits for it waits on.
+        // Submissions that wait for the fence do not need it.
         drop(fence);
         let points: Vec<_> = ends.iter().map(|end| end.point()).collect();
-        wait_all(&points, SOON).unwrap();
+        wait_all(&points, TIMEOUT).unwrap();
         for copy in &copies {
             assert_eq!(all_words(copy), value);
         }
     }
     for queue in consumers.iter().chain([&producer]) {
-        queue.idle(SOON).unwrap();
+        queue.idle(TIMEOUT).unwrap();
     }
-    worker.idle(SOON).unwrap();
+    worker.idle(TIMEOUT).unwrap();
 }
 
 fn a_signal_is_consumed_once_and_waited_for_by_all() {
@@ -100,7 +100,7 @@ fn a_signal_is_consumed_once_and_waited_for_by_all() {
     });
 }
 
-fn an_exported_semaphore_is_one_with_its_import() {
+fn an_exported_semaphore_shares_its_payload_with_the_import() {
     on_each_device(|device| {
         if !shares(device) {
             let error = device
@@ -126,7 +126,7 @@ fn an_exported_semaphore_is_one_with_its_import() {
     });
 }
 
-fn a_binary_signal_travels_with_the_work() {
+fn a_binary_signal_waits_only_for_its_own_work() {
     on_each_device(|device| {
         let first = device.queue(QueueKind::Graphics, "first").unwrap();
         let second = device.queue(QueueKind::Graphics, "second").unwrap();
@@ -147,22 +147,22 @@ fn a_binary_signal_travels_with_the_work() {
         let (filled, signalled) = (data.clone(), semaphore.clone());
         let work = move |r: &mut Recorder| {
             r.fill_buffer(&filled, 4)?;
-            // SAFETY: nobody else signals it.
+            // SAFETY: nothing else signals it.
             unsafe { r.signal_semaphore(&signalled) }
         };
-        // Ordered behind the first queue's signal, after its own work.
+        // Its timeline signal waits for the first queue's signal. Its work does not.
         second.submit(&[], work, &[steps.signal_at(2)]).unwrap();
         let drawn = semaphore.clone();
-        // SAFETY: its signal is pending, and nobody else waits for it.
+        // SAFETY: its signal is pending, and nothing else waits for it.
         let work = move |r: &mut Recorder| unsafe { r.wait_semaphore(&drawn) };
         let ready = consumer.submit(&[], work, &[]);
-        ready.unwrap().end().wait(SOON).unwrap();
+        ready.unwrap().end().wait(TIMEOUT).unwrap();
         assert_eq!(all_words(&data), 4);
         assert_eq!(steps.value().unwrap(), 0);
         gate.open();
-        steps.at(2).wait(SOON).unwrap();
+        steps.at(2).wait(TIMEOUT).unwrap();
         for queue in [&first, &second, &consumer] {
-            queue.idle(SOON).unwrap();
+            queue.idle(TIMEOUT).unwrap();
         }
     });
 }
@@ -178,50 +178,50 @@ fn a_submission_waits_for_a_binary_signal() {
             produce(&producer, &data, value, &semaphore);
             let (from, to) = (data.clone(), copy.clone());
             let work = move |r: &mut Recorder| {
-                // SAFETY: just submitted, and nobody else waits for it.
+                // SAFETY: just submitted, and nothing else waits for it.
                 unsafe { r.wait_semaphore(&semaphore) }?;
                 r.copy_buffer(&from, &to)
             };
             let sent = consumer.submit(&[], work, &[]).unwrap();
-            sent.end().wait(SOON).unwrap();
+            sent.end().wait(TIMEOUT).unwrap();
             assert_eq!(all_words(&copy), value);
         }
-        producer.idle(SOON).unwrap();
-        consumer.idle(SOON).unwrap();
+        producer.idle(TIMEOUT).unwrap();
+        consumer.idle(TIMEOUT).unwrap();
     });
 }
 
-fn a_semaphore_may_go_while_its_signal_is_on_the_way() {
+fn a_semaphore_may_be_dropped_while_its_signal_is_pending() {
     on_each_device(|device| {
         let queue = device.queue(QueueKind::Compute, "producer").unwrap();
         let data = words(device, COUNT);
         for value in [7, 8, 9] {
             let semaphore = device.binary_semaphore("short-lived").unwrap();
             produce(&queue, &data, value, &semaphore);
-            // SAFETY: just submitted, and nobody else waits for it.
+            // SAFETY: just submitted, and nothing else waits for it.
             let fence = unsafe { semaphore.pending("rendered") }.unwrap();
             drop(semaphore);
-            fence.wait(SOON).unwrap();
+            fence.wait(TIMEOUT).unwrap();
             assert_eq!(all_words(&data), value);
         }
-        queue.idle(SOON).unwrap();
+        queue.idle(TIMEOUT).unwrap();
     });
 }
 
-fn another_devices_semaphore_is_refused() {
+fn a_semaphore_of_another_device_is_refused() {
     on_each_device(|device| {
         let instance = syncline_vulkan::Instance::load().unwrap();
         let other = instance.open_first().unwrap();
         let semaphore = other.binary_semaphore("another's").unwrap();
         let queue = device.queue(QueueKind::Compute, "q").unwrap();
-        // SAFETY: refused.
+        // SAFETY: refused before it is recorded.
         let work = move |r: &mut Recorder| unsafe { r.signal_semaphore(&semaphore) };
         let refused = queue.submit(&[], work, &[]).map(|sent| sent.is_held());
         assert!(
             matches!(refused, Err(Error::WrongDevice { .. })),
             "{refused:?}"
         );
-        queue.idle(SOON).unwrap();
+        queue.idle(TIMEOUT).unwrap();
     });
 }
 
@@ -229,7 +229,7 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-fn imports_leave_no_descriptor() {
+fn imports_leave_no_descriptor_open() {
     on_each_device(|device| {
         if !shares(device) {
             return skip("it does not share binary semaphores");
@@ -247,9 +247,9 @@ fn imports_leave_no_descriptor() {
         round(4);
         let before = open_descriptors();
         round(2000);
-        // A thread of the test program that begins has a file open for a moment.
+        // A starting thread of the test program has a file open for a moment.
         let begun = Instant::now();
-        while open_descriptors() > before && begun.elapsed() < SOON {
+        while open_descriptors() > before && begun.elapsed() < TIMEOUT {
             std::thread::yield_now();
         }
         assert!(open_descriptors() <= before, "descriptors are left open");
@@ -263,11 +263,11 @@ fn hostile_handles_stay_with_the_caller() {
         let file = || OwnedFd::from(File::open("/proc/self/exe").unwrap());
         let socket = || OwnedFd::from(std::os::unix::net::UnixStream::pair().unwrap().0);
         for fd in [pipe(), file(), socket()] {
-            // SAFETY: it is none, which is the point; no driver is asked to take it.
+            // SAFETY: not a semaphore on purpose. It is refused without a driver call.
             let handle = unsafe { BinaryFd::from_fd(fd, ours.clone()) };
             let number = handle.as_fd().as_raw_fd();
-            if number_of_kinds(device) == 0 {
-                // Nothing to compare the descriptor with, and the driver takes none.
+            if !imports_binaries(device) {
+                // The driver imports none, and the device refuses before it checks the file.
                 let rejected = device.import_binary(handle, "junk").unwrap_err();
                 assert!(matches!(rejected.error, Error::Unsupported { .. }));
                 continue;
@@ -281,7 +281,7 @@ fn hostile_handles_stay_with_the_caller() {
             assert_eq!(rejected.handle.as_fd().as_raw_fd(), number);
             rustix::io::fcntl_getfd(rejected.handle.as_fd()).unwrap();
         }
-        // SAFETY: refused before anything looks at it; nobody has that many descriptors.
+        // SAFETY: refused before it is used. No process has that many descriptors.
         let closed = unsafe { std::os::fd::FromRawFd::from_raw_fd(1_000_000) };
         // SAFETY: as above.
         let handle = unsafe { BinaryFd::from_fd(closed, ours.clone()) };
@@ -297,13 +297,13 @@ fn hostile_handles_stay_with_the_caller() {
                 ..ours.clone()
             },
         ] {
-            // SAFETY: as above.
+            // SAFETY: refused without a driver call.
             let handle = unsafe { BinaryFd::from_fd(pipe(), origin) };
             let rejected = device.import_binary(handle, "elsewhere").unwrap_err();
             assert!(matches!(rejected.error, Error::CannotShare { .. }));
             rustix::io::fcntl_getfd(rejected.handle.as_fd()).unwrap();
         }
-        // And the device is as it was.
+        // The device still works.
         let semaphore = Arc::new(device.binary_semaphore("still fine").unwrap());
         if shares(device) {
             device
@@ -313,23 +313,20 @@ fn hostile_handles_stay_with_the_caller() {
     });
 }
 
-fn number_of_kinds(device: &Device) -> usize {
+fn imports_binaries(device: &Device) -> bool {
     let imports = &device.info().capabilities.imports;
-    imports
-        .iter()
-        .filter(|kind| **kind == HandleKind::BinaryOpaqueFd)
-        .count()
+    imports.contains(&HandleKind::BinaryOpaqueFd)
 }
 
 pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     crate::common::trials![
         a_signal_is_consumed_once_and_waited_for_by_all,
-        an_exported_semaphore_is_one_with_its_import,
-        a_binary_signal_travels_with_the_work,
+        an_exported_semaphore_shares_its_payload_with_the_import,
+        a_binary_signal_waits_only_for_its_own_work,
         a_submission_waits_for_a_binary_signal,
-        a_semaphore_may_go_while_its_signal_is_on_the_way,
-        another_devices_semaphore_is_refused,
-        imports_leave_no_descriptor,
+        a_semaphore_may_be_dropped_while_its_signal_is_pending,
+        a_semaphore_of_another_device_is_refused,
+        imports_leave_no_descriptor_open,
         hostile_handles_stay_with_the_caller,
     ]
 }

@@ -1,8 +1,9 @@
-//! The device's clock beside the host's, read by the driver or by submitted timestamps, on every
-//! Vulkan device of the machine.
+//! The device's clock compared with the host's.
+//!
+//! It is read by the driver or by submitted timestamps, on every Vulkan device of the machine.
 #![allow(
     unsafe_code,
-    reason = "records queries of its own, and plays the engine"
+    reason = "records queries of its own, and takes the role of the application"
 )]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
@@ -10,7 +11,7 @@ use std::ffi::{CStr, c_char};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::common::{Gate, SOON, on_each_device};
+use crate::common::{Gate, TIMEOUT, on_each_device};
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::clock::{Clock, Estimate, HostClock, Map, Sample};
 use syncline_core::trace::{Outcome, Trace};
@@ -18,11 +19,10 @@ use syncline_core::{Error, QueueKind};
 use syncline_vulkan::ash::{self, ext, khr, vk};
 use syncline_vulkan::{AdoptInfo, Device, Enabled, Queue, Recorder};
 
-/// What a clock map is wrong by on purpose.
+/// The deliberate error of a clock map, in nanoseconds.
 const WRONG: i64 = 1_000_000;
 
-/// Readings of the host's clock before and after something on the device, and when that was on the
-/// device's clock.
+/// Readings of the host's clock before and after a device time.
 #[derive(Debug, Clone, Copy)]
 struct Bracket {
     before: i64,
@@ -37,23 +37,25 @@ impl Bracket {
     }
 }
 
-/// The device, and the same lent by an engine that made it with calibrated timestamps or without.
-fn however_made(test: impl Fn(&Device)) {
+/// Runs `test` on each device, and on the same device as created and lent by an application.
+///
+/// The application creates it without calibrated timestamps, and with them if the driver has them.
+fn on_each_device_and_adopted(test: impl Fn(&Device)) {
     on_each_device(|device| {
         test(device);
         for calibrated in [false, true] {
             if !calibrated || device.enabled().calibrated_timestamps {
-                println!("lent, calibrated: {calibrated}");
-                let (_engine, lent) = lend(device, calibrated);
-                assert_eq!(lent.info().capabilities.calibrated_clock, calibrated);
-                test(&lent);
+                println!("adopted, calibrated: {calibrated}");
+                let (_application, adopted) = adopt(device, calibrated);
+                assert_eq!(adopted.info().capabilities.calibrated_clock, calibrated);
+                test(&adopted);
             }
         }
     });
 }
 
 fn samples_lie_between_readings_of_the_host() {
-    however_made(|device| {
+    on_each_device_and_adopted(|device| {
         let clock = device.clock().unwrap();
         let mut deviations = Vec::new();
         for _ in 0..50 {
@@ -61,7 +63,7 @@ fn samples_lie_between_readings_of_the_host() {
             let read = sample(&clock);
             let after = clock.host_clock().now();
             assert!(within(before, read, after), "{before} {read:?} {after}");
-            // As it would be with a clock of the host that is wrong.
+            // A host's clock that is wrong by this much would be noticed.
             for wrong in [-WRONG, WRONG] {
                 let mut off = read;
                 off.host += wrong;
@@ -91,8 +93,8 @@ fn within(before: i64, sample: Sample, after: i64) -> bool {
     before - deviation <= sample.host && sample.host <= after + deviation
 }
 
-fn times_of_the_device_rise_as_those_of_the_host() {
-    however_made(|device| {
+fn device_times_rise_like_host_times() {
+    on_each_device_and_adopted(|device| {
         let clock = device.clock().unwrap();
         let first = sample(&clock);
         let mut last = first;
@@ -109,23 +111,23 @@ fn times_of_the_device_rise_as_those_of_the_host() {
     });
 }
 
-fn a_timestamp_converts_into_its_bracket() {
-    however_made(|device| {
+fn a_timestamp_converts_to_a_time_between_readings_of_the_host() {
+    on_each_device_and_adopted(|device| {
         let clock = device.clock().unwrap();
         for family in &device.info().capabilities.queues {
-            let lent = device.queue_of_family(family.index, "stamped");
+            let made = device.queue_of_family(family.index, "stamped");
             let resets = device.enabled().host_query_reset || family.kind != QueueKind::Transfer;
-            let Some(queue) = lent.ok().filter(|_| family.timestamp_bits > 0 && resets) else {
+            let Some(queue) = made.ok().filter(|_| family.timestamp_bits > 0 && resets) else {
                 continue;
             };
             let query = Query::new(device);
             let brackets: Vec<_> = (0..60)
-                .map(|_| stamped(device, &clock, &queue, &query))
+                .map(|_| write_timestamp(device, &clock, &queue, &query))
                 .collect();
             for bracket in &brackets {
                 let host = clock.to_host(bracket.device).unwrap();
                 assert!(bracket.holds(host), "{bracket:?} {host:?}");
-                // And the way back.
+                // The conversion in the other direction.
                 let (before, after) = (
                     clock.to_device(bracket.before).unwrap(),
                     clock.to_device(bracket.after).unwrap(),
@@ -137,11 +139,11 @@ fn a_timestamp_converts_into_its_bracket() {
                     "{before:?} {bracket:?} {after:?}"
                 );
             }
-            // A map that is a millisecond off does not pass for one that is right.
+            // A map that is wrong by a millisecond does not fit, and the correct one does.
             let read = sample(&clock);
             let widths = brackets.iter().map(|b| b.after - b.before);
             let narrowest = widths.min().unwrap();
-            // Or more, where a busy machine lets nothing be known so well.
+            // More on a busy machine, where the brackets are wider.
             let wrong = WRONG.max(2 * (narrowest + read.deviation.cast_signed()));
             for wrong in [-wrong, 0, wrong] {
                 let mut map = Map::default();
@@ -158,15 +160,13 @@ fn a_timestamp_converts_into_its_bracket() {
     });
 }
 
-/// Writes a timestamp on the queue, as an application would, between two readings of the host's
-/// clock.
-fn stamped(device: &Device, clock: &Clock, queue: &Queue, query: &Query) -> Bracket {
+/// Writes a timestamp on the queue like an application, between two readings of the host's clock.
+fn write_timestamp(device: &Device, clock: &Clock, queue: &Queue, query: &Query) -> Bracket {
     let (pool, by_host) = (query.pool, device.enabled().host_query_reset);
     let work = move |recorder: &mut Recorder| {
         let commands = recorder.command_buffer()?;
         let device = recorder.device();
-        // SAFETY: the pool lives until the queue is idle, and the query is used by this submission
-        // alone.
+        // SAFETY: the pool lives until the queue is idle, and only this submission uses the query.
         unsafe {
             if by_host {
                 device.reset_query_pool(pool, 0, 1);
@@ -180,7 +180,7 @@ fn stamped(device: &Device, clock: &Clock, queue: &Queue, query: &Query) -> Brac
     };
     let before = clock.host_clock().now();
     queue.submit(&[], work, &[]).unwrap();
-    queue.idle(SOON).unwrap();
+    queue.idle(TIMEOUT).unwrap();
     let after = clock.host_clock().now();
     let mut ticks = [0_u64];
     let flags = vk::QueryResultFlags::TYPE_64;
@@ -208,7 +208,7 @@ impl Query {
         let info = vk::QueryPoolCreateInfo::default()
             .query_type(vk::QueryType::TIMESTAMP)
             .query_count(1);
-        // SAFETY: a valid description; destroyed on drop.
+        // SAFETY: `info` is valid. The pool is destroyed on drop.
         let pool = unsafe { device.raw().create_query_pool(&info, None) }.unwrap();
         Self {
             device: device.clone(),
@@ -219,25 +219,26 @@ impl Query {
 
 impl Drop for Query {
     fn drop(&mut self) {
-        // SAFETY: what used it has finished.
+        // SAFETY: all work that used it has finished.
         unsafe { self.device.raw().destroy_query_pool(self.pool, None) };
     }
 }
 
-/// A clock without calibrated timestamps submits work for a sample, and reports that it was not
-/// read. The driver's own reading needs no queue.
-fn a_busy_queue_blocks_no_sample() {
+/// Without calibrated timestamps a sample submits work, and fails with an error after a time limit.
+///
+/// A calibrated clock needs no queue.
+fn a_blocked_queue_does_not_block_a_sample() {
     on_each_device(|device| {
         for calibrated in [false, true] {
             if calibrated && !device.enabled().calibrated_timestamps {
                 continue;
             }
-            let (_engine, lent) = lend(device, calibrated);
-            let clock = lent.clock().unwrap();
+            let (_application, adopted) = adopt(device, calibrated);
+            let clock = adopted.clock().unwrap();
             sample(&clock);
-            let queue = lent.queue(QueueKind::Transfer, "gated").unwrap();
-            let gate = Gate::on(&lent, &queue);
-            // Ends before the gate is opened.
+            let queue = adopted.queue(QueueKind::Transfer, "gated").unwrap();
+            let gate = Gate::on(&adopted, &queue);
+            // Returns while the gate is still closed.
             let sampled = clock.sample();
             gate.open();
             match sampled {
@@ -245,20 +246,20 @@ fn a_busy_queue_blocks_no_sample() {
                 Ok(_) => assert!(calibrated, "{sampled:?}"),
                 Err(error) => panic!("{error}"),
             }
-            queue.idle(SOON).unwrap();
+            queue.idle(TIMEOUT).unwrap();
             sample(&clock);
         }
     });
 }
 
-fn a_clock_is_the_same_for_everybody_and_keeps_its_device() {
+fn a_device_has_one_clock_which_keeps_the_device() {
     on_each_device(|device| {
         for calibrated in [false, device.enabled().calibrated_timestamps] {
-            let (engine, lent) = lend(device, calibrated);
-            let clock = lent.clock().unwrap();
-            assert!(clock.is_same(&lent.clone().clock().unwrap()));
+            let (application, adopted) = adopt(device, calibrated);
+            let clock = adopted.clock().unwrap();
+            assert!(clock.is_same(&adopted.clone().clock().unwrap()));
             assert!(!clock.is_same(&device.clock().unwrap()));
-            drop(lent);
+            drop(adopted);
             let earlier = sample(&clock);
             std::thread::scope(|scope| {
                 for _ in 0..3 {
@@ -271,7 +272,7 @@ fn a_clock_is_the_same_for_everybody_and_keeps_its_device() {
             });
             assert!(earlier.device < sample(&clock).device);
             drop(clock);
-            crate::common::wait_until_alone(&engine);
+            crate::common::wait_until_alone(&application);
         }
     });
 }
@@ -279,12 +280,12 @@ fn a_clock_is_the_same_for_everybody_and_keeps_its_device() {
 /// The loader's own `vkGetInstanceProcAddr`.
 static LOADER: OnceLock<vk::PFN_vkGetInstanceProcAddr> = OnceLock::new();
 
-/// A loader that has never heard of calibrated timestamps.
+/// A loader without the functions of calibrated timestamps.
 unsafe extern "system" fn old_loader(
     instance: vk::Instance,
     name: *const c_char,
 ) -> vk::PFN_vkVoidFunction {
-    // SAFETY: Vulkan's names end in 0.
+    // SAFETY: Vulkan's names end with a zero byte.
     let asked = unsafe { CStr::from_ptr(name) };
     if asked
         .to_bytes()
@@ -292,58 +293,58 @@ unsafe extern "system" fn old_loader(
     {
         return None;
     }
-    // SAFETY: as this is called.
+    // SAFETY: called with the caller's arguments.
     LOADER
         .get()
         .and_then(|real| unsafe { real(instance, name) })
 }
 
-fn a_loader_without_the_function_is_no_end_of_the_process() {
+fn a_loader_without_the_calibration_query_is_accepted() {
     on_each_device(|device| {
         let real = device.entry().static_fn().get_instance_proc_addr;
         let _ = LOADER.set(real);
         let calibrated = device.enabled().calibrated_timestamps;
-        let (_engine, mut info) = made(device, calibrated);
+        let (_application, mut info) = create_device(device, calibrated);
         let old = ash::StaticFn {
             get_instance_proc_addr: old_loader,
         };
-        // SAFETY: it gives out what the loader does.
+        // SAFETY: it returns the loader's functions.
         info.entry = unsafe { ash::Entry::from_static_fn(old) };
-        // SAFETY: as the engine made them; it submits nothing by itself.
-        let lent = unsafe { Device::adopt(info) }.unwrap();
-        assert!(!lent.info().capabilities.calibrated_clock);
-        sample(&lent.clock().unwrap());
+        // SAFETY: the application has created these handles, and submits nothing itself.
+        let adopted = unsafe { Device::adopt(info) }.unwrap();
+        assert!(!adopted.info().capabilities.calibrated_clock);
+        sample(&adopted.clock().unwrap());
     });
 }
 
-/// What an engine made: a device on the same hardware, with one queue.
-struct Engine {
+/// A device that an application has created on the same physical device, with one queue.
+struct Application {
     device: ash::Device,
     /// Keeps the instance.
     _instance: Device,
 }
 
-impl Drop for Engine {
+impl Drop for Application {
     fn drop(&mut self) {
-        // SAFETY: the last owner: nothing uses it any more.
+        // SAFETY: this is the last owner, so nothing uses the device any more.
         unsafe { self.device.destroy_device(None) };
     }
 }
 
-fn lend(device: &Device, calibrated: bool) -> (Arc<Engine>, Device) {
-    let (engine, info) = made(device, calibrated);
-    // SAFETY: as the engine made them; it submits nothing by itself.
-    (engine, unsafe { Device::adopt(info) }.unwrap())
+fn adopt(device: &Device, calibrated: bool) -> (Arc<Application>, Device) {
+    let (application, info) = create_device(device, calibrated);
+    // SAFETY: the application has created these handles, and submits nothing itself.
+    (application, unsafe { Device::adopt(info) }.unwrap())
 }
 
-fn made(device: &Device, calibrated: bool) -> (Arc<Engine>, AdoptInfo) {
+fn create_device(device: &Device, calibrated: bool) -> (Arc<Application>, AdoptInfo) {
     let (instance, physical) = (device.instance(), device.physical());
     let queues = [vk::DeviceQueueCreateInfo::default()
         .queue_family_index(0)
         .queue_priorities(&[1.0])];
     let mut timelines =
         vk::PhysicalDeviceTimelineSemaphoreFeatures::default().timeline_semaphore(true);
-    // SAFETY: plain Vulkan set-up; every structure is valid, and the extension is offered.
+    // SAFETY: plain Vulkan set-up. Every structure is valid, and the extension is offered.
     let (raw, queue) = unsafe {
         let offered = instance.enumerate_device_extension_properties(physical);
         let offers_khr = offered
@@ -364,7 +365,7 @@ fn made(device: &Device, calibrated: bool) -> (Arc<Engine>, AdoptInfo) {
         let queue = raw.get_device_queue(0, 0);
         (raw, queue)
     };
-    let engine = Arc::new(Engine {
+    let application = Arc::new(Application {
         device: raw.clone(),
         _instance: device.clone(),
     });
@@ -374,16 +375,16 @@ fn made(device: &Device, calibrated: bool) -> (Arc<Engine>, AdoptInfo) {
         physical,
         device: raw,
         queues: vec![(0, 0, queue)],
-        owner: Some(engine.clone()),
+        owner: Some(application.clone()),
         enabled: Enabled {
             calibrated_timestamps: calibrated,
             ..Enabled::default()
         },
     };
-    (engine, info)
+    (application, info)
 }
 
-/// Commands that stand still until the host lets them go on.
+/// Commands that wait until the host lets them continue.
 struct Halt {
     device: Device,
     begun: vk::Event,
@@ -392,7 +393,7 @@ struct Halt {
 
 impl Halt {
     fn new(device: &Device) -> Self {
-        // SAFETY: valid descriptions; destroyed on drop.
+        // SAFETY: `event` is valid. The events are destroyed on drop.
         let [begun, opened] = [(); 2].map(|()| unsafe {
             let event = vk::EventCreateInfo::default();
             device.raw().create_event(&event, None).unwrap()
@@ -404,7 +405,8 @@ impl Halt {
         }
     }
 
-    /// Into a command buffer that is begun; the queue is idle before this is dropped.
+    /// Records the wait into a command buffer that is begun. The queue is idle before this is
+    /// dropped.
     fn record(&self, commands: vk::CommandBuffer) {
         let all = vk::PipelineStageFlags::ALL_COMMANDS;
         let host = vk::PipelineStageFlags::HOST;
@@ -416,12 +418,12 @@ impl Halt {
         }
     }
 
-    /// Until the device has come to it.
+    /// Waits until the device has reached the wait.
     fn wait(&self) {
         let started = Instant::now();
         // SAFETY: a live event.
         while !unsafe { self.device.raw().get_event_status(self.begun) }.unwrap() {
-            assert!(started.elapsed() < SOON, "the device has not come to it");
+            assert!(started.elapsed() < TIMEOUT, "the device has not come to it");
             std::thread::yield_now();
         }
     }
@@ -435,18 +437,20 @@ impl Halt {
 impl Drop for Halt {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // Whatever stands there still uses them.
+            // Commands may still use the events.
             return self.open();
         }
         for event in [self.begun, self.opened] {
-            // SAFETY: the queue is through with it.
+            // SAFETY: the queue is idle.
             unsafe { self.device.raw().destroy_event(event, None) };
         }
     }
 }
 
-/// What hangs on the device has begun all the same; where the driver cannot be asked without
-/// waiting for it, nobody waits.
+/// A trace contains the start time of a submission that hangs on the device.
+///
+/// If the driver cannot read the time without waiting for the work, the trace has none and does not
+/// wait.
 fn a_trace_tells_what_has_begun_and_not_ended() {
     on_each_device(|device| {
         let queue = device.queue(QueueKind::Compute, "hangs").unwrap();
@@ -464,7 +468,7 @@ fn a_trace_tells_what_has_begun_and_not_ended() {
         halt.wait();
         let recording = trace.finish(Duration::ZERO);
         halt.open();
-        queue.idle(SOON).unwrap();
+        queue.idle(TIMEOUT).unwrap();
         let [hung, behind] = &recording.tracks[0].submissions[..] else {
             panic!("{recording:?}");
         };
@@ -486,20 +490,21 @@ fn a_trace_tells_what_has_begun_and_not_ended() {
     });
 }
 
-/// Command buffers of the application stand between the two times, with nothing of the recorder's
-/// beside them.
-fn own_command_buffers_lie_between_a_traces_times() {
+/// The times of a trace include executed command buffers of the application.
+///
+/// The recorder adds no other commands to such a submission.
+fn executed_command_buffers_lie_between_the_times_of_a_trace() {
     on_each_device(|device| {
         let queue = device.queue(QueueKind::Compute, "own").unwrap();
         let halt = Halt::new(device);
         let raw = device.raw();
         let info = vk::CommandPoolCreateInfo::default().queue_family_index(queue.family());
-        // SAFETY: a valid description; destroyed below, once the queue is idle.
+        // SAFETY: `info` is valid. The pool is destroyed below, once the queue is idle.
         let pool = unsafe { raw.create_command_pool(&info, None) }.unwrap();
         let info = vk::CommandBufferAllocateInfo::default()
             .command_pool(pool)
             .command_buffer_count(1);
-        // SAFETY: plain recording of one buffer.
+        // SAFETY: plain recording of one command buffer.
         let own = unsafe {
             let own = raw.allocate_command_buffers(&info).unwrap()[0];
             raw.begin_command_buffer(own, &Default::default()).unwrap();
@@ -507,24 +512,24 @@ fn own_command_buffers_lie_between_a_traces_times() {
             raw.end_command_buffer(own).unwrap();
             own
         };
-        // Taken before: it may need a queue that moves.
+        // Sampled before the halt, because a sample may need a queue that makes progress.
         let error = sample(&device.clock().unwrap()).deviation.cast_signed();
         let apart = 1_000_000 + 8 * error;
         let trace = Trace::new();
         trace.follow(&queue).unwrap();
-        // SAFETY: executable, and kept by the test.
+        // SAFETY: the command buffer is executable, and the test keeps it.
         let work = move |recorder: &mut Recorder| unsafe { recorder.execute(&[own]) };
         queue.submit(&[], work, &[]).unwrap();
         halt.wait();
         let begun = HostClock::Monotonic.now();
-        // Further apart than the times can be wrong.
+        // Halts for longer than the error of both times.
         while HostClock::Monotonic.now() < begun + apart {
             std::thread::yield_now();
         }
         let opened = HostClock::Monotonic.now();
         halt.open();
-        queue.idle(SOON).unwrap();
-        let recording = trace.finish(SOON);
+        queue.idle(TIMEOUT).unwrap();
+        let recording = trace.finish(TIMEOUT);
         let one = &recording.tracks[0].submissions[0];
         let (began, ended) = (one.began.unwrap(), one.ended.unwrap());
         let wrong = began.error.cast_signed() + ended.error.cast_signed();
@@ -537,7 +542,7 @@ fn own_command_buffers_lie_between_a_traces_times() {
             ended.nanoseconds + ended.error.cast_signed() >= opened,
             "it ended after {opened}: {one:?}"
         );
-        // SAFETY: finished.
+        // SAFETY: its work has finished.
         unsafe { raw.destroy_command_pool(pool, None) };
     });
 }
@@ -545,12 +550,12 @@ fn own_command_buffers_lie_between_a_traces_times() {
 pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     crate::common::trials![
         a_trace_tells_what_has_begun_and_not_ended,
-        own_command_buffers_lie_between_a_traces_times,
+        executed_command_buffers_lie_between_the_times_of_a_trace,
         samples_lie_between_readings_of_the_host,
-        times_of_the_device_rise_as_those_of_the_host,
-        a_timestamp_converts_into_its_bracket,
-        a_busy_queue_blocks_no_sample,
-        a_clock_is_the_same_for_everybody_and_keeps_its_device,
-        a_loader_without_the_function_is_no_end_of_the_process,
+        device_times_rise_like_host_times,
+        a_timestamp_converts_to_a_time_between_readings_of_the_host,
+        a_blocked_queue_does_not_block_a_sample,
+        a_device_has_one_clock_which_keeps_the_device,
+        a_loader_without_the_calibration_query_is_accepted,
     ]
 }

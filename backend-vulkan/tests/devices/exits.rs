@@ -1,4 +1,4 @@
-//! What happens to an adopted device while the process exits: in another process, which exits.
+//! An adopted device while a process exits. The test runs a child process for that.
 #![allow(
     unsafe_code,
     reason = "adopts a device, and registers what runs at exit"
@@ -25,27 +25,27 @@ extern "C" fn exit_begins() {
     EXITS.store(true, Ordering::SeqCst);
 }
 
-/// What destroys the device of an engine, and is still at that when the process exits.
-struct Engine {
+/// The owner of an adopted device, which is still being dropped when the process exits.
+struct Application {
     device: Device,
     begun: Sender<()>,
 }
 
-impl Drop for Engine {
+impl Drop for Application {
     fn drop(&mut self) {
-        // SAFETY: a function that does not unwind. What is registered last runs first.
+        // SAFETY: the function does not unwind. Functions that are registered last run first.
         unsafe { libc::atexit(exit_begins) };
         self.begun.send(()).unwrap();
         while !EXITS.load(Ordering::SeqCst) {
             thread::yield_now();
         }
-        // An exit that does not wait gets ahead of this.
+        // An exit that does not wait would end the process before the message below.
         thread::sleep(Duration::from_millis(50));
         println!("{} is gone", self.device.info().name);
     }
 }
 
-/// The life of the other process, if this is it.
+/// Runs the child process, if this is one.
 pub(crate) fn child() -> Option<ExitCode> {
     std::env::var_os(CHILD)?;
     let instance = Instance::load().unwrap();
@@ -62,9 +62,9 @@ pub(crate) fn child() -> Option<ExitCode> {
         device: device.raw().clone(),
         queues: Vec::new(),
         enabled: device.enabled(),
-        owner: Some(Arc::new(Engine { device, begun })),
+        owner: Some(Arc::new(Application { device, begun })),
     };
-    // SAFETY: handles of a device that the owner keeps, and no queues.
+    // SAFETY: the owner keeps the device, and there are no queues.
     let adopted = unsafe { Device::adopt(info) }.unwrap();
     thread::spawn(move || drop(adopted));
     begins.recv().unwrap();

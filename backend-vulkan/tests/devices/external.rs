@@ -1,18 +1,18 @@
-//! Probing, and handles that leave and enter.
-#![allow(unsafe_code, reason = "makes handles that are not what they say")]
+//! Probing devices, and exporting and importing timelines and memory.
+#![allow(unsafe_code, reason = "makes invalid handles")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use crate::common::{self, SOON, on_each_device, on_two_of_each_device};
+use crate::common::{self, TIMEOUT, on_each_device, on_two_of_each_device};
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Error, HandleKind, MemoryFd, Origin, QueueKind, Timeline, TimelineFd, Uuid};
 use syncline_vulkan::ash::vk;
 use syncline_vulkan::{AdoptInfo, Device, Recorder};
 
-fn a_device_tells_what_it_is() {
+fn device_info_is_complete() {
     on_each_device(|device| {
         let info = device.info();
         println!("{info:#?}");
@@ -21,7 +21,7 @@ fn a_device_tells_what_it_is() {
         let can = &info.capabilities;
         assert!(can.native_timelines && !can.queues.is_empty());
         assert!(can.max_value_difference >= i32::MAX as u64);
-        // Whatever is missing is explained.
+        // Each missing capability has a reason.
         let explained = |what| {
             can.limits
                 .iter()
@@ -33,7 +33,7 @@ fn a_device_tells_what_it_is() {
     });
 }
 
-fn a_device_without_exports_says_so() {
+fn a_device_without_exports_refuses_to_export() {
     on_each_device(|device| {
         if device
             .info()
@@ -56,11 +56,11 @@ fn a_device_without_exports_says_so() {
 
 fn junk(origin: Origin) -> TimelineFd {
     let fd = OwnedFd::from(File::open("/dev/null").unwrap());
-    // SAFETY: it is none, which is the point; no driver takes it.
+    // SAFETY: not a timeline on purpose. No driver takes it.
     unsafe { TimelineFd::from_fd(fd, origin) }
 }
 
-fn handles_of_others_are_refused_before_the_driver_is_asked() {
+fn handles_of_other_devices_and_drivers_are_returned() {
     on_each_device(|device| {
         let ours = Origin::of(device.info());
         let elsewhere = Origin {
@@ -75,21 +75,21 @@ fn handles_of_others_are_refused_before_the_driver_is_asked() {
         for origin in [elsewhere, other_driver, nowhere] {
             let handle = junk(origin);
             let number = handle.as_fd().as_raw_fd();
-            // SAFETY: refused before anything looks at it.
+            // SAFETY: refused without a driver call.
             let rejected = unsafe { device.import_timeline(handle) }.unwrap_err();
             println!("{rejected}");
             assert!(matches!(rejected.error, Error::CannotShare { .. }));
-            // Still open, and the caller's.
+            // The handle is returned, still open.
             assert_eq!(rejected.handle.as_fd().as_raw_fd(), number);
             rejected.handle.into_fd().try_clone().unwrap();
         }
     });
 }
 
-fn a_handle_that_is_none_comes_back() {
+fn a_handle_of_a_wrong_file_is_returned() {
     on_each_device(|device| {
         let handle = junk(Origin::of(device.info()));
-        // SAFETY: it holds no counter.
+        // SAFETY: it contains no timeline semaphore, so there are no signals.
         let rejected = unsafe { device.import_timeline(handle) }.unwrap_err();
         println!("{rejected}");
         let can = device
@@ -111,7 +111,7 @@ fn timeline(label: &str, attachment: syncline_core::backend::Attachment) -> Time
     Timeline::new(label, value, |_| Ok([attachment].into_iter().collect())).unwrap()
 }
 
-fn an_exported_timeline_is_one_counter() {
+fn an_exported_timeline_shares_its_counter() {
     on_each_device(|device: &Device| {
         if !device
             .info()
@@ -123,7 +123,7 @@ fn an_exported_timeline_is_one_counter() {
         }
         let (attachment, exporter) = device.exportable_port(5).unwrap();
         let ours = timeline("ours", attachment);
-        // SAFETY: nothing signals by it.
+        // SAFETY: nothing signals through the import.
         let import = || unsafe { device.import_timeline(exporter.export().unwrap()) }.unwrap();
         let (first, second) = (import(), import());
         for port in [&first, &second] {
@@ -131,14 +131,14 @@ fn an_exported_timeline_is_one_counter() {
         }
         let queue = device.queue(QueueKind::Compute, "q").unwrap();
         queue.submit(&[], |_| Ok(()), &[ours.signal_at(6)]).unwrap();
-        ours.at(6).wait(SOON).unwrap();
+        ours.at(6).wait(TIMEOUT).unwrap();
         for port in [first, second] {
             assert_eq!(port.value().unwrap(), Some(6));
         }
     });
 }
 
-fn an_exported_buffer_tells_its_whole_size() {
+fn an_exported_handle_has_the_size_of_the_allocation() {
     on_each_device(|device| {
         let can = device
             .info()
@@ -161,8 +161,7 @@ fn an_exported_buffer_tells_its_whole_size() {
     });
 }
 
-/// A usage that needs a feature is refused before the driver is asked, and those of Vulkan 1.0 are
-/// not.
+/// Usages that need a feature are refused without a driver call. Those of Vulkan 1.0 are not.
 fn a_usage_that_needs_a_feature_is_refused() {
     on_each_device(|device| {
         use vk::BufferUsageFlags as Usage;
@@ -195,8 +194,8 @@ fn a_usage_that_needs_a_feature_is_refused() {
     });
 }
 
-/// Sizes that a driver would have to round up beyond the largest number, or that no heap has.
-fn a_buffer_that_no_heap_has_is_refused() {
+/// Includes sizes that overflow when a driver rounds them up.
+fn a_buffer_larger_than_every_heap_is_refused() {
     on_each_device(|device| {
         let none = vk::BufferUsageFlags::empty();
         for size in [
@@ -220,8 +219,8 @@ fn a_buffer_that_no_heap_has_is_refused() {
     });
 }
 
-/// Whatever an application writes into a candidate, a device is opened by what the driver said.
-fn a_candidate_that_was_changed_opens_as_it_was() {
+/// The application may change the fields of a candidate.
+fn a_changed_candidate_opens_with_the_answers_of_the_driver() {
     common::on_each_candidate(|candidate| {
         let mut changed = candidate.clone();
         changed.rejected = Some(Error::NothingToWaitFor);
@@ -240,9 +239,8 @@ fn shares_memory(device: &Device) -> bool {
     can.exports.contains(kind) && can.imports.contains(kind)
 }
 
-/// What one `VkDevice` writes to exported memory, another one of the GPU reads, and the other way
-/// round.
-fn exported_memory_is_one_memory() {
+/// One `VkDevice` writes, and another one of the same GPU reads, in both directions.
+fn exported_and_imported_buffers_share_memory() {
     on_two_of_each_device(|ours, theirs| {
         if !shares_memory(ours) {
             return common::skip("it shares no memory");
@@ -262,22 +260,21 @@ fn exported_memory_is_one_memory() {
                 let target = written.clone();
                 let work = move |r: &mut Recorder| r.fill_buffer(&target, word);
                 queue.submit(&[], work, &[]).unwrap();
-                queue.idle(SOON).unwrap();
+                queue.idle(TIMEOUT).unwrap();
                 let seen = common::words(to, bytes / 4);
                 let queue = to.queue(QueueKind::Compute, "reads").unwrap();
                 let (source, target) = (read.clone(), seen.clone());
                 let work = move |r: &mut Recorder| r.copy_buffer(&source, &target);
                 queue.submit(&[], work, &[]).unwrap();
-                queue.idle(SOON).unwrap();
+                queue.idle(TIMEOUT).unwrap();
                 assert_eq!(common::all_words(&seen), word);
             }
         }
     });
 }
 
-/// A device that was made with fewer queues makes the same buffer of shared memory: the families
-/// are the GPU's.
-fn shared_buffers_are_alike_whatever_queues_there_are() {
+/// Both devices create an identical buffer, because its queue families are the physical device's.
+fn shared_buffers_do_not_depend_on_the_queues_of_the_device() {
     on_two_of_each_device(|ours, theirs| {
         if !shares_memory(ours) {
             return common::skip("it shares no memory");
@@ -286,8 +283,7 @@ fn shared_buffers_are_alike_whatever_queues_there_are() {
         if families.len() == 1 {
             println!("one queue family: all is exclusive");
         }
-        // SAFETY: handles of a device that the owner keeps; nothing is submitted to its queues
-        // meanwhile.
+        // SAFETY: the owner keeps the device. Nothing is submitted to its queues meanwhile.
         let without_queues = unsafe {
             Device::adopt(AdoptInfo {
                 entry: theirs.entry().clone(),
@@ -312,8 +308,8 @@ fn shared_buffers_are_alike_whatever_queues_there_are() {
     });
 }
 
-/// A handle that does not fit comes back, and the device works on.
-fn memory_that_does_not_fit_comes_back() {
+/// The device still works afterwards.
+fn a_memory_handle_that_does_not_fit_is_returned() {
     on_two_of_each_device(|ours, theirs| {
         let refused = |what: &str, handle: MemoryFd| {
             let rejected = theirs.import_buffer(handle).unwrap_err();
@@ -327,41 +323,41 @@ fn memory_that_does_not_fit_comes_back() {
             ..Origin::of(ours.info())
         };
         let pipe = || OwnedFd::from(std::io::pipe().unwrap().0);
-        // SAFETY: refused by its origin, before any driver is asked.
+        // SAFETY: refused because of its origin, without a driver call.
         let handle = unsafe { MemoryFd::from_fd(pipe(), foreign, 4096, 4096, true) };
         let (error, _) = refused("of another GPU", handle);
         assert!(matches!(error, Error::CannotShare { .. }), "{error}");
         if !shares_memory(ours) {
             let own = Origin::of(ours.info());
-            // SAFETY: refused, as the device takes no memory.
+            // SAFETY: refused, because the device imports no memory.
             let handle = unsafe { MemoryFd::from_fd(pipe(), own, 4096, 4096, true) };
             let (error, _) = refused("where none is taken", handle);
             assert!(matches!(error, Error::Unsupported { .. }), "{error}");
             return;
         }
         let origin = || Origin::of(ours.info());
-        // SAFETY: refused by the kind of its file.
+        // SAFETY: refused because of the kind of its file.
         let handle = unsafe { MemoryFd::from_fd(pipe(), origin(), 4096, 4096, true) };
         let (error, _) = refused("a pipe", handle);
         assert!(matches!(error, Error::Import { .. }), "{error}");
         let (_kept, handle) = ours.export_buffer(4096, Default::default()).unwrap();
         let (size, mut fd) = (handle.size(), handle.into_fd());
         for length in [0, size + 1, u64::MAX] {
-            // SAFETY: refused, as the buffer does not fit into the memory.
+            // SAFETY: refused, because the buffer does not fit into the memory.
             let handle = unsafe { MemoryFd::from_fd(fd, origin(), size, length, true) };
             let (error, back) = refused("a buffer that does not fit", handle);
             let fine = matches!(error, Error::Import { .. } | Error::Unsupported { .. });
             assert!(fine, "{error}");
             fd = back;
         }
-        // Both fit into the memory, but it was made for another buffer.
+        // The buffer fits into the memory, which is dedicated to another buffer.
         let (_large, handle) = ours.export_buffer(1 << 20, Default::default()).unwrap();
         let (large, large_fd) = (handle.size(), handle.into_fd());
-        // SAFETY: refused, as dedicated memory is as large as its buffer.
+        // SAFETY: refused, because dedicated memory has exactly the size of its buffer.
         let handle = unsafe { MemoryFd::from_fd(large_fd, origin(), large, 4096, true) };
         let (error, _) = refused("memory of a larger buffer", handle);
         assert!(matches!(error, Error::Import { .. }), "{error}");
-        // SAFETY: as it was exported.
+        // SAFETY: the same properties as at the export.
         let handle = unsafe { MemoryFd::from_fd(fd, origin(), size, 4096, true) };
         assert_eq!(theirs.import_buffer(handle).unwrap().size(), 4096);
     });
@@ -369,17 +365,17 @@ fn memory_that_does_not_fit_comes_back() {
 
 pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     crate::common::trials![
-        a_device_tells_what_it_is,
-        a_device_without_exports_says_so,
-        handles_of_others_are_refused_before_the_driver_is_asked,
-        a_handle_that_is_none_comes_back,
-        an_exported_timeline_is_one_counter,
-        an_exported_buffer_tells_its_whole_size,
+        device_info_is_complete,
+        a_device_without_exports_refuses_to_export,
+        handles_of_other_devices_and_drivers_are_returned,
+        a_handle_of_a_wrong_file_is_returned,
+        an_exported_timeline_shares_its_counter,
+        an_exported_handle_has_the_size_of_the_allocation,
         a_usage_that_needs_a_feature_is_refused,
-        a_buffer_that_no_heap_has_is_refused,
-        shared_buffers_are_alike_whatever_queues_there_are,
-        a_candidate_that_was_changed_opens_as_it_was,
-        exported_memory_is_one_memory,
-        memory_that_does_not_fit_comes_back,
+        a_buffer_larger_than_every_heap_is_refused,
+        shared_buffers_do_not_depend_on_the_queues_of_the_device,
+        a_changed_candidate_opens_with_the_answers_of_the_driver,
+        exported_and_imported_buffers_share_memory,
+        a_memory_handle_that_does_not_fit_is_returned,
     ]
 }

@@ -1,22 +1,22 @@
-//! What an engine brings along: its own device, its own submissions, binary semaphores and fences.
-#![allow(unsafe_code, reason = "plays the engine")]
+//! Adopted objects of an application: its device, submissions, binary semaphores and fences.
+#![allow(unsafe_code, reason = "takes the role of the application")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{SOON, all_words, on_each_device, words};
+use crate::common::{TIMEOUT, all_words, on_each_device, words};
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Error, QueueKind, Timeline};
 use syncline_vulkan::ash::{self, vk};
 use syncline_vulkan::{AdoptInfo, Device, Enabled, Handles, Offer};
 
-fn a_queue_that_the_application_holds_defers_submissions() {
+fn submissions_to_a_locked_queue_are_held() {
     on_each_device(|device| {
         let queue = device.queue(QueueKind::Compute, "deferred").unwrap();
         let (target, done) = (words(device, 64), device.timeline("done").unwrap());
         let guard = queue.lock();
-        // From the very thread that holds it.
+        // Submitted by the thread that has the guard.
         let filled = target.clone();
         let submitted = queue
             .submit(
@@ -26,7 +26,7 @@ fn a_queue_that_the_application_holds_defers_submissions() {
             )
             .unwrap();
         assert!(submitted.is_held());
-        // And from another one.
+        // Submitted by another thread.
         let (second, filled) = (queue.clone(), target.clone());
         std::thread::spawn(move || {
             second
@@ -49,13 +49,13 @@ fn a_queue_that_the_application_holds_defers_submissions() {
         ));
         drop(guard);
         assert_eq!(queue.held().count, 0);
-        done.at(1).wait(SOON).unwrap();
-        queue.idle(SOON).unwrap();
+        done.at(1).wait(TIMEOUT).unwrap();
+        queue.idle(TIMEOUT).unwrap();
         assert_eq!(all_words(&target), 6);
     });
 }
 
-fn guards_and_submissions_race() {
+fn guards_and_submissions_exclude_each_other() {
     on_each_device(|device| {
         let (family, index) = {
             let queue = device.queue(QueueKind::Compute, "probe").unwrap();
@@ -71,14 +71,14 @@ fn guards_and_submissions_race() {
                     for v in 1..=300 {
                         queue.submit(&[], |_| Ok(()), &[done.signal_at(v)]).unwrap();
                     }
-                    done.at(300).wait(SOON).unwrap();
+                    done.at(300).wait(TIMEOUT).unwrap();
                 });
             }
             scope.spawn(|| {
                 for _ in 0..300 {
                     let guard = device.lock_queue(family, index).unwrap();
                     let batch = vk::SubmitInfo::default();
-                    // SAFETY: the guard is held, and the batch is empty but for nothing.
+                    // SAFETY: the guard is held, and the batch is empty.
                     unsafe {
                         device
                             .raw()
@@ -95,8 +95,8 @@ fn guards_and_submissions_race() {
     });
 }
 
-/// Stands for an engine that made everything by itself.
-struct Engine {
+/// An application that has created its instance, device and queue itself.
+struct Application {
     entry: ash::Entry,
     instance: ash::Instance,
     physical: vk::PhysicalDevice,
@@ -104,9 +104,9 @@ struct Engine {
     queue: vk::Queue,
 }
 
-impl Engine {
+impl Application {
     fn new() -> Option<Self> {
-        // SAFETY: plain Vulkan set-up; every structure is valid.
+        // SAFETY: plain Vulkan set-up. Every structure is valid.
         unsafe {
             let entry = ash::Entry::load()
                 .map_err(|e| println!("skipped: {e}"))
@@ -148,14 +148,14 @@ impl Engine {
             owner: Some(self.clone()),
             enabled: Enabled::default(),
         };
-        // SAFETY: as the engine made them; it submits only under the guard.
+        // SAFETY: the application has created these handles, and submits only under the guard.
         unsafe { Device::adopt(info) }.unwrap()
     }
 }
 
-impl Drop for Engine {
+impl Drop for Application {
     fn drop(&mut self) {
-        // SAFETY: the last owner: nothing uses them any more.
+        // SAFETY: this is the last owner, so nothing uses them any more.
         unsafe {
             self.device.destroy_device(None);
             self.instance.destroy_instance(None);
@@ -163,17 +163,17 @@ impl Drop for Engine {
     }
 }
 
-fn an_engine_keeps_its_device_and_submits_by_itself() {
+fn an_application_keeps_its_device_and_submits_itself() {
     let _turn = crate::common::turn();
-    let Some(engine) = Engine::new().map(Arc::new) else {
-        return crate::common::skip("the engine of the test cannot be made");
+    let Some(application) = Application::new().map(Arc::new) else {
+        return crate::common::skip("the application of the test cannot be made");
     };
-    let device = engine.adopted();
+    let device = application.adopted();
     let queue = device.queue(QueueKind::Compute, "adopted").unwrap();
     let frames = device.timeline("frames").unwrap();
     let target = words(&device, 64);
 
-    // The consumer comes first, and waits for what the engine will submit itself.
+    // The consumer is submitted first, and waits for a signal that the application submits itself.
     let filled = target.clone();
     let submitted = queue
         .submit(
@@ -193,7 +193,7 @@ fn an_engine_keeps_its_device_and_submits_by_itself() {
         frames.signal(1),
         Err(Error::SignalOverlapsClaim { .. })
     ));
-    claim.wait_ready(SOON).unwrap();
+    claim.wait_ready(TIMEOUT).unwrap();
     let semaphore = [device.semaphore_of(&frames).unwrap()];
     {
         let guard = queue.lock();
@@ -213,41 +213,51 @@ fn an_engine_keeps_its_device_and_submits_by_itself() {
         .unwrap();
         claim.submitted().unwrap();
     }
-    frames.at(2).wait(SOON).unwrap();
+    frames.at(2).wait(TIMEOUT).unwrap();
     assert_eq!(all_words(&target), 8);
     assert_eq!(device.semaphore(frames.at(2)).unwrap(), semaphore[0]);
 
-    // Times work without hostQueryReset too.
+    // Times also work without `hostQueryReset`.
     let (begin, end) = (device.timed_fence("begin"), device.timed_fence("end"));
     queue.record(&begin).unwrap();
     queue.record(&end).unwrap();
-    end.wait(SOON).unwrap();
+    end.wait(TIMEOUT).unwrap();
     assert!(end.elapsed_since(&begin).unwrap() >= 0);
 
-    // Its engine's handles outlive the adopted device, and are the engine's to destroy.
+    // The application's handles outlive the adopted device, and the application destroys them.
     drop((begin, end, claim, target, frames, queue, device));
-    crate::common::wait_until_alone(&engine);
+    crate::common::wait_until_alone(&application);
 }
 
-/// What an application written in C hands over; its own submissions alone touch the queue.
-fn bare_handles_without_queues_are_enough() {
+/// Raw handles as from C, without queues. Only the application submits to its queue.
+fn raw_handles_without_queues_are_adopted() {
     let _turn = crate::common::turn();
-    let Some(engine) = Engine::new().map(Arc::new) else {
-        return crate::common::skip("the engine of the test cannot be made");
+    let Some(application) = Application::new().map(Arc::new) else {
+        return crate::common::skip("the application of the test cannot be made");
     };
-    // SAFETY: the engine's own, made for Vulkan 1.2.
-    let offer = unsafe { Offer::of(&engine.entry, &engine.instance, engine.physical) }.unwrap();
-    for loader in [None, Some(engine.entry.static_fn().get_instance_proc_addr)] {
+    // SAFETY: the application's own handles, created for Vulkan 1.2.
+    let offer = unsafe {
+        Offer::of(
+            &application.entry,
+            &application.instance,
+            application.physical,
+        )
+    }
+    .unwrap();
+    for loader in [
+        None,
+        Some(application.entry.static_fn().get_instance_proc_addr),
+    ] {
         let handles = Handles {
             get_instance_proc_addr: loader,
-            instance: engine.instance.handle(),
-            physical: engine.physical,
-            device: engine.device.handle(),
+            instance: application.instance.handle(),
+            physical: application.physical,
+            device: application.device.handle(),
         };
-        // SAFETY: live handles that belong together; the owner is added.
+        // SAFETY: live handles that belong together. The owner keeps them.
         let device = unsafe {
             let mut info = AdoptInfo::from_handles(handles).unwrap();
-            info.owner = Some(engine.clone());
+            info.owner = Some(application.clone());
             Device::adopt(info).unwrap()
         };
         assert_eq!(device.info().uuid, offer.info.uuid);
@@ -263,17 +273,17 @@ fn bare_handles_without_queues_are_enough() {
         let batch = vk::SubmitInfo::default()
             .signal_semaphores(&semaphores)
             .push_next(&mut timeline);
-        // SAFETY: nobody but this thread uses the queue, and the value is claimed.
+        // SAFETY: only this thread uses the queue, and the value is claimed.
         unsafe {
-            engine
+            application
                 .device
-                .queue_submit(engine.queue, &[batch], vk::Fence::null())
+                .queue_submit(application.queue, &[batch], vk::Fence::null())
         }
         .unwrap();
         claim.submitted().unwrap();
-        frames.at(1).wait(SOON).unwrap();
+        frames.at(1).wait(TIMEOUT).unwrap();
         drop((claim, frames, device));
-        crate::common::wait_until_alone(&engine);
+        crate::common::wait_until_alone(&application);
     }
 }
 
@@ -298,7 +308,7 @@ fn an_adopted_semaphore_starts_at_the_value_it_has() {
             .semaphore_type(vk::SemaphoreType::TIMELINE)
             .initial_value(41);
         let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
-        // SAFETY: valid; adopted at once, and owned by the timeline.
+        // SAFETY: `info` is valid. The semaphore is adopted at once, and the timeline owns it.
         let (attachment, value) = unsafe {
             let raw = device.raw().create_semaphore(&info, None).unwrap();
             device.adopt_semaphore(raw, true).unwrap()
@@ -310,7 +320,7 @@ fn an_adopted_semaphore_starts_at_the_value_it_has() {
         queue
             .submit(&[timeline.at(41)], |_| Ok(()), &[timeline.signal_at(42)])
             .unwrap();
-        timeline.at(42).wait(SOON).unwrap();
+        timeline.at(42).wait(TIMEOUT).unwrap();
         assert!(matches!(
             device.semaphore(syncline_core::Point::EMPTY),
             Err(Error::Unsupported { .. })
@@ -318,11 +328,11 @@ fn an_adopted_semaphore_starts_at_the_value_it_has() {
     });
 }
 
-fn binary_semaphores_and_fences_are_passed_along() {
+fn raw_binary_semaphores_and_fences_are_submitted() {
     on_each_device(|device| {
         let queue = device.queue(QueueKind::Graphics, "presenting").unwrap();
         let (done, target) = (device.timeline("done").unwrap(), words(device, 64));
-        // SAFETY: each made here, used as its kind asks, and destroyed at the end.
+        // SAFETY: created here, used correctly below, and destroyed at the end.
         let (binary, fence) = unsafe {
             (
                 device
@@ -339,7 +349,7 @@ fn binary_semaphores_and_fences_are_passed_along() {
             .submit(
                 &[],
                 move |recorder| {
-                    // SAFETY: unsignalled.
+                    // SAFETY: the semaphore is unsignalled.
                     unsafe { recorder.signal_binary(binary) };
                     Ok(())
                 },
@@ -352,7 +362,8 @@ fn binary_semaphores_and_fences_are_passed_along() {
                 &[],
                 move |recorder| {
                     recorder.fill_buffer(&filled, 3)?;
-                    // SAFETY: signalled just before; the stages exist on a graphics queue.
+                    // SAFETY: the signal was submitted just before. A graphics queue supports the
+                    // stages.
                     unsafe {
                         recorder.wait_binary(binary, vk::PipelineStageFlags::TRANSFER);
                         recorder.wait_stage(vk::PipelineStageFlags::TRANSFER);
@@ -365,10 +376,10 @@ fn binary_semaphores_and_fences_are_passed_along() {
             .unwrap();
         // SAFETY: submitted with the fence.
         unsafe { device.raw().wait_for_fences(&[fence], true, u64::MAX) }.unwrap();
-        done.at(1).wait(SOON).unwrap();
-        queue.idle(SOON).unwrap();
+        done.at(1).wait(TIMEOUT).unwrap();
+        queue.idle(TIMEOUT).unwrap();
         assert_eq!(all_words(&target), 3);
-        // SAFETY: finished.
+        // SAFETY: its work has finished.
         unsafe {
             device.raw().destroy_fence(fence, None);
             device.raw().destroy_semaphore(binary, None);
@@ -376,11 +387,11 @@ fn binary_semaphores_and_fences_are_passed_along() {
     });
 }
 
-fn own_command_buffers_run_between_recorded_ones() {
+fn executed_command_buffers_run_between_recorded_ones() {
     on_each_device(|device| {
         let queue = device.queue(QueueKind::Compute, "mixed").unwrap();
         let (a, b) = (words(device, 64), words(device, 64));
-        // SAFETY: plain recording of one buffer; the pool lives until the queue is idle.
+        // SAFETY: plain recording of one command buffer. The pool lives until the queue is idle.
         let (pool, own) = unsafe {
             let raw = device.raw();
             let info = vk::CommandPoolCreateInfo::default().queue_family_index(queue.family());
@@ -413,21 +424,21 @@ fn own_command_buffers_run_between_recorded_ones() {
                 &[],
                 move |recorder| {
                     recorder.fill_buffer(&filled, 1)?;
-                    // SAFETY: executable, and kept by the test.
+                    // SAFETY: the command buffer is executable, and the test keeps it.
                     unsafe { recorder.execute(&[own]) }?;
                     recorder.fill_buffer(&filled, 2)
                 },
                 &[],
             )
             .unwrap();
-        queue.idle(SOON).unwrap();
+        queue.idle(TIMEOUT).unwrap();
         assert_eq!((all_words(&a), all_words(&b)), (2, 1));
-        // SAFETY: finished.
+        // SAFETY: its work has finished.
         unsafe { device.raw().destroy_command_pool(pool, None) };
     });
 }
 
-fn the_validation_layer_is_listened_to() {
+fn errors_of_the_validation_layer_are_collected() {
     let _turn = crate::common::turn();
     let Some(instance) = crate::common::instance() else {
         return crate::common::skip("no instance");
@@ -440,9 +451,9 @@ fn the_validation_layer_is_listened_to() {
         return crate::common::skip("no validation layer");
     }
     let empty = vk::BufferCreateInfo::default().usage(vk::BufferUsageFlags::TRANSFER_SRC);
-    // SAFETY: wrong on purpose: a buffer without bytes, which both drivers and the layer survive.
+    // SAFETY: invalid on purpose: a buffer of size 0, which drivers and the layer survive.
     if let Ok(buffer) = unsafe { device.raw().create_buffer(&empty, None) } {
-        // SAFETY: just made.
+        // SAFETY: just created.
         unsafe { device.raw().destroy_buffer(buffer, None) };
     }
     let errors = instance.validation_errors();
@@ -456,14 +467,14 @@ fn the_validation_layer_is_listened_to() {
 
 pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     crate::common::trials![
-        a_queue_that_the_application_holds_defers_submissions,
-        guards_and_submissions_race,
-        an_engine_keeps_its_device_and_submits_by_itself,
-        bare_handles_without_queues_are_enough,
+        submissions_to_a_locked_queue_are_held,
+        guards_and_submissions_exclude_each_other,
+        an_application_keeps_its_device_and_submits_itself,
+        raw_handles_without_queues_are_adopted,
         null_handles_are_refused,
         an_adopted_semaphore_starts_at_the_value_it_has,
-        binary_semaphores_and_fences_are_passed_along,
-        own_command_buffers_run_between_recorded_ones,
-        the_validation_layer_is_listened_to,
+        raw_binary_semaphores_and_fences_are_submitted,
+        executed_command_buffers_run_between_recorded_ones,
+        errors_of_the_validation_layer_are_collected,
     ]
 }

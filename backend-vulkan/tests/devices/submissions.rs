@@ -1,7 +1,7 @@
-//! Waits, work and signals, fences and times, on every Vulkan device of the machine.
+//! Submissions: waits, work, signals, fences and times, on every Vulkan device of the machine.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
-use crate::common::{Gate, SOON, all_words, on_each_device, words};
+use crate::common::{Gate, TIMEOUT, all_words, on_each_device, words};
 use std::time::Duration;
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Error, QueueKind, wait_all};
@@ -29,7 +29,7 @@ fn a_chain_between_two_queues_carries_data() {
                 )
                 .unwrap();
             if n % 10 == 0 {
-                steps.at(2 * n).wait(SOON).unwrap();
+                steps.at(2 * n).wait(TIMEOUT).unwrap();
                 assert_eq!(all_words(&target), n as u32);
             }
         }
@@ -71,7 +71,7 @@ fn a_consumer_submitted_first_is_held_and_sees_the_data() {
                 &[ready.signal_at(1)],
             )
             .unwrap();
-        ready.at(2).wait(SOON).unwrap();
+        ready.at(2).wait(TIMEOUT).unwrap();
         assert_eq!(all_words(&target), 77);
     });
 }
@@ -102,7 +102,7 @@ fn sixty_four_waiting_queues_do_not_block_the_one_that_signals() {
             .submit(&[], |_| Ok(()), &[gate.signal_at(1)])
             .unwrap();
         let done: Vec<_> = waiting.iter().map(|(_, done, _)| done.at(1)).collect();
-        wait_all(&done, SOON).unwrap();
+        wait_all(&done, TIMEOUT).unwrap();
         for (n, (_, _, target)) in (0..).zip(&waiting) {
             assert_eq!(all_words(target), n);
         }
@@ -130,7 +130,7 @@ fn signals_of_one_timeline_from_many_queues_complete_in_order() {
                 )
                 .unwrap();
         }
-        count.at(40).wait(SOON).unwrap();
+        count.at(40).wait(TIMEOUT).unwrap();
         for (n, target) in (1..).zip(&targets) {
             assert_eq!(
                 all_words(target),
@@ -154,12 +154,12 @@ fn work_of_one_queue_runs_in_order_without_waits() {
                 .submit(&[], move |recorder| recorder.copy_buffer(&from, &to), &[])
                 .unwrap();
         }
-        queue.idle(SOON).unwrap();
+        queue.idle(TIMEOUT).unwrap();
         assert_eq!(all_words(&b), 20);
     });
 }
 
-fn a_signal_that_goes_back_changes_nothing() {
+fn a_signal_that_is_not_above_the_value_is_refused() {
     on_each_device(|device| {
         let timeline = device.timeline_from("counter", 5).unwrap();
         timeline.signal(9).unwrap();
@@ -201,7 +201,7 @@ fn refused_work_leaves_the_queue_usable() {
                 &[done.signal_at(1)],
             )
             .unwrap();
-        done.at(1).wait(SOON).unwrap();
+        done.at(1).wait(TIMEOUT).unwrap();
         assert_eq!(all_words(&target), 2);
     });
 }
@@ -215,13 +215,13 @@ fn fences_are_recorded_again_and_tell_times() {
             end.elapsed_since(&begin),
             Err(Error::NotRecorded { .. })
         ));
-        // More rounds than a query pool has slots.
+        // More rounds than a query pool has queries.
         for round in 0..80 {
             queue.record(&begin).unwrap();
             work(device, &queue);
             queue.record(&end).unwrap();
             if round % 16 == 0 {
-                end.wait(SOON).unwrap();
+                end.wait(TIMEOUT).unwrap();
                 let elapsed = end.elapsed_since(&begin).unwrap();
                 assert!(elapsed > 0, "{elapsed} ns");
                 assert_eq!(begin.elapsed_since(&end).unwrap(), -elapsed);
@@ -230,7 +230,7 @@ fn fences_are_recorded_again_and_tell_times() {
         }
         let plain = device.fence("plain");
         queue.record(&plain).unwrap();
-        plain.wait(SOON).unwrap();
+        plain.wait(TIMEOUT).unwrap();
         assert!(matches!(
             plain.elapsed_since(&begin),
             Err(Error::TimingDisabled { .. })
@@ -270,9 +270,9 @@ fn a_queue_dropped_with_work_in_flight_finishes_it() {
         .unwrap();
         drop((queue, held));
         gate.signal(1).unwrap();
-        done.at(1).wait(SOON).unwrap();
+        done.at(1).wait(TIMEOUT).unwrap();
         assert_eq!(all_words(&target), 99);
-        // A timeline that goes while its signal is in flight.
+        // A timeline is dropped while its signal is pending.
         let queue = device.queue(QueueKind::Compute, "last").unwrap();
         for n in 1..=100 {
             let (gone, filled) = (device.timeline("gone").unwrap(), target.clone());
@@ -284,7 +284,7 @@ fn a_queue_dropped_with_work_in_flight_finishes_it() {
                 )
                 .unwrap();
         }
-        queue.idle(SOON).unwrap();
+        queue.idle(TIMEOUT).unwrap();
         assert_eq!(all_words(&target), 100);
     });
 }
@@ -293,7 +293,7 @@ fn a_closed_gate_on_the_device_never_blocks_the_submitter() {
     const SUBMISSIONS: u32 = 8000;
     on_each_device(|device| {
         let queue = device.queue(QueueKind::Graphics, "gated").unwrap();
-        // On the same driver queue, if there is no other: they share what the driver takes.
+        // Shares the driver queue, and so its in-flight budget, if the family has only one.
         let family = device.queue_of_family(queue.family(), "neighbour").unwrap();
         let filled = words(device, 1);
         let gate = Gate::on(device, &queue);
@@ -308,19 +308,19 @@ fn a_closed_gate_on_the_device_never_blocks_the_submitter() {
                 }
                 let _ = ended.send(queue.held().count);
             });
-            let held = end.recv_timeout(SOON);
+            let held = end.recv_timeout(TIMEOUT);
             gate.open();
             (held.unwrap_or(0), held.is_ok())
         });
         assert!(by_itself, "the driver is full");
         assert!(held > 0, "nothing is held");
-        queue.idle(SOON).unwrap();
-        family.idle(SOON).unwrap();
+        queue.idle(TIMEOUT).unwrap();
+        family.idle(TIMEOUT).unwrap();
         assert_eq!(all_words(&filled), SUBMISSIONS);
     });
 }
 
-fn a_foreign_buffer_is_refused() {
+fn a_buffer_of_another_device_is_refused() {
     on_each_device(|device| {
         let Some(instance) = crate::common::instance() else {
             return;
@@ -343,11 +343,11 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
         sixty_four_waiting_queues_do_not_block_the_one_that_signals,
         signals_of_one_timeline_from_many_queues_complete_in_order,
         work_of_one_queue_runs_in_order_without_waits,
-        a_signal_that_goes_back_changes_nothing,
+        a_signal_that_is_not_above_the_value_is_refused,
         refused_work_leaves_the_queue_usable,
         fences_are_recorded_again_and_tell_times,
         a_queue_dropped_with_work_in_flight_finishes_it,
         a_closed_gate_on_the_device_never_blocks_the_submitter,
-        a_foreign_buffer_is_refused,
+        a_buffer_of_another_device_is_refused,
     ]
 }

@@ -1,4 +1,5 @@
-//! What the tests of this crate share. A machine without a Vulkan driver skips them, saying why.
+//! Helpers of the tests of this crate. Without a usable Vulkan device each test is ignored, with
+//! the reason.
 #![allow(clippy::expect_used, reason = "a test may panic")]
 #![allow(unsafe_code, reason = "records commands of its own")]
 
@@ -12,20 +13,24 @@ use syncline_core::backend::Queue as _;
 use syncline_vulkan::ash::vk;
 use syncline_vulkan::{Buffer, Candidate, Device, Instance, InstanceOptions, Queue, Recorder};
 
-/// Long enough for a software driver on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+/// The time limit of every wait, long enough for a software driver on a busy machine.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// One test at a time: NVIDIA's driver crashes or hangs, at random, where many threads of a process
-/// make and destroy instances and devices at once.
+/// Held by each test, so that only one test runs at a time.
+///
+/// NVIDIA's driver crashes or hangs at random when many threads of a process create and destroy
+/// instances and devices at once.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Waits for this test's turn. Not to be taken twice.
+/// Waits until no other test runs. Taking it twice on one thread is a deadlock.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An instance, with validation where the layer is installed (and not asked away with
-/// `SYNCLINE_NO_VALIDATION`), or `None` with the reason printed.
+/// Creates an instance, with validation if the layer is installed.
+///
+/// `SYNCLINE_NO_VALIDATION` disables validation. Returns `None` and prints the reason if there is
+/// no instance.
 pub(crate) fn instance() -> Option<Instance> {
     let options = InstanceOptions {
         validation: std::env::var_os("SYNCLINE_NO_VALIDATION").is_none(),
@@ -38,7 +43,7 @@ pub(crate) fn instance() -> Option<Instance> {
     instance.map_err(|error| println!("skipped: {error}")).ok()
 }
 
-/// Names functions for [`run`].
+/// Lists test functions with their names, for [`run`].
 macro_rules! trials {
     ($($test:ident),+ $(,)?) => { vec![$((stringify!($test), $test as fn())),+] };
 }
@@ -49,15 +54,16 @@ thread_local! {
     static DEVICES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Notes why the test does nothing on this device; one that does nothing anywhere is ignored.
+/// Notes why the test does nothing on this device.
+///
+/// A test that does nothing on any device is reported as ignored.
 pub(crate) fn skip(reason: &str) {
     SKIPPED.with_borrow_mut(|skipped| skipped.push(reason.to_owned()));
 }
 
-/// Runs the tests of one file, or reports each as ignored, with the reason, where there is no
-/// device.
+/// Runs the tests, or reports each as ignored, with the reason, if there is no usable device.
 pub(crate) fn run(tests: Vec<(&'static str, fn())>) -> std::process::ExitCode {
-    let reason = why_not();
+    let reason = no_device_reason();
     let trials = tests.into_iter().map(|(name, test)| {
         let reason = reason.clone();
         Trial::ignorable_test(name, move || match reason {
@@ -66,7 +72,7 @@ pub(crate) fn run(tests: Vec<(&'static str, fn())>) -> std::process::ExitCode {
                 SKIPPED.take();
                 DEVICES.set(0);
                 test();
-                // On one device run, on another skipped: run.
+                // A test that ran on at least one device counts as run.
                 let skipped = SKIPPED.take();
                 if skipped.is_empty() || skipped.len() < DEVICES.get() {
                     Ok(Completion::Completed)
@@ -79,8 +85,8 @@ pub(crate) fn run(tests: Vec<(&'static str, fn())>) -> std::process::ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
 
-/// Why there is nothing to test on, if so.
-fn why_not() -> Option<String> {
+/// The reason why there is no usable device, if there is none.
+fn no_device_reason() -> Option<String> {
     let candidates = match Instance::load().and_then(|instance| instance.devices()) {
         Ok(candidates) => candidates,
         Err(error) => return Some(error.to_string()),
@@ -98,12 +104,12 @@ fn why_not() -> Option<String> {
     Some(format!("no usable device: {}", reasons.join("; ")))
 }
 
-/// Runs `test` on every usable device, and fails on anything that the validation layer reports.
+/// Runs `test` on every usable device, and fails if the validation layer reports an error.
 pub(crate) fn on_each_device(test: impl Fn(&Device)) {
     on_each_candidate(|candidate| test(&candidate.open().expect("opening the device")));
 }
 
-/// The same with two devices of one GPU.
+/// Same as [`on_each_device`], with two devices of each GPU.
 pub(crate) fn on_two_of_each_device(test: impl Fn(&Device, &Device)) {
     on_each_candidate(|candidate| {
         let open = || candidate.open().expect("opening a device");
@@ -111,7 +117,7 @@ pub(crate) fn on_two_of_each_device(test: impl Fn(&Device, &Device)) {
     });
 }
 
-/// The same with what devices are opened from.
+/// Same as [`on_each_device`], with the candidates.
 pub(crate) fn on_each_candidate(test: impl Fn(&Candidate)) {
     let _turn = turn();
     let Some(instance) = instance() else { return };
@@ -132,23 +138,24 @@ pub(crate) fn on_each_candidate(test: impl Fn(&Candidate)) {
     }
 }
 
-/// Waits until the device itself, which its watching thread may still hold, has let go of `owner`.
+/// Waits until `owner` has no other references. The watching thread may keep the device for a
+/// while.
 pub(crate) fn wait_until_alone<T>(owner: &std::sync::Arc<T>) {
     let start = std::time::Instant::now();
     while std::sync::Arc::strong_count(owner) > 1 {
-        assert!(start.elapsed() < SOON, "the owner is still held");
+        assert!(start.elapsed() < TIMEOUT, "the owner is still held");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// A buffer that the host reads.
+/// A buffer of `count` words that the host can read.
 pub(crate) fn words(device: &Device, count: u64) -> Buffer {
     device
         .host_buffer(count * 4, Default::default())
         .expect("a host buffer")
 }
 
-/// All words, which must be the same.
+/// The value of all words, which must be the same.
 pub(crate) fn all_words(buffer: &Buffer) -> u32 {
     let words = buffer.as_words().expect("mapped");
     let first = words[0].load(Ordering::Relaxed);
@@ -159,18 +166,19 @@ pub(crate) fn all_words(buffer: &Buffer) -> u32 {
     first
 }
 
-/// A place on a queue where the device waits for the host. Opens on drop, so that no failing test
-/// leaves a device waiting; not to be dropped before the queue's work is known to be finished or
-/// about to be.
+/// A position in a queue where the device waits for the host (`vkCmdWaitEvents`).
+///
+/// The drop opens it, so that no failing test leaves a device waiting. Drop it only when the
+/// queue's work has finished or is about to finish.
 pub(crate) struct Gate {
     device: Device,
     event: vk::Event,
 }
 
 impl Gate {
-    /// Closes it on `queue`.
+    /// Submits the wait to `queue`.
     pub(crate) fn on(device: &Device, queue: &Queue) -> Self {
-        // SAFETY: a valid description; destroyed on drop.
+        // SAFETY: the structure is valid. The event is destroyed on drop.
         let event = unsafe {
             device
                 .raw()
@@ -180,7 +188,7 @@ impl Gate {
         let work = move |r: &mut Recorder| {
             let commands = r.command_buffer()?;
             let all = vk::PipelineStageFlags::ALL_COMMANDS;
-            // SAFETY: the command buffer is begun, and the event lives until the queue is through.
+            // SAFETY: the command buffer is begun, and the event lives until the queue is idle.
             unsafe {
                 let host = vk::PipelineStageFlags::HOST;
                 r.device()
@@ -201,8 +209,8 @@ impl Gate {
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        // SAFETY: a live event, which no work waits for any more once the device is idle: this
-        // thread alone uses it.
+        // SAFETY: a live event, used only by this thread. Once the device is idle, no work waits
+        // for it.
         unsafe {
             let _ = self.device.raw().set_event(self.event);
             let _ = self.device.raw().device_wait_idle();

@@ -1,4 +1,4 @@
-//! Command buffers of one queue, and what its submissions use, until they have finished.
+//! The command buffers of one queue, and the semaphores of its submissions in flight.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::collections::VecDeque;
@@ -15,11 +15,11 @@ use crate::device::open::Inner;
 use crate::driver::lock::lock;
 use crate::timeline::port::Semaphore;
 
-/// How long a dropped queue waits for work that its engine has given up on.
-const LAST_WAIT: Duration = Duration::from_secs(1);
+/// How long the drop of a queue waits for work that may still execute after an error.
+const DROP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A `VkCommandPool` whose buffers are used again once the queue's own timeline has passed them.
-pub(crate) struct Commands {
+/// A `VkCommandPool` whose buffers are reused once the queue's own timeline has passed them.
+pub(crate) struct CommandPool {
     pub(crate) device: Arc<Inner>,
     /// The queue's name.
     pub(crate) object: Object,
@@ -27,45 +27,50 @@ pub(crate) struct Commands {
     pool: vk::CommandPool,
     /// The queue's own timeline.
     pub(crate) own: Arc<Semaphore>,
-    /// A timeline may be dropped while its signal is in flight; its semaphore may not.
+    /// The timeline semaphores of submissions in flight, whose timelines may already be dropped.
     semaphores: InUse<Semaphore>,
-    /// The last submission that the driver has taken.
-    last: AtomicU64,
-    /// Copies of what the state says, to be read without its lock: the number of the oldest in flight, `NONE` without
-    /// any, and whether they are so many that the counter is to be read.
-    oldest: AtomicU64,
-    crowded: AtomicBool,
+    /// The number of the last submission that the driver has taken.
+    last_submitted: AtomicU64,
+    /// The number of the oldest submission in flight, or [`NONE`]. Readable without the lock.
+    oldest_in_flight: AtomicU64,
+    /// True if enough are in flight to poll the counter. Readable without the lock.
+    should_poll: AtomicBool,
     state: Mutex<State>,
 }
 
-/// In the place of a submission's number.
+/// Stands for the number of a submission if there is none.
 const NONE: u64 = u64::MAX;
 
 #[derive(Default)]
 struct State {
     free: Vec<vk::CommandBuffer>,
     in_flight: VecDeque<InFlight>,
-    /// With so many in flight the counter is read to find out which have finished.
-    look_at: usize,
+    /// The number in flight at which the counter is polled to find finished submissions.
+    poll_at: usize,
 }
 
-/// So many more are in flight each time that the counter is read on their account: while the device writes it, that costs
-/// about as much as all else that is done here for a submission.
-const LOOK: usize = 32;
+/// How many more submissions are in flight at each poll of the counter.
+///
+/// While the device writes the counter, a poll costs about as much as everything else that this
+/// file does for a submission.
+const POLL_STEP: usize = 32;
 
-/// What one submission uses.
+/// The command buffers and semaphores that one submission uses.
 #[derive(Default)]
 pub(crate) struct InFlight {
+    /// The value of the queue's own timeline at which the submission ends.
     pub(crate) number: u64,
-    /// The driver's queue's number for it, see [`DeferredDestroy::count_submission`](crate::device::deferred_destroy::DeferredDestroy::count_submission).
+    /// The number from
+    /// [`DeferredDestroy::count_submission`](crate::device::deferred_destroy::DeferredDestroy::count_submission),
+    /// or 0.
     pub(crate) submission: u64,
     pub(crate) buffers: SmallVec<[vk::CommandBuffer; 2]>,
-    /// Those that it uses, if `submission` is of interest.
+    /// The semaphores that it uses, if the driver needs deferred destruction.
     pub(crate) semaphores: SmallVec<[Arc<Semaphore>; 2]>,
 }
 
 impl InFlight {
-    /// As new, mostly with nothing to be dropped.
+    /// Empties it. Usually there is nothing to drop.
     #[inline]
     pub(crate) fn clear(&mut self) {
         (self.number, self.submission) = (0, 0);
@@ -74,7 +79,7 @@ impl InFlight {
     }
 }
 
-impl Commands {
+impl CommandPool {
     pub(crate) fn new(
         device: &Arc<Inner>,
         object: &Object,
@@ -87,7 +92,7 @@ impl Commands {
                 vk::CommandPoolCreateFlags::TRANSIENT
                     | vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER,
             );
-        // SAFETY: `info` is valid, and the device was made with queues of this family.
+        // SAFETY: `info` is valid, and the device was created with queues of this family.
         let pool = unsafe { device.raw().create_command_pool(&info, None) }
             .map_err(|code| device.failed(object, "vkCreateCommandPool", code))?;
         Ok(Self {
@@ -97,14 +102,16 @@ impl Commands {
             pool,
             own,
             semaphores: InUse::default(),
-            last: AtomicU64::new(0),
-            oldest: AtomicU64::new(NONE),
-            crowded: AtomicBool::new(false),
+            last_submitted: AtomicU64::new(0),
+            oldest_in_flight: AtomicU64::new(NONE),
+            should_poll: AtomicBool::new(false),
             state: Mutex::default(),
         })
     }
 
-    /// Keeps the semaphores of a submission until it has finished; those up to `finished` have.
+    /// Keeps the semaphores of a submission until it has finished.
+    ///
+    /// Submissions up to `finished` have finished already.
     #[inline]
     pub(crate) fn keep(&self, semaphores: &[&Arc<Semaphore>], used: &mut InFlight, finished: u64) {
         let semaphores = semaphores.iter().copied();
@@ -117,36 +124,38 @@ impl Commands {
         }
     }
 
-    /// Submissions up to `finished` have finished; others may be made meanwhile.
-    pub(crate) fn rest(&self, finished: u64) {
+    /// Releases what the submissions up to `finished` used. Other threads may submit meanwhile.
+    pub(crate) fn release_finished(&self, finished: u64) {
         self.recycle(finished);
         self.semaphores.let_go(finished);
     }
 
-    /// Takes back what finished submissions used: those up to `finished`, and if there are many, as far as the counter
-    /// tells.
+    /// Recycles what the submissions up to `finished` used.
+    ///
+    /// If many are in flight, polls the counter and recycles all that have finished.
     #[inline]
     pub(crate) fn recycle(&self, finished: u64) {
-        let oldest = self.oldest.load(Ordering::Relaxed);
+        let oldest = self.oldest_in_flight.load(Ordering::Relaxed);
         if oldest == NONE {
             return;
         }
-        let crowded = self.crowded.load(Ordering::Relaxed);
+        let should_poll = self.should_poll.load(Ordering::Relaxed);
         if finished >= oldest {
-            self.take_back(finished);
-        } else if crowded {
-            self.take_back(self.finished());
+            self.recycle_up_to(finished);
+        } else if should_poll {
+            self.recycle_up_to(self.poll_finished());
         }
     }
 
-    /// How many submissions have finished. A counter that cannot be read frees nothing; the engine meets the same error
-    /// by itself.
-    fn finished(&self) -> u64 {
+    /// Polls the number of the last finished submission.
+    ///
+    /// Returns 0 if the counter cannot be read. The engine meets the same error itself.
+    fn poll_finished(&self) -> u64 {
         let value = self.own.value().ok().filter(|&value| value != u64::MAX);
         value.unwrap_or(0)
     }
 
-    /// A buffer that is free now: before another one is made, the counter is read.
+    /// Returns a free buffer. Polls the counter if no buffer is free.
     fn free_buffer(&self) -> Option<vk::CommandBuffer> {
         {
             let mut state = lock(&self.state);
@@ -155,14 +164,16 @@ impl Commands {
                 return free;
             }
         }
-        self.take_back(self.finished());
+        self.recycle_up_to(self.poll_finished());
         lock(&self.state).free.pop()
     }
 
-    /// Takes back what the submissions up to `reached` used, a few at a time, as many as need no allocation.
-    fn take_back(&self, reached: u64) {
+    /// Recycles what the submissions up to `reached` used, a few at a time, so that nothing is
+    /// allocated.
+    fn recycle_up_to(&self, reached: u64) {
         loop {
-            // Their semaphores may be destroyed with them, which is a call of the driver's: not under the lock.
+            // Dropped without the lock, because the drop may destroy semaphores, which calls the
+            // driver.
             let mut done: SmallVec<[InFlight; 4]> = SmallVec::new();
             {
                 let mut guard = lock(&self.state);
@@ -175,7 +186,7 @@ impl Commands {
                     state.free.extend(std::mem::take(&mut used.buffers));
                     done.push(used);
                 }
-                state.look_at = state.in_flight.len() + LOOK;
+                state.poll_at = state.in_flight.len() + POLL_STEP;
                 self.note_in_flight(state);
             }
             self.note_finished(done.iter());
@@ -185,15 +196,17 @@ impl Commands {
         }
     }
 
-    /// To be called with the lock whenever submissions have come or gone.
+    /// Updates the copies of the state. Called with the lock after each change of `in_flight`.
     fn note_in_flight(&self, state: &State) {
         let oldest = state.in_flight.front().map_or(NONE, |used| used.number);
-        self.oldest.store(oldest, Ordering::Relaxed);
-        let crowded = state.in_flight.len() >= state.look_at.max(LOOK);
-        self.crowded.store(crowded, Ordering::Relaxed);
+        self.oldest_in_flight.store(oldest, Ordering::Relaxed);
+        let should_poll = state.in_flight.len() >= state.poll_at.max(POLL_STEP);
+        self.should_poll.store(should_poll, Ordering::Relaxed);
     }
 
-    /// Those that wait in [`DeferredDestroy`](crate::device::deferred_destroy::DeferredDestroy) for these submissions can go.
+    /// Destroys the semaphores whose deferred destruction these submissions allow.
+    ///
+    /// See [`DeferredDestroy`](crate::device::deferred_destroy::DeferredDestroy).
     fn note_finished<'u>(&self, done: impl Iterator<Item = &'u InFlight>) {
         let last = done.map(|used| used.submission).max();
         let unused = self
@@ -203,10 +216,10 @@ impl Commands {
         self.device.destroy_semaphores(unused);
     }
 
-    /// A buffer that is begun, for one submission.
+    /// Begins a command buffer for one submission.
     ///
-    /// Recording into it is the caller's alone: the engine records one submission of a queue at a
-    /// time, which is what keeps the pool, as Vulkan demands, on one thread at a time.
+    /// Only the caller records into it. Vulkan requires that only one thread at a time uses a
+    /// command pool. This holds because the engine records one submission of a queue at a time.
     pub(crate) fn begin(&self) -> Result<vk::CommandBuffer> {
         let failed = |call| move |code| self.device.failed(&self.object, call, code);
         let buffer = match self.free_buffer() {
@@ -216,7 +229,8 @@ impl Commands {
                     .command_pool(self.pool)
                     .level(vk::CommandBufferLevel::PRIMARY)
                     .command_buffer_count(1);
-                // SAFETY: `info` is valid; the pool is ours and used by one thread at a time, see above.
+                // SAFETY: `info` is valid. The pool was created here, and one thread at a time uses
+                // it, as said above.
                 let made = unsafe { self.device.raw().allocate_command_buffers(&info) };
                 made.map_err(failed("vkAllocateCommandBuffers"))?
                     .first()
@@ -226,8 +240,9 @@ impl Commands {
         };
         let info = vk::CommandBufferBeginInfo::default()
             .flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
-        // SAFETY: a buffer of our pool, on the one thread that records for this queue. It is fresh, or its submission has
-        // finished, or it was reset; and the pool lets a begin reset it.
+        // SAFETY: a buffer of this pool, on the only thread that records for this queue. It is new,
+        // or its submission has finished, or it was reset. The pool's flags allow a begin to reset
+        // it.
         let begun = unsafe { self.device.raw().begin_command_buffer(buffer, &info) };
         if let Err(code) = begun {
             self.give_back(&[buffer]);
@@ -236,24 +251,24 @@ impl Commands {
         Ok(buffer)
     }
 
-    /// Takes back buffers, begun or ended, that were never submitted.
+    /// Returns buffers that were begun, and maybe ended, but never submitted.
     pub(crate) fn give_back(&self, buffers: &[vk::CommandBuffer]) {
         for &buffer in buffers {
-            // SAFETY: a buffer of our pool that was never submitted, on the one thread that records for this queue; the pool
-            // allows the reset of single buffers.
+            // SAFETY: a buffer of this pool that was never submitted, on the only thread that
+            // records for this queue. The pool's flags allow resets of single buffers.
             let reset = unsafe {
                 self.device
                     .raw()
                     .reset_command_buffer(buffer, vk::CommandBufferResetFlags::empty())
             };
-            // One that cannot be reset is left to the pool's end.
+            // A buffer that cannot be reset is freed with the pool.
             if reset.is_ok() {
                 lock(&self.state).free.push(buffer);
             }
         }
     }
 
-    /// Notes what a submission that the driver now has uses.
+    /// Notes what a submission uses that the driver has just taken.
     #[inline]
     pub(crate) fn submitted(&self, used: &mut InFlight) {
         used.submission = self.device.deferred_destroy.count_submission();
@@ -262,7 +277,7 @@ impl Commands {
                 semaphore.note_use(used.submission);
             }
         }
-        self.last.store(used.number, Ordering::Relaxed);
+        self.last_submitted.store(used.number, Ordering::Relaxed);
         if !used.buffers.is_empty() || !used.semaphores.is_empty() {
             let mut state = lock(&self.state);
             state.in_flight.push_back(std::mem::take(used));
@@ -271,12 +286,13 @@ impl Commands {
     }
 }
 
-impl Drop for Commands {
+impl Drop for CommandPool {
     fn drop(&mut self) {
         let state = std::mem::take(&mut *lock(&self.state));
-        // The engine drops a queue's half once everything on it has finished. Only where it has given
-        // the queue up after an error may work still run, and then a wait in bounded time must do.
-        let last = *self.last.get_mut();
+        // The engine drops this once everything on the queue has finished. Work may still execute
+        // only if the engine has given up the queue after an error. Then a wait with a time limit
+        // follows.
+        let last = *self.last_submitted.get_mut();
         let finished = self.device.is_lost()
             || self.own.value().is_ok_and(|value| value >= last)
             || self
@@ -285,17 +301,20 @@ impl Drop for Commands {
                     vk::SemaphoreWaitFlags::empty(),
                     &[self.own.raw()],
                     &[last],
-                    Instant::now() + LAST_WAIT,
+                    Instant::now() + DROP_TIMEOUT,
                 )
-                // Only a lost device uses nothing any more. Another error says nothing about the work.
+                // Only a lost device uses nothing any more. Any other error does not say that the
+                // work has finished.
                 .unwrap_or_else(|_| self.device.is_lost());
         if finished {
             self.note_finished(state.in_flight.iter());
-            // SAFETY: made on this device and destroyed here alone. All submissions of its buffers have finished, as the
-            // queue's own timeline shows, or the device is lost and runs nothing any more.
+            // SAFETY: created on this device and destroyed only here. All submissions of its
+            // buffers have finished, as the queue's own timeline shows, or the device is lost and
+            // executes nothing any more.
             unsafe { self.device.raw().destroy_command_pool(self.pool, None) };
         } else {
-            // Work that may still run must not lose what it uses, nor the device: leaking is the only sound end.
+            // Work that may still execute must not lose what it uses, nor the device. Leaking is
+            // the only sound option.
             let semaphores = std::mem::take(&mut self.semaphores);
             std::mem::forget((state, semaphores, self.own.clone(), self.device.clone()));
         }
