@@ -2,7 +2,7 @@
 //!
 //! Each thread has a clock, which moves only while the thread is parked with a deadline. Such a
 //! park ends exactly at its deadline. Before that, loom lets the other threads do all that they can
-//! do. So a wait with a deadline ends at every moment at which it can end. A wait without a deadline
+//! do. So a wait with a deadline ends at every moment at which it can. A wait without a deadline
 //! that no thread ends is a deadlock, which loom reports.
 
 use std::cell::Cell;
