@@ -1,19 +1,22 @@
-//! Answers to "who waits for whom", as data.
+//! The answer to "what blocks this point?", as data.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::base::error::Object;
 
-/// How many steps an answer has before those that it leaves out.
+/// The number of steps in front of those that a long answer leaves out.
 pub(crate) const FIRST: usize = 16;
 
-/// Who waits for whom, from the points asked about to those that could move next.
+/// What blocks some points: the waits from these points to the signals that must come next.
 ///
-/// First come the points themselves and what is to signal them, then what those signallers wait for,
-/// and so on. A long answer has its first 16 steps and 16 of its last ones, with the number of those
-/// [left out](Blockers::left_out) between them. Of the last ones, those stay that need something from
-/// outside the engine: a signal that nothing has claimed yet, an application's claim, a failure.
+/// The first steps are the points themselves with their signallers. The next steps are what those
+/// signallers wait for, and so on.
+///
+/// A long answer has its first 16 steps and 16 of its last steps.
+/// [`left_out`](Blockers::left_out) is the number of steps between them. The last steps are chosen
+/// so that those which need an action from outside the engine are kept: an unclaimed signal, an
+/// application's claim, a failure.
 ///
 /// A snapshot of what the engine knows. [`Display`](fmt::Display) writes one clause per step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,11 +25,11 @@ pub struct Blockers(Option<Arc<Answer>>);
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     steps: Box<[Step]>,
-    /// How many steps are left out behind the first [`FIRST`].
+    /// The number of steps that are left out after the first [`FIRST`].
     left_out: usize,
 }
 
-/// One point that has not been reached, and what is to signal it.
+/// One point that has not been reached, with its signaller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Step {
@@ -36,42 +39,42 @@ pub struct Step {
     pub value: u64,
     /// The value it has.
     pub reached: u64,
-    /// The highest value on its way without further host action.
+    /// The highest pending value.
     pub pending: u64,
-    /// What is to signal it.
+    /// What will signal the value.
     pub by: Signaller,
 }
 
-/// What is to signal a value.
+/// What will signal a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Signaller {
-    /// A driver, which has all it needs.
+    /// A driver. The signal is pending.
     Driver {
-        /// The queue whose submission signals the timeline last, if it is one of Syncline's.
+        /// The queue whose submission signals the timeline last, if it is a queue of Syncline.
         queue: Option<Object>,
     },
-    /// A submission that is held on the host. What it waits for follows in the list.
+    /// A held submission. The points that it waits for follow in the list.
     Held {
         /// Its queue.
         queue: Object,
         /// Its number on that queue, from 1.
         submission: u64,
     },
-    /// The host, once a submission that is with the driver has finished.
+    /// The host, when a submission that the driver has is finished (relay, Q3).
     Host {
         /// The submission's queue.
         queue: Object,
         /// Its number on that queue, from 1.
         submission: u64,
     },
-    /// A submission that the application makes itself and has claimed the value for, or a signal in the making.
+    /// The application, which has claimed the value, or a signal that is being made now.
     Application,
-    /// Something beyond the engine: the other end of a descriptor, or another user of an imported timeline.
+    /// The other end of a descriptor, or another user of an imported timeline.
     Outside,
-    /// Nothing has claimed the value yet.
+    /// No submission has claimed the value yet.
     Nobody,
-    /// Nothing ever will: the timeline has failed, or its last handle has gone.
+    /// Nothing: the timeline has failed, or its last handle was dropped.
     Never {
         /// The first cause of the failure, in words.
         cause: String,
@@ -79,7 +82,7 @@ pub enum Signaller {
 }
 
 impl Signaller {
-    /// True if the value comes without any action from outside the engine, as far as this step goes.
+    /// True if this step needs no action from outside the engine.
     pub(crate) const fn goes_by_itself(&self) -> bool {
         matches!(
             self,
@@ -94,20 +97,21 @@ impl Blockers {
         Self::with_gap(steps, 0)
     }
 
-    /// An answer that leaves `left_out` steps out behind the first [`FIRST`].
+    /// An answer that leaves out `left_out` steps after the first [`FIRST`].
     pub(crate) fn with_gap(steps: Vec<Step>, left_out: usize) -> Self {
         let steps = steps.into_boxed_slice();
         Self((!steps.is_empty()).then(|| Arc::new(Answer { steps, left_out })))
     }
 
-    /// The steps. What a held submission waits for comes after the step that names it.
+    /// The steps. The points that a held submission waits for come after the step that names it.
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         self.0.as_ref().map_or(&[], |answer| &answer.steps)
     }
 
-    /// How many steps are left out between the 16th step and the next one: 0 in a short answer.
-    /// Where thousands of submissions are held, at least so many.
+    /// The number of steps that are left out after the 16th step; 0 in a short answer.
+    ///
+    /// A lower bound if thousands of submissions are held.
     #[must_use]
     pub fn left_out(&self) -> usize {
         self.0.as_ref().map_or(0, |answer| answer.left_out)
@@ -173,10 +177,9 @@ impl fmt::Display for Blockers {
 mod tests {
     use super::*;
 
-    /// A step, and what is told of it, for each signaller.
     #[test]
-    fn every_signaller_stands_in_a_sentence() {
-        let [line, queue] = ["line", "queue"].map(|kind| Object::new(kind, "x"));
+    fn display_has_a_clause_for_each_signaller() {
+        let [timeline, queue] = ["timeline", "queue"].map(|kind| Object::new(kind, "x"));
         let submission = 3;
         let named = Some(queue.clone());
         let cause = "it broke".to_owned();
@@ -212,15 +215,15 @@ mod tests {
             ),
         ];
         let mut steps = Vec::new();
-        for (by, told) in &all {
+        for (by, clause) in &all {
             let step = Step {
-                timeline: line.clone(),
+                timeline: timeline.clone(),
                 value: 2,
                 reached: 1,
                 pending: 1,
                 by: by.clone(),
             };
-            assert_eq!(step.to_string(), format!("{line} (at 1) {told}"));
+            assert_eq!(step.to_string(), format!("{timeline} (at 1) {clause}"));
             steps.push(step);
         }
         let text = Blockers::new(steps).to_string();

@@ -1,4 +1,4 @@
-//! Errors: what was asked, what was found, on which object, and the native code beneath.
+//! Errors: the request, the finding, the object, and the driver's result code.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,10 +16,12 @@ use crate::base::timing::Timing;
 /// The result of every fallible call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The first failure of a timeline, shared by everything that it brings down.
+/// The first failure of a timeline. All waits and submissions that fail because of it share it.
 pub type Failure = Arc<Error>;
 
-/// Names an object in an error: its kind, its label if it has one, and its id. Cheap to clone.
+/// The name of an object in errors: its kind, its label if it has one, and its id.
+///
+/// A clone counts one reference and allocates nothing.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Object(Arc<Name>);
 
@@ -41,19 +43,19 @@ impl Object {
         }))
     }
 
-    /// True if somebody else has it, too.
+    /// True if another clone of the name exists.
     pub(crate) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
 
-    /// The process-wide id.
+    /// The id, unique in this process.
     #[must_use]
     #[inline]
     pub fn id(&self) -> u64 {
         self.0.id
     }
 
-    /// The label its creator gave; may be empty.
+    /// The label that its creator gave. May be empty.
     #[must_use]
     pub fn label(&self) -> &str {
         &self.0.label
@@ -77,38 +79,40 @@ impl fmt::Debug for Object {
     }
 }
 
-/// How many sources of an application's error are told.
-const LONGEST_CHAIN: usize = 16;
+/// The largest number of sources that the text of an application's error contains.
+const MAX_SOURCES: usize = 16;
 
-/// An application's own error, as its work returned it: dereferences to it.
+/// An application's own error, as its work returned it. Dereferences to that error.
 ///
-/// So it is found by its type with `downcast_ref`, and its own sources with `source`.
+/// `downcast_ref` finds it by its type, and `source` returns its own sources.
 #[derive(Clone)]
 pub struct WorkError {
-    error: Arc<dyn Kept>,
+    error: Arc<dyn StoredError>,
     queue: Option<Object>,
 }
 
-/// What is kept of an application's error.
-trait Kept: Send + Sync {
+/// An application's error without its type.
+trait StoredError: Send + Sync {
     fn error(&self) -> &(dyn std::error::Error + Send + Sync + 'static);
 }
 
-/// The error itself, until it is dropped. Whoever drops the last of many may have nothing to do with it, and be a queue's worker or have a
-/// queue in his hands: so a panic there, reported by the panic hook, goes no further.
-struct Own<E>(Option<E>);
+/// An application's error whose panic on drop is contained.
+///
+/// The last clone may be dropped by a queue's worker, or by a thread that drives a queue. A panic
+/// there must not reach that thread. The panic hook still reports it.
+struct ContainedDrop<E>(Option<E>);
 
-impl<E: std::error::Error + Send + Sync + 'static> Kept for Own<E> {
+impl<E: std::error::Error + Send + Sync + 'static> StoredError for ContainedDrop<E> {
     fn error(&self) -> &(dyn std::error::Error + Send + Sync + 'static) {
         match &self.0 {
             Some(error) => error,
-            // Nobody has it any more.
+            // Not reached: only `drop` takes the error out.
             None => &fmt::Error,
         }
     }
 }
 
-impl<E> Drop for Own<E> {
+impl<E> Drop for ContainedDrop<E> {
     fn drop(&mut self) {
         let error = self.0.take();
         contain(|| drop(error));
@@ -116,7 +120,7 @@ impl<E> Drop for Own<E> {
 }
 
 impl WorkError {
-    /// The queue whose work returned it; `None` if it did not come from work.
+    /// The queue whose work returned the error; `None` if it did not come from work.
     #[must_use]
     pub const fn queue(&self) -> Option<&Object> {
         self.queue.as_ref()
@@ -127,17 +131,19 @@ impl WorkError {
         queue.map_or_else(String::new, |queue| format!(" on {queue}"))
     }
 
-    /// The application's error and its sources, in one line. A source is left out if its text stands there already.
+    /// The application's error and its sources, in one line.
+    ///
+    /// A source is left out if the text before it already contains its text.
     fn chain(&self) -> String {
-        let mut told = self.to_string();
+        let mut text = self.to_string();
         let sources = std::iter::successors(self.source(), |&source| source.source());
-        for source in sources.take(LONGEST_CHAIN) {
+        for source in sources.take(MAX_SOURCES) {
             let source = source.to_string();
-            if !told.contains(&source) {
-                told = format!("{told}: {source}");
+            if !text.contains(&source) {
+                text = format!("{text}: {source}");
             }
         }
-        told
+        text
     }
 }
 
@@ -161,11 +167,12 @@ impl fmt::Debug for WorkError {
     }
 }
 
-/// Everything that can go wrong. Cheap to clone, so that one failure can reach every waiter.
+/// Any error of Syncline. One failure can reach every waiter, so a clone is cheap.
 ///
-/// The text tells the whole chain of causes. So an error has no [`source`](std::error::Error::source), and a report
-/// of a chain of errors tells nothing twice. [`Error::root`] gives the original cause as a value: the one with the
-/// native code, or [`Error::Work`] with the application's own error.
+/// The text contains the whole chain of causes. An error therefore has no
+/// [`source`](std::error::Error::source), and a report of a chain of errors repeats nothing.
+/// [`Error::root`] returns the original cause as a value: the error with the driver's result code,
+/// or [`Error::Work`] with the application's own error.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -174,13 +181,13 @@ pub enum Error {
     Unavailable {
         /// The backend that was asked for.
         backend: BackendKind,
-        /// Why, in words that a person can act on.
+        /// Why, in words from which a reader can tell what to do.
         reason: String,
     },
-    /// No device answers to that name or index.
+    /// No device has that name or index.
     #[error("no device \"{asked}\"; there are: {have}")]
     NoSuchDevice {
-        /// What was asked for.
+        /// The name or index asked for.
         asked: String,
         /// The devices that exist.
         have: String,
@@ -188,38 +195,38 @@ pub enum Error {
     /// The object cannot do what was asked.
     #[error("{object} cannot {asked}: {reason}")]
     Unsupported {
-        /// The object asked.
+        /// The object.
         object: Object,
         /// What it was asked to do.
         asked: String,
         /// Why it cannot.
         reason: String,
     },
-    /// A call into the driver failed.
+    /// A call into the driver or the system failed.
     #[error("{call} failed on {object}: {name} ({code})")]
     Native {
-        /// The object it was made for.
+        /// The object that the call was made for.
         object: Object,
-        /// The driver's function.
+        /// The function that failed.
         call: &'static str,
-        /// The driver's result code.
+        /// Its result code.
         code: i64,
         /// The code's name.
         name: String,
     },
-    /// The device will not answer any more.
+    /// The device is lost: it does no more work.
     #[error("{object} is lost: {call} returned {name} ({code})")]
     DeviceLost {
-        /// The device, or the object through which the loss was seen.
+        /// The device, or the object whose call showed the loss.
         object: Object,
-        /// The driver's function that told.
+        /// The driver's function that reported the loss.
         call: &'static str,
         /// The driver's result code.
         code: i64,
         /// The code's name.
         name: String,
     },
-    /// A signal must exceed the value already reached.
+    /// A signal is not above the value that the timeline has reached.
     #[error("{timeline} cannot be signalled to {asked}: it has already reached {reached}")]
     SignalNotAboveReached {
         /// The timeline.
@@ -229,7 +236,7 @@ pub enum Error {
         /// The value it has.
         reached: u64,
     },
-    /// The signal lies within what somebody else has claimed.
+    /// The value of a signal lies in an interval that another submission has claimed.
     #[error(
         "{timeline} cannot be signalled to {asked}: the values ({above}, {upto}] are already claimed"
     )]
@@ -243,7 +250,7 @@ pub enum Error {
         /// … up to and including this one.
         upto: u64,
     },
-    /// One submission may signal a timeline once.
+    /// One submission signals a timeline more than once.
     #[error("{timeline} stands more than once among the signals of one submission (value {asked})")]
     DuplicateSignal {
         /// The timeline.
@@ -251,30 +258,30 @@ pub enum Error {
         /// The second value.
         asked: u64,
     },
-    /// A submission that waits for its own signal, or for a later one, could never run.
+    /// A submission waits for its own signal, or for a later one, and so could never run.
     #[error(
         "a submission cannot signal {timeline} to {asked} after it has waited for {waited} of it"
     )]
     SignalBehindOwnWait {
         /// The timeline.
         timeline: Object,
-        /// The value to be signalled.
+        /// The value of the signal.
         asked: u64,
-        /// The submission's own wait.
+        /// The value of the submission's own wait.
         waited: u64,
     },
-    /// Submissions that wait for each other in a circle could never run.
+    /// The submission would close a circle of waits, in which no submission could ever run.
     #[error("submission {submission} of {queue} would close a circle of waits: {circle}")]
     Circular {
         /// The queue submitted to.
         queue: Object,
-        /// What the submission's number would have been; nothing has it now.
+        /// The number that the submission would have had. No submission has it now.
         submission: u64,
-        /// The circle: what the submission waits for and who is to signal it, what that one waits for, and
-        /// so on, down to what this submission was to signal itself.
+        /// The circle. The first step is a wait of the submission with its signaller. The next step
+        /// is a wait of that signaller, and so on. The last step is a signal of this submission.
         circle: Blockers,
     },
-    /// A value outside what a timeline can hold or the device can compare.
+    /// A value is larger than a timeline can hold or the device can compare.
     #[error(
         "{timeline} cannot use the value {asked}: at {reached} the largest legal one is {largest}"
     )]
@@ -310,7 +317,7 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
-    /// Work submitted to its own queue.
+    /// Work that runs on a queue submitted to the same queue.
     #[error(
         "work running on {queue} submitted to the same queue; submit it after the work has returned"
     )]
@@ -326,30 +333,32 @@ pub enum Error {
         /// The panic's message.
         message: String,
     },
-    /// Work returned an error of the application's own.
+    /// Work returned an application's own error.
     #[error("work{place} failed: {error}", place = .0.place(), error = .0.chain())]
     Work(WorkError),
-    /// A timeline that can never advance again was waited for or signalled.
+    /// A timeline that has failed was waited for or signalled. It can never advance again.
     #[error("{timeline} failed before it reached {value}: {cause}")]
     Failed {
         /// The timeline.
         timeline: Object,
         /// The value that was asked for.
         value: u64,
-        /// The first failure, wherever it arose.
+        /// The first failure, also if it is of another object.
         cause: Failure,
     },
-    /// A submission did not run: what it waits for has failed, or it was refused when it was released.
+    /// A submission did not run.
+    ///
+    /// A timeline that it waits for has failed, or the submission was refused when it was released.
     #[error("submission {submission} of {queue} did not run: {cause}")]
     Skipped {
         /// Its queue.
         queue: Object,
         /// Its number on that queue, from 1.
         submission: u64,
-        /// The first failure, wherever it arose.
+        /// The first failure, also if it is of another object.
         cause: Failure,
     },
-    /// Nobody is left who could signal this value.
+    /// The last handle was dropped, and no claim covers the value, so nothing can signal it.
     #[error(
         "{timeline} will never reach {value} (it stands at {reached}): its last handle was dropped and no claim covers the value"
     )]
@@ -366,27 +375,27 @@ pub enum Error {
         "timed out after {waited:?} waiting for {object} {stage} {value} (reached {reached}, pending up to {pending}): {blockers}"
     )]
     TimedOut {
-        /// What was waited for.
+        /// The timeline or other object that was waited for.
         object: Object,
-        /// How far the value had to come.
+        /// The stage that the wait was for.
         stage: Stage,
         /// The value waited for.
         value: u64,
         /// The value it has.
         reached: u64,
-        /// The highest value that is on its way without further host action.
+        /// The highest pending value.
         pending: u64,
-        /// How long was waited, at least as long as asked.
+        /// How long the wait lasted: at least the time-out.
         waited: Duration,
-        /// Who was to signal it, and who waited for whom, when the time was over.
+        /// What blocked the value when the time-out passed.
         blockers: Blockers,
     },
-    /// Wait-any needs something to wait for.
+    /// Wait-any was called without points.
     #[error("wait-any over no points would never end")]
     NothingToWaitFor,
-    /// The signal of this point is not yet with the driver, so a raw handle to it would mislead.
+    /// A raw handle was asked for a point that is not pending, and would mislead.
     #[error(
-        "{object}: value {value} is not pending yet (pending up to {pending}): whoever is to signal it has not handed that to a driver"
+        "{object}: value {value} is not pending yet (pending up to {pending}): its signal has not been handed to a driver"
     )]
     NotPending {
         /// The timeline or fence.
@@ -396,19 +405,19 @@ pub enum Error {
         /// The highest pending value.
         pending: u64,
     },
-    /// A time was asked of a fence that was never recorded.
+    /// A fence that was never recorded was asked for a time.
     #[error("{fence} was never recorded")]
     NotRecorded {
         /// The fence.
         fence: Object,
     },
-    /// A time was asked of a fence whose work has not finished.
+    /// A fence whose work has not finished was asked for a time.
     #[error("{fence} is not complete yet")]
     NotReady {
         /// The fence.
         fence: Object,
     },
-    /// A time was asked of a fence that was made without timing, or without a clock.
+    /// A fence that was made without timing, or without a clock, was asked for a time.
     #[error("{fence} was made without {asked}")]
     TimingDisabled {
         /// The fence.
@@ -416,7 +425,7 @@ pub enum Error {
         /// What it lacks.
         asked: Timing,
     },
-    /// A time was asked of a point of a timeline that was made without timestamps, or of no timeline.
+    /// A point was asked for its time, but its timeline has no timestamps, or it has no timeline.
     #[error("{timeline} was made without timestamps: it does not tell when it reached {value}")]
     TimesNotEnabled {
         /// The timeline.
@@ -424,7 +433,7 @@ pub enum Error {
         /// The value asked about.
         value: u64,
     },
-    /// A time was asked of a point that is not reached.
+    /// A point that is not reached was asked for its time.
     #[error(
         "{timeline} has not reached {value} yet, so there is no time at which it did: it stands at {reached}"
     )]
@@ -436,7 +445,7 @@ pub enum Error {
         /// The value it has.
         reached: u64,
     },
-    /// A time was asked of a point that was reached too many signals ago.
+    /// A point that was reached too many signals ago was asked for its time.
     #[error(
         "{timeline} does not remember when it reached {value}: it keeps the times of its last {kept} signals, now from that of {oldest} on"
     )]
@@ -445,14 +454,16 @@ pub enum Error {
         timeline: Object,
         /// The value asked about.
         value: u64,
-        /// How many signals it remembers.
+        /// The number of signals whose times the timeline keeps.
         kept: usize,
-        /// The value of the oldest of these.
+        /// The value of the oldest of these signals.
         oldest: u64,
     },
-    /// A time was asked of a point whose signal another process makes, and it has not come from there: a moment later it has, or nobody is there to tell it.
+    /// A point was asked for its time, and the process that signals it has not published it yet.
+    ///
+    /// A moment later the time is there, or the process is gone and cannot publish it.
     #[error(
-        "{timeline} has reached {value}, and the process that signals it has not told yet when: ask again"
+        "{timeline} has reached {value}, and the process that signals it has not published the time yet: ask again"
     )]
     TimeNotTold {
         /// The timeline.
@@ -460,41 +471,41 @@ pub enum Error {
         /// The value asked about.
         value: u64,
     },
-    /// A time was asked of a point whose signal has none.
-    #[error("nobody wrote when {timeline} reached {value}: {reason}")]
+    /// A point was asked for its time, and its signal has none.
+    #[error("no time was written when {timeline} reached {value}: {reason}")]
     NoTime {
         /// The timeline.
         timeline: Object,
         /// The value asked about.
         value: u64,
-        /// Who signalled it, as far as that is known.
+        /// What signalled the value, as far as that is known.
         reason: String,
     },
-    /// The time between two fences was asked which write times of different kinds.
+    /// The time between two fences was asked for, and they write times of different kinds.
     #[error(
         "{end} was made with {end_timing} and {start} with {start_timing}: there is no time between them"
     )]
     TimingDiffers {
-        /// From which it was asked.
+        /// The fence at the start.
         start: Object,
-        /// What that writes.
+        /// What the fence at the start writes.
         start_timing: Timing,
-        /// To which it was asked.
+        /// The fence at the end.
         end: Object,
-        /// What that writes.
+        /// What the fence at the end writes.
         end_timing: Timing,
     },
-    /// A device's clock was not read within the time that there is for it. It can be tried again.
+    /// A device's clock was not read within the time limit. It can be tried again.
     #[error("{clock} was not read within {waited:?}: {reason}")]
     ClockSilent {
         /// The clock.
         clock: Object,
-        /// How long was waited.
+        /// How long the read took.
         waited: Duration,
-        /// What stood in the way.
+        /// What prevented the read.
         reason: String,
     },
-    /// A fence that stands for an object of another API was to be recorded.
+    /// A fence that stands for an object of another API cannot be recorded.
     #[error(
         "{fence} stands for an object of another API, which only that API signals: it cannot be recorded"
     )]
@@ -502,7 +513,7 @@ pub enum Error {
         /// The fence.
         fence: Object,
     },
-    /// A fence was asked for a position, and has none: it belongs to a graph.
+    /// A fence was asked for a position, and has none because it belongs to a graph.
     #[error(
         "{fence} was recorded into a graph capture, during which and after which it has no position; record it again outside of one"
     )]
@@ -510,97 +521,105 @@ pub enum Error {
         /// The fence.
         fence: Object,
     },
-    /// The graph that a fence belongs to is not being captured any more.
+    /// The stream capture that a fence was recorded in has ended.
     #[error("the capture that {fence} was recorded in has ended; record it again")]
     CaptureEnded {
         /// The fence.
         fence: Object,
     },
-    /// A queue that is being captured into a graph was asked for what has no place in one.
+    /// A queue under stream capture was asked for something that a graph cannot hold.
     #[error("{object} cannot {asked} while it is being captured into a graph: {reason}")]
     Capturing {
         /// The queue or stream.
         object: Object,
         /// What it was asked to do.
         asked: String,
-        /// Why that cannot be.
+        /// Why it cannot.
         reason: String,
     },
-    /// A counter in shared memory shows what no signaller leaves there. Any process that has the page can write to it.
+    /// A counter in shared memory shows a value that no correct signaller writes.
+    ///
+    /// Any process that has the page can write to it.
     #[error("{counter} cannot be trusted any more: it shows {found}: {reason}")]
     Corrupted {
         /// The counter.
         counter: Object,
         /// The value that it shows.
         found: u64,
-        /// Why that cannot be.
+        /// Why no correct signaller writes that.
         reason: String,
     },
-    /// Another process, or another timeline over the same memory, has failed what both share.
-    #[error("{counter} was failed by somebody else: {cause} ({code})")]
+    /// Another process, or another timeline over the same memory, has failed the shared counter.
+    #[error(
+        "{counter} was failed by another process or another timeline over the same memory: {cause} ({code})"
+    )]
     FailedElsewhere {
         /// The counter.
         counter: Object,
-        /// The code that they gave.
+        /// The code that the other side gave.
         code: i64,
-        /// What they said of it, as they said it: 512 bytes at the most, of one line.
+        /// The other side's text, unchanged: one line of at most 512 bytes.
         cause: String,
     },
-    /// Another process will not answer, nor signal, any more.
+    /// A peer process is lost: it will neither answer nor signal.
     #[error("{endpoint} has lost {peer}: {how}", peer = peer(*.process))]
     PeerLost {
-        /// The endpoint that it was the other side of; the counter in shared memory, if it was that of another process, which has told it there.
+        /// The endpoint whose other side the peer was.
+        ///
+        /// If another process lost the peer and reports that in a counter in shared memory, this is
+        /// the counter.
         endpoint: Object,
-        /// Its id; 0 if it had not said who it is.
+        /// The peer's process id; 0 if it had not sent it.
         process: u32,
         /// How it was lost.
         how: PeerLoss,
     },
-    /// Another process did not do in time what it was to do. Nothing has changed, and it can be tried again.
+    /// A peer process did not act in time. Nothing has changed, and the call can be repeated.
     #[error("{endpoint}: {peer} did not {awaited} within {waited:?}", peer = peer(*.process))]
     PeerSilent {
-        /// The endpoint that it is the other side of.
+        /// The endpoint whose other side the peer is.
         endpoint: Object,
-        /// Its id; 0 if it has not said who it is.
+        /// The peer's process id; 0 if it has not sent it.
         process: u32,
-        /// What it was to do; where an object was waited for, with those that it offers instead.
+        /// What the peer was expected to do. A wait for an object also lists the objects that the
+        /// peer offers.
         awaited: Cow<'static, str>,
-        /// How long was waited, at least as long as asked.
+        /// How long the wait lasted: at least the time-out.
         waited: Duration,
     },
-    /// Another process has sent what cannot be.
+    /// A peer process has sent an invalid message.
     #[error("{endpoint} expected {expected}, and was sent {found}")]
     Message {
-        /// The endpoint that it came to.
+        /// The endpoint that received it.
         endpoint: Object,
-        /// What had to come.
+        /// What was expected.
         expected: String,
-        /// What was found instead.
+        /// What was received.
         found: String,
     },
-    /// A binary semaphore's payload cannot be replaced, or given away, as things are. Nothing has changed.
+    /// A binary semaphore's payload cannot be replaced or exported now. Nothing has changed.
     #[error("{semaphore} cannot {asked}: {by}")]
     PayloadInUse {
         /// The semaphore.
         semaphore: Object,
         /// What it was asked to do.
         asked: String,
-        /// What stands in the way.
+        /// The use that prevents it.
         by: PayloadUse,
     },
     /// A handle was refused.
     #[error("{object} cannot import {what}: {reason}")]
     Import {
-        /// What was to take it: a device, or the point of a timeline that an eventfd was to hear of.
+        /// The importer: a device, or the point of a timeline that was to notify an eventfd.
         object: Object,
-        /// What was offered.
+        /// The handle that was offered.
         what: String,
         /// What was found instead.
         reason: String,
     },
 }
 
-/// The other side of an endpoint, in words.
+/// The peer process of an endpoint, in words.
 fn peer(process: u32) -> String {
     match process {
         0 => "the other side".into(),
@@ -609,16 +628,18 @@ fn peer(process: u32) -> String {
 }
 
 impl Error {
-    /// Wraps an application's own error, for work to return. A panic of that where the last of these is dropped goes no further than the panic
-    /// hook.
+    /// Wraps an application's own error, for work to return.
+    ///
+    /// If `error` panics when the last clone is dropped, the panic hook reports the panic and it
+    /// goes no further.
     pub fn work(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::Work(WorkError {
-            error: Arc::new(Own(Some(error))),
+            error: Arc::new(ContainedDrop(Some(error))),
             queue: None,
         })
     }
 
-    /// What a call of the system's has said.
+    /// The error of a system call.
     pub(crate) fn system(object: &Object, call: &'static str, errno: rustix::io::Errno) -> Self {
         Self::Native {
             object: object.clone(),
@@ -628,7 +649,7 @@ impl Error {
         }
     }
 
-    /// As it came out of work on `queue`.
+    /// Notes that work on `queue` returned this error, if it is [`Error::Work`] without a queue.
     pub(crate) fn on(mut self, queue: &Object) -> Self {
         if let Self::Work(WorkError { queue: known, .. }) = &mut self {
             known.get_or_insert_with(|| queue.clone());
@@ -636,14 +657,16 @@ impl Error {
         self
     }
 
-    /// True for a wait that ended early; nothing has changed then, and it can be repeated.
+    /// True for a wait that timed out. Nothing has changed, and the wait can be repeated.
     #[must_use]
     pub const fn is_timeout(&self) -> bool {
         matches!(self, Self::TimedOut { .. } | Self::PeerSilent { .. })
     }
 
-    /// The original cause: this error itself, unless it is [`Error::Failed`] or [`Error::Skipped`], which only report
-    /// another one.
+    /// The original cause.
+    ///
+    /// This error itself, unless it is [`Error::Failed`] or [`Error::Skipped`], which report
+    /// another error.
     #[must_use]
     pub fn root(&self) -> &Self {
         let mut root = self;
@@ -653,7 +676,7 @@ impl Error {
         root
     }
 
-    /// The failure to pass on: the first cause if this error only reports one.
+    /// The failure to pass on: the cause of [`Error::Failed`] or [`Error::Skipped`], else itself.
     pub(crate) fn into_cause(self) -> Failure {
         match self {
             Self::Failed { cause, .. } | Self::Skipped { cause, .. } => cause,
@@ -673,14 +696,14 @@ mod tests {
     #[derive(Debug)]
     struct Outer {
         source: std::num::ParseIntError,
-        /// It tells its source itself.
-        tells: bool,
+        /// True if its text contains the text of its source.
+        contains_source: bool,
     }
 
     impl fmt::Display for Outer {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("the scene is broken")?;
-            if self.tells {
+            if self.contains_source {
                 write!(f, " ({})", self.source)?;
             }
             Ok(())
@@ -707,12 +730,15 @@ mod tests {
         chain.map(ToString::to_string).collect()
     }
 
-    /// One error of each variant that holds another one or comes from a call of the system's.
+    /// Errors with and without sources, each with a text that its report must contain once.
     fn all() -> Vec<(Error, &'static str)> {
         let not_a_number = || "x".parse::<u8>().unwrap_err();
-        let outer = |tells| {
+        let outer = |contains_source| {
             let source = not_a_number();
-            Error::work(Outer { source, tells })
+            Error::work(Outer {
+                source,
+                contains_source,
+            })
         };
         let native = Error::Native {
             object: Object::new("device", "gpu"),
@@ -732,9 +758,9 @@ mod tests {
         ]
     }
 
-    /// As a report does that prints an error and then each source of it.
+    /// A report prints an error and then each of its sources.
     #[test]
-    fn no_text_of_a_source_stands_in_the_text_before_it() {
+    fn a_report_of_an_error_repeats_no_text() {
         let check = |error: &Error, part: &str| {
             let handle = Rejected {
                 handle: (),
@@ -742,8 +768,8 @@ mod tests {
             };
             for texts in [texts(error), texts(&handle)] {
                 for (n, text) in texts.iter().enumerate() {
-                    let told = |before: &String| before.contains(text);
-                    assert!(!texts[..n].iter().any(told), "told twice: {texts:#?}");
+                    let repeats = |before: &String| before.contains(text);
+                    assert!(!texts[..n].iter().any(repeats), "repeated: {texts:#?}");
                 }
                 let whole = texts.join("\n");
                 assert_eq!(whole.matches(part).count(), 1, "{part:?}: {whole}");
@@ -756,7 +782,7 @@ mod tests {
         }
     }
 
-    /// The derive gives a source to a variant with one of these. No variant is left out.
+    /// The derive gives a source to a variant with one of these words. This covers all variants.
     #[test]
     fn no_variant_has_a_source() {
         let code = include_str!("error.rs");
@@ -767,7 +793,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_is_the_original_cause() {
+    fn root_returns_the_original_cause() {
         for (error, _) in all() {
             let text = error.to_string();
             assert_eq!(error.root().to_string(), text);

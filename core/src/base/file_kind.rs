@@ -1,12 +1,13 @@
-//! What kind of file a descriptor stands for.
+//! The kind of file behind a descriptor.
 
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 use rustix::io::Errno;
 
-/// The kind of file that `fd` stands for, without a question to the file's system: fstat(2) of a file whose system another
-/// process runs (FUSE) waits for that process.
+/// The kind of file behind `fd`. Does not ask the file system.
+///
+/// fstat(2) asks the file system, and so waits for the process that serves a FUSE file.
 ///
 /// # Errors
 /// See statx(2).

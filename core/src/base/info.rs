@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::handle::HandleKind;
 
-/// Which API lies under a device.
+/// The API of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum BackendKind {
@@ -15,7 +15,7 @@ pub enum BackendKind {
     Cuda,
     /// Vulkan 1.2 or later.
     Vulkan,
-    /// A backend outside this project, by name.
+    /// A backend from outside this project, with its name.
     Other(&'static str),
 }
 
@@ -38,13 +38,14 @@ impl fmt::Display for BackendKind {
     }
 }
 
-/// Identity of one opened device within this process. Two handles to one opened device are equal;
-/// opening the same GPU twice gives two.
+/// The identity of one opened device within this process.
+///
+/// Two handles of one opened device have the same id. A GPU that is opened twice has two ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceId(u64);
 
 impl DeviceId {
-    /// A new identity, never given before in this process.
+    /// A new identity, unique in this process.
     #[must_use]
     #[allow(
         clippy::new_without_default,
@@ -54,14 +55,14 @@ impl DeviceId {
         Self(next_id())
     }
 
-    /// The bare number, for reports.
+    /// The number, for reports.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 }
 
-/// One sequence for the ids of every object, so that no two objects of a report share a number.
+/// The next id. All kinds of objects share one sequence, so no two objects have the same number.
 pub(crate) fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -92,36 +93,38 @@ impl fmt::Debug for Uuid {
 /// Identity and capabilities of a device.
 #[derive(Debug, Clone)]
 pub struct Info {
-    /// The API it speaks.
+    /// The API of the device.
     pub backend: BackendKind,
     /// The device's own name.
     pub name: String,
-    /// Who made it, in words.
+    /// The vendor, in words.
     pub vendor: String,
-    /// Identity of the physical device, the same from every API; `None` for the host.
+    /// The UUID of the physical device, the same in every API; `None` for the host.
     pub uuid: Option<Uuid>,
-    /// Identity of the whole GPU, where this device is a partition of one (MIG).
+    /// The UUID of the whole GPU, if this device is a partition of it (MIG).
     pub parent_uuid: Option<Uuid>,
-    /// Identity of the driver build; only objects of equal drivers can be shared through Vulkan handles.
+    /// The UUID of the driver build. Vulkan handles carry objects only between equal drivers.
     pub driver_uuid: Option<Uuid>,
-    /// Locally unique id, where the platform has one.
+    /// The locally unique id, if the platform has one.
     pub luid: Option<[u8; 8]>,
-    /// Driver name and version, as the driver words it.
+    /// The driver's name and version, in the driver's words.
     pub driver: String,
-    /// True if the driver computes on the host's processors in place of a GPU. No result of it counts as a result of a GPU.
+    /// True if the driver computes on the host's processors and not on a GPU.
+    ///
+    /// No result of such a device counts as a result of a GPU.
     pub software: bool,
-    /// What it can do.
+    /// What the device can do.
     pub capabilities: Capabilities,
 }
 
 impl Info {
-    /// True if both describe the same physical device (matched by UUID, never by name or ordinal).
+    /// True if both describe the same physical device. Compares UUIDs, not names or ordinals.
     #[must_use]
     pub fn same_gpu(&self, other: &Self) -> bool {
         self.uuid.is_some() && self.uuid == other.uuid
     }
 
-    /// The device's name for reports, which says if the device is software.
+    /// The device's name for reports, marked if the device is software.
     #[must_use]
     pub fn marked_name(&self) -> String {
         let mark = if self.software { " (software)" } else { "" };
@@ -129,44 +132,47 @@ impl Info {
     }
 }
 
-/// What a device can do. What it cannot is told with the reason by [`Capabilities::limits`].
+/// What a device can do. [`Capabilities::limits`] says what it cannot do, and why.
 #[derive(Debug, Clone, Default)]
 pub struct Capabilities {
-    /// The driver itself has timeline objects; otherwise the backend builds them from what it has.
+    /// True if the driver has timeline objects. If false, the backend builds them itself.
     pub native_timelines: bool,
-    /// Valid bits of a timestamp, the fewest over all queue kinds that have any; 0: none.
+    /// Valid bits of a timestamp: the fewest of all queue families that have any. 0: none.
     pub timestamp_bits: u32,
-    /// Nanoseconds per timestamp tick.
+    /// Nanoseconds per tick of a timestamp.
     pub timestamp_period_ns: f64,
-    /// Device and host clock are read together: by the driver, or, on CUDA, by a kernel that answers the host within a microsecond or
-    /// two. [`Device::clock`](crate::backend::Device::clock) may find another, less exact way where they are not.
+    /// True if the clocks of device and host can be read together.
+    ///
+    /// The driver reads them, or on CUDA a kernel that answers the host within one or two
+    /// microseconds. If false, [`Device::clock`](crate::backend::Device::clock) may find a less
+    /// exact way.
     pub calibrated_clock: bool,
-    /// Streams can wait for and write 64-bit values in memory.
+    /// True if streams can wait for 64-bit values in memory and write them.
     pub stream_memory_ops: bool,
-    /// Reads after a stream's wait can be ordered against remote writes (flush).
+    /// True if a stream's wait can order later reads after remote writes (flush).
     pub stream_memory_flush: bool,
-    /// Largest legal difference between a timeline's value and any outstanding wait or signal.
+    /// The largest legal difference between a timeline's value and an outstanding wait or signal.
     pub max_value_difference: u64,
-    /// The kinds of handle under which the driver lets objects of this device out.
+    /// The kinds of handle as which the driver can export objects of this device.
     pub exports: Vec<HandleKind>,
-    /// The kinds of handle from which the driver makes objects of this device.
+    /// The kinds of handle that the driver can import for this device.
     pub imports: Vec<HandleKind>,
-    /// Queues it can make.
+    /// The families of its queues.
     pub queues: Vec<QueueFamily>,
-    /// What it cannot do, each with the reason: `(capability, reason)`.
+    /// What the device cannot do: `(capability, reason)`.
     pub limits: Vec<(&'static str, String)>,
 }
 
 /// One family of queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueFamily {
-    /// The most capable kind that it serves.
+    /// The most capable kind of queue that the family serves.
     pub kind: QueueKind,
-    /// How many driver queues it has; `None` where they are made at will.
+    /// The number of driver queues; `None` if any number can be made.
     pub count: Option<u32>,
-    /// Its index in the driver's own numbering, where it has one.
+    /// The driver's index of the family, if the driver has one.
     pub index: u32,
-    /// Valid bits of its timestamps; 0: none.
+    /// Valid bits of the family's timestamps. 0: none.
     pub timestamp_bits: u32,
 }
 
@@ -178,7 +184,7 @@ pub enum QueueKind {
     Graphics,
     /// Compute and transfer.
     Compute,
-    /// Transfer; on NVIDIA the copy engines, which need no switch of context.
+    /// Transfer. On NVIDIA these are the copy engines, which need no context switch.
     Transfer,
 }
 

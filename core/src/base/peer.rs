@@ -1,13 +1,13 @@
-//! How another process was lost.
+//! The ways in which a peer process is lost.
 
 use std::fmt;
 
-/// How a process came to an end. Told to its parent alone: see waitid(2).
+/// How a process ended. The system reports it only to the parent process: see waitid(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PeerExit {
-    /// By itself, with this exit code.
+    /// It exited with this code.
     Code(i32),
-    /// By this signal.
+    /// This signal killed it.
     Signal(i32),
 }
 
@@ -20,20 +20,20 @@ impl fmt::Display for PeerExit {
     }
 }
 
-/// How another process was lost.
+/// How a peer process was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PeerLoss {
-    /// It has ended. How, is known of a child of this process alone, and only until that is waited for.
+    /// It has ended.
     Died {
-        /// How, if that is known.
+        /// How it ended. Known only for a child of this process, until a `wait` call reaps it.
         exit: Option<PeerExit>,
     },
-    /// It has closed its end and lives on.
+    /// It has closed its end and still runs.
     Left,
-    /// Its end is closed. Whether it lives is not known: this process may not watch it.
+    /// Its end is closed. This process may not watch it, so it is unknown whether it still runs.
     HungUp,
-    /// This side has closed the endpoint, because of what it sent.
+    /// This side has closed the endpoint, because the peer sent an invalid message.
     ShutOut,
 }
 

@@ -1,13 +1,16 @@
-//! Processes, and how they are told from each other.
+//! Identity of processes.
 
 use std::fmt;
 
-/// One process of this machine, as long as it lives: process ids are given again, together with the time of the start they are not.
+/// The identity of one process of this machine.
+///
+/// The system reuses process ids. The id together with the start time is unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Process {
-    /// Its id, in the namespace of whoever told it.
+    /// The process id, in the PID namespace of the process that reported it.
     pub id: u32,
-    /// When it started, in the kernel's clock ticks since boot; 0 where that is not known. See proc_pid_stat(5), field 22.
+    /// The start time, in the kernel's clock ticks since boot; 0 if unknown. See
+    /// proc_pid_stat(5), field 22.
     pub started: u64,
 }
 
@@ -20,14 +23,14 @@ impl Process {
         Self { id, started }
     }
 
-    /// The process that has this id now.
+    /// The process that has this id at present.
     #[must_use]
     pub fn with_id(id: u32) -> Self {
         let started = started(&id.to_string());
         Self { id, started }
     }
 
-    /// True for the calling process, also where it is not known when that started.
+    /// True for the calling process. If a start time is unknown, only the id is compared.
     #[must_use]
     pub fn is_this(self) -> bool {
         let this = Self::this();
@@ -36,13 +39,14 @@ impl Process {
     }
 }
 
-/// When a process of /proc started, or 0.
+/// The start time of the process in the directory `process` of `/proc`; 0 if unknown.
 fn started(process: &str) -> u64 {
-    // The second field is a file's name in brackets, and may hold anything, also what is no text.
+    // The second field is a file name in brackets. It may contain any bytes, also brackets and
+    // bytes that are not UTF-8.
     let stat = std::fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
-    let behind_name = stat.rsplit(|byte| *byte == b')').next().unwrap_or_default();
-    let behind_name = String::from_utf8_lossy(behind_name);
-    let started = behind_name.split_whitespace().nth(19);
+    let after_name = stat.rsplit(|byte| *byte == b')').next().unwrap_or_default();
+    let after_name = String::from_utf8_lossy(after_name);
+    let started = after_name.split_whitespace().nth(19);
     started.and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
 }
 
@@ -57,14 +61,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_told_from_one_that_had_its_id() {
+    fn is_this_compares_the_id_and_the_start_time() {
         let this = Process::this();
         assert!(this.is_this());
-        let before = Process {
+        let reused = Process {
             started: this.started.wrapping_add(1),
             ..this
         };
-        assert!(!before.is_this() || this.started == 0 || before.started == 0);
+        assert!(!reused.is_this() || this.started == 0 || reused.started == 0);
         let unknown = Process { started: 0, ..this };
         assert!(unknown.is_this());
         let other = Process {

@@ -1,9 +1,9 @@
-//! The run-queue of released work.
+//! The run queue: released work of one thread, which runs from the thread's outermost call.
 //!
-//! Making one signal pending can release a queue, whose submission makes the next signal pending,
-//! and so on for tens of thousands of links. Waking by calling would recurse once per link, so
-//! everything that is woken goes through a queue of the waking thread and runs from its outermost
-//! caller, one after the other.
+//! To make one signal pending can release a held queue. Its submission makes the next signal
+//! pending, and so on for tens of thousands of steps. Nested calls would recurse once per step. So
+//! the waking thread puts all that it wakes into its run queue, and its outermost call runs the
+//! entries one after the other.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -13,62 +13,66 @@ use crate::base::sync::{contain, per_thread};
 
 /// Something that a timeline can wake: a parked thread, a queue of held submissions, a relay.
 pub(crate) trait Wake: Send + Sync {
-    /// Called at most once per registration, with no lock of the engine held. May run user work.
+    /// Called at most once per registration, with no lock of the engine held. May run an
+    /// application's work.
     fn wake(self: Arc<Self>);
 
-    /// True if it only tells a thread or a descriptor. Then it is called at once, whoever is waking and with whatever
-    /// in his hands: somebody who sleeps does not wait until others' work has been recorded.
+    /// True if `wake` only notifies a thread or a descriptor.
+    ///
+    /// It is then called at once, also if the waking thread defers other wakes. So a sleeping
+    /// thread does not wait while other work is recorded.
     fn is_prompt(&self) -> bool {
         false
     }
 }
 
-/// Whether somebody on this thread runs what is ready, now or once he is done.
+/// Whether a call on this thread's stack will run the run queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Active {
-    Nobody,
-    /// And nothing is.
-    Idle,
+enum Drain {
+    /// No call will.
+    None,
+    /// A call will, and the run queue is empty.
+    Empty,
+    /// A call will, and the run queue may have entries.
     Loaded,
 }
 
-per_thread! { static ACTIVE: Cell<Active> = Cell::new(Active::Nobody) }
-// How many of `ForOthers` there are.
-per_thread! { static DEPTH: Cell<u32> = Cell::new(0) }
+per_thread! { static DRAIN: Cell<Drain> = Cell::new(Drain::None) }
+// The number of `ForeignWorkScope`s.
+per_thread! { static FOREIGN_WORK: Cell<u32> = Cell::new(0) }
 per_thread! { static READY: RefCell<VecDeque<Arc<dyn Wake>>> = RefCell::new(VecDeque::new()) }
 
-/// Gives this thread the room in [`READY`] that it would otherwise allocate when it first wakes others (H1).
+/// Allocates the memory of [`READY`] that this thread would otherwise allocate at its first wake
+/// (H1).
 pub(crate) fn prepare_thread() {
     let _ = READY.try_with(|ready| ready.borrow_mut().reserve(16));
 }
 
-/// Sets [`ACTIVE`]; false if it was set.
+/// Makes the caller the one that drains the run queue. False if an outer call does so already.
 #[inline]
-fn activate() -> bool {
-    let activated = ACTIVE.try_with(|active| {
-        let free = active.get() == Active::Nobody;
+fn begin_drain() -> bool {
+    let begun = DRAIN.try_with(|drain| {
+        let free = drain.get() == Drain::None;
         if free {
-            active.set(Active::Idle);
+            drain.set(Drain::Empty);
         }
         free
     });
-    matches!(activated, Ok(true))
+    matches!(begun, Ok(true))
 }
 
-/// True if what this thread wakes now waits until somebody further up its stack is done.
-pub(crate) fn is_put_off() -> bool {
-    matches!(
-        ACTIVE.try_with(|active| active.get() != Active::Nobody),
-        Ok(true)
-    )
+/// True if an outer call on this thread runs what is woken now, after the present call.
+pub(crate) fn are_wakes_deferred() -> bool {
+    matches!(DRAIN.try_with(|drain| drain.get() != Drain::None), Ok(true))
 }
 
-/// Runs `woken` and everything they wake in turn, unless this thread is already doing so further
-/// up its stack: then that caller runs them next.
+/// Runs `woken` and all that they wake in turn.
+///
+/// If an outer call on this thread drains the run queue, that call runs them later.
 #[inline]
 pub(crate) fn wake_all(woken: impl IntoIterator<Item = Arc<dyn Wake>>) {
     let mut woken = woken.into_iter();
-    // Mostly there is nobody.
+    // Usually there is none.
     if let Some(first) = woken.next() {
         wake_several(first, woken);
     }
@@ -85,48 +89,49 @@ fn wake_several(first: Arc<dyn Wake>, others: impl Iterator<Item = Arc<dyn Wake>
         let _ = READY.try_with(|ready| ready.borrow_mut().extend(wake.take()));
         match wake {
             None => queued = true,
-            // On a thread that is being torn down there is no queue any more; a plain call is then right.
+            // The thread ends and its thread-local variables are gone. A plain call is right.
             Some(wake) => wake.wake(),
         }
     }
     if queued {
-        if activate() {
+        if begin_drain() {
             drain();
         } else {
-            let _ = ACTIVE.try_with(|active| active.set(Active::Loaded));
+            let _ = DRAIN.try_with(|drain| drain.set(Drain::Loaded));
         }
     }
 }
 
-/// While it lives, what this thread wakes waits; then it runs. For whoever has a queue in his hands:
-/// what is released may want to submit to it.
+/// A guard that defers the wakes of this thread. They run when the outermost guard is dropped.
+///
+/// For callers that hold a queue's place in a driver: released work may submit to the same queue.
 #[must_use]
-pub(crate) struct PutOff {
+pub(crate) struct DeferWakes {
     outermost: bool,
 }
 
-impl PutOff {
+impl DeferWakes {
     #[inline]
     pub(crate) fn new() -> Self {
-        let outermost = activate();
+        let outermost = begin_drain();
         Self { outermost }
     }
 }
 
-impl Drop for PutOff {
+impl Drop for DeferWakes {
     #[inline]
     fn drop(&mut self) {
         if !self.outermost {
             return;
         }
-        let idle = ACTIVE.try_with(|active| {
-            let idle = active.get() == Active::Idle;
-            if idle {
-                active.set(Active::Nobody);
+        let empty = DRAIN.try_with(|drain| {
+            let empty = drain.get() == Drain::Empty;
+            if empty {
+                drain.set(Drain::None);
             }
-            idle
+            empty
         });
-        if !matches!(idle, Ok(true)) {
+        if !matches!(empty, Ok(true)) {
             drain();
         }
     }
@@ -134,77 +139,88 @@ impl Drop for PutOff {
 
 fn drain() {
     while let Ok(Some(next)) = READY.try_with(|ready| ready.borrow_mut().pop_front()) {
-        // The next one in line has nothing to do with a panic of this one.
-        quietly(|| next.wake());
+        // A panic of this entry must not reach the next one.
+        run_contained(|| next.wake());
     }
-    let _ = ACTIVE.try_with(|active| active.set(Active::Nobody));
+    let _ = DRAIN.try_with(|drain| drain.set(Drain::None));
 }
 
-/// Runs what may drop objects of the application: a panic there, reported by the panic hook, must not
-/// take a queue, a worker or the watcher down with it, and whoever waits for them.
-pub(crate) fn quietly(action: impl FnOnce()) {
-    let _for_others = ForOthers::new();
+/// Runs `action`, which may run or drop an application's objects, and contains its panics.
+///
+/// The panic hook reports a panic. It must not end a queue, a worker or the watching thread, or the
+/// threads that wait for them. While `action` runs, [`is_letting_go`] is true.
+pub(crate) fn run_contained(action: impl FnOnce()) {
+    let _foreign_work = ForeignWorkScope::new();
     contain(action);
 }
 
-/// While it lives, what goes on this thread is others': see [`is_letting_go`].
+/// A guard while this thread runs or drops work that its caller may not know.
+///
+/// See [`is_letting_go`].
 #[must_use]
-pub(crate) struct ForOthers;
+pub(crate) struct ForeignWorkScope;
 
-impl ForOthers {
+impl ForeignWorkScope {
     #[inline]
     pub(crate) fn new() -> Self {
-        let _ = DEPTH.try_with(|depth| depth.set(depth.get() + 1));
+        let _ = FOREIGN_WORK.try_with(|depth| depth.set(depth.get() + 1));
         Self
     }
 }
 
-impl Drop for ForOthers {
+impl Drop for ForeignWorkScope {
     #[inline]
     fn drop(&mut self) {
-        let _ = DEPTH.try_with(|depth| depth.set(depth.get() - 1));
+        let _ = FOREIGN_WORK.try_with(|depth| depth.set(depth.get() - 1));
     }
 }
 
-// How many of `LettingGo` there are.
-per_thread! { static LETTING_GO: Cell<u32> = Cell::new(0) }
+// The number of `DropScope`s.
+per_thread! { static DROPS: Cell<u32> = Cell::new(0) }
 
-/// So deep what finished submissions kept is dropped inside of itself.
-const DEEPEST: u32 = 4;
+/// The largest depth of nested drops of what finished submissions kept.
+const MAX_DROP_DEPTH: u32 = 4;
 
-/// While it lives, this thread drops what finished submissions kept. That is the application's, and may submit where it is dropped; what
-/// that lets go may, too. So it is let go by others where this [is deep](LettingGo::is_deep) already, and no stack overflows.
+/// A guard while this thread drops what finished submissions kept.
+///
+/// These objects are the application's, and their drop may submit. That submission may drop what
+/// other finished submissions kept. [`DropScope::is_too_deep`] bounds the depth, so that the stack
+/// does not overflow.
 #[must_use]
-pub(crate) struct LettingGo;
+pub(crate) struct DropScope;
 
-impl LettingGo {
+impl DropScope {
     pub(crate) fn new() -> Self {
-        let _ = LETTING_GO.try_with(|depth| depth.set(depth.get() + 1));
+        let _ = DROPS.try_with(|depth| depth.set(depth.get() + 1));
         Self
     }
 
-    /// True if this thread is to let go of nothing more for now: a caller further up its stack does that, or a later call.
-    pub(crate) fn is_deep() -> bool {
+    /// True if this call must drop nothing more. An outer call or a later call does it.
+    pub(crate) fn is_too_deep() -> bool {
         matches!(
-            LETTING_GO.try_with(|depth| depth.get() >= DEEPEST),
+            DROPS.try_with(|depth| depth.get() >= MAX_DROP_DEPTH),
             Ok(true)
         )
     }
 }
 
-impl Drop for LettingGo {
+impl Drop for DropScope {
     fn drop(&mut self) {
-        let _ = LETTING_GO.try_with(|depth| depth.set(depth.get() - 1));
+        let _ = DROPS.try_with(|depth| depth.set(depth.get() - 1));
     }
 }
 
-/// True while the engine runs what belongs to others on this thread: drops what finished submissions kept, or runs and drops work that it has
-/// just released, inside a call of somebody who may have nothing to do with that. A backend's object that
-/// goes meanwhile must not wait for a device, which may stand still until that caller goes on: what would wait is put by, for
-/// somebody who asks for it.
+/// True while the engine runs or drops objects on this thread that its caller may not know.
+///
+/// These are objects that finished submissions kept, and work that was just released. The engine
+/// runs and drops them inside a call that may have nothing to do with them.
+///
+/// A backend's object that is dropped meanwhile must not wait for the device, because the device
+/// may stand still until that call returns. The backend puts such an object on a list (deferred
+/// free), and a later call frees it.
 #[must_use]
 pub fn is_letting_go() -> bool {
-    matches!(DEPTH.try_with(|depth| depth.get() > 0), Ok(true))
+    matches!(FOREIGN_WORK.try_with(|depth| depth.get() > 0), Ok(true))
 }
 
 #[cfg(test)]
@@ -223,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_a_million_does_not_recurse() {
+    fn a_chain_of_a_million_wakes_does_not_recurse() {
         let count = Arc::new(AtomicUsize::new(0));
         wake_all([Arc::new(Link(1_000_000, count.clone())) as Arc<dyn Wake>]);
         assert_eq!(count.load(Ordering::Relaxed), 1_000_001);

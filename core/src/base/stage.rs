@@ -1,18 +1,18 @@
-//! How far a value has come.
+//! The two stages of a value: pending and reached.
 
 use std::fmt;
 
-/// How far a value has to have come for a wait to end (T10).
+/// The stage of a value at which a wait ends (T10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Its signal, and everything before it, is with the driver and needs no more host action.
+    /// The signal of the value is pending, and so is every signal below it.
     Pending,
-    /// It has been signalled.
+    /// The timeline has reached the value.
     Reached,
 }
 
 impl fmt::Display for Stage {
-    /// As in "waiting for … *to be pending at* 3".
+    /// Writes a part of a sentence such as "timed out … waiting for … *to be pending at* 3".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Pending => "to be pending at",

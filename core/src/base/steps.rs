@@ -1,9 +1,9 @@
-//! What the graph does, counted: so that a test can tell whether that grows faster than what is held.
+//! Counts the steps of the held graph, so that tests can compare their growth with its size.
 
 #[cfg(test)]
 std::thread_local! { static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) } }
 
-/// So many nodes have been looked at, or entries of a list compared or moved.
+/// Adds steps to the count of this thread: nodes visited, or list entries compared or moved.
 #[cfg(test)]
 pub(crate) fn count(steps: usize) {
     STEPS.with(|all| all.set(all.get() + steps));

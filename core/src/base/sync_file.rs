@@ -1,7 +1,7 @@
-//! Sync files: the kernel's descriptors that stand for one signal of a device.
+//! Sync files: descriptors of the kernel that stand for one signal of a device.
 #![allow(
     unsafe_code,
-    reason = "asks sync files for their status, a call that rustix has no name for"
+    reason = "an ioctl of sync files that rustix does not provide"
 )]
 
 use std::os::fd::BorrowedFd;
@@ -22,15 +22,18 @@ struct SyncFileInfo {
 const SYNC_IOC_FILE_INFO: rustix::ioctl::Opcode =
     rustix::ioctl::opcode::read_write::<SyncFileInfo>(b'>', 4);
 
-/// 1 if the sync file is signalled, 0 if it is not, and below 0 if it was signalled with an error. To be asked only of the kernel's
-/// anonymous objects: files of drivers may take the call for one of theirs.
+/// The status of a sync file: 1 if it is signalled, 0 if not, negative if it signalled an error.
+///
+/// Call it only for anonymous objects of the kernel. The file of a driver may interpret the ioctl
+/// number as one of its own.
 ///
 /// # Errors
-/// The system's, for what is no sync file.
+/// The system's error if `fd` is not a sync file.
 pub(crate) fn status(fd: BorrowedFd<'_>) -> rustix::io::Result<i32> {
     let mut info = SyncFileInfo::default();
-    // SAFETY: a sync file, whose call this is, writes the structure with this layout; it reads no pointer of
-    // it as long as no fences are asked for. The kernel's other anonymous objects do not know the call.
+    // SAFETY: a sync file defines this ioctl and writes the structure with this layout. It uses no
+    // pointer of the structure, because `num_fences` is 0. The kernel's other anonymous objects
+    // do not know the ioctl and refuse it.
     unsafe {
         let call = rustix::ioctl::Updater::<SYNC_IOC_FILE_INFO, SyncFileInfo>::new(&mut info);
         rustix::ioctl::ioctl(fd, call)

@@ -1,11 +1,11 @@
-//! What records of fences write besides a position.
+//! The kind of time that the records of a fence write.
 
-/// What the records of a fence write besides its position.
+/// The kind of time that each record of a fence writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Timing {
-    /// Nothing.
+    /// No time.
     None,
-    /// A time that tells what has passed since others of its kind.
+    /// A time from which the interval to other times of this kind can be computed.
     Interval,
     /// A time on the device's [clock](crate::backend::Device::clock).
     Clock,

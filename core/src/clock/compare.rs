@@ -1,9 +1,12 @@
-//! Whether two clocks are one.
+//! Finds out whether the clocks of two APIs are one clock.
 //!
-//! Two APIs of a GPU mostly read the same counter, but nobody says so. It is found out: if they are one, then at every
-//! moment both show the same, and the difference of what two samples say of one moment is 0 within their error. Two
-//! counters of different beginnings would have to show the same to some microseconds by chance, and those that were set to
-//! the same time part again with their drift: so the question is asked again while the answer is used.
+//! Two APIs on one GPU usually read the same counter, but no API reports that. So it is measured.
+//! If the two are one clock, both show the same time at every moment. The difference of two samples
+//! is then 0 within their error.
+//!
+//! Two counters with different starts could show the same within some microseconds only by chance.
+//! Two counters that were set to the same time drift apart again. So the comparison is repeated
+//! while its result is used.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -11,32 +14,42 @@ use std::time::{Duration, Instant};
 use super::{Clock, Inner};
 use crate::base::error::Result;
 
-/// How two clocks stand beside each other, as far as samples say.
+/// The result of a comparison of two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Comparison {
-    /// How far the second is ahead of the first, in nanoseconds, at the time of the latest look; 0 before one.
+    /// How far the second clock is ahead of the first in the latest measurement, in nanoseconds.
+    ///
+    /// 0 without a measurement.
     pub ahead: i64,
-    /// The truth lies no further than this from it, either way; `u64::MAX` before a look, as where none is needed to tell that they are two.
+    /// The largest distance of the true value from [`ahead`](Comparison::ahead).
+    ///
+    /// `u64::MAX` without a measurement. None is needed for clocks that cannot be one.
     pub error: u64,
-    /// What that says, together with what was found before.
+    /// The conclusion from this measurement and from earlier ones.
     pub finding: Finding,
 }
 
-/// Whether two clocks are one.
+/// Whether two clocks are one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Finding {
-    /// They belong to one GPU, and at every look showed the same within an error of at most [`Clock::CLOSE`].
+    /// One clock.
+    ///
+    /// They belong to one GPU, and they showed the same time in three measurements, each with an
+    /// error of at most [`Clock::CLOSE`]. No later comparison contradicted that.
     One,
-    /// They are of different GPUs, or of none, or at three looks, one after the other, did not show the same. That is kept for good: one clock
-    /// shows nothing else than itself, and times that they had told before must not be subtracted if they agree later.
+    /// Two clocks.
+    ///
+    /// They belong to different GPUs or to no GPU, or they showed different times in three
+    /// consecutive measurements. This result is final. If such clocks show the same time later,
+    /// their earlier times must still not be subtracted.
     Two,
-    /// The latest looks were not exact enough, or did not agree.
+    /// The latest measurements were not exact enough, or contradicted each other.
     Unknown,
 }
 
 impl Comparison {
-    /// Nobody has looked.
-    const fn without_a_look(finding: Finding) -> Self {
+    /// A result without a measurement.
+    const fn unmeasured(finding: Finding) -> Self {
         Self {
             ahead: 0,
             error: u64::MAX,
@@ -44,14 +57,14 @@ impl Comparison {
         }
     }
 
-    /// True if they were found to be one: their times can be subtracted.
+    /// True if the two are one clock. Their times can then be subtracted.
     #[must_use]
     pub fn are_one(&self) -> bool {
         self.finding == Finding::One
     }
 }
 
-/// The clock it was compared with, what was found, and when.
+/// The latest comparison with another clock.
 pub(super) struct Compared {
     with: Weak<Inner>,
     found: Comparison,
@@ -59,33 +72,39 @@ pub(super) struct Compared {
 }
 
 impl Compared {
-    /// True if it is told without another look.
-    fn stands(&self) -> bool {
+    /// True if the result needs no new measurement yet.
+    fn is_current(&self) -> bool {
         self.found.finding == Finding::Two || self.at.elapsed() < Clock::COMPARE_AGAIN
     }
 }
 
-/// So many looks are needed before two clocks are said to be one, or two.
-const LOOKS: u32 = 3;
+/// The number of measurements that must agree before two clocks are found to be one, or two.
+const MEASUREMENTS: u32 = 3;
 
 impl Clock {
-    /// Two clocks are not said to be one by a look whose error is larger than this, in nanoseconds.
+    /// The largest error in nanoseconds of a measurement from which two clocks are found to be one.
     pub const CLOSE: u64 = 50_000;
-    /// Two clocks that were not found to be two are looked at again after this.
+    /// The time after which two clocks are measured again, unless they were found to be two.
     pub const COMPARE_AGAIN: Duration = Duration::from_secs(1);
 
-    /// Whether this clock and `other` are one, as CUDA's and Vulkan's of one GPU may be. That is measured and not assumed: both are
-    /// sampled beside the host's clock, three times at first and once again after [`Clock::COMPARE_AGAIN`] (up to three times if that
-    /// look is not exact, or contradicts what was found), and in between nothing is done. Clocks of different GPUs, and those that were
-    /// found to be two, are not sampled for it.
+    /// Measures whether this clock and `other` are one clock, as those of CUDA and Vulkan may be.
+    ///
+    /// A measurement samples both clocks together with the host's clock. The first comparison makes
+    /// up to three measurements. After [`Clock::COMPARE_AGAIN`], a comparison makes one
+    /// measurement, or up to three if it is inexact or contradicts the earlier result. Before that
+    /// time, it returns the earlier result. Clocks of different GPUs, and clocks that were found to
+    /// be two, are not sampled.
     ///
     /// # Errors
-    /// A driver error, if a clock cannot be sampled and nothing was found before.
+    /// A driver error if a clock cannot be sampled and there is no earlier result.
     pub fn compare(&self, other: &Self) -> Result<Comparison> {
         self.compared(other, true)
     }
 
-    /// As [`Clock::compare`]; with `again` also where a clock has just been silent, which may take as long once more.
+    /// Compares like [`Clock::compare`].
+    ///
+    /// With `again`, samples a clock also during the pause after a failed sample. That may take as
+    /// long as the failed sample took.
     pub(super) fn compared(&self, other: &Self, again: bool) -> Result<Comparison> {
         if self.is_same(other) {
             return Ok(Comparison {
@@ -95,9 +114,9 @@ impl Clock {
             });
         }
         if !self.is_comparable(other) {
-            return Ok(Comparison::without_a_look(Finding::Two));
+            return Ok(Comparison::unmeasured(Finding::Two));
         }
-        // One of the two knows, the same each time.
+        // The clock with the lower address stores the results of the pair.
         let swapped = Arc::as_ptr(&self.0) > Arc::as_ptr(&other.0);
         let (first, second) = if swapped {
             (other, self)
@@ -108,14 +127,14 @@ impl Clock {
             Some((found, true)) => found,
             before => {
                 let before = before.map(|(found, _)| found);
-                let silent = || first.refused().or_else(|| second.refused());
-                let looked = match silent().filter(|_| !again) {
+                let failure = || first.recent_failure().or_else(|| second.recent_failure());
+                let measured = match failure().filter(|_| !again) {
                     Some(error) => Err(error),
-                    None => first.look(second, before.is_some_and(|found| found.are_one())),
+                    None => first.measure(second, before.is_some_and(|found| found.are_one())),
                 };
-                match looked {
+                match measured {
                     Ok(found) => {
-                        first.0.learn(&second.0, found);
+                        first.0.remember(&second.0, found);
                         found
                     }
                     Err(error) => before.ok_or(error)?,
@@ -132,42 +151,45 @@ impl Clock {
         })
     }
 
-    /// True if they may be one at all.
+    /// True if the two can be one clock: one GPU, and one clock of the host.
     fn is_comparable(&self, other: &Self) -> bool {
         let gpus = [self, other].map(|clock| clock.0.sampler.gpu());
         gpus[0].is_some() && gpus[0] == gpus[1] && self.host_clock() == other.host_clock()
     }
 
-    /// What up to [`LOOKS`] looks say; `one` if the two were found to be one before, which a single exact look confirms.
-    fn look(&self, other: &Self, one: bool) -> Result<Comparison> {
-        let (mut agree, mut apart) = (0, 0);
-        let mut found = Comparison::without_a_look(Finding::Unknown);
-        for looks in 1..=LOOKS {
-            found = self.look_once(other)?;
+    /// Makes up to [`MEASUREMENTS`] measurements.
+    ///
+    /// `were_one`: the two were found to be one before. A single exact measurement then confirms
+    /// it.
+    fn measure(&self, other: &Self, were_one: bool) -> Result<Comparison> {
+        let (mut equal, mut different) = (0, 0);
+        let mut found = Comparison::unmeasured(Finding::Unknown);
+        for measurements in 1..=MEASUREMENTS {
+            found = self.measure_once(other)?;
             match found.finding {
-                Finding::One => agree += 1,
-                Finding::Two => apart += 1,
+                Finding::One => equal += 1,
+                Finding::Two => different += 1,
                 Finding::Unknown => {}
             }
-            if one && agree == 1 && apart == 0 {
+            if were_one && equal == 1 && different == 0 {
                 return Ok(found);
             }
-            let inexact = agree + apart < looks;
-            if (agree > 0 && apart > 0) || (inexact && !one) {
+            let inexact = equal + different < measurements;
+            if (equal > 0 && different > 0) || (inexact && !were_one) {
                 break;
             }
         }
-        found.finding = match (agree, apart) {
-            (LOOKS, _) => Finding::One,
-            (_, LOOKS) => Finding::Two,
+        found.finding = match (equal, different) {
+            (MEASUREMENTS, _) => Finding::One,
+            (_, MEASUREMENTS) => Finding::Two,
             _ => Finding::Unknown,
         };
         Ok(found)
     }
 
-    fn look_once(&self, other: &Self) -> Result<Comparison> {
+    fn measure_once(&self, other: &Self) -> Result<Comparison> {
         let (mine, its) = (self.sample()?.sample, other.sample()?.sample);
-        // Both are converted for the later of the two moments: each map has a sample just before it.
+        // Both are converted at the later of the two moments. Each map has a sample just before it.
         let at = mine.host.max(its.host);
         let (mine, its) = (self.to_device(at)?, other.to_device(at)?);
         let ahead = its.nanoseconds.saturating_sub(mine.nanoseconds);
@@ -188,19 +210,19 @@ impl Clock {
 }
 
 impl Inner {
-    /// What was found, and whether that is told without another look.
+    /// The latest result, and whether it needs no new measurement yet.
     fn known(&self, other: &Arc<Self>) -> Option<(Comparison, bool)> {
         let compared = self.compared.lock();
         let of = |one: &&Compared| Weak::as_ptr(&one.with) == Arc::as_ptr(other);
         let found = compared.iter().find(of)?;
-        Some((found.found, found.stands()))
+        Some((found.found, found.is_current()))
     }
 
-    fn learn(&self, other: &Arc<Self>, found: Comparison) {
+    fn remember(&self, other: &Arc<Self>, found: Comparison) {
         let mut compared = self.compared.lock();
-        // As long as there is a weak reference, nothing else stands at the same address.
+        // A weak reference keeps its memory allocated. So no other clock has the same address.
         compared.retain(|one| one.with.strong_count() > 0);
-        let learnt = Compared {
+        let latest = Compared {
             with: Arc::downgrade(other),
             found,
             at: Instant::now(),
@@ -209,10 +231,10 @@ impl Inner {
             .iter_mut()
             .find(|one| Weak::as_ptr(&one.with) == Arc::as_ptr(other))
         {
-            // Another thread may have found that they differ meanwhile.
+            // Another thread may have found meanwhile that the two are two clocks. That is final.
             Some(known) if known.found.finding == Finding::Two => {}
-            Some(known) => *known = learnt,
-            None => compared.push(learnt),
+            Some(known) => *known = latest,
+            None => compared.push(latest),
         }
     }
 }
@@ -228,11 +250,12 @@ mod tests {
     use crate::base::sync::Mutex;
     use crate::clock::{Axis, Elapsed, HostClock, Map, Sample, Sampler, Time};
 
-    /// A clock that is ahead of the host's by what the test says, and its samples off by up to their deviation.
+    /// A clock that is ahead of the host's clock by a given time.
     struct Synthetic {
+        /// In nanoseconds. With `i64::MAX`, sampling fails.
         ahead: Arc<AtomicI64>,
         deviation: u64,
-        /// Where in its deviation the truth lies, from -1 to 1.
+        /// The error of each sample, as a part of its deviation, from -1 to 1.
         off: f64,
         gpu: Option<Uuid>,
         host: HostClock,
@@ -287,8 +310,10 @@ mod tests {
         )
     }
 
-    /// A clock that is as far ahead, and reads with such a deviation, as the test says of each sample; [`FAR`] and 900 ns after that. The
-    /// host's clock beside it goes on by a microsecond with each, however busy the machine is.
+    /// A clock with a given lead and deviation for each sample.
+    ///
+    /// After the script ends, the lead is [`FAR`] and the deviation 900 ns. The host's clock is
+    /// simulated: each sample advances it by a microsecond.
     #[derive(Clone, Default)]
     struct Scripted {
         script: Arc<Mutex<VecDeque<(i64, u64)>>>,
@@ -297,7 +322,7 @@ mod tests {
     }
 
     impl Scripted {
-        /// Another one, and what is said to it.
+        /// Two such clocks on one host clock, and the sampler of the second.
         fn pair() -> (Clock, Clock, Self) {
             let host = Arc::default();
             let [one, other] = [(); 2].map(|()| Self {
@@ -307,10 +332,11 @@ mod tests {
             (one.clock(), other.clock(), other)
         }
 
-        fn says(&self, script: &[(i64, u64)]) {
+        fn set_script(&self, script: &[(i64, u64)]) {
             *self.script.lock() = script.iter().copied().collect();
         }
 
+        /// The number of samples since the last call.
         fn asked(&self) -> i64 {
             self.asked.swap(0, Ordering::SeqCst)
         }
@@ -337,8 +363,8 @@ mod tests {
         }
     }
 
-    /// As though the next comparison were later than [`Clock::COMPARE_AGAIN`].
-    fn let_it_be_later(clocks: [&Clock; 2]) {
+    /// Lets the latest comparisons be older than [`Clock::COMPARE_AGAIN`].
+    fn expire_comparisons(clocks: [&Clock; 2]) {
         for clock in clocks {
             for compared in clock.0.compared.lock().iter_mut() {
                 compared.at -= 2 * Clock::COMPARE_AGAIN;
@@ -354,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn one_counter_read_by_two_is_found_to_be_one() {
+    fn two_clocks_over_one_counter_are_found_to_be_one() {
         let (cuda, vulkan) = (clock(FAR, 900, 0.8, GPU).0, clock(FAR, 2_800, -0.9, GPU).0);
         let found = cuda.compare(&vulkan).unwrap();
         assert_eq!(found.finding, Finding::One, "{found:?}");
@@ -373,11 +399,11 @@ mod tests {
     }
 
     #[test]
-    fn others_are_compared_on_the_hosts_clock() {
+    fn times_of_two_clocks_are_compared_on_the_host_clock() {
         let ours = || clock(FAR, 900, 0.0, GPU).0;
         let other_gpu = clock(FAR, 900, 0.0, Some(Uuid([8; 16]))).0;
         let of_no_gpu = clock(FAR, 900, 0.0, None).0;
-        // Off by more than the errors of both.
+        // Ahead by more than the errors of both.
         let off = clock(FAR + 20_000, 900, 0.0, GPU).0;
         for other in [other_gpu, of_no_gpu, off] {
             let ours = ours();
@@ -389,7 +415,7 @@ mod tests {
                 assert!(elapsed.error >= 1_800, "{elapsed:?}");
             }
         }
-        // Too coarse to tell.
+        // A deviation above `CLOSE`.
         let coarse = clock(FAR, 60_000, 0.0, GPU).0;
         let found = ours().compare(&coarse).unwrap();
         assert_eq!(found.finding, Finding::Unknown);
@@ -397,23 +423,24 @@ mod tests {
         assert_eq!(end.since(&start).unwrap().axis, Axis::Host);
     }
 
-    /// Set to the same time once, but another counter: it is found out when it is looked at again, and not forgotten.
+    /// A counter that was set to the same time once. The next measurement finds that, and it is
+    /// final.
     #[test]
-    fn who_parts_later_is_found_out() {
+    fn clocks_that_drift_apart_later_are_found_to_be_two() {
         let (one, (other, ahead)) = (clock(FAR, 900, 0.0, GPU).0, clock(FAR, 900, 0.0, GPU));
         assert!(one.compare(&other).unwrap().are_one());
         ahead.fetch_add(100_000, Ordering::SeqCst);
-        assert!(one.compare(&other).unwrap().are_one(), "asked too soon");
-        let_it_be_later([&one, &other]);
+        assert!(one.compare(&other).unwrap().are_one(), "measured too soon");
+        expire_comparisons([&one, &other]);
         assert_eq!(one.compare(&other).unwrap().finding, Finding::Two);
         ahead.fetch_sub(100_000, Ordering::SeqCst);
-        let_it_be_later([&one, &other]);
+        expire_comparisons([&one, &other]);
         assert_eq!(other.compare(&one).unwrap().finding, Finding::Two);
     }
 
-    /// A single look that contradicts the others is no proof, neither at first nor later; three are.
+    /// Three consecutive contradictions are final. One or two are not.
     #[test]
-    fn an_accident_is_not_kept_for_good() {
+    fn a_single_contradiction_is_not_final() {
         let (right, off) = ((FAR, 900), (FAR + 100_000, 900));
         for first in [
             &[off][..],
@@ -422,37 +449,37 @@ mod tests {
             &[off, off, right],
         ] {
             let (one, other, scripted) = Scripted::pair();
-            scripted.says(first);
+            scripted.set_script(first);
             assert_eq!(
                 one.compare(&other).unwrap().finding,
                 Finding::Unknown,
                 "{first:?}"
             );
-            let_it_be_later([&one, &other]);
+            expire_comparisons([&one, &other]);
             assert!(one.compare(&other).unwrap().are_one(), "{first:?}");
             for later in [&[off][..], &[off, off]] {
-                let_it_be_later([&one, &other]);
-                scripted.says(later);
+                expire_comparisons([&one, &other]);
+                scripted.set_script(later);
                 assert_eq!(
                     one.compare(&other).unwrap().finding,
                     Finding::Unknown,
                     "{later:?}"
                 );
-                let_it_be_later([&one, &other]);
+                expire_comparisons([&one, &other]);
                 assert!(one.compare(&other).unwrap().are_one(), "{later:?}");
             }
-            let_it_be_later([&one, &other]);
-            scripted.says(&[off; 3]);
+            expire_comparisons([&one, &other]);
+            scripted.set_script(&[off; 3]);
             assert_eq!(one.compare(&other).unwrap().finding, Finding::Two);
         }
     }
 
-    /// What could not be told is not asked again with each time that is compared, and is told once it can be.
+    /// An inexact result is not measured again for each pair of times, but after `COMPARE_AGAIN`.
     #[test]
-    fn what_is_unknown_is_remembered_for_a_while() {
+    fn an_unknown_result_is_kept_for_a_while() {
         let (one, other, scripted) = Scripted::pair();
         let coarse = (FAR, 2 * Clock::CLOSE);
-        scripted.says(&[coarse]);
+        scripted.set_script(&[coarse]);
         let (start, end) = times(&one, &other);
         assert_eq!(end.since(&start).unwrap().axis, Axis::Host);
         assert_eq!(scripted.asked(), 1);
@@ -461,24 +488,24 @@ mod tests {
             assert_eq!(other.compare(&one).unwrap().finding, Finding::Unknown);
         }
         assert_eq!(scripted.asked(), 0);
-        let_it_be_later([&one, &other]);
+        expire_comparisons([&one, &other]);
         assert_eq!(end.since(&start).unwrap().axis, Axis::One);
         assert_eq!(scripted.asked(), 3);
-        // One exact look confirms it, if not the first. (With good samples of just before none is coarse.)
-        let_it_be_later([&one, &other]);
+        // The third measurement is exact and confirms the result. The map is emptied, because with
+        // its earlier samples a measurement would not be coarse.
+        expire_comparisons([&one, &other]);
         *other.0.map.lock() = Map::default();
-        scripted.says(&[coarse, coarse]);
+        scripted.set_script(&[coarse, coarse]);
         assert_eq!(end.since(&start).unwrap().axis, Axis::One);
         assert_eq!(scripted.asked(), 3);
-        // None does.
-        let_it_be_later([&one, &other]);
+        // No measurement is exact.
+        expire_comparisons([&one, &other]);
         *other.0.map.lock() = Map::default();
-        scripted.says(&[coarse, coarse, coarse]);
+        scripted.set_script(&[coarse, coarse, coarse]);
         assert_eq!(end.since(&start).unwrap().axis, Axis::Host);
         assert_eq!(scripted.asked(), 3);
     }
 
-    /// What cannot be one is not looked at.
     #[test]
     fn clocks_of_different_gpus_are_not_sampled() {
         let scripted = Scripted::default();
@@ -494,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_clock_leaves_what_was_found() {
+    fn a_failed_sample_leaves_the_earlier_result() {
         let (one, (other, ahead)) = (clock(FAR, 900, 0.0, GPU).0, clock(FAR, 900, 0.0, GPU));
         ahead.store(i64::MAX, Ordering::SeqCst);
         assert!(matches!(
@@ -506,13 +533,12 @@ mod tests {
         ahead.store(FAR, Ordering::SeqCst);
         assert!(one.compare(&other).unwrap().are_one());
         ahead.store(i64::MAX, Ordering::SeqCst);
-        let_it_be_later([&one, &other]);
+        expire_comparisons([&one, &other]);
         assert_eq!(end.since(&start).unwrap().axis, Axis::One);
     }
 
-    /// However many times of it are compared.
     #[test]
-    fn a_silent_clock_is_not_asked_for_each_time() {
+    fn a_failing_clock_is_not_sampled_for_each_comparison() {
         struct Silent(Arc<AtomicI64>);
         impl Sampler for Silent {
             fn sample(&self) -> Result<Sample> {
@@ -532,14 +558,14 @@ mod tests {
         for _ in 0..20 {
             assert!(matches!(end.since(&start), Err(Error::ClockSilent { .. })));
         }
-        // Once, and again whenever ten times as long has passed.
+        // One sample of 20 ms, and another one after each pause of 200 ms.
         let most = 1 + started.elapsed().as_millis() as i64 / 200;
         let asked = asked.load(Ordering::SeqCst);
-        assert!(asked <= most, "{asked} times, {most} would do");
+        assert!(asked <= most, "{asked} samples, at most {most}");
     }
 
     #[test]
-    fn times_beside_different_clocks_of_the_host_are_not_compared() {
+    fn times_with_different_host_clocks_are_not_compared() {
         let raw = Synthetic {
             ahead: Arc::new(AtomicI64::new(FAR)),
             deviation: 900,

@@ -1,51 +1,58 @@
-//! From one clock to another, with a bound of the error.
+//! Conversion between a device's clock and the host's, with a bound of the error.
 
 use std::collections::VecDeque;
 
 use super::Sample;
 
-/// The most by which the speeds of two clocks of one machine are taken to differ: 500 parts per million, which is also by
-/// how much `ntpd`, and the frequency of `adjtimex`, make the host's monotonic clock faster or slower.
-const MOST_DRIFT: Range = Range {
+/// The assumed limit of the drift between two clocks of one machine: 500 parts per million.
+///
+/// `ntpd`, and the frequency of `adjtimex`, change the speed of the host's monotonic clock by up to
+/// this.
+const MAX_DRIFT: Range = Range {
     low: -500e-6,
     high: 500e-6,
 };
 
-/// How much the drift of some stretch of time is taken to differ from a middle one of the present, either way: half a part per
-/// million, as the clock discipline corrects now and then, ...
+/// The assumed distance between the drift of any interval and the mean present drift.
+///
+/// Half a part per million: the clock discipline corrects by that much now and then.
 const WANDER: f64 = 0.5e-6;
 
-/// ... and a twentieth of one more for each second that the stretch reaches away from the present, as quartzes
-/// change with their temperature, by tenths of one for each degree, ...
+/// The growth of [`WANDER`] with the distance of the interval from the present.
+///
+/// A twentieth of a part per million per second. Quartz oscillators change with their temperature,
+/// by tenths of a part per million per degree.
 const WANDER_PER_NANOSECOND: f64 = 0.05e-6 / 1e9;
 
-/// ... up to 15 parts per million, which NTP allows for any clock between two corrections (RFC 5905, PHI).
-const MOST_WANDER: f64 = 15e-6;
+/// The upper limit of [`WANDER`] with its growth: 15 parts per million.
+///
+/// NTP allows that for any clock between two corrections (RFC 5905, PHI).
+const MAX_WANDER: f64 = 15e-6;
 
-/// So many samples are kept.
+/// The number of samples that a map keeps.
 const KEPT: usize = 32;
 
-/// A time on the clock that was asked for, and how far it may be off, in nanoseconds.
+/// A converted time with a bound of its error, in nanoseconds.
 ///
-/// The bound rests on what [`Map`] says of clocks.
+/// The bound holds under the conditions of [`Map`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Estimate {
     /// The time.
     pub nanoseconds: i64,
-    /// The true time lies no further than this from it, either way.
+    /// The largest distance from the true time, in both directions.
     pub error: u64,
 }
 
 /// How much faster the host's clock runs than the device's, in parts per million.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Drift {
-    /// 1 if the host counts 1 000 001 where the device counts 1 000 000.
+    /// 1 if the host counts 1 000 001 while the device counts 1 000 000.
     pub ppm: f64,
-    /// How far that may be off.
+    /// The largest distance from the true drift, in both directions.
     pub error_ppm: f64,
 }
 
-/// From a lowest to a highest.
+/// A closed interval. Empty if `low` is above `high`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Range {
     low: f64,
@@ -53,7 +60,7 @@ struct Range {
 }
 
 impl Range {
-    fn both(self, other: Self) -> Self {
+    fn intersect(self, other: Self) -> Self {
         Self {
             low: self.low.max(other.low),
             high: self.high.min(other.high),
@@ -64,7 +71,7 @@ impl Range {
         self.low > self.high
     }
 
-    fn wider(self, by: f64) -> Self {
+    fn widen(self, by: f64) -> Self {
         Self {
             low: self.low - by,
             high: self.high + by,
@@ -72,39 +79,48 @@ impl Range {
     }
 }
 
-/// What samples of two clocks say of how one goes beside the other.
+/// The conversion between a device's clock and the host's clock, computed from samples of both.
 ///
-/// Each sample says that the host's clock stood within its deviation of a value when the device's clock stood at another.
-/// Away from a sample the two part with their drift, and how much that can be is what all pairs of samples say together. So
-/// each sample gives an interval for every time, and the truth lies in all of them: the answer is the middle of what they
-/// have in common, and its error is half of that. It is least between two samples. Of one map, answers are in the order of what was
-/// asked; samples that are added may move them, within their errors.
+/// A sample gives the time of the device's clock, and an interval for the host's clock at that
+/// moment. Away from the sample the interval grows with the drift. All pairs of samples together
+/// limit the drift. So each sample gives an interval for every time, and the truth lies in all of
+/// these intervals. The result is the middle of their intersection, and its error is half of the
+/// width. The error is smallest between two samples.
 ///
-/// The errors are bounds for samples whose deviations are, of clocks that nobody sets and that go on together:
+/// Conversions by one map keep the order of times. Added samples may move results within their
+/// errors.
 ///
-/// - Their speeds differ by 500 parts per million at most (a discipline that turns the host's clock faster than that, as `chronyd` may after
-///   a start, breaks this for as long), and hardly change from one second to the next: the drift over any stretch
-///   of time is within 0.5 parts per million of a present one, and 0.05 more for each second that it reaches away from the latest sample,
-///   up to 15.
-/// - The machine is not suspended between a sample and the time asked for, during which the host's clock stands still and
-///   the device's may not.
+/// The errors are bounds under these conditions:
 ///
-/// Of the samples 32 are kept, which lie the further apart the older they are and reach back over some fifty: a time before these is the less
-/// well known the longer ago it is, by up to 15 parts per million of what lies between. A [trace](crate::trace::Trace) keeps what it needs of them.
+/// - The deviations of the samples are bounds.
+/// - No program sets one of the clocks.
+/// - The speeds of the clocks differ by at most 500 parts per million. A clock discipline that
+///   changes the host's clock faster than that (`chronyd` may after its start) breaks this
+///   condition for that time.
+/// - The drift changes slowly. The drift over any interval lies within 0.5 parts per million of a
+///   present drift, plus 0.05 for each second that the interval reaches away from the latest
+///   sample, up to 15.
+/// - The machine is not suspended between a sample and the converted time. During a suspension the
+///   host's clock stands still, and the device's clock may go on.
 ///
-/// If a later sample shows that they have not kept to this, the earlier ones are forgotten, so that answers are right again from
-/// then on; what was answered before, and what is asked of times before, may be further off than it says.
+/// A map keeps 32 samples. The older they are, the further they lie apart. Together they cover the
+/// last fifty samples or so. For earlier times the error grows with the distance, by up to 15 parts
+/// per million of it. A [trace](crate::trace::Trace) keeps what it needs of earlier samples.
+///
+/// If a new sample contradicts these conditions, the map forgets the earlier samples. From then on,
+/// results are right again. Errors of earlier results, and of conversions of earlier times, may
+/// then be no bounds.
 #[derive(Debug, Clone, Default)]
 pub struct Map {
     samples: VecDeque<Sample>,
-    /// The middle drifts of the present that all pairs of samples allow.
+    /// The mean present drifts that all pairs of samples allow.
     drifts: Range,
-    /// Both are one clock.
+    /// True if the device's clock is the host's clock.
     exact: bool,
 }
 
 impl Map {
-    /// Of a clock beside itself: every time is itself, without samples.
+    /// The map of a clock to itself. It needs no samples.
     #[must_use]
     pub fn exact() -> Self {
         Self {
@@ -113,13 +129,15 @@ impl Map {
         }
     }
 
-    /// Takes in what was read now. Earlier samples that contradict it are forgotten: a clock has been set, or runs at another
-    /// speed than it did.
+    /// Adds the latest sample. Forgets earlier samples that contradict it.
+    ///
+    /// A contradiction means that a clock was set, or has changed its speed.
     pub fn add(&mut self, sample: Sample) {
         if self.exact {
             return;
         }
-        // What both hosts' times may really have been: of a wide sample the middle says little.
+        // Compares the intervals of the host's times and not their middles, because a deviation can
+        // be large.
         let follows = |last: &Sample| {
             let both = last.deviation.saturating_add(sample.deviation);
             let ahead = last.host.saturating_sub(sample.host);
@@ -133,7 +151,8 @@ impl Map {
         }
         self.samples.push_back(sample);
         if self.samples.len() > KEPT {
-            // Of every two of the older half the better one stays, so that they lie the further apart the older they are.
+            // Of each pair in the older half, the sample with the smaller deviation stays. So older
+            // samples lie further apart.
             let samples = self.samples.make_contiguous();
             for kept in 0..KEPT / 4 {
                 if let [first, second, ..] = samples[2 * kept..] {
@@ -157,50 +176,52 @@ impl Map {
         Some(self.samples.back()?.device)
     }
 
-    /// The device's time of the earliest sample that is kept.
+    /// The device's time of the earliest kept sample.
     pub(super) fn earliest(&self) -> Option<i64> {
         Some(self.samples.front()?.device)
     }
 
-    /// How far beyond the latest sample a time of the device lies, in nanoseconds; negative if before it, 0 if the map is exact, `None` if
-    /// there is no sample.
+    /// How far a time of the device lies after the latest sample, in nanoseconds.
+    ///
+    /// Negative for a time before that sample. 0 if the map is exact. `None` without a sample.
     #[must_use]
     pub fn beyond(&self, device: i64) -> Option<i64> {
-        self.behind_latest(device, |sample| sample.device)
+        self.after_latest(device, |sample| sample.device)
     }
 
-    /// As [`Map::beyond`], for a time of the host.
+    /// How far a time of the host lies after the latest sample. See [`Map::beyond`].
     #[must_use]
     pub fn beyond_host(&self, host: i64) -> Option<i64> {
-        self.behind_latest(host, |sample| sample.host)
+        self.after_latest(host, |sample| sample.host)
     }
 
-    fn behind_latest(&self, time: i64, on: impl Fn(&Sample) -> i64) -> Option<i64> {
+    fn after_latest(&self, time: i64, on: impl Fn(&Sample) -> i64) -> Option<i64> {
         if self.exact {
             return Some(0);
         }
         Some(time.saturating_sub(on(self.samples.back()?)))
     }
 
-    /// What the host's clock shows when the device's shows `device`; `None` before the first sample.
+    /// The host's time when the device's clock shows `device`; `None` before the first sample.
     #[must_use]
     pub fn to_host(&self, device: i64) -> Option<Estimate> {
         let ends = |sample: &Sample| (sample.device, sample.host);
         self.convert(device, ends, |drift| drift, |_| 1.0)
     }
 
-    /// What the device's clock shows when the host's shows `host`; `None` before the first sample.
+    /// The device's time when the host's clock shows `host`; `None` before the first sample.
     #[must_use]
     pub fn to_device(&self, host: i64) -> Option<Estimate> {
-        // 1 / (1 + d) - 1; the greater drift is the lesser one the other way round.
-        let other_way = |drift: Range| Range {
+        // 1 / (1 + d) - 1. The larger drift becomes the smaller one.
+        let inverse = |drift: Range| Range {
             low: -drift.high / (1.0 + drift.high),
             high: -drift.low / (1.0 + drift.low),
         };
-        // A deviation is the host's: the device's clock counts more meanwhile if it is the faster one.
-        let deviate = |drift: Range| 1.0 + drift.high.max(0.0);
+        // A deviation is an interval of the host's clock. It is longer on the device's clock if
+        // that clock is faster.
+        let scale = |drift: Range| 1.0 + drift.high.max(0.0);
         let ends = |sample: &Sample| (sample.host, sample.device);
-        self.convert(host, ends, other_way, deviate)
+        self.convert(host, ends, inverse, scale)
     }
 
     /// The drift at the time of the latest sample; `None` before the first one.
@@ -220,12 +241,17 @@ impl Map {
         })
     }
 
+    /// Converts `time` in one of the two directions.
+    ///
+    /// `ends` returns a sample's times on the source clock and on the target clock.
+    /// `target_drift` converts the drift of the host's clock to that of the target clock. `scale`
+    /// converts a sample's deviation to the target clock.
     fn convert(
         &self,
         time: i64,
         ends: impl Fn(&Sample) -> (i64, i64),
-        way: impl Fn(Range) -> Range,
-        deviate: impl Fn(Range) -> f64,
+        target_drift: impl Fn(Range) -> Range,
+        scale: impl Fn(Range) -> f64,
     ) -> Option<Estimate> {
         if self.exact {
             return Some(Estimate {
@@ -234,7 +260,8 @@ impl Map {
             });
         }
         let newest = self.samples.back()?;
-        // Relative to what the newest sample says, as differences are small where times are large.
+        // Computes with differences from the newest sample. They are small, so `f64` is exact
+        // enough.
         let (from, to) = ends(newest);
         let mut common = Range {
             low: f64::NEG_INFINITY,
@@ -244,8 +271,8 @@ impl Map {
             let (at, shown) = ends(sample);
             let passed = time.saturating_sub(at) as f64;
             let reach = from.abs_diff(at).max(from.abs_diff(time)) as f64;
-            let drift = way(self.drifts_within(reach));
-            let parted = if passed < 0.0 {
+            let drift = target_drift(self.drifts_within(reach));
+            let drifted = if passed < 0.0 {
                 Range {
                     low: passed * drift.high,
                     high: passed * drift.low,
@@ -256,62 +283,70 @@ impl Map {
                     high: passed * drift.high,
                 }
             };
-            // Where this sample's line stands beside the newest one's at equal speed.
-            let beside = shown
+            // How far this sample's result is ahead of the newest sample's result without drift.
+            let offset = shown
                 .saturating_sub(to)
                 .saturating_sub(at.saturating_sub(from)) as f64;
-            let deviation = sample.deviation as f64 * deviate(drift);
-            common = common.both(Range {
-                low: beside + parted.low - deviation,
-                high: beside + parted.high + deviation,
+            let deviation = sample.deviation as f64 * scale(drift);
+            common = common.intersect(Range {
+                low: offset + drifted.low - deviation,
+                high: offset + drifted.high + deviation,
             });
         }
-        // Never empty, but for rounding: a line through two of the samples' intervals, of a drift that both allow, is there for every pair, and
-        // intervals of which every two have something in common all have.
+        // Never empty, except by rounding. For each pair of samples there is a line through both
+        // intervals whose drift both allow, so every two intervals overlap. Intervals that overlap
+        // in pairs have a common intersection.
         let middle = f64::midpoint(common.low, common.high);
         let error = (common.high - common.low).abs() / 2.0;
-        let equal = to.saturating_add(time.saturating_sub(from));
+        let without_drift = to.saturating_add(time.saturating_sub(from));
         Some(Estimate {
-            nanoseconds: equal.saturating_add(middle.round() as i64),
-            // One more for the rounding.
+            nanoseconds: without_drift.saturating_add(middle.round() as i64),
+            // Plus one for the rounding.
             error: (error.ceil() as u64).saturating_add(1),
         })
     }
 
-    /// The drifts that a stretch of time may have that reaches so many nanoseconds away from the latest sample.
+    /// The drifts that an interval may have which reaches `reach` nanoseconds away from the latest
+    /// sample.
     fn drifts_within(&self, reach: f64) -> Range {
-        self.drifts.wider(wander(reach)).both(MOST_DRIFT)
+        self.drifts.widen(wander(reach)).intersect(MAX_DRIFT)
     }
 
-    /// What all pairs of samples allow: any of them may be the good ones.
+    /// The mean present drifts that all pairs of samples allow.
+    ///
+    /// Uses all pairs, because any of them may be the pair with the small deviations.
     fn allowed(&self) -> Range {
         let newest = self.samples.back().map_or(0, |newest| newest.device);
-        let mut range = MOST_DRIFT;
+        let mut range = MAX_DRIFT;
         for (at, late) in self.samples.iter().enumerate() {
             for early in self.samples.range(..at) {
-                let slope = slope(early, late).both(MOST_DRIFT);
+                let slope = slope(early, late).intersect(MAX_DRIFT);
                 if slope.is_empty() {
                     return slope;
                 }
                 let reach = newest.abs_diff(early.device) as f64;
-                range = range.both(slope.wider(wander(reach)));
+                range = range.intersect(slope.widen(wander(reach)));
             }
         }
         range
     }
 }
 
-/// How much the drift of a stretch of time that reaches so many nanoseconds away from the present may differ from a middle one.
+/// The largest distance of an interval's drift from the mean present drift.
+///
+/// The interval reaches `reach` nanoseconds away from the present.
 pub(super) fn wander(reach: f64) -> f64 {
-    (WANDER + reach * WANDER_PER_NANOSECOND).min(MOST_WANDER)
+    (WANDER + reach * WANDER_PER_NANOSECOND).min(MAX_WANDER)
 }
 
-/// Which drifts two samples allow, the later one second: all of them, if the device's clock shows the same in both and the host's may have, too.
+/// The drifts that two samples allow.
+///
+/// Any drift, if the device's clock shows the same time in both and the host's clock may, too.
 fn slope(early: &Sample, late: &Sample) -> Range {
     let passed = late.device.saturating_sub(early.device);
     let gained = late.host.saturating_sub(early.host).saturating_sub(passed) as f64;
     let deviation = early.deviation.saturating_add(late.deviation) as f64;
-    // Where nothing has passed these are infinite, or no numbers, which set no bound.
+    // If `passed` is 0, the limits are infinite or NaN. Neither sets a bound.
     Range {
         low: (gained - deviation) / passed as f64,
         high: (gained + deviation) / passed as f64,
@@ -324,39 +359,44 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Two clocks whose relation is known: the host's gains `ppm` on the device's when that shows 0, and `warming` more
-    /// each second; and it wanders by as much as is allowed at once, a whole round each `period` nanoseconds.
+    /// Two clocks with a known relation.
+    ///
+    /// The drift is a constant, plus a linear growth, plus a cosine with the amplitude [`WANDER`].
     #[derive(Debug, Clone, Copy)]
     pub(in crate::clock) struct Truth {
+        /// The host's time at the device's time 0, in nanoseconds.
         pub(in crate::clock) offset: i64,
+        /// The drift at the device's time 0, without the cosine.
         pub(in crate::clock) ppm: f64,
+        /// The growth of the drift, in parts per million per second.
         pub(in crate::clock) warming: f64,
+        /// The period of the cosine, in nanoseconds.
         pub(in crate::clock) period: f64,
     }
 
     impl Truth {
         pub(in crate::clock) fn host(self, device: i64) -> f64 {
             let turn = std::f64::consts::TAU * device as f64 / self.period;
-            // Its speed differs by the derivative of this.
+            // The derivative of this is the cosine in the drift.
             let wander = WANDER * self.period / std::f64::consts::TAU * turn.sin();
             let device = device as f64;
             let warmed = self.warming * 1e-15 * device * device / 2.0;
             self.offset as f64 + device * (1.0 + self.ppm * 1e-6) + warmed + wander
         }
 
-        /// A sample that is off by `off` of its deviation, from -1 to 1.
+        /// A sample whose host time is off by `off` times its deviation. `off` is from -1 to 1.
         pub(in crate::clock) fn sample(self, device: i64, deviation: u64, off: f64) -> Sample {
             let host = self.host(device) + off * deviation as f64;
             Sample {
                 device,
                 host: host.round() as i64,
-                // One more for the rounding.
+                // Plus one for the rounding.
                 deviation: deviation + 1,
             }
         }
     }
 
-    /// Those of good samples, and of wide ones.
+    /// Small and very large deviations.
     pub(in crate::clock) fn deviations() -> impl Strategy<Value = u64> {
         prop_oneof![0_u64..5_000, 1_000_000_u64..200_000_000]
     }
@@ -374,9 +414,9 @@ pub(super) mod tests {
     }
 
     proptest! {
-        /// Whatever is sampled, early or late, well or badly: the truth lies within the bound, before, between and beyond.
+        /// For times before, between and after the samples.
         #[test]
-        fn the_bound_holds(
+        fn the_error_is_a_bound(
             truth in truth(),
             samples in prop::collection::vec((0_i64..2_000_000_000, deviations(), -1.0..=1.0), 1..80),
             asked in prop::collection::vec(-1_000_000_000_i64..150_000_000_000, 1..40),
@@ -389,7 +429,7 @@ pub(super) mod tests {
             for device in asked {
                 let host = truth.host(device);
                 let there = map.to_host(device).unwrap();
-                // The truth is computed in 53 bits, and rounded.
+                // The truth has 53 bits and is rounded.
                 let slack = 1.0;
                 let off = (there.nanoseconds as f64 - host).abs();
                 prop_assert!(off <= there.error as f64 + slack, "{there:?} {host} {device} {at}");
@@ -400,7 +440,7 @@ pub(super) mod tests {
         }
 
         #[test]
-        fn time_never_goes_backwards(
+        fn conversions_keep_the_order_of_times(
             truth in truth(),
             samples in prop::collection::vec((1_i64..2_000_000_000, 0_u64..5_000, -1.0..1.0), 1..40),
             asked in prop::collection::vec(0_i64..60_000_000_000, 2..40),
@@ -427,7 +467,7 @@ pub(super) mod tests {
     };
 
     #[test]
-    fn before_the_first_sample_nothing_is_known() {
+    fn a_map_without_samples_converts_nothing() {
         let map = Map::default();
         assert_eq!(map.to_host(5), None);
         assert_eq!(map.to_device(5), None);
@@ -435,7 +475,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn one_sample_leaves_the_drift_open() {
+    fn one_sample_allows_the_largest_drift() {
         let mut map = Map::default();
         map.add(STEADY.sample(1_000, 100, 0.5));
         assert!(map.to_host(1_000).unwrap().error <= 103);
@@ -445,7 +485,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn samples_find_the_drift_and_keep_the_error_small() {
+    fn many_samples_determine_the_drift() {
         let mut map = Map::default();
         for at in 0..600 {
             map.add(STEADY.sample(at * 100_000_000, 2_000, ((at % 7) as f64 - 3.0) / 3.0));
@@ -459,7 +499,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn good_samples_between_wide_ones_tell_the_drift() {
+    fn good_samples_between_wide_ones_determine_the_drift() {
         for looks in [30, 200] {
             let mut map = Map::default();
             for at in 0..looks {
@@ -476,13 +516,13 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_wide_sample_takes_nothing_away() {
+    fn a_wide_sample_does_not_enlarge_the_error() {
         for off in [-1.0, 1.0] {
             let mut map = Map::default();
             for at in 0..20 {
                 map.add(STEADY.sample(at * 100_000_000, 1_000, 0.0));
             }
-            // The host was interrupted for 6 ms, and the next good one comes 1 ms later.
+            // The host was interrupted for 6 ms. The next good sample comes 1 ms later.
             map.add(STEADY.sample(2_000_000_000, 3_000_000, off));
             let wide = map.to_host(2_000_000_500).unwrap();
             assert!(wide.error < 1_500, "{wide:?}");
@@ -495,7 +535,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_wide_bracket_is_the_wider_on_the_other_clock() {
+    fn a_deviation_is_larger_on_a_faster_device_clock() {
         let slow = Truth {
             ppm: -400.0,
             ..STEADY
@@ -503,7 +543,7 @@ pub(super) mod tests {
         let mut map = Map::default();
         let sample = slow.sample(5_000_000_000, 100_000_000, -1.0);
         map.add(sample);
-        // 40 µs more of the device's time than of the host's.
+        // The deviation is 40 µs longer on the device's clock.
         let back = map.to_device(sample.host).unwrap();
         let (early, off) = (
             sample.host + 100_000_000,
@@ -519,9 +559,9 @@ pub(super) mod tests {
         assert!(back.error >= 100_040_000, "{back:?}");
     }
 
-    /// A driver may say anything.
+    /// A driver may report any values.
     #[test]
-    fn what_says_nothing_is_as_wide_as_can_be() {
+    fn samples_with_the_largest_deviation_give_the_largest_error() {
         let mut map = Map::default();
         for (device, host) in [(5, 7), (i64::MAX, i64::MIN), (i64::MIN, i64::MAX), (3, 4)] {
             map.add(Sample {
@@ -537,28 +577,28 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_clock_that_has_not_moved_since_makes_the_map_forget_nothing() {
+    fn a_repeated_device_time_does_not_discard_samples() {
         let mut map = Map::default();
         for at in 0..20 {
             map.add(STEADY.sample(at * 100_000_000, 1_000, 0.0));
         }
         let before = map.drift().unwrap().error_ppm;
         let last = STEADY.sample(1_900_000_000, 1_000, 0.0);
-        // The device's clock shows the same for a microsecond.
+        // The device's clock shows one value for a microsecond.
         map.add(Sample {
             host: last.host + 900,
             ..last
         });
         assert!(map.drift().unwrap().error_ppm <= before);
-        // What both say: from 100 ns before the one to 900 ns after it.
+        // The intersection of both intervals is 1.1 µs wide.
         let now = map.to_host(last.device).unwrap();
         assert!(now.error < 600, "{now:?}");
     }
 
     #[test]
-    fn clocks_that_part_faster_than_taken_are_not_known_well() {
+    fn a_drift_above_the_limit_keeps_the_error_large() {
         for ppm in [500.3, 600.0, -500.3, -600.0] {
-            // Which hardly wanders.
+            // A short period, so that the cosine has almost no effect.
             let fast = Truth {
                 ppm,
                 period: 1.0,
@@ -568,15 +608,15 @@ pub(super) mod tests {
             for at in 0..10 {
                 map.add(fast.sample(at * 1_000_000_000, 10, 0.0));
             }
-            // As after a first sample: 500 ppm of ten seconds.
+            // The same error as after a first sample: 500 ppm of ten seconds.
             let later = map.to_host(19_000_000_000).unwrap();
             assert!(later.error > 4_990_000, "{ppm}: {later:?}");
         }
     }
 
-    /// As a GPU that has got work: four hundredths of a ppm each second, for minutes.
+    /// A GPU that begins to work warms like this for minutes: 0.04 ppm per second.
     #[test]
-    fn a_drift_that_changes_slowly_stays_within_the_bound() {
+    fn the_error_is_a_bound_while_the_drift_changes_slowly() {
         let warming = Truth {
             warming: 0.04,
             ..STEADY
@@ -599,7 +639,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_is_believed_at_once() {
+    fn a_clock_that_was_set_is_followed_at_once() {
         let mut map = Map::default();
         for at in 0..10 {
             map.add(STEADY.sample(at * 100_000_000, 1_000, 0.0));
@@ -611,7 +651,7 @@ pub(super) mod tests {
         map.add(set.sample(1_000_000_000, 1_000, 0.0));
         let now = map.to_host(1_000_000_000).unwrap();
         assert!((now.nanoseconds as f64 - set.host(1_000_000_000)).abs() <= now.error as f64);
-        // And one that was set back.
+        // The clock is set back.
         map.add(STEADY.sample(1_100_000_000, 1_000, 0.0));
         let now = map.to_host(1_100_000_000).unwrap();
         assert!((now.nanoseconds as f64 - STEADY.host(1_100_000_000)).abs() <= now.error as f64);

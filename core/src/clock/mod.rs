@@ -1,19 +1,19 @@
-//! Clocks: those of devices beside the host's, and times on them.
+//! Clocks of devices, times on them, and their conversion to the host's clock.
 //!
-//! A device counts by itself. What its counter shows becomes a time by [`Counter`] and [`Rounds`]; what the host's clock
-//! shows at that time, and how far that may be off, by [`Clock`], which samples both together now and then and keeps what
-//! that says in a [`Map`].
+//! [`Counter`] and [`Rounds`] convert a reading of a device's counter to a time in nanoseconds.
+//! [`Clock`] converts that time to the host's clock, with a bound of the error. A clock samples
+//! both clocks together now and then. It keeps the samples in a [`Map`].
 
 mod compare;
 mod counter;
-mod course;
+mod history;
 mod map;
 mod sample;
 mod time;
 
 pub use compare::{Comparison, Finding};
 pub use counter::{Counter, Rounds};
-pub(crate) use course::Course;
+pub(crate) use history::History;
 pub use map::{Drift, Estimate, Map};
 pub(crate) use sample::SameClock;
 pub use sample::{Effort, HostClock, Sample};
@@ -36,36 +36,46 @@ pub trait Sampler: Send + Sync {
     /// A driver error.
     fn sample(&self) -> Result<Sample>;
 
-    /// The clock of the host that it reads.
+    /// The clock of the host that [`Sampler::sample`] reads.
     fn host_clock(&self) -> HostClock {
         HostClock::Monotonic
     }
 
-    /// True if the device's clock is that clock of the host itself, so that conversions are exact, and nothing is ever sampled for
-    /// them.
+    /// True if the device's clock is that clock of the host.
+    ///
+    /// Conversions are then exact and take no samples.
     fn is_host_clock(&self) -> bool {
         false
     }
 
-    /// For so long the device's clock may show the same, in nanoseconds: the times that it writes are older by less than that.
-    /// Asked after a sample.
+    /// The longest time for which the device's clock may show one value, in nanoseconds.
+    ///
+    /// A time that the clock writes is older by less than that. Called after a sample.
     fn resolution(&self) -> u64 {
         1
     }
 
-    /// The GPU whose clock it is, if that has an identity which other APIs know too.
+    /// The GPU that the clock belongs to, if it has a UUID that other APIs know, too.
     fn gpu(&self) -> Option<Uuid> {
         None
     }
 }
 
-/// The clock of a device: what its timestamps count, in nanoseconds, and how that goes beside the host's clock.
+/// The clock of a device, in nanoseconds, with its relation to a clock of the host.
 ///
-/// Cheap to clone; usable from any thread. Conversions mostly are arithmetic under a short lock; one of a time that lies
-/// more than [`Clock::REFIT`] beyond the latest sample, where that is as old, takes another sample first, which asks the driver
-/// (how long that may take is said where a device's clock is). If that fails the earlier ones still hold, with the larger error that their age gives
-/// them; no conversion tries it again before ten times as long has passed as it took, and [`Clock::REFIT`]. What must never ask the
-/// driver, and what must stay in its order, converts by a [`Clock::map`].
+/// A clone is cheap. Any thread can use it.
+///
+/// Most conversions are arithmetic under a short lock. A conversion takes a new sample first if
+/// both are true: the time lies more than [`Clock::REFIT`] after the latest sample, and the latest
+/// sample is older than [`Clock::REFIT`]. A sample calls the driver. The documentation of each
+/// device's clock says how long that may take.
+///
+/// If the sample fails, the earlier samples are used, with the larger error of their age.
+/// Conversions try no further sample for ten times as long as the failed attempt took, and at least
+/// for [`Clock::REFIT`].
+///
+/// Use a [`Clock::map`] for conversions that must never call the driver or must keep the order of
+/// times.
 #[derive(Clone)]
 pub struct Clock(
     Arc<Inner>,
@@ -75,43 +85,44 @@ pub struct Clock(
 struct Inner {
     object: Object,
     sampler: Box<dyn Sampler>,
-    /// Who comes while a sample is taken waits for the next one, and shares that with all who have come until it begins: so
-    /// nobody waits for more than two.
-    rounds: (Mutex<Round>, Condvar),
+    /// Threads that come during a sample share the next sample. So a thread waits for two samples
+    /// at most.
+    sampling: (Mutex<Sampling>, Condvar),
     map: Mutex<Map>,
-    /// Until when conversions do not try to sample, and why: the latest attempt has failed.
+    /// Set by a failed sample: its error, and the time until which conversions take no sample.
     failed: Mutex<Option<(Instant, Error)>>,
-    /// Others that this was compared with.
+    /// The results of comparisons with other clocks.
     compared: Mutex<Vec<compare::Compared>>,
 }
 
-/// One sample after the other.
+/// The order of samples.
 #[derive(Default)]
-struct Round {
-    taking: bool,
-    /// How many have been begun.
+struct Sampling {
+    /// True while a thread takes a sample.
+    is_taking: bool,
+    /// The number of samples that have begun.
     begun: u64,
-    /// The number of the last one that has ended, and what came of it.
+    /// The number and the result of the last sample that has ended.
     last: Option<(u64, Result<Sampled>)>,
 }
 
 /// A sample that is being taken.
-struct Taking<'c> {
+struct SampleInProgress<'c> {
     inner: &'c Inner,
     number: u64,
     result: Option<Result<Sampled>>,
 }
 
-impl Drop for Taking<'_> {
-    /// Also where the sampler has panicked: the next one may take one then.
+impl Drop for SampleInProgress<'_> {
+    /// Publishes the result. If the sampler has panicked, lets the next thread take a sample.
     fn drop(&mut self) {
-        let mut round = self.inner.rounds.0.lock();
-        round.taking = false;
+        let mut sampling = self.inner.sampling.0.lock();
+        sampling.is_taking = false;
         if let Some(result) = self.result.take() {
-            round.last = Some((self.number, result));
+            sampling.last = Some((self.number, result));
         }
-        drop(round);
-        self.inner.rounds.1.notify_all();
+        drop(sampling);
+        self.inner.sampling.1.notify_all();
     }
 }
 
@@ -120,8 +131,8 @@ impl Inner {
         let started = Instant::now();
         let sample = self.sampler.sample();
         *self.failed.lock() = sample.as_ref().err().map(|error| {
-            let pause = started.elapsed().saturating_mul(PAUSE).max(refit());
-            // A time so far away that it cannot be said is not waited for.
+            let pause = started.elapsed().saturating_mul(PAUSE_FACTOR).max(refit());
+            // No pause if its end is too far away for an `Instant`.
             let until = Instant::now().checked_add(pause).unwrap_or(started);
             (until, error.clone())
         });
@@ -137,16 +148,18 @@ impl Inner {
     }
 }
 
-/// So many times as long as a failed attempt took no conversion makes another one.
-const PAUSE: u32 = 10;
+/// The pause after a failed sample, as a multiple of the time that the sample took.
+const PAUSE_FACTOR: u32 = 10;
 
-/// [`Clock::REFIT`].
+/// [`Clock::REFIT`] as a duration.
 const fn refit() -> Duration {
     Duration::from_nanos(Clock::REFIT.unsigned_abs())
 }
 
 impl Clock {
-    /// A time further than this beyond the latest sample, where that is as old, is converted only after another one, in nanoseconds.
+    /// The age of the latest sample, in nanoseconds, from which a conversion takes a new sample.
+    ///
+    /// A conversion of a time that lies less than this after the latest sample takes none.
     pub const REFIT: i64 = 100_000_000;
 
     /// The clock that `sampler` reads, named `object` in errors and reports.
@@ -160,7 +173,7 @@ impl Clock {
         let inner = Inner {
             object,
             sampler: Box::new(sampler),
-            rounds: Default::default(),
+            sampling: Default::default(),
             map: Mutex::new(map),
             failed: Mutex::default(),
             compared: Mutex::default(),
@@ -168,15 +181,19 @@ impl Clock {
         Self(Arc::new(inner), None)
     }
 
-    /// The same clock, which keeps `owner` alive. For backends: a device that has its clock hands it out so, since the
-    /// sampler, which the clock has, can have no more than a [`Weak`](std::sync::Weak) of the device.
+    /// The same clock, which keeps `owner` alive. For backends.
+    ///
+    /// The sampler of a device that stores its clock holds only a [`Weak`](std::sync::Weak)
+    /// reference to the device. So the device returns its clock with itself as `owner`.
     #[must_use]
     pub fn keeping(&self, owner: Arc<dyn Any + Send + Sync>) -> Self {
         Self(self.0.clone(), Some(owner))
     }
 
-    /// The same clock, which keeps nobody: for who only converts.
-    pub(crate) fn keeping_nobody(&self) -> Self {
+    /// The same clock, which keeps no owner alive.
+    ///
+    /// Enough for conversions, and for samples while the device lives.
+    pub(crate) fn without_owner(&self) -> Self {
         Self(self.0.clone(), None)
     }
 
@@ -186,93 +203,101 @@ impl Clock {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// True if it is the host's clock itself.
-    pub(crate) fn is_the_hosts(&self) -> bool {
+    /// True if it is a clock of the host.
+    pub(crate) fn is_host_clock(&self) -> bool {
         self.0.sampler.is_host_clock()
     }
 
-    /// Its name in errors and reports.
+    /// The clock's name in errors and reports.
     #[must_use]
     pub fn object(&self) -> &Object {
         &self.0.object
     }
 
-    /// The clock of the host with which it is compared.
+    /// The clock of the host that it is compared with.
     #[must_use]
     pub fn host_clock(&self) -> HostClock {
         self.0.sampler.host_clock()
     }
 
-    /// For so long it may show the same, in nanoseconds, as far as has been seen: what it writes is older by less than that.
+    /// The longest time for which the clock has been seen to show one value, in nanoseconds.
+    ///
+    /// A time that the clock writes is older by less than that.
     #[must_use]
     pub fn resolution(&self) -> u64 {
         self.0.sampler.resolution()
     }
 
-    /// Reads both clocks now, and fits the conversion to that. Tells what the conversion said before. Threads that call it
-    /// at the same time may be given one sample together; it is begun after all of their calls.
+    /// Samples both clocks now and adds the sample to the conversion.
+    ///
+    /// The result also contains what the conversion expected before. Threads that call this at the
+    /// same time may share one sample, which begins after all of their calls.
     ///
     /// # Errors
-    /// A driver error; the conversion stays as it is then.
+    /// A driver error. The conversion then stays unchanged.
     pub fn sample(&self) -> Result<Sampled> {
         let inner = &*self.0;
-        let mut taking = {
-            let mut round = inner.rounds.0.lock();
-            let before = round.begun;
+        let mut in_progress = {
+            let mut sampling = inner.sampling.0.lock();
+            let before = sampling.begun;
             loop {
-                if let Some((number, result)) = &round.last
+                if let Some((number, result)) = &sampling.last
                     && *number > before
                 {
                     return result.clone();
                 }
-                if !round.taking {
+                if !sampling.is_taking {
                     break;
                 }
-                round = inner.rounds.1.wait(round);
+                sampling = inner.sampling.1.wait(sampling);
             }
-            round.taking = true;
-            round.begun += 1;
-            Taking {
+            sampling.is_taking = true;
+            sampling.begun += 1;
+            SampleInProgress {
                 inner,
-                number: round.begun,
+                number: sampling.begun,
                 result: None,
             }
         };
         let result = inner.sample();
-        taking.result = Some(result.clone());
+        in_progress.result = Some(result.clone());
         result
     }
 
-    /// What the host's clock showed, or will show, when the device's shows `device`.
+    /// The time that the host's clock shows when the device's clock shows `device`.
     ///
     /// # Errors
-    /// That of the latest sample, if none has succeeded yet.
+    /// The error of the latest sample, if no sample has succeeded yet.
     pub fn to_host(&self, device: i64) -> Result<Estimate> {
         self.convert(|map| (map.beyond(device), map.to_host(device)))
     }
 
-    /// What the device's clock showed, or will show, when the host's shows `host`.
+    /// The time that the device's clock shows when the host's clock shows `host`.
     ///
     /// # Errors
-    /// That of the latest sample, if none has succeeded yet.
+    /// The error of the latest sample, if no sample has succeeded yet.
     pub fn to_device(&self, host: i64) -> Result<Estimate> {
         self.convert(|map| (map.beyond_host(host), map.to_device(host)))
     }
 
-    /// The conversion as the samples so far have it. It asks no driver and takes no lock, what it answers is in the order of what was
-    /// asked, and it grows no better: a profiler takes one for each batch of times, after a [`Clock::sample`] that is taken
-    /// when all of them have passed, so that they lie between samples.
+    /// A copy of the conversion with the samples so far.
+    ///
+    /// A map makes no driver call and takes no lock. It keeps the order of times. Later samples do
+    /// not make it more exact. A profiler takes one map for each batch of times. It first calls
+    /// [`Clock::sample`] after the last of these times, so that all of them lie between samples.
     #[must_use]
     pub fn map(&self) -> Map {
         self.0.map.lock().clone()
     }
 
-    /// When the device has written `device`, on the host's clock that every process has ([`HostClock::Monotonic`]), as far as the samples so far say: asks no
-    /// driver. `None` before the first sample.
-    pub(crate) fn on_every_host(&self, device: i64) -> Option<Estimate> {
+    /// The time on [`HostClock::Monotonic`] at which the device wrote `device`.
+    ///
+    /// All processes share that clock. Uses the samples so far and makes no driver call. `None`
+    /// before the first sample.
+    pub(crate) fn to_monotonic(&self, device: i64) -> Option<Estimate> {
         let own = self.0.map.lock().to_host(device)?;
-        // It may have shown the same for as long before it was written.
-        let error = match self.is_the_hosts() {
+        // The clock may have shown this value for up to its resolution before the device wrote it.
+        let error = match self.is_host_clock() {
             true => own.error,
             false => own.error.saturating_add(self.resolution()),
         };
@@ -280,12 +305,14 @@ impl Clock {
         Some(self.host_clock().to_monotonic(own))
     }
 
-    /// True if conversions of the present would be more exact after another [sample](Clock::sample), which may be tried now.
-    pub(crate) fn wants_a_sample(&self) -> bool {
-        !self.is_the_hosts() && self.is_old() && self.refused().is_none()
+    /// True if a [sample](Clock::sample) would make conversions of the present time more exact.
+    ///
+    /// False during the pause after a failed sample.
+    pub(crate) fn is_sample_due(&self) -> bool {
+        !self.is_host_clock() && self.is_old() && self.recent_failure().is_none()
     }
 
-    /// How much faster the host's clock runs, as far as the samples say; `None` before the first.
+    /// How much faster the host's clock runs, from the samples so far; `None` before the first.
     #[must_use]
     pub fn drift(&self) -> Option<Drift> {
         self.0.map.lock().drift()
@@ -299,28 +326,28 @@ impl Clock {
         if let Some(known) = known.filter(|_| !self.is_old()) {
             return Ok(known);
         }
-        if let Some(error) = self.refused() {
+        if let Some(error) = self.recent_failure() {
             return known.ok_or(error);
         }
         if let Err(error) = self.sample() {
             return known.ok_or(error);
         }
         let (_, estimate) = ask(&self.0.map.lock());
-        // There is a sample now.
+        // Not reached without an estimate, because there is a sample now.
         Ok(estimate.unwrap_or(Estimate {
             nanoseconds: 0,
             error: u64::MAX,
         }))
     }
 
-    /// Why the latest attempt to sample has failed, if what is not asked to may not make another one yet.
-    fn refused(&self) -> Option<Error> {
+    /// The error of the latest sample, during the pause after it failed.
+    fn recent_failure(&self) -> Option<Error> {
         let failed = self.0.failed.lock();
         let (until, error) = failed.as_ref()?;
         (Instant::now() < *until).then(|| error.clone())
     }
 
-    /// True if another sample would say more of the present than the latest one.
+    /// True if the latest sample is older than [`Clock::REFIT`], or there is none.
     fn is_old(&self) -> bool {
         let now = self.host_clock().now();
         let age = self.0.map.lock().beyond_host(now);
@@ -328,19 +355,21 @@ impl Clock {
     }
 }
 
-/// A sample, and what was expected of it.
+/// A sample with the host time that was expected for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampled {
-    /// What was read.
+    /// The sample.
     pub sample: Sample,
-    /// Which clock of the host was.
+    /// The clock of the host that was read.
     pub host_clock: HostClock,
-    /// What the conversion made of the device's time before; `None` for the first sample.
+    /// The host time that the conversion gave for the device's time before this sample.
+    ///
+    /// `None` for the first sample.
     pub expected: Option<Estimate>,
 }
 
 impl Sampled {
-    /// True unless the sample contradicts what was expected: their intervals have nothing in common.
+    /// True if the interval of the sample overlaps the expected interval, or there is none.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.expected.is_none_or(|expected| {
@@ -363,7 +392,7 @@ mod tests {
     use super::*;
     use crate::Error;
 
-    /// Succeeds once.
+    /// A sampler that succeeds once.
     #[derive(Default)]
     struct Once(Arc<AtomicU32>);
 
@@ -381,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_falls_silent_costs_accuracy_not_time() {
+    fn failed_samples_enlarge_the_error_and_are_not_repeated() {
         let asked = Arc::new(AtomicU32::new(0));
         let clock = Clock::new(Object::new("clock", "once"), Once(asked.clone()));
         let first = clock.to_host(0).unwrap();
@@ -390,20 +419,19 @@ mod tests {
             let later = clock.to_host(10 * Clock::REFIT).unwrap();
             assert!(later.error > first.error, "{later:?}");
         }
-        // One attempt for all of them, so that they do not take long.
+        // One attempt for all ten conversions.
         assert_eq!(asked.load(Ordering::Relaxed), 2);
         clock.sample().unwrap_err();
         assert_eq!(asked.load(Ordering::Relaxed), 3);
     }
 
-    /// However many threads share samples, each gets one that was begun after its call.
     #[test]
-    fn a_shared_sample_is_not_an_old_one() {
+    fn a_shared_sample_begins_after_each_call() {
         let taken = Arc::new(AtomicU32::new(0));
         struct Counted(Arc<AtomicU32>);
         impl Sampler for Counted {
             fn sample(&self) -> Result<Sample> {
-                // Counted where it begins.
+                // Counts when the sample begins.
                 let number = i64::from(self.0.fetch_add(1, Ordering::SeqCst));
                 std::thread::sleep(Duration::from_micros(200));
                 Ok(Sample::between(number, number, number))
@@ -424,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sampler_that_panics_holds_nobody_up() {
+    fn a_sample_succeeds_after_one_that_panicked() {
         struct Panics(AtomicU32);
         impl Sampler for Panics {
             fn sample(&self) -> Result<Sample> {
@@ -439,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_never_read_converts_nothing() {
+    fn conversions_fail_before_the_first_sample() {
         let asked = Arc::new(AtomicU32::new(1));
         let clock = Clock::new(Object::new("clock", "once"), Once(asked.clone()));
         assert!(matches!(clock.to_host(0), Err(Error::ClockSilent { .. })));
@@ -449,10 +477,9 @@ mod tests {
         assert_eq!(asked.load(Ordering::Relaxed), 2);
     }
 
-    /// A clock of which each failing attempt takes long.
     #[test]
-    fn conversions_wait_for_a_silent_clock_a_tenth_of_the_time_at_most() {
-        /// When each attempt began and ended.
+    fn the_pause_after_a_slow_failure_is_ten_times_as_long() {
+        /// A sampler that fails slowly. Stores when each attempt began and ended.
         #[derive(Default)]
         struct Slow(Arc<Mutex<Vec<[Instant; 2]>>>);
         impl Sampler for Slow {
@@ -470,10 +497,11 @@ mod tests {
         }
         let attempts = attempts.lock();
         let ([first, ended], [second, _]) = (attempts[0], attempts[1]);
-        assert!(second - ended >= (ended - first) * PAUSE, "{attempts:?}");
+        let pause = second - ended;
+        assert!(pause >= (ended - first) * PAUSE_FACTOR, "{attempts:?}");
     }
 
-    /// Counts what it is asked, and shows the host's clock a second late.
+    /// A clock one second behind the host's. Counts its samples.
     struct Late(Arc<AtomicU32>);
 
     impl Sampler for Late {
@@ -485,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn the_future_is_not_asked_for_again_and_again() {
+    fn conversions_of_future_times_do_not_sample_each_time() {
         let asked = Arc::new(AtomicU32::new(0));
         let clock = Clock::new(Object::new("clock", "late"), Late(asked.clone()));
         let started = Instant::now();
@@ -496,14 +524,14 @@ mod tests {
             clock.to_device(tomorrow).unwrap();
             converted += 1;
         }
-        // As often as a sample becomes old, and once where there is none.
+        // The first sample, and one for each `REFIT` that has passed.
         let most = 1 + started.elapsed().as_nanos() / u128::from(Clock::REFIT.unsigned_abs());
         let asked = asked.load(Ordering::Relaxed);
-        assert!(u128::from(asked) <= most, "{asked} times, {most} would do");
+        assert!(u128::from(asked) <= most, "{asked} samples, at most {most}");
     }
 
     #[test]
-    fn a_map_stays_as_it_is() {
+    fn later_samples_do_not_change_a_map() {
         let clock = Clock::new(Object::new("clock", "late"), Late(Arc::default()));
         let sampled = clock.sample().unwrap();
         assert_eq!(sampled.host_clock, HostClock::Monotonic);
@@ -512,12 +540,12 @@ mod tests {
         let before = map.to_host(device).unwrap();
         clock.sample().unwrap();
         assert_eq!(map.to_host(device), Some(before));
-        // The clock has another sample to go by.
+        // A new map has the later sample.
         assert_ne!(clock.map().to_host(device), Some(before));
     }
 
     #[test]
-    fn the_hosts_clock_beside_itself_is_exact() {
+    fn conversions_of_the_host_clock_to_itself_are_exact() {
         let clock = Clock::new(Object::new("clock", "host"), SameClock);
         for time in [i64::MIN, -1, 0, HostClock::Monotonic.now(), i64::MAX] {
             let exact = Estimate {

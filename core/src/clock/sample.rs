@@ -1,24 +1,29 @@
-//! Two clocks read together.
+//! The clocks of the host, and samples of a device's clock together with one of them.
 
 use std::time::{Duration, Instant};
 
 use super::Estimate;
 use crate::base::error::Result;
 
-/// A clock of the host that others are compared with.
+/// A clock of the host with which devices' clocks are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HostClock {
-    /// `CLOCK_MONOTONIC`: what [`Instant`] shows. The system's clock discipline makes it faster or slower, by up to 500 parts per million
-    /// (`ntpd`) as a rule; `chronyd` may correct a large offset by much more. It stands still while the machine is suspended.
+    /// `CLOCK_MONOTONIC`, the clock of [`Instant`].
+    ///
+    /// The system's clock discipline changes its speed: `ntpd` by up to 500 parts per million,
+    /// `chronyd` by much more after a large offset. The clock stands still while the machine is
+    /// suspended.
     Monotonic,
-    /// `CLOCK_MONOTONIC_RAW`: as the hardware counts, untouched by the system's clock discipline. It parts from what
-    /// [`Instant`] shows, so times on it can only be compared with [`HostClock::now`] of it. Used where a driver offers no other.
+    /// `CLOCK_MONOTONIC_RAW`, which the system's clock discipline does not change.
+    ///
+    /// It runs at another speed than the clock of [`Instant`]. So compare its times only with
+    /// [`HostClock::now`] of the same clock. Used if a driver offers no other clock.
     MonotonicRaw,
 }
 
 impl HostClock {
-    /// The name that the system gives it.
+    /// The system's name of the clock.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -27,13 +32,15 @@ impl HostClock {
         }
     }
 
-    /// What it shows, in nanoseconds.
+    /// The present time on this clock, in nanoseconds.
     #[must_use]
     pub fn now(self) -> i64 {
         nanoseconds(rustix::time::clock_gettime(self.id()))
     }
 
-    /// What [`HostClock::Monotonic`] showed at a time of this clock. The two part by 500 parts per million at the most.
+    /// Converts a time of this clock to [`HostClock::Monotonic`].
+    ///
+    /// Assumes that the speeds of the two clocks differ by at most 500 parts per million.
     pub(crate) fn to_monotonic(self, time: Estimate) -> Estimate {
         if self == Self::Monotonic {
             return time;
@@ -42,15 +49,15 @@ impl HostClock {
         let own = self.now();
         let read = Sample::between(before, own, Self::Monotonic.now());
         let passed = own.saturating_sub(time.nanoseconds);
-        let parted = passed.unsigned_abs() / 2_000 + 1;
+        let drifted = passed.unsigned_abs() / 2_000 + 1;
         let error = time.error.saturating_add(read.deviation);
         Estimate {
             nanoseconds: read.host.saturating_sub(passed),
-            error: error.saturating_add(parted),
+            error: error.saturating_add(drifted),
         }
     }
 
-    /// How many nanoseconds pass until it shows another time, as the system says; at least 1.
+    /// The resolution that the system reports, in nanoseconds; at least 1.
     #[must_use]
     pub fn resolution(self) -> u64 {
         let resolution = nanoseconds(rustix::time::clock_getres(self.id()));
@@ -71,48 +78,50 @@ fn nanoseconds(time: rustix::time::Timespec) -> i64 {
         .saturating_add(time.tv_nsec)
 }
 
-/// What a device's clock and the host's have shown at the same time, in nanoseconds.
+/// The times of a device's clock and of the host's clock at one moment, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// The device's clock.
+    /// The time of the device's clock.
     pub device: i64,
-    /// The host's clock, which stood no further than `deviation` from it, either way.
+    /// The time of the host's clock at that moment, within `deviation` in both directions.
     pub host: i64,
-    /// The largest deviation.
+    /// The largest distance from the true host time.
     pub deviation: u64,
 }
 
 impl Sample {
-    /// The device's clock was read once, between two readings of the host's.
+    /// A sample from one reading of the device's clock between two readings of the host's clock.
     #[must_use]
     pub fn between(before: i64, device: i64, after: i64) -> Self {
         let width = after.saturating_sub(before).max(0);
         Self {
             device,
             host: before.saturating_add(width / 2),
-            // The larger half.
+            // The larger half, if the width is odd.
             deviation: (width - width / 2).cast_unsigned(),
         }
     }
 }
 
-/// How long to sample, and how often.
+/// The limits for the samples from which the best one is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effort {
-    /// At least one sample is taken, and none begun after this time.
+    /// No further sample begins after this time. At least one sample is taken.
     pub limit: Duration,
-    /// At most so many are taken.
+    /// The largest number of samples.
     pub samples: u32,
-    /// One with no larger a deviation is good enough, in nanoseconds.
+    /// A sample with at most this deviation, in nanoseconds, ends the search.
     pub enough: u64,
 }
 
 impl Effort {
-    /// Takes samples with `read` until one is good enough, or time or number is used up; the one with the smallest deviation
-    /// counts. A clock that never settles so costs accuracy, not time.
+    /// Takes samples with `read` and returns the one with the smallest deviation.
+    ///
+    /// Ends at the first sample that is good enough, or when the time or the number is used up. So
+    /// a noisy clock costs accuracy and not time.
     ///
     /// # Errors
-    /// That of the first reading; a later one that fails ends it with what there is.
+    /// The error of the first sample. A later error ends the search with the best sample so far.
     pub fn best(self, mut read: impl FnMut() -> Result<Sample>) -> Result<Sample> {
         let started = Instant::now();
         let mut best = read()?;
@@ -130,7 +139,7 @@ impl Effort {
     }
 }
 
-/// The host's clock beside itself.
+/// The sampler of the host's own clock.
 pub(crate) struct SameClock;
 
 impl super::Sampler for SameClock {
@@ -177,7 +186,8 @@ mod tests {
         }
     }
 
-    /// What is taken of readings with these deviations, `None` for an error, and how many are read.
+    /// The deviation of the best sample, and the number of samples read. A `None` in `deviations`
+    /// is an error.
     fn best(effort: Effort, deviations: &[Option<u64>]) -> (Option<u64>, usize) {
         let mut read = 0;
         let best = effort.best(|| {
@@ -189,17 +199,17 @@ mod tests {
     }
 
     #[test]
-    fn the_best_sample_counts_and_a_good_one_is_enough() {
+    fn best_returns_the_smallest_deviation_and_ends_at_a_good_sample() {
         let noisy = [70, 50, 90, 60, 80].map(Some);
         assert_eq!(best(EFFORT, &noisy), (Some(50), 5));
-        let settles = [70, 10, 3].map(Some);
-        assert_eq!(best(EFFORT, &settles), (Some(10), 2));
+        let good_second = [70, 10, 3].map(Some);
+        assert_eq!(best(EFFORT, &good_second), (Some(10), 2));
         assert_eq!(best(EFFORT, &[None]), (None, 1));
         assert_eq!(best(EFFORT, &[Some(70), None]), (Some(70), 2));
     }
 
     #[test]
-    fn a_clock_that_never_settles_costs_no_time() {
+    fn best_ends_at_the_time_limit() {
         let effort = Effort {
             limit: Duration::from_millis(20),
             samples: u32::MAX,
@@ -217,14 +227,14 @@ mod tests {
     }
 
     #[test]
-    fn a_bracket_is_its_middle_and_its_larger_half() {
+    fn between_returns_the_middle_and_the_larger_half() {
         let sample = Sample::between(10, 5, 21);
         assert_eq!((sample.device, sample.host, sample.deviation), (5, 15, 6));
         assert_eq!(Sample::between(7, 5, 7).deviation, 0);
     }
 
     #[test]
-    fn a_time_of_another_clock_of_the_host_is_where_it_was() {
+    fn to_monotonic_returns_the_time_within_its_error() {
         for clock in [HostClock::Monotonic, HostClock::MonotonicRaw] {
             let before = HostClock::Monotonic.now();
             let own = clock.now();
@@ -234,24 +244,28 @@ mod tests {
                 nanoseconds: own,
                 error: 0,
             };
-            let told = clock.to_monotonic(exact);
-            let earliest = told.nanoseconds.saturating_sub_unsigned(told.error);
-            let latest = told.nanoseconds.saturating_add_unsigned(told.error);
+            let converted = clock.to_monotonic(exact);
+            let earliest = converted
+                .nanoseconds
+                .saturating_sub_unsigned(converted.error);
+            let latest = converted
+                .nanoseconds
+                .saturating_add_unsigned(converted.error);
             assert!(
                 earliest <= after && before <= latest,
-                "{clock:?}: {told:?}, {before} to {after}"
+                "{clock:?}: {converted:?}, {before} to {after}"
             );
         }
     }
 
     #[test]
-    fn clocks_of_the_host_rise_at_nearly_the_same_speed() {
+    fn clocks_of_the_host_have_nearly_the_same_speed() {
         let clocks = [HostClock::Monotonic, HostClock::MonotonicRaw];
         let before = clocks.map(HostClock::now);
         std::thread::sleep(Duration::from_millis(20));
         let after = clocks.map(HostClock::now);
         let [passed, raw] = [0, 1].map(|at| after[at] - before[at]);
-        // Between the readings of the two the thread may be interrupted.
+        // The thread may be interrupted between the two readings.
         assert!(passed >= 20_000_000 && raw >= 19_900_000, "{passed} {raw}");
         assert!(clocks.iter().all(|clock| clock.resolution() >= 1));
         assert_ne!(clocks[0].name(), clocks[1].name());

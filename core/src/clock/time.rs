@@ -1,42 +1,46 @@
-//! Times on devices' clocks, and what lies between two of them.
+//! Times on devices' clocks, and the interval between two of them.
 
 use std::fmt;
 
 use super::{Clock, Estimate};
 use crate::base::error::{Error, Result};
 
-/// A time that a device has written, on its [clock](Clock).
+/// A time that a device has written, on its [clock](Clock), in nanoseconds.
 ///
-/// Whole nanoseconds: it tells the same differences however long the device has been up. Cheap to clone; it keeps the clock,
-/// and so the device.
+/// An integer, so that differences stay exact however long the device has been running. A clone is
+/// cheap. The value keeps the clock alive, and so the device.
 #[derive(Clone)]
 pub struct Time {
     clock: Clock,
     nanoseconds: i64,
-    /// How far the truth may lie from it, either way.
+    /// The largest distance from the true time, in both directions.
     error: u64,
 }
 
-/// What lies between two [`Time`]s, in nanoseconds.
+/// The interval between two [`Time`]s, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Elapsed {
-    /// From the earlier one asked about to the later one; negative if they come the other way round.
+    /// The time from the start to the end. Negative if the end was earlier.
     pub nanoseconds: i64,
-    /// The truth lies no further than this from it, either way.
+    /// The largest distance from the true interval, in both directions.
     pub error: u64,
-    /// Where the two were compared, which is what the error comes from.
+    /// The clock on which the two times were compared. It determines the error.
     pub axis: Axis,
 }
 
-/// Where times of two clocks are compared.
+/// The clock on which two times are compared.
+///
+/// The errors of the times themselves ([`Time::error`]) add to the error given for each variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Axis {
-    /// Both are of one clock: the error is its resolution.
+    /// Both times are of one clock. The error is the clock's resolution.
     Same,
-    /// Two clocks which were found to be one ([`Clock::compare`]), as CUDA's and Vulkan's of one GPU may be: the error is the
-    /// resolution of both.
+    /// Two clocks that were found to be one ([`Clock::compare`]). The error is the sum of both
+    /// resolutions.
+    ///
+    /// The clocks of CUDA and Vulkan on one GPU can be one clock.
     One,
-    /// The host's clock, to which both were converted: the error is that of both conversions.
+    /// The host's clock, to which both were converted. The error is the sum of both conversions'.
     Host,
 }
 
@@ -51,14 +55,17 @@ impl fmt::Display for Axis {
 }
 
 impl Time {
-    /// The time at which `clock` shows `nanoseconds`. For backends, and for timestamps that an application has read itself.
+    /// The time at which `clock` shows `nanoseconds`.
+    ///
+    /// For backends, and for timestamps that an application has read itself.
     #[must_use]
     pub const fn new(clock: Clock, nanoseconds: i64) -> Self {
         Self::within(clock, nanoseconds, 0)
     }
 
-    /// The same, where the clock showed `nanoseconds` no more than `error` nanoseconds before or after: for times that have been
-    /// converted to this clock.
+    /// A time at which `clock` shows `nanoseconds`, with an error in both directions.
+    ///
+    /// For times that were converted to this clock.
     #[must_use]
     pub const fn within(clock: Clock, nanoseconds: i64, error: u64) -> Self {
         Self {
@@ -68,45 +75,49 @@ impl Time {
         }
     }
 
-    /// The clock that showed it.
+    /// The clock of the time.
     #[must_use]
     pub const fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// What the clock showed.
+    /// The value that the clock showed, in nanoseconds.
     #[must_use]
     pub const fn nanoseconds(&self) -> i64 {
         self.nanoseconds
     }
 
-    /// How far the truth may lie from that, either way, in nanoseconds: 0 for what the clock's own device has written. What
-    /// [`Time::to_host`] and [`Time::since`] tell contains it.
+    /// The largest distance from the true time in nanoseconds, in both directions.
+    ///
+    /// 0 for times that the clock's own device has written. The errors of [`Time::to_host`] and
+    /// [`Time::since`] include it.
     #[must_use]
     pub const fn error(&self) -> u64 {
         self.error
     }
 
-    /// What the host's clock showed then; see [`Clock::to_host`], also about what may block.
+    /// This time on the host's clock. May sample the clock, as [`Clock::to_host`] does.
     ///
     /// # Errors
-    /// As there.
+    /// Same errors as [`Clock::to_host`].
     pub fn to_host(&self) -> Result<Estimate> {
-        let told = self.clock.to_host(self.nanoseconds)?;
+        let converted = self.clock.to_host(self.nanoseconds)?;
         Ok(Estimate {
-            error: told.error.saturating_add(self.error),
-            ..told
+            error: converted.error.saturating_add(self.error),
+            ..converted
         })
     }
 
-    /// What lies between `start` and this, which may be of different devices and APIs. Times of one clock are subtracted, and
-    /// that needs no driver; so are those of two clocks [found to be one](Clock::compare). Others go through the host's
-    /// clock. Where two clocks take part they may have to be sampled, in which case this takes as long as that does: a
-    /// millisecond as a rule.
+    /// The interval from `start` to this time. The two may be of different devices and APIs.
+    ///
+    /// Times of one clock are subtracted, without a driver call. Times of two clocks that were
+    /// [found to be one](Clock::compare) are subtracted, too. Times of other clocks are converted
+    /// to the host's clock first. With two clocks, this may have to sample them, which usually
+    /// takes about a millisecond.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the two are compared with different clocks of the host; a driver error, if a clock was
-    /// never sampled and cannot be.
+    /// [`Error::Unsupported`] if the two clocks are compared with different clocks of the host. A
+    /// driver error if a clock was never sampled and cannot be sampled now.
     pub fn since(&self, start: &Self) -> Result<Elapsed> {
         let (from, to) = (&start.clock, &self.clock);
         let resolutions = from.resolution().saturating_add(to.resolution());

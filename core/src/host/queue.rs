@@ -11,8 +11,8 @@ use crate::backend::{
     self, BackendQueue, Batch, EngineQueue, Enqueue, Flush, InvariantLifetime, Keep, Recycled,
     Waker,
 };
-use crate::base::once::Job;
-use crate::base::run::quietly;
+use crate::base::run::run_contained;
+use crate::base::stored_closure::Job;
 use crate::base::sync::spawn;
 use crate::host::device::Device;
 use crate::host::tasks::{self, Closures, SimpleTask, Step, TaskList, Tasks};
@@ -302,7 +302,7 @@ fn call(queue: &Object, done: Result<()>, mut job: impl DerefMut<Target = dyn Jo
         })
     });
     if done.is_err() {
-        quietly(|| drop(job));
+        run_contained(|| drop(job));
     }
     done
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use smallbox::smallbox;
 
 use crate::backend::Batch;
-use crate::base::once::{self, Job, LITTLE, Little, Small};
-use crate::base::run::quietly;
+use crate::base::run::run_contained;
+use crate::base::stored_closure::{self, Inline4, Inline16, Job, MAX_INLINE_4};
 use crate::base::sync::{AtomicBool, CAN_SPIN, Condvar, Instant, Mutex, Ordering};
 use crate::host::timing::Stamp;
 use crate::timeline::point::{Completion, KeptPoint, NativePoint};
@@ -44,7 +44,7 @@ pub(super) struct SimpleTask {
     pub(super) of: Option<Arc<Shared>>,
     /// The pending value to wait for; 0 for none.
     pub(super) wait: u64,
-    pub(super) job: Little<dyn Job>,
+    pub(super) job: Inline4<dyn Job>,
     /// The value to signal after the work; 0 for none.
     pub(super) signal: u64,
     pub(super) number: u64,
@@ -113,19 +113,19 @@ const _: () = assert!(size_of::<Step>() <= 24, "a step is three words");
 #[derive(Default)]
 pub(super) struct Closures {
     /// The first closure, if it is small. Usually it is, and is the only one.
-    first: Option<Little<dyn Job>>,
-    others: VecDeque<Small<dyn Job>>,
+    first: Option<Inline4<dyn Job>>,
+    others: VecDeque<Inline16<dyn Job>>,
 }
 
 impl Closures {
     #[inline]
     pub(super) fn push<J: FnOnce() + Send + 'static>(&mut self, job: J) {
-        if size_of::<Option<J>>() <= LITTLE && self.len() == 0 {
+        if size_of::<Option<J>>() <= MAX_INLINE_4 && self.len() == 0 {
             self.first = Some(smallbox!(Some(job)));
             return;
         }
         if self.others.capacity() == 0 {
-            self.others = once::take_list();
+            self.others = stored_closure::take_list();
         }
         self.others.push_back(smallbox!(Some(job)));
     }
@@ -146,7 +146,7 @@ impl Drop for Closures {
     #[inline]
     fn drop(&mut self) {
         if self.others.capacity() > 0 && self.others.is_empty() {
-            once::give_back_list(std::mem::take(&mut self.others));
+            stored_closure::give_back_list(std::mem::take(&mut self.others));
         }
     }
 }
@@ -166,8 +166,8 @@ pub(super) struct TaskList {
     pub(super) simple: VecDeque<SimpleTask>,
     pub(super) steps: VecDeque<Step>,
     /// Small closures, in the order in which the steps call them.
-    pub(super) little: VecDeque<Little<dyn Job>>,
-    pub(super) closures: VecDeque<Small<dyn Job>>,
+    pub(super) little: VecDeque<Inline4<dyn Job>>,
+    pub(super) closures: VecDeque<Inline16<dyn Job>>,
 }
 
 impl TaskList {
@@ -326,7 +326,7 @@ impl Tasks {
             state.ended = true;
             std::mem::take(&mut state.tasks)
         };
-        quietly(|| drop(left));
+        run_contained(|| drop(left));
     }
 
     /// Moves all queued submissions to `list`, which is done.

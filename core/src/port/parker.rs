@@ -14,7 +14,7 @@ use crate::port::Watch;
 /// engine when it starts, because the first of these may come long after set-up (H1).
 pub(crate) fn prepare_thread() {
     drop(Parker::current());
-    crate::base::once::prepare_thread();
+    crate::base::stored_closure::prepare_thread();
     crate::base::run::prepare_thread();
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::base::error::{Error, Failure, Result};
-use crate::base::run::{PutOff, Wake, wake_all};
+use crate::base::run::{DeferWakes, Wake, wake_all};
 use crate::base::sync::{
     Condvar, Instant, Mutex, Ordering, per_thread, spawn, system_time, yield_now,
 };
@@ -309,7 +309,7 @@ impl Inner {
             let mut moved = false;
             {
                 // What the first of them releases must not keep the rest from hearing.
-                let _put_off = PutOff::new();
+                let _deferred = DeferWakes::new();
                 for timeline in &watched {
                     moved |= take_in(&**timeline, &result, || timeline.refresh());
                 }

@@ -9,7 +9,7 @@ use smallbox::{SmallBox, smallbox};
 use super::graph_entries::GraphEntries;
 use super::hold::{Awaited, State, Taken};
 use crate::base::error::{Error, Result};
-use crate::base::once::{MEDIUM, Medium, Small, TINY, Tiny};
+use crate::base::stored_closure::{Inline2, Inline9, Inline16, MAX_INLINE_2, MAX_INLINE_9};
 use crate::driver::enqueue::Enqueue;
 use crate::driver::keep::Keep;
 use crate::fence::Fence;
@@ -57,7 +57,7 @@ pub(super) trait Work<E: Enqueue>: Send {
 
     /// Moves the work into the queue's storage. The result must be added next: see
     /// [`State::store_inline`].
-    fn store(&mut self, state: &mut State<E>) -> Tiny<dyn Work<E>>;
+    fn store(&mut self, state: &mut State<E>) -> Inline2<dyn Work<E>>;
 
     /// Drops the work if it has not been recorded.
     fn discard(&mut self) {}
@@ -79,7 +79,7 @@ where
         }
     }
 
-    fn store(&mut self, state: &mut State<E>) -> Tiny<dyn Work<E>> {
+    fn store(&mut self, state: &mut State<E>) -> Inline2<dyn Work<E>> {
         state.store_inline(self.take())
     }
 
@@ -93,7 +93,7 @@ impl<E: Enqueue> Work<E> for OutOfLine {
         Ok(())
     }
 
-    fn store(&mut self, _: &mut State<E>) -> Tiny<dyn Work<E>> {
+    fn store(&mut self, _: &mut State<E>) -> Inline2<dyn Work<E>> {
         smallbox!(*self)
     }
 
@@ -130,7 +130,7 @@ impl<E: Enqueue> Work<E> for Write<'_, E> {
         E::write_stamp(recorder, self.stamp).map_err(Box::new)
     }
 
-    fn store(&mut self, state: &mut State<E>) -> Tiny<dyn Work<E>> {
+    fn store(&mut self, state: &mut State<E>) -> Inline2<dyn Work<E>> {
         state.store_inline(Some(self.kept()))
     }
 }
@@ -145,14 +145,14 @@ pub(super) enum OutOfLine {
 /// The work of a held submission.
 ///
 /// `None` if it is skipped, or if it is the first one and [`Front`] has its job.
-pub(super) type InlineWork<E> = Option<Tiny<dyn Work<E>>>;
+pub(super) type InlineWork<E> = Option<Inline2<dyn Work<E>>>;
 
 /// Work that has been taken out of the storage.
-pub(super) type LargeWork<E> = Small<dyn Work<E>>;
+pub(super) type LargeWork<E> = Inline16<dyn Work<E>>;
 
 pub(super) enum Job<E: Enqueue> {
     /// Not recorded yet, with few captures.
-    Tiny(Tiny<dyn Work<E>>),
+    Tiny(Inline2<dyn Work<E>>),
     /// Not recorded yet, stored in the state's `out_of_line`.
     OutOfLine(OutOfLine),
     /// Recorded, but the driver's queue was locked.
@@ -200,7 +200,7 @@ impl<E: Enqueue> Default for Front<E> {
 
 /// The work that is too large for the list of held submissions, in the same order.
 pub(super) struct Works<E: Enqueue> {
-    medium: InOrder<Medium<dyn Work<E>>>,
+    medium: InOrder<Inline9<dyn Work<E>>>,
     large: InOrder<LargeWork<E>>,
 }
 
@@ -275,12 +275,12 @@ impl<E: Enqueue> State<E> {
     /// Stores `work` inline or out of line.
     ///
     /// Out-of-line work is in submission order, so add the result next.
-    fn store_inline<W: Work<E> + 'static>(&mut self, work: W) -> Tiny<dyn Work<E>> {
+    fn store_inline<W: Work<E> + 'static>(&mut self, work: W) -> Inline2<dyn Work<E>> {
         let size = size_of::<W>();
-        if size <= TINY {
+        if size <= MAX_INLINE_2 {
             return smallbox!(work);
         }
-        smallbox!(if size <= MEDIUM {
+        smallbox!(if size <= MAX_INLINE_9 {
             OutOfLine::Medium(self.out_of_line.medium.add(smallbox!(work)))
         } else {
             OutOfLine::Large(self.out_of_line.large.add(smallbox!(work)))
@@ -313,7 +313,7 @@ impl<E: Enqueue> State<E> {
         let (inline, job) = match job {
             Job::Tiny(work) => (Some(work), None),
             Job::OutOfLine(at) => {
-                let work: Tiny<dyn Work<E>> = smallbox!(at);
+                let work: Inline2<dyn Work<E>> = smallbox!(at);
                 (Some(work), None)
             }
             job => (None, Some(job)),

@@ -15,7 +15,7 @@ use super::hold::{AllAwaited, AllTaken, Awaited, Taken};
 use super::send::Handed;
 use super::{SubmissionQueue, Submitted, withdraw_all};
 use crate::base::error::{Error, Result};
-use crate::base::run::PutOff;
+use crate::base::run::DeferWakes;
 use crate::base::stage::Stage;
 use crate::base::sync::{ThreadId, this_thread};
 use crate::driver::enqueue::{Batch, Enqueue, Written};
@@ -111,7 +111,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         };
         // Queues that this submission releases may submit to this queue, so they run after it is no
         // longer driven.
-        let _put_off = PutOff::new();
+        let _deferred = DeferWakes::new();
         self.return_budget(fast.budget);
         self.send_fast(me, number, &fast, work, is_bare)
     }
@@ -164,11 +164,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
             && self.is_plainly_within_bounds(number)
             && self.claim_fast(fast);
         if !starts {
-            let put_off = PutOff::new();
+            let deferred = DeferWakes::new();
             self.withdraw_fast(fast);
             // Bridges are woken without the queue's lock.
             drop(state);
-            drop(put_off);
+            drop(deferred);
             return None;
         }
         self.take_number(&mut state, number);

@@ -12,7 +12,7 @@ use super::relay::OutstandingRelay;
 use super::send::Handed;
 use super::{SubmissionQueue, fail_all};
 use crate::base::error::Failure;
-use crate::base::run::{ForOthers, LettingGo, Wake, quietly};
+use crate::base::run::{DropScope, ForeignWorkScope, Wake, run_contained};
 use crate::base::stage::Stage;
 use crate::base::sync::{MutexGuard, ThreadId, this_thread};
 use crate::driver::enqueue::Enqueue;
@@ -111,7 +111,7 @@ impl<E: Enqueue> State<E> {
     #[inline(never)]
     fn take_some_finished(&mut self, reached: u64, finished: &mut Finished) {
         finished.units += self.take_finished_units(reached);
-        if LettingGo::is_deep() {
+        if DropScope::is_too_deep() {
             return;
         }
         let objects = &mut finished.objects;
@@ -139,9 +139,9 @@ impl Finished {
         if let Some(budget) = budget {
             budget.take_back(std::mem::take(&mut self.units));
         }
-        let _letting_go = LettingGo::new();
+        let _letting_go = DropScope::new();
         for kept in self.objects.drain(..) {
-            quietly(|| drop(kept));
+            run_contained(|| drop(kept));
         }
     }
 
@@ -558,8 +558,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
             self.state.lock().push_front(pass);
         }
         let out_of_line = self.take_out_of_line(&job);
-        quietly(|| drop(out_of_line));
-        quietly(|| drop(job));
+        run_contained(|| drop(out_of_line));
+        run_contained(|| drop(job));
     }
 
     /// The work of a submission, if it is stored out of line.
@@ -592,7 +592,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         spare: &mut Option<Box<Lists>>,
     ) -> bool {
         // The releasing thread may be in a call that has nothing to do with this submission.
-        let _for_others = ForOthers::new();
+        let _foreign_work = ForeignWorkScope::new();
         let mut work = self.take_out_of_line(&entry.job);
         let Entry {
             number,
@@ -721,8 +721,8 @@ impl<E: Enqueue> Holder for SubmissionQueue<E> {
             self.skipped.add(number, &cause);
         }
         fail_all(&lists.claims, &cause);
-        quietly(|| drop(out_of_line));
-        quietly(|| drop(inline));
+        run_contained(|| drop(out_of_line));
+        run_contained(|| drop(inline));
     }
 }
 

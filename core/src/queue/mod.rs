@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use crate::base::error::{Error, Failure, Object, Result};
 use crate::base::info::DeviceId;
-use crate::base::run::{PutOff, Wake, quietly};
+use crate::base::run::{DeferWakes, Wake, run_contained};
 use crate::base::stage::Stage;
 use crate::base::sync::{AtomicBool, AtomicU64, Instant, Mutex, Ordering, fence, this_thread};
 use crate::driver::enqueue::Enqueue;
@@ -176,7 +176,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 follower: Follower::default(),
             }
         });
-        crate::base::names::add(&queue.object);
+        crate::base::queue_names::add(&queue.object);
         queue.own_shared().belongs_to(&queue.object);
         if let Some(budget) = &queue.budget {
             let this: Arc<dyn Sharer> = queue.clone();
@@ -347,7 +347,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.drop_some_finished();
         // Queues that this submission releases may submit to this queue, so they run after it is no
         // longer driven.
-        let _put_off = PutOff::new();
+        let _deferred = DeferWakes::new();
         let mut state = self.state.lock();
         if state.driving.is_by(me) {
             return Err(Box::new(Error::Reentrant {
@@ -732,7 +732,7 @@ impl<E: Enqueue> Drop for SubmissionQueue<E> {
             _taken: taken,
         };
         // The objects are the application's, and dropping a queue must not wait for a device.
-        quietly(|| {
+        run_contained(|| {
             let _ = own.register(state.last, Stage::Reached, Arc::new(leftover));
         });
     }
@@ -767,7 +767,7 @@ impl<E: Enqueue> Wake for Leftover<E> {
 #[inline(never)]
 #[expect(clippy::boxed_local, reason = "the caller has it in a box")]
 fn refused<E: Enqueue>(work: &mut dyn Work<E>, error: Box<Error>) -> Error {
-    quietly(|| work.discard());
+    run_contained(|| work.discard());
     *error
 }
 
@@ -805,7 +805,7 @@ fn claim_slow(
 ///
 /// The caller has handles of these timelines, so no wait is cancelled.
 ///
-/// Wakes bridges. A caller with the queue's lock [delays](PutOff) that.
+/// Wakes bridges. A caller with the queue's lock [delays](DeferWakes) that.
 fn withdraw_all(claims: &[Taken<'_>]) {
     for Taken { of, claim, .. } in claims {
         of.withdraw(*claim);
@@ -826,6 +826,6 @@ pub(crate) fn panic_message(payload: Box<dyn std::any::Any + Send>) -> String {
     let message = text
         .or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "a payload that is not text".into());
-    quietly(|| drop(payload));
+    run_contained(|| drop(payload));
     message
 }

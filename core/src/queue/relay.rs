@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::SubmissionQueue;
 use super::hold::Taken;
 use crate::base::error::{Error, Result};
-use crate::base::run::{Wake, is_put_off};
+use crate::base::run::{Wake, are_wakes_deferred};
 use crate::base::stage::Stage;
 use crate::base::sync::Instant;
 use crate::driver::enqueue::Enqueue;
@@ -114,7 +114,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         timeout: Duration,
     ) -> Result<()> {
         // The signals that this thread must make itself come only after its present call.
-        if is_put_off() {
+        if are_wakes_deferred() {
             return Ok(());
         }
         self.settle_relays(number, |point| {

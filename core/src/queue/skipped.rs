@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::{Error, Failure, Object, Result};
-use crate::base::run::{Wake, quietly, wake_all};
+use crate::base::run::{Wake, run_contained, wake_all};
 use crate::base::sync::Mutex;
 use crate::timeline::point::Point;
 use crate::wait::wait_pending_or;
@@ -61,7 +61,7 @@ impl Skipped {
             (forgotten, woken)
         };
         // It may be the application's, and its drop may use this queue.
-        quietly(|| drop(forgotten));
+        run_contained(|| drop(forgotten));
         wake_all(woken);
     }
 

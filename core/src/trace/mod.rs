@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use crate::api::Queue;
 use crate::base::error::Result;
-use crate::clock::{Clock, Course, Estimate, HostClock};
+use crate::clock::{Clock, Estimate, History, HostClock};
 use crate::timeline::host_signals::ObserveHostSignals;
 use crate::timeline::point::Point;
 use crate::timeline::state::Shared;
@@ -51,8 +51,8 @@ struct Inner {
     host: Mutex<(Vec<HostSignal>, u64)>,
     /// By the submission's point on its queue's position.
     labels: Mutex<HashMap<Edge, String>>,
-    /// The course of each clock relative to the host's, since it was first followed.
-    courses: Mutex<Vec<(Clock, Course)>>,
+    /// The history of each clock relative to the host's, since it was first followed.
+    histories: Mutex<Vec<(Clock, History)>>,
 }
 
 /// The timelines that traced submissions wait for or signal.
@@ -106,7 +106,7 @@ impl Trace {
             timelines: Mutex::default(),
             host: Mutex::default(),
             labels: Mutex::default(),
-            courses: Mutex::default(),
+            histories: Mutex::default(),
         });
         let ended = Arc::new(AtomicBool::new(false));
         let (sampled, until) = (Arc::downgrade(&inner), ended.clone());
@@ -235,8 +235,8 @@ impl Drop for Trace {
         // On this thread, because these may be the last references to devices.
         let followers = std::mem::take(&mut *lock(&self.inner.followers));
         drop(followers);
-        let courses = std::mem::take(&mut *lock(&self.inner.courses));
-        drop(courses);
+        let histories = std::mem::take(&mut *lock(&self.inner.histories));
+        drop(histories);
     }
 }
 
@@ -327,26 +327,26 @@ fn keep_sampling(of: &Weak<Inner>, ended: &AtomicBool) {
     }
 }
 
-/// The traced clocks, each with the course that converts its times.
-struct Clocks(Vec<(Clock, Arc<Course>)>);
+/// The traced clocks, each with the history that converts its times.
+struct Clocks(Vec<(Clock, Arc<History>)>);
 
 impl Inner {
     /// Samples a clock for conversions. A clock that is silent is sampled again next time.
     fn sample(&self, clock: &Clock) {
         let _ = clock.sample();
-        let mut courses = lock(&self.courses);
-        let known = courses.iter().position(|(one, _)| one.is_same(clock));
+        let mut histories = lock(&self.histories);
+        let known = histories.iter().position(|(one, _)| one.is_same(clock));
         let at = known.unwrap_or_else(|| {
-            courses.push((clock.clone(), Course::default()));
-            courses.len() - 1
+            histories.push((clock.clone(), History::default()));
+            histories.len() - 1
         });
-        if let Some((clock, course)) = courses.get_mut(at) {
+        if let Some((clock, history)) = histories.get_mut(at) {
             // Under the lock, so in the order of the samples.
-            course.go_on(clock.map());
+            history.update(clock.map());
         }
     }
 
-    /// Samples each clock for the last time, and chooses the course that converts its times.
+    /// Samples each clock for the last time, and chooses the history that converts its times.
     ///
     /// Clocks that are found to be one are converted by the first of them, so that differences of
     /// their times stay exact. After the last sample every recorded time lies between two samples.
@@ -363,24 +363,24 @@ impl Inner {
                 .find(|(one, by)| one.is_same(by) && is_one(one));
             known.push((clock, first.map_or(clock, |&(_, by)| by)));
         }
-        let courses = std::mem::take(&mut *lock(&self.courses));
-        let courses: Vec<_> = courses
+        let histories = std::mem::take(&mut *lock(&self.histories));
+        let histories: Vec<_> = histories
             .into_iter()
-            .map(|(clock, course)| (clock, Arc::new(course.ended())))
+            .map(|(clock, history)| (clock, Arc::new(history.finish())))
             .collect();
-        let with_course = |(clock, by): (&Clock, &Clock)| {
-            let mut courses = courses.iter();
-            let (_, course) = courses.find(|(one, _)| one.is_same(by))?;
-            Some((clock.clone(), course.clone()))
+        let with_history = |(clock, by): (&Clock, &Clock)| {
+            let mut histories = histories.iter();
+            let (_, history) = histories.find(|(one, _)| one.is_same(by))?;
+            Some((clock.clone(), history.clone()))
         };
-        Clocks(known.into_iter().filter_map(with_course).collect())
+        Clocks(known.into_iter().filter_map(with_history).collect())
     }
 }
 
 impl Clocks {
     fn to_host(&self, clock: &Clock, time: i64) -> Option<Estimate> {
-        let (_, course) = self.0.iter().find(|(one, _)| one.is_same(clock))?;
-        course.to_host(time)
+        let (_, history) = self.0.iter().find(|(one, _)| one.is_same(clock))?;
+        history.to_host(time)
     }
 }
 

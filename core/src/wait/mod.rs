@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::{Error, Result};
-use crate::base::run::{Wake, is_put_off};
+use crate::base::run::{Wake, are_wakes_deferred};
 use crate::base::stage::Stage;
 use crate::base::sync::{CAN_SPIN, Instant};
 use crate::port::parker::Parker;
@@ -169,7 +169,7 @@ fn wait_polled(
     let register = |parker: &Arc<dyn Wake>, registered: &mut Registered<_>| {
         if let Some((of, value)) = single
             && !on_watcher_thread()
-            && !is_put_off()
+            && !are_wakes_deferred()
         {
             let leads = registered.add_to_lead(of, value, parker.clone());
             let lead = leads.and_then(|ticket| Lead::new(of, ticket));

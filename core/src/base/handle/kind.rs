@@ -1,10 +1,10 @@
-//! The kinds of handle, and what each does with a semaphore's payload.
+//! The kinds of handle, and how an import of each kind transfers the payload.
 
 use std::fmt;
 
 use crate::base::error::Object;
 
-/// The enum, its list and its names, from one list of kinds: none can be forgotten in one of them.
+/// Makes the enum, its list and its names from one list of kinds.
 macro_rules! kinds {
     ($(#[$of_all:meta])* pub enum $kinds:ident { $($(#[$of_one:meta])* $kind:ident = $name:literal,)* }) => {
         $(#[$of_all])*
@@ -13,7 +13,7 @@ macro_rules! kinds {
         }
 
         impl $kinds {
-            /// Every kind, each once, in their own order: a slice, as more may come.
+            /// Every kind once, in their order. A slice, because more kinds may be added.
             pub const ALL: &'static [Self] = &[$(Self::$kind),*];
 
             /// The name that reports use.
@@ -38,64 +38,75 @@ kinds! {
         BinaryOpaqueFd = "binary-opaque-fd",
         /// An opaque file descriptor holding device memory.
         MemoryOpaqueFd = "memory-opaque-fd",
-        /// A file of shared memory that holds a counter: memfd_create(2).
+        /// A shared memory file that holds a counter: memfd_create(2).
         CounterMemfd = "counter-memfd",
-        /// A file of shared memory that holds words of data: memfd_create(2).
+        /// A shared memory file that holds words of data: memfd_create(2).
         WordsMemfd = "words-memfd",
-        /// A file descriptor that can be polled: an eventfd, a sync file, a pidfd and the like.
+        /// A file descriptor that can be polled, such as an eventfd, a sync file or a pidfd.
         PollableFd = "pollable-fd",
-        /// A sync file, which holds one signal of a binary semaphore: `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_SYNC_FD_BIT`.
+        /// A sync file: one signal of a binary semaphore.
+        ///
+        /// `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_SYNC_FD_BIT`
         SyncFd = "sync-fd",
-        /// An NT handle of Windows holding a timeline semaphore: `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32_BIT`.
+        /// An NT handle of Windows holding a timeline semaphore.
+        ///
+        /// `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32_BIT`
         TimelineOpaqueWin32 = "timeline-opaque-win32",
         /// An NT handle of Windows holding a binary semaphore.
         BinaryOpaqueWin32 = "binary-opaque-win32",
-        /// A global share handle of Windows holding a timeline semaphore: `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32_KMT_BIT`.
+        /// A global share handle of Windows holding a timeline semaphore.
+        ///
+        /// `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32_KMT_BIT`
         TimelineOpaqueWin32Kmt = "timeline-opaque-win32-kmt",
         /// A global share handle of Windows holding a binary semaphore.
         BinaryOpaqueWin32Kmt = "binary-opaque-win32-kmt",
-        /// An NT handle of Windows holding a fence of Direct3D 12: `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_D3D12_FENCE_BIT`.
+        /// An NT handle of Windows holding a fence of Direct3D 12.
+        ///
+        /// `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_D3D12_FENCE_BIT`
         D3d12Fence = "d3d12-fence",
     }
 }
 
-/// What an importer gets of the payload that a handle holds.
+/// How an import transfers the payload that a handle holds.
 ///
-/// See *Importing Semaphore Payloads* in the Vulkan specification, *Synchronization and Cache Control*.
+/// See *Importing Semaphore Payloads* in the Vulkan specification, *Synchronization and Cache
+/// Control*.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transference {
-    /// The payload itself: whatever anyone who has it signals or waits for afterwards shows to all, however many handles were
-    /// exported before or after it.
+    /// Exporter and all importers share one payload. Each sees the signals and waits of the others.
     Reference,
-    /// The payload as it was at the export: one signal, which was pending then or had been made. The exporter's own payload is what it would
-    /// be after a wait, and nothing that happens to either side afterwards shows on the other.
+    /// A copy of the payload at the export: one signal that was pending or made.
+    ///
+    /// The export has the same effect on the exporter's payload as a wait. After it, neither side
+    /// sees changes of the other.
     Copy,
 }
 
-/// Which payload a binary semaphore has at present.
+/// The payload that a binary semaphore has at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Payload {
-    /// Its own, or the one that it was imported with.
+    /// The semaphore's own payload, or a payload that was imported permanently.
     Permanent,
-    /// One that was imported from a handle of this kind for the next wait. Once that wait is submitted, the semaphore has its permanent
-    /// payload back, as that was.
+    /// A payload that was imported from a handle of this kind for the next wait.
+    ///
+    /// When that wait is submitted, the permanent payload is restored unchanged.
     Temporary(HandleKind),
 }
 
-/// What keeps a binary semaphore's payload from being replaced or given away.
+/// The use that prevents a binary semaphore's payload from being replaced or exported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PayloadUse {
-    /// A temporary payload is there, from a handle of this kind, and no wait has consumed it yet.
+    /// It has a temporary payload from a handle of this kind, and no wait has consumed it.
     Temporary(HandleKind),
-    /// A submission of this queue that signals it has been recorded, and has not finished.
+    /// A recorded submission of this queue signals the semaphore and has not finished.
     Signal(Object),
-    /// A submission of this queue that waits for it has been recorded, and has not finished.
+    /// A recorded submission of this queue waits for the semaphore and has not finished.
     Wait(Object),
 }
 
 impl HandleKind {
-    /// What an importer gets: of all kinds but sync files the object itself.
+    /// How an import of this kind transfers the payload: by copy for sync files, else by reference.
     #[must_use]
     pub const fn transference(self) -> Transference {
         match self {
@@ -114,7 +125,7 @@ impl HandleKind {
         }
     }
 
-    /// True if such handles exist on Windows alone. Everywhere else they can be named, and every device refuses them.
+    /// True if such handles exist only on Windows. Elsewhere every device refuses them.
     #[must_use]
     pub const fn is_of_windows(self) -> bool {
         match self {

@@ -1,8 +1,9 @@
 //! Handles that carry semaphores and memory between APIs, one type per kind.
 //!
-//! Drivers cannot tell the kinds apart (some take a memory handle for a semaphore and report success),
-//! so the kind is part of the type, and raw descriptors enter only through `unsafe` constructors. The one exception is
-//! a counter in shared memory, which needs no driver and is checked where it enters: `memory/counter/fd.rs`.
+//! Drivers cannot distinguish the kinds: some import a memory handle as a semaphore and report
+//! success. So the kind is part of the type, and a raw descriptor enters only by an `unsafe`
+//! constructor. The exceptions are kinds that need no driver and are checked when they enter:
+//! counters and words in shared memory (`memory/`), and sync files.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,19 +21,19 @@ pub use windows::{
     BinaryWin32, BinaryWin32Kmt, D3d12FenceHandle, TimelineWin32, TimelineWin32Kmt, WindowsHandle,
 };
 
-/// Where a handle comes from: what an importer must match, checked before any driver is asked.
+/// The exporter of a handle. An import compares it with the importing device before a driver call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// The exporting device, in words.
     pub device: String,
-    /// Its UUID.
+    /// The device's UUID.
     pub uuid: Option<Uuid>,
-    /// Its driver's UUID.
+    /// The UUID of the device's driver.
     pub driver_uuid: Option<Uuid>,
 }
 
 impl Origin {
-    /// The device that `info` describes.
+    /// The origin of handles that the device described by `info` exports.
     #[must_use]
     pub fn of(info: &Info) -> Self {
         let device = format!("{} {}", info.backend, info.name);
@@ -58,7 +59,8 @@ macro_rules! handle {
      $($(#[$safety:meta])+ unsafe)?) => {
         $(#[$doc])*
         ///
-        /// Owned by exactly one party: a successful import consumes it, a failed one gives it back.
+        /// Owned by exactly one party: a successful import consumes it, a failed import gives it
+        /// back.
         #[derive(Debug)]
         pub struct $name {
             fd: OwnedFd,
@@ -67,11 +69,12 @@ macro_rules! handle {
         }
 
         impl $name {
-            /// Takes a descriptor in.
+            /// Wraps a raw descriptor.
             ///
             /// # Safety
-            /// `fd` must hold what the type says, exported by `origin`'s driver with the given
-            /// properties. Drivers do not check it: a handle of another kind leads to undefined behaviour.
+            /// `fd` must hold an object of the type's kind, exported by `origin`'s driver with the
+            /// given properties. Drivers do not check it: a handle of another kind leads to
+            /// undefined behaviour.
             $($(#[$safety])+)?
             #[allow(unsafe_code, reason = "the kind of a foreign descriptor cannot be checked")]
             #[must_use]
@@ -87,7 +90,7 @@ macro_rules! handle {
 
             $($(#[$field_doc])* #[must_use] pub const fn $field(&self) -> $type { self.$field })*
 
-            /// Gives the bare descriptor up, to a driver or to code that knows its kind.
+            /// Returns the raw descriptor, for a driver or for code that knows its kind.
             #[must_use]
             pub fn into_fd(self) -> OwnedFd {
                 self.fd
@@ -111,8 +114,8 @@ macro_rules! handle {
 handle! {
     /// An opaque file descriptor that holds a timeline semaphore.
     ///
-    /// What carries another kind does not pass for it, nor become it; and no bare descriptor does without `unsafe`,
-    /// by which the caller vouches for its kind:
+    /// A handle of another kind does not compile in its place and cannot be converted to it. A raw
+    /// descriptor needs `unsafe`, by which the caller guarantees the kind:
     ///
     /// ```compile_fail,E0308
     /// # use syncline_core::{BinaryFd, TimelineFd};
@@ -140,8 +143,8 @@ handle! {
 handle! {
     /// An opaque file descriptor that holds a binary semaphore.
     ///
-    /// What carries another kind does not pass for it, nor become it; and no bare descriptor does without `unsafe`,
-    /// by which the caller vouches for its kind:
+    /// A handle of another kind does not compile in its place and cannot be converted to it. A raw
+    /// descriptor needs `unsafe`, by which the caller guarantees the kind:
     ///
     /// ```compile_fail,E0308
     /// # use syncline_core::{BinaryFd, TimelineFd};
@@ -169,36 +172,41 @@ handle! {
 handle! {
     /// An opaque file descriptor that holds device memory.
     MemoryFd {
-        /// Bytes of the whole allocation.
+        /// The size of the whole allocation, in bytes.
         size: u64,
-        /// Bytes of it, from its start, that are the buffer it was made for; drivers round allocations up.
+        /// The size of the buffer at its start, in bytes. Drivers round allocations up.
         length: u64,
-        /// True if it was made for one buffer alone, which an importer must say too.
+        /// True for a dedicated allocation of one buffer. An importer must then say so, too.
         dedicated: bool
     }
     ///
-    /// A `VkDevice` that imports memory of Vulkan's must allocate it as the exporter did, and make the same buffer
-    /// (VUID-VkMemoryAllocateInfo-allocationSize-01742, VUID-VkMemoryDedicatedAllocateInfo-buffer-01879). It cannot ask
-    /// how. So such memory was made like this:
-    /// * The buffer has `length` bytes, no flags, and all usages of Vulkan 1.0 and no other. It was made for opaque file
-    ///   descriptors alone.
-    /// * Its sharing mode is concurrent, for all families that
-    ///   [`Capabilities::queues`](crate::Capabilities::queues) lists, or exclusive where there is only one.
-    /// * The memory has `size` bytes and no `VkMemoryAllocateFlagsInfo`. Its type is the first device-local one that
-    ///   the buffer allows, in a heap of so many bytes; the first one allowed at all where none is device-local. Types
-    ///   that are protected, lazily allocated, AMD's coherent and uncached, or NVIDIA's for RDMA do not count.
-    /// * If `dedicated`, it was allocated for that buffer with `VkMemoryDedicatedAllocateInfo`, else without.
+    /// A `VkDevice` that imports memory of Vulkan must allocate it as the exporter did and make the
+    /// same buffer (VUID-VkMemoryAllocateInfo-allocationSize-01742,
+    /// VUID-VkMemoryDedicatedAllocateInfo-buffer-01879). It cannot query how. So memory of Vulkan
+    /// must have been made like this:
+    /// * The buffer has `length` bytes, no flags, all usages of Vulkan 1.0 and no other usage. Its
+    ///   external handle type is the opaque file descriptor only.
+    /// * Its sharing mode is concurrent for all families that
+    ///   [`Capabilities::queues`](crate::Capabilities::queues) lists, or exclusive if there is only
+    ///   one family.
+    /// * The memory has `size` bytes and no `VkMemoryAllocateFlagsInfo`.
+    /// * Its memory type is the first device-local type that the buffer allows. If there is none,
+    ///   it is the first type that the buffer allows. Only types in a heap of at least `size` bytes
+    ///   count. These types do not count: protected, lazily allocated, AMD's device-coherent and
+    ///   device-uncached, NVIDIA's RDMA-capable.
+    /// * If `dedicated`, the memory was allocated with `VkMemoryDedicatedAllocateInfo` for that
+    ///   buffer, else without.
     ///
-    /// Syncline's own exports are made so.
+    /// Syncline makes its own exports like this.
     unsafe
 }
 
-/// A failed import: the handle is still the caller's.
+/// A failed import. The caller still owns the handle.
 #[derive(Debug)]
 pub struct Rejected<H> {
     /// The handle, unchanged.
     pub handle: H,
-    /// Why it was refused.
+    /// The reason.
     pub error: Error,
 }
 
@@ -208,7 +216,7 @@ impl<H> fmt::Display for Rejected<H> {
     }
 }
 
-/// Has no source: its text is the one of [`Rejected::error`].
+/// Has no source, because its text is that of [`Rejected::error`].
 impl<H: fmt::Debug> std::error::Error for Rejected<H> {}
 
 impl<H> From<Rejected<H>> for Error {

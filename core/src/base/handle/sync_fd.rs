@@ -1,4 +1,4 @@
-//! Sync files as handles: one signal, which may have been made already.
+//! Sync files as handles of one signal, pending or made.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -9,14 +9,21 @@ use crate::base::error::{Error, Object};
 use crate::base::file_kind::file_kind;
 use crate::base::sync_file;
 
-/// A sync file: one signal of a binary semaphore, which is pending or has been made. Where it has been made, drivers may give no descriptor
-/// but −1, which stands for that.
+/// A sync file: one signal of a binary semaphore, pending or made.
 ///
-/// Owned by exactly one party: a successful import consumes it, a failed one gives it back. It is the kernel's, so where it comes from makes no
-/// difference, and of what it holds an importer has a copy ([`Transference::Copy`](crate::Transference::Copy)): a binary semaphore for its
-/// next wait, or a fence of a host device ([`host::Device::import_sync_fd`](crate::host::Device::import_sync_fd)), for which queues of every device wait.
+/// A driver may return −1 instead of a descriptor. The value −1 stands for a signal that is already
+/// made.
 ///
-/// What it carries can be told, so a bare descriptor comes in without `unsafe`, and is judged:
+/// Owned by exactly one party: a successful import consumes it, a failed import gives it back.
+///
+/// A sync file is an object of the kernel, so it may come from any driver. An import copies the
+/// signal ([`Transference::Copy`](crate::Transference::Copy)). The importer is one of these:
+/// * A binary semaphore, for its next wait.
+/// * A fence of a host device
+///   ([`host::Device::import_sync_fd`](crate::host::Device::import_sync_fd)). Queues of every
+///   device can wait for that fence.
+///
+/// The kind of the descriptor can be checked, so a raw descriptor enters without `unsafe`:
 ///
 /// ```
 /// # fn main() -> syncline_core::Result<()> {
@@ -33,7 +40,7 @@ use crate::base::sync_file;
 /// # }
 /// ```
 ///
-/// What carries another kind does not pass for it:
+/// A handle of another kind does not compile in its place:
 ///
 /// ```compile_fail,E0308
 /// # use syncline_core::{BinaryFd, SyncFd};
@@ -46,18 +53,17 @@ use crate::base::sync_file;
 pub struct SyncFd(Option<OwnedFd>);
 
 impl SyncFd {
-    /// Takes a descriptor in, if it is a sync file's; `None` is the −1 that stands for a signal already made. Makes two system calls, and does not
-    /// block.
+    /// Wraps a descriptor after a check that it is a sync file. `None` stands for −1.
     ///
-    /// See `SYNC_IOC_FILE_INFO` of the kernel's sync files.
+    /// Makes two system calls and does not block. The check uses `SYNC_IOC_FILE_INFO`.
     ///
     /// # Errors
-    /// [`Error::Import`], with what was found instead, and the descriptor, still open.
+    /// [`Error::Import`] if it is not a sync file. Returns the descriptor, still open.
     pub fn from_fd(fd: Option<OwnedFd>) -> Result<Self, Rejected<OwnedFd>> {
         let Some(fd) = fd else {
             return Ok(Self::signalled());
         };
-        match judge(fd.as_fd()) {
+        match check(fd.as_fd()) {
             Ok(()) => Ok(Self(Some(fd))),
             Err(reason) => Err(Rejected {
                 error: Error::Import {
@@ -70,26 +76,23 @@ impl SyncFd {
         }
     }
 
-    /// Takes a descriptor in that a driver has exported as a sync file, without a system call.
+    /// Wraps a descriptor that a driver has exported as a sync file, without a system call.
     ///
     /// # Safety
-    /// It is one: drivers do not check what they import as one.
-    #[allow(
-        unsafe_code,
-        reason = "drivers take for granted what the caller vouches for"
-    )]
+    /// `fd` is a sync file. Drivers do not check the descriptors that they import as sync files.
+    #[allow(unsafe_code, reason = "drivers do not check the kind of a descriptor")]
     #[must_use]
     pub const unsafe fn from_driver(fd: Option<OwnedFd>) -> Self {
         Self(fd)
     }
 
-    /// The −1 that stands for a signal already made.
+    /// The value −1, which stands for a signal that is already made.
     #[must_use]
     pub const fn signalled() -> Self {
         Self(None)
     }
 
-    /// Of what is known to be one.
+    /// Wraps a descriptor that is known to be a sync file.
     pub(crate) const fn known(fd: Option<OwnedFd>) -> Self {
         Self(fd)
     }
@@ -100,7 +103,7 @@ impl SyncFd {
         self.0.as_ref().map(AsFd::as_fd)
     }
 
-    /// Gives the bare descriptor up, if it is one and not −1.
+    /// Returns the raw descriptor; `None` stands for −1.
     #[must_use]
     pub fn into_fd(self) -> Option<OwnedFd> {
         self.0
@@ -113,11 +116,12 @@ impl From<SyncFd> for Option<OwnedFd> {
     }
 }
 
-/// Why it is no sync file, if it is none.
-fn judge(fd: BorrowedFd<'_>) -> Result<(), String> {
+/// Checks that `fd` is a sync file. The error is the reason why it is not.
+fn check(fd: BorrowedFd<'_>) -> Result<(), String> {
     let unusable = |errno: rustix::io::Errno| format!("it cannot be used: {errno}");
     let found = file_kind(fd).map_err(unusable)?;
-    // What the kernel's own objects look like. Files of drivers, which may take the next call for one of theirs, are not asked.
+    // Anonymous objects of the kernel have no file type. The file of a driver has one. It does not
+    // get the ioctl, because it might interpret the number as one of its own.
     if found != FileType::Unknown {
         return Err(format!("it is a {found:?}, and no sync file"));
     }

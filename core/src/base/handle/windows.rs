@@ -1,4 +1,4 @@
-//! Handles of Windows: types, so that a program can name them, and one refusal for all devices, as this library runs elsewhere.
+//! Handle types of Windows, and the one refusal of every device outside Windows.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -6,24 +6,25 @@ use std::fmt;
 use super::{HandleKind, Origin, Rejected};
 use crate::base::error::{Error, Object};
 
-/// A handle of Windows that carries a semaphore, of the kind that its type says.
+/// A handle of Windows that carries a semaphore of the type's kind.
 ///
-/// Drivers take such handles on Windows alone (`VK_KHR_external_semaphore_win32`, and `CUexternalSemaphoreHandleType` with `WIN32` or
-/// `D3D12_FENCE`). Here every import refuses them, which its type says, too: a success could not be made.
+/// Drivers accept such handles only on Windows (`VK_KHR_external_semaphore_win32`, and
+/// `CUexternalSemaphoreHandleType` with `WIN32` or `D3D12_FENCE`). On this platform every import
+/// refuses them. The result type [`Infallible`] shows that no import can succeed.
 pub trait WindowsHandle: sealed::Sealed + fmt::Debug + Sized + Send + Sync + 'static {
-    /// What it is.
+    /// The kind of the handle.
     const KIND: HandleKind;
 
     /// The exporter.
     fn origin(&self) -> &Origin;
 
-    /// The bare value.
+    /// The raw value.
     fn raw(&self) -> isize;
 
-    /// What every device outside Windows answers to an import; `by` is the device.
+    /// The result of an import by the device `by` outside Windows.
     ///
     /// # Errors
-    /// Always: [`Error::Unsupported`] with the reason, and the handle.
+    /// Always [`Error::Unsupported`] with the reason. Returns the handle.
     fn refuse(self, by: &Object) -> Result<Infallible, Rejected<Self>> {
         Err(Rejected {
             handle: self,
@@ -36,7 +37,7 @@ pub trait WindowsHandle: sealed::Sealed + fmt::Debug + Sized + Send + Sync + 'st
     }
 }
 
-/// Why no device here has to do with handles of Windows.
+/// Why no device of this platform takes handles of Windows.
 pub(crate) fn reason() -> String {
     format!(
         "drivers know such handles on Windows alone, and this is {}, where semaphores travel as file descriptors",
@@ -45,7 +46,7 @@ pub(crate) fn reason() -> String {
 }
 
 impl HandleKind {
-    /// Why no device of this platform exports or imports such handles; `None` if that depends on the device.
+    /// Why no device of this platform can use such handles; `None` if that depends on the device.
     #[must_use]
     pub fn no_platform(self) -> Option<String> {
         self.is_of_windows().then(reason)
@@ -60,7 +61,8 @@ macro_rules! windows_handle {
     ($(#[$doc:meta])* $name:ident, $kind:ident) => {
         $(#[$doc])*
         ///
-        /// Never closed here: on Windows an import leaves the handle with its owner, and anywhere else it stands for nothing.
+        /// Never closed by this type. On Windows, an import leaves the handle with its owner.
+        /// Elsewhere the value has no meaning.
         #[derive(Debug)]
         pub struct $name {
             raw: isize,
@@ -68,10 +70,11 @@ macro_rules! windows_handle {
         }
 
         impl $name {
-            /// Takes a handle in.
+            /// Wraps a raw handle.
             ///
             /// # Safety
-            /// It is what the type says, exported by `origin`'s driver, and stays open as long as this exists.
+            /// `raw` is a handle of the type's kind that `origin`'s driver exported. It stays open
+            /// for as long as the returned value exists.
             #[allow(unsafe_code, reason = "the kind of a foreign handle cannot be checked")]
             #[must_use]
             pub unsafe fn from_raw(raw: isize, origin: Origin) -> Self {
@@ -112,6 +115,6 @@ windows_handle! {
     BinaryWin32Kmt, BinaryOpaqueWin32Kmt
 }
 windows_handle! {
-    /// An NT handle that holds a fence of Direct3D 12, which is a counter as a timeline is.
+    /// An NT handle that holds a fence of Direct3D 12. Such a fence is a counter, like a timeline.
     D3d12FenceHandle, D3d12Fence
 }

@@ -1,5 +1,6 @@
-//! The synchronization primitives the engine is built from, in one place so that a model checker
-//! can stand in for them: std's, or loom's where the sources are compiled as the crate `syncline-model`.
+//! The synchronization primitives of the engine: std's, or loom's in the crate `syncline-model`.
+//!
+//! The engine uses no others, so that the model checker loom can replace all of them.
 
 #[cfg(syncline_loom)]
 mod modelled;

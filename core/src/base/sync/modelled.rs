@@ -1,9 +1,9 @@
-//! The primitives of loom, a scheduler that runs a small case in every order its threads can take.
+//! The synchronization primitives of loom, which runs a small case in every order of its threads.
 //!
-//! Time does not pass by itself here: a thread's clock moves only while the thread is parked with a
-//! deadline, and such a park ends exactly when the time is over. Everything that another thread can do before
-//! that, loom lets it do, so a wait with a deadline is cancelled at every moment that it can be. A wait without
-//! one that nobody ends is a deadlock, which loom reports.
+//! Each thread has a clock, which moves only while the thread is parked with a deadline. Such a
+//! park ends exactly at its deadline. Before that, loom lets the other threads do all that they can
+//! do. So a wait with a deadline ends at every moment at which it can. A wait without a deadline
+//! that no thread ends is a deadlock, which loom reports.
 
 use std::cell::Cell;
 use std::ops::{Add, Sub};
@@ -17,7 +17,7 @@ use loom::sync::atomic;
 pub(crate) use loom::sync::atomic::fence;
 pub(crate) use loom::thread::yield_now;
 
-/// A variable of each modelled thread; those all run on one thread of the system.
+/// Declares a variable of each modelled thread. All of them run on one thread of the system.
 macro_rules! per_thread {
     (static $name:ident: $type:ty = $initial:expr) => {
         loom::thread_local! {
@@ -27,7 +27,7 @@ macro_rules! per_thread {
 }
 pub(crate) use per_thread;
 
-/// A variable of each model.
+/// Declares a variable of each model.
 macro_rules! per_process {
     (static $name:ident: $type:ty = $initial:expr) => {
         loom::lazy_static! {
@@ -37,15 +37,19 @@ macro_rules! per_process {
 }
 pub(crate) use per_process;
 
-/// What a load may see, in the models that this thread of the system runs from now on.
+/// The memory model of the models that this thread of the system runs from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// The last store. Every order of loads and stores is tried.
+    /// A load sees the last store. Every order of loads and stores is tried.
     Strong,
-    /// Any store that its memory order allows, as loom models it. Loom takes `SeqCst` for `AcqRel`; a
-    /// fence before such a load and after such a store makes up for that. Not every order is tried: loom remembers only
-    /// the last access to an atomic, so it misses that a store could have gone before another thread's load
-    /// where the storing thread has loaded the same atomic in between.
+    /// A load sees any store that its memory order allows, as loom models it.
+    ///
+    /// Loom treats `SeqCst` as `AcqRel`. A fence before such a load and after such a store makes up
+    /// for that.
+    ///
+    /// Not every order is tried, because loom remembers only the last access to an atomic. Suppose
+    /// that one thread loads an atomic, and then another thread loads it and stores to it. Loom
+    /// misses the order in which the store comes before the load of the first thread.
     Weak,
 }
 
@@ -54,30 +58,34 @@ std::thread_local! {
 }
 
 impl Memory {
-    /// Chooses.
+    /// Chooses this memory model.
     pub fn select(self) {
         MEMORY.set(self);
     }
 }
 
-/// An atomic of 64 bits under either memory.
+/// A 64-bit atomic under either memory model.
 #[derive(Debug)]
 struct Atomic {
     weak: atomic::AtomicU64,
     strong: std::sync::Mutex<Strong>,
 }
 
-/// A value, and objects without effect, any two uses of one of which loom takes for a race.
+/// A value, with objects by which loom learns which accesses conflict.
+///
+/// Two uses of one [`Conflict`] are a conflict for loom, so that it tries both orders. They have no
+/// other effect.
 #[derive(Debug)]
 struct Strong {
     value: u64,
     /// Used by every store, and by each thread's first load.
-    stores: Arc<Race>,
-    /// The threads that have loaded it. A further load uses its thread's own, a store those of all others.
-    loads: Vec<(loom::thread::ThreadId, Arc<Race>)>,
+    stores: Arc<Conflict>,
+    /// One for each thread that has loaded the value. A later load uses that of its own thread. A
+    /// store uses those of all other threads.
+    loads: Vec<(loom::thread::ThreadId, Arc<Conflict>)>,
 }
 
-type Race = loom::sync::Condvar;
+type Conflict = loom::sync::Condvar;
 
 impl Atomic {
     fn new(value: u64) -> Self {
@@ -91,7 +99,9 @@ impl Atomic {
         }
     }
 
-    /// Not held while loom may switch threads, all of which are one thread of the system.
+    /// Locks the value. Release it before loom may switch threads.
+    ///
+    /// All modelled threads are one thread of the system, so a second lock would deadlock.
     fn strong(&self) -> std::sync::MutexGuard<'_, Strong> {
         self.strong.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,7 +114,7 @@ impl Atomic {
             return self.weak.load(order);
         }
         let this = loom::thread::current().id();
-        let race = {
+        let conflict = {
             let mut strong = self.strong();
             let known = strong.loads.iter().find(|(loader, _)| *loader == this);
             if let Some((_, own)) = known {
@@ -114,7 +124,7 @@ impl Atomic {
                 strong.stores.clone()
             }
         };
-        race.notify_all();
+        conflict.notify_all();
         atomic::fence(Ordering::SeqCst);
         self.strong().value
     }
@@ -130,14 +140,14 @@ impl Atomic {
             return updated.unwrap_or_default();
         }
         let this = loom::thread::current().id();
-        let races: Vec<_> = {
+        let conflicts: Vec<_> = {
             let strong = self.strong();
             let others = strong.loads.iter().filter(|(loader, _)| *loader != this);
-            let others = others.map(|(_, race)| race.clone());
+            let others = others.map(|(_, conflict)| conflict.clone());
             others.chain([strong.stores.clone()]).collect()
         };
-        for race in races {
-            race.notify_all();
+        for conflict in conflicts {
+            conflict.notify_all();
         }
         atomic::fence(Ordering::SeqCst);
         let mut strong = self.strong();
@@ -157,7 +167,7 @@ impl Atomic {
     }
 }
 
-/// See std's.
+/// See [`std::sync::atomic::AtomicU64`].
 #[derive(Debug)]
 pub(crate) struct AtomicU64(Atomic);
 
@@ -210,7 +220,7 @@ impl AtomicU64 {
     }
 }
 
-/// See std's.
+/// See [`std::sync::atomic::AtomicBool`].
 #[derive(Debug)]
 pub(crate) struct AtomicBool(Atomic);
 
@@ -232,10 +242,10 @@ impl AtomicBool {
     }
 }
 
-/// Polling adds nothing but the same states again.
+/// False: polling would only add states that loom tries anyway.
 pub(crate) const CAN_SPIN: bool = false;
 
-/// See the native one; loom's never is poisoned.
+/// The mutex of loom, which is never poisoned. See the native one.
 #[derive(Debug)]
 pub struct Mutex<T>(loom::sync::Mutex<T>);
 
@@ -266,7 +276,7 @@ impl Condvar {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Without the time-out: what is modelled must not need it.
+    /// Waits without the time-out. Modelled code must not need it.
     pub(crate) fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -284,16 +294,18 @@ impl Condvar {
     }
 }
 
-/// A thread's identity and the token it is unparked with. Loom's own unpark forgets the token where the thread
-/// is about to take a lock, and frees a thread that is blocked on one.
+/// A thread, with the token by which it is unparked.
+///
+/// Loom's own `unpark` loses the token if the thread is about to take a lock. It also wakes a
+/// thread that is blocked on a lock.
 #[derive(Clone)]
 pub(crate) struct Thread(Arc<Token>);
 
-/// A thread of any model.
+/// The id of a thread, unique in all models of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ThreadId(u64);
 
-/// The next thread's. No part of a model: nobody compares more than whether two are the same.
+/// The next id. Not modelled, because ids are only compared for equality.
 static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
 
 per_thread! { static OWN: ThreadId = ThreadId(NEXT.fetch_add(1, Ordering::Relaxed)) }
@@ -336,13 +348,13 @@ pub(crate) fn park() {
     *given = false;
 }
 
-/// Ends when the time is over; what others do before is loom's to choose, here and before here.
+/// Ends at the deadline. Loom chooses what the other threads do before that.
 pub(crate) fn park_timeout(timeout: Duration) {
     *current().0.given.lock() = false;
     CLOCK.with(|clock| clock.set(clock.get() + timeout));
 }
 
-// Not 0, so that the longest of durations overflows it, as it does every real clock.
+// Starts above 0, so that the longest duration overflows it, as it overflows a real clock.
 per_thread! { static CLOCK: Cell<Duration> = Cell::new(Duration::from_nanos(1)) }
 
 /// A time on the thread's own clock.
@@ -367,7 +379,7 @@ impl Instant {
     }
 }
 
-/// The time as those outside the engine know it; a model has no use for that.
+/// Some `Instant` of std. Models do not use its value.
 pub(crate) fn system_time(_: Instant) -> std::time::Instant {
     std::time::Instant::now()
 }
@@ -388,16 +400,16 @@ impl Sub for Instant {
     }
 }
 
-/// Starts a thread that nobody joins.
+/// Starts a detached thread.
 ///
 /// # Errors
-/// None; the native one has some.
+/// None. The native function has some.
 pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let builder = loom::thread::Builder::new().name(name.into());
     builder.spawn(run).map(drop)
 }
 
-/// Runs `action`: a panic is loom's verdict on the model, which must not be swallowed.
+/// Runs `action`. Does not catch a panic, because loom reports a failed model by a panic.
 pub(crate) fn contain(action: impl FnOnce()) {
     action();
 }

@@ -1,4 +1,4 @@
-//! The primitives of std.
+//! The synchronization primitives of std.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -8,11 +8,11 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 pub(crate) use std::thread::{Thread, current, park, park_timeout, yield_now};
 pub(crate) use std::time::Instant;
 
-/// A thread, for as long as the process lives: ids are not given again.
+/// The id of a thread. Ids are not reused in a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ThreadId(std::num::NonZeroU64);
 
-/// The calling thread. Several times as fast as std's, which counts a reference to the thread up and down.
+/// The calling thread's id. Several times as fast as std's, which counts references to the thread.
 #[inline]
 pub(crate) fn this_thread() -> ThreadId {
     use std::cell::Cell;
@@ -29,13 +29,13 @@ pub(crate) fn this_thread() -> ThreadId {
     })
 }
 
-/// Whether polling for a while before parking can pay.
+/// True if it can be worth it to poll for a while before parking.
 pub(crate) const CAN_SPIN: bool = true;
 
 /// A mutex that ignores poisoning.
 ///
-/// Every critical section leaves its data valid at each step. So a panic of the thread that holds the lock does not
-/// make the data unusable for other threads.
+/// Every critical section leaves its data valid at each step. So a panic of the thread that holds
+/// the lock does not make the data unusable for other threads.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(std::sync::Mutex<T>);
 
@@ -79,32 +79,33 @@ impl Condvar {
     }
 }
 
-/// Starts a thread that nobody joins.
+/// Starts a detached thread.
 ///
 /// # Errors
-/// The system has no thread to give.
+/// The system's error if it cannot create a thread.
 pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let builder = std::thread::Builder::new().name(name.into());
     builder.spawn(run).map(drop)
 }
 
-/// Lets a panic of `action`, reported by the panic hook, go no further.
+/// Runs `action` and catches its panic. The panic hook still reports it.
 pub(crate) fn contain(action: impl FnOnce()) {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     if let Err(payload) = catch_unwind(AssertUnwindSafe(action)) {
-        // What was thrown may panic itself when it is dropped, and what that throws, too: there it ends.
+        // The drop of the payload may panic, too. The payload of that panic is forgotten, because
+        // its drop might panic again.
         if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             std::mem::forget(again);
         }
     }
 }
 
-/// The time as those outside the engine know it.
+/// The same time as an `Instant` of std, for callers outside the engine.
 pub(crate) const fn system_time(time: Instant) -> std::time::Instant {
     time
 }
 
-/// A variable of the process with a constant initial value.
+/// Declares a variable of the process with a constant initial value.
 macro_rules! per_process {
     (static $name:ident: $type:ty = $initial:expr) => {
         static $name: $type = $initial;
@@ -112,7 +113,7 @@ macro_rules! per_process {
 }
 pub(crate) use per_process;
 
-/// A thread-local variable with a constant initial value.
+/// Declares a thread-local variable with a constant initial value.
 macro_rules! per_thread {
     (static $name:ident: $type:ty = $initial:expr) => {
         std::thread_local! {

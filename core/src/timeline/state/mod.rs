@@ -403,7 +403,7 @@ impl Shared {
 
     /// The queue that last promoted a claim, if it is one of the engine.
     pub(crate) fn last_submitter(&self) -> Option<Object> {
-        crate::base::names::queue(self.claimed.promoted_by.load(Ordering::Acquire))
+        crate::base::queue_names::get(self.claimed.promoted_by.load(Ordering::Acquire))
     }
 
     /// True if a claim covers `value`.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{DevicePort, RemainingPeers, Shared, State};
 use crate::base::error::{Error, Result};
-use crate::base::run::{PutOff, wake_all};
+use crate::base::run::{DeferWakes, wake_all};
 use crate::base::stage::Stage;
 use crate::base::sync::{MutexGuard, Ordering};
 use crate::timeline::waiters::{Ticket, Woken};
@@ -228,7 +228,7 @@ impl Shared {
     #[cold]
     fn advance_in_order(&self, value: u64) {
         // What is woken meanwhile runs after the lock is released.
-        let _put_off = PutOff::new();
+        let _deferred = DeferWakes::new();
         let _order = self.locked.host_signal.lock();
         if let Some(state) = self.reach(value) {
             self.wake_settled(state);

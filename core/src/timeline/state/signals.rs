@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use super::{Interval, Shared, State, promotion};
 use crate::base::error::{Error, Object, Result};
-use crate::base::run::{PutOff, Wake, wake_all};
+use crate::base::run::{DeferWakes, Wake, wake_all};
 use crate::base::sync::Ordering;
 use crate::port::ByEngine;
 
@@ -227,7 +227,7 @@ impl Shared {
         check: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         // What is woken during publication runs after the lock is released.
-        let _put_off = self.tells_ahead().then(PutOff::new);
+        let _deferred = self.tells_ahead().then(DeferWakes::new);
         let order = self.locked.host_signal.lock();
         check()?;
         self.time_by_host(value);

@@ -102,7 +102,7 @@ impl Times {
 impl LocalTimes {
     fn new(clocks: SmallVec<[(DeviceId, Clock); 2]>, first: u64) -> Self {
         let given = clocks.iter().map(|(_, clock)| clock);
-        let host = given.into_iter().find(|clock| clock.is_the_hosts());
+        let host = given.into_iter().find(|clock| clock.is_host_clock());
         let fresh = || Clock::new(Object::new("clock", "host"), SameClock);
         Self {
             host: host.cloned().unwrap_or_else(fresh),

@@ -53,9 +53,9 @@ impl TimePublisher {
         clocks: impl Iterator<Item = &'c Clock>,
     ) -> Result<Self> {
         page.set_upto(reached);
-        let others = clocks.filter(|clock| !clock.is_the_hosts());
+        let others = clocks.filter(|clock| !clock.is_host_clock());
         Ok(Self {
-            sampling: Sampling::of(others.map(Clock::keeping_nobody).collect())?,
+            sampling: Sampling::of(others.map(Clock::without_owner).collect())?,
             page,
             progress: Mutex::new(Progress {
                 count: 0,
@@ -164,7 +164,7 @@ impl LocalTimes {
             }),
             At::Written(place, stamp) => {
                 let (_, clock) = self.clocks.get(*place)?;
-                clock.on_every_host(stamp.time().ok()??)
+                clock.to_monotonic(stamp.time().ok()??)
             }
         }
     }

@@ -67,7 +67,7 @@ impl Sampling {
 
     /// Has the thread sample the clocks whose latest sample is old. Does not wait.
     pub(super) fn refresh(&self) {
-        if !self.0.clocks.iter().any(Clock::wants_a_sample) {
+        if !self.0.clocks.iter().any(Clock::is_sample_due) {
             return;
         }
         let mut state = self.0.state.lock();
@@ -86,7 +86,7 @@ fn first_sample(clock: &Clock) -> Result<()> {
     let until = Instant::now() + FIRST_SAMPLE_TIMEOUT;
     loop {
         match clock.sample() {
-            Err(Error::ClockSilent { .. }) if clock.on_every_host(0).is_some() => return Ok(()),
+            Err(Error::ClockSilent { .. }) if clock.to_monotonic(0).is_some() => return Ok(()),
             Err(Error::ClockSilent { .. }) if Instant::now() < until => sleep(PAUSE),
             sampled => return sampled.map(drop),
         }
@@ -121,7 +121,7 @@ impl Inner {
             state.wanted = false;
             state.busy = true;
             drop(state);
-            for clock in self.clocks.iter().filter(|clock| clock.wants_a_sample()) {
+            for clock in self.clocks.iter().filter(|clock| clock.is_sample_due()) {
                 // A failed sample leaves the conversion as it is, with a larger error for its age.
                 contain(|| drop(clock.sample()));
             }
@@ -187,7 +187,7 @@ mod tests {
     fn a_busy_device_gets_more_than_one_chance() {
         let clock = clock(3);
         assert!(Sampling::of(vec![clock.clone()]).unwrap().is_some());
-        assert!(clock.on_every_host(0).is_some());
+        assert!(clock.to_monotonic(0).is_some());
         // Now there is a sample, and it suffices.
         assert!(Sampling::of(vec![clock]).unwrap().is_some());
     }
