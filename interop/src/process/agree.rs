@@ -1,7 +1,7 @@
 //! Negotiation between processes.
 //!
-//! Each process gets the needs of all parties and computes the result. Then the processes compare their
-//! results.
+//! Each process gets the needs of all parties and computes the result. Then the processes compare
+//! their results.
 
 use std::fmt;
 use std::sync::{MutexGuard, TryLockError};
@@ -81,25 +81,27 @@ impl Requirements {
 impl Endpoint {
     /// Negotiates one plan for the parties of this process and of the peer.
     ///
-    /// Both processes call this, each with its own parties, and both get the same plan. The peer may
-    /// itself negotiate with further processes. No object is made. Waits up to `timeout` for the peer.
+    /// Both processes call this, each with its own parties, and both get the same plan. The peer
+    /// may itself negotiate with further processes. No object is made. Waits up to `timeout` for
+    /// the peer.
     ///
     /// Each side computes the plan from the same needs
-    /// ([`negotiate`](crate::negotiate::negotiate)). Then the sides compare a digest of needs and plan,
-    /// so that different versions of this library detect different results. There can be up to 32
-    /// parties in total. After an error, both sides can call this again.
+    /// ([`negotiate`](crate::negotiate::negotiate)). Then the sides compare a digest of needs and
+    /// plan, so that different versions of this library detect different results. There can be up
+    /// to 32 parties in total. After an error, both sides can call this again.
     ///
     /// The home of the plan needs an endpoint to each other process. Each side reports only this
-    /// endpoint. A process that also has endpoints to further processes of the plan reports them with
-    /// [`Requirements::reaching`], so that it can be the home. Up to 32 endpoints can be reported.
+    /// endpoint. A process that also has endpoints to further processes of the plan reports them
+    /// with [`Requirements::reaching`], so that it can be the home. Up to 32 endpoints can be
+    /// reported.
     ///
     /// # Errors
     /// * [`Disagreement::Conflict`], the same on both sides, if the needs are incompatible.
-    /// * [`Error::Unsupported`] if `own` has a party of another process, too many parties, or a party
-    ///   that no message can carry: one of an unknown backend, or with a name of more than 256 bytes.
-    ///   Also if the endpoint is already negotiating. Nothing was sent.
-    /// * [`Error::Message`] if the peer sends parties of this process, or has found another result. The
-    ///   endpoint stays usable.
+    /// * [`Error::Unsupported`] if `own` has a party of another process, too many parties, or a
+    ///   party that no message can carry: one of an unknown backend, or with a name of more than
+    ///   256 bytes. Also if the endpoint is already negotiating. Nothing was sent.
+    /// * [`Error::Message`] if the peer sends parties of this process, or has found another result.
+    ///   The endpoint stays usable.
     /// * [`Error::PeerSilent`], and the errors of [`Endpoint::check`].
     pub fn negotiate(
         &self,
@@ -112,13 +114,14 @@ impl Endpoint {
 
 /// Negotiates one plan for the parties of this process and of several peers.
 ///
-/// This process is in the middle. It collects the needs of all peers and sends each peer the needs of
-/// all others. Each peer calls [`Endpoint::negotiate`] on its end. This process reports its endpoints to
-/// all `peers`. A peer with endpoints to others reports them with [`Requirements::reaching`].
+/// This process is in the middle. It collects the needs of all peers and sends each peer the needs
+/// of all others. Each peer calls [`Endpoint::negotiate`] on its end. This process reports its
+/// endpoints to all `peers`. A peer with endpoints to others reports them with
+/// [`Requirements::reaching`].
 ///
 /// # Errors
-/// Same errors as [`Endpoint::negotiate`]. Also [`Error::Message`] if a peer sends parties of another
-/// peer's process.
+/// Same errors as [`Endpoint::negotiate`]. Also [`Error::Message`] if a peer sends parties of
+/// another peer's process.
 pub fn negotiate_among(
     own: impl Into<Requirements>,
     peers: &[&Endpoint],

@@ -1,8 +1,9 @@
 //! Descriptors that the peer process has sent, and the thread that closes them.
 //!
-//! The peer decides how long close(2) takes. It may run the file system behind a descriptor (FUSE), which then never answers
-//! the flush, and no signal ends that. It may have set `SO_LINGER` on a socket. The same holds for the endpoint's own
-//! socket: messages that nobody has read hold descriptors, and closing the socket releases them.
+//! The peer decides how long close(2) takes. It may run the file system behind a descriptor (FUSE),
+//! which then never answers the flush, and no signal ends that. It may have set `SO_LINGER` on a
+//! socket. The same holds for the endpoint's own socket: messages that nobody has read hold
+//! descriptors, and closing the socket releases them.
 //!
 //! So each endpoint and each listener has a thread that does nothing but close. It is never joined.
 #![allow(unsafe_code, reason = "a descriptor leaves its owner in `drop`")]
@@ -25,20 +26,24 @@ pub(super) const MOST_OPEN: usize = 64;
 
 /// Descriptors of one peer that may be open here, however many other peers have sent.
 ///
-/// So hostile peers that take up [`MOST_IN_PROCESS`] do not keep an honest one from passing objects.
+/// So hostile peers that take up [`MOST_IN_PROCESS`] do not keep an honest one from passing
+/// objects.
 const RESERVED: usize = MOST_DESCRIPTORS;
 
-/// Descriptors of all peers together that may be open in this process, beside the [reserved](RESERVED) ones of each endpoint.
+/// Descriptors of all peers together that may be open in this process, beside the
+/// [reserved](RESERVED) ones of each endpoint.
 ///
-/// A thread that hangs in close(2) outlives its endpoint, so the limit of each endpoint is not enough. Threads that receive
-/// at the same moment do not see each other's descriptors: each may bring 16 more. At this number listeners accept no
-/// client, so that peers do not get more reserved descriptors by connecting again.
+/// A thread that hangs in close(2) outlives its endpoint, so the limit of each endpoint is not
+/// enough. Threads that receive at the same moment do not see each other's descriptors: each may
+/// bring 16 more. At this number listeners accept no client, so that peers do not get more reserved
+/// descriptors by connecting again.
 const MOST_IN_PROCESS: usize = 256;
 
 /// Descriptors of all peers that are open in this process.
 static IN_PROCESS: AtomicUsize = AtomicUsize::new(0);
 
-/// The thread that closes the descriptors of one peer. It ends once this and every [`Foreign`] of it is gone.
+/// The thread that closes the descriptors of one peer. It ends once this and every [`Foreign`] of
+/// it is gone.
 #[derive(Debug)]
 pub(super) struct Closer {
     queue: SyncSender<OwnedFd>,
@@ -52,7 +57,8 @@ impl Closer {
     /// # Errors
     /// [`Error::Native`] if the system gives no thread.
     pub(super) fn start(object: &Object) -> Result<Arc<Self>> {
-        // More than are ever in its care: `room` bounds what messages bring, and the socket comes on top.
+        // More than are ever in its care: `room` bounds what messages bring, and the socket comes
+        // on top.
         let (queue, closed) = sync_channel::<OwnedFd>(2 * MOST_OPEN);
         let open = Arc::new(AtomicUsize::new(0));
         let counted = open.clone();
@@ -99,7 +105,8 @@ impl Closer {
         kept
     }
 
-    /// Takes a socket into its care to which the peer is connected. It counts once it is to be closed.
+    /// Takes a socket into its care to which the peer is connected. It counts once it is to be
+    /// closed.
     pub(super) fn keep_socket(self: &Arc<Self>, socket: OwnedFd) -> PeerFd {
         PeerFd {
             fd: ManuallyDrop::new(socket),
@@ -120,8 +127,8 @@ fn released(open: &AtomicUsize) {
     IN_PROCESS.fetch_sub(1, Ordering::AcqRel);
 }
 
-/// A descriptor that another process has sent, or a socket that may hold such descriptors. Dropped, it is closed by its
-/// [`Closer`]'s thread. Dropping it never blocks.
+/// A descriptor that another process has sent, or a socket that may hold such descriptors. Dropped,
+/// it is closed by its [`Closer`]'s thread. Dropping it never blocks.
 pub(super) struct PeerFd {
     fd: ManuallyDrop<OwnedFd>,
     is_counted: bool,
@@ -130,12 +137,14 @@ pub(super) struct PeerFd {
 }
 
 impl PeerFd {
-    /// The descriptor itself, for a caller that knows that close(2) does not block, or that lets the application decide.
+    /// The descriptor itself, for a caller that knows that close(2) does not block, or that lets
+    /// the application decide.
     pub(super) fn into_fd(mut self) -> OwnedFd {
         if let Some(closer) = self.closer.take().filter(|_| self.is_counted) {
             released(&closer.open);
         }
-        // SAFETY: `drop` does not touch the descriptor any more, as there is no closer, and nothing else can: `self` ends here.
+        // SAFETY: `drop` does not touch the descriptor any more, as there is no closer, and nothing
+        // else can: `self` ends here.
         unsafe { ManuallyDrop::take(&mut self.fd) }
     }
 
@@ -168,7 +177,8 @@ impl Drop for PeerFd {
         // SAFETY: the closer was there, so the descriptor has not been taken; `self` ends here.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         if let Err(full) = closer.queue.try_send(fd) {
-            // The thread is gone, as in a child after fork(2). The descriptor stays open, and counted.
+            // The thread is gone, as in a child after fork(2). The descriptor stays open, and
+            // counted.
             std::mem::forget(full);
         }
     }

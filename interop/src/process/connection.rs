@@ -27,10 +27,12 @@ const MESSAGES_PER_LOCK: u32 = 16;
 /// Messages that are taken in one turn for nobody in particular.
 const MESSAGES_PER_PUMP: u32 = 64;
 
-/// Messages that it takes once its time is over, for one that was there in time. Whoever goes on sending keeps nobody for longer.
+/// Messages that it takes once its time is over, for one that was there in time. Whoever goes on
+/// sending keeps nobody for longer.
 const MESSAGES_AFTER_DEADLINE: u32 = 1024;
 
-/// Between two looks at a message for whose descriptors there was no room: nothing tells when there is.
+/// Between two looks at a message for whose descriptors there was no room: nothing tells when there
+/// is.
 const NO_ROOM_RETRY: Duration = Duration::from_millis(10);
 
 /// What the other side was to do while such a message is the next.
@@ -51,9 +53,11 @@ pub(super) struct Connection {
     /// The number of the next message to the other side.
     sending: Mutex<u64>,
     receiving: Mutex<Receiving>,
-    /// Held on the way to `receiving`: who comes out and in again lets those in first who stand there, as the lock alone does not.
+    /// Held on the way to `receiving`: who comes out and in again lets those in first who stand
+    /// there, as the lock alone does not.
     entry: Mutex<()>,
-    /// Something has been put into the inbox, or there is room for points again, or who read the socket does so no more.
+    /// Something has been put into the inbox, or there is room for points again, or who read the
+    /// socket does so no more.
     arrived: Condvar,
     /// The first thing that ended it.
     ended: OnceLock<Error>,
@@ -238,7 +242,8 @@ impl Connection {
         }
     }
 
-    /// Says goodbye, if that can be done at once. Who does not hear it sees that the socket is closed.
+    /// Says goodbye, if that can be done at once. Who does not hear it sees that the socket is
+    /// closed.
     pub(super) fn send_goodbye(&self) {
         if self.check().is_err() {
             return;
@@ -279,11 +284,13 @@ impl Connection {
 
     /// Waits until `take` finds what it looks for among what has arrived.
     ///
-    /// Takes messages from the socket as long as there is room for points: behind that, who looks for something else waits until some are received, and the other
-    /// side until there is room in the socket.
+    /// Takes messages from the socket as long as there is room for points: behind that, who looks
+    /// for something else waits until some are received, and the other side until there is room in
+    /// the socket.
     ///
     /// # Errors
-    /// [`Error::PeerSilent`] if that has not come in time, and what has ended the endpoint once nothing is left in the socket, or nothing more can be taken from it.
+    /// [`Error::PeerSilent`] if that has not come in time, and what has ended the endpoint once
+    /// nothing is left in the socket, or nothing more can be taken from it.
     pub(super) fn receive<T>(
         &self,
         awaited: &'static str,
@@ -415,7 +422,8 @@ impl Connection {
                         self.guard_wake.wake();
                     }
                 }
-                // It stays in the socket, which may hold descriptors for which there is no room, and is closed with it.
+                // It stays in the socket, which may hold descriptors for which there is no room,
+                // and is closed with it.
                 Err(Malformed { expected, found }) => {
                     self.shut_out(state, self.unexpected(expected, found));
                 }
@@ -455,7 +463,8 @@ impl Connection {
         self.guard_wake.wake();
     }
 
-    /// How the other side is known to be lost without looking at it: it said that it goes, or was shut out.
+    /// How the other side is known to be lost without looking at it: it said that it goes, or was
+    /// shut out.
     pub(super) fn closed(&self) -> Option<PeerLoss> {
         if !self.is_closed.load(Ordering::Acquire) {
             return None;
@@ -466,8 +475,9 @@ impl Connection {
         }
     }
 
-    /// Takes in what is in the socket, as far as there is room: at most 64 messages, however many the other side sends. True
-    /// if there may be more. Blocks no longer than others hold the lock, for as many messages.
+    /// Takes in what is in the socket, as far as there is room: at most 64 messages, however many
+    /// the other side sends. True if there may be more. Blocks no longer than others hold the lock,
+    /// for as many messages.
     pub(super) fn pump(&self) -> bool {
         let mut state = self.lock_receiving();
         for _ in 0..MESSAGES_PER_PUMP {
@@ -481,8 +491,8 @@ impl Connection {
         true
     }
 
-    /// As [`pump`](Self::pump), in several turns, for what a process sent that is gone. One that goes on sending is not
-    /// followed for ever.
+    /// As [`pump`](Self::pump), in several turns, for what a process sent that is gone. One that
+    /// goes on sending is not followed for ever.
     pub(super) fn pump_all(&self) {
         for _ in 0..MESSAGES_AFTER_DEADLINE / MESSAGES_PER_PUMP {
             if !self.pump() {

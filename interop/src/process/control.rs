@@ -1,7 +1,8 @@
 //! recvmsg(2), with what the kernel puts beside a message: who sent it, and descriptors.
 //!
-//! Not `rustix`, whose credentials cannot hold the 0 that the kernel gives for a sender who is in another namespace of processes, or
-//! who sent before anybody had asked for credentials: either is for the other side to bring about.
+//! Not `rustix`, whose credentials cannot hold the 0 that the kernel gives for a sender who is in
+//! another namespace of processes, or who sent before anybody had asked for credentials: either is
+//! for the other side to bring about.
 #![allow(
     unsafe_code,
     reason = "one call of the system, and the descriptors that it makes"
@@ -33,20 +34,23 @@ pub(super) struct Received {
     pub(super) bytes: usize,
     /// It was longer than the buffer.
     pub(super) is_cut: bool,
-    /// The message has more descriptors than these: there was no room for them, or this process may open no more.
+    /// The message has more descriptors than these: there was no room for them, or this process may
+    /// open no more.
     pub(super) lacks_descriptors: bool,
     /// `None` at the end of the stream, where no message is.
     pub(super) from: Option<Sender>,
     pub(super) descriptors: Descriptors,
 }
 
-/// `struct cmsghdr` of 64-bit kernels, and of 32-bit ones: a length, a level and a type, and what follows begins on a word.
+/// `struct cmsghdr` of 64-bit kernels, and of 32-bit ones: a length, a level and a type, and what
+/// follows begins on a word.
 const WORD: usize = size_of::<usize>();
 const HEADER: usize = WORD + 8;
 const CREDENTIALS: usize = HEADER + 12_usize.next_multiple_of(WORD);
 const RIGHTS: usize = HEADER + (4 * MOST_DESCRIPTORS).next_multiple_of(WORD);
 
-/// The kernel's number for a descriptor of the sending process, which a socket may be set to bring: `SCM_PIDFD` of the kernel's `socket.h`.
+/// The kernel's number for a descriptor of the sending process, which a socket may be set to bring:
+/// `SCM_PIDFD` of the kernel's `socket.h`.
 const SCM_PIDFD: i32 = 4;
 
 /// Asks for that descriptor: `SO_PASSPIDFD` of the kernel's `socket.h`.
@@ -56,11 +60,12 @@ const SO_PASSPIDFD: i32 = 76;
 #[repr(C, align(8))]
 struct Control([u8; CREDENTIALS + RIGHTS]);
 
-/// The next message, if there is one, with as many of its descriptors as `closer` has room for; none without one. Does not
-/// block, and allocates nothing.
+/// The next message, if there is one, with as many of its descriptors as `closer` has room for;
+/// none without one. Does not block, and allocates nothing.
 ///
-/// The message stays in the socket (`MSG_PEEK`). While it is there, the socket holds its descriptors: so it is never this
-/// call that releases one for which there is no room. That could block, as close(2) can.
+/// The message stays in the socket (`MSG_PEEK`). While it is there, the socket holds its
+/// descriptors: so it is never this call that releases one for which there is no room. That could
+/// block, as close(2) can.
 ///
 /// # Errors
 /// `AGAIN` if there is none, and whatever else recvmsg(2) answers.
@@ -108,10 +113,11 @@ pub(super) fn peek(
             }
             libc::SCM_RIGHTS | SCM_PIDFD => {
                 for number in descriptors(what) {
-                    // SAFETY: the kernel has just made it for this process, which has told nobody else of it. It is not
-                    // negative: those are errors, and no descriptors.
+                    // SAFETY: the kernel has just made it for this process, which has told nobody
+                    // else of it. It is not negative: those are errors, and no descriptors.
                     let fd = unsafe { OwnedFd::from_raw_fd(number) };
-                    // One of the sender's process was not asked for. It is the kernel's own, and closed here.
+                    // One of the sender's process was not asked for. It is the kernel's own, and
+                    // closed here.
                     match (kind, closer) {
                         (libc::SCM_RIGHTS, Some(closer)) => {
                             received.descriptors.push(closer.keep(fd));
@@ -126,7 +132,8 @@ pub(super) fn peek(
     Ok(received)
 }
 
-/// The descriptors among `numbers`. Where the kernel could make none of the sender's process, its number is an error below 0.
+/// The descriptors among `numbers`. Where the kernel could make none of the sender's process, its
+/// number is an error below 0.
 fn descriptors(numbers: &[u8]) -> impl Iterator<Item = RawFd> {
     let (numbers, _) = numbers.as_chunks();
     let numbers = numbers.iter().map(|bytes| RawFd::from_ne_bytes(*bytes));
@@ -135,8 +142,9 @@ fn descriptors(numbers: &[u8]) -> impl Iterator<Item = RawFd> {
 
 /// Sets the socket to bring nothing beside messages but credentials and descriptors.
 ///
-/// A process that had the socket before may have asked for more. The kernel says that a message was cut where there is no
-/// room for that, as it does where descriptors are missing. There must not be room: the kernel would fill it with descriptors.
+/// A process that had the socket before may have asked for more. The kernel says that a message was
+/// cut where there is no room for that, as it does where descriptors are missing. There must not be
+/// room: the kernel would fill it with descriptors.
 ///
 /// # Errors
 /// What setsockopt(2) answers, but for an option that the kernel does not know.

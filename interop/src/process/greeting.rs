@@ -13,7 +13,8 @@ use crate::negotiate::Process;
 /// Greets, and waits for the other side's greeting.
 ///
 /// # Errors
-/// [`Error::PeerSilent`], [`Error::PeerLost`], [`Error::Message`] if something else comes, and [`Error::Native`].
+/// [`Error::PeerSilent`], [`Error::PeerLost`], [`Error::Message`] if something else comes, and
+/// [`Error::Native`].
 pub(super) fn greet(object: &Object, socket: &Socket, deadline: Deadline) -> Result<Peer> {
     let mut buffer = vec![0; MOST];
     send_greeting(object, socket, &mut buffer, deadline)?;

@@ -31,14 +31,14 @@ pub(super) struct OutgoingObject<'e> {
 
 /// Offers each peer its object, waits until all have taken theirs, and settles all offers.
 ///
-/// If a peer refuses, is lost or is too late, withdraws all offers. Blocks until `deadline`, and at most
-/// [`DECISION`] longer if a peer that has taken its object reads nothing.
+/// If a peer refuses, is lost or is too late, withdraws all offers. Blocks until `deadline`, and at
+/// most [`DECISION`] longer if a peer that has taken its object reads nothing.
 ///
 /// # Errors
-/// [`Error::Import`] with the reason of the first refusal. [`Error::PeerLost`]. [`Error::PeerSilent`].
-/// No peer has the object then, with one exception: if all have taken it and one then reads nothing, the
-/// error names that peer, and the others have the object. A peer that dies after it has taken the object
-/// causes no error.
+/// [`Error::Import`] with the reason of the first refusal. [`Error::PeerLost`].
+/// [`Error::PeerSilent`]. No peer has the object then, with one exception: if all have taken it and
+/// one then reads nothing, the error names that peer, and the others have the object. A peer that
+/// dies after it has taken the object causes no error.
 pub(super) fn hand_over(all: &[OutgoingObject<'_>], deadline: Deadline) -> Result<()> {
     let mut offered = Vec::with_capacity(all.len());
     match offer_to_all(all, &mut offered, deadline) {
@@ -121,8 +121,8 @@ impl SentOffer<'_> {
     /// Tells the peer that all peers have taken their object.
     ///
     /// # Errors
-    /// [`Error::PeerSilent`] and [`Error::Native`]. The loss of the peer is no error, because the peer
-    /// had taken the object before.
+    /// [`Error::PeerSilent`] and [`Error::Native`]. The loss of the peer is no error, because the
+    /// peer had taken the object before.
     pub(super) fn settle(mut self, deadline: Deadline) -> Result<()> {
         self.over();
         let settled = Message::Settled {
@@ -203,8 +203,8 @@ impl ReceivedOffer<'_> {
     /// `decision` once more, because the peer may have settled the offer before.
     ///
     /// # Errors
-    /// [`Error::PeerSilent`] without a decision, and the errors of [`Endpoint::check`]. The caller must
-    /// drop the object then.
+    /// [`Error::PeerSilent`] without a decision, and the errors of [`Endpoint::check`]. The caller
+    /// must drop the object then.
     pub(super) fn take(self, deadline: Deadline, decision: Duration) -> Result<Outcome> {
         self.note(|offers, number| offers.take(number));
         let taken = Message::Taken {
@@ -308,8 +308,8 @@ impl Endpoint {
     /// Receives the next object of this kind and label, imports it, and waits until it is settled.
     ///
     /// `accept` imports the object. If the offer is not settled, the import is dropped. `None` of
-    /// `accept` means that the offer is stale. After a stale offer, and after one that was withdrawn
-    /// because of a timeout, waits for the next.
+    /// `accept` means that the offer is stale. After a stale offer, and after one that was
+    /// withdrawn because of a timeout, waits for the next.
     ///
     /// Blocks until `deadline`, and at most twice [`DECISION`] longer if the peer stops responding.
     ///
@@ -352,10 +352,12 @@ impl Endpoint {
         }
     }
 
-    /// Receives the next object of this kind and label, with one unchecked descriptor for each handle.
+    /// Receives the next object of this kind and label, with one unchecked descriptor for each
+    /// handle.
     ///
     /// # Errors
-    /// Same errors as [`receive_and_settle`](Self::receive_and_settle), apart from those of `accept`.
+    /// Same errors as [`receive_and_settle`](Self::receive_and_settle), apart from those of
+    /// `accept`.
     pub(super) fn receive_object(
         &self,
         content: Content,

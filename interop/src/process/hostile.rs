@@ -72,7 +72,8 @@ impl Raw {
         }
     }
 
-    /// Sends what it is told, beside so many descriptors. Whether that went is not asked: nobody may be there any more.
+    /// Sends what it is told, beside so many descriptors. Whether that went is not asked: nobody
+    /// may be there any more.
     pub(super) fn bytes(&mut self, bytes: &[u8], descriptors: usize) {
         let others = self.others.iter().cycle().map(OwnedFd::as_fd);
         let fds: Vec<BorrowedFd<'_>> = others.take(descriptors).collect();
@@ -319,7 +320,8 @@ pub(super) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// Plays a script to an endpoint, and panics if that is neither usable nor closed with a typed error afterwards.
+/// Plays a script to an endpoint, and panics if that is neither usable nor closed with a typed
+/// error afterwards.
 pub(super) fn play(script: &[u8]) {
     let mut script = Script(script);
     let Ok((ours, theirs)) = Endpoint::pair() else {
@@ -369,7 +371,8 @@ fn converse(endpoint: &Endpoint, raw: Raw, script: &mut Script<'_>) {
     loop {
         let result = endpoint.receive_point_of(Duration::ZERO);
         if is_behind_descriptors(&result) {
-            // What was received and not asked for keeps them, or threads are behind with closing those of earlier scripts.
+            // What was received and not asked for keeps them, or threads are behind with closing
+            // those of earlier scripts.
             return;
         }
         let is_over = result.is_err();

@@ -120,8 +120,8 @@ impl Inbox {
         self.messages.clear();
     }
 
-    /// Takes in what has been received into the buffer, from the process that it had to come from. False if it has to wait
-    /// for room for its descriptors: nothing has changed then.
+    /// Takes in what has been received into the buffer, from the process that it had to come from.
+    /// False if it has to wait for room for its descriptors: nothing has changed then.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -156,7 +156,8 @@ impl Inbox {
             return Err(Malformed::new("as many descriptors as are told", found));
         }
         if let Some(round) = message.round() {
-            // An earlier round was given up, but for the answer to the last one, behind which the next may have begun.
+            // An earlier round was given up, but for the answer to the last one, behind which the
+            // next may have begun.
             let is_next = matches!(message, Message::Requirements { .. });
             self.discard(|message| match message {
                 Message::Requirements { round: of, .. } => *of < round,

@@ -28,9 +28,9 @@ const NAP: Duration = Duration::from_millis(10);
 
 /// A socket at a path to which other processes [connect](Endpoint::connect) (bind(2), listen(2)).
 ///
-/// Every process that may write to the socket file can connect. So place it in a directory that only
-/// trusted users can enter. Dropping the listener removes the file if it is still the bound socket. In a
-/// [forked](super#fork) child, the drop removes nothing.
+/// Every process that may write to the socket file can connect. So place it in a directory that
+/// only trusted users can enter. Dropping the listener removes the file if it is still the bound
+/// socket. In a [forked](super#fork) child, the drop removes nothing.
 #[derive(Debug)]
 pub struct Listener {
     object: Object,
@@ -48,9 +48,9 @@ impl Listener {
     /// Makes a socket at `path`, which has 1 to 107 bytes. Does not block.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for an empty path, because the system would make an abstract socket to
-    /// which every process may connect. [`Error::Native`] if a system call fails: `EADDRINUSE` if there
-    /// is already a file at `path`, which is left unchanged.
+    /// [`Error::Unsupported`] for an empty path, because the system would make an abstract socket
+    /// to which every process may connect. [`Error::Native`] if a system call fails: `EADDRINUSE`
+    /// if there is already a file at `path`, which is left unchanged.
     pub fn bind(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let object = Object::new("listener", &path.to_string_lossy());
@@ -85,12 +85,12 @@ impl Listener {
 
     /// Accepts the next client that connects and sends a greeting. Waits up to `timeout`.
     ///
-    /// A client is refused if it sends no greeting within two seconds, sends anything else, or closes
-    /// its end. Then the next client is accepted.
+    /// A client is refused if it sends no greeting within two seconds, sends anything else, or
+    /// closes its end. Then the next client is accepted.
     ///
-    /// A thread of the listener closes the sockets of refused clients, because close(2) can block. No
-    /// client is accepted while 64 sockets wait to be closed, or while 256 descriptors that peers have
-    /// sent are open in this process.
+    /// A thread of the listener closes the sockets of refused clients, because close(2) can block.
+    /// No client is accepted while 64 sockets wait to be closed, or while 256 descriptors that
+    /// peers have sent are open in this process.
     ///
     /// # Errors
     /// * [`Error::PeerSilent`] if no client connects and sends a greeting in time.

@@ -1,6 +1,7 @@
 //! The messages between two endpoints, byte by byte. Pure: nothing here knows a socket.
 //!
-//! Each message is one datagram of at most [`MOST`] bytes: a header, and a body whose form its kind says. All numbers are little-endian.
+//! Each message is one datagram of at most [`MOST`] bytes: a header, and a body whose form its kind
+//! says. All numbers are little-endian.
 //!
 //! | header | bytes | |
 //! |---|---|---|
@@ -23,11 +24,15 @@
 //! | 9 settled | number (4) |
 //! | 10 withdrawn | number (4), reason; none: the time is over |
 //!
-//! An *object* is *taken* or *refused* by who receives it, and *settled* or *withdrawn* by who offers it; see `offers` for their order.
+//! An *object* is *taken* or *refused* by who receives it, and *settled* or *withdrawn* by who
+//! offers it; see `offers` for their order.
 //!
-//! A *process* is its id (4) and its start (8). A *label*, *reason* or *name* is its length (2) and so many bytes of UTF-8 without control
-//! characters. A *link* is two processes. A *party*, a *mechanism* and a kind of handle are as `parties` writes them. *Or none* is a byte, 1 if something follows and else
-//! 0. Descriptors themselves travel beside an object, and beside nothing else: see `SCM_RIGHTS` in unix(7).
+//! A *process* is its id (4) and its start (8). A *label*, *reason* or *name* is its length (2) and
+//! so many bytes of UTF-8 without control characters. A *link* is two processes. A *party*, a
+//! *mechanism* and a kind of handle are as `parties` writes them. *Or none* is a byte, 1 if
+//! something follows and else
+//! 0. Descriptors themselves travel beside an object, and beside nothing else: see `SCM_RIGHTS` in
+//!    unix(7).
 
 use syncline_core::{HandleKind, Origin};
 
@@ -249,8 +254,8 @@ impl Message {
         }
     }
 
-    /// Reads one message, which has to be all of `bytes`, and its place in the sequence. Reserves less memory than some times [`MOST`], and none
-    /// for a point.
+    /// Reads one message, which has to be all of `bytes`, and its place in the sequence. Reserves
+    /// less memory than some times [`MOST`], and none for a point.
     ///
     /// # Errors
     /// The first thing in it that cannot be.

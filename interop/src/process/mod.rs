@@ -8,13 +8,13 @@
 //!    [`Plan::make_across`](crate::negotiate::Plan::make_across).
 //! 3. send [points](Endpoint::send_point) and [words of memory](Endpoint::send_words).
 //!
-//! If the peer process dies, all timelines that it still had to signal fail. CUDA's interprocess events
-//! cannot fail in this way. Therefore it is `unsafe` to receive one. (`Endpoint::send_event` and
-//! `Endpoint::receive_event` exist in builds with CUDA.)
+//! If the peer process dies, all timelines that it still had to signal fail. CUDA's interprocess
+//! events cannot fail in this way. Therefore it is `unsafe` to receive one. (`Endpoint::send_event`
+//! and `Endpoint::receive_event` exist in builds with CUDA.)
 //!
 //! # fork
-//! An [`Endpoint`], a [`Listener`] and a timeline of several processes belong to the process that made
-//! them. A child of fork(2) has copies. The child may drop the copies, end by `_exit`, or call
+//! An [`Endpoint`], a [`Listener`] and a timeline of several processes belong to the process that
+//! made them. A child of fork(2) has copies. The child may drop the copies, end by `_exit`, or call
 //! execve(2), and other processes see none of this. The child must not use the copies in any other
 //! way: no thread of the parent runs in the child, and signals of the child would count as the
 //! parent's. The descriptors of the copies stay open in the child until it ends or calls execve(2).
@@ -86,7 +86,8 @@ pub mod fuzzing {
     /// Plays a script to a live endpoint.
     ///
     /// # Panics
-    /// If a descriptor stays open, or if the endpoint is neither usable nor closed with a typed error.
+    /// If a descriptor stays open, or if the endpoint is neither usable nor closed with a typed
+    /// error.
     pub fn endpoint(script: &[u8]) {
         let before = hostile::descriptors();
         hostile::play(script);

@@ -1,7 +1,10 @@
-//! How far each object is that was offered over an endpoint, in either direction: who of both sides speaks next, and which words make no sense.
+//! How far each object is that was offered over an endpoint, in either direction: who of both sides
+//! speaks next, and which words make no sense.
 //!
-//! An offer goes so: the object; *taken* or *refused*; then *settled* once everybody has taken it, or *withdrawn*, which whoever offers may say at any
-//! time before. Each offer ends with one of those two, also one that was refused. Who has taken it and runs out of patience says *refused* after all.
+//! An offer goes so: the object; *taken* or *refused*; then *settled* once everybody has taken it,
+//! or *withdrawn*, which whoever offers may say at any time before. Each offer ends with one of
+//! those two, also one that was refused. Who has taken it and runs out of patience says *refused*
+//! after all.
 //!
 //! | | `Own`: offered by this side | `Stage`: offered by the other side |
 //! |---|---|---|

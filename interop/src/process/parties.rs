@@ -160,8 +160,9 @@ pub(super) fn read_links(from: &mut Reader<'_>) -> Result<Vec<(Process, Process)
     Ok(links)
 }
 
-/// An id that stands alone or before a party: process (12), device (8); then backend (1; 0: threads), name, UUID or none, whether it is a partition
-/// (1), driver's UUID or none, kinds of handle that it exports (2) and imports (2), whether it writes times (1), needs (4).
+/// An id that stands alone or before a party: process (12), device (8); then backend (1; 0:
+/// threads), name, UUID or none, whether it is a partition (1), driver's UUID or none, kinds of
+/// handle that it exports (2) and imports (2), whether it writes times (1), needs (4).
 fn write_party(to: &mut Writer<'_>, party: &Party) -> Result<(), TooMuch> {
     let Party {
         id,

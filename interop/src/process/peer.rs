@@ -25,7 +25,8 @@ impl Peer {
     /// Judges what a process says of itself by what the kernel says of it.
     ///
     /// # Errors
-    /// [`Error::Message`] if it says something else, [`Error::PeerLost`] if it has gone since, [`Error::Native`] if the system has no descriptor left for it.
+    /// [`Error::Message`] if it says something else, [`Error::PeerLost`] if it has gone since,
+    /// [`Error::Native`] if the system has no descriptor left for it.
     pub(super) fn verify(endpoint: &Object, claimed: Process, from: Sender) -> Result<Self> {
         let mismatch = |found: String| Error::Message {
             endpoint: endpoint.clone(),
@@ -96,11 +97,14 @@ impl Peer {
         code.or_else(|| status.terminating_signal().map(PeerExit::Signal))
     }
 
-    /// True if the program that greeted will not run any more, although the process has not ended yet: what it has with a driver may take its time to go, or its
-    /// memory to be written to a file (core(5)), or it has become another program (execve(2)). Reads two files of /proc, or a little more.
+    /// True if the program that greeted will not run any more, although the process has not ended
+    /// yet: what it has with a driver may take its time to go, or its memory to be written to a
+    /// file (core(5)), or it has become another program (execve(2)). Reads two files of /proc, or a
+    /// little more.
     ///
-    /// That it became another program is seen where this process may know where its memory lies, see ptrace(2) for PTRACE_MODE_READ_FSCREDS, and that has changed: with addresses
-    /// at random, as they are mostly, it does.
+    /// That it became another program is seen where this process may know where its memory lies,
+    /// see ptrace(2) for PTRACE_MODE_READ_FSCREDS, and that has changed: with addresses at random,
+    /// as they are mostly, it does.
     pub(super) fn is_ending(&self) -> bool {
         let files = format!("/proc/{}", self.process.id);
         let read = |name: &str| std::fs::read(format!("{files}/{name}")).unwrap_or_default();
@@ -109,7 +113,8 @@ impl Peer {
             _ => false,
         };
         let is_ending = is_other || is_dumping_core(&read("status")) || all_threads_exit(&files);
-        // The system gives its id to somebody else once it has ended and been waited for. Then its descriptor says so.
+        // The system gives its id to somebody else once it has ended and been waited for. Then its
+        // descriptor says so.
         is_ending && self.still_has_id()
     }
 
@@ -145,19 +150,22 @@ fn all_threads_exit(files: &str) -> bool {
     threads.peek().is_some() && threads.all(ends)
 }
 
-/// Whether proc_pid_status(5) says that its memory is being written to a file: it died before that began.
+/// Whether proc_pid_status(5) says that its memory is being written to a file: it died before that
+/// began.
 fn is_dumping_core(status: &[u8]) -> bool {
     let mut lines = status.split(|byte| *byte == b'\n');
     lines.any(|line| line == b"CoreDumping:\t1")
 }
 
-/// Where the code and the stack of a program begin, which stays so until another takes its place. The system says 1 and 0 to whom it does not tell.
+/// Where the code and the stack of a program begin, which stays so until another takes its place.
+/// The system says 1 and 0 to whom it does not tell.
 fn layout(stat: &[u8]) -> Option<[u64; 2]> {
     let (code, stack) = (field(stat, 26)?, field(stat, 28)?);
     (code > 1 && stack > 0).then_some([code, stack])
 }
 
-/// A field in a line of proc_pid_stat(5), by its number there. The second is a file's name in brackets, and may hold anything.
+/// A field in a line of proc_pid_stat(5), by its number there. The second is a file's name in
+/// brackets, and may hold anything.
 fn field(stat: &[u8], number: usize) -> Option<u64> {
     let behind_name = stat.rsplit(|byte| *byte == b')').next()?;
     let field = behind_name

@@ -83,7 +83,8 @@ impl Deadline {
     }
 }
 
-/// Waits until one of `fds` is as it is asked, or the patience is over. An interruption ends it, too: whoever calls looks again.
+/// Waits until one of `fds` is as it is asked, or the patience is over. An interruption ends it,
+/// too: whoever calls looks again.
 pub(super) fn wait(fds: &mut [PollFd<'_>], deadline: Deadline) -> Result<(), Errno> {
     // What is too long for the system is long enough to look again.
     let left = deadline.remaining().map(|left| {
@@ -124,7 +125,8 @@ impl WakeFd {
     }
 }
 
-/// A connected socket of the right kind. What nobody has read of it may hold descriptors of the peer, so its thread closes it.
+/// A connected socket of the right kind. What nobody has read of it may hold descriptors of the
+/// peer, so its thread closes it.
 #[derive(Debug)]
 pub(super) struct Socket(PeerFd);
 
@@ -144,7 +146,8 @@ impl Socket {
         let family = match sockopt::socket_domain(fd) {
             Ok(family) => family,
             Err(Errno::NOTSOCK) => {
-                // Without a question to the file's system: another process may run it (FUSE), and never answer.
+                // Without a question to the file's system: another process may run it (FUSE), and
+                // never answer.
                 let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
                 let status =
                     rustix::fs::statx(fd, c"", flags, StatxFlags::TYPE).map_err(unusable)?;
@@ -169,8 +172,8 @@ impl Socket {
         }
     }
 
-    /// Of a descriptor that was [judged](Self::judge): from here on the kernel tells who sends, and nothing else of the sender.
-    /// Programs that are started do not inherit it.
+    /// Of a descriptor that was [judged](Self::judge): from here on the kernel tells who sends, and
+    /// nothing else of the sender. Programs that are started do not inherit it.
     ///
     /// # Errors
     /// The call that failed, and the descriptor.
@@ -230,8 +233,9 @@ impl Socket {
         send(self.as_fd(), bytes, fds)
     }
 
-    /// The next message, which stays in the socket, with as many of its descriptors as `closer` has room for; none without
-    /// one. At the end of the stream one that nobody has sent. Does not block, and allocates nothing.
+    /// The next message, which stays in the socket, with as many of its descriptors as `closer` has
+    /// room for; none without one. At the end of the stream one that nobody has sent. Does not
+    /// block, and allocates nothing.
     ///
     /// # Errors
     /// `AGAIN` if there is none, and whatever else recvmsg(2) answers.
@@ -242,15 +246,17 @@ impl Socket {
     ) -> Result<Received, Errno> {
         loop {
             match control::peek(self.as_fd(), into, closer) {
-                // Told once, to whose unread messages the other side has closed its end; what it has sent itself is still there.
+                // Told once, to whose unread messages the other side has closed its end; what it
+                // has sent itself is still there.
                 Err(Errno::INTR | Errno::CONNRESET) => {}
                 other => return other,
             }
         }
     }
 
-    /// Takes the message out of the socket that [`peek`](Self::peek) has shown, without its descriptors. Blocks if the socket
-    /// held the last reference to one of them: so only for messages of which all descriptors were shown.
+    /// Takes the message out of the socket that [`peek`](Self::peek) has shown, without its
+    /// descriptors. Blocks if the socket held the last reference to one of them: so only for
+    /// messages of which all descriptors were shown.
     pub(super) fn consume(&self) {
         consume(self.as_fd());
     }

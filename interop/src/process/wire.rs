@@ -1,6 +1,8 @@
-//! Numbers and short texts in a message: little-endian, of fixed size or with their length before them.
+//! Numbers and short texts in a message: little-endian, of fixed size or with their length before
+//! them.
 //!
-//! A reader takes nothing that a writer would not have written, so that what is read and written again is the same bytes.
+//! A reader takes nothing that a writer would not have written, so that what is read and written
+//! again is the same bytes.
 
 use std::fmt;
 
@@ -193,7 +195,8 @@ impl<'b> Reader<'b> {
     }
 }
 
-/// As much of `text` as goes into `most` bytes, in one line: for labels and reasons, which somebody wrote for people.
+/// As much of `text` as goes into `most` bytes, in one line: for labels and reasons, which somebody
+/// wrote for people.
 pub(crate) fn shortened(text: &str, most: u16) -> String {
     let mut short = String::new();
     for character in text.chars() {
@@ -210,7 +213,8 @@ pub(crate) fn shortened(text: &str, most: u16) -> String {
     short
 }
 
-/// A digest of bytes: FNV-1a with 64 bits. It finds what differs by accident, and not what was made to look alike.
+/// A digest of bytes: FNV-1a with 64 bits. It finds what differs by accident, and not what was made
+/// to look alike.
 pub(crate) fn digest(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
         (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

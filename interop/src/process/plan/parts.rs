@@ -181,7 +181,8 @@ impl HomeObjects {
 }
 
 impl ImportedObjects {
-    /// Takes the handles for what they are, as far as that can be told; they are what `handles` says.
+    /// Takes the handles for what they are, as far as that can be told; they are what `handles`
+    /// says.
     pub(super) fn open(
         execution: &Execution<'_>,
         handles: Vec<Handle>,
@@ -200,8 +201,10 @@ impl ImportedObjects {
                 #[cfg(any(feature = "cuda", feature = "vulkan"))]
                 (HandleKind::TimelineOpaqueFd, Some(party)) => {
                     let origin = execution.plan.home().origin();
-                    // SAFETY: the process that has made the plan with this one says so, as the plan does; the application
-                    // has said that it is trusted (`Endpoint::trust_handles`), without which the endpoint refuses such handles. What an importer can find out it does.
+                    // SAFETY: the process that has made the plan with this one says so, as the plan
+                    // does; the application has said that it is trusted
+                    // (`Endpoint::trust_handles`), without which the endpoint refuses such handles.
+                    // What an importer can find out it does.
                     timelines.push((party, unsafe { TimelineFd::from_fd(fd.into_fd(), origin) }));
                 }
                 #[cfg(any(feature = "cuda", feature = "vulkan"))]
@@ -286,8 +289,8 @@ fn import(
 ) -> Result<Option<Attachment>> {
     Ok(match device {
         Device::Host(_) => None,
-        // SAFETY: one process signals a plan's timeline, by one timeline. Of other processes that have the handle, `trust_handles`
-        // is the caller's promise.
+        // SAFETY: one process signals a plan's timeline, by one timeline. Of other processes that
+        // have the handle, `trust_handles` is the caller's promise.
         #[cfg(feature = "cuda")]
         Device::Cuda(cuda) => Some(unsafe { cuda.import_timeline(handle()?) }?),
         // SAFETY: as above.
@@ -305,7 +308,8 @@ impl Ports {
         semaphores: Vec<(PartyId, TimelineFd)>,
         initial: u64,
     ) -> Result<()> {
-        // Who signals has to see how far that is: a Vulkan device reads it, and a CUDA device knows it of its own signals.
+        // Who signals has to see how far that is: a Vulkan device reads it, and a CUDA device knows
+        // it of its own signals.
         let reads = |id: &PartyId| match execution.device(*id) {
             #[cfg(feature = "vulkan")]
             Some(Device::Vulkan(_)) => true,

@@ -1,4 +1,5 @@
-//! Waits for a binary semaphore that another process signals, and what lets them go if that one dies (E3).
+//! Waits for a binary semaphore that another process signals, and what lets them go if that one
+//! dies (E3).
 #![allow(unsafe_code, reason = "waits and signals where callers vouch for it")]
 #![cfg_attr(
     not(any(feature = "cuda", feature = "vulkan")),
@@ -31,7 +32,8 @@ use crate::vulkan;
 pub(crate) struct SemaphoreWaits {
     semaphore: BinarySemaphore,
     device: Device,
-    /// Another handle of the semaphore, to import it into a second `VkDevice`. None for CUDA, where none is needed.
+    /// Another handle of the semaphore, to import it into a second `VkDevice`. None for CUDA, where
+    /// none is needed.
     #[cfg_attr(not(feature = "vulkan"), allow(dead_code))]
     spare: Option<BinaryFd>,
     /// Where fences have signals consumed; made when first needed.
@@ -52,17 +54,21 @@ struct Wait {
     consumed: Option<Timeline>,
 }
 
-/// A wait at the head of its queue that takes so long is taken for one whose signal has not come: no API tells. On a GPU that others keep busy for as long it may
-/// have come, and is signalled once more then.
+/// A wait at the head of its queue that takes so long is taken for one whose signal has not come:
+/// no API tells. On a GPU that others keep busy for as long it may have come, and is signalled once
+/// more then.
 const BLOCKED_AFTER: Duration = Duration::from_millis(200);
 
-/// How long the work before a wait may take, and a signal in the place of the dead. Nobody waits for the thread that does.
+/// How long the work before a wait may take, and a signal in the place of the dead. Nobody waits
+/// for the thread that does.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a signal may take on another queue of the waiting device. That queue may have other work, which waits in turn.
+/// How long a signal may take on another queue of the waiting device. That queue may have other
+/// work, which waits in turn.
 const SIGNAL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a queue runs on: family and index of its `VkQueue`. None for CUDA, whose streams never share one.
+/// What a queue runs on: family and index of its `VkQueue`. None for CUDA, whose streams never
+/// share one.
 type DriverQueue = Option<(u32, u32)>;
 
 fn driver_queue(queue: &Queue) -> DriverQueue {
@@ -217,7 +223,8 @@ impl SemaphoreWaits {
 
     /// Keeps a wait that has been submitted, and forgets those that are over.
     fn remember(&self, wait: Wait) {
-        // Looked at without the lock: whoever sees something reached may have held work of the application's to do, which waits for this semaphore, too.
+        // Looked at without the lock: whoever sees something reached may have held work of the
+        // application's to do, which waits for this semaphore, too.
         let mut submitted = std::mem::take(&mut *lock(&self.submitted));
         submitted.retain(|wait| !wait.is_over());
         submitted.push(wait);
@@ -230,9 +237,11 @@ impl SemaphoreWaits {
         self.lost.get().map_or(Ok(()), |cause| Err(cause.clone()))
     }
 
-    /// The signalling process is dead. New waits are refused from here on, and fences for what has not come fail.
+    /// The signalling process is dead. New waits are refused from here on, and fences for what has
+    /// not come fail.
     ///
-    /// A queue that stands still is released by a signal, made on a thread of its own, and again until the queue goes on.
+    /// A queue that stands still is released by a signal, made on a thread of its own, and again
+    /// until the queue goes on.
     pub(super) fn signaller_lost(self: &Arc<Self>, cause: &Error) {
         if self.lost.set(cause.clone()).is_err() {
             return;
@@ -268,8 +277,8 @@ impl SemaphoreWaits {
             if start.elapsed() > RELEASE_TIMEOUT || !waits.iter().any(Wait::is_blocked) {
                 return;
             }
-            // What fails is tried again: the driver may be busy with the end of the dead process. If nothing ever succeeds
-            // the queue stays as it is, and the failed count has told why.
+            // What fails is tried again: the driver may be busy with the end of the dead process.
+            // If nothing ever succeeds the queue stays as it is, and the failed count has told why.
             let here = attempt % 2 == 0 && !made_here;
             match here.then(|| self.another_queue(&waits)).flatten() {
                 Some(queue) => {
@@ -281,7 +290,8 @@ impl SemaphoreWaits {
         }
     }
 
-    /// A queue of the same device on another `VkQueue` than the waiting ones; for CUDA, on another stream.
+    /// A queue of the same device on another `VkQueue` than the waiting ones; for CUDA, on another
+    /// stream.
     fn another_queue(&self, waits: &[Wait]) -> Option<Queue> {
         let kinds = [QueueKind::Compute, QueueKind::Transfer, QueueKind::Graphics];
         let mut queues = kinds
@@ -293,8 +303,9 @@ impl SemaphoreWaits {
         })
     }
 
-    /// Signals on a second device of the same GPU, which is opened at the first call: a device may have one `VkQueue`
-    /// only. To open one has been seen to take eight seconds while others used the GPU.
+    /// Signals on a second device of the same GPU, which is opened at the first call: a device may
+    /// have one `VkQueue` only. To open one has been seen to take eight seconds while others used
+    /// the GPU.
     fn signal_on_second_device(&self, second: &mut Option<(Queue, BinarySemaphore)>) -> Result<()> {
         if second.is_none() {
             *second = self.second_queue()?;
@@ -342,11 +353,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn signal(queue: &Queue, semaphore: &BinarySemaphore, limit: Duration) -> Result<()> {
     let signals = semaphore.clone();
     let work = move |recorder: &mut Recorder<'_>| {
-        // SAFETY: a wait for it stands at the head of its queue, and has not come through for long: so it is unsignalled,
-        // unless the GPU has not come to that wait. Who had a signal pending is dead, and its work with it, as drivers end
-        // that before the process counts as dead. Where either is not so, or an earlier attempt still stands behind other
-        // work of its queue, it is signalled twice, which drivers take for
-        // once, and no queue waits for a second signal: every wait begins through `submit`, which refuses it by then.
+        // SAFETY: a wait for it stands at the head of its queue, and has not come through for long:
+        // so it is unsignalled, unless the GPU has not come to that wait. Who had a signal pending
+        // is dead, and its work with it, as drivers end that before the process counts as dead.
+        // Where either is not so, or an earlier attempt still stands behind other work of its
+        // queue, it is signalled twice, which drivers take for once, and no queue waits for a
+        // second signal: every wait begins through `submit`, which refuses it by then.
         unsafe { recorder.signal_semaphore(&signals) }
     };
     queue.submit(&[], work, &[])?;

@@ -1,4 +1,5 @@
-//! P3: who hears of a loss, when, and of which. Mostly the other process is this one, which never dies.
+//! P3: who hears of a loss, when, and of which. Mostly the other process is this one, which never
+//! dies.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
@@ -186,7 +187,8 @@ fn a_negotiation_ends_with_any_of_its_peers() {
     );
 }
 
-/// X1: a process tells of endpoints between two others. The one in the middle passes on what names the process that tells it.
+/// X1: a process tells of endpoints between two others. The one in the middle passes on what names
+/// the process that tells it.
 #[test]
 fn nobody_tells_of_endpoints_between_others() {
     let [(one, mut first), (other, mut second)] = [(); 2].map(|()| against_raw());
@@ -453,8 +455,8 @@ fn without_a_free_descriptor() {
     assert_eq!(one.receive_point_of(LONG).unwrap(), (1, 1));
 }
 
-/// P1: four peers that send as many descriptors as they can, in objects that nobody asks for. Another peer passes an object
-/// nevertheless, and a listener accepts no client meanwhile.
+/// P1: four peers that send as many descriptors as they can, in objects that nobody asks for.
+/// Another peer passes an object nevertheless, and a listener accepts no client meanwhile.
 fn facing_hostile_peers() {
     let memory = rustix::fs::memfd_create("many", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let own = || {
@@ -511,7 +513,8 @@ fn facing_hostile_peers() {
     });
 }
 
-/// In a process of its own: the limit of descriptors, and how many come from peers, are the process's.
+/// In a process of its own: the limit of descriptors, and how many come from peers, are the
+/// process's.
 #[test]
 fn descriptors_of_peers_are_bounded_and_wait_for_room() {
     for role in ["receives without a free descriptor", "faces hostile peers"] {

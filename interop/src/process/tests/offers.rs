@@ -200,7 +200,8 @@ fn what_is_withdrawn_while_it_is_taken_is_not_had() {
     raw.say(&withdrawn(1, ""), 0);
     let (two, three) = (object(2), object(3));
     raw.say(&two, 0);
-    // The first is gone before it is looked at, the second while it is in hand: its time was over, and the third is as good.
+    // The first is gone before it is looked at, the second while it is in hand: its time was over,
+    // and the third is as good.
     let mut seen = Vec::new();
     let got = one.receive_and_settle(Content::Timeline, "offered", long(), |offer, _| {
         seen.push(offer.number);
@@ -261,7 +262,8 @@ fn a_taker_that_gives_up_is_heard() {
     assert!(receive(&other).err().unwrap().is_timeout());
 }
 
-/// The one that gives up after it has said that it takes it keeps it if the other side had settled it by then.
+/// The one that gives up after it has said that it takes it keeps it if the other side had settled
+/// it by then.
 #[test]
 fn what_was_settled_first_counts() {
     let (one, mut raw) = against_raw();
@@ -420,8 +422,8 @@ fn two_threads_receive_two_things() {
     }
 }
 
-/// It waits for who asks for it; who asks for something else is told of it in the end.
-/// Memory of which the peer has chosen the size: a terabyte is not mapped, which mmap(2) would grant.
+/// It waits for who asks for it; who asks for something else is told of it in the end. Memory of
+/// which the peer has chosen the size: a terabyte is not mapped, which mmap(2) would grant.
 #[test]
 fn memory_of_more_bytes_than_are_taken_is_not_mapped() {
     let (one, other) = both();

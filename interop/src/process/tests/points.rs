@@ -83,7 +83,8 @@ fn neither_side_allocates_for_a_point() {
     assert!(heap::so_far() > before);
 }
 
-/// One thread waits for points, and another for an answer: whoever reads the socket wakes the other.
+/// One thread waits for points, and another for an answer: whoever reads the socket wakes the
+/// other.
 #[test]
 fn who_waits_for_something_else_is_woken_by_who_reads() {
     let (one, other) = both();
@@ -164,7 +165,8 @@ fn a_sender_waits_for_room_and_no_longer_than_it_says() {
     });
 }
 
-/// Points wait in a ring of 1024 while somebody waits for something else. The next ones stay in the socket, and what is behind them.
+/// Points wait in a ring of 1024 while somebody waits for something else. The next ones stay in the
+/// socket, and what is behind them.
 #[test]
 fn points_that_nobody_asks_for_are_bounded() {
     let (one, mut raw) = against_raw();
@@ -197,7 +199,8 @@ fn points_that_nobody_asks_for_are_bounded() {
     one.check().unwrap();
 }
 
-/// Somebody waits for an answer behind more points than there is room for, while another thread receives them: nobody is shut out.
+/// Somebody waits for an answer behind more points than there is room for, while another thread
+/// receives them: nobody is shut out.
 #[test]
 fn an_answer_behind_many_points_comes_as_they_are_received() {
     let (one, other) = both();
@@ -298,8 +301,8 @@ fn who_looks_once_finds_what_is_behind_other_messages() {
     assert_eq!(one.receive_point_of(NOW).unwrap(), (1, 1));
 }
 
-/// What takes in messages for nobody in particular stops after 64, whatever else is there: with the lock held, and maybe for a call whose time
-/// is over.
+/// What takes in messages for nobody in particular stops after 64, whatever else is there: with the
+/// lock held, and maybe for a call whose time is over.
 #[test]
 fn a_turn_takes_in_64_messages_at_the_most() {
     let (one, mut raw) = against_raw();

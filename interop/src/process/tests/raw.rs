@@ -1,4 +1,5 @@
-//! P1: what an endpoint does about a side that keeps to nothing. Each by its name, and the scripts that fuzzing plays as they come.
+//! P1: what an endpoint does about a side that keeps to nothing. Each by its name, and the scripts
+//! that fuzzing plays as they come.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -185,7 +186,8 @@ fn descriptors_are_as_many_as_are_told() {
     }
 }
 
-/// A socket whose last descriptor is closed no sooner than the other end is: see `SO_LINGER` in socket(7).
+/// A socket whose last descriptor is closed no sooner than the other end is: see `SO_LINGER` in
+/// socket(7).
 fn slow_to_close() -> (OwnedFd, std::net::TcpStream) {
     use std::io::Write as _;
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -205,8 +207,8 @@ pub(super) fn soon<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) 
     told.recv_timeout(LONG).expect("it waits for close(2)")
 }
 
-/// An endpoint whose other side has sent a descriptor that is slow to close: beside a message that cannot be, or in an object
-/// before such a message, or in one that nobody asks for.
+/// An endpoint whose other side has sent a descriptor that is slow to close: beside a message that
+/// cannot be, or in an object before such a message, or in one that nobody asks for.
 fn with_slow(which: u32) -> (Endpoint, Raw, std::net::TcpStream) {
     let (slow, other) = slow_to_close();
     let (one, mut raw) = against_raw();
@@ -334,7 +336,8 @@ fn an_object_brings_its_descriptors_and_leaves_none() {
     marked.comes_to(1);
 }
 
-/// P1: a process that had the socket before may have set it to bring more of the sender, its label or a descriptor of it.
+/// P1: a process that had the socket before may have set it to bring more of the sender, its label
+/// or a descriptor of it.
 #[test]
 #[allow(unsafe_code, reason = "options that rustix does not know")]
 fn what_else_a_socket_was_set_to_bring_is_turned_off() {
@@ -391,7 +394,8 @@ fn an_object_with_another_number_of_descriptors_is_not_sent() {
     assert_eq!(other.receive_point_of(LONG).unwrap(), (1, 1));
 }
 
-/// What no driver checks is refused, also from a process of the own user, until the application trusts it. The sender is told, and both go on.
+/// What no driver checks is refused, also from a process of the own user, until the application
+/// trusts it. The sender is told, and both go on.
 #[test]
 fn opaque_handles_are_taken_from_a_trusted_process_alone() {
     let marked = Marked::new("opaque");
@@ -479,7 +483,8 @@ fn a_greeting_in_the_name_of_another_process_is_refused() {
     }
 }
 
-/// Sent when the kernel was not yet asked to tell who sends: it says that nobody did, which is no process.
+/// Sent when the kernel was not yet asked to tell who sends: it says that nobody did, which is no
+/// process.
 #[test]
 fn a_greeting_whose_sender_is_not_known_is_refused() {
     use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
