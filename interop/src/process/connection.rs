@@ -62,8 +62,7 @@ pub(super) struct Connection {
     ///
     /// The mutex `receiving` alone lets a thread that releases and locks again overtake them.
     entry: Mutex<()>,
-    /// Notified when the inbox gets a message, when there is room for points again, and when the
-    /// poller stops polling.
+    /// Notified on a new message, on room for points, and when the poller stops polling.
     arrived: Condvar,
     /// The first error that ended the connection.
     ended: OnceLock<Error>,

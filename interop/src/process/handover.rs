@@ -159,7 +159,7 @@ impl SentOffer<'_> {
     fn over(&mut self) {
         self.is_over = true;
         let connection = self.endpoint.connection();
-        connection.with_inbox(|inbox| inbox.offers.over(self.number));
+        connection.with_inbox(|inbox| inbox.offers.end_own(self.number));
     }
 }
 

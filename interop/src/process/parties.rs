@@ -1,24 +1,24 @@
-//! Those who negotiate, in a message: who somebody is, what he has and needs, and what it came to.
+//! Encoding of parties and of the result of a negotiation.
 
 use syncline_core::{BackendKind, HandleKind, Uuid};
 
 use super::wire::{Malformed, Reader, TooMuch, Writer};
 use crate::negotiate::{Mechanism, Needs, Party, PartyId, Process};
 
-/// Parties of one message.
+/// Maximum number of parties in one message.
 pub(crate) const MOST_PARTIES: usize = 32;
-/// Bytes of a device's name.
+/// Maximum bytes of a device's name.
 pub(crate) const NAME: u16 = 256;
 
-/// What a negotiation came to.
+/// The result of a negotiation, as one process has computed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Agreed {
     pub(crate) round: u32,
-    /// `None`: a conflict.
+    /// `None` for a conflict.
     pub(crate) mechanism: Option<Mechanism>,
     pub(crate) home: Option<PartyId>,
     pub(crate) parties: u32,
-    /// Of everybody's needs, as they would stand in a message, and of the answer.
+    /// Digest of the encoded needs of all parties, and of the plan.
     pub(crate) digest: u64,
 }
 
@@ -102,7 +102,7 @@ pub(super) fn read_uuid(from: &mut Reader<'_>) -> Result<Option<Uuid>, Malformed
     }
 }
 
-/// How many, and each.
+/// Writes the number of parties and each party.
 pub(crate) fn write_parties(to: &mut Writer<'_>, parties: &[Party]) -> Result<(), TooMuch> {
     let too_many = TooMuch {
         what: "parties",
@@ -128,7 +128,7 @@ pub(super) fn read_parties(from: &mut Reader<'_>) -> Result<Vec<Party>, Malforme
     Ok(parties)
 }
 
-/// How many, and both processes of each.
+/// Writes the number of links and both processes of each.
 pub(crate) fn write_links(
     to: &mut Writer<'_>,
     links: &[(Process, Process)],
@@ -160,9 +160,12 @@ pub(super) fn read_links(from: &mut Reader<'_>) -> Result<Vec<(Process, Process)
     Ok(links)
 }
 
-/// An id that stands alone or before a party: process (12), device (8); then backend (1; 0:
-/// threads), name, UUID or none, whether it is a partition (1), driver's UUID or none, kinds of
-/// handle that it exports (2) and imports (2), whether it writes times (1), needs (4).
+/// Writes a party.
+///
+/// The format is: process (12), device (8), backend (1; 0 for threads), name, UUID or none, whether
+/// it is a partition (1), UUID of the driver or none, kinds of handle that it exports (2) and
+/// imports (2), whether it writes timestamps (1), needs (4). An id alone has only process and
+/// device.
 fn write_party(to: &mut Writer<'_>, party: &Party) -> Result<(), TooMuch> {
     let Party {
         id,
@@ -247,7 +250,7 @@ fn read_needs(from: &mut Reader<'_>) -> Result<Needs, Malformed> {
     })
 }
 
-/// A set of kinds: bit n for the kind n + 1.
+/// Writes a set of kinds: bit n stands for the kind n + 1.
 fn write_handles(to: &mut Writer<'_>, kinds: &[HandleKind]) -> Result<(), TooMuch> {
     let mut set = 0_u16;
     for kind in kinds {
@@ -258,11 +261,11 @@ fn write_handles(to: &mut Writer<'_>, kinds: &[HandleKind]) -> Result<(), TooMuc
 
 fn read_handles(from: &mut Reader<'_>) -> Result<Vec<HandleKind>, Malformed> {
     let set = from.u16("kinds of handle")?;
-    let told = (0..16_u8).filter(|bit| set & (1 << bit) != 0);
-    told.map(|bit| to_handle(bit + 1)).collect()
+    let present = (0..16_u8).filter(|bit| set & (1 << bit) != 0);
+    present.map(|bit| to_handle(bit + 1)).collect()
 }
 
-/// From 1 to 16.
+/// The number of a kind of handle, from 1 to 16.
 pub(super) fn of_handle(kind: HandleKind) -> Result<u8, TooMuch> {
     Ok(match kind {
         HandleKind::TimelineOpaqueFd => 1,
@@ -294,7 +297,7 @@ pub(super) fn to_handle(number: u8) -> Result<HandleKind, Malformed> {
         .ok_or_else(|| Malformed::new("a known kind of handle", number))
 }
 
-/// From 1.
+/// The number of a mechanism, from 1.
 fn of_mechanism(mechanism: Mechanism) -> u8 {
     match mechanism {
         Mechanism::SameDevice => 1,
