@@ -10,17 +10,17 @@ use std::time::Duration;
 use syncline_core::{Error, Result};
 
 use super::Endpoint;
-use super::message::{MOST, Message};
-use super::parties::{Agreed, MOST_PARTIES, write_links, write_parties};
+use super::message::{MAX_MESSAGE, Message};
+use super::parties::{Agreed, MAX_PARTIES, write_links, write_parties};
 use super::socket::Deadline;
 use super::wire::{TooMuch, Writer, digest};
 use crate::negotiate::{Conflict, Party, Plan, Process, Requirements, negotiate};
 
 /// How long one of several peers is waited for before the next is polled.
-const SLICE: Duration = Duration::from_millis(50);
+const POLL_SLICE: Duration = Duration::from_millis(50);
 
 /// What the peer must do first, for timeout errors.
-const NEEDS: &str = "say what it needs";
+const AWAITED_NEEDS: &str = "say what it needs";
 
 /// Why processes have not agreed on a plan.
 #[derive(Debug, Clone)]
@@ -196,7 +196,7 @@ pub(super) fn poll_all<S, T>(
                 check(one)?;
                 continue;
             }
-            match ask(one, deadline.at_most(SLICE)) {
+            match ask(one, deadline.at_most(POLL_SLICE)) {
                 Ok(found) => *answer = Some(found),
                 Err(mut error) if error.is_timeout() => {
                     if deadline.has_passed() {
@@ -301,7 +301,7 @@ impl<'e> PeerNegotiation<'e> {
             if !is_all {
                 // The peer may send any number of these.
                 if deadline.has_passed() {
-                    return Err(self.endpoint.connection().silent(NEEDS, deadline));
+                    return Err(self.endpoint.connection().silent(AWAITED_NEEDS, deadline));
                 }
                 continue;
             }
@@ -320,7 +320,7 @@ impl<'e> PeerNegotiation<'e> {
 
     fn next(&self, deadline: Deadline) -> Result<(u32, bool, Requirements)> {
         let connection = self.endpoint.connection();
-        connection.receive(NEEDS, deadline, |inbox| {
+        connection.receive(AWAITED_NEEDS, deadline, |inbox| {
             inbox.discard(|message| is_before(message, *self.round));
             let is_needs = |message: &Message| matches!(message, Message::Requirements { .. });
             match inbox.take_message(is_needs)?.message {
@@ -390,7 +390,7 @@ impl<'e> PeerNegotiation<'e> {
     fn found(&self, all: &Requirements, plan: Option<&Plan>) -> Result<Agreed> {
         let parties = all.parties();
         // The needs fit in one message. The rest is for the result.
-        let mut buffer = vec![0; 2 * MOST];
+        let mut buffer = vec![0; 2 * MAX_MESSAGE];
         let mut to = Writer::new(&mut buffer);
         let written = write_parties(&mut to, parties)
             .and_then(|()| write_links(&mut to, all.links()))
@@ -404,7 +404,7 @@ impl<'e> PeerNegotiation<'e> {
             });
         let too_many = |_| TooMuch {
             what: "parties",
-            most: MOST_PARTIES,
+            most: MAX_PARTIES,
         };
         written
             .map_err(too_many)

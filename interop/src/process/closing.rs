@@ -19,17 +19,17 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use rustix::io::Errno;
 use syncline_core::{Object, Rejected, Result};
 
-use super::message::MOST_DESCRIPTORS;
+use super::message::MAX_DESCRIPTORS;
 use super::socket::native;
 
 /// Descriptors of one peer that may be open here at once, including those waiting to be closed.
-pub(super) const MOST_OPEN: usize = 64;
+pub(super) const MAX_OPEN: usize = 64;
 
 /// Descriptors of one peer that may be open here however many other peers have sent.
 ///
-/// So hostile peers that use up [`MOST_IN_PROCESS`] do not keep an honest peer from passing
+/// So hostile peers that use up [`MAX_IN_PROCESS`] do not keep an honest peer from passing
 /// objects.
-const RESERVED: usize = MOST_DESCRIPTORS;
+const RESERVED: usize = MAX_DESCRIPTORS;
 
 /// Descriptors of all peers that may be open in this process.
 ///
@@ -38,7 +38,7 @@ const RESERVED: usize = MOST_DESCRIPTORS;
 /// receive at the same moment do not see each other's descriptors: each may bring 16 more. At this
 /// number, listeners accept no client, so that peers do not get more reserved descriptors by
 /// connecting again.
-const MOST_IN_PROCESS: usize = 256;
+const MAX_IN_PROCESS: usize = 256;
 
 /// Descriptors of all peers that are open in this process.
 static IN_PROCESS: AtomicUsize = AtomicUsize::new(0);
@@ -60,7 +60,7 @@ impl Closer {
     /// `Error::Native` if the system refuses a thread.
     pub(super) fn start(object: &Object) -> Result<Arc<Self>> {
         // More than it ever has: `room` bounds what messages bring, and the socket comes on top.
-        let (queue, closed) = sync_channel::<OwnedFd>(2 * MOST_OPEN);
+        let (queue, closed) = sync_channel::<OwnedFd>(2 * MAX_OPEN);
         let open = Arc::new(AtomicUsize::new(0));
         let counted = open.clone();
         let started = std::thread::Builder::new()
@@ -84,18 +84,18 @@ impl Closer {
     pub(super) fn room(&self) -> usize {
         let open = self.open.load(Ordering::Acquire);
         let in_process = IN_PROCESS.load(Ordering::Acquire);
-        let shared = MOST_IN_PROCESS.saturating_sub(in_process);
+        let shared = MAX_IN_PROCESS.saturating_sub(in_process);
         let reserved = RESERVED.saturating_sub(open);
-        MOST_OPEN
+        MAX_OPEN
             .saturating_sub(open)
             .min(shared.max(reserved))
-            .min(MOST_DESCRIPTORS)
+            .min(MAX_DESCRIPTORS)
     }
 
     /// True if a listener may accept one more client, by its own limit and that of the process.
     pub(super) fn accepts(&self) -> bool {
-        self.open.load(Ordering::Acquire) < MOST_OPEN
-            && IN_PROCESS.load(Ordering::Acquire) < MOST_IN_PROCESS
+        self.open.load(Ordering::Acquire) < MAX_OPEN
+            && IN_PROCESS.load(Ordering::Acquire) < MAX_IN_PROCESS
     }
 
     /// Wraps a descriptor that the peer has sent, and counts it.

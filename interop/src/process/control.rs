@@ -15,10 +15,10 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 
 use super::closing::{Closer, PeerFd};
-use super::message::MOST_DESCRIPTORS;
+use super::message::MAX_DESCRIPTORS;
 
 /// Descriptors that came with a message.
-pub(super) type Descriptors = SmallVec<[PeerFd; MOST_DESCRIPTORS]>;
+pub(super) type Descriptors = SmallVec<[PeerFd; MAX_DESCRIPTORS]>;
 
 /// The sender of a message, as the kernel names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub(super) struct Received {
 const WORD: usize = size_of::<usize>();
 const HEADER: usize = WORD + 8;
 const CREDENTIALS: usize = HEADER + 12_usize.next_multiple_of(WORD);
-const RIGHTS: usize = HEADER + (4 * MOST_DESCRIPTORS).next_multiple_of(WORD);
+const RIGHTS: usize = HEADER + (4 * MAX_DESCRIPTORS).next_multiple_of(WORD);
 
 /// `SCM_PIDFD` of the kernel's `socket.h`: a pidfd of the sender, if the socket has `SO_PASSPIDFD`.
 const SCM_PIDFD: i32 = 4;

@@ -17,7 +17,7 @@ use syncline_core::{Error, Object, Rejected, Result};
 
 use super::closing::Closer;
 use super::connection::Connection;
-use super::message::{MOST, Message, POINT};
+use super::message::{MAX_MESSAGE, Message, POINT_MESSAGE};
 use super::peer::Peer;
 use super::plan::NumberedTimelines;
 use super::socket::{Deadline, Socket, WakeFd, native};
@@ -397,7 +397,7 @@ impl Endpoint {
         fds: &[BorrowedFd<'_>],
         deadline: Deadline,
     ) -> Result<()> {
-        let mut buffer = vec![0; MOST];
+        let mut buffer = vec![0; MAX_MESSAGE];
         self.connection().send(message, fds, &mut buffer, deadline)
     }
 }
@@ -412,7 +412,7 @@ impl Endpoint {
     /// [`Error::PeerSilent`], and then nothing was sent. Otherwise the errors of
     /// [`Endpoint::check`].
     pub(crate) fn send_point_of(&self, number: u32, value: u64, timeout: Duration) -> Result<()> {
-        let mut buffer = [0; POINT];
+        let mut buffer = [0; POINT_MESSAGE];
         let point = Message::Point { number, value };
         let deadline = Deadline::after(timeout);
         self.connection().send(&point, &[], &mut buffer, deadline)

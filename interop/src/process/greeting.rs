@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use syncline_core::{Error, Object, PeerLoss, Result};
 
 use super::control::Received;
-use super::message::{MOST, Message};
+use super::message::{MAX_MESSAGE, Message};
 use super::peer::Peer;
 use super::socket::{Deadline, Socket, native, wait};
 use super::wire::Malformed;
@@ -16,7 +16,7 @@ use crate::negotiate::Process;
 /// [`Error::PeerSilent`]. [`Error::PeerLost`]. [`Error::Message`] if the first message is not a
 /// greeting. [`Error::Native`].
 pub(super) fn greet(object: &Object, socket: &Socket, deadline: Deadline) -> Result<Peer> {
-    let mut buffer = vec![0; MOST];
+    let mut buffer = vec![0; MAX_MESSAGE];
     send_greeting(object, socket, &mut buffer, deadline)?;
     // Without room for descriptors, because the peer is not known yet.
     let received = receive_greeting(object, socket, &mut buffer, deadline)?;
@@ -102,7 +102,7 @@ fn gone(object: &Object) -> Error {
 /// The process that the greeting names.
 fn parse(received: &Received, buffer: &[u8]) -> Result<Process, Malformed> {
     if received.is_cut {
-        let found = format_args!("one of more than {MOST}");
+        let found = format_args!("one of more than {MAX_MESSAGE}");
         return Err(Malformed::new("a message of at most 16384 bytes", found));
     }
     if received.lacks_descriptors {

@@ -10,7 +10,7 @@ use syncline_core::{Error, HandleKind, Result};
 use super::Endpoint;
 use super::agree::poll_all;
 use super::closing::PeerFd;
-use super::message::{Content, LABEL, Message, Offer};
+use super::message::{Content, MAX_LABEL, Message, Offer};
 use super::offers::{Answer, Outcome};
 use super::socket::Deadline;
 use super::wire::shortened;
@@ -18,7 +18,7 @@ use super::wire::shortened;
 /// Minimum time for which a process that has taken an object waits for the decision.
 ///
 /// After it has sent a refusal, it waits for this time once more.
-const DECISION: Duration = Duration::from_millis(500);
+const DECISION_TIMEOUT: Duration = Duration::from_millis(500);
 /// The reason of a refusal after the deadline.
 const TOO_LATE: &str = "it is too late";
 
@@ -32,7 +32,7 @@ pub(super) struct OutgoingObject<'e> {
 /// Offers each peer its object, waits until all have taken theirs, and settles all offers.
 ///
 /// If a peer refuses, is lost or is too late, withdraws all offers. Blocks until `deadline`, and at
-/// most [`DECISION`] longer if a peer that has taken its object reads nothing.
+/// most [`DECISION_TIMEOUT`] longer if a peer that has taken its object reads nothing.
 ///
 /// # Errors
 /// [`Error::Import`] with the reason of the first refusal. [`Error::PeerLost`].
@@ -43,7 +43,7 @@ pub(super) fn hand_over(all: &[OutgoingObject<'_>], deadline: Deadline) -> Resul
     let mut offered = Vec::with_capacity(all.len());
     match offer_to_all(all, &mut offered, deadline) {
         Ok(()) => {
-            let deadline = deadline.at_least(DECISION);
+            let deadline = deadline.at_least(DECISION_TIMEOUT);
             let settled = offered.into_iter().map(|offered| offered.settle(deadline));
             // Settle every offer, even if one before has failed.
             let settled: Vec<_> = settled.collect();
@@ -92,7 +92,7 @@ fn offer_to_all<'e>(
 }
 
 fn describe(content: Content, label: &str) -> String {
-    format!("{} \"{}\"", content.name(), shortened(label, LABEL))
+    format!("{} \"{}\"", content.name(), shortened(label, MAX_LABEL))
 }
 
 /// An offer of this side that is neither settled nor withdrawn. Dropping it withdraws the offer.
@@ -311,7 +311,8 @@ impl Endpoint {
     /// `accept` means that the offer is stale. After a stale offer, and after one that was
     /// withdrawn because of a timeout, waits for the next.
     ///
-    /// Blocks until `deadline`, and at most twice [`DECISION`] longer if the peer stops responding.
+    /// Blocks until `deadline`, and at most twice [`DECISION_TIMEOUT`] longer if the peer stops
+    /// responding.
     ///
     /// # Errors
     /// * The errors of `accept`, which the peer is told.
@@ -329,7 +330,7 @@ impl Endpoint {
         loop {
             let (received, offer, fds) = self.receive_object(content, label, deadline)?;
             match accept(offer, fds) {
-                Ok(Some(made)) => match received.take(deadline, DECISION)? {
+                Ok(Some(made)) => match received.take(deadline, DECISION_TIMEOUT)? {
                     Outcome::Settled => return Ok(made),
                     Outcome::Withdrawn(reason) if reason.is_empty() => {}
                     Outcome::Withdrawn(reason) => {
@@ -364,7 +365,7 @@ impl Endpoint {
         label: &str,
         deadline: Deadline,
     ) -> Result<(ReceivedOffer<'_>, Offer, Vec<PeerFd>)> {
-        let shown = shortened(label, LABEL);
+        let shown = shortened(label, MAX_LABEL);
         let connection = self.connection();
         // Process withdrawals that have arrived.
         connection.pump();

@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 
 use super::control::{Descriptors, Received};
-use super::message::{MOST, Message, Offer};
+use super::message::{MAX_MESSAGE, Message, Offer};
 use super::offers::{Answer, Offers};
 use super::wire::Malformed;
 
 /// Maximum number of points. The reader of the socket makes sure that there is room.
-pub(super) const POINTS: usize = 1024;
+pub(super) const MAX_POINTS: usize = 1024;
 /// Maximum number of other messages.
-pub(super) const MESSAGES: usize = 16;
+pub(super) const MAX_MESSAGES: usize = 16;
 
 /// A message other than a point, with its descriptors.
 #[derive(Debug)]
@@ -36,9 +36,9 @@ impl Inbox {
     /// The inbox after the greeting.
     pub(super) fn new() -> Self {
         Self {
-            buffer: vec![0; MOST].into(),
-            points: VecDeque::with_capacity(POINTS),
-            messages: VecDeque::with_capacity(MESSAGES),
+            buffer: vec![0; MAX_MESSAGE].into(),
+            points: VecDeque::with_capacity(MAX_POINTS),
+            messages: VecDeque::with_capacity(MAX_MESSAGES),
             offers: Offers::default(),
             sequence: 1,
             has_said_goodbye: false,
@@ -106,12 +106,12 @@ impl Inbox {
     }
 
     pub(super) fn has_room_for_points(&self) -> bool {
-        self.points.len() < POINTS
+        self.points.len() < MAX_POINTS
     }
 
     /// True if there is no room for points or no room for other messages.
     pub(super) fn is_full(&self) -> bool {
-        !self.has_room_for_points() || self.messages.len() == MESSAGES
+        !self.has_room_for_points() || self.messages.len() == MAX_MESSAGES
     }
 
     /// Removes all messages.
@@ -135,7 +135,7 @@ impl Inbox {
             descriptors,
         } = received;
         if is_cut {
-            let found = format_args!("one of more than {MOST}");
+            let found = format_args!("one of more than {MAX_MESSAGE}");
             return Err(Malformed::new("a message of at most 16384 bytes", found));
         }
         let (sequence, message) = Message::decode(self.buffer.get(..bytes).unwrap_or_default())?;
@@ -167,11 +167,11 @@ impl Inbox {
             });
         }
         match message {
-            Message::Point { number, value } if self.points.len() < POINTS => {
+            Message::Point { number, value } if self.points.len() < MAX_POINTS => {
                 self.points.push_back((number, value));
             }
             Message::Point { .. } => {
-                let found = format_args!("more than {POINTS} that nobody has asked for");
+                let found = format_args!("more than {MAX_POINTS} that nobody has asked for");
                 return Err(Malformed::new(
                     "points to be sent as they are asked for",
                     found,
@@ -190,7 +190,7 @@ impl Inbox {
                     );
                 }
             }
-            message if self.messages.len() < MESSAGES => {
+            message if self.messages.len() < MAX_MESSAGES => {
                 if let Message::Object(offer) = &message {
                     self.offers.arrived(offer.number)?;
                 }
@@ -200,7 +200,7 @@ impl Inbox {
                 });
             }
             message => {
-                let found = format_args!("{}, behind {MESSAGES} of them", message.name());
+                let found = format_args!("{}, behind {MAX_MESSAGES} of them", message.name());
                 return Err(Malformed::new(
                     "messages to be sent as they are asked for",
                     found,

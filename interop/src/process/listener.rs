@@ -21,10 +21,10 @@ const BACKLOG: i32 = 16;
 /// How long a connected client may take to send its greeting.
 ///
 /// A client of this library sends it at once. A silent client delays the next clients by this time.
-const GREETING: Duration = Duration::from_secs(2);
+const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Interval between checks whether sockets of earlier clients are closed.
-const NAP: Duration = Duration::from_millis(10);
+const CLOSE_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A socket at a path to which other processes [connect](Endpoint::connect) (bind(2), listen(2)).
 ///
@@ -101,7 +101,12 @@ impl Listener {
         loop {
             let socket = self.next(deadline)?;
             let object = Object::new("endpoint", label);
-            match Endpoint::over_own(socket, object, &self.closer, deadline.at_most(GREETING)) {
+            match Endpoint::over_own(
+                socket,
+                object,
+                &self.closer,
+                deadline.at_most(GREETING_TIMEOUT),
+            ) {
                 // The client's fault. The next client may be valid.
                 Err(Error::PeerSilent { .. } | Error::Message { .. } | Error::PeerLost { .. })
                     if !deadline.has_passed() => {}
@@ -117,7 +122,12 @@ impl Listener {
                 if deadline.has_passed() {
                     return Err(self.silent("let go of what earlier clients sent", deadline));
                 }
-                std::thread::sleep(deadline.at_most(NAP).remaining().unwrap_or(NAP));
+                std::thread::sleep(
+                    deadline
+                        .at_most(CLOSE_CHECK_INTERVAL)
+                        .remaining()
+                        .unwrap_or(CLOSE_CHECK_INTERVAL),
+                );
                 continue;
             }
             // Non-blocking, because another thread may accept the connection that poll(2) reported.

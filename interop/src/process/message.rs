@@ -1,7 +1,7 @@
 //! The format of the messages between two endpoints. Nothing here uses a socket.
 //!
-//! Each message is one datagram of at most [`MOST`] bytes. It has a header, and a body whose format
-//! depends on the kind. All numbers are little-endian.
+//! Each message is one datagram of at most [`MAX_MESSAGE`] bytes. It has a header, and a body whose
+//! format depends on the kind. All numbers are little-endian.
 //!
 //! | header | bytes | |
 //! |---|---|---|
@@ -36,8 +36,8 @@
 use syncline_core::{HandleKind, Origin};
 
 use super::parties::{
-    Agreed, NAME, of_handle, read_links, read_parties, read_party_id, read_process, read_uuid,
-    to_handle, write_links, write_parties, write_party_id, write_process, write_uuid,
+    Agreed, MAX_NAME, handle_from_number, handle_number, read_links, read_parties, read_party_id,
+    read_process, read_uuid, write_links, write_parties, write_party_id, write_process, write_uuid,
 };
 use super::wire::{Malformed, Reader, TooMuch, Writer, shortened};
 use crate::negotiate::{Party, PartyId, Process};
@@ -49,15 +49,15 @@ pub(crate) const VERSION: u16 = 3;
 /// Bytes of a header.
 pub(crate) const HEADER: usize = 20;
 /// Maximum bytes of a message, including its header.
-pub(crate) const MOST: usize = 16 * 1024;
+pub(crate) const MAX_MESSAGE: usize = 16 * 1024;
 /// Bytes of a message with a point, including its header.
-pub(crate) const POINT: usize = HEADER + 12;
+pub(crate) const POINT_MESSAGE: usize = HEADER + 12;
 /// Maximum number of descriptors beside one message.
-pub(crate) const MOST_DESCRIPTORS: usize = 16;
+pub(crate) const MAX_DESCRIPTORS: usize = 16;
 /// Maximum bytes of a label.
-pub(crate) const LABEL: u16 = 64;
+pub(crate) const MAX_LABEL: u16 = 64;
 /// Maximum bytes of a reason.
-pub(crate) const REASON: u16 = 256;
+pub(crate) const MAX_REASON: u16 = 256;
 
 /// The type of an offered object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +107,7 @@ pub(crate) struct Offer {
     /// The number of the object in later messages. Each side numbers its own objects.
     pub(crate) number: u32,
     pub(crate) content: Content,
-    /// Shortened to [`LABEL`] bytes when it is encoded.
+    /// Shortened to [`MAX_LABEL`] bytes when it is encoded.
     pub(crate) label: String,
     pub(crate) initial: u64,
     pub(crate) reached: u64,
@@ -225,7 +225,7 @@ impl Message {
         match self {
             Self::Hello { process, label } => {
                 write_process(to, *process)?;
-                to.text("bytes of a label", &shortened(label, LABEL), LABEL)
+                to.text("bytes of a label", &shortened(label, MAX_LABEL), MAX_LABEL)
             }
             Self::Requirements {
                 round,
@@ -243,7 +243,11 @@ impl Message {
             Self::Taken { number } | Self::Settled { number } => to.u32(*number),
             Self::Refused { number, reason } | Self::Withdrawn { number, reason } => {
                 to.u32(*number)?;
-                to.text("bytes of a reason", &shortened(reason, REASON), REASON)
+                to.text(
+                    "bytes of a reason",
+                    &shortened(reason, MAX_REASON),
+                    MAX_REASON,
+                )
             }
             Self::Point { number, value } => {
                 to.u32(*number)?;
@@ -255,12 +259,12 @@ impl Message {
 
     /// Decodes one message of exactly `bytes`, with its sequence number.
     ///
-    /// Allocates a small multiple of [`MOST`] at most, and nothing for a point.
+    /// Allocates a small multiple of [`MAX_MESSAGE`] at most, and nothing for a point.
     ///
     /// # Errors
     /// The first part that is invalid.
     pub(crate) fn decode(bytes: &[u8]) -> Result<(u64, Self), Malformed> {
-        if bytes.len() > MOST {
+        if bytes.len() > MAX_MESSAGE {
             let found = format_args!("{} bytes", bytes.len());
             return Err(Malformed::new("a message of at most 16384 bytes", found));
         }
@@ -292,7 +296,7 @@ impl Message {
         Ok(match kind {
             1 => Self::Hello {
                 process: read_process(from)?,
-                label: from.text("a label", LABEL)?,
+                label: from.text("a label", MAX_LABEL)?,
             },
             2 => Self::Requirements {
                 round: from.u32("a round")?,
@@ -307,7 +311,7 @@ impl Message {
             },
             6 => Self::Refused {
                 number: from.u32("an object's number")?,
-                reason: from.text("a reason", REASON)?,
+                reason: from.text("a reason", MAX_REASON)?,
             },
             7 => Self::Point {
                 number: from.u32("an object's number")?,
@@ -319,7 +323,7 @@ impl Message {
             },
             10 => Self::Withdrawn {
                 number: from.u32("an object's number")?,
-                reason: from.text("a reason", REASON)?,
+                reason: from.text("a reason", MAX_REASON)?,
             },
             other => {
                 let found = format_args!("kind {other}");
@@ -350,28 +354,28 @@ impl Offer {
             Content::HostMemory => 4,
             Content::CudaEvent => 5,
         })?;
-        to.text("bytes of a label", &shortened(label, LABEL), LABEL)?;
+        to.text("bytes of a label", &shortened(label, MAX_LABEL), MAX_LABEL)?;
         to.u64(*initial)?;
         to.u64(*reached)?;
         let too_many = TooMuch {
             what: "descriptors",
-            most: MOST_DESCRIPTORS,
+            most: MAX_DESCRIPTORS,
         };
         let count = u8::try_from(handles.len()).map_err(|_| too_many)?;
-        if handles.len() > MOST_DESCRIPTORS {
+        if handles.len() > MAX_DESCRIPTORS {
             return Err(too_many);
         }
         to.u8(count)?;
         for handle in handles {
-            to.u8(of_handle(handle.kind)?)?;
+            to.u8(handle_number(handle.kind)?)?;
             write_party_id(to, handle.party)?;
         }
         to.flag(origin.is_some())?;
         if let Some(origin) = origin {
             to.text(
                 "bytes of a device's name",
-                &shortened(&origin.device, NAME),
-                NAME,
+                &shortened(&origin.device, MAX_NAME),
+                MAX_NAME,
             )?;
             write_uuid(to, origin.uuid)?;
             write_uuid(to, origin.driver_uuid)?;
@@ -399,7 +403,7 @@ impl Offer {
             5 => Content::CudaEvent,
             other => return Err(Malformed::new("a known sort of object", other)),
         };
-        let label = from.text("a label", LABEL)?;
+        let label = from.text("a label", MAX_LABEL)?;
         let initial = read_value(from)?;
         let reached = read_value(from)?;
         if reached < initial {
@@ -407,19 +411,19 @@ impl Offer {
             return Err(Malformed::new("a value that has grown", found));
         }
         let count = usize::from(from.u8("a count of descriptors")?);
-        if count > MOST_DESCRIPTORS {
+        if count > MAX_DESCRIPTORS {
             return Err(Malformed::new("at most 16 descriptors", count));
         }
         let mut handles = Vec::with_capacity(count);
         for _ in 0..count {
-            let kind = to_handle(from.u8("the kind of a descriptor")?)?;
+            let kind = handle_from_number(from.u8("the kind of a descriptor")?)?;
             let party = read_party_id(from)?;
             handles.push(Handle { party, kind });
         }
         let origin = match from.flag("an origin or none")? {
             false => None,
             true => Some(Origin {
-                device: from.text("a device's name", NAME)?,
+                device: from.text("a device's name", MAX_NAME)?,
                 uuid: read_uuid(from)?,
                 driver_uuid: read_uuid(from)?,
             }),

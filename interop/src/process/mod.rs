@@ -67,7 +67,7 @@ pub(crate) trait LossObserver: Send + Sync {
 #[cfg(fuzzing)]
 pub mod fuzzing {
     use super::hostile;
-    use super::message::{MOST, Message};
+    use super::message::{MAX_MESSAGE, Message};
 
     /// Decodes any bytes, and encodes a decoded message again.
     ///
@@ -77,7 +77,7 @@ pub mod fuzzing {
         let Ok((sequence, message)) = Message::decode(bytes) else {
             return;
         };
-        let mut again = vec![0; MOST];
+        let mut again = vec![0; MAX_MESSAGE];
         let length = message.encode(sequence, &mut again);
         assert_eq!(length.map(|length| &again[..length]), Ok(bytes));
         assert_eq!(Message::decode(bytes), Ok((sequence, message)));
@@ -103,7 +103,7 @@ pub mod fuzzing {
     #[must_use]
     pub fn messages() -> Vec<Vec<u8>> {
         let encoded = |message: &Message| {
-            let mut buffer = vec![0; MOST];
+            let mut buffer = vec![0; MAX_MESSAGE];
             let length = message.encode(3, &mut buffer).unwrap_or(0);
             buffer.truncate(length);
             buffer

@@ -135,7 +135,7 @@ impl Peer {
 }
 
 /// The kernel's thread flag `PF_EXITING`.
-const EXITING: u64 = 4;
+const PF_EXITING: u64 = 4;
 
 /// True if all threads of a process are exiting. See proc_pid_stat(5), field 9.
 fn all_threads_exit(files: &str) -> bool {
@@ -145,7 +145,7 @@ fn all_threads_exit(files: &str) -> bool {
     let mut threads = threads.map_while(Result::ok).peekable();
     let ends = |thread: std::fs::DirEntry| {
         let stat = std::fs::read(thread.path().join("stat")).unwrap_or_default();
-        field(&stat, 9).is_some_and(|flags| flags & EXITING != 0)
+        field(&stat, 9).is_some_and(|flags| flags & PF_EXITING != 0)
     };
     threads.peek().is_some() && threads.all(ends)
 }
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(field(b"", 9), None);
         assert_eq!(field(line, 1), None);
         let own = std::fs::read("/proc/self/stat").unwrap();
-        assert_eq!(field(&own, 9).unwrap() & EXITING, 0);
+        assert_eq!(field(&own, 9).unwrap() & PF_EXITING, 0);
         assert!(!all_threads_exit("/proc/self"));
         assert!(!all_threads_exit("/proc/none"));
     }

@@ -16,7 +16,7 @@ use syncline_core::{Error, Object, Result};
 
 use super::closing::{Closer, PeerFd};
 use super::control::{self, Received};
-use super::message::MOST_DESCRIPTORS;
+use super::message::MAX_DESCRIPTORS;
 
 /// The error of a system call on `object`.
 pub(super) fn native(object: &Object, call: &'static str, errno: Errno) -> Error {
@@ -293,7 +293,7 @@ pub(super) fn send(
     bytes: &[u8],
     fds: &[BorrowedFd<'_>],
 ) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Errno::MSGSIZE);

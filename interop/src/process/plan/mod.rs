@@ -215,8 +215,10 @@ impl<'c> Execution<'c> {
         }
     }
 
-    /// The handles that go to `process`: the page, the page of times if the plan has timestamps,
-    /// and one for each device that imports a semaphore.
+    /// The handles that go to `process`.
+    ///
+    /// The page, the page of times if the plan has timestamps, and one for each device that imports
+    /// a semaphore.
     fn handles(&self, process: Process) -> Vec<Handle> {
         let page = Handle {
             party: None,
