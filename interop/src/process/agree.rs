@@ -240,8 +240,8 @@ fn only_of_their_own(endpoint: &Endpoint, parties: &[Party], peers: &[&Endpoint]
     match parties.iter().find(elsewhere) {
         None => Ok(()),
         Some(party) => Err(endpoint.connection().unexpected(
-            format!("what {} itself needs", endpoint.peer()),
-            format!("what {party} does"),
+            format!("the needs of {} alone", endpoint.peer()),
+            format!("the needs of {party}"),
         )),
     }
 }

@@ -46,7 +46,7 @@ pub(super) const BEHIND_DESCRIPTORS: &str = "send what was waited for, which may
 
 /// What the peer must do, for timeout errors while its points fill the inbox.
 const BEHIND_POINTS: &str =
-    "send what was waited for, or that is behind 1024 points which nobody has received,";
+    "send what was waited for, which may be behind 1024 points that no call has received,";
 
 /// One end of a connection, and the state of the peer.
 pub(super) struct Connection {

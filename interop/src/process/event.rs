@@ -102,7 +102,7 @@ impl Endpoint {
     /// responding. The driver call does not block.
     ///
     /// # Errors
-    /// The peer is told of all errors except the last two.
+    /// The peer gets all errors except the last two.
     /// * [`Error::Message`] if the offer is incomplete.
     /// * [`Error::Import`] if the offer is withdrawn, or if the peer's [handles are not
     ///   trusted](Endpoint::trusts_handles).

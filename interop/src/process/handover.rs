@@ -315,9 +315,10 @@ impl Endpoint {
     /// responding.
     ///
     /// # Errors
-    /// * The errors of `accept`, which the peer is told.
+    /// * The errors of `accept`. The peer gets them as the reason of a refusal.
     /// * [`Error::Import`] if the object has opaque handles or an event and the peer is not
-    ///   [trusted](Self::trusts_handles), which the peer is told, or if the offer is withdrawn.
+    ///   [trusted](Self::trusts_handles). The peer gets that reason, too. Also if the offer is
+    ///   withdrawn.
     /// * [`Error::PeerSilent`], with the objects that were offered instead.
     /// * The errors of [`Endpoint::check`].
     pub(super) fn receive_and_settle<T>(

@@ -171,7 +171,7 @@ impl Inbox {
                 self.points.push_back((number, value));
             }
             Message::Point { .. } => {
-                let found = format_args!("more than {MAX_POINTS} that nobody has asked for");
+                let found = format_args!("more than {MAX_POINTS} that no call has asked for");
                 return Err(Malformed::new(
                     "points to be sent as they are asked for",
                     found,

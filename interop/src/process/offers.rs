@@ -139,8 +139,8 @@ impl Offers {
         if self.strays <= MAX_STRAYS {
             return Ok(());
         }
-        let found = format_args!("more than {MAX_STRAYS} that cannot be said of theirs");
-        Err(Malformed::new("words about objects in their turn", found))
+        let found = format_args!("more than {MAX_STRAYS} that match none");
+        Err(Malformed::new("messages that match an open offer", found))
     }
 }
 
@@ -156,7 +156,7 @@ impl Offers {
             return Err(Malformed::new("a number of its own for each object", found));
         }
         if self.theirs.len() >= MAX_OFFERS {
-            let found = format_args!("more than {MAX_OFFERS} that are neither");
+            let found = format_args!("more than {MAX_OFFERS} open offers");
             return Err(Malformed::new("objects to be settled or withdrawn", found));
         }
         self.theirs.push((number, PeerOffer::Queued));

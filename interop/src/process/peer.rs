@@ -37,7 +37,7 @@ impl Peer {
             found,
         };
         if from.process == 0 || claimed.id != from.process {
-            let reason = "both have to be of one namespace of processes";
+            let reason = "both must be in one pid namespace";
             return Err(mismatch(format!("that it is {claimed}; {reason}")));
         }
         let died = || Error::PeerLost {

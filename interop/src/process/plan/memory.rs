@@ -1,7 +1,7 @@
 //! Memory that several processes share, ordered by their timelines (X8).
 #![allow(
     unsafe_code,
-    reason = "takes in a handle whose kind the process that has made it vouches for"
+    reason = "imports handles for whose kind their exporter vouches"
 )]
 
 #[cfg(feature = "vulkan")]
@@ -266,7 +266,7 @@ impl Endpoint {
     /// # Errors
     /// * [`Error::PeerSilent`], with the objects that were offered instead.
     /// * [`Error::Message`] or [`Error::Import`] if the object is not such memory or has more than
-    ///   `most` bytes, which the peer is told, or if the peer withdraws it.
+    ///   `most` bytes. The peer gets that reason, too. Also if the peer withdraws it.
     /// * [`Error::PeerLost`].
     pub fn receive_words(&self, label: &str, most: u64, timeout: Duration) -> Result<SharedWords> {
         let (content, deadline) = (Content::HostMemory, Deadline::after(timeout));

@@ -326,7 +326,7 @@ impl Ports {
                 .filter_map(|(id, _)| execution.plan.part(*id));
             let names: Vec<_> = names.map(|part| part.party.to_string()).collect();
             return Err(execution.cannot(format!(
-                "nobody in this process can ask how far it is: of {} one signals alone, or a Vulkan device takes part",
+                "no device of this process could read the value: only one of {} may signal, or a Vulkan device must take part",
                 names.join(" and ")
             )));
         }

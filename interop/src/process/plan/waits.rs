@@ -1,5 +1,4 @@
-//! Waits for a binary semaphore that another process signals, and their release if it dies (E3,
-//! P3).
+//! Waits for a binary semaphore that another process signals, and their release if it dies (E3).
 #![allow(unsafe_code, reason = "callers vouch for waits and signals")]
 #![cfg_attr(
     not(any(feature = "cuda", feature = "vulkan")),
@@ -281,7 +280,7 @@ impl SemaphoreWaits {
                 return;
             }
             // Retry after a failure: the driver may still be cleaning up after the dead process. If
-            // all attempts fail, the queue stays blocked. The failed count has told the cause.
+            // all attempts fail, the queue stays blocked. The failed count reports the cause.
             let here = attempt % 2 == 0 && !made_here;
             match here.then(|| self.other_queue(&waits)).flatten() {
                 Some(queue) => {

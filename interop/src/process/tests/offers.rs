@@ -303,7 +303,7 @@ fn messages_about_unknown_objects_are_bounded() {
         raw.say(&object(1), 0);
         assert!(receive(&one).is_ok(), "{name}");
         raw.say(&message(40), 0);
-        assert_shut_out(&one, "words about objects in their turn");
+        assert_shut_out(&one, "messages that match an open offer");
     }
 }
 
@@ -330,7 +330,7 @@ fn settling_an_offer_early_or_twice_counts_for_nothing() {
     }
     assert!(read_socket(&one).is_timeout());
     raw.say(&withdrawn(2, ""), 0);
-    assert_shut_out(&one, "words about objects in their turn");
+    assert_shut_out(&one, "messages that match an open offer");
 }
 
 /// Late answers fill no inbox. The next offer gets its answer.

@@ -349,7 +349,7 @@ fn other_ancillary_data_of_the_socket_are_turned_off() {
     for option in [libc::SO_PASSSEC, 76] {
         let (ours, theirs) = pair();
         let known = ours.try_clone().unwrap();
-        // SAFETY: the value is a number that lives through the call, and the length is its own.
+        // SAFETY: the value is an integer that outlives the call, and the length is its size.
         let set = unsafe {
             libc::setsockopt(
                 ours.as_raw_fd(),
@@ -401,7 +401,7 @@ fn an_object_with_a_wrong_number_of_descriptors_is_not_sent() {
 
 /// Handles that no driver checks are refused, even from the same user, until the peer is trusted.
 ///
-/// The sender is told, and both endpoints stay usable.
+/// The sender gets the reason, and both endpoints stay usable.
 #[test]
 fn opaque_handles_are_accepted_only_from_a_trusted_process() {
     let marked = Marked::new("opaque");
