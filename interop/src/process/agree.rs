@@ -86,7 +86,7 @@ impl Endpoint {
     /// the peer.
     ///
     /// Each side computes the plan from the same needs
-    /// ([`negotiate`](crate::negotiate::negotiate)). Then the sides compare a digest of needs and
+    /// ([`negotiate`]). Then the sides compare a digest of needs and
     /// plan, so that different versions of this library detect different results. There can be up
     /// to 32 parties in total. After an error, both sides can call this again.
     ///

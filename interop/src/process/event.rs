@@ -39,7 +39,7 @@ impl Endpoint {
     ///
     /// # Lifetime of the event
     /// This process must keep a clone of the event, and must not end, while the peer has the event
-    /// or waits of the peer's queues for it. The peer has vouched for that by an `unsafe` call, and
+    /// or a queue of the peer waits for it. The peer has vouched for that by an `unsafe` call, and
     /// this process must make it true.
     ///
     /// # Blocking
