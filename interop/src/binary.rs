@@ -74,9 +74,9 @@ impl Device {
     /// Imports the binary semaphore behind `handle`.
     ///
     /// # Errors
-    /// Each error returns the handle. [`Error::CannotShare`] if the handle comes from another GPU or
-    /// driver, which is checked before any driver call. [`Error::Unsupported`] if the device imports
-    /// no binary semaphores. [`Error::Import`] or a driver error.
+    /// Each error returns the handle. [`Error::CannotShare`] if the handle comes from another GPU
+    /// or driver, which is checked before any driver call. [`Error::Unsupported`] if the device
+    /// imports no binary semaphores. [`Error::Import`] or a driver error.
     pub fn import_binary(
         &self,
         handle: BinaryFd,
@@ -236,8 +236,8 @@ impl BinarySemaphore {
 impl Recorder<'_> {
     /// Waits for the pending signal of a binary semaphore and consumes the signal.
     ///
-    /// All work that is recorded after this call executes after the signal. Work recorded before may
-    /// wait too. The submission keeps the semaphore alive.
+    /// All work that is recorded after this call executes after the signal. Work recorded before
+    /// may wait too. The submission keeps the semaphore alive.
     ///
     /// # Errors
     /// [`Error::WrongDevice`] for a semaphore of another device. [`Error::Unsupported`] for a

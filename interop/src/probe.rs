@@ -140,8 +140,9 @@ impl Inventory {
     /// If several devices match, returns the first that is usable.
     ///
     /// # Errors
-    /// [`Error::NoSuchDevice`] with a list of the devices. [`Error::Unavailable`] if `asked` names an
-    /// unavailable backend. The error of [`Found::rejected`] if every matching device is rejected.
+    /// [`Error::NoSuchDevice`] with a list of the devices. [`Error::Unavailable`] if `asked` names
+    /// an unavailable backend. The error of [`Found::rejected`] if every matching device is
+    /// rejected.
     pub fn select(&self, asked: &str) -> Result<&Found> {
         let wanted = asked.to_lowercase();
         let by_index = asked

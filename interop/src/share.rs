@@ -139,7 +139,8 @@ impl Link {
     /// [copies](SharedBuffer::relay) between them.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4 that the host can address; a driver error.
+    /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4 that the host can address;
+    /// a driver error.
     pub fn buffer(&self, bytes: u64) -> Result<SharedBuffer> {
         SharedBuffer::new(self, bytes)
     }

@@ -26,10 +26,10 @@ use crate::process::DeviceSemaphore;
 /// The binary semaphore of a plan, with the access that the plan grants to each party.
 ///
 /// A binary semaphore has no value, and a wait for it is valid only once its signal is pending.
-/// Therefore a timeline comes with it, the *count*: the number of signals that are pending or complete.
-/// The signaller of the semaphore signals the count from the host. The waiter waits for the count
-/// before it waits for the semaphore. If one side fails or dies, the count fails for the other side
-/// with the cause (E1, E3).
+/// Therefore a timeline comes with it, the *count*: the number of signals that are pending or
+/// complete. The signaller of the semaphore signals the count from the host. The waiter waits for
+/// the count before it waits for the semaphore. If one side fails or dies, the count fails for the
+/// other side with the cause (E1, E3).
 #[derive(Debug, Clone)]
 pub struct MadeBinary {
     count: Made,
@@ -67,12 +67,12 @@ pub struct BinarySignalOnly {
 impl Plan {
     /// Makes the unsignalled binary semaphore and its count at 0, and carries out each duty.
     ///
-    /// `devices` must contain the devices of the plan, in any order. Other devices in it are ignored.
-    /// If an error occurs, nothing is left behind.
+    /// `devices` must contain the devices of the plan, in any order. Other devices in it are
+    /// ignored. If an error occurs, nothing is left behind.
     ///
     /// # Errors
-    /// * [`Error::Unsupported`] if a party is in another process ([`Plan::make_binary_across`]), if its
-    ///   device is not in `devices`, or if the plan is for a timeline.
+    /// * [`Error::Unsupported`] if a party is in another process ([`Plan::make_binary_across`]), if
+    ///   its device is not in `devices`, or if the plan is for a timeline.
     /// * A driver error.
     pub fn make_binary(&self, label: &str, devices: &[Device]) -> Result<MadeBinary> {
         let devices: Vec<&Device> = devices.iter().collect();
@@ -132,8 +132,8 @@ impl MadeBinary {
     /// The semaphore, as a type that can wait.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the plan does not grant this to `party`, or if `party` is in another
-    /// process.
+    /// [`Error::Unsupported`] if the plan does not grant this to `party`, or if `party` is in
+    /// another process.
     pub fn wait_only(&self, party: PartyId) -> Result<BinaryWaitOnly> {
         Ok(BinaryWaitOnly {
             count: Arc::new(self.count.wait_only(party)?),
@@ -190,8 +190,9 @@ impl BinaryWaitOnly {
     /// * A driver error.
     ///
     /// # Safety
-    /// The signal is pending, and nothing else waits for it. If the signaller counts each signal once
-    /// the signal is pending, and not earlier, then the n-th signal is pending once the count is n.
+    /// The signal is pending, and nothing else waits for it. If the signaller counts each signal
+    /// once the signal is pending, and not earlier, then the n-th signal is pending once the count
+    /// is n.
     pub unsafe fn wait_on(&self, queue: &Queue) -> Result<()> {
         if let Some(waits) = self.semaphore.waits() {
             // SAFETY: this method has the same contract.
@@ -250,8 +251,8 @@ impl BinarySignalOnly {
     /// Same errors as [`Recorder::signal_semaphore`].
     ///
     /// # Safety
-    /// When the submission executes, the semaphore is unsignalled and no other signal is pending. So
-    /// the wait for the previous signal must be complete.
+    /// When the submission executes, the semaphore is unsignalled and no other signal is pending.
+    /// So the wait for the previous signal must be complete.
     pub unsafe fn signal(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         // SAFETY: this method has the same contract.
         unsafe { recorder.signal_semaphore(&self.semaphore) }

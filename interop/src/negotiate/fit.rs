@@ -133,7 +133,8 @@ pub(super) fn by_preference(all: &Requirements) -> [Mechanism; Mechanism::ALL.le
 }
 
 impl Mechanism {
-    /// How the mechanism serves all parties, or all obstacles. Call only if there are no [`clashes`].
+    /// How the mechanism serves all parties, or all obstacles. Call only if there are no
+    /// [`clashes`].
     pub(super) fn fit(self, all: &Requirements) -> Result<Fit, Obstacles> {
         let parties = all.parties();
         let mut obstacles = Obstacles::new();
@@ -376,8 +377,8 @@ fn external(all: &Requirements, kind: HandleKind) -> Result<Fit, Obstacles> {
 
 /// The obstacle that a signalling process cannot read the value of the timeline.
 ///
-/// A Vulkan device can query the semaphore. Any other device knows only its own signals. So a process
-/// other than the exporter's, with several devices, needs a Vulkan device to signal.
+/// A Vulkan device can query the semaphore. Any other device knows only its own signals. So a
+/// process other than the exporter's, with several devices, needs a Vulkan device to signal.
 fn blind_signaller(exporter: &Party, parties: &[Party], driven: &[&Party]) -> Option<Obstacle> {
     let signaller = parties.iter().find(|p| p.needs_any(Needs::SIGNAL))?;
     let process = signaller.id().process;

@@ -81,12 +81,12 @@ pub enum Granted {
 impl Plan {
     /// Makes the timeline at `initial`, and carries out the duty of each party.
     ///
-    /// `devices` must contain the devices of the plan, in any order. Other devices in it are ignored.
-    /// If an error occurs, nothing is left behind.
+    /// `devices` must contain the devices of the plan, in any order. Other devices in it are
+    /// ignored. If an error occurs, nothing is left behind.
     ///
     /// # Errors
-    /// * [`Error::Unsupported`] if a party is in another process, if its device is not in `devices`, or
-    ///   if the plan is for a binary semaphore ([`Plan::make_binary`]).
+    /// * [`Error::Unsupported`] if a party is in another process, if its device is not in
+    ///   `devices`, or if the plan is for a binary semaphore ([`Plan::make_binary`]).
     /// * [`Error::ValueOutOfRange`] for `u64::MAX`.
     /// * A driver error.
     /// * If [`Plan::has_timestamps`] is true, the errors of
@@ -177,7 +177,8 @@ impl Plan {
         timeline.clocked(clocks)
     }
 
-    /// Makes a counter in host memory, which the CUDA devices register. The home port is the host's.
+    /// Makes a counter in host memory, which the CUDA devices register. The home port is the
+    /// host's.
     fn shared_memory(&self, label: &str, initial: u64, devices: &[&Device]) -> Result<Timeline> {
         let own = |party: &Party| find(devices, party.id());
         let taking = self.parties().iter().filter_map(own);
@@ -272,8 +273,8 @@ fn external(home: &Device, importers: &[&Device], label: &str, initial: u64) -> 
         let (port, exporter) = vulkan.exportable_port(initial)?;
         let mut ports = smallvec::smallvec![port];
         for importer in importers {
-            // SAFETY: the semaphore is new, and this timeline is the only one over it. So all signals
-            // of the semaphore have increasing values.
+            // SAFETY: the semaphore is new, and this timeline is the only one over it. So all
+            // signals of the semaphore have increasing values.
             ports.push(unsafe {
                 match importer {
                     #[cfg(feature = "cuda")]
@@ -361,8 +362,8 @@ impl Made {
     /// The timeline, as a type that can wait and query.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the plan does not grant this to `party`, or if `party` is in another
-    /// process.
+    /// [`Error::Unsupported`] if the plan does not grant this to `party`, or if `party` is in
+    /// another process.
     pub fn wait_only(&self, party: PartyId) -> Result<WaitOnly> {
         let asked = "be waited for";
         match self.permission(party, asked)? {

@@ -35,7 +35,8 @@ impl Mechanism {
         Self::Bridge,
     ];
 
-    /// The name in recordings and messages. [`Display`](fmt::Display) writes the form for sentences.
+    /// The name in recordings and messages. [`Display`](fmt::Display) writes the form for
+    /// sentences.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,12 +1,12 @@
 //! Plans for synchronization objects that several parties share, made before the object (X1).
 //!
 //! Each [`Party`] states what it is and what it [needs](Needs). [`negotiate`] returns one [`Plan`]
-//! for all parties, or the [`Conflict`] between them. It is a pure function of the needs: it makes no
-//! object and calls no driver. Order and grouping of the needs do not change the result, and every
-//! process computes the same one.
+//! for all parties, or the [`Conflict`] between them. It is a pure function of the needs: it makes
+//! no object and calls no driver. Order and grouping of the needs do not change the result, and
+//! every process computes the same one.
 //!
-//! The model is NvSciSync, which reconciles the attribute lists of all parties before it allocates an
-//! object. See "NVIDIA DRIVE OS: NvStreams, Synchronization".
+//! The model is NvSciSync, which reconciles the attribute lists of all parties before it allocates
+//! an object. See "NVIDIA DRIVE OS: NvStreams, Synchronization".
 
 mod binary;
 mod conflict;
@@ -27,8 +27,8 @@ pub use plan::{Duty, Enforcement, NextBest, Part, Permission, Plan};
 
 /// Computes the plan for the needs of all parties.
 ///
-/// The plan names the first mechanism in the order of preference that serves all parties. That is the
-/// mechanism with the fewest steps from a signal to the waiters.
+/// The plan names the first mechanism in the order of preference that serves all parties. That is
+/// the mechanism with the fewest steps from a signal to the waiters.
 ///
 /// ```
 /// use syncline::negotiate::{Mechanism, Needs, Party, Requirements, negotiate};

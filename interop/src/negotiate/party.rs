@@ -204,7 +204,8 @@ impl Party {
 
     /// Excludes `mechanism`, so that the plan uses the [next best](super::Plan::next_best) one.
     ///
-    /// Use this if a driver's implementation of the mechanism is broken, or to find out whether it is.
+    /// Use this if a driver's implementation of the mechanism is broken, or to find out whether it
+    /// is.
     #[must_use]
     pub fn avoiding(self, mechanism: Mechanism) -> Self {
         self.needing(mechanism.avoided())
@@ -312,7 +313,8 @@ impl fmt::Display for Party {
 /// The needs of all parties, as a set.
 ///
 /// Needs that a party states in several places are united. Therefore requirements can be collected
-/// from any number of places, in any order and grouping, before the [negotiation](super::negotiate).
+/// from any number of places, in any order and grouping, before the
+/// [negotiation](super::negotiate).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Requirements {
     parties: Vec<Party>,

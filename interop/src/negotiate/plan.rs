@@ -233,8 +233,8 @@ impl Plan {
 
     /// Checks a plan that another process computed.
     ///
-    /// The plan must equal the result of [`negotiate`] in this process for the same parties, and must
-    /// contain `own` with exactly its needs.
+    /// The plan must equal the result of [`negotiate`] in this process for the same parties, and
+    /// must contain `own` with exactly its needs.
     ///
     /// # Errors
     /// The [`Conflict`] of [`negotiate`]. If there is none, a conflict that states how the plan

@@ -356,8 +356,9 @@ fn each_mechanism_is_chosen_where_it_fits_best() {
     expect(hosts, Mechanism::Bridge);
 }
 
-/// With two CUDA devices in the signalling process, neither can read the value of an imported
-/// semaphore, and each knows only its own signals.
+/// A process that signals by two CUDA devices cannot read the value.
+///
+/// A CUDA device cannot read the value of an imported semaphore, and knows only its own signals.
 #[test]
 fn a_signalling_process_must_be_able_to_read_the_value() {
     let waits = party(Kind::Vulkan(1), 1, 1).waits();
@@ -647,8 +648,9 @@ fn generated_statements_lead_to_every_result() {
     }
 }
 
-/// In a chain of three processes, the process in the middle is the home whatever its id is, because
-/// only that process has an endpoint to each of the others.
+/// In a chain of three processes, the process in the middle is the home whatever its id is.
+///
+/// Only that process has an endpoint to each of the others.
 #[test]
 fn the_home_has_an_endpoint_to_all_other_processes() {
     let (workers, vulkan, software) = (Kind::Workers, Kind::Vulkan(1), Kind::Software);

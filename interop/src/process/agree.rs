@@ -1,7 +1,7 @@
 //! Negotiation between processes.
 //!
-//! Each process gets the needs of all parties and computes the result. Then the processes compare their
-//! results.
+//! Each process gets the needs of all parties and computes the result. Then the processes compare
+//! their results.
 
 use std::fmt;
 use std::sync::{MutexGuard, TryLockError};
@@ -10,17 +10,17 @@ use std::time::Duration;
 use syncline_core::{Error, Result};
 
 use super::Endpoint;
-use super::message::{MOST, Message};
-use super::parties::{Agreed, MOST_PARTIES, write_links, write_parties};
+use super::message::{MAX_MESSAGE, Message};
+use super::parties::{Agreed, MAX_PARTIES, write_links, write_parties};
 use super::socket::Deadline;
 use super::wire::{TooMuch, Writer, digest};
 use crate::negotiate::{Conflict, Party, Plan, Process, Requirements, negotiate};
 
 /// How long one of several peers is waited for before the next is polled.
-const SLICE: Duration = Duration::from_millis(50);
+const POLL_SLICE: Duration = Duration::from_millis(50);
 
 /// What the peer must do first, for timeout errors.
-const NEEDS: &str = "say what it needs";
+const AWAITED_NEEDS: &str = "say what it needs";
 
 /// Why processes have not agreed on a plan.
 #[derive(Debug, Clone)]
@@ -81,25 +81,27 @@ impl Requirements {
 impl Endpoint {
     /// Negotiates one plan for the parties of this process and of the peer.
     ///
-    /// Both processes call this, each with its own parties, and both get the same plan. The peer may
-    /// itself negotiate with further processes. No object is made. Waits up to `timeout` for the peer.
+    /// Both processes call this, each with its own parties, and both get the same plan. The peer
+    /// may itself negotiate with further processes. No object is made. Waits up to `timeout` for
+    /// the peer.
     ///
     /// Each side computes the plan from the same needs
-    /// ([`negotiate`](crate::negotiate::negotiate)). Then the sides compare a digest of needs and plan,
-    /// so that different versions of this library detect different results. There can be up to 32
-    /// parties in total. After an error, both sides can call this again.
+    /// ([`negotiate`]). Then the sides compare a digest of needs and
+    /// plan, so that different versions of this library detect different results. There can be up
+    /// to 32 parties in total. After an error, both sides can call this again.
     ///
     /// The home of the plan needs an endpoint to each other process. Each side reports only this
-    /// endpoint. A process that also has endpoints to further processes of the plan reports them with
-    /// [`Requirements::reaching`], so that it can be the home. Up to 32 endpoints can be reported.
+    /// endpoint. A process that also has endpoints to further processes of the plan reports them
+    /// with [`Requirements::reaching`], so that it can be the home. Up to 32 endpoints can be
+    /// reported.
     ///
     /// # Errors
     /// * [`Disagreement::Conflict`], the same on both sides, if the needs are incompatible.
-    /// * [`Error::Unsupported`] if `own` has a party of another process, too many parties, or a party
-    ///   that no message can carry: one of an unknown backend, or with a name of more than 256 bytes.
-    ///   Also if the endpoint is already negotiating. Nothing was sent.
-    /// * [`Error::Message`] if the peer sends parties of this process, or has found another result. The
-    ///   endpoint stays usable.
+    /// * [`Error::Unsupported`] if `own` has a party of another process, too many parties, or a
+    ///   party that no message can carry: one of an unknown backend, or with a name of more than
+    ///   256 bytes. Also if the endpoint is already negotiating. Nothing was sent.
+    /// * [`Error::Message`] if the peer sends parties of this process, or has found another result.
+    ///   The endpoint stays usable.
     /// * [`Error::PeerSilent`], and the errors of [`Endpoint::check`].
     pub fn negotiate(
         &self,
@@ -112,13 +114,14 @@ impl Endpoint {
 
 /// Negotiates one plan for the parties of this process and of several peers.
 ///
-/// This process is in the middle. It collects the needs of all peers and sends each peer the needs of
-/// all others. Each peer calls [`Endpoint::negotiate`] on its end. This process reports its endpoints to
-/// all `peers`. A peer with endpoints to others reports them with [`Requirements::reaching`].
+/// This process is in the middle. It collects the needs of all peers and sends each peer the needs
+/// of all others. Each peer calls [`Endpoint::negotiate`] on its end. This process reports its
+/// endpoints to all `peers`. A peer with endpoints to others reports them with
+/// [`Requirements::reaching`].
 ///
 /// # Errors
-/// Same errors as [`Endpoint::negotiate`]. Also [`Error::Message`] if a peer sends parties of another
-/// peer's process.
+/// Same errors as [`Endpoint::negotiate`]. Also [`Error::Message`] if a peer sends parties of
+/// another peer's process.
 pub fn negotiate_among(
     own: impl Into<Requirements>,
     peers: &[&Endpoint],
@@ -193,7 +196,7 @@ pub(super) fn poll_all<S, T>(
                 check(one)?;
                 continue;
             }
-            match ask(one, deadline.at_most(SLICE)) {
+            match ask(one, deadline.at_most(POLL_SLICE)) {
                 Ok(found) => *answer = Some(found),
                 Err(mut error) if error.is_timeout() => {
                     if deadline.has_passed() {
@@ -237,8 +240,8 @@ fn only_of_their_own(endpoint: &Endpoint, parties: &[Party], peers: &[&Endpoint]
     match parties.iter().find(elsewhere) {
         None => Ok(()),
         Some(party) => Err(endpoint.connection().unexpected(
-            format!("what {} itself needs", endpoint.peer()),
-            format!("what {party} does"),
+            format!("the needs of {} alone", endpoint.peer()),
+            format!("the needs of {party}"),
         )),
     }
 }
@@ -298,7 +301,7 @@ impl<'e> PeerNegotiation<'e> {
             if !is_all {
                 // The peer may send any number of these.
                 if deadline.has_passed() {
-                    return Err(self.endpoint.connection().silent(NEEDS, deadline));
+                    return Err(self.endpoint.connection().silent(AWAITED_NEEDS, deadline));
                 }
                 continue;
             }
@@ -317,7 +320,7 @@ impl<'e> PeerNegotiation<'e> {
 
     fn next(&self, deadline: Deadline) -> Result<(u32, bool, Requirements)> {
         let connection = self.endpoint.connection();
-        connection.receive(NEEDS, deadline, |inbox| {
+        connection.receive(AWAITED_NEEDS, deadline, |inbox| {
             inbox.discard(|message| is_before(message, *self.round));
             let is_needs = |message: &Message| matches!(message, Message::Requirements { .. });
             match inbox.take_message(is_needs)?.message {
@@ -387,7 +390,7 @@ impl<'e> PeerNegotiation<'e> {
     fn found(&self, all: &Requirements, plan: Option<&Plan>) -> Result<Agreed> {
         let parties = all.parties();
         // The needs fit in one message. The rest is for the result.
-        let mut buffer = vec![0; 2 * MOST];
+        let mut buffer = vec![0; 2 * MAX_MESSAGE];
         let mut to = Writer::new(&mut buffer);
         let written = write_parties(&mut to, parties)
             .and_then(|()| write_links(&mut to, all.links()))
@@ -401,7 +404,7 @@ impl<'e> PeerNegotiation<'e> {
             });
         let too_many = |_| TooMuch {
             what: "parties",
-            most: MOST_PARTIES,
+            most: MAX_PARTIES,
         };
         written
             .map_err(too_many)

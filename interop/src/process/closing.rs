@@ -1,10 +1,12 @@
 //! Descriptors that the peer process has sent, and the thread that closes them.
 //!
-//! The peer decides how long close(2) takes. It may run the file system behind a descriptor (FUSE), which then never answers
-//! the flush, and no signal ends that. It may have set `SO_LINGER` on a socket. The same holds for the endpoint's own
-//! socket: messages that nobody has read hold descriptors, and closing the socket releases them.
+//! The peer decides how long close(2) takes. It may run the file system behind a descriptor (FUSE),
+//! which then never answers the flush, and no signal ends that. It may have set `SO_LINGER` on a
+//! socket. The same holds for the endpoint's own socket: unread messages hold descriptors, and
+//! closing the socket releases them.
 //!
-//! So each endpoint and each listener has a thread that does nothing but close. It is never joined.
+//! So each endpoint and each listener has a thread that only closes descriptors. It is never
+//! joined.
 #![allow(unsafe_code, reason = "a descriptor leaves its owner in `drop`")]
 
 use std::fmt;
@@ -17,32 +19,37 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use rustix::io::Errno;
 use syncline_core::{Object, Rejected, Result};
 
-use super::message::MOST_DESCRIPTORS;
+use super::message::MAX_DESCRIPTORS;
 use super::socket::native;
 
-/// Descriptors of one peer that may be open here at once. Those that wait to be closed count.
-pub(super) const MOST_OPEN: usize = 64;
+/// Descriptors of one peer that may be open here at once, including those waiting to be closed.
+pub(super) const MAX_OPEN: usize = 64;
 
-/// Descriptors of one peer that may be open here, however many other peers have sent.
+/// Descriptors of one peer that may be open here however many other peers have sent.
 ///
-/// So hostile peers that take up [`MOST_IN_PROCESS`] do not keep an honest one from passing objects.
-const RESERVED: usize = MOST_DESCRIPTORS;
+/// So hostile peers that use up [`MAX_IN_PROCESS`] do not keep an honest peer from passing
+/// objects.
+const RESERVED: usize = MAX_DESCRIPTORS;
 
-/// Descriptors of all peers together that may be open in this process, beside the [reserved](RESERVED) ones of each endpoint.
+/// Descriptors of all peers that may be open in this process.
 ///
-/// A thread that hangs in close(2) outlives its endpoint, so the limit of each endpoint is not enough. Threads that receive
-/// at the same moment do not see each other's descriptors: each may bring 16 more. At this number listeners accept no
-/// client, so that peers do not get more reserved descriptors by connecting again.
-const MOST_IN_PROCESS: usize = 256;
+/// The [reserved](RESERVED) descriptors of each endpoint may come on top. A thread that hangs in
+/// close(2) outlives its endpoint, so the limit of each endpoint is not enough. Threads that
+/// receive at the same moment do not see each other's descriptors: each may bring 16 more. At this
+/// number, listeners accept no client, so that peers do not get more reserved descriptors by
+/// connecting again.
+const MAX_IN_PROCESS: usize = 256;
 
 /// Descriptors of all peers that are open in this process.
 static IN_PROCESS: AtomicUsize = AtomicUsize::new(0);
 
-/// The thread that closes the descriptors of one peer. It ends once this and every [`Foreign`] of it is gone.
+/// The thread that closes the descriptors of one peer.
+///
+/// It ends once this handle and every [`PeerFd`] with it are dropped.
 #[derive(Debug)]
 pub(super) struct Closer {
     queue: SyncSender<OwnedFd>,
-    /// Descriptors in its care that are open, those in the queue included.
+    /// Open descriptors that it counts, including those in the queue.
     open: Arc<AtomicUsize>,
 }
 
@@ -50,10 +57,10 @@ impl Closer {
     /// Starts the thread.
     ///
     /// # Errors
-    /// [`Error::Native`] if the system gives no thread.
+    /// `Error::Native` if the system refuses a thread.
     pub(super) fn start(object: &Object) -> Result<Arc<Self>> {
-        // More than are ever in its care: `room` bounds what messages bring, and the socket comes on top.
-        let (queue, closed) = sync_channel::<OwnedFd>(2 * MOST_OPEN);
+        // More than it ever has: `room` bounds what messages bring, and the socket comes on top.
+        let (queue, closed) = sync_channel::<OwnedFd>(2 * MAX_OPEN);
         let open = Arc::new(AtomicUsize::new(0));
         let counted = open.clone();
         let started = std::thread::Builder::new()
@@ -77,21 +84,21 @@ impl Closer {
     pub(super) fn room(&self) -> usize {
         let open = self.open.load(Ordering::Acquire);
         let in_process = IN_PROCESS.load(Ordering::Acquire);
-        let shared = MOST_IN_PROCESS.saturating_sub(in_process);
+        let shared = MAX_IN_PROCESS.saturating_sub(in_process);
         let reserved = RESERVED.saturating_sub(open);
-        MOST_OPEN
+        MAX_OPEN
             .saturating_sub(open)
             .min(shared.max(reserved))
-            .min(MOST_DESCRIPTORS)
+            .min(MAX_DESCRIPTORS)
     }
 
-    /// Whether a listener may accept one more client: its own limit and the process's leave room.
+    /// True if a listener may accept one more client, by its own limit and that of the process.
     pub(super) fn accepts(&self) -> bool {
-        self.open.load(Ordering::Acquire) < MOST_OPEN
-            && IN_PROCESS.load(Ordering::Acquire) < MOST_IN_PROCESS
+        self.open.load(Ordering::Acquire) < MAX_OPEN
+            && IN_PROCESS.load(Ordering::Acquire) < MAX_IN_PROCESS
     }
 
-    /// Takes a descriptor into its care that the peer has sent.
+    /// Wraps a descriptor that the peer has sent, and counts it.
     pub(super) fn keep(self: &Arc<Self>, fd: OwnedFd) -> PeerFd {
         self.count();
         let mut kept = self.keep_socket(fd);
@@ -99,7 +106,7 @@ impl Closer {
         kept
     }
 
-    /// Takes a socket into its care to which the peer is connected. It counts once it is to be closed.
+    /// Wraps a socket to which the peer is connected. It counts from its drop until it is closed.
     pub(super) fn keep_socket(self: &Arc<Self>, socket: OwnedFd) -> PeerFd {
         PeerFd {
             fd: ManuallyDrop::new(socket),
@@ -114,35 +121,39 @@ impl Closer {
     }
 }
 
-/// One descriptor less is open.
+/// Counts a descriptor as closed.
 fn released(open: &AtomicUsize) {
     open.fetch_sub(1, Ordering::AcqRel);
     IN_PROCESS.fetch_sub(1, Ordering::AcqRel);
 }
 
-/// A descriptor that another process has sent, or a socket that may hold such descriptors. Dropped, it is closed by its
-/// [`Closer`]'s thread. Dropping it never blocks.
+/// A descriptor that another process has sent, or a socket that may hold such descriptors.
+///
+/// The thread of its [`Closer`] closes it after the drop, which never blocks.
 pub(super) struct PeerFd {
     fd: ManuallyDrop<OwnedFd>,
     is_counted: bool,
-    /// `None` once the descriptor has been given away.
+    /// `None` once the descriptor was taken out.
     closer: Option<Arc<Closer>>,
 }
 
 impl PeerFd {
-    /// The descriptor itself, for a caller that knows that close(2) does not block, or that lets the application decide.
+    /// Takes the descriptor out. The caller must know that close(2) does not block, or let the
+    /// application decide.
     pub(super) fn into_fd(mut self) -> OwnedFd {
         if let Some(closer) = self.closer.take().filter(|_| self.is_counted) {
             released(&closer.open);
         }
-        // SAFETY: `drop` does not touch the descriptor any more, as there is no closer, and nothing else can: `self` ends here.
+        // SAFETY: without a closer, `drop` does not touch the descriptor, and nothing else can,
+        // because `self` ends here.
         unsafe { ManuallyDrop::take(&mut self.fd) }
     }
 
-    /// What `judge` makes of the descriptor. One that it refuses is closed by the thread.
+    /// Converts the descriptor with `convert`. The thread closes a descriptor that `convert`
+    /// refuses.
     ///
     /// # Errors
-    /// Those of `judge`.
+    /// The error of `convert`.
     pub(super) fn convert<T>(
         self,
         convert: impl FnOnce(OwnedFd) -> Result<T, Rejected<OwnedFd>>,
@@ -165,10 +176,12 @@ impl Drop for PeerFd {
         if !self.is_counted {
             closer.count();
         }
-        // SAFETY: the closer was there, so the descriptor has not been taken; `self` ends here.
+        // SAFETY: the closer was there, so the descriptor has not been taken out, and `self` ends
+        // here.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         if let Err(full) = closer.queue.try_send(fd) {
-            // The thread is gone, as in a child after fork(2). The descriptor stays open, and counted.
+            // The thread is gone, as in a child after fork(2). The descriptor stays open and
+            // counted.
             std::mem::forget(full);
         }
     }

@@ -1,4 +1,4 @@
-//! What both ends of an endpoint's life share: its handles, and the thread that watches over it.
+//! The connection of an endpoint. Its handles and its watching thread share it.
 
 use std::borrow::Cow;
 use std::os::fd::BorrowedFd;
@@ -18,54 +18,63 @@ use super::peer::Peer;
 use super::socket::{Deadline, Socket, WakeFd, native, wait};
 use super::wire::{Malformed, TooMuch};
 
-/// Longer than the guard takes to find out how the other process was lost.
+/// How long a failed send waits for the guard to find out how the peer was lost.
+///
+/// Longer than the guard needs.
 const LOSS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Messages that one thread takes from the socket in a row, before others have their turn.
+/// Messages that a thread takes from the socket before it lets other threads lock the inbox.
 const MESSAGES_PER_LOCK: u32 = 16;
 
-/// Messages that are taken in one turn for nobody in particular.
+/// Messages that one call of [`Connection::pump`] takes at most.
 const MESSAGES_PER_PUMP: u32 = 64;
 
-/// Messages that it takes once its time is over, for one that was there in time. Whoever goes on sending keeps nobody for longer.
+/// Messages that a call takes at most after its deadline.
+///
+/// The message that the call waits for may have been in the socket in time. The bound ends the call
+/// if the peer keeps sending.
 const MESSAGES_AFTER_DEADLINE: u32 = 1024;
 
-/// Between two looks at a message for whose descriptors there was no room: nothing tells when there is.
+/// Interval of checks whether there is room for the descriptors of the next message.
+///
+/// No event reports such room.
 const NO_ROOM_RETRY: Duration = Duration::from_millis(10);
 
-/// What the other side was to do while such a message is the next.
+/// What the peer must do, for timeout errors while there is no room for descriptors.
 pub(super) const BEHIND_DESCRIPTORS: &str = "send what was waited for, which may be behind an object for whose descriptors there is no \
      room (64 of one peer and 256 of all may be open here, and no more than this process may open),";
 
-/// What the other side was to do while its points fill the inbox.
+/// What the peer must do, for timeout errors while its points fill the inbox.
 const BEHIND_POINTS: &str =
-    "send what was waited for, or that is behind 1024 points which nobody has received,";
+    "send what was waited for, which may be behind 1024 points that no call has received,";
 
-/// One end, and everything that is known of the other.
+/// One end of a connection, and the state of the peer.
 pub(super) struct Connection {
     pub(super) object: Object,
     pub(super) socket: Socket,
-    /// Closes the socket and what came through it.
+    /// Closes the socket and the descriptors that came through it.
     closer: Arc<Closer>,
     pub(super) peer: Peer,
-    /// The number of the next message to the other side.
+    /// The sequence number of the next message to the peer.
     sending: Mutex<u64>,
     receiving: Mutex<Receiving>,
-    /// Held on the way to `receiving`: who comes out and in again lets those in first who stand there, as the lock alone does not.
+    /// Locked before `receiving`, so that waiting threads get the lock in turn.
+    ///
+    /// The mutex `receiving` alone lets a thread that releases and locks again overtake them.
     entry: Mutex<()>,
-    /// Something has been put into the inbox, or there is room for points again, or who read the socket does so no more.
+    /// Notified on a new message, on room for points, and when the poller stops polling.
     arrived: Condvar,
-    /// The first thing that ended it.
+    /// The first error that ended the connection.
     ended: OnceLock<Error>,
-    /// Rings for good once it has ended.
+    /// Readable once the connection has ended.
     ended_wake: WakeFd,
-    /// Wakes who sleeps at the socket: another has taken something out of it.
+    /// Wakes the poller after another thread has taken a message out of the socket.
     poller_wake: WakeFd,
     /// Wakes the guard.
     pub(super) guard_wake: WakeFd,
-    /// Nobody has the endpoint any more.
+    /// The last handle of the endpoint was dropped.
     pub(super) is_dropped: AtomicBool,
-    /// The other side said that it goes, or was shut out.
+    /// The peer sent its farewell, or was shut out.
     is_closed: AtomicBool,
     loss_observers: Mutex<LossObservers>,
     pub(super) is_trusted: AtomicBool,
@@ -76,32 +85,32 @@ pub(super) struct Connection {
 
 struct Receiving {
     inbox: Inbox,
-    /// Somebody sleeps at the socket, and wakes the others.
+    /// A thread polls the socket, or is about to. The other receiving threads wait for `arrived`.
     has_poller: bool,
-    /// He was woken by one of them.
+    /// `poller_wake` is set for the present poller.
     is_poller_woken: bool,
-    /// So many wait until there is room for points.
+    /// Threads that wait for room for points.
     waiting_for_room: u32,
-    /// Nothing comes out of the socket any more.
+    /// The stream has ended.
     at_end: bool,
-    /// Something came that cannot be.
+    /// The error after an invalid message.
     broken: Option<Error>,
 }
 
 #[derive(Default)]
 struct LossObservers {
     all: Vec<Arc<dyn LossObserver>>,
-    /// How it was lost, as they have been told: once, and once more if it dies later.
+    /// The losses that the observers got: one, and a second if the peer dies later.
     reported: Vec<PeerLoss>,
 }
 
-/// What one look into the socket gave.
+/// The result of one attempt to take a message from the socket.
 enum ReadResult {
-    /// It has a message fewer.
+    /// A message was taken, or the peer was shut out.
     Message,
-    /// There is none.
+    /// The socket is empty, or the stream has ended.
     Nothing,
-    /// The next one has descriptors for which there is no room.
+    /// There is no room for the descriptors of the next message.
     NoRoom,
 }
 
@@ -110,7 +119,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Connection {
-    /// After the greetings.
+    /// Makes the connection after the greetings.
     pub(super) fn new(
         object: Object,
         socket: Socket,
@@ -148,7 +157,7 @@ impl Connection {
         }
     }
 
-    /// What ended it, once something has.
+    /// The error that ended the connection, if it has ended.
     pub(super) fn check(&self) -> Result<()> {
         self.ended.get().map_or(Ok(()), |error| Err(error.clone()))
     }
@@ -198,7 +207,7 @@ impl Connection {
         }
     }
 
-    /// Writes a message into `buffer` and sends it.
+    /// Encodes a message into `buffer` and sends it.
     pub(super) fn send(
         &self,
         message: &Message,
@@ -238,7 +247,9 @@ impl Connection {
         }
     }
 
-    /// Says goodbye, if that can be done at once. Who does not hear it sees that the socket is closed.
+    /// Sends a farewell if the socket has room.
+    ///
+    /// A peer that does not get it sees that the socket is closed.
     pub(super) fn send_goodbye(&self) {
         if self.check().is_err() {
             return;
@@ -250,7 +261,7 @@ impl Connection {
         }
     }
 
-    /// How the other side was lost whose end is closed: the guard finds out.
+    /// Waits until the guard has found out how the peer was lost. The peer's end is closed.
     fn loss_error(&self) -> Error {
         let deadline = Deadline::after(LOSS_TIMEOUT);
         loop {
@@ -271,19 +282,21 @@ impl Connection {
         wait(asked, deadline).map_err(|errno| native(&self.object, "poll", errno))
     }
 
-    /// What has arrived, behind everybody who waits for it already.
+    /// Locks the inbox, behind the threads that wait for it already.
     fn lock_receiving(&self) -> MutexGuard<'_, Receiving> {
         let _entry = locked(&self.entry);
         locked(&self.receiving)
     }
 
-    /// Waits until `take` finds what it looks for among what has arrived.
+    /// Waits until `take` finds what it looks for in the inbox.
     ///
-    /// Takes messages from the socket as long as there is room for points: behind that, who looks for something else waits until some are received, and the other
-    /// side until there is room in the socket.
+    /// Takes messages from the socket while there is room for points. Without room, a call that
+    /// looks for something else waits until points are received, and the peer waits for room in the
+    /// socket.
     ///
     /// # Errors
-    /// [`Error::PeerSilent`] if that has not come in time, and what has ended the endpoint once nothing is left in the socket, or nothing more can be taken from it.
+    /// [`Error::PeerSilent`] after the deadline. The error that ended the endpoint, once the socket
+    /// is empty or nothing more can be taken from it.
     pub(super) fn receive<T>(
         &self,
         awaited: &'static str,
@@ -305,9 +318,9 @@ impl Connection {
             if overdue >= MESSAGES_AFTER_DEADLINE {
                 return Err(self.silent(awaited, deadline));
             }
-            // Before the look: what it sent before it went is in the socket then.
+            // Check first: what the peer sent before the end is in the socket by then.
             let ended = self.check();
-            // Not so for who looks for points, as there is none.
+            // A call that looks for points never gets here with a full inbox.
             let is_full = !state.inbox.has_room_for_points();
             let read = match is_full {
                 true => ReadResult::Nothing,
@@ -366,7 +379,7 @@ impl Connection {
                 self.poller_wake.readable(),
                 self.socket.readable(),
             ];
-            // The end of the stream is readable for ever.
+            // The end of the stream stays readable.
             let asked = if at_end {
                 &mut asked[..2]
             } else {
@@ -378,7 +391,7 @@ impl Connection {
             if std::mem::take(&mut state.is_poller_woken) {
                 self.poller_wake.clear();
             }
-            // One of the others sleeps there next, if this one has got what it wants.
+            // Another thread becomes the poller if this one has what it wants.
             self.arrived.notify_all();
             slept?;
         }
@@ -388,7 +401,7 @@ impl Connection {
         act(&mut self.lock_receiving().inbox);
     }
 
-    /// Takes a message from the socket, if there is one.
+    /// Takes a message from the socket into the inbox, if there is one.
     fn read_message(&self, state: &mut Receiving) -> ReadResult {
         if state.at_end || state.broken.is_some() {
             return ReadResult::Nothing;
@@ -415,7 +428,8 @@ impl Connection {
                         self.guard_wake.wake();
                     }
                 }
-                // It stays in the socket, which may hold descriptors for which there is no room, and is closed with it.
+                // The invalid message stays in the socket, because the socket may hold descriptors
+                // for which there is no room. Closing the socket releases them.
                 Err(Malformed { expected, found }) => {
                     self.shut_out(state, self.unexpected(expected, found));
                 }
@@ -444,7 +458,7 @@ impl Connection {
         state.inbox.store(received)
     }
 
-    /// After something that cannot be: nothing more is taken from the other side, nor sent to it.
+    /// Ends the connection after an invalid message. Nothing more is received or sent.
     fn shut_out(&self, state: &mut Receiving, error: Error) {
         state.inbox.clear();
         state.at_end = true;
@@ -455,7 +469,7 @@ impl Connection {
         self.guard_wake.wake();
     }
 
-    /// How the other side is known to be lost without looking at it: it said that it goes, or was shut out.
+    /// How the peer was lost, if it sent its farewell or was shut out.
     pub(super) fn closed(&self) -> Option<PeerLoss> {
         if !self.is_closed.load(Ordering::Acquire) {
             return None;
@@ -466,8 +480,9 @@ impl Connection {
         }
     }
 
-    /// Takes in what is in the socket, as far as there is room: at most 64 messages, however many the other side sends. True
-    /// if there may be more. Blocks no longer than others hold the lock, for as many messages.
+    /// Takes up to 64 messages from the socket while there is room. True if there may be more.
+    ///
+    /// Blocks only while other threads hold the lock, for as many messages.
     pub(super) fn pump(&self) -> bool {
         let mut state = self.lock_receiving();
         for _ in 0..MESSAGES_PER_PUMP {
@@ -481,8 +496,9 @@ impl Connection {
         true
     }
 
-    /// As [`pump`](Self::pump), in several turns, for what a process sent that is gone. One that goes on sending is not
-    /// followed for ever.
+    /// Takes what a lost peer had sent, like [`pump`](Self::pump) in several turns.
+    ///
+    /// Bounded, because a peer may still be sending.
     pub(super) fn pump_all(&self) {
         for _ in 0..MESSAGES_AFTER_DEADLINE / MESSAGES_PER_PUMP {
             if !self.pump() {
@@ -491,12 +507,12 @@ impl Connection {
         }
     }
 
-    /// The other side is lost: everybody who waits hears of it, and who has to survive it.
+    /// Ends the connection because the peer is lost. Wakes all waiters and calls the observers.
     pub(super) fn report_loss(&self, how: PeerLoss) {
         self.ended.get_or_init(|| self.lost_error(how));
         self.ended_wake.wake();
         {
-            // Nobody is between looking and sleeping.
+            // With the lock, no waiter is between its check and its wait.
             let _state = self.lock_receiving();
             self.arrived.notify_all();
         }
@@ -510,20 +526,20 @@ impl Connection {
         }
     }
 
-    /// The number of the next message that is taken; `None` if none is.
+    /// The sequence number that the next message must have. `None` if no more are taken.
     #[cfg(any(test, fuzzing))]
     pub(super) fn due(&self) -> Option<u64> {
         let state = self.lock_receiving();
         (!state.inbox.is_closed() && state.broken.is_none()).then(|| state.inbox.due())
     }
 
-    /// Somebody sleeps at the socket, or is about to.
+    /// A thread polls the socket, or is about to.
     #[cfg(test)]
     pub(super) fn has_poller(&self) -> bool {
         self.lock_receiving().has_poller
     }
 
-    /// Somebody sleeps until there is room for points.
+    /// A thread waits for room for points.
     #[cfg(test)]
     pub(super) fn waits_for_room(&self) -> bool {
         self.lock_receiving().waiting_for_room > 0
@@ -535,7 +551,7 @@ impl Connection {
             observers.all.push(Arc::clone(&observer));
             observers.reported.clone()
         };
-        // The guard looks more often from now on.
+        // The guard checks more often from now on.
         self.guard_wake.wake();
         for how in reported {
             observer.peer_lost(&how);
@@ -551,7 +567,7 @@ impl Connection {
         let mut observers = locked(&self.loss_observers);
         let found = observers.all.iter().position(known);
         let gone = found.map(|at| observers.all.swap_remove(at));
-        // What it drops may be somebody's who has to do with this endpoint.
+        // Dropping the observer may call this endpoint, so drop it without the lock.
         drop(observers);
         drop(gone);
     }

@@ -1,7 +1,8 @@
-//! recvmsg(2), with what the kernel puts beside a message: who sent it, and descriptors.
+//! recvmsg(2) with ancillary data: the sending process and descriptors.
 //!
-//! Not `rustix`, whose credentials cannot hold the 0 that the kernel gives for a sender who is in another namespace of processes, or
-//! who sent before anybody had asked for credentials: either is for the other side to bring about.
+//! `rustix` is not used, because its credentials cannot hold the process id 0. The kernel gives 0
+//! for a sender in another pid namespace, and for one that sent before the receiver set
+//! `SO_PASSCRED`. A peer can cause both.
 #![allow(
     unsafe_code,
     reason = "one call of the system, and the descriptors that it makes"
@@ -14,56 +15,60 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 
 use super::closing::{Closer, PeerFd};
-use super::message::MOST_DESCRIPTORS;
+use super::message::MAX_DESCRIPTORS;
 
 /// Descriptors that came with a message.
-pub(super) type Descriptors = SmallVec<[PeerFd; MOST_DESCRIPTORS]>;
+pub(super) type Descriptors = SmallVec<[PeerFd; MAX_DESCRIPTORS]>;
 
-/// Who sent a message, as the kernel knows it.
+/// The sender of a message, as the kernel names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sender {
-    /// Its process; 0 if that has no id here.
+    /// The process id. 0 if the process has no id in this namespace.
     pub(super) process: u32,
 }
 
 /// One message, which is still in the socket.
 #[derive(Debug)]
 pub(super) struct Received {
-    /// Bytes of it that are in the buffer.
+    /// Bytes of the message in the buffer.
     pub(super) bytes: usize,
-    /// It was longer than the buffer.
+    /// The message was longer than the buffer.
     pub(super) is_cut: bool,
-    /// The message has more descriptors than these: there was no room for them, or this process may open no more.
+    /// The message has more descriptors than these. There was no room, or this process may open no
+    /// more.
     pub(super) lacks_descriptors: bool,
-    /// `None` at the end of the stream, where no message is.
+    /// `None` at the end of the stream.
     pub(super) from: Option<Sender>,
     pub(super) descriptors: Descriptors,
 }
 
-/// `struct cmsghdr` of 64-bit kernels, and of 32-bit ones: a length, a level and a type, and what follows begins on a word.
+/// Layout of `struct cmsghdr` on 64-bit and 32-bit kernels: a length, a level and a type.
+///
+/// Data begin at a multiple of the word size.
 const WORD: usize = size_of::<usize>();
 const HEADER: usize = WORD + 8;
 const CREDENTIALS: usize = HEADER + 12_usize.next_multiple_of(WORD);
-const RIGHTS: usize = HEADER + (4 * MOST_DESCRIPTORS).next_multiple_of(WORD);
+const RIGHTS: usize = HEADER + (4 * MAX_DESCRIPTORS).next_multiple_of(WORD);
 
-/// The kernel's number for a descriptor of the sending process, which a socket may be set to bring: `SCM_PIDFD` of the kernel's `socket.h`.
+/// `SCM_PIDFD` of the kernel's `socket.h`: a pidfd of the sender, if the socket has `SO_PASSPIDFD`.
 const SCM_PIDFD: i32 = 4;
 
-/// Asks for that descriptor: `SO_PASSPIDFD` of the kernel's `socket.h`.
+/// `SO_PASSPIDFD` of the kernel's `socket.h`.
 const SO_PASSPIDFD: i32 = 76;
 
-/// Room for credentials and for the most descriptors that a message may have.
+/// Buffer for credentials and the maximum number of descriptors.
 #[repr(C, align(8))]
 struct Control([u8; CREDENTIALS + RIGHTS]);
 
-/// The next message, if there is one, with as many of its descriptors as `closer` has room for; none without one. Does not
-/// block, and allocates nothing.
+/// The next message. Does not block and does not allocate.
 ///
-/// The message stays in the socket (`MSG_PEEK`). While it is there, the socket holds its descriptors: so it is never this
-/// call that releases one for which there is no room. That could block, as close(2) can.
+/// Receives as many of its descriptors as `closer` has room for, and none without `closer`.
+///
+/// The message stays in the socket (`MSG_PEEK`), and the socket keeps its descriptors. So this call
+/// never releases a descriptor for which there is no room, which could block as close(2) can.
 ///
 /// # Errors
-/// `AGAIN` if there is none, and whatever else recvmsg(2) answers.
+/// `AGAIN` if there is none. Any other error of recvmsg(2).
 pub(super) fn peek(
     socket: BorrowedFd<'_>,
     into: &mut [u8],
@@ -74,19 +79,19 @@ pub(super) fn peek(
         iov_base: into.as_mut_ptr().cast(),
         iov_len: into.len(),
     };
-    // SAFETY: a structure of numbers and pointers, for which all zeroes is a value.
+    // SAFETY: a structure of integers and pointers, for which all zeroes is a valid value.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = &raw mut room;
     message.msg_iovlen = 1;
     message.msg_control = control.0.as_mut_ptr().cast();
     let rights = match closer.map_or(0, |closer| closer.room()) {
         0 => 0,
-        // Unaligned, as the kernel would fill what is between with one more.
+        // Not aligned: the kernel would fill the padding with one more descriptor.
         room => HEADER + 4 * room,
     };
     message.msg_controllen = (CREDENTIALS + rights) as _;
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC | libc::MSG_PEEK;
-    // SAFETY: both buffers are borrowed for this call alone, and their lengths are their own.
+    // SAFETY: both buffers are borrowed for this call alone, and the lengths are theirs.
     let bytes = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
     let Ok(bytes) = usize::try_from(bytes) else {
         let error = std::io::Error::last_os_error();
@@ -103,15 +108,16 @@ pub(super) fn peek(
     for (kind, what) in ControlMessages(written.unwrap_or_default()) {
         match kind {
             libc::SCM_CREDENTIALS => {
-                // Not as which user: nothing follows from that.
+                // The user id is not used.
                 received.from = number(what, 0).map(|process| Sender { process });
             }
             libc::SCM_RIGHTS | SCM_PIDFD => {
                 for number in descriptors(what) {
-                    // SAFETY: the kernel has just made it for this process, which has told nobody else of it. It is not
-                    // negative: those are errors, and no descriptors.
+                    // SAFETY: the kernel has just made it for this process, and nothing else in the
+                    // process knows it. It is not negative: `descriptors` leaves out errors.
                     let fd = unsafe { OwnedFd::from_raw_fd(number) };
-                    // One of the sender's process was not asked for. It is the kernel's own, and closed here.
+                    // A pidfd was not asked for. The kernel made it, so closing it here does not
+                    // block.
                     match (kind, closer) {
                         (libc::SCM_RIGHTS, Some(closer)) => {
                             received.descriptors.push(closer.keep(fd));
@@ -126,24 +132,27 @@ pub(super) fn peek(
     Ok(received)
 }
 
-/// The descriptors among `numbers`. Where the kernel could make none of the sender's process, its number is an error below 0.
+/// The descriptors among `numbers`.
+///
+/// If the kernel could not make a pidfd of the sender, the number is a negative error code.
 fn descriptors(numbers: &[u8]) -> impl Iterator<Item = RawFd> {
     let (numbers, _) = numbers.as_chunks();
     let numbers = numbers.iter().map(|bytes| RawFd::from_ne_bytes(*bytes));
     numbers.filter(|number| *number >= 0)
 }
 
-/// Sets the socket to bring nothing beside messages but credentials and descriptors.
+/// Limits ancillary data to credentials and descriptors.
 ///
-/// A process that had the socket before may have asked for more. The kernel says that a message was cut where there is no
-/// room for that, as it does where descriptors are missing. There must not be room: the kernel would fill it with descriptors.
+/// A process that had the socket before may have enabled more. With too small a buffer, the kernel
+/// reports a truncated message, as it does for missing descriptors. A larger buffer would not help:
+/// the kernel would fill it with descriptors.
 ///
 /// # Errors
-/// What setsockopt(2) answers, but for an option that the kernel does not know.
+/// An error of setsockopt(2), except for an option that the kernel does not know.
 pub(super) fn disable_other_ancillary_data(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     for option in [libc::SO_PASSSEC, SO_PASSPIDFD] {
         let off = 0_i32;
-        // SAFETY: the value is a number that lives through the call, and the length is its own.
+        // SAFETY: the value is an integer that outlives the call, and the length is its size.
         let answer = unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),
@@ -164,7 +173,7 @@ pub(super) fn disable_other_ancillary_data(socket: BorrowedFd<'_>) -> Result<(),
     Ok(())
 }
 
-/// The parts that lie one behind the other: their types, and what they hold.
+/// Iterates over the control messages of type `SOL_SOCKET`: type and data.
 struct ControlMessages<'c>(&'c [u8]);
 
 impl<'c> Iterator for ControlMessages<'c> {
@@ -195,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_in_the_place_of_descriptors_are_none() {
+    fn error_codes_are_not_descriptors() {
         let numbers = [-24_i32, 5, -1, 0, i32::MIN].map(i32::to_ne_bytes);
         let found: Vec<_> = descriptors(numbers.as_flattened()).collect();
         assert_eq!(found, [5, 0]);

@@ -17,7 +17,7 @@ use syncline_core::{Error, Object, Rejected, Result};
 
 use super::closing::Closer;
 use super::connection::Connection;
-use super::message::{MOST, Message, POINT};
+use super::message::{MAX_MESSAGE, Message, POINT_MESSAGE};
 use super::peer::Peer;
 use super::plan::NumberedTimelines;
 use super::socket::{Deadline, Socket, WakeFd, native};
@@ -26,20 +26,21 @@ use crate::negotiate::Process;
 
 /// One end of a connection to another process, with a thread that watches the peer process.
 ///
-/// The connection is a Unix socket of type `SOCK_SEQPACKET`, which keeps message boundaries (unix(7)).
+/// The connection is a Unix socket of type `SOCK_SEQPACKET`, which keeps message boundaries
+/// (unix(7)).
 ///
 /// An endpoint is cheap to clone. Dropping the last clone sends a farewell to the peer, closes the
-/// connection and joins the endpoint's thread. That thread may be recording submissions that the death
-/// of a peer released. So do not hold a lock during the drop that such work takes. In a
+/// connection and joins the endpoint's thread. That thread may be recording submissions that the
+/// death of a peer released. So do not hold a lock during the drop that such work takes. In a
 /// [forked](super#fork) child, the drop does nothing.
 ///
 /// # Untrusted input
-/// Every message has a version, a length of at most 16 KiB and a sequence number. The endpoint checks
-/// the whole message before it uses any part of it. The kernel names the sender (`SO_PASSCRED`). A
-/// message is invalid if it is malformed, truncated, too long, out of sequence, from another process,
-/// or has a wrong number of descriptors. An invalid message closes the endpoint.
-/// [`check`](Self::check) and every later call then return the same [`Error::Message`], and the peer
-/// sees that this process has left.
+/// Every message has a version, a length of at most 16 KiB and a sequence number. The endpoint
+/// checks the whole message before it uses any part of it. The kernel names the sender
+/// (`SO_PASSCRED`). A message is invalid if it is malformed, truncated, too long, out of sequence,
+/// from another process, or has a wrong number of descriptors. An invalid message closes the
+/// endpoint. [`check`](Self::check) and every later call then return the same [`Error::Message`],
+/// and the peer sees that this process has left.
 ///
 /// The endpoint keeps at most 1024 points and 16 other messages that no call has received. One more
 /// of the other messages closes the endpoint. With 1024 points, the endpoint reads nothing from the
@@ -47,46 +48,47 @@ use crate::negotiate::Process;
 /// too, and its timeout error says so. The system bounds the messages in the socket, and the sender
 /// waits.
 ///
-/// A second thread, `syncline-close`, closes received descriptors that no call takes, because the peer
-/// decides how long close(2) takes. No call waits for that thread.
+/// A second thread, `syncline-close`, closes received descriptors that no call takes, because the
+/// peer decides how long close(2) takes. No call waits for that thread.
 ///
 /// # Objects
-/// A process offers each timeline, memory or event. The receiver takes or refuses it. Then the offering
-/// process settles it, once every receiver has taken it, or withdraws it. A receiver has the object
-/// once it is settled. An endpoint keeps up to 16 offers, until a call asks for their kind and label.
+/// A process offers each timeline, memory or event. The receiver takes or refuses it. Then the
+/// offering process settles it, once every receiver has taken it, or withdraws it. A receiver has
+/// the object once it is settled. An endpoint keeps up to 16 offers, until a call asks for their
+/// kind and label.
 ///
 /// # Threads
-/// Any number of threads may call any methods at the same time. One call receives each object and each
-/// point. Only one thread can negotiate at a time.
+/// Any number of threads may call any methods at the same time. One call receives each object and
+/// each point. Only one thread can negotiate at a time.
 ///
 /// # Opaque handles
 /// Drivers do not check what an opaque descriptor refers to, and a descriptor of a wrong kind is
 /// undefined behaviour. Therefore an endpoint refuses the kinds `timeline-opaque-fd`,
-/// `binary-opaque-fd` and `memory-opaque-fd` and CUDA's event handles until the receiving application
-/// calls [`trust_handles`](Self::trust_handles), which is `unsafe`. The home of a plan only sends such
-/// handles, so it need not call it. The user of the peer process does not matter, because a sandboxed
-/// process may run as the same user. Counters and words in shared memory are checked on arrival, and
-/// are accepted from every process.
+/// `binary-opaque-fd` and `memory-opaque-fd` and CUDA's event handles until the receiving
+/// application calls [`trust_handles`](Self::trust_handles), which is `unsafe`. The home of a plan
+/// only sends such handles, so it need not call it. The user of the peer process does not matter,
+/// because a sandboxed process may run as the same user. Counters and words in shared memory are
+/// checked on arrival, and are accepted from every process.
 ///
 /// # Loss of the peer
-/// The thread `syncline-peer` waits in poll(2) on the socket and on a descriptor of the peer process
-/// (pidfd_open(2)). It notices at once that the peer has died, also by `SIGKILL`. It notices within
-/// 300 ms that the peer has closed its end and is alive. Calls that wait for the peer first receive
-/// what it had sent, and then return [`Error::PeerLost`]. If the system refuses a descriptor of the
-/// process, only the end of the connection is noticed. See
+/// The thread `syncline-peer` waits in poll(2) on the socket and on a descriptor of the peer
+/// process (pidfd_open(2)). It notices at once that the peer has died, also by `SIGKILL`. It
+/// notices within 300 ms that the peer has closed its end and is alive. Calls that wait for the
+/// peer first receive what it had sent, and then return [`Error::PeerLost`]. If the system refuses
+/// a descriptor of the process, only the end of the connection is noticed. See
 /// [`watches_process`](Self::watches_process).
 ///
 /// While the peer signals a shared timeline, the thread also reads /proc four times a second. So it
-/// notices a process that no longer runs but has not ended: its core is being written, or its drivers
-/// are releasing resources. A peer that has called execve(2) counts as dead if this process is allowed
-/// to see that. Otherwise it counts as having left.
+/// notices a process that no longer runs but has not ended: its core is being written, or its
+/// drivers are releasing resources. A peer that has called execve(2) counts as dead if this process
+/// is allowed to see that. Otherwise it counts as having left.
 ///
 /// # Blocking
-/// Calls with a timeout wait in poll(2) for at most that time. [`Duration::ZERO`] does not wait, and
-/// [`Duration::MAX`] waits without limit. After its timeout, a call reads at most 1024 more messages.
-/// It releases the lock for other threads after every 16 messages. A call that sends on a closed
-/// connection may take 300 ms longer to find the reason. A call that has taken an object may take one
-/// second longer to hear whether it is settled. Calls without a timeout do not block.
+/// Calls with a timeout wait in poll(2) for at most that time. [`Duration::ZERO`] does not wait,
+/// and [`Duration::MAX`] waits without limit. After its timeout, a call reads at most 1024 more
+/// messages. It releases the lock for other threads after every 16 messages. A call that sends on a
+/// closed connection may take 300 ms longer to find the reason. A call that has taken an object may
+/// take one second longer to hear whether it is settled. Calls without a timeout do not block.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -164,14 +166,14 @@ impl Endpoint {
     /// first 64 bytes of it.
     ///
     /// # Errors
-    /// Each error returns the open descriptor, through which messages may have been sent and received.
-    /// Closing it also closes descriptors that a hostile peer has sent, which can block.
+    /// Each error returns the open descriptor, through which messages may have been sent and
+    /// received. Closing it also closes descriptors that a hostile peer has sent, which can block.
     /// [`connect`](Self::connect) and [`Listener`](super::Listener) close it on a thread instead.
     /// * [`Error::Import`] unless it is a connected Unix socket of type `SOCK_SEQPACKET`.
     /// * [`Error::PeerSilent`] if no greeting comes in time.
     /// * [`Error::PeerLost`] if the other end is closed.
-    /// * [`Error::Message`] if the first message is not a greeting of this version, or names another
-    ///   process than the kernel does. Both processes must be in one pid namespace
+    /// * [`Error::Message`] if the first message is not a greeting of this version, or names
+    ///   another process than the kernel does. Both processes must be in one pid namespace
     ///   (pid_namespaces(7)).
     /// * [`Error::Native`] if a system call fails.
     pub fn open(fd: OwnedFd, label: &str, timeout: Duration) -> Result<Self, Rejected<OwnedFd>> {
@@ -192,7 +194,8 @@ impl Endpoint {
         }
     }
 
-    /// Like [`open`](Self::open), for a socket that this library made. On an error, `refused` closes it.
+    /// Like [`open`](Self::open), for a socket that this library made. On an error, `refused`
+    /// closes it.
     pub(super) fn over_own(
         socket: OwnedFd,
         object: Object,
@@ -338,7 +341,8 @@ impl Endpoint {
     /// Checks that the endpoint is usable, with one atomic load.
     ///
     /// # Errors
-    /// The error that ended it: [`Error::PeerLost`], or [`Error::Message`] after an invalid message.
+    /// The error that ended it: [`Error::PeerLost`], or [`Error::Message`] after an invalid
+    /// message.
     pub fn check(&self) -> Result<()> {
         self.connection().check()
     }
@@ -346,8 +350,8 @@ impl Endpoint {
     /// Checks that the endpoint notices the end of the peer process, not only of the connection.
     ///
     /// # Errors
-    /// [`Error::Native`] with `ENOSYS`, `EPERM` or `EACCES` of pidfd_open(2), if the kernel is too old
-    /// or a filter refuses the call.
+    /// [`Error::Native`] with `ENOSYS`, `EPERM` or `EACCES` of pidfd_open(2), if the kernel is too
+    /// old or a filter refuses the call.
     pub fn watches_process(&self) -> Result<()> {
         self.connection().peer.watched()
     }
@@ -363,12 +367,12 @@ impl Endpoint {
     /// Opaque handles are descriptors of semaphores and of device memory, and CUDA's event handles.
     ///
     /// # Safety
-    /// Each opaque handle that the peer sends refers to the kind of object that its message states, and
-    /// was exported by the driver that the message names. All signals of a timeline semaphore behind
-    /// such a handle have increasing values, in the peer and in every process that gets the semaphore
-    /// from it. Drivers do not check this, and a violation is undefined behaviour. The condition holds
-    /// for a program that exports with this library and that no attacker controls. It does not hold for
-    /// a process that is sandboxed because it may be taken over.
+    /// Each opaque handle that the peer sends refers to the kind of object that its message states,
+    /// and was exported by the driver that the message names. All signals of a timeline semaphore
+    /// behind such a handle have increasing values, in the peer and in every process that gets the
+    /// semaphore from it. Drivers do not check this, and a violation is undefined behaviour. The
+    /// condition holds for a program that exports with this library and that no attacker controls.
+    /// It does not hold for a process that is sandboxed because it may be taken over.
     #[allow(
         unsafe_code,
         reason = "the kind of a foreign descriptor cannot be checked"
@@ -393,7 +397,7 @@ impl Endpoint {
         fds: &[BorrowedFd<'_>],
         deadline: Deadline,
     ) -> Result<()> {
-        let mut buffer = vec![0; MOST];
+        let mut buffer = vec![0; MAX_MESSAGE];
         self.connection().send(message, fds, &mut buffer, deadline)
     }
 }
@@ -405,9 +409,10 @@ impl Endpoint {
     /// Blocks up to `timeout` while the socket is full.
     ///
     /// # Errors
-    /// [`Error::PeerSilent`], and then nothing was sent. Otherwise the errors of [`Endpoint::check`].
+    /// [`Error::PeerSilent`], and then nothing was sent. Otherwise the errors of
+    /// [`Endpoint::check`].
     pub(crate) fn send_point_of(&self, number: u32, value: u64, timeout: Duration) -> Result<()> {
-        let mut buffer = [0; POINT];
+        let mut buffer = [0; POINT_MESSAGE];
         let point = Message::Point { number, value };
         let deadline = Deadline::after(timeout);
         self.connection().send(&point, &[], &mut buffer, deadline)

@@ -1,7 +1,7 @@
-//! CUDA's own events for several processes, handed over by endpoints.
+//! CUDA's interprocess events, sent and received over endpoints.
 #![allow(
     unsafe_code,
-    reason = "takes in what only another process can keep in being"
+    reason = "imports events that only another process can keep alive"
 )]
 
 use std::time::Duration;
@@ -16,30 +16,42 @@ use super::message::{Content, Offer};
 use super::socket::Deadline;
 
 impl Endpoint {
-    /// Hands an event of CUDA's to the other process, which [receives](Endpoint::receive_event) it: both sides are CUDA, on one GPU. Where that is not given, or where
-    /// a process may die, timelines are what to share ([`Plan::make_across`](crate::negotiate::Plan::make_across)): they are safe, and fail when the
-    /// other side does.
+    /// Sends an interprocess event of CUDA to the peer, which [receives](Endpoint::receive_event)
+    /// it.
     ///
-    /// First this waits until the last record of the event's [fence](InterprocessEvent::fence) is with the driver, then for the other process to say that it has the event. So a wait that it
-    /// makes then is for that record, or a later one. An event that was never recorded can be sent, and is complete (F1).
+    /// Both sides use CUDA on the same GPU. In other cases, or if a process may die, share a
+    /// timeline instead ([`Plan::make_across`](crate::negotiate::Plan::make_across)). Timelines are
+    /// safe, and fail if the peer dies.
     ///
-    /// # What is recorded later
-    /// Of later records the other side hears nothing, and CUDA takes an event whose record is still held for what it was before: complete, mostly. So tell it of
-    /// each one, after that is with the driver: wait until [`InterprocessEvent::position`] is *pending*
-    /// ([`Point::wait_pending`](syncline_core::Point::wait_pending)), and send something then, a point of a timeline that both have for example
-    /// ([`send_point`](Endpoint::send_point)). What is recorded inside a submission ([`Recorder::record_event`](syncline_cuda::Recorder::record_event)) is with the driver once the
-    /// submission's end is pending; this call does not wait for that.
+    /// First the call waits until the last record of the event's [fence](InterprocessEvent::fence)
+    /// is pending. Then it waits until the peer says that it has the event. So later waits of the
+    /// peer are for that record or a later one. An event that was never recorded can be sent, and
+    /// is complete (F1).
     ///
-    /// # How long the event is to live
-    /// For as long as the other process has it, waits of its queues included: neither may the event's last clone be dropped here, nor this process end. The other
-    /// side has vouched for that, by an `unsafe` call; it is this process that has to keep it.
+    /// # Later records
+    /// The peer does not learn of later records. While a record is held, CUDA takes the event for
+    /// what it was before, usually complete. So tell the peer of each record once it is pending.
+    /// Wait until [`InterprocessEvent::position`] is *pending*
+    /// ([`Point::wait_pending`](syncline_core::Point::wait_pending)). Then send the peer a message,
+    /// for example a point of a shared timeline ([`send_point`](Endpoint::send_point)). A record
+    /// inside a submission ([`Recorder::record_event`](syncline_cuda::Recorder::record_event)) is
+    /// pending once the submission's end is pending. This call does not wait for that.
+    ///
+    /// # Lifetime of the event
+    /// This process must keep a clone of the event, and must not end, while the peer has the event
+    /// or a queue of the peer waits for it. The peer has vouched for that by an `unsafe` call, and
+    /// this process must make it true.
     ///
     /// # Blocking
-    /// Up to `timeout`, for all of it.
+    /// Up to `timeout` in total.
     ///
     /// # Errors
-    /// Nothing is sent with the first two: [`Error::TimedOut`] if the last record is held for longer; that record's failure. [`Error::PeerLost`]; [`Error::PeerSilent`] if
-    /// the other process does not receive it in time, which withdraws it; [`Error::Import`] if it refuses it, with what it says.
+    /// * [`Error::TimedOut`] if the last record is held for longer. Nothing is sent.
+    /// * The failure of the last record. Nothing is sent.
+    /// * [`Error::PeerLost`].
+    /// * [`Error::PeerSilent`] if the peer does not receive the event in time. The offer is
+    ///   withdrawn.
+    /// * [`Error::Import`] if the peer refuses the event, with its reason.
     pub fn send_event(
         &self,
         event: &InterprocessEvent,
@@ -76,23 +88,34 @@ impl Endpoint {
         hand_over(&[object], deadline)
     }
 
-    /// A fence for the event that the other process [sends](Endpoint::send_event) under this label, on `device`, which is CUDA's view of the same GPU. See
-    /// [`Device::import_event`] for what waits for it wait for, and what it refuses. The other side is told whether it was taken.
+    /// A fence for the event that the peer [sends](Endpoint::send_event) with this label, on
+    /// `device`.
     ///
-    /// Objects of another kind or label stay, for who asks for those: several threads may receive at once, each what it asks for.
+    /// `device` is CUDA's device of the same GPU. [`Device::import_event`] tells what waits for the
+    /// fence wait for, and what is refused. The peer learns whether the event was taken.
+    ///
+    /// Objects of another kind or label stay for the calls that ask for them. Several threads may
+    /// receive at the same time.
     ///
     /// # Blocking
-    /// Up to `timeout`, for all of it; a second longer where the other process offers it and then says nothing more. The driver's call does not block.
+    /// Up to `timeout` in total. One second longer if the peer offers the event and then stops
+    /// responding. The driver call does not block.
     ///
     /// # Errors
-    /// The other side is told of all but the last two: [`Error::Message`] if it is not whole; [`Error::Import`] if it is withdrawn, or the other process is not one whose
-    /// [handles are taken](Endpoint::trusts_handles); what [`Device::import_event`] refuses, another GPU's event and one of this very process among it.
-    /// [`Error::PeerLost`]; [`Error::PeerSilent`], with the objects that are there instead.
+    /// The peer gets all errors except the last two.
+    /// * [`Error::Message`] if the offer is incomplete.
+    /// * [`Error::Import`] if the offer is withdrawn, or if the peer's [handles are not
+    ///   trusted](Endpoint::trusts_handles).
+    /// * The errors of [`Device::import_event`], for example for an event of another GPU or of this
+    ///   process.
+    /// * [`Error::PeerLost`].
+    /// * [`Error::PeerSilent`], with the objects that were offered instead.
     ///
     /// # Safety
-    /// As for [`Device::import_event`]: until the fence and everything that was made to wait for it is gone or through, the other process keeps the event
-    /// ([`InterprocessEvent`]), and does not die. Otherwise the behaviour is undefined, in the driver. That the endpoint notices the death of its peer
-    /// does not help: the driver has the wait by then.
+    /// The conditions of [`Device::import_event`]: the peer keeps the event ([`InterprocessEvent`])
+    /// and does not die, until the fence is dropped and everything that waits for it has completed.
+    /// A violation is undefined behaviour in the driver. The endpoint notices the death of its peer
+    /// too late, because the driver has the wait by then.
     pub unsafe fn receive_event(
         &self,
         device: &Device,
@@ -105,7 +128,7 @@ impl Endpoint {
         })
     }
 
-    /// As [`Endpoint::receive_event`], opened by `import`.
+    /// Like [`Endpoint::receive_event`], with `import` to open the event.
     pub(super) fn receive_event_with<T>(
         &self,
         label: &str,
@@ -126,8 +149,8 @@ impl Endpoint {
                 found: format!("one of {}, with {}", origin_or_none(offer), fds.len()),
             });
         };
-        // SAFETY: the process at the other end, which the kernel names, says so. The application has said that it is trusted: otherwise nothing
-        // with an event is received.
+        // SAFETY: the peer process says so, and the kernel names that process. The application has
+        // said that it is trusted. Otherwise no event is received.
         Ok(unsafe { EventIpcHandle::from_bytes(bytes, origin.clone(), *self.peer()) })
     }
 }

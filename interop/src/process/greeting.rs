@@ -1,23 +1,24 @@
-//! How two endpoints get to know each other: each says who it is, and the kernel who has said it.
+//! The exchange of greetings. Each side names itself, and the kernel names the sender.
 
 use rustix::io::Errno;
 use syncline_core::{Error, Object, PeerLoss, Result};
 
 use super::control::Received;
-use super::message::{MOST, Message};
+use super::message::{MAX_MESSAGE, Message};
 use super::peer::Peer;
 use super::socket::{Deadline, Socket, native, wait};
 use super::wire::Malformed;
 use crate::negotiate::Process;
 
-/// Greets, and waits for the other side's greeting.
+/// Sends a greeting and waits for the peer's.
 ///
 /// # Errors
-/// [`Error::PeerSilent`], [`Error::PeerLost`], [`Error::Message`] if something else comes, and [`Error::Native`].
+/// [`Error::PeerSilent`]. [`Error::PeerLost`]. [`Error::Message`] if the first message is not a
+/// greeting. [`Error::Native`].
 pub(super) fn greet(object: &Object, socket: &Socket, deadline: Deadline) -> Result<Peer> {
-    let mut buffer = vec![0; MOST];
+    let mut buffer = vec![0; MAX_MESSAGE];
     send_greeting(object, socket, &mut buffer, deadline)?;
-    // Without room for descriptors: a process that is not known yet brings none into this one.
+    // Without room for descriptors, because the peer is not known yet.
     let received = receive_greeting(object, socket, &mut buffer, deadline)?;
     let from = received.from;
     let unexpected = |Malformed { expected, found }| Error::Message {
@@ -98,10 +99,10 @@ fn gone(object: &Object) -> Error {
     }
 }
 
-/// Who the other side says it is.
+/// The process that the greeting names.
 fn parse(received: &Received, buffer: &[u8]) -> Result<Process, Malformed> {
     if received.is_cut {
-        let found = format_args!("one of more than {MOST}");
+        let found = format_args!("one of more than {MAX_MESSAGE}");
         return Err(Malformed::new("a message of at most 16384 bytes", found));
     }
     if received.lacks_descriptors {

@@ -12,8 +12,9 @@ use super::socket::{Deadline, wait};
 
 /// How long a peer that has closed its end is watched before it counts as alive.
 ///
-/// The kernel closes the descriptors of a dying process before it reports the death. A process that no
-/// longer runs after this time counts as dead, even if its drivers are still releasing resources.
+/// The kernel closes the descriptors of a dying process before it reports the death. A process that
+/// no longer runs after this time counts as dead, even if its drivers are still releasing
+/// resources.
 const EXIT_GRACE: Duration = Duration::from_millis(if cfg!(fuzzing) { 2 } else { 300 });
 
 /// Interval of checks in /proc whether the peer still runs, while there is a loss observer.

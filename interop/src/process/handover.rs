@@ -10,7 +10,7 @@ use syncline_core::{Error, HandleKind, Result};
 use super::Endpoint;
 use super::agree::poll_all;
 use super::closing::PeerFd;
-use super::message::{Content, LABEL, Message, Offer};
+use super::message::{Content, MAX_LABEL, Message, Offer};
 use super::offers::{Answer, Outcome};
 use super::socket::Deadline;
 use super::wire::shortened;
@@ -18,7 +18,7 @@ use super::wire::shortened;
 /// Minimum time for which a process that has taken an object waits for the decision.
 ///
 /// After it has sent a refusal, it waits for this time once more.
-const DECISION: Duration = Duration::from_millis(500);
+const DECISION_TIMEOUT: Duration = Duration::from_millis(500);
 /// The reason of a refusal after the deadline.
 const TOO_LATE: &str = "it is too late";
 
@@ -31,19 +31,19 @@ pub(super) struct OutgoingObject<'e> {
 
 /// Offers each peer its object, waits until all have taken theirs, and settles all offers.
 ///
-/// If a peer refuses, is lost or is too late, withdraws all offers. Blocks until `deadline`, and at most
-/// [`DECISION`] longer if a peer that has taken its object reads nothing.
+/// If a peer refuses, is lost or is too late, withdraws all offers. Blocks until `deadline`, and at
+/// most [`DECISION_TIMEOUT`] longer if a peer that has taken its object reads nothing.
 ///
 /// # Errors
-/// [`Error::Import`] with the reason of the first refusal. [`Error::PeerLost`]. [`Error::PeerSilent`].
-/// No peer has the object then, with one exception: if all have taken it and one then reads nothing, the
-/// error names that peer, and the others have the object. A peer that dies after it has taken the object
-/// causes no error.
+/// [`Error::Import`] with the reason of the first refusal. [`Error::PeerLost`].
+/// [`Error::PeerSilent`]. No peer has the object then, with one exception: if all have taken it and
+/// one then reads nothing, the error names that peer, and the others have the object. A peer that
+/// dies after it has taken the object causes no error.
 pub(super) fn hand_over(all: &[OutgoingObject<'_>], deadline: Deadline) -> Result<()> {
     let mut offered = Vec::with_capacity(all.len());
     match offer_to_all(all, &mut offered, deadline) {
         Ok(()) => {
-            let deadline = deadline.at_least(DECISION);
+            let deadline = deadline.at_least(DECISION_TIMEOUT);
             let settled = offered.into_iter().map(|offered| offered.settle(deadline));
             // Settle every offer, even if one before has failed.
             let settled: Vec<_> = settled.collect();
@@ -92,7 +92,7 @@ fn offer_to_all<'e>(
 }
 
 fn describe(content: Content, label: &str) -> String {
-    format!("{} \"{}\"", content.name(), shortened(label, LABEL))
+    format!("{} \"{}\"", content.name(), shortened(label, MAX_LABEL))
 }
 
 /// An offer of this side that is neither settled nor withdrawn. Dropping it withdraws the offer.
@@ -121,8 +121,8 @@ impl SentOffer<'_> {
     /// Tells the peer that all peers have taken their object.
     ///
     /// # Errors
-    /// [`Error::PeerSilent`] and [`Error::Native`]. The loss of the peer is no error, because the peer
-    /// had taken the object before.
+    /// [`Error::PeerSilent`] and [`Error::Native`]. The loss of the peer is no error, because the
+    /// peer had taken the object before.
     pub(super) fn settle(mut self, deadline: Deadline) -> Result<()> {
         self.over();
         let settled = Message::Settled {
@@ -159,7 +159,7 @@ impl SentOffer<'_> {
     fn over(&mut self) {
         self.is_over = true;
         let connection = self.endpoint.connection();
-        connection.with_inbox(|inbox| inbox.offers.over(self.number));
+        connection.with_inbox(|inbox| inbox.offers.end_own(self.number));
     }
 }
 
@@ -203,8 +203,8 @@ impl ReceivedOffer<'_> {
     /// `decision` once more, because the peer may have settled the offer before.
     ///
     /// # Errors
-    /// [`Error::PeerSilent`] without a decision, and the errors of [`Endpoint::check`]. The caller must
-    /// drop the object then.
+    /// [`Error::PeerSilent`] without a decision, and the errors of [`Endpoint::check`]. The caller
+    /// must drop the object then.
     pub(super) fn take(self, deadline: Deadline, decision: Duration) -> Result<Outcome> {
         self.note(|offers, number| offers.take(number));
         let taken = Message::Taken {
@@ -308,15 +308,17 @@ impl Endpoint {
     /// Receives the next object of this kind and label, imports it, and waits until it is settled.
     ///
     /// `accept` imports the object. If the offer is not settled, the import is dropped. `None` of
-    /// `accept` means that the offer is stale. After a stale offer, and after one that was withdrawn
-    /// because of a timeout, waits for the next.
+    /// `accept` means that the offer is stale. After a stale offer, and after one that was
+    /// withdrawn because of a timeout, waits for the next.
     ///
-    /// Blocks until `deadline`, and at most twice [`DECISION`] longer if the peer stops responding.
+    /// Blocks until `deadline`, and at most twice [`DECISION_TIMEOUT`] longer if the peer stops
+    /// responding.
     ///
     /// # Errors
-    /// * The errors of `accept`, which the peer is told.
+    /// * The errors of `accept`. The peer gets them as the reason of a refusal.
     /// * [`Error::Import`] if the object has opaque handles or an event and the peer is not
-    ///   [trusted](Self::trusts_handles), which the peer is told, or if the offer is withdrawn.
+    ///   [trusted](Self::trusts_handles). The peer gets that reason, too. Also if the offer is
+    ///   withdrawn.
     /// * [`Error::PeerSilent`], with the objects that were offered instead.
     /// * The errors of [`Endpoint::check`].
     pub(super) fn receive_and_settle<T>(
@@ -329,7 +331,7 @@ impl Endpoint {
         loop {
             let (received, offer, fds) = self.receive_object(content, label, deadline)?;
             match accept(offer, fds) {
-                Ok(Some(made)) => match received.take(deadline, DECISION)? {
+                Ok(Some(made)) => match received.take(deadline, DECISION_TIMEOUT)? {
                     Outcome::Settled => return Ok(made),
                     Outcome::Withdrawn(reason) if reason.is_empty() => {}
                     Outcome::Withdrawn(reason) => {
@@ -352,17 +354,19 @@ impl Endpoint {
         }
     }
 
-    /// Receives the next object of this kind and label, with one unchecked descriptor for each handle.
+    /// Receives the next object of this kind and label, with one unchecked descriptor for each
+    /// handle.
     ///
     /// # Errors
-    /// Same errors as [`receive_and_settle`](Self::receive_and_settle), apart from those of `accept`.
+    /// Same errors as [`receive_and_settle`](Self::receive_and_settle), apart from those of
+    /// `accept`.
     pub(super) fn receive_object(
         &self,
         content: Content,
         label: &str,
         deadline: Deadline,
     ) -> Result<(ReceivedOffer<'_>, Offer, Vec<PeerFd>)> {
-        let shown = shortened(label, LABEL);
+        let shown = shortened(label, MAX_LABEL);
         let connection = self.connection();
         // Process withdrawals that have arrived.
         connection.pump();

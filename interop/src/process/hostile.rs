@@ -1,6 +1,6 @@
-//! A live endpoint whose other side keeps to nothing: for fuzzing, and for tests.
+//! A live endpoint with a hostile peer, for fuzzing and for tests.
 
-#![allow(clippy::panic, reason = "it judges")]
+#![allow(clippy::panic, reason = "panics report failures")]
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,27 +13,27 @@ use syncline_core::{BackendKind, Error, HandleKind, Origin, Uuid};
 use super::Endpoint;
 use super::connection::BEHIND_DESCRIPTORS;
 use super::handover::{OutgoingObject, hand_over};
-use super::message::{Content, Extent, HEADER, Handle, MOST, Message, Offer};
+use super::message::{Content, Extent, HEADER, Handle, MAX_MESSAGE, Message, Offer};
 use super::parties::Agreed;
 use super::socket::{self, Deadline};
 use crate::negotiate::{Mechanism, Needs, Party, PartyId, Process};
 
-/// The other side: a bare socket, and the number of its next message if it kept to the rules.
+/// The hostile peer: a bare socket, and the sequence number that its next message should have.
 pub(super) struct Raw {
     socket: OwnedFd,
     pub(super) sequence: u64,
     last: Vec<u8>,
-    /// One of each kind that a descriptor may be.
+    /// One descriptor of each type.
     others: Vec<OwnedFd>,
 }
 
-/// A process that is not this one: its parent or whatever has that number.
+/// Another process. It need not exist.
 pub(super) fn elsewhere() -> Process {
     let id = std::process::id().wrapping_add(1).max(2);
     Process { id, started: 1 }
 }
 
-/// An object with this many handles.
+/// An offer with a handle of each kind in `kinds`.
 pub(super) fn offer(number: u32, kinds: &[HandleKind]) -> Offer {
     let party = Some(PartyId {
         process: elsewhere(),
@@ -72,7 +72,8 @@ impl Raw {
         }
     }
 
-    /// Sends what it is told, beside so many descriptors. Whether that went is not asked: nobody may be there any more.
+    /// Sends `bytes` with that many descriptors. Ignores errors, because the endpoint may be
+    /// closed.
     pub(super) fn bytes(&mut self, bytes: &[u8], descriptors: usize) {
         let others = self.others.iter().cycle().map(OwnedFd::as_fd);
         let fds: Vec<BorrowedFd<'_>> = others.take(descriptors).collect();
@@ -80,7 +81,7 @@ impl Raw {
         self.last = bytes.to_vec();
     }
 
-    /// As [`bytes`](Self::bytes), beside descriptors of the caller's.
+    /// Like [`bytes`](Self::bytes), with descriptors of the caller.
     #[cfg(test)]
     pub(super) fn bytes_beside(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
         use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -92,13 +93,13 @@ impl Raw {
     }
 
     pub(super) fn encoded(&self, message: &Message) -> Vec<u8> {
-        let mut buffer = vec![0; MOST];
+        let mut buffer = vec![0; MAX_MESSAGE];
         let length = message.encode(self.sequence, &mut buffer).unwrap_or(0);
         buffer.truncate(length);
         buffer
     }
 
-    /// A message in its turn.
+    /// Sends a message with the right sequence number.
     pub(super) fn say(&mut self, message: &Message, descriptors: usize) {
         let bytes = self.encoded(message);
         self.bytes(&bytes, descriptors);
@@ -111,12 +112,12 @@ impl Raw {
         self.say(&Message::Hello { process, label }, 0);
     }
 
-    pub(super) fn again(&mut self) {
+    pub(super) fn repeat(&mut self) {
         let last = self.last.clone();
         self.bytes(&last, 0);
     }
 
-    /// Until something has come.
+    /// Waits until the socket has a message.
     #[cfg(test)]
     pub(super) fn wait(&self) {
         use rustix::event::{PollFd, PollFlags};
@@ -124,7 +125,7 @@ impl Raw {
         socket::wait(&mut asked, Deadline::after(Duration::MAX)).unwrap();
     }
 
-    /// Until so many messages have come, which are gone then.
+    /// Waits for `count` messages and removes them.
     #[cfg(test)]
     pub(super) fn heard(&self, count: usize) {
         for _ in 0..count {
@@ -133,25 +134,25 @@ impl Raw {
         }
     }
 
-    /// The next message, once it has come. What came along is closed.
+    /// Waits for the next message. Closes its descriptors.
     #[cfg(test)]
     pub(super) fn hear(&self) -> Message {
         self.wait();
-        let mut buffer = vec![0; MOST];
+        let mut buffer = vec![0; MAX_MESSAGE];
         let flags = rustix::net::RecvFlags::empty();
         let (length, _) = rustix::net::recv(&self.socket, &mut buffer[..], flags).unwrap();
         Message::decode(&buffer[..length]).unwrap().1
     }
 
-    /// Empties what has come, and closes what came along.
+    /// Empties the socket and closes the received descriptors.
     pub(super) fn drain(&self) {
-        // At the end of the stream there would be no end of it.
+        // An empty message may be the end of the stream, which never ends.
         let flags = rustix::net::RecvFlags::DONTWAIT;
         while let Ok((1.., _)) = rustix::net::recv(&self.socket, &mut [0_u8; 1], flags) {}
     }
 }
 
-/// Numbers out of a script; 0 once it is over.
+/// A script of numbers. Returns 0 after its end.
 struct Script<'s>(&'s [u8]);
 
 impl<'s> Script<'s> {
@@ -170,7 +171,7 @@ impl<'s> Script<'s> {
     }
 }
 
-/// One of everything that is well-formed.
+/// A well-formed message chosen by the script, and its number of descriptors.
 fn message(script: &mut Script<'_>) -> (Message, usize) {
     let number = script.byte().into();
     let message = match script.byte() % 11 {
@@ -224,7 +225,7 @@ fn message(script: &mut Script<'_>) -> (Message, usize) {
     (message, 0)
 }
 
-/// What an error of an endpoint may be.
+/// True for the errors that an endpoint may return here.
 fn is_typed(error: &Error) -> bool {
     matches!(
         error,
@@ -236,7 +237,7 @@ fn is_typed(error: &Error) -> bool {
     )
 }
 
-/// One message of each kind, with everything in it that there may be.
+/// One message of each kind, with every optional part.
 pub(super) fn samples() -> Vec<Message> {
     let uuid = Some(Uuid([7; 16]));
     let process = elsewhere();
@@ -313,13 +314,16 @@ pub(super) fn samples() -> Vec<Message> {
     ]
 }
 
-/// How many descriptors this process has.
+/// Number of open descriptors of this process.
 #[cfg(fuzzing)]
 pub(super) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// Plays a script to an endpoint, and panics if that is neither usable nor closed with a typed error afterwards.
+/// Plays a script to an endpoint.
+///
+/// # Panics
+/// If the endpoint is then neither usable nor closed with a typed error.
 pub(super) fn play(script: &[u8]) {
     let mut script = Script(script);
     let Ok((ours, theirs)) = Endpoint::pair() else {
@@ -327,7 +331,7 @@ pub(super) fn play(script: &[u8]) {
     };
     let mut raw = Raw::new(theirs);
     match script.byte() {
-        // Mostly, so that scripts get any further.
+        // The usual case, so that most scripts get further.
         0..200 => raw.hello(),
         200..220 => {
             let count = script.byte().into();
@@ -345,42 +349,43 @@ pub(super) fn play(script: &[u8]) {
         _ => {}
     }
     match Endpoint::open(ours, "fuzzed", Duration::ZERO) {
-        Ok(endpoint) => converse(&endpoint, raw, &mut script),
+        Ok(endpoint) => run(&endpoint, raw, &mut script),
         Err(rejected) => {
             assert!(is_typed(&rejected.error), "{rejected}");
-            // It is there still.
+            // The descriptor is still open.
             assert!(rustix::io::fcntl_getfd(&rejected.handle).is_ok());
         }
     }
 }
 
-fn converse(endpoint: &Endpoint, raw: Raw, script: &mut Script<'_>) {
+fn run(endpoint: &Endpoint, raw: Raw, script: &mut Script<'_>) {
     let mut raw = Some(raw);
     let mut broken = None;
     while !script.0.is_empty() {
         match (script.byte() % 32, &mut raw) {
-            (act @ 0..8, _) => note(ask(endpoint, act, script), endpoint, &mut broken),
+            (act @ 0..8, _) => check_result(call(endpoint, act, script), endpoint, &mut broken),
             (31, raw) if script.byte().is_multiple_of(4) => *raw = None,
             (act, Some(raw)) => attack(raw, act, script),
             (_, None) => {}
         }
     }
-    // What is there is read to its end.
+    // Read all points that have arrived.
     loop {
         let result = endpoint.receive_point_of(Duration::ZERO);
         if is_behind_descriptors(&result) {
-            // What was received and not asked for keeps them, or threads are behind with closing those of earlier scripts.
+            // Queued messages keep the descriptors, or threads have not closed those of earlier
+            // scripts yet.
             return;
         }
         let is_over = result.is_err();
-        note(result.map(drop), endpoint, &mut broken);
+        check_result(result.map(drop), endpoint, &mut broken);
         if is_over {
             break;
         }
     }
     let Some(mut raw) = raw else { return };
     match (endpoint.check(), endpoint.connection().due()) {
-        // What comes in its turn is taken still.
+        // A valid message is still accepted.
         (Ok(()), Some(due)) => {
             raw.sequence = due;
             raw.say(
@@ -402,12 +407,12 @@ fn is_behind_descriptors<T>(result: &Result<T, Error>) -> bool {
     matches!(result, Err(Error::PeerSilent { awaited, .. }) if awaited == BEHIND_DESCRIPTORS)
 }
 
-/// After the first thing that cannot be, every call has the same error.
-fn note(result: Result<(), Error>, endpoint: &Endpoint, broken: &mut Option<String>) {
+/// Checks that every call after an invalid message returns the same error.
+fn check_result(result: Result<(), Error>, endpoint: &Endpoint, broken: &mut Option<String>) {
     let Err(error) = result else {
         assert!(
             broken.is_none(),
-            "an endpoint that was closed after {broken:?} does something"
+            "an endpoint succeeded after it was closed by {broken:?}"
         );
         return;
     };
@@ -422,8 +427,8 @@ fn note(result: Result<(), Error>, endpoint: &Endpoint, broken: &mut Option<Stri
     }
 }
 
-/// Calls of the endpoint itself.
-fn ask(endpoint: &Endpoint, act: u8, script: &mut Script<'_>) -> Result<(), Error> {
+/// Calls a method of the endpoint.
+fn call(endpoint: &Endpoint, act: u8, script: &mut Script<'_>) -> Result<(), Error> {
     let now = Duration::ZERO;
     match act {
         0 | 1 => endpoint.receive_point_of(now).map(drop),
@@ -455,7 +460,7 @@ fn ask(endpoint: &Endpoint, act: u8, script: &mut Script<'_>) -> Result<(), Erro
     }
 }
 
-/// What the other side does that it should, and that it should not.
+/// Sends something valid or invalid to the endpoint.
 fn attack(raw: &mut Raw, act: u8, script: &mut Script<'_>) {
     match act {
         8..16 => {
@@ -468,15 +473,15 @@ fn attack(raw: &mut Raw, act: u8, script: &mut Script<'_>) {
             raw.bytes(bytes, 0);
         }
         17 => {
-            // Cut short.
+            // A truncated message.
             let (message, descriptors) = message(script);
             let mut bytes = raw.encoded(&message);
             bytes.truncate(usize::from(script.byte()) % bytes.len().max(1));
             raw.bytes(&bytes, descriptors);
         }
-        18 => raw.again(),
+        18 => raw.repeat(),
         19 => {
-            // Another version, or magic, or kind, or length.
+            // A wrong magic, version, kind or length.
             let (message, _) = message(script);
             let mut bytes = raw.encoded(&message);
             let at = usize::from(script.byte()) % HEADER;
@@ -486,7 +491,7 @@ fn attack(raw: &mut Raw, act: u8, script: &mut Script<'_>) {
             raw.bytes(&bytes, 0);
         }
         20 => {
-            // Anything else.
+            // A wrong byte anywhere.
             let (message, descriptors) = message(script);
             let mut bytes = raw.encoded(&message);
             let at = usize::from(script.byte()) % bytes.len().max(1);
@@ -497,7 +502,7 @@ fn attack(raw: &mut Raw, act: u8, script: &mut Script<'_>) {
             raw.sequence += 1;
         }
         21 => {
-            // Descriptors too many, or too few, or where there are none.
+            // Too many or too few descriptors.
             let (message, _) = message(script);
             raw.say(&message, (script.byte() % 17).into());
         }
@@ -518,7 +523,10 @@ fn attack(raw: &mut Raw, act: u8, script: &mut Script<'_>) {
                 raw.say(&Message::Withdrawn { number, reason }, 0);
             }
         }
-        24 => raw.bytes(&vec![script.byte(); MOST + usize::from(script.byte())], 0),
+        24 => raw.bytes(
+            &vec![script.byte(); MAX_MESSAGE + usize::from(script.byte())],
+            0,
+        ),
         25 => raw.bytes(&[], (script.byte() % 3).into()),
         26 => raw.sequence = raw.sequence.wrapping_add(script.byte().into()),
         27 => raw.drain(),

@@ -1,47 +1,47 @@
-//! What has arrived and nobody has asked for yet, in memory that was there before.
+//! Messages that have arrived and that no call has asked for yet, in memory of fixed size.
 
 use std::collections::VecDeque;
 
 use super::control::{Descriptors, Received};
-use super::message::{MOST, Message, Offer};
+use super::message::{MAX_MESSAGE, Message, Offer};
 use super::offers::{Answer, Offers};
 use super::wire::Malformed;
 
-/// Points that may lie there. Who reads sees to it that there is room.
-pub(super) const POINTS: usize = 1024;
-/// Other messages that may.
-pub(super) const MESSAGES: usize = 16;
+/// Maximum number of points. The reader of the socket makes sure that there is room.
+pub(super) const MAX_POINTS: usize = 1024;
+/// Maximum number of other messages.
+pub(super) const MAX_MESSAGES: usize = 16;
 
-/// A message other than a point, with what came beside it.
+/// A message other than a point, with its descriptors.
 #[derive(Debug)]
 pub(super) struct QueuedMessage {
     pub(super) message: Message,
     pub(super) descriptors: Descriptors,
 }
 
-/// What has arrived, and where what arrives next is put.
+/// The arrived messages, and the buffer for the next one.
 pub(super) struct Inbox {
     pub(super) buffer: Box<[u8]>,
     points: VecDeque<(u32, u64)>,
     messages: VecDeque<QueuedMessage>,
-    /// What was said of objects, in both directions.
+    /// The states of offers, in both directions.
     pub(super) offers: Offers,
-    /// The number of the next message.
+    /// The sequence number of the next message.
     sequence: u64,
-    /// The other side has said that nothing follows.
-    bye: bool,
+    /// The peer has sent its farewell.
+    has_said_goodbye: bool,
 }
 
 impl Inbox {
-    /// After the greeting.
+    /// The inbox after the greeting.
     pub(super) fn new() -> Self {
         Self {
-            buffer: vec![0; MOST].into(),
-            points: VecDeque::with_capacity(POINTS),
-            messages: VecDeque::with_capacity(MESSAGES),
+            buffer: vec![0; MAX_MESSAGE].into(),
+            points: VecDeque::with_capacity(MAX_POINTS),
+            messages: VecDeque::with_capacity(MAX_MESSAGES),
             offers: Offers::default(),
             sequence: 1,
-            bye: false,
+            has_said_goodbye: false,
         }
     }
 
@@ -49,7 +49,7 @@ impl Inbox {
         self.points.pop_front()
     }
 
-    /// The first message that `is_it`.
+    /// Takes the first message that `matches`.
     pub(super) fn take_message(
         &mut self,
         matches: impl Fn(&Message) -> bool,
@@ -61,17 +61,17 @@ impl Inbox {
         self.messages.remove(at?)
     }
 
-    /// True if there is one that `is_it`.
+    /// True if a message `matches`.
     pub(super) fn has_message(&self, matches: impl Fn(&Message) -> bool) -> bool {
         self.messages.iter().any(|queued| matches(&queued.message))
     }
 
-    /// Without those messages that `are_old`.
+    /// Removes the messages that `is_stale` selects.
     pub(super) fn discard(&mut self, is_stale: impl Fn(&Message) -> bool) {
         self.messages.retain(|queued| !is_stale(&queued.message));
     }
 
-    /// The first object that `is_it`, with what came beside it: it is in hand now.
+    /// Takes the first object that `matches`, with its descriptors. Its offer is in hand now.
     pub(super) fn object(
         &mut self,
         matches: impl Fn(&Offer) -> bool,
@@ -86,7 +86,7 @@ impl Inbox {
         Some((offer, queued.descriptors))
     }
 
-    /// Those that nobody has asked for.
+    /// The objects that no call has asked for.
     pub(super) fn objects(&self) -> impl Iterator<Item = &Offer> {
         self.messages
             .iter()
@@ -97,7 +97,7 @@ impl Inbox {
     }
 
     pub(super) const fn is_closed(&self) -> bool {
-        self.bye
+        self.has_said_goodbye
     }
 
     #[cfg(any(test, fuzzing))]
@@ -106,25 +106,26 @@ impl Inbox {
     }
 
     pub(super) fn has_room_for_points(&self) -> bool {
-        self.points.len() < POINTS
+        self.points.len() < MAX_POINTS
     }
 
-    /// True if nothing more goes in for certain.
+    /// True if there is no room for points or no room for other messages.
     pub(super) fn is_full(&self) -> bool {
-        !self.has_room_for_points() || self.messages.len() == MESSAGES
+        !self.has_room_for_points() || self.messages.len() == MAX_MESSAGES
     }
 
-    /// Without anything.
+    /// Removes all messages.
     pub(super) fn clear(&mut self) {
         self.points.clear();
         self.messages.clear();
     }
 
-    /// Takes in what has been received into the buffer, from the process that it had to come from. False if it has to wait
-    /// for room for its descriptors: nothing has changed then.
+    /// Stores the message in the buffer. The caller has checked its sender.
+    ///
+    /// False if the message must wait for room for its descriptors. Nothing has changed then.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the message.
     pub(super) fn store(&mut self, received: Received) -> Result<bool, Malformed> {
         let Received {
             bytes,
@@ -134,7 +135,7 @@ impl Inbox {
             descriptors,
         } = received;
         if is_cut {
-            let found = format_args!("one of more than {MOST}");
+            let found = format_args!("one of more than {MAX_MESSAGE}");
             return Err(Malformed::new("a message of at most 16384 bytes", found));
         }
         let (sequence, message) = Message::decode(self.buffer.get(..bytes).unwrap_or_default())?;
@@ -156,7 +157,8 @@ impl Inbox {
             return Err(Malformed::new("as many descriptors as are told", found));
         }
         if let Some(round) = message.round() {
-            // An earlier round was given up, but for the answer to the last one, behind which the next may have begun.
+            // Messages of earlier rounds are stale. The answer of the previous round is not: the
+            // peer may have begun the next round behind it.
             let is_next = matches!(message, Message::Requirements { .. });
             self.discard(|message| match message {
                 Message::Requirements { round: of, .. } => *of < round,
@@ -165,17 +167,17 @@ impl Inbox {
             });
         }
         match message {
-            Message::Point { number, value } if self.points.len() < POINTS => {
+            Message::Point { number, value } if self.points.len() < MAX_POINTS => {
                 self.points.push_back((number, value));
             }
             Message::Point { .. } => {
-                let found = format_args!("more than {POINTS} that nobody has asked for");
+                let found = format_args!("more than {MAX_POINTS} that no call has asked for");
                 return Err(Malformed::new(
                     "points to be sent as they are asked for",
                     found,
                 ));
             }
-            Message::Bye => self.bye = true,
+            Message::Bye => self.has_said_goodbye = true,
             Message::Taken { number } => self.offers.answered(number, Answer::Taken)?,
             Message::Refused { number, reason } => {
                 self.offers.answered(number, Answer::Refused(reason))?;
@@ -188,7 +190,7 @@ impl Inbox {
                     );
                 }
             }
-            message if self.messages.len() < MESSAGES => {
+            message if self.messages.len() < MAX_MESSAGES => {
                 if let Message::Object(offer) = &message {
                     self.offers.arrived(offer.number)?;
                 }
@@ -198,7 +200,7 @@ impl Inbox {
                 });
             }
             message => {
-                let found = format_args!("{}, behind {MESSAGES} of them", message.name());
+                let found = format_args!("{}, behind {MAX_MESSAGES} of them", message.name());
                 return Err(Malformed::new(
                     "messages to be sent as they are asked for",
                     found,
@@ -214,7 +216,7 @@ impl Inbox {
             let found = format_args!("{name} as number {sequence} where {due} is due");
             return Err(Malformed::new("each message once and in its turn", found));
         }
-        if self.bye {
+        if self.has_said_goodbye {
             return Err(Malformed::new("nothing after a farewell", message.name()));
         }
         if let Message::Hello { .. } = message {

@@ -21,16 +21,16 @@ const BACKLOG: i32 = 16;
 /// How long a connected client may take to send its greeting.
 ///
 /// A client of this library sends it at once. A silent client delays the next clients by this time.
-const GREETING: Duration = Duration::from_secs(2);
+const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Interval between checks whether sockets of earlier clients are closed.
-const NAP: Duration = Duration::from_millis(10);
+const CLOSE_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A socket at a path to which other processes [connect](Endpoint::connect) (bind(2), listen(2)).
 ///
-/// Every process that may write to the socket file can connect. So place it in a directory that only
-/// trusted users can enter. Dropping the listener removes the file if it is still the bound socket. In a
-/// [forked](super#fork) child, the drop removes nothing.
+/// Every process that may write to the socket file can connect. So place it in a directory that
+/// only trusted users can enter. Dropping the listener removes the file if it is still the bound
+/// socket. In a [forked](super#fork) child, the drop removes nothing.
 #[derive(Debug)]
 pub struct Listener {
     object: Object,
@@ -48,9 +48,9 @@ impl Listener {
     /// Makes a socket at `path`, which has 1 to 107 bytes. Does not block.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for an empty path, because the system would make an abstract socket to
-    /// which every process may connect. [`Error::Native`] if a system call fails: `EADDRINUSE` if there
-    /// is already a file at `path`, which is left unchanged.
+    /// [`Error::Unsupported`] for an empty path, because the system would make an abstract socket
+    /// to which every process may connect. [`Error::Native`] if a system call fails: `EADDRINUSE`
+    /// if there is already a file at `path`, which is left unchanged.
     pub fn bind(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let object = Object::new("listener", &path.to_string_lossy());
@@ -85,12 +85,12 @@ impl Listener {
 
     /// Accepts the next client that connects and sends a greeting. Waits up to `timeout`.
     ///
-    /// A client is refused if it sends no greeting within two seconds, sends anything else, or closes
-    /// its end. Then the next client is accepted.
+    /// A client is refused if it sends no greeting within two seconds, sends anything else, or
+    /// closes its end. Then the next client is accepted.
     ///
-    /// A thread of the listener closes the sockets of refused clients, because close(2) can block. No
-    /// client is accepted while 64 sockets wait to be closed, or while 256 descriptors that peers have
-    /// sent are open in this process.
+    /// A thread of the listener closes the sockets of refused clients, because close(2) can block.
+    /// No client is accepted while 64 sockets wait to be closed, or while 256 descriptors that
+    /// peers have sent are open in this process.
     ///
     /// # Errors
     /// * [`Error::PeerSilent`] if no client connects and sends a greeting in time.
@@ -101,7 +101,12 @@ impl Listener {
         loop {
             let socket = self.next(deadline)?;
             let object = Object::new("endpoint", label);
-            match Endpoint::over_own(socket, object, &self.closer, deadline.at_most(GREETING)) {
+            match Endpoint::over_own(
+                socket,
+                object,
+                &self.closer,
+                deadline.at_most(GREETING_TIMEOUT),
+            ) {
                 // The client's fault. The next client may be valid.
                 Err(Error::PeerSilent { .. } | Error::Message { .. } | Error::PeerLost { .. })
                     if !deadline.has_passed() => {}
@@ -117,7 +122,12 @@ impl Listener {
                 if deadline.has_passed() {
                     return Err(self.silent("let go of what earlier clients sent", deadline));
                 }
-                std::thread::sleep(deadline.at_most(NAP).remaining().unwrap_or(NAP));
+                std::thread::sleep(
+                    deadline
+                        .at_most(CLOSE_CHECK_INTERVAL)
+                        .remaining()
+                        .unwrap_or(CLOSE_CHECK_INTERVAL),
+                );
                 continue;
             }
             // Non-blocking, because another thread may accept the connection that poll(2) reported.

@@ -1,6 +1,7 @@
-//! The messages between two endpoints, byte by byte. Pure: nothing here knows a socket.
+//! The format of the messages between two endpoints. Nothing here uses a socket.
 //!
-//! Each message is one datagram of at most [`MOST`] bytes: a header, and a body whose form its kind says. All numbers are little-endian.
+//! Each message is one datagram of at most [`MAX_MESSAGE`] bytes. It has a header, and a body whose
+//! format depends on the kind. All numbers are little-endian.
 //!
 //! | header | bytes | |
 //! |---|---|---|
@@ -13,49 +14,52 @@
 //! | kind | body |
 //! |---|---|
 //! | 1 hello | process, label |
-//! | 2 requirements | round (4), whether that is all (1), count (1), as many parties, count (1), as many links |
-//! | 3 agreed | round (4), mechanism (1; 0: there is none), home (a party or none), count of parties (4), digest (8) |
-//! | 4 object | number (4), content (1), label, initial value (8), value reached (8), count (1), as many descriptors, origin, memory, event |
+//! | 2 requirements | round (4), whether that is all (1), count (1), parties, count (1), links |
+//! | 3 agreed | round (4), mechanism (1; 0 for a conflict), home (a party or none), count of parties (4), digest (8) |
+//! | 4 object | number (4), content (1), label, initial value (8), reached value (8), count (1), descriptors, origin or none, extent or none, event or none |
 //! | 5 taken | number (4) |
 //! | 6 refused | number (4), reason |
 //! | 7 point | number (4), value (8) |
 //! | 8 bye | |
 //! | 9 settled | number (4) |
-//! | 10 withdrawn | number (4), reason; none: the time is over |
+//! | 10 withdrawn | number (4), reason; empty if the time was over |
 //!
-//! An *object* is *taken* or *refused* by who receives it, and *settled* or *withdrawn* by who offers it; see `offers` for their order.
+//! The receiver of an *object* answers *taken* or *refused*. The sender ends the offer with
+//! *settled* or *withdrawn*. See `offers` for the order.
 //!
-//! A *process* is its id (4) and its start (8). A *label*, *reason* or *name* is its length (2) and so many bytes of UTF-8 without control
-//! characters. A *link* is two processes. A *party*, a *mechanism* and a kind of handle are as `parties` writes them. *Or none* is a byte, 1 if something follows and else
-//! 0. Descriptors themselves travel beside an object, and beside nothing else: see `SCM_RIGHTS` in unix(7).
+//! A *process* is its id (4) and its start time (8). A *label*, *reason* or *name* is its length
+//! (2) and as many bytes of UTF-8 without control characters. A *link* is two processes. `parties`
+//! writes *parties*, *mechanisms* and kinds of handle. *Or none* is one byte: 1 if a value follows,
+//! otherwise 0. Descriptors travel beside an object and beside no other message (`SCM_RIGHTS` in
+//! unix(7)).
 
 use syncline_core::{HandleKind, Origin};
 
 use super::parties::{
-    Agreed, NAME, of_handle, read_links, read_parties, read_party_id, read_process, read_uuid,
-    to_handle, write_links, write_parties, write_party_id, write_process, write_uuid,
+    Agreed, MAX_NAME, handle_from_number, handle_number, read_links, read_parties, read_party_id,
+    read_process, read_uuid, write_links, write_parties, write_party_id, write_process, write_uuid,
 };
 use super::wire::{Malformed, Reader, TooMuch, Writer, shortened};
 use crate::negotiate::{Party, PartyId, Process};
 
-/// What each message begins with.
+/// The first bytes of each message.
 pub(crate) const MAGIC: [u8; 4] = *b"SYNL";
-/// The version of everything here.
+/// The version of the message format.
 pub(crate) const VERSION: u16 = 3;
 /// Bytes of a header.
 pub(crate) const HEADER: usize = 20;
-/// Bytes of the longest message, with its header.
-pub(crate) const MOST: usize = 16 * 1024;
-/// Bytes of a message that carries a point, with its header.
-pub(crate) const POINT: usize = HEADER + 12;
-/// Descriptors beside one message.
-pub(crate) const MOST_DESCRIPTORS: usize = 16;
-/// Bytes of a label.
-pub(crate) const LABEL: u16 = 64;
-/// Bytes of a reason.
-pub(crate) const REASON: u16 = 256;
+/// Maximum bytes of a message, including its header.
+pub(crate) const MAX_MESSAGE: usize = 16 * 1024;
+/// Bytes of a message with a point, including its header.
+pub(crate) const POINT_MESSAGE: usize = HEADER + 12;
+/// Maximum number of descriptors beside one message.
+pub(crate) const MAX_DESCRIPTORS: usize = 16;
+/// Maximum bytes of a label.
+pub(crate) const MAX_LABEL: u16 = 64;
+/// Maximum bytes of a reason.
+pub(crate) const MAX_REASON: u16 = 256;
 
-/// What an offered object is.
+/// The type of an offered object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     Timeline,
@@ -66,7 +70,7 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    /// What it is, in words.
+    /// Its name, for errors.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Timeline => "timeline",
@@ -78,45 +82,45 @@ impl Content {
     }
 }
 
-/// How large offered memory is.
+/// The size of offered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// Bytes of the whole allocation.
     pub(crate) size: u64,
-    /// Bytes of it, from its start, that are in use.
+    /// Bytes in use, from the start.
     pub(crate) length: u64,
-    /// True if it was made for one buffer alone.
+    /// True for a dedicated allocation.
     pub(crate) dedicated: bool,
 }
 
-/// What a descriptor that travels along is, and for whom.
+/// The kind of a descriptor, and the party that it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Handle {
-    /// Who imports it; `None`: nobody in particular.
+    /// The party that imports it. `None` if it is for the process.
     pub(crate) party: Option<PartyId>,
     pub(crate) kind: HandleKind,
 }
 
-/// An object that one process hands to another.
+/// An offer of an object to another process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// Its name in later messages; the sender's numbers and the receiver's are two sequences.
+    /// The number of the object in later messages. Each side numbers its own objects.
     pub(crate) number: u32,
     pub(crate) content: Content,
-    /// Cut at [`LABEL`] bytes where it is written.
+    /// Shortened to [`MAX_LABEL`] bytes when it is encoded.
     pub(crate) label: String,
     pub(crate) initial: u64,
     pub(crate) reached: u64,
-    /// One for each descriptor, in their order.
+    /// One for each descriptor, in the same order.
     pub(crate) handles: Vec<Handle>,
     pub(crate) origin: Option<Origin>,
-    /// Of memory, and of nothing else.
+    /// `Some` for memory only.
     pub(crate) extent: Option<Extent>,
-    /// CUDA's own handle of an interprocess event; of an event, and of nothing else.
+    /// CUDA's handle of an interprocess event. `Some` for events only.
     pub(crate) event: Option<[u8; 64]>,
 }
 
-/// Everything that endpoints say to each other.
+/// A message between endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Message {
     Hello {
@@ -125,10 +129,10 @@ pub(crate) enum Message {
     },
     Requirements {
         round: u32,
-        /// False if more is to be heard first: the same comes once more then, as all.
+        /// False if this process still waits for other needs. It sends all of them later.
         is_all: bool,
         parties: Vec<Party>,
-        /// Which processes have an endpoint to each other.
+        /// The processes that have an endpoint to each other.
         links: Vec<(Process, Process)>,
     },
     Agreed(Agreed),
@@ -145,11 +149,11 @@ pub(crate) enum Message {
         value: u64,
     },
     Bye,
-    /// Everybody has taken it.
+    /// All receivers have taken their object.
     Settled {
         number: u32,
     },
-    /// It is offered no more. Without a reason if the time was over.
+    /// The offer is withdrawn. The reason is empty if the time was over.
     Withdrawn {
         number: u32,
         reason: String,
@@ -157,7 +161,7 @@ pub(crate) enum Message {
 }
 
 impl Message {
-    /// The kind, in words.
+    /// The name of the kind, for errors.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Hello { .. } => "a greeting",
@@ -173,7 +177,7 @@ impl Message {
         }
     }
 
-    /// The round of the negotiation that it belongs to.
+    /// The round of the negotiation to which it belongs.
     pub(crate) const fn round(&self) -> Option<u32> {
         match self {
             Self::Requirements { round, .. } | Self::Agreed(Agreed { round, .. }) => Some(*round),
@@ -196,10 +200,10 @@ impl Message {
         }
     }
 
-    /// Writes it down, and says how many bytes that are. A point takes no memory from the heap.
+    /// Encodes the message and returns its length. Does not allocate for a point.
     ///
     /// # Errors
-    /// What is too much of it.
+    /// The part that is too large.
     pub(crate) fn encode(&self, sequence: u64, into: &mut [u8]) -> Result<usize, TooMuch> {
         let (header, body) = into.split_at_mut_checked(HEADER).ok_or(TooMuch {
             what: "bytes of a message",
@@ -221,7 +225,7 @@ impl Message {
         match self {
             Self::Hello { process, label } => {
                 write_process(to, *process)?;
-                to.text("bytes of a label", &shortened(label, LABEL), LABEL)
+                to.text("bytes of a label", &shortened(label, MAX_LABEL), MAX_LABEL)
             }
             Self::Requirements {
                 round,
@@ -239,7 +243,11 @@ impl Message {
             Self::Taken { number } | Self::Settled { number } => to.u32(*number),
             Self::Refused { number, reason } | Self::Withdrawn { number, reason } => {
                 to.u32(*number)?;
-                to.text("bytes of a reason", &shortened(reason, REASON), REASON)
+                to.text(
+                    "bytes of a reason",
+                    &shortened(reason, MAX_REASON),
+                    MAX_REASON,
+                )
             }
             Self::Point { number, value } => {
                 to.u32(*number)?;
@@ -249,13 +257,14 @@ impl Message {
         }
     }
 
-    /// Reads one message, which has to be all of `bytes`, and its place in the sequence. Reserves less memory than some times [`MOST`], and none
-    /// for a point.
+    /// Decodes one message of exactly `bytes`, with its sequence number.
+    ///
+    /// Allocates a small multiple of [`MAX_MESSAGE`] at most, and nothing for a point.
     ///
     /// # Errors
-    /// The first thing in it that cannot be.
+    /// The first part that is invalid.
     pub(crate) fn decode(bytes: &[u8]) -> Result<(u64, Self), Malformed> {
-        if bytes.len() > MOST {
+        if bytes.len() > MAX_MESSAGE {
             let found = format_args!("{} bytes", bytes.len());
             return Err(Malformed::new("a message of at most 16384 bytes", found));
         }
@@ -287,7 +296,7 @@ impl Message {
         Ok(match kind {
             1 => Self::Hello {
                 process: read_process(from)?,
-                label: from.text("a label", LABEL)?,
+                label: from.text("a label", MAX_LABEL)?,
             },
             2 => Self::Requirements {
                 round: from.u32("a round")?,
@@ -302,7 +311,7 @@ impl Message {
             },
             6 => Self::Refused {
                 number: from.u32("an object's number")?,
-                reason: from.text("a reason", REASON)?,
+                reason: from.text("a reason", MAX_REASON)?,
             },
             7 => Self::Point {
                 number: from.u32("an object's number")?,
@@ -314,7 +323,7 @@ impl Message {
             },
             10 => Self::Withdrawn {
                 number: from.u32("an object's number")?,
-                reason: from.text("a reason", REASON)?,
+                reason: from.text("a reason", MAX_REASON)?,
             },
             other => {
                 let found = format_args!("kind {other}");
@@ -345,28 +354,28 @@ impl Offer {
             Content::HostMemory => 4,
             Content::CudaEvent => 5,
         })?;
-        to.text("bytes of a label", &shortened(label, LABEL), LABEL)?;
+        to.text("bytes of a label", &shortened(label, MAX_LABEL), MAX_LABEL)?;
         to.u64(*initial)?;
         to.u64(*reached)?;
         let too_many = TooMuch {
             what: "descriptors",
-            most: MOST_DESCRIPTORS,
+            most: MAX_DESCRIPTORS,
         };
         let count = u8::try_from(handles.len()).map_err(|_| too_many)?;
-        if handles.len() > MOST_DESCRIPTORS {
+        if handles.len() > MAX_DESCRIPTORS {
             return Err(too_many);
         }
         to.u8(count)?;
         for handle in handles {
-            to.u8(of_handle(handle.kind)?)?;
+            to.u8(handle_number(handle.kind)?)?;
             write_party_id(to, handle.party)?;
         }
         to.flag(origin.is_some())?;
         if let Some(origin) = origin {
             to.text(
                 "bytes of a device's name",
-                &shortened(&origin.device, NAME),
-                NAME,
+                &shortened(&origin.device, MAX_NAME),
+                MAX_NAME,
             )?;
             write_uuid(to, origin.uuid)?;
             write_uuid(to, origin.driver_uuid)?;
@@ -394,7 +403,7 @@ impl Offer {
             5 => Content::CudaEvent,
             other => return Err(Malformed::new("a known sort of object", other)),
         };
-        let label = from.text("a label", LABEL)?;
+        let label = from.text("a label", MAX_LABEL)?;
         let initial = read_value(from)?;
         let reached = read_value(from)?;
         if reached < initial {
@@ -402,19 +411,19 @@ impl Offer {
             return Err(Malformed::new("a value that has grown", found));
         }
         let count = usize::from(from.u8("a count of descriptors")?);
-        if count > MOST_DESCRIPTORS {
+        if count > MAX_DESCRIPTORS {
             return Err(Malformed::new("at most 16 descriptors", count));
         }
         let mut handles = Vec::with_capacity(count);
         for _ in 0..count {
-            let kind = to_handle(from.u8("the kind of a descriptor")?)?;
+            let kind = handle_from_number(from.u8("the kind of a descriptor")?)?;
             let party = read_party_id(from)?;
             handles.push(Handle { party, kind });
         }
         let origin = match from.flag("an origin or none")? {
             false => None,
             true => Some(Origin {
-                device: from.text("a device's name", NAME)?,
+                device: from.text("a device's name", MAX_NAME)?,
                 uuid: read_uuid(from)?,
                 driver_uuid: read_uuid(from)?,
             }),
@@ -463,7 +472,7 @@ fn read_extent(from: &mut Reader<'_>) -> Result<Extent, Malformed> {
         dedicated: from.flag("whether memory is dedicated")?,
     };
     let Extent { size, length, .. } = extent;
-    // What no allocation has, so that nobody who adds to it has to think of overflows.
+    // No allocation is that large. The bound lets callers add without overflow.
     if length == 0 || length > size || size > i64::MAX as u64 {
         let found = format_args!("{length} of {size} bytes");
         return Err(Malformed::new("a size of memory", found));
@@ -471,7 +480,7 @@ fn read_extent(from: &mut Reader<'_>) -> Result<Extent, Malformed> {
     Ok(extent)
 }
 
-/// A timeline's value.
+/// Reads a value of a timeline.
 fn read_value(from: &mut Reader<'_>) -> Result<u64, Malformed> {
     match from.u64("a value")? {
         u64::MAX => Err(Malformed::new("a value below 2^64 - 1", u64::MAX)),

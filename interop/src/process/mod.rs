@@ -8,13 +8,13 @@
 //!    [`Plan::make_across`](crate::negotiate::Plan::make_across).
 //! 3. send [points](Endpoint::send_point) and [words of memory](Endpoint::send_words).
 //!
-//! If the peer process dies, all timelines that it still had to signal fail. CUDA's interprocess events
-//! cannot fail in this way. Therefore it is `unsafe` to receive one. (`Endpoint::send_event` and
-//! `Endpoint::receive_event` exist in builds with CUDA.)
+//! If the peer process dies, all timelines that it still had to signal fail. CUDA's interprocess
+//! events cannot fail in this way. Therefore it is `unsafe` to receive one. (`Endpoint::send_event`
+//! and `Endpoint::receive_event` exist in builds with CUDA.)
 //!
 //! # fork
-//! An [`Endpoint`], a [`Listener`] and a timeline of several processes belong to the process that made
-//! them. A child of fork(2) has copies. The child may drop the copies, end by `_exit`, or call
+//! An [`Endpoint`], a [`Listener`] and a timeline of several processes belong to the process that
+//! made them. A child of fork(2) has copies. The child may drop the copies, end by `_exit`, or call
 //! execve(2), and other processes see none of this. The child must not use the copies in any other
 //! way: no thread of the parent runs in the child, and signals of the child would count as the
 //! parent's. The descriptors of the copies stay open in the child until it ends or calls execve(2).
@@ -67,7 +67,7 @@ pub(crate) trait LossObserver: Send + Sync {
 #[cfg(fuzzing)]
 pub mod fuzzing {
     use super::hostile;
-    use super::message::{MOST, Message};
+    use super::message::{MAX_MESSAGE, Message};
 
     /// Decodes any bytes, and encodes a decoded message again.
     ///
@@ -77,7 +77,7 @@ pub mod fuzzing {
         let Ok((sequence, message)) = Message::decode(bytes) else {
             return;
         };
-        let mut again = vec![0; MOST];
+        let mut again = vec![0; MAX_MESSAGE];
         let length = message.encode(sequence, &mut again);
         assert_eq!(length.map(|length| &again[..length]), Ok(bytes));
         assert_eq!(Message::decode(bytes), Ok((sequence, message)));
@@ -86,7 +86,8 @@ pub mod fuzzing {
     /// Plays a script to a live endpoint.
     ///
     /// # Panics
-    /// If a descriptor stays open, or if the endpoint is neither usable nor closed with a typed error.
+    /// If a descriptor stays open, or if the endpoint is neither usable nor closed with a typed
+    /// error.
     pub fn endpoint(script: &[u8]) {
         let before = hostile::descriptors();
         hostile::play(script);
@@ -102,7 +103,7 @@ pub mod fuzzing {
     #[must_use]
     pub fn messages() -> Vec<Vec<u8>> {
         let encoded = |message: &Message| {
-            let mut buffer = vec![0; MOST];
+            let mut buffer = vec![0; MAX_MESSAGE];
             let length = message.encode(3, &mut buffer).unwrap_or(0);
             buffer.truncate(length);
             buffer

@@ -1,63 +1,66 @@
-//! How far each object is that was offered over an endpoint, in either direction: who of both sides speaks next, and which words make no sense.
+//! The states of the objects that were offered over an endpoint, in both directions.
 //!
-//! An offer goes so: the object; *taken* or *refused*; then *settled* once everybody has taken it, or *withdrawn*, which whoever offers may say at any
-//! time before. Each offer ends with one of those two, also one that was refused. Who has taken it and runs out of patience says *refused* after all.
+//! An offer has these steps. The offering side sends the object. The receiving side answers *taken*
+//! or *refused*. The offering side sends *settled* once every receiver has taken its object, or
+//! *withdrawn* at any time before. Each offer ends with one of these two, even after a refusal. A
+//! receiver that has taken the object and hears nothing until its timeout answers *refused* after
+//! all.
 //!
-//! | | `Own`: offered by this side | `Stage`: offered by the other side |
+//! | message | `OwnOffer`: offered by this side | `PeerOffer`: offered by the peer |
 //! |---|---|---|
-//! | object | `Awaited`, nothing heard | `Queued`; `InHand` once a call has it |
-//! | taken | `Awaited`, `Taken` | `Taken` |
-//! | refused | `Awaited`, `Refused` | `Refused` |
-//! | settled or withdrawn | `Over` | `Ended`, until the call that has it looks; otherwise gone |
+//! | object | `Awaited` without an answer | `Queued`; `InHand` once a call has it |
+//! | taken | `Awaited` with `Taken` | `Taken` |
+//! | refused | `Awaited` with `Refused` | `Refused` |
+//! | settled or withdrawn | `Over` | `Ended` until the call that has it reads that; otherwise removed |
 
 use std::collections::VecDeque;
 
 use super::wire::Malformed;
 
-/// Objects of each side that may be on their way, and own ones that are remembered to be over.
+/// Open offers of the peer, and ended offers of this side that are remembered.
 const MAX_OFFERS: usize = 1024;
-/// Words that may come about objects which were not offered, or of which they cannot be said.
+/// Messages that may come about unknown objects or in a wrong state, before they are an error.
 const MAX_STRAYS: usize = 16;
 
-/// What the other side says of an object that it was offered.
+/// The peer's answer to an offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
     Taken,
-    /// For this reason.
+    /// With the reason.
     Refused(String),
 }
 
-/// How an offer of the other side ends.
+/// How an offer of the peer ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Everybody has taken it.
+    /// Every receiver has taken it.
     Settled,
-    /// Nobody is to have it. Without a reason if the time was over.
+    /// No receiver has it. The reason is empty if the time was over.
     Withdrawn(String),
 }
 
-/// An object that this side has offered.
+/// The state of an object that this side has offered.
 enum OwnOffer {
     Awaited(Option<Answer>),
-    /// Answers that were on their way mean nothing any more.
+    /// The offer has ended. Answers that were under way count for nothing.
     Over {
-        /// Both may come, and not the refusal of what was taken alone.
+        /// A *taken* may still come, and then a *refused*. If false, only a *refused*.
         may_be_taken: bool,
     },
 }
 
-/// An object that the other side has offered.
+/// The state of an object that the peer has offered.
 enum PeerOffer {
     Queued,
     InHand,
     Taken,
     Refused,
-    /// Nobody has it in hand any more, whatever was said.
+    /// The call that had it ended without a decision of the peer.
     Abandoned,
     Ended(Outcome),
 }
 
-/// Of one endpoint.
+/// The offers of one endpoint.
 #[derive(Default)]
 pub(super) struct Offers {
     own: VecDeque<(u32, OwnOffer)>,
@@ -65,14 +68,14 @@ pub(super) struct Offers {
     strays: usize,
 }
 
-/// Of what this side offers.
+/// Offers of this side.
 impl Offers {
-    /// It is about to be sent.
+    /// Adds an offer. Call before sending it.
     pub(super) fn offer(&mut self, number: u32) {
         self.own.push_back((number, OwnOffer::Awaited(None)));
     }
 
-    /// What has been said of it so far.
+    /// The peer's last answer.
     pub(super) fn answer(&self, number: u32) -> Option<Answer> {
         self.own.iter().find_map(|(of, own)| match own {
             OwnOffer::Awaited(answer) if *of == number => answer.clone(),
@@ -80,8 +83,8 @@ impl Offers {
         })
     }
 
-    /// Nobody waits for more.
-    pub(super) fn over(&mut self, number: u32) {
+    /// Ends an offer. No call waits for its answer any more.
+    pub(super) fn end_own(&mut self, number: u32) {
         let Some(at) = self.own.iter().position(|(of, _)| *of == number) else {
             return;
         };
@@ -100,15 +103,15 @@ impl Offers {
             .push_back((number, OwnOffer::Over { may_be_taken }));
     }
 
-    /// It was not sent.
+    /// Removes an offer that was not sent.
     pub(super) fn unsent(&mut self, number: u32) {
         self.own.retain(|(of, _)| *of != number);
     }
 
-    /// The other side says so of it.
+    /// Processes an answer of the peer.
     ///
     /// # Errors
-    /// There were too many such that make no sense.
+    /// After too many messages that fit no state.
     pub(super) fn answered(&mut self, number: u32, answer: Answer) -> Result<(), Malformed> {
         let at = self.own.iter().position(|(of, _)| *of == number);
         let own = at.and_then(|at| self.own.get_mut(at));
@@ -136,24 +139,24 @@ impl Offers {
         if self.strays <= MAX_STRAYS {
             return Ok(());
         }
-        let found = format_args!("more than {MAX_STRAYS} that cannot be said of theirs");
-        Err(Malformed::new("words about objects in their turn", found))
+        let found = format_args!("more than {MAX_STRAYS} that match none");
+        Err(Malformed::new("messages that match an open offer", found))
     }
 }
 
-/// Of what the other side offers.
+/// Offers of the peer.
 impl Offers {
-    /// It has come, and waits for who asks for it.
+    /// Adds an offer of the peer. It waits for a call that asks for it.
     ///
     /// # Errors
-    /// Its number is that of another, or there are too many.
+    /// If another open offer has the same number, or if there are too many.
     pub(super) fn arrived(&mut self, number: u32) -> Result<(), Malformed> {
         if self.theirs.iter().any(|(of, _)| *of == number) {
             let found = format_args!("number {number} for two");
             return Err(Malformed::new("a number of its own for each object", found));
         }
         if self.theirs.len() >= MAX_OFFERS {
-            let found = format_args!("more than {MAX_OFFERS} that are neither");
+            let found = format_args!("more than {MAX_OFFERS} open offers");
             return Err(Malformed::new("objects to be settled or withdrawn", found));
         }
         self.theirs.push((number, PeerOffer::Queued));
@@ -165,41 +168,41 @@ impl Offers {
         theirs.find_map(|(of, offer)| (*of == number).then_some(offer))
     }
 
-    fn end(&mut self, number: u32) {
+    fn end_theirs(&mut self, number: u32) {
         self.theirs.retain(|(of, _)| *of != number);
     }
 
-    /// A call has it.
+    /// Notes that a call has received the object.
     pub(super) fn in_hand(&mut self, number: u32) {
         if let Some(offer @ PeerOffer::Queued) = self.peer_offer(number) {
             *offer = PeerOffer::InHand;
         }
     }
 
-    /// This side is about to say that it has taken it.
+    /// Notes that this side takes the object. Call before sending the answer.
     pub(super) fn take(&mut self, number: u32) {
         if let Some(offer @ PeerOffer::InHand) = self.peer_offer(number) {
             *offer = PeerOffer::Taken;
         }
     }
 
-    /// This side is about to refuse what it has in hand.
+    /// Notes that this side refuses the object that a call has. Call before sending the answer.
     pub(super) fn refuse(&mut self, number: u32) {
         if let Some(offer @ PeerOffer::InHand) = self.peer_offer(number) {
             *offer = PeerOffer::Refused;
         }
     }
 
-    /// No call has it any more.
+    /// Notes that the call which had the object is done with it.
     pub(super) fn abandon(&mut self, number: u32) {
         match self.peer_offer(number) {
             Some(offer @ (PeerOffer::InHand | PeerOffer::Taken)) => *offer = PeerOffer::Abandoned,
-            Some(PeerOffer::Ended(_)) => self.end(number),
+            Some(PeerOffer::Ended(_)) => self.end_theirs(number),
             _ => {}
         }
     }
 
-    /// How it has ended, for the call that has it.
+    /// How the offer has ended. For the call that has the object.
     pub(super) fn ended(&self, number: u32) -> Option<Outcome> {
         self.theirs.iter().find_map(|(of, offer)| match offer {
             PeerOffer::Ended(end) if *of == number => Some(end.clone()),
@@ -207,33 +210,33 @@ impl Offers {
         })
     }
 
-    /// The other side says that everybody has taken it.
+    /// Processes the message that every receiver has taken its object.
     ///
     /// # Errors
-    /// There were too many such that make no sense.
+    /// After too many messages that fit no state.
     pub(super) fn settled(&mut self, number: u32) -> Result<(), Malformed> {
         match self.peer_offer(number) {
             Some(offer @ PeerOffer::Taken) => *offer = PeerOffer::Ended(Outcome::Settled),
-            Some(PeerOffer::Abandoned) => self.end(number),
+            Some(PeerOffer::Abandoned) => self.end_theirs(number),
             _ => return self.stray(),
         }
         Ok(())
     }
 
-    /// The other side gives it up. True if it waits still, and goes with that.
+    /// Processes a withdrawal. True if the object is still queued and must be removed.
     ///
     /// # Errors
-    /// There were too many such that make no sense.
+    /// After too many messages that fit no state.
     pub(super) fn withdrawn(&mut self, number: u32, reason: String) -> Result<bool, Malformed> {
         match self.peer_offer(number) {
             Some(PeerOffer::Queued) => {
-                self.end(number);
+                self.end_theirs(number);
                 return Ok(true);
             }
             Some(offer @ (PeerOffer::InHand | PeerOffer::Taken)) => {
                 *offer = PeerOffer::Ended(Outcome::Withdrawn(reason));
             }
-            Some(PeerOffer::Refused | PeerOffer::Abandoned) => self.end(number),
+            Some(PeerOffer::Refused | PeerOffer::Abandoned) => self.end_theirs(number),
             _ => self.stray()?,
         }
         Ok(false)

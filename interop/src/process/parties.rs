@@ -1,24 +1,24 @@
-//! Those who negotiate, in a message: who somebody is, what he has and needs, and what it came to.
+//! Encoding of parties and of the result of a negotiation.
 
 use syncline_core::{BackendKind, HandleKind, Uuid};
 
 use super::wire::{Malformed, Reader, TooMuch, Writer};
 use crate::negotiate::{Mechanism, Needs, Party, PartyId, Process};
 
-/// Parties of one message.
-pub(crate) const MOST_PARTIES: usize = 32;
-/// Bytes of a device's name.
-pub(crate) const NAME: u16 = 256;
+/// Maximum number of parties in one message.
+pub(crate) const MAX_PARTIES: usize = 32;
+/// Maximum bytes of a device's name.
+pub(crate) const MAX_NAME: u16 = 256;
 
-/// What a negotiation came to.
+/// The result of a negotiation, as one process has computed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Agreed {
     pub(crate) round: u32,
-    /// `None`: a conflict.
+    /// `None` for a conflict.
     pub(crate) mechanism: Option<Mechanism>,
     pub(crate) home: Option<PartyId>,
     pub(crate) parties: u32,
-    /// Of everybody's needs, as they would stand in a message, and of the answer.
+    /// Digest of the encoded needs of all parties, and of the plan.
     pub(crate) digest: u64,
 }
 
@@ -32,7 +32,7 @@ impl Agreed {
             digest,
         } = self;
         to.u32(*round)?;
-        to.u8(mechanism.map_or(0, of_mechanism))?;
+        to.u8(mechanism.map_or(0, mechanism_number))?;
         write_party_id(to, *home)?;
         to.u32(*parties)?;
         to.u64(*digest)
@@ -42,7 +42,7 @@ impl Agreed {
         let round = from.u32("a round")?;
         let mechanism = match from.u8("a mechanism")? {
             0 => None,
-            code => Some(to_mechanism(code)?),
+            code => Some(mechanism_from_number(code)?),
         };
         let home = read_party_id(from)?;
         if mechanism.is_some() != home.is_some() {
@@ -102,14 +102,14 @@ pub(super) fn read_uuid(from: &mut Reader<'_>) -> Result<Option<Uuid>, Malformed
     }
 }
 
-/// How many, and each.
+/// Writes the number of parties and each party.
 pub(crate) fn write_parties(to: &mut Writer<'_>, parties: &[Party]) -> Result<(), TooMuch> {
     let too_many = TooMuch {
         what: "parties",
-        most: MOST_PARTIES,
+        most: MAX_PARTIES,
     };
     let count = u8::try_from(parties.len()).map_err(|_| too_many)?;
-    if parties.len() > MOST_PARTIES {
+    if parties.len() > MAX_PARTIES {
         return Err(too_many);
     }
     to.u8(count)?;
@@ -118,7 +118,7 @@ pub(crate) fn write_parties(to: &mut Writer<'_>, parties: &[Party]) -> Result<()
 
 pub(super) fn read_parties(from: &mut Reader<'_>) -> Result<Vec<Party>, Malformed> {
     let count = usize::from(from.u8("a count of parties")?);
-    if count > MOST_PARTIES {
+    if count > MAX_PARTIES {
         return Err(Malformed::new("at most 32 parties", count));
     }
     let mut parties = Vec::with_capacity(count);
@@ -128,17 +128,17 @@ pub(super) fn read_parties(from: &mut Reader<'_>) -> Result<Vec<Party>, Malforme
     Ok(parties)
 }
 
-/// How many, and both processes of each.
+/// Writes the number of links and both processes of each.
 pub(crate) fn write_links(
     to: &mut Writer<'_>,
     links: &[(Process, Process)],
 ) -> Result<(), TooMuch> {
     let too_many = TooMuch {
         what: "endpoints between processes",
-        most: MOST_PARTIES,
+        most: MAX_PARTIES,
     };
     let count = u8::try_from(links.len()).map_err(|_| too_many)?;
-    if links.len() > MOST_PARTIES {
+    if links.len() > MAX_PARTIES {
         return Err(too_many);
     }
     to.u8(count)?;
@@ -150,7 +150,7 @@ pub(crate) fn write_links(
 
 pub(super) fn read_links(from: &mut Reader<'_>) -> Result<Vec<(Process, Process)>, Malformed> {
     let count = usize::from(from.u8("a count of endpoints")?);
-    if count > MOST_PARTIES {
+    if count > MAX_PARTIES {
         return Err(Malformed::new("at most 32 endpoints", count));
     }
     let mut links = Vec::with_capacity(count);
@@ -160,8 +160,12 @@ pub(super) fn read_links(from: &mut Reader<'_>) -> Result<Vec<(Process, Process)
     Ok(links)
 }
 
-/// An id that stands alone or before a party: process (12), device (8); then backend (1; 0: threads), name, UUID or none, whether it is a partition
-/// (1), driver's UUID or none, kinds of handle that it exports (2) and imports (2), whether it writes times (1), needs (4).
+/// Writes a party.
+///
+/// The format is: process (12), device (8), backend (1; 0 for threads), name, UUID or none, whether
+/// it is a partition (1), UUID of the driver or none, kinds of handle that it exports (2) and
+/// imports (2), whether it writes timestamps (1), needs (4). An id alone has only process and
+/// device.
 fn write_party(to: &mut Writer<'_>, party: &Party) -> Result<(), TooMuch> {
     let Party {
         id,
@@ -195,7 +199,7 @@ fn write_party(to: &mut Writer<'_>, party: &Party) -> Result<(), TooMuch> {
             most: 0,
         });
     }
-    to.text("bytes of a device's name", name, NAME)?;
+    to.text("bytes of a device's name", name, MAX_NAME)?;
     write_uuid(to, *uuid)?;
     to.flag(*partition)?;
     write_uuid(to, *driver_uuid)?;
@@ -227,7 +231,7 @@ fn read_party(from: &mut Reader<'_>) -> Result<Party, Malformed> {
     Ok(Party {
         id,
         backend,
-        name: from.text("a device's name", NAME)?,
+        name: from.text("a device's name", MAX_NAME)?,
         uuid: read_uuid(from)?,
         partition: from.flag("whether a device is a partition")?,
         driver_uuid: read_uuid(from)?,
@@ -246,23 +250,23 @@ fn read_needs(from: &mut Reader<'_>) -> Result<Needs, Malformed> {
     })
 }
 
-/// A set of kinds: bit n for the kind n + 1.
+/// Writes a set of kinds: bit n stands for the kind n + 1.
 fn write_handles(to: &mut Writer<'_>, kinds: &[HandleKind]) -> Result<(), TooMuch> {
     let mut set = 0_u16;
     for kind in kinds {
-        set |= 1 << (of_handle(*kind)? - 1);
+        set |= 1 << (handle_number(*kind)? - 1);
     }
     to.u16(set)
 }
 
 fn read_handles(from: &mut Reader<'_>) -> Result<Vec<HandleKind>, Malformed> {
     let set = from.u16("kinds of handle")?;
-    let told = (0..16_u8).filter(|bit| set & (1 << bit) != 0);
-    told.map(|bit| to_handle(bit + 1)).collect()
+    let present = (0..16_u8).filter(|bit| set & (1 << bit) != 0);
+    present.map(|bit| handle_from_number(bit + 1)).collect()
 }
 
-/// From 1 to 16.
-pub(super) fn of_handle(kind: HandleKind) -> Result<u8, TooMuch> {
+/// The number of a kind of handle, from 1 to 16.
+pub(super) fn handle_number(kind: HandleKind) -> Result<u8, TooMuch> {
     Ok(match kind {
         HandleKind::TimelineOpaqueFd => 1,
         HandleKind::BinaryOpaqueFd => 2,
@@ -285,16 +289,16 @@ pub(super) fn of_handle(kind: HandleKind) -> Result<u8, TooMuch> {
     })
 }
 
-pub(super) fn to_handle(number: u8) -> Result<HandleKind, Malformed> {
+pub(super) fn handle_from_number(number: u8) -> Result<HandleKind, Malformed> {
     HandleKind::ALL
         .iter()
         .copied()
-        .find(|kind| of_handle(*kind) == Ok(number))
+        .find(|kind| handle_number(*kind) == Ok(number))
         .ok_or_else(|| Malformed::new("a known kind of handle", number))
 }
 
-/// From 1.
-fn of_mechanism(mechanism: Mechanism) -> u8 {
+/// The number of a mechanism, from 1.
+fn mechanism_number(mechanism: Mechanism) -> u8 {
     match mechanism {
         Mechanism::SameDevice => 1,
         Mechanism::ExternalTimeline => 2,
@@ -305,9 +309,9 @@ fn of_mechanism(mechanism: Mechanism) -> u8 {
     }
 }
 
-fn to_mechanism(code: u8) -> Result<Mechanism, Malformed> {
+fn mechanism_from_number(code: u8) -> Result<Mechanism, Malformed> {
     Mechanism::ALL
         .into_iter()
-        .find(|mechanism| of_mechanism(*mechanism) == code)
+        .find(|mechanism| mechanism_number(*mechanism) == code)
         .ok_or_else(|| Malformed::new("a known mechanism", code))
 }

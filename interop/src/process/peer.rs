@@ -1,4 +1,4 @@
-//! Who is on the other side.
+//! The peer process: its identity, its end, and how it ended.
 
 use std::os::fd::OwnedFd;
 
@@ -11,21 +11,22 @@ use super::control::Sender;
 use super::socket::native;
 use crate::negotiate::Process;
 
-/// The other process.
+/// The peer process of an endpoint.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) process: Process,
-    /// Where its program lies, if that is told.
+    /// The start of its code and stack, if the system tells them.
     layout: Option<[u64; 2]>,
-    /// Tells of its end; or why this process may not have one.
+    /// The pidfd of the process, or why there is none.
     watched: Result<OwnedFd>,
 }
 
 impl Peer {
-    /// Judges what a process says of itself by what the kernel says of it.
+    /// Checks a greeting against what the kernel says about the sender.
     ///
     /// # Errors
-    /// [`Error::Message`] if it says something else, [`Error::PeerLost`] if it has gone since, [`Error::Native`] if the system has no descriptor left for it.
+    /// [`Error::Message`] if they differ. [`Error::PeerLost`] if the process has died since.
+    /// [`Error::Native`] if the system has no descriptors left.
     pub(super) fn verify(endpoint: &Object, claimed: Process, from: Sender) -> Result<Self> {
         let mismatch = |found: String| Error::Message {
             endpoint: endpoint.clone(),
@@ -36,7 +37,7 @@ impl Peer {
             found,
         };
         if from.process == 0 || claimed.id != from.process {
-            let reason = "both have to be of one namespace of processes";
+            let reason = "both must be in one pid namespace";
             return Err(mismatch(format!("that it is {claimed}; {reason}")));
         }
         let died = || Error::PeerLost {
@@ -50,16 +51,16 @@ impl Peer {
         let watched = match opened {
             Ok(watched) => Ok(watched),
             Err(Errno::SRCH) => return Err(died()),
-            // It is too old, or does not let this process.
+            // The kernel is too old, or a filter refuses the call.
             Err(errno @ (Errno::NOSYS | Errno::PERM | Errno::ACCESS)) => {
                 Err(native(endpoint, "pidfd_open", errno))
             }
-            // For want of something now. Its end would go unseen, and nobody would know.
+            // A resource is short. Without the pidfd, the end of the peer would go unnoticed.
             Err(errno) => return Err(native(endpoint, "pidfd_open", errno)),
         };
-        // After that, so that both are about one process, also if ids are given again.
+        // Read after pidfd_open(2), so that both are about the same process even if ids are reused.
         let found = Process::with_id(claimed.id);
-        // Where /proc tells no time here, nothing can be compared.
+        // If /proc shows no start time here, there is nothing to compare.
         if found.started != claimed.started && found.started != 0 {
             let (claimed, found) = (claimed.started, found.started);
             return Err(mismatch(format!(
@@ -75,18 +76,18 @@ impl Peer {
         })
     }
 
-    /// Whether its end can be seen.
+    /// Checks that the end of the process can be noticed.
     pub(super) fn watched(&self) -> Result<()> {
         self.watched.as_ref().map(|_| ()).map_err(Clone::clone)
     }
 
-    /// That it has ended, if that can be seen.
+    /// Polls for the end of the process. `None` if it cannot be watched.
     pub(super) fn exit_poll(&self) -> Option<PollFd<'_>> {
         let watched = self.watched.as_ref().ok()?;
         Some(PollFd::new(watched, PollFlags::IN))
     }
 
-    /// How it ended: told to its parent, for as long as that has not asked.
+    /// How the process ended. Only its parent learns this, until the parent has waited for it.
     pub(super) fn exit(&self) -> Option<PeerExit> {
         use std::os::fd::AsFd;
         let watched = self.watched.as_ref().ok()?.as_fd();
@@ -96,11 +97,14 @@ impl Peer {
         code.or_else(|| status.terminating_signal().map(PeerExit::Signal))
     }
 
-    /// True if the program that greeted will not run any more, although the process has not ended yet: what it has with a driver may take its time to go, or its
-    /// memory to be written to a file (core(5)), or it has become another program (execve(2)). Reads two files of /proc, or a little more.
+    /// True if the program that greeted no longer runs, although the process has not ended yet.
     ///
-    /// That it became another program is seen where this process may know where its memory lies, see ptrace(2) for PTRACE_MODE_READ_FSCREDS, and that has changed: with addresses
-    /// at random, as they are mostly, it does.
+    /// Its drivers may still be releasing resources, its core may be being written (core(5)), or it
+    /// may have called execve(2). Reads two files of /proc, or a few more.
+    ///
+    /// execve(2) shows by changed addresses of code and stack. This process must be allowed to read
+    /// them (PTRACE_MODE_READ_FSCREDS in ptrace(2)), and they must be random, as they are by
+    /// default.
     pub(super) fn is_ending(&self) -> bool {
         let files = format!("/proc/{}", self.process.id);
         let read = |name: &str| std::fs::read(format!("{files}/{name}")).unwrap_or_default();
@@ -109,11 +113,12 @@ impl Peer {
             _ => false,
         };
         let is_ending = is_other || is_dumping_core(&read("status")) || all_threads_exit(&files);
-        // The system gives its id to somebody else once it has ended and been waited for. Then its descriptor says so.
+        // The id may belong to another process by now, once the peer has ended and was waited for.
+        // Then the pidfd reports the end.
         is_ending && self.still_has_id()
     }
 
-    /// After what was read of that id: whether that was about this process.
+    /// True if the id still belongs to this process. Call after reading its files.
     fn still_has_id(&self) -> bool {
         match self.process.started {
             0 => self.watched.is_ok(),
@@ -121,7 +126,7 @@ impl Peer {
         }
     }
 
-    /// As where the system refuses to let it be watched.
+    /// The same peer, as if the system refused to let it be watched.
     #[cfg(test)]
     pub(super) fn unwatched(self, endpoint: &Object) -> Self {
         let watched = Err(native(endpoint, "pidfd_open", Errno::PERM));
@@ -129,10 +134,10 @@ impl Peer {
     }
 }
 
-/// `PF_EXITING`, of the kernel's flags of a thread.
-const EXITING: u64 = 4;
+/// The kernel's thread flag `PF_EXITING`.
+const PF_EXITING: u64 = 4;
 
-/// Whether all threads of a process have stopped to run for good. See proc_pid_stat(5), field 9.
+/// True if all threads of a process are exiting. See proc_pid_stat(5), field 9.
 fn all_threads_exit(files: &str) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("{files}/task")) else {
         return false;
@@ -140,24 +145,28 @@ fn all_threads_exit(files: &str) -> bool {
     let mut threads = threads.map_while(Result::ok).peekable();
     let ends = |thread: std::fs::DirEntry| {
         let stat = std::fs::read(thread.path().join("stat")).unwrap_or_default();
-        field(&stat, 9).is_some_and(|flags| flags & EXITING != 0)
+        field(&stat, 9).is_some_and(|flags| flags & PF_EXITING != 0)
     };
     threads.peek().is_some() && threads.all(ends)
 }
 
-/// Whether proc_pid_status(5) says that its memory is being written to a file: it died before that began.
+/// True if the process's core is being written (proc_pid_status(5)). It died before.
 fn is_dumping_core(status: &[u8]) -> bool {
     let mut lines = status.split(|byte| *byte == b'\n');
     lines.any(|line| line == b"CoreDumping:\t1")
 }
 
-/// Where the code and the stack of a program begin, which stays so until another takes its place. The system says 1 and 0 to whom it does not tell.
+/// The start addresses of code and stack, which stay the same until execve(2).
+///
+/// The system shows 1 and 0 to processes that may not read them.
 fn layout(stat: &[u8]) -> Option<[u64; 2]> {
     let (code, stack) = (field(stat, 26)?, field(stat, 28)?);
     (code > 1 && stack > 0).then_some([code, stack])
 }
 
-/// A field in a line of proc_pid_stat(5), by its number there. The second is a file's name in brackets, and may hold anything.
+/// A field of a line of proc_pid_stat(5), by its number there.
+///
+/// Field 2 is a file name in parentheses, and may contain any characters.
 fn field(stat: &[u8], number: usize) -> Option<u64> {
     let behind_name = stat.rsplit(|byte| *byte == b')').next()?;
     let field = behind_name
@@ -179,12 +188,12 @@ mod tests {
         assert_eq!(field(b"", 9), None);
         assert_eq!(field(line, 1), None);
         let own = std::fs::read("/proc/self/stat").unwrap();
-        assert_eq!(field(&own, 9).unwrap() & EXITING, 0);
+        assert_eq!(field(&own, 9).unwrap() & PF_EXITING, 0);
         assert!(!all_threads_exit("/proc/self"));
         assert!(!all_threads_exit("/proc/none"));
     }
 
-    /// Made up, as what becomes of a core is the whole system's setting.
+    /// Uses made-up texts, because core dumps are a setting of the whole system.
     #[test]
     fn a_core_dump_is_detected_by_the_status_file() {
         let status = |dumping: &str| {
@@ -192,7 +201,7 @@ mod tests {
         };
         assert!(is_dumping_core(status("CoreDumping:\t1\n").as_bytes()));
         assert!(!is_dumping_core(status("CoreDumping:\t0\n").as_bytes()));
-        // Of a system that does not tell, and cut short.
+        // From a system without that line, and cut short.
         assert!(!is_dumping_core(status("").as_bytes()));
         assert!(!is_dumping_core(b"CoreDumping:\t"));
         assert!(!is_dumping_core(b""));

@@ -1,4 +1,4 @@
-//! A Unix socket that keeps messages apart, and never blocks but in poll(2).
+//! Unix sockets of type `SOCK_SEQPACKET`. They block only in poll(2).
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,9 +16,9 @@ use syncline_core::{Error, Object, Result};
 
 use super::closing::{Closer, PeerFd};
 use super::control::{self, Received};
-use super::message::MOST_DESCRIPTORS;
+use super::message::MAX_DESCRIPTORS;
 
-/// A call of the system that failed on `object`.
+/// The error of a system call on `object`.
 pub(super) fn native(object: &Object, call: &'static str, errno: Errno) -> Error {
     Error::Native {
         object: object.clone(),
@@ -28,11 +28,11 @@ pub(super) fn native(object: &Object, call: &'static str, errno: Errno) -> Error
     }
 }
 
-/// For how long a call waits.
+/// The time until which a call waits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline {
     since: Instant,
-    /// `None`: for ever.
+    /// `None` without limit.
     until: Option<Instant>,
 }
 
@@ -43,7 +43,7 @@ impl Deadline {
         Self { since, until }
     }
 
-    /// The same, and no longer than `slice` from now.
+    /// The same deadline, or `limit` from now if that is sooner.
     pub(super) fn at_most(self, limit: Duration) -> Self {
         let limit = Self::after(limit);
         let until = match (self.until, limit.until) {
@@ -56,7 +56,7 @@ impl Deadline {
         }
     }
 
-    /// The same, and no shorter than `least` from now.
+    /// The same deadline, or `least` from now if that is later.
     pub(super) fn at_least(self, least: Duration) -> Self {
         let least = Self::after(least);
         Self {
@@ -72,7 +72,7 @@ impl Deadline {
         self.since.elapsed()
     }
 
-    /// What is left; `None`: no end.
+    /// The remaining time. `None` without limit.
     pub(super) fn remaining(self) -> Option<Duration> {
         let until = self.until?;
         Some(until.saturating_duration_since(Instant::now()))
@@ -83,9 +83,12 @@ impl Deadline {
     }
 }
 
-/// Waits until one of `fds` is as it is asked, or the patience is over. An interruption ends it, too: whoever calls looks again.
+/// Waits until one of `fds` has its event, or until the deadline. A signal handler also ends the
+/// wait.
+///
+/// The caller must check its condition again.
 pub(super) fn wait(fds: &mut [PollFd<'_>], deadline: Deadline) -> Result<(), Errno> {
-    // What is too long for the system is long enough to look again.
+    // A time that the system cannot represent is replaced by a long one.
     let left = deadline.remaining().map(|left| {
         Timespec::try_from(left).unwrap_or(Timespec {
             tv_sec: 1 << 30,
@@ -98,7 +101,7 @@ pub(super) fn wait(fds: &mut [PollFd<'_>], deadline: Deadline) -> Result<(), Err
     }
 }
 
-/// An eventfd: what wakes somebody who polls.
+/// An eventfd that wakes a polling thread.
 #[derive(Debug)]
 pub(super) struct WakeFd(OwnedFd);
 
@@ -110,12 +113,12 @@ impl WakeFd {
     }
 
     pub(super) fn wake(&self) {
-        // Full only if it rings already.
+        // Fails only if the counter is full, and then it is readable already.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
     pub(super) fn clear(&self) {
-        // Empty if nobody has rung.
+        // Fails only if the counter is zero.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 
@@ -124,7 +127,9 @@ impl WakeFd {
     }
 }
 
-/// A connected socket of the right kind. What nobody has read of it may hold descriptors of the peer, so its thread closes it.
+/// A connected socket of the right type.
+///
+/// Unread messages in it may hold descriptors of the peer, so the [`Closer`]'s thread closes it.
 #[derive(Debug)]
 pub(super) struct Socket(PeerFd);
 
@@ -135,16 +140,16 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// Judges a descriptor, and changes nothing about it. Asks no other process.
+    /// Checks the type of a descriptor without changing it. Asks no other process.
     ///
     /// # Errors
-    /// What was found instead, in words.
+    /// A description of what was found instead.
     pub(super) fn check(fd: BorrowedFd<'_>) -> Result<(), String> {
         let unusable = |errno: Errno| format!("it cannot be used: {errno}");
         let family = match sockopt::socket_domain(fd) {
             Ok(family) => family,
             Err(Errno::NOTSOCK) => {
-                // Without a question to the file's system: another process may run it (FUSE), and never answer.
+                // Do not query the file system: another process may run it (FUSE) and never answer.
                 let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
                 let status =
                     rustix::fs::statx(fd, c"", flags, StatxFlags::TYPE).map_err(unusable)?;
@@ -169,11 +174,13 @@ impl Socket {
         }
     }
 
-    /// Of a descriptor that was [judged](Self::judge): from here on the kernel tells who sends, and nothing else of the sender.
-    /// Programs that are started do not inherit it.
+    /// Prepares a descriptor that passed [`check`](Self::check).
+    ///
+    /// From now on the kernel names the sender of each message, and adds no other data about it.
+    /// The descriptor is close-on-exec.
     ///
     /// # Errors
-    /// The call that failed, and the descriptor.
+    /// The failed call, with the descriptor.
     pub(super) fn prepare(
         fd: OwnedFd,
         closer: &Arc<Closer>,
@@ -190,10 +197,10 @@ impl Socket {
         Ok(Self(closer.keep_socket(fd)))
     }
 
-    /// Both ends of a connection. The kernel tells who sends from the first message on.
+    /// Both ends of a connection. The kernel names the sender from the first message on.
     ///
     /// # Errors
-    /// The call that failed.
+    /// The failed call.
     pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), (&'static str, Errno)> {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let (one, other) = rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)
@@ -205,10 +212,10 @@ impl Socket {
         Ok((one, other))
     }
 
-    /// One that is not connected yet.
+    /// A socket that is not connected yet.
     ///
     /// # Errors
-    /// The call that failed.
+    /// The failed call.
     pub(super) fn unconnected() -> Result<OwnedFd, (&'static str, Errno)> {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let fd = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)
@@ -222,19 +229,21 @@ impl Socket {
         self.0.into_fd()
     }
 
-    /// Sends one whole message. Does not block, and allocates nothing.
+    /// Sends one whole message. Does not block and does not allocate.
     ///
     /// # Errors
-    /// `AGAIN` if there is no room, and whatever else sendmsg(2) answers. Nothing was sent then.
+    /// `AGAIN` if there is no room. Any other error of sendmsg(2). Nothing was sent then.
     pub(super) fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         send(self.as_fd(), bytes, fds)
     }
 
-    /// The next message, which stays in the socket, with as many of its descriptors as `closer` has room for; none without
-    /// one. At the end of the stream one that nobody has sent. Does not block, and allocates nothing.
+    /// The next message, which stays in the socket. Does not block and does not allocate.
+    ///
+    /// Receives as many of its descriptors as `closer` has room for, and none without `closer`. At
+    /// the end of the stream, the message has no bytes and no sender.
     ///
     /// # Errors
-    /// `AGAIN` if there is none, and whatever else recvmsg(2) answers.
+    /// `AGAIN` if there is none. Any other error of recvmsg(2).
     pub(super) fn peek(
         &self,
         into: &mut [u8],
@@ -242,15 +251,18 @@ impl Socket {
     ) -> Result<Received, Errno> {
         loop {
             match control::peek(self.as_fd(), into, closer) {
-                // Told once, to whose unread messages the other side has closed its end; what it has sent itself is still there.
+                // Reported once, if the peer has closed its end with unread messages in it. What
+                // the peer has sent is still there.
                 Err(Errno::INTR | Errno::CONNRESET) => {}
                 other => return other,
             }
         }
     }
 
-    /// Takes the message out of the socket that [`peek`](Self::peek) has shown, without its descriptors. Blocks if the socket
-    /// held the last reference to one of them: so only for messages of which all descriptors were shown.
+    /// Removes the message that [`peek`](Self::peek) returned, without its descriptors.
+    ///
+    /// Blocks if the socket holds the last reference to one of them. So call it only for messages
+    /// whose descriptors were all received.
     pub(super) fn consume(&self) {
         consume(self.as_fd());
     }
@@ -263,25 +275,25 @@ impl Socket {
         PollFd::new(&self.0, PollFlags::OUT)
     }
 
-    /// That the other end was closed.
+    /// Reports that the other end is closed.
     pub(super) fn hung_up(&self) -> PollFd<'_> {
         PollFd::new(&self.0, PollFlags::RDHUP)
     }
 
-    /// The other side gets nothing more, and sends nothing more.
+    /// Ends the connection in both directions.
     pub(super) fn shut_down(&self) {
-        // Fails only where it is so already.
+        // Fails only if the connection has ended already.
         let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
     }
 }
 
-/// As [`Socket::send`], by any socket of the kind.
+/// Like [`Socket::send`], for any socket of this type.
 pub(super) fn send(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
     fds: &[BorrowedFd<'_>],
 ) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Errno::MSGSIZE);
@@ -296,7 +308,7 @@ pub(super) fn send(
     }
 }
 
-/// As [`Socket::consume`], from any socket of the kind. False if there was nothing.
+/// Like [`Socket::consume`], for any socket of this type. False if there was no message.
 pub(super) fn consume(socket: BorrowedFd<'_>) -> bool {
     loop {
         match rustix::net::recv(socket, &mut [0_u8; 0], RecvFlags::DONTWAIT) {

@@ -1,10 +1,11 @@
-//! Numbers and short texts in a message: little-endian, of fixed size or with their length before them.
+//! Encoding of numbers and short texts in messages.
 //!
-//! A reader takes nothing that a writer would not have written, so that what is read and written again is the same bytes.
+//! Numbers are little-endian. Values have a fixed size or a length before them. A reader accepts
+//! only what a writer would have written, so decoding and encoding again gives the same bytes.
 
 use std::fmt;
 
-/// What was found instead of what had to stand in a message.
+/// What was expected in a message, and what was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Malformed {
     pub(crate) expected: &'static str,
@@ -20,7 +21,7 @@ impl Malformed {
     }
 }
 
-/// What is to be sent does not fit: which part of it, and the most there may be.
+/// A part of a message that is too large to send, and its maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooMuch {
     pub(crate) what: &'static str,
@@ -38,7 +39,7 @@ impl<'b> Writer<'b> {
         Self { bytes, length: 0 }
     }
 
-    /// How much is written.
+    /// Bytes written.
     pub(crate) const fn length(&self) -> usize {
         self.length
     }
@@ -77,7 +78,7 @@ impl<'b> Writer<'b> {
         self.u8(value.into())
     }
 
-    /// A text of `most` bytes or fewer, `what` it is.
+    /// Writes a text of at most `most` bytes. `what` names it in errors.
     pub(crate) fn text(
         &mut self,
         what: &'static str,
@@ -97,7 +98,7 @@ impl<'b> Writer<'b> {
     }
 }
 
-/// Reads what a [`Writer`] has written, from bytes that anybody may have sent.
+/// Reads what a [`Writer`] has written, from untrusted bytes.
 pub(crate) struct Reader<'b> {
     rest: &'b [u8],
 }
@@ -143,7 +144,7 @@ impl<'b> Reader<'b> {
         self.array(what).map(u64::from_le_bytes)
     }
 
-    /// Sixteen bytes, or as many as the caller says.
+    /// An array of `N` bytes.
     pub(crate) fn fixed<const N: usize>(
         &mut self,
         what: &'static str,
@@ -162,7 +163,7 @@ impl<'b> Reader<'b> {
         }
     }
 
-    /// A text of `most` bytes or fewer, of one line.
+    /// Reads a text of at most `most` bytes without control characters.
     pub(crate) fn text(&mut self, what: &'static str, most: u16) -> Result<String, Malformed> {
         let length = self.u16(what)?;
         if length > most {
@@ -181,7 +182,7 @@ impl<'b> Reader<'b> {
         }
     }
 
-    /// That nothing is left.
+    /// Checks that nothing is left.
     pub(crate) fn end(self) -> Result<(), Malformed> {
         match self.rest.len() {
             0 => Ok(()),
@@ -193,7 +194,9 @@ impl<'b> Reader<'b> {
     }
 }
 
-/// As much of `text` as goes into `most` bytes, in one line: for labels and reasons, which somebody wrote for people.
+/// The start of `text` in at most `most` bytes. Control characters become spaces.
+///
+/// For labels and reasons, which are meant for people.
 pub(crate) fn shortened(text: &str, most: u16) -> String {
     let mut short = String::new();
     for character in text.chars() {
@@ -210,7 +213,7 @@ pub(crate) fn shortened(text: &str, most: u16) -> String {
     short
 }
 
-/// A digest of bytes: FNV-1a with 64 bits. It finds what differs by accident, and not what was made to look alike.
+/// A digest of bytes: 64-bit FNV-1a. It detects accidental differences, not forged ones.
 pub(crate) fn digest(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
         (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

@@ -79,10 +79,10 @@ impl DeviceSemaphore {
 impl Plan {
     /// Makes the binary semaphore of a plan whose parties are in two processes.
     ///
-    /// Each process calls this with its own device. [`Plan::make_across`] makes the count of signals. If
-    /// the signalling process dies, the count fails with [`Error::PeerLost`] and later waits for the
-    /// semaphore are refused. If a queue is already waiting, this process signals in place of the dead
-    /// process (P3).
+    /// Each process calls this with its own device. [`Plan::make_across`] makes the count of
+    /// signals. If the signalling process dies, the count fails with [`Error::PeerLost`] and later
+    /// waits for the semaphore are refused. If a queue is already waiting, this process signals in
+    /// place of the dead process (P3).
     ///
     /// # Errors
     /// Same errors as [`Plan::make_across`]. [`Error::Unsupported`] for a plan for a timeline.

@@ -1,7 +1,7 @@
 //! Memory that several processes share, ordered by their timelines (X8).
 #![allow(
     unsafe_code,
-    reason = "takes in a handle whose kind the process that has made it vouches for"
+    reason = "imports handles for whose kind their exporter vouches"
 )]
 
 #[cfg(feature = "vulkan")]
@@ -23,16 +23,17 @@ use crate::process::socket::Deadline;
 impl Plan {
     /// Shares device memory of the plan's [home](Plan::home) with the other devices.
     ///
-    /// Every process calls this, as [`Plan::make_across`]. The result has the memory of each device of
-    /// this process that [shares memory](crate::negotiate::Needs::MEMORY). It is empty, without
+    /// Every process calls this, as [`Plan::make_across`]. The result has the memory of each device
+    /// of this process that [shares memory](crate::negotiate::Needs::MEMORY). It is empty, without
     /// waiting, in a process without such a device. The application must order all accesses with
     /// timelines of the plan.
     ///
     /// `bytes` is the size of the buffer, at least 1 and the same in every process.
     ///
-    /// The call makes everything or nothing, and blocks, like [`Plan::make_across`], with one exception.
-    /// All processes may have taken the memory when one stops reading, for longer than `timeout` and
-    /// half a second. Then the home's call fails and names that process, and others may keep the memory.
+    /// The call makes everything or nothing, and blocks, like [`Plan::make_across`], with one
+    /// exception. All processes may have taken the memory when one stops reading, for longer than
+    /// `timeout` and half a second. Then the home's call fails and names that process, and others
+    /// may keep the memory.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the plan shares no device memory. Use
@@ -174,8 +175,9 @@ impl Execution<'_> {
         match self.device(id) {
             #[cfg(feature = "cuda")]
             Some(Device::Cuda(cuda)) => {
-                // SAFETY: the process that has made the plan with this one says so, as the plan does; the application
-                // has said that it is trusted (`Endpoint::trust_handles`), without which the endpoint refuses such handles.
+                // SAFETY: the process that has made the plan with this one says so, as the plan
+                // does; the application has said that it is trusted (`Endpoint::trust_handles`),
+                // without which the endpoint refuses such handles.
                 let handle = unsafe { handle(fd, origin, extent) };
                 Ok(Memory::Cuda(cuda.import_memory(handle)?))
             }
@@ -214,8 +216,8 @@ fn duplicate_memory(fd: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd> {
 impl Endpoint {
     /// Shares words of host memory with the peer, which [receives](Endpoint::receive_words) them.
     ///
-    /// The application must order all accesses with timelines. After an error, the peer does not have
-    /// the memory, and it can be sent again.
+    /// The application must order all accesses with timelines. After an error, the peer does not
+    /// have the memory, and it can be sent again.
     ///
     /// # Blocking
     /// Up to `timeout`, until the peer has received the words.
@@ -253,17 +255,18 @@ impl Endpoint {
 
     /// Receives words of memory that the peer [sends](Endpoint::send_words) under `label`.
     ///
-    /// The memory is checked before it is mapped: its type, its seals and its size of at most `most`
-    /// bytes. The peer can change the words at any time. Objects of another kind or label stay in the
-    /// endpoint, so several threads can receive different objects at the same time.
+    /// The memory is checked before it is mapped: its type, its seals and its size of at most
+    /// `most` bytes. The peer can change the words at any time. Objects of another kind or label
+    /// stay in the endpoint, so several threads can receive different objects at the same time.
     ///
     /// # Blocking
-    /// Up to `timeout`, or one second longer if the peer offers the words and then stops responding.
+    /// Up to `timeout`, or one second longer if the peer offers the words and then stops
+    /// responding.
     ///
     /// # Errors
     /// * [`Error::PeerSilent`], with the objects that were offered instead.
     /// * [`Error::Message`] or [`Error::Import`] if the object is not such memory or has more than
-    ///   `most` bytes, which the peer is told, or if the peer withdraws it.
+    ///   `most` bytes. The peer gets that reason, too. Also if the peer withdraws it.
     /// * [`Error::PeerLost`].
     pub fn receive_words(&self, label: &str, most: u64, timeout: Duration) -> Result<SharedWords> {
         let (content, deadline) = (Content::HostMemory, Deadline::after(timeout));

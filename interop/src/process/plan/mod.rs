@@ -35,43 +35,45 @@ pub(crate) use self::waits::SemaphoreWaits;
 impl Plan {
     /// Makes the timeline of a plan whose parties are in several processes.
     ///
-    /// Each of the processes calls this with its own devices, and all get the same timeline. `peers`
-    /// are endpoints to the other processes. The process of the plan's [home](Plan::home) needs an
-    /// endpoint to each other process. Each other process needs one to the home's process. Further
-    /// endpoints in `peers` are ignored.
+    /// Each of the processes calls this with its own devices, and all get the same timeline.
+    /// `peers` are endpoints to the other processes. The process of the plan's [home](Plan::home)
+    /// needs an endpoint to each other process. Each other process needs one to the home's process.
+    /// Further endpoints in `peers` are ignored.
     ///
     /// A page of shared memory comes with the timeline. It tells every process which values are
-    /// pending, reached and failed (P4). With [timestamps](Plan::has_timestamps), a second page tells
-    /// when values were reached (M6). In a process that does not signal,
+    /// pending, reached and failed (P4). With [timestamps](Plan::has_timestamps), a second page
+    /// tells when values were reached (M6). In a process that does not signal,
     /// [`Point::time`](syncline_core::Point::time) is on the host's clock.
     ///
-    /// If the signalling process dies, the timeline fails in every process with [`Error::PeerLost`],
-    /// and waiting queues are released (E3). A process without an endpoint to it gets the same error
-    /// through the page. A process that closes its endpoint but lives keeps its part.
+    /// If the signalling process dies, the timeline fails in every process with
+    /// [`Error::PeerLost`], and waiting queues are released (E3). A process without an endpoint to
+    /// it gets the same error through the page. A process that closes its endpoint but lives keeps
+    /// its part.
     ///
-    /// The signalling process must keep the timeline, as it has the right to signal. It must also keep
-    /// [`Made`] while points are sent or received. On a bridge, every process must keep [`Made`].
-    /// Otherwise a process may drop [`Made`] and keep views and points.
+    /// The signalling process must keep the timeline, as it has the right to signal. It must also
+    /// keep [`Made`] while points are sent or received. On a bridge, every process must keep
+    /// [`Made`]. Otherwise a process may drop [`Made`] and keep views and points.
     ///
-    /// The call makes everything or nothing (X1). It returns once every process has taken its part. If
-    /// a process fails, is lost or is too late, the home withdraws the offers. A process that had taken
-    /// its part gets the reason and has nothing. A process that had not continues to wait. After an
-    /// error, all processes can call this again. If the home's own part fails first, the others wait
-    /// until their timeout.
+    /// The call makes everything or nothing (X1). It returns once every process has taken its part.
+    /// If a process fails, is lost or is too late, the home withdraws the offers. A process that
+    /// had taken its part gets the reason and has nothing. A process that had not continues to
+    /// wait. After an error, all processes can call this again. If the home's own part fails first,
+    /// the others wait until their timeout.
     ///
     /// # Blocking
     /// Up to `timeout` in total, plus the driver calls. [`Duration::ZERO`] checks once, and
-    /// [`Duration::MAX`] waits without limit. A process that has taken its part waits at least half a
-    /// second for the result. So the call may take one second longer if the home stops responding.
-    /// Several threads may call this at the same time with different labels.
+    /// [`Duration::MAX`] waits without limit. A process that has taken its part waits at least half
+    /// a second for the result. So the call may take one second longer if the home stops
+    /// responding. Several threads may call this at the same time with different labels.
     ///
     /// # Errors
     /// * [`Error::Unsupported`] if this process has no party in the plan, if a device is missing in
     ///   `devices` or a required endpoint in `peers`, or if the plan is for a binary semaphore
     ///   ([`Plan::make_binary_across`]).
-    /// * [`Error::PeerSilent`] if another process does not do its part in time or uses another label.
-    /// * [`Error::Import`] if another process refuses its part, or if the home withdraws it, with the
-    ///   reason.
+    /// * [`Error::PeerSilent`] if another process does not do its part in time or uses another
+    ///   label.
+    /// * [`Error::Import`] if another process refuses its part, or if the home withdraws it, with
+    ///   the reason.
     /// * [`Error::Message`] if another process offers a different object.
     /// * [`Error::PeerLost`].
     /// * [`Error::ValueOutOfRange`] for `u64::MAX`.
@@ -213,8 +215,10 @@ impl<'c> Execution<'c> {
         }
     }
 
-    /// The handles that go to `process`: the page, the page of times if the plan has timestamps, and
-    /// one for each device that imports a semaphore.
+    /// The handles that go to `process`.
+    ///
+    /// The page, the page of times if the plan has timestamps, and one for each device that imports
+    /// a semaphore.
     fn handles(&self, process: Process) -> Vec<Handle> {
         let page = Handle {
             party: None,

@@ -1,7 +1,7 @@
-//! What one process makes of a timeline that several have.
+//! The objects of one process for a timeline of several processes.
 #![allow(
     unsafe_code,
-    reason = "takes in handles whose kind the process that has made them vouches for"
+    reason = "imports handles for whose kind their exporter vouches"
 )]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,7 +27,7 @@ use crate::process::closing::PeerFd;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
-/// What the home makes, and exports to all.
+/// The objects that the home makes and exports to all processes.
 pub(super) struct HomeObjects {
     page: host::Exporter,
     #[cfg(feature = "vulkan")]
@@ -36,14 +36,14 @@ pub(super) struct HomeObjects {
     home: Ports,
 }
 
-/// What a driver exports.
+/// The semaphore that a driver exports.
 #[cfg(feature = "vulkan")]
 enum Semaphore {
     Timeline(vulkan::Exporter),
     Binary(vulkan::BinarySemaphore),
 }
 
-/// What another process was sent.
+/// The objects that a process has received from the home.
 pub(super) struct ImportedObjects {
     page: CounterFd,
     times: Option<SharedTimes>,
@@ -53,14 +53,14 @@ pub(super) struct ImportedObjects {
     binaries: Vec<(PartyId, BinaryFd)>,
 }
 
-/// The ports of one process, in the making.
+/// The ports from which one process makes its timeline.
 struct Ports {
-    /// The page's, on the host.
+    /// The host's port over the page.
     page: Attachment,
     counter: Arc<Counter>,
-    /// Where it is told when values were reached, if somebody wants to know.
+    /// The page of times, if a party asks for timestamps.
     times: Option<SharedTimes>,
-    /// Those of an object of a driver's, the one that the host can read first.
+    /// The ports of a native semaphore. The first one is readable by the host, if any is.
     natives: Vec<Attachment>,
 }
 
@@ -112,7 +112,7 @@ impl HomeObjects {
         self.origin.clone()
     }
 
-    /// One more handle.
+    /// Exports one more handle of `kind`.
     pub(super) fn export(&self, kind: HandleKind) -> Result<OwnedFd> {
         if let (HandleKind::WordsMemfd, Some(times)) = (kind, &self.home.times) {
             return Ok(times.export()?.into());
@@ -131,7 +131,7 @@ impl HomeObjects {
         Ok(self.page.export()?.into())
     }
 
-    /// A binary semaphore as the devices of this process have it.
+    /// The binary semaphores of the devices of this process.
     pub(super) fn semaphores(&self, execution: &Execution<'_>) -> Result<Vec<DeviceSemaphore>> {
         let mut all = Vec::new();
         #[cfg(feature = "vulkan")]
@@ -157,7 +157,7 @@ impl HomeObjects {
         Ok(all)
     }
 
-    /// The timeline as this process has it, with its other devices.
+    /// The timeline of this process, with the ports of its other devices.
     pub(super) fn into_timelines(
         self,
         execution: &Execution<'_>,
@@ -181,7 +181,7 @@ impl HomeObjects {
 }
 
 impl ImportedObjects {
-    /// Takes the handles for what they are, as far as that can be told; they are what `handles` says.
+    /// Opens the received descriptors. Checks their kinds as far as that is possible.
     pub(super) fn open(
         execution: &Execution<'_>,
         handles: Vec<Handle>,
@@ -200,8 +200,10 @@ impl ImportedObjects {
                 #[cfg(any(feature = "cuda", feature = "vulkan"))]
                 (HandleKind::TimelineOpaqueFd, Some(party)) => {
                     let origin = execution.plan.home().origin();
-                    // SAFETY: the process that has made the plan with this one says so, as the plan does; the application
-                    // has said that it is trusted (`Endpoint::trust_handles`), without which the endpoint refuses such handles. What an importer can find out it does.
+                    // SAFETY: the plan and the process that made it with this one state the kind.
+                    // The application has said that this process is trusted
+                    // (`Endpoint::trust_handles`), otherwise the endpoint refuses such handles. The
+                    // importer checks what it can.
                     timelines.push((party, unsafe { TimelineFd::from_fd(fd.into_fd(), origin) }));
                 }
                 #[cfg(any(feature = "cuda", feature = "vulkan"))]
@@ -224,7 +226,7 @@ impl ImportedObjects {
         })
     }
 
-    /// The timeline as this process has it, and of a binary semaphore what its devices have.
+    /// The timeline of this process, its page, and the binary semaphores of its devices.
     pub(super) fn into_timelines(
         self,
         execution: &Execution<'_>,
@@ -253,7 +255,7 @@ impl ImportedObjects {
                 let spare = duplicate(handle.as_fd(), HandleKind::BinaryOpaqueFd)?;
                 let origin = handle.origin().clone();
                 let imported = device.import_binary(handle, execution.label)?;
-                // SAFETY: another one of what was imported.
+                // SAFETY: another descriptor of the handle that was imported.
                 let spare = || Ok(unsafe { BinaryFd::from_fd(spare, origin) });
                 semaphores.push(DeviceSemaphore::new(execution, id, imported, spare)?);
             }
@@ -278,7 +280,7 @@ pub(super) fn duplicate(fd: BorrowedFd<'_>, kind: HandleKind) -> Result<OwnedFd>
     })
 }
 
-/// The part that `device` has of a semaphore, unless it is a device of the host.
+/// The port of `device` over a semaphore. `None` for a host device.
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 fn import(
     device: &Device,
@@ -286,8 +288,8 @@ fn import(
 ) -> Result<Option<Attachment>> {
     Ok(match device {
         Device::Host(_) => None,
-        // SAFETY: one process signals a plan's timeline, by one timeline. Of other processes that have the handle, `trust_handles`
-        // is the caller's promise.
+        // SAFETY: one process signals a plan's timeline, through one timeline. For other processes
+        // that have the handle, the caller of `trust_handles` has vouched.
         #[cfg(feature = "cuda")]
         Device::Cuda(cuda) => Some(unsafe { cuda.import_timeline(handle()?) }?),
         // SAFETY: as above.
@@ -297,7 +299,7 @@ fn import(
 }
 
 impl Ports {
-    /// Adds those of semaphores that were sent.
+    /// Adds the ports of the received semaphores.
     #[cfg(any(feature = "cuda", feature = "vulkan"))]
     fn import(
         &mut self,
@@ -305,7 +307,8 @@ impl Ports {
         semaphores: Vec<(PartyId, TimelineFd)>,
         initial: u64,
     ) -> Result<()> {
-        // Who signals has to see how far that is: a Vulkan device reads it, and a CUDA device knows it of its own signals.
+        // The signalling process must be able to read the value. A Vulkan device can read it. A
+        // CUDA device knows it only from its own signals.
         let reads = |id: &PartyId| match execution.device(*id) {
             #[cfg(feature = "vulkan")]
             Some(Device::Vulkan(_)) => true,
@@ -323,7 +326,7 @@ impl Ports {
                 .filter_map(|(id, _)| execution.plan.part(*id));
             let names: Vec<_> = names.map(|part| part.party.to_string()).collect();
             return Err(execution.cannot(format!(
-                "nobody in this process can ask how far it is: of {} one signals alone, or a Vulkan device takes part",
+                "no device of this process could read the value: only one of {} may signal, or a Vulkan device must take part",
                 names.join(" and ")
             )));
         }
@@ -333,7 +336,7 @@ impl Ports {
             };
             #[cfg(feature = "cuda")]
             if let (true, Device::Cuda(cuda)) = (alone, device) {
-                // SAFETY: as in `import`; and no other device here has it, as found above.
+                // SAFETY: as in `import`. No other device of this process has it, as checked above.
                 let port = unsafe { cuda.import_timeline_to_signal(handle, initial) }?;
                 self.natives.push(port);
                 continue;
@@ -344,7 +347,7 @@ impl Ports {
         Ok(())
     }
 
-    /// The timeline over them.
+    /// Makes the timeline over the ports.
     fn into_timelines(
         self,
         execution: &Execution<'_>,
@@ -359,7 +362,7 @@ impl Ports {
             natives,
         } = self;
         let page = page.signalled_elsewhere(!signals);
-        // What other processes hear of is the page's, or that of the object which it lies beside.
+        // Other processes learn of the page's own value, or of the object beside it.
         let connected = |timeline: Timeline, page| -> Result<Timeline> {
             let times = times.clone();
             if !signals {
@@ -389,7 +392,7 @@ impl Ports {
                 let sides = [Ok(page)].into_iter().chain(sides);
                 let made = Timeline::bridged_as(label, initial, sides, |at, side| match at {
                     0 => connected(side.clone(), Page::Own).map(drop),
-                    // It tells when it was signalled itself, as the sides of each bridge do.
+                    // Each side of a bridge has its own timestamps.
                     _ => clocked(execution, side.clone()).map(drop),
                 })?;
                 let mut made = made.into_iter();
@@ -400,7 +403,7 @@ impl Ports {
                 return Ok(Timelines::Bridge { home, sides });
             }
             Mechanism::ExternalTimeline if signals => {
-                // Only this process signals: nothing else has to be looked for.
+                // Only this process signals, so there is no other signaller to watch.
                 let natives = natives.into_iter();
                 let natives = natives.map(|port| port.signalled_elsewhere(false));
                 let timeline = Timeline::new(label, initial, |_| Ok(natives.collect()))?;
@@ -423,7 +426,7 @@ impl Ports {
     }
 }
 
-/// With timestamps, if somebody wants them, of a timeline that is signalled in this process.
+/// Adds timestamps to a timeline that this process signals, if the plan has them.
 fn clocked(execution: &Execution<'_>, timeline: Timeline) -> Result<Timeline> {
     let devices: Vec<&Device> = execution.devices.iter().collect();
     execution.plan.clocked(timeline, &devices)
@@ -436,7 +439,7 @@ fn this_process_signals(execution: &Execution<'_>) -> bool {
         .any(|party| party.needs().contains(Needs::SIGNAL))
 }
 
-/// What devices of this process have of the page, where its counter is the timeline's own.
+/// The ports of this process's devices over the page, if the page is the counter itself.
 fn counters(
     execution: &Execution<'_>,
     handle: &impl Fn() -> Result<CounterFd>,

@@ -1,5 +1,5 @@
-//! Waits for a binary semaphore that another process signals, and what lets them go if that one dies (E3).
-#![allow(unsafe_code, reason = "waits and signals where callers vouch for it")]
+//! Waits for a binary semaphore that another process signals, and their release if it dies (E3).
+#![allow(unsafe_code, reason = "callers vouch for waits and signals")]
 #![cfg_attr(
     not(any(feature = "cuda", feature = "vulkan")),
     allow(
@@ -27,42 +27,49 @@ use crate::binary::BinarySemaphore;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
-/// What one device waits for.
+/// The waits of one device for a semaphore.
 pub(crate) struct SemaphoreWaits {
     semaphore: BinarySemaphore,
     device: Device,
-    /// Another handle of the semaphore, to import it into a second `VkDevice`. None for CUDA, where none is needed.
+    /// A handle to import the semaphore into a second `VkDevice`. `None` for CUDA, which needs
+    /// none.
     #[cfg_attr(not(feature = "vulkan"), allow(dead_code))]
     spare: Option<BinaryFd>,
-    /// Where fences have signals consumed; made when first needed.
+    /// The queue that waits for the signals behind fences. Made on first use.
     consumer: Mutex<Option<Queue>>,
-    /// Calls that are about to submit a wait.
+    /// Number of calls that are submitting a wait.
     submitting: AtomicUsize,
     submitted: Mutex<Vec<Wait>>,
     lost: OnceLock<Error>,
 }
 
-/// One that a queue has been given.
+/// A wait that was submitted to a queue.
 struct Wait {
     driver_queue: DriverQueue,
-    /// What the queue had before.
+    /// The queue's position before the wait.
     before: KeptPoint,
     end: KeptPoint,
-    /// What a fence stands for.
+    /// The timeline behind the fence, if the wait is for a fence.
     consumed: Option<Timeline>,
 }
 
-/// A wait at the head of its queue that takes so long is taken for one whose signal has not come: no API tells. On a GPU that others keep busy for as long it may
-/// have come, and is signalled once more then.
+/// Time at the head of its queue after which a wait counts as blocked. No API reports that.
+///
+/// If other work keeps the GPU busy for longer, the semaphore may be signalled already. Then it is
+/// signalled once more (P3).
 const BLOCKED_AFTER: Duration = Duration::from_millis(200);
 
-/// How long the work before a wait may take, and a signal in the place of the dead. Nobody waits for the thread that does.
+/// Limit for the work before a wait, and for the release of blocked queues.
+///
+/// Only the releasing thread waits that long.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a signal may take on another queue of the waiting device. That queue may have other work, which waits in turn.
+/// Limit for a signal on another queue of the waiting device.
+///
+/// That queue may have other work, which may be waiting, too.
 const SIGNAL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a queue runs on: family and index of its `VkQueue`. None for CUDA, whose streams never share one.
+/// Family and index of a queue's `VkQueue`. `None` for CUDA, because CUDA queues share no stream.
 type DriverQueue = Option<(u32, u32)>;
 
 fn driver_queue(queue: &Queue) -> DriverQueue {
@@ -78,7 +85,7 @@ impl Wait {
         !matches!(self.end.point().is_reached(), Ok(false))
     }
 
-    /// True if nothing but the semaphore is what it waits for.
+    /// True if the wait seems to be blocked by the semaphore alone.
     fn is_blocked(&self) -> bool {
         let _ = self.before.point().wait(RELEASE_TIMEOUT);
         let end = self.end.point().wait(BLOCKED_AFTER);
@@ -86,13 +93,13 @@ impl Wait {
     }
 }
 
-/// That a call is about to submit a wait.
+/// Counts a call that is submitting a wait.
 struct Submitting<'w>(&'w AtomicUsize);
 
 impl<'w> Submitting<'w> {
     fn of(waits: &'w SemaphoreWaits) -> Self {
         waits.submitting.fetch_add(1, Ordering::SeqCst);
-        // Either this finds it lost, or who loses it finds this.
+        // Either this call sees `lost`, or `signaller_lost` sees this call.
         fence(Ordering::SeqCst);
         Self(&waits.submitting)
     }
@@ -105,10 +112,10 @@ impl Drop for Submitting<'_> {
 }
 
 impl SemaphoreWaits {
-    /// `spare` is one more handle of the semaphore.
+    /// The waits of `device`. `spare` exports one more handle of the semaphore.
     ///
     /// # Errors
-    /// It cannot be had.
+    /// The error of `spare`.
     pub(super) fn new(
         device: &Device,
         semaphore: &BinarySemaphore,
@@ -133,10 +140,12 @@ impl SemaphoreWaits {
         })
     }
 
-    /// Has `queue` wait, and `count` kept until it is through: from there comes word of a loss.
+    /// Submits a wait to `queue`, which keeps `count` until the wait is over.
+    ///
+    /// While `count` exists, the loss of the signaller is noticed.
     ///
     /// # Errors
-    /// Nobody signals any more; [`Error::WrongDevice`]; a driver error.
+    /// The cause if the signaller is lost. [`Error::WrongDevice`]. A driver error.
     ///
     /// # Safety
     /// A signal is pending, and nothing else waits for it.
@@ -149,13 +158,13 @@ impl SemaphoreWaits {
         unsafe { self.submit(queue, count, None) }
     }
 
-    /// A fence for the signal, which a queue of its own consumes.
+    /// A fence for the pending signal. A separate queue waits for the signal.
     ///
     /// # Errors
-    /// As [`Waits::wait_on`].
+    /// Same errors as [`SemaphoreWaits::wait_on`].
     ///
     /// # Safety
-    /// As there.
+    /// Same conditions as [`SemaphoreWaits::wait_on`].
     pub(crate) unsafe fn pending(
         self: &Arc<Self>,
         label: &str,
@@ -177,7 +186,7 @@ impl SemaphoreWaits {
             return Ok(queue);
         }
         let label = format!("{} (consumer)", self.semaphore.object().label());
-        // Made without the lock, and dropped so, if another thread's is there first.
+        // Made without the lock. Dropped if another thread was faster.
         let made = self.device.queue(QueueKind::Transfer, &label)?;
         let mut kept = lock(&self.consumer);
         let first = kept.get_or_insert_with(|| made.clone()).clone();
@@ -186,18 +195,18 @@ impl SemaphoreWaits {
     }
 
     /// # Safety
-    /// As [`Waits::wait_on`].
+    /// Same conditions as [`SemaphoreWaits::wait_on`].
     unsafe fn submit(
         self: &Arc<Self>,
         queue: &Queue,
         count: &Arc<WaitOnly>,
         consumed: Option<Timeline>,
     ) -> Result<()> {
-        let _beginning = Submitting::of(self);
+        let _submitting = Submitting::of(self);
         self.check()?;
         let (waits, count) = (self.clone(), count.clone());
         let work = move |recorder: &mut Recorder<'_>| {
-            // Where it was held that may be long after the call.
+            // A held submission may get here long after the call.
             waits.check()?;
             recorder.keep(count);
             // SAFETY: the caller's promise.
@@ -215,9 +224,10 @@ impl SemaphoreWaits {
         Ok(())
     }
 
-    /// Keeps a wait that has been submitted, and forgets those that are over.
+    /// Adds a submitted wait, and removes those that are over.
     fn remember(&self, wait: Wait) {
-        // Looked at without the lock: whoever sees something reached may have held work of the application's to do, which waits for this semaphore, too.
+        // Without the lock: checking a point may run held work of the application, which may wait
+        // for this semaphore, too.
         let mut submitted = std::mem::take(&mut *lock(&self.submitted));
         submitted.retain(|wait| !wait.is_over());
         submitted.push(wait);
@@ -225,20 +235,21 @@ impl SemaphoreWaits {
     }
 
     /// # Errors
-    /// Why nobody signals any more.
+    /// The cause if the signaller is lost.
     fn check(&self) -> Result<()> {
         self.lost.get().map_or(Ok(()), |cause| Err(cause.clone()))
     }
 
-    /// The signalling process is dead. New waits are refused from here on, and fences for what has not come fail.
+    /// Refuses new waits and fails the fences, because the signalling process is dead.
     ///
-    /// A queue that stands still is released by a signal, made on a thread of its own, and again until the queue goes on.
+    /// If a queue is blocked, a new thread signals in place of the dead process, until no queue is
+    /// blocked.
     pub(super) fn signaller_lost(self: &Arc<Self>, cause: &Error) {
         if self.lost.set(cause.clone()).is_err() {
             return;
         }
         fence(Ordering::SeqCst);
-        // Nobody begins any more.
+        // No call can begin a wait from now on.
         let is_still = self.submitting.load(Ordering::SeqCst) == 0;
         if is_still {
             let mut submitted = std::mem::take(&mut *lock(&self.submitted));
@@ -251,7 +262,7 @@ impl SemaphoreWaits {
         let (waits, why) = (self.clone(), cause.clone());
         let thread = std::thread::Builder::new().name("syncline-releases".into());
         if thread.spawn(move || waits.release_queues(&why)).is_err() {
-            // Whoever tells of the loss must not stand still for it: queues stay as they are.
+            // The thread that reports the loss must not block, so the queues stay blocked.
             fail(&std::mem::take(&mut *lock(&self.submitted)), cause);
         }
     }
@@ -268,10 +279,10 @@ impl SemaphoreWaits {
             if start.elapsed() > RELEASE_TIMEOUT || !waits.iter().any(Wait::is_blocked) {
                 return;
             }
-            // What fails is tried again: the driver may be busy with the end of the dead process. If nothing ever succeeds
-            // the queue stays as it is, and the failed count has told why.
+            // Retry after a failure: the driver may still be cleaning up after the dead process. If
+            // all attempts fail, the queue stays blocked. The failed count reports the cause.
             let here = attempt % 2 == 0 && !made_here;
-            match here.then(|| self.another_queue(&waits)).flatten() {
+            match here.then(|| self.other_queue(&waits)).flatten() {
                 Some(queue) => {
                     let made = signal(&queue, &self.semaphore, SIGNAL_TIMEOUT);
                     made_here = matches!(made, Ok(()) | Err(Error::TimedOut { .. }));
@@ -281,8 +292,9 @@ impl SemaphoreWaits {
         }
     }
 
-    /// A queue of the same device on another `VkQueue` than the waiting ones; for CUDA, on another stream.
-    fn another_queue(&self, waits: &[Wait]) -> Option<Queue> {
+    /// A queue of this device with another `VkQueue` than the waiting ones. For CUDA, another
+    /// stream.
+    fn other_queue(&self, waits: &[Wait]) -> Option<Queue> {
         let kinds = [QueueKind::Compute, QueueKind::Transfer, QueueKind::Graphics];
         let mut queues = kinds
             .into_iter()
@@ -293,8 +305,10 @@ impl SemaphoreWaits {
         })
     }
 
-    /// Signals on a second device of the same GPU, which is opened at the first call: a device may have one `VkQueue`
-    /// only. To open one has been seen to take eight seconds while others used the GPU.
+    /// Signals on a second device of the same GPU, because a device may have only one `VkQueue`.
+    ///
+    /// The first call opens the second device. That took eight seconds in one case while other
+    /// processes used the GPU.
     fn signal_on_second_device(&self, second: &mut Option<(Queue, BinarySemaphore)>) -> Result<()> {
         if second.is_none() {
             *second = self.second_queue()?;
@@ -309,7 +323,7 @@ impl SemaphoreWaits {
         }
     }
 
-    /// A queue of a second device, with the semaphore imported there. None for CUDA.
+    /// A queue of a second device that has imported the semaphore. `None` for CUDA.
     fn second_queue(&self) -> Result<Option<(Queue, BinarySemaphore)>> {
         #[cfg(feature = "vulkan")]
         if let (Device::Vulkan(device), Some(spare)) = (&self.device, &self.spare) {
@@ -338,22 +352,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Submits one signal, and waits at most `limit` for it.
+/// Submits one signal and waits at most `limit` for it.
 fn signal(queue: &Queue, semaphore: &BinarySemaphore, limit: Duration) -> Result<()> {
     let signals = semaphore.clone();
     let work = move |recorder: &mut Recorder<'_>| {
-        // SAFETY: a wait for it stands at the head of its queue, and has not come through for long: so it is unsignalled,
-        // unless the GPU has not come to that wait. Who had a signal pending is dead, and its work with it, as drivers end
-        // that before the process counts as dead. Where either is not so, or an earlier attempt still stands behind other
-        // work of its queue, it is signalled twice, which drivers take for
-        // once, and no queue waits for a second signal: every wait begins through `submit`, which refuses it by then.
+        // SAFETY: a wait for the semaphore has been at the head of its queue for long without
+        // completing. So the semaphore is unsignalled, unless the GPU has not got to that wait. The
+        // process with the pending signal is dead, and so is its work, because drivers end the work
+        // before the process counts as dead. If either assumption is wrong, or if an earlier
+        // attempt is still behind other work of its queue, the semaphore is signalled twice.
+        // Drivers treat that as one signal. No queue waits for a second signal: every wait begins
+        // in `submit`, which refuses it by then.
         unsafe { recorder.signal_semaphore(&signals) }
     };
     queue.submit(&[], work, &[])?;
     queue.idle(limit)
 }
 
-/// The GPU once more.
+/// Opens the GPU of `of` once more.
 #[cfg(feature = "vulkan")]
 fn open_again(of: &vulkan::Device) -> Result<vulkan::Device> {
     let info = of.info();

@@ -1,6 +1,6 @@
-//! F8, P1: events of CUDA's between endpoints, without a driver.
+//! F8, P1: CUDA's interprocess events between endpoints, without a driver.
 
-#![allow(unsafe_code, reason = "handles that no driver is given")]
+#![allow(unsafe_code, reason = "no driver gets these handles")]
 
 use std::os::fd::AsFd;
 
@@ -27,7 +27,7 @@ fn handle() -> EventIpcHandle {
     for (number, byte) in (0_u8..).zip(&mut bytes) {
         *byte = number;
     }
-    // SAFETY: no driver is given it.
+    // SAFETY: no driver gets it.
     unsafe { EventIpcHandle::from_bytes(bytes, origin(), Process::this()) }
 }
 
@@ -40,7 +40,7 @@ fn refuse(reason: &str) -> Error {
     }
 }
 
-/// Sends from one, and receives at the other under `label`.
+/// Sends an event from the first end and receives it at the second under `label`.
 fn pass<T: Send>(
     (one, other): &(Endpoint, Endpoint),
     label: &str,
@@ -54,26 +54,26 @@ fn pass<T: Send>(
     })
 }
 
-/// Two ends, of which the second takes events from the first.
+/// Two ends. The second trusts handles of the first.
 fn trusting() -> (Endpoint, Endpoint) {
     let ends = both();
-    // SAFETY: both ends are this process, and nobody imports an event.
+    // SAFETY: both ends are this process, and no driver imports an event.
     unsafe { ends.1.trust_handles() };
     ends
 }
 
 #[test]
-fn a_handle_comes_as_it_was_sent_with_who_has_sent_it() {
+fn a_handle_arrives_unchanged_with_its_process() {
     let ends = trusting();
     let (sent, received) = pass(&ends, "frames", |received| Ok(received.clone()));
     sent.unwrap();
     assert_eq!(received.unwrap(), handle());
-    // What of the process is told is what the kernel says.
+    // The process is the one that the kernel names.
     assert_eq!(handle().process(), *ends.1.peer());
 }
 
 #[test]
-fn who_cannot_open_it_says_why_and_both_go_on() {
+fn a_failed_import_is_reported_and_both_sides_stay_usable() {
     let ends = trusting();
     let (sent, received) = pass(&ends, "frames", |_| Err::<(), _>(refuse("not that GPU")));
     assert!(
@@ -88,7 +88,7 @@ fn who_cannot_open_it_says_why_and_both_go_on() {
 }
 
 #[test]
-fn what_is_no_event_or_not_whole_is_not_opened() {
+fn an_incomplete_event_is_not_opened() {
     let (one, other) = trusting();
     let (end, _) = std::io::pipe().unwrap();
     let event = Offer {
@@ -109,13 +109,13 @@ fn what_is_no_event_or_not_whole_is_not_opened() {
         }],
         ..event.clone()
     };
-    for (number, told) in (1..).zip([without_origin, with_descriptor]) {
-        let told = Offer { number, ..told };
-        let fds = vec![end.as_fd(); told.handles.len()];
-        let sent = one.offer(&told, &fds, Deadline::after(LONG)).unwrap();
+    for (number, event) in (1..).zip([without_origin, with_descriptor]) {
+        let event = Offer { number, ..event };
+        let fds = vec![end.as_fd(); event.handles.len()];
+        let sent = one.offer(&event, &fds, Deadline::after(LONG)).unwrap();
         let received = other.receive_event_with("frames", Deadline::after(LONG), |handle| {
             panic!("{handle:?} is opened");
-            #[allow(unreachable_code, reason = "tells what it would be")]
+            #[allow(unreachable_code, reason = "gives the closure its type")]
             Ok(())
         });
         assert!(
@@ -131,9 +131,9 @@ fn what_is_no_event_or_not_whole_is_not_opened() {
     assert!(matches!(unheard, Err(Error::PeerSilent { .. })));
 }
 
-/// Nothing in a driver checks the bytes either.
+/// No driver checks the bytes either.
 #[test]
-fn events_are_taken_from_a_trusted_process_alone() {
+fn events_are_accepted_only_from_a_trusted_process() {
     let ends = both();
     let (sent, received) = pass(&ends, "frames", |_| Ok(()));
     for refused in [sent, received] {
@@ -142,7 +142,7 @@ fn events_are_taken_from_a_trusted_process_alone() {
             "{refused:?}"
         );
     }
-    // SAFETY: nobody imports it.
+    // SAFETY: no driver imports it.
     unsafe { ends.1.trust_handles() };
     let (sent, received) = pass(&ends, "frames", |_| Ok(()));
     sent.unwrap();

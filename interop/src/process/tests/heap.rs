@@ -13,12 +13,12 @@ static ALLOCATOR: Counting = Counting;
 
 struct Counting;
 
-/// How often this thread has allocated so far.
+/// Number of allocations of this thread so far.
 pub(super) fn so_far() -> u64 {
     COUNTED.get()
 }
 
-// SAFETY: everything is the system allocator's own; what counts takes no memory.
+// SAFETY: all calls go to the system allocator. Counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNTED.set(COUNTED.get() + 1);

@@ -1,4 +1,4 @@
-//! P3: who hears of a loss, when, and of which. Mostly the other process is this one, which never dies.
+//! P3: how and when the loss of a peer is reported. In most tests both ends are this process.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use syncline_core::{Error, HandleKind, PeerExit, PeerLoss};
 
-use super::{LONG, NOW, against_raw, both, both_with, look, pair, receive};
+use super::{LONG, NOW, against_raw, both, both_with, pair, read_socket, receive};
 use crate::negotiate::{Party, Process};
 use crate::process::hostile::{Raw, elsewhere, offer};
 use crate::process::message::{Content, Message};
@@ -28,14 +28,18 @@ pub(super) fn loss_recorder() -> (Arc<dyn LossObserver>, Receiver<PeerLoss>) {
     (Arc::new(LossRecorder(Mutex::new(recorder))), losses)
 }
 
-/// How the child behaves, and that it is one.
-const ROLE: &str = "SYNCLINE_SURVIVORS_CHILD";
+/// Environment variable with the role of a child process.
+const ROLE: &str = "SYNCLINE_LOSS_CHILD";
 
-/// A child, which is this program again, and the endpoint to it.
+/// Starts a child process, which is this program again, with an endpoint to it.
 fn child(role: &str) -> (Child, Endpoint) {
     let (ours, theirs) = pair();
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "process::tests::loss::the_child", "--nocapture"])
+        .args([
+            "--exact",
+            "process::tests::loss::child_process",
+            "--nocapture",
+        ])
         .env(ROLE, role)
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::null())
@@ -44,9 +48,9 @@ fn child(role: &str) -> (Child, Endpoint) {
     (child, Endpoint::open(ours, "parent", LONG).unwrap())
 }
 
-/// No test, but for the other tests' children.
+/// Not a test. The other tests run it as their child process.
 #[test]
-fn the_child() {
+fn child_process() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
@@ -66,17 +70,17 @@ fn the_child() {
         }
         "leaves" => {
             drop(endpoint);
-            // The standard input is the socket still.
+            // The standard input is still the socket.
             rustix::net::shutdown(std::io::stdin(), rustix::net::Shutdown::Both).unwrap();
         }
         "says goodbye and ends" => return,
-        "becomes another program" | "becomes another program, and keeps the socket" => {
-            // So that it is known as what it is still.
+        "calls execve" | "calls execve, and keeps the socket" => {
+            // The parent has checked the greeting before this program is replaced.
             endpoint.receive_point_of(LONG).unwrap();
-            // Without a farewell.
+            // Drops nothing, so it sends no farewell.
             std::mem::forget(endpoint);
             let mut other = Command::new("sleep");
-            if role == "becomes another program" {
+            if role == "calls execve" {
                 other.stdin(Stdio::null());
             }
             panic!("{}", other.arg("1000").exec());
@@ -88,17 +92,17 @@ fn the_child() {
     }
 }
 
-/// Its last points are heard, and then that it was killed, by everybody who waits for it.
+/// Its last points are received first. Then all waiting calls report that it was killed.
 #[test]
-fn a_killed_process_is_told_of_after_what_it_sent() {
+fn a_kill_is_reported_after_the_messages_of_the_process() {
     let (mut child, one) = child("says three points");
     let (recorder, losses) = loss_recorder();
     one.observe_loss(recorder);
     for value in 1..=2 {
         assert_eq!(one.receive_point_of(LONG).unwrap(), (1, value));
     }
-    // The third is in the socket, or has been taken out of it.
-    let waits = one.receive_point_of(LONG).unwrap();
+    // The third point is in the socket or in the inbox.
+    let third = one.receive_point_of(LONG).unwrap();
     std::thread::scope(|scope| {
         let receives = [(); 2].map(|()| scope.spawn(|| one.receive_point_of(LONG).unwrap_err()));
         let awaits = scope.spawn(|| one.receive_words("none", 64, LONG).unwrap_err());
@@ -108,33 +112,33 @@ fn a_killed_process_is_told_of_after_what_it_sent() {
         for ended in receives.into_iter().chain([awaits]) {
             let error = ended.join().unwrap();
             assert!(
-                matches!(&error, Error::PeerLost { process, how: told, .. }
-                    if *process == child.id() && *told == how),
+                matches!(&error, Error::PeerLost { process, how: actual, .. }
+                    if *process == child.id() && *actual == how),
                 "{error}"
             );
         }
         assert_eq!(losses.recv_timeout(LONG).unwrap(), how);
     });
-    assert_eq!(waits, (1, 3));
+    assert_eq!(third, (1, 3));
     child.wait().unwrap();
 }
 
-/// A farewell counts, however soon the process ends behind it, and whether or not somebody reads.
+/// A farewell is reported even if the process ends right after it, and no call receives.
 #[test]
-fn a_process_that_says_goodbye_and_ends_has_left_first() {
+fn a_farewell_is_reported_before_the_death() {
     let (mut child, one) = child("says goodbye and ends");
     let (recorder, losses) = loss_recorder();
     one.observe_loss(recorder);
     assert_eq!(losses.recv_timeout(LONG).unwrap(), PeerLoss::Left);
     let exit = Some(PeerExit::Code(0));
     assert_eq!(losses.recv_timeout(LONG).unwrap(), PeerLoss::Died { exit });
-    left(&one);
+    assert_left(&one);
     child.wait().unwrap();
 }
 
-/// More than there is room for without the socket.
+/// More points than the inbox has room for.
 #[test]
-fn what_is_in_the_socket_is_received_before_the_loss() {
+fn messages_in_the_socket_are_received_before_the_loss() {
     let (one, mut raw) = against_raw();
     let (recorder, losses) = loss_recorder();
     one.observe_loss(recorder);
@@ -142,7 +146,7 @@ fn what_is_in_the_socket_is_received_before_the_loss() {
     for value in 0..all {
         raw.say(&Message::Point { number: 1, value }, 0);
         if value < 1024 {
-            assert!(look(&one).is_timeout());
+            assert!(read_socket(&one).is_timeout());
         }
     }
     drop(raw);
@@ -150,28 +154,28 @@ fn what_is_in_the_socket_is_received_before_the_loss() {
     for value in 0..all {
         assert_eq!(one.receive_point_of(LONG).unwrap(), (1, value));
     }
-    left(&one);
+    assert_left(&one);
 }
 
-/// One has told what it needs and is gone, while another is waited for that says nothing.
+/// One peer has sent its needs and is gone. Another peer sends nothing.
 #[test]
-fn a_negotiation_ends_with_any_of_its_peers() {
+fn a_negotiation_ends_if_any_peer_is_lost() {
     let (silent, _raw) = against_raw();
     let (gone, mut raw) = against_raw();
     let parties = vec![Party::threads_of(elsewhere()).waits()];
-    let told = Message::Requirements {
+    let needs = Message::Requirements {
         round: 1,
         is_all: true,
         parties,
         links: Vec::new(),
     };
-    raw.say(&told, 0);
-    // The greeting.
+    raw.say(&needs, 0);
+    // Removes the greeting.
     raw.drain();
     let answer = std::thread::scope(|scope| {
         let own = Party::threads().signals();
         let asks = scope.spawn(|| negotiate_among(own, &[&silent, &gone], LONG));
-        // It has been told of the round, and what it says is there.
+        // The round has begun, and the needs are in the socket.
         raw.wait();
         drop(raw);
         asks.join().unwrap()
@@ -186,27 +190,27 @@ fn a_negotiation_ends_with_any_of_its_peers() {
     );
 }
 
-/// X1: a process tells of endpoints between two others. The one in the middle passes on what names the process that tells it.
+/// X1: a process may report endpoints between two others. The middle ignores these.
 #[test]
-fn nobody_tells_of_endpoints_between_others() {
+fn only_own_endpoints_of_a_peer_are_passed_on() {
     let [(one, mut first), (other, mut second)] = [(); 2].map(|()| against_raw());
     let peer = *one.peer();
     let third = Process {
         id: elsewhere().id.wrapping_add(1).max(2),
         ..elsewhere()
     };
-    let told = |process: Process, links: Vec<_>| Message::Requirements {
+    let needs = |process: Process, links: Vec<_>| Message::Requirements {
         round: 1,
         is_all: true,
         parties: vec![Party::threads_of(process).waits()],
         links,
     };
     first.say(
-        &told(elsewhere(), vec![(peer, third), (elsewhere(), third)]),
+        &needs(elsewhere(), vec![(peer, third), (elsewhere(), third)]),
         0,
     );
-    second.say(&told(third, Vec::new()), 0);
-    // Nobody says what it has found.
+    second.say(&needs(third, Vec::new()), 0);
+    // No peer answers.
     let late = negotiate_among(Party::threads().signals(), &[&one, &other], NOW).unwrap_err();
     assert!(
         matches!(&late, Disagreement::Error(late) if late.is_timeout()),
@@ -226,9 +230,9 @@ fn nobody_tells_of_endpoints_between_others() {
     assert!(!links.iter().any(|(from, to)| *from != peer && *to != peer));
 }
 
-/// What it owes may come through shared memory still: so its death is told of, too.
+/// A process that left may still signal through shared memory, so its death is reported, too.
 #[test]
-fn a_process_that_left_and_dies_later_is_told_of_twice() {
+fn the_death_of_a_process_that_left_is_reported_too() {
     let (mut child, one) = child("leaves");
     let (recorder, losses) = loss_recorder();
     one.observe_loss(recorder);
@@ -237,7 +241,7 @@ fn a_process_that_left_and_dies_later_is_told_of_twice() {
     child.kill().unwrap();
     let exit = Some(PeerExit::Signal(9));
     assert_eq!(losses.recv_timeout(LONG).unwrap(), PeerLoss::Died { exit });
-    left(&one);
+    assert_left(&one);
     let (late, losses) = loss_recorder();
     one.observe_loss(late);
     let both = [losses.try_recv().unwrap(), losses.try_recv().unwrap()];
@@ -245,13 +249,10 @@ fn a_process_that_left_and_dies_later_is_told_of_twice() {
     child.wait().unwrap();
 }
 
-/// What it owes does not come any more, although its process lives.
+/// It cannot signal any more, although the process lives.
 #[test]
-fn a_process_that_becomes_another_program_has_died() {
-    for role in [
-        "becomes another program",
-        "becomes another program, and keeps the socket",
-    ] {
+fn a_process_that_calls_execve_has_died() {
+    for role in ["calls execve", "calls execve, and keeps the socket"] {
         let (mut child, one) = child(role);
         let (recorder, losses) = loss_recorder();
         one.observe_loss(recorder);
@@ -265,7 +266,7 @@ fn a_process_that_becomes_another_program_has_died() {
     }
 }
 
-fn left(endpoint: &Endpoint) {
+fn assert_left(endpoint: &Endpoint) {
     let error = endpoint.receive_point_of(LONG).unwrap_err();
     assert!(
         matches!(
@@ -302,36 +303,36 @@ fn left(endpoint: &Endpoint) {
 }
 
 #[test]
-fn who_has_left_is_told_of_after_what_it_sent() {
+fn leaving_is_reported_after_the_messages_of_the_process() {
     let (one, other) = both();
-    let (early, heard) = loss_recorder();
+    let (early, losses) = loss_recorder();
     one.observe_loss(early);
     for value in 0..10 {
         other.send_point_of(1, value, LONG).unwrap();
     }
-    // Unread messages make the kernel report a reset, which must cost nothing that was sent.
+    // Unread messages make the kernel report a reset. No sent message may be lost by that.
     one.send_point_of(2, 2, LONG).unwrap();
     drop(other);
-    assert_eq!(heard.recv_timeout(LONG).unwrap(), PeerLoss::Left);
+    assert_eq!(losses.recv_timeout(LONG).unwrap(), PeerLoss::Left);
     for value in 0..10 {
         assert_eq!(one.receive_point_of(LONG).unwrap(), (1, value));
     }
-    left(&one);
-    let (late, heard_late) = loss_recorder();
+    assert_left(&one);
+    let (late, late_losses) = loss_recorder();
     one.observe_loss(late);
-    assert_eq!(heard_late.try_recv().unwrap(), PeerLoss::Left);
+    assert_eq!(late_losses.try_recv().unwrap(), PeerLoss::Left);
     drop(one);
-    // Each once, and let go with the endpoint.
-    assert!(heard.recv_timeout(LONG).is_err());
-    assert!(heard_late.recv_timeout(LONG).is_err());
+    // Each observer is called once, and dropped with the endpoint.
+    assert!(losses.recv_timeout(LONG).is_err());
+    assert!(late_losses.recv_timeout(LONG).is_err());
 }
 
-/// Without a farewell: the socket is closed, and the process lives.
+/// The socket is closed without a farewell, and the process lives.
 #[test]
-fn a_closed_socket_of_a_live_process_is_left() {
+fn closing_the_socket_of_a_live_process_counts_as_leaving() {
     let (one, raw) = against_raw();
     drop(raw);
-    left(&one);
+    assert_left(&one);
 }
 
 #[test]
@@ -359,7 +360,7 @@ fn a_blocked_receiver_and_a_blocked_sender_are_woken() {
 }
 
 #[test]
-fn who_is_shut_out_is_told_of_and_sees_it() {
+fn both_sides_learn_that_a_process_was_shut_out() {
     let (one, other) = both();
     let (recorder, losses) = loss_recorder();
     one.observe_loss(Arc::clone(&recorder));
@@ -367,7 +368,7 @@ fn who_is_shut_out_is_told_of_and_sees_it() {
     one.observe_loss(Arc::clone(&forgotten));
     one.stop_observing(&forgotten);
     drop(forgotten);
-    // Out of its turn.
+    // With a wrong sequence number.
     let mut bye = [0; 20];
     Message::Bye.encode(99, &mut bye).unwrap();
     other.connection().socket.send(&bye, &[]).unwrap();
@@ -377,22 +378,22 @@ fn who_is_shut_out_is_told_of_and_sees_it() {
     ));
     assert_eq!(losses.recv_timeout(LONG).unwrap(), PeerLoss::ShutOut);
     assert!(nothing.recv_timeout(LONG).is_err());
-    left(&other);
+    assert_left(&other);
 }
 
-/// Whatever is missing, an endpoint that is open watches its process.
+/// Whichever descriptor is missing, an endpoint that opens watches its peer process.
 fn with_few_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let most = getrlimit(Resource::Nofile).maximum;
+    let hard = getrlimit(Resource::Nofile).maximum;
     let limit = |current| {
-        let maximum = most;
+        let maximum = hard;
         setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
     };
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let had = open();
     let mut failed = Vec::new();
     for spare in 0..8 {
-        // The socket of the endpoint before is closed by another thread.
+        // Another thread closes the socket of the endpoint before.
         let begin = std::time::Instant::now();
         while open() != had && begin.elapsed() < LONG {
             std::thread::yield_now();
@@ -401,13 +402,13 @@ fn with_few_descriptors() {
         let (ours, theirs) = pair();
         let mut raw = Raw::new(theirs);
         raw.hello();
-        // The lowest that is free.
+        // The lowest free descriptor.
         let next = rustix::io::dup(&ours).unwrap();
         let lowest = u64::from(next.as_raw_fd().cast_unsigned());
         drop(next);
         limit(Some(lowest + spare));
         let opened = Endpoint::open(ours, "ours", LONG);
-        limit(most);
+        limit(hard);
         match opened {
             Ok(endpoint) => endpoint.watches_process().unwrap(),
             Err(rejected) => match rejected.error {
@@ -419,7 +420,7 @@ fn with_few_descriptors() {
     assert_eq!(failed, ["eventfd", "eventfd", "eventfd", "pidfd_open"]);
 }
 
-/// An object comes where this process may open no more: it waits, and the endpoint goes on.
+/// An object arrives when this process may open no more descriptors. It waits in the socket.
 fn without_a_free_descriptor() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let memory = rustix::fs::memfd_create("kept", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
@@ -437,13 +438,13 @@ fn without_a_free_descriptor() {
         0,
     );
     let before = getrlimit(Resource::Nofile);
-    // The lowest that is free.
+    // The lowest free descriptor.
     let lowest = rustix::io::dup(&memory).unwrap();
     let lowest = u64::from(lowest.as_raw_fd().cast_unsigned());
     for spare in [0, 2] {
         let current = Some(lowest + spare);
         setrlimit(Resource::Nofile, Rlimit { current, ..before }).unwrap();
-        let late = look(&one);
+        let late = read_socket(&one);
         assert!(late.is_timeout(), "{late}");
         assert!(late.to_string().contains("there is no room"), "{late}");
         one.check().unwrap();
@@ -453,8 +454,9 @@ fn without_a_free_descriptor() {
     assert_eq!(one.receive_point_of(LONG).unwrap(), (1, 1));
 }
 
-/// P1: four peers that send as many descriptors as they can, in objects that nobody asks for. Another peer passes an object
-/// nevertheless, and a listener accepts no client meanwhile.
+/// P1: four peers send as many descriptors as they can, in objects that no call asks for.
+///
+/// Another peer can still pass an object. A listener accepts no client meanwhile.
 fn facing_hostile_peers() {
     let memory = rustix::fs::memfd_create("many", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let own = || {
@@ -472,7 +474,7 @@ fn facing_hostile_peers() {
             raw.bytes_beside(&raw.encoded(&object), &[memory.as_fd(); 16]);
             raw.sequence += 1;
         }
-        let late = look(&one);
+        let late = read_socket(&one);
         assert!(late.is_timeout(), "{late}");
         one.check().unwrap();
         (one, raw)
@@ -480,11 +482,11 @@ fn facing_hostile_peers() {
     assert_eq!(own(), 1 + 4 * 64);
     {
         let (ours, theirs) = both();
-        let told = offer(ours.next_number(), &[HandleKind::CounterMemfd; 16]);
-        let sent = ours.offer(&told, &[memory.as_fd(); 16], Deadline::after(LONG));
+        let object = offer(ours.next_number(), &[HandleKind::CounterMemfd; 16]);
+        let sent = ours.offer(&object, &[memory.as_fd(); 16], Deadline::after(LONG));
         let _sent = sent.unwrap();
         let (_in_hand, got, descriptors) = receive(&theirs).unwrap();
-        assert_eq!((got, descriptors.len()), (told, 16));
+        assert_eq!((got, descriptors.len()), (object, 16));
     }
     let path = std::env::temp_dir().join(format!("syncline-full-{}", std::process::id()));
     let listener = Listener::bind(&path).unwrap();
@@ -493,7 +495,7 @@ fn facing_hostile_peers() {
         refused.to_string().contains("what earlier clients sent"),
         "{refused}"
     );
-    // An object that is asked for makes room.
+    // Receiving an object makes room.
     for (one, _) in peers.iter().chain(&peers) {
         assert_eq!(
             one.receive_object(Content::Timeline, "offered", Deadline::after(LONG))
@@ -511,23 +513,27 @@ fn facing_hostile_peers() {
     });
 }
 
-/// In a process of its own: the limit of descriptors, and how many come from peers, are the process's.
+/// In a child process, because the limits count for the whole process.
 #[test]
-fn descriptors_of_peers_are_bounded_and_wait_for_room() {
+fn descriptors_of_peers_are_bounded() {
     for role in ["receives without a free descriptor", "faces hostile peers"] {
-        alone(role);
+        run_child(role);
     }
 }
 
-/// The limit is the process's, so it is a child's.
+/// In a child process, because the limit counts for the whole process.
 #[test]
-fn a_process_that_cannot_be_watched_for_want_of_descriptors_is_an_error() {
-    alone("has few descriptors");
+fn opening_fails_without_a_descriptor_for_the_process() {
+    run_child("has few descriptors");
 }
 
-fn alone(role: &str) {
+fn run_child(role: &str) {
     let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "process::tests::loss::the_child", "--nocapture"])
+        .args([
+            "--exact",
+            "process::tests::loss::child_process",
+            "--nocapture",
+        ])
         .env(ROLE, role)
         .stdout(Stdio::null())
         .status()
@@ -535,9 +541,9 @@ fn alone(role: &str) {
     assert!(status.success(), "{status}");
 }
 
-/// Where the system refuses a descriptor of the process, the end of the connection is what is seen.
+/// If the system refuses a pidfd, only the end of the connection is noticed.
 #[test]
-fn without_a_descriptor_of_the_process_a_hang_up_decides() {
+fn without_a_pidfd_the_end_of_the_connection_is_reported() {
     let (other, one) = both_with(|object, peer| peer.unwatched(object));
     assert!(matches!(
         one.watches_process(),
@@ -563,11 +569,11 @@ fn without_a_descriptor_of_the_process_a_hang_up_decides() {
     );
 }
 
-/// The last handle is dropped by the endpoint's own thread.
+/// The endpoint's own thread drops the last handle.
 #[test]
-fn a_survivor_may_drop_the_last_endpoint() {
-    struct Keeps(Mutex<Option<Endpoint>>, Mutex<Sender<()>>);
-    impl LossObserver for Keeps {
+fn an_observer_may_drop_the_last_endpoint() {
+    struct KeepsEndpoint(Mutex<Option<Endpoint>>, Mutex<Sender<()>>);
+    impl LossObserver for KeepsEndpoint {
         fn peer_lost(&self, _: &PeerLoss) {
             drop(self.0.lock().unwrap().take());
             self.1.lock().unwrap().send(()).unwrap();
@@ -575,7 +581,7 @@ fn a_survivor_may_drop_the_last_endpoint() {
     }
     let (one, other) = both();
     let (done, waits) = channel();
-    one.observe_loss(Arc::new(Keeps(
+    one.observe_loss(Arc::new(KeepsEndpoint(
         Mutex::new(Some(one.clone())),
         Mutex::new(done),
     )));

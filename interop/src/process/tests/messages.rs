@@ -1,16 +1,18 @@
-//! Messages without a socket.
+//! Encoding and decoding of messages.
 
 use proptest::prelude::*;
 use syncline_core::{BackendKind, Capabilities, HandleKind, Info, Uuid};
 
 use crate::negotiate::{Needs, Party, PartyId, Process};
 use crate::process::hostile::{elsewhere, offer, samples};
-use crate::process::message::{HEADER, MAGIC, MOST, MOST_DESCRIPTORS, Message, POINT, VERSION};
-use crate::process::parties::MOST_PARTIES;
+use crate::process::message::{
+    HEADER, MAGIC, MAX_DESCRIPTORS, MAX_MESSAGE, Message, POINT_MESSAGE, VERSION,
+};
+use crate::process::parties::MAX_PARTIES;
 use crate::process::wire::{TooMuch, digest, shortened};
 
 fn encoded(message: &Message, sequence: u64) -> Vec<u8> {
-    let mut buffer = vec![0; MOST];
+    let mut buffer = vec![0; MAX_MESSAGE];
     let length = message.encode(sequence, &mut buffer).unwrap();
     buffer.truncate(length);
     buffer
@@ -22,16 +24,16 @@ fn refused(bytes: &[u8], expected: &str) {
 }
 
 #[test]
-fn every_message_comes_back_as_it_was() {
+fn every_message_is_decoded_as_it_was_encoded() {
     for (sequence, message) in (7..).zip(samples()) {
         let bytes = encoded(&message, sequence);
         assert_eq!(Message::decode(&bytes).unwrap(), (sequence, message));
     }
 }
 
-/// The form is that which the module's page says, for who reads it without this library.
+/// The format that the module documents, for readers that do not use this library.
 #[test]
-fn a_point_has_these_bytes() {
+fn the_bytes_of_a_point_are_fixed() {
     let bytes = encoded(
         &Message::Point {
             number: 0x0102_0304,
@@ -39,18 +41,18 @@ fn a_point_has_these_bytes() {
         },
         5,
     );
-    let told = [
+    let expected = [
         &b"SYNL"[..],
         &[3, 0, 7, 0, 12, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0],
         &[4, 3, 2, 1, 0x22, 0x11, 0, 0, 0, 0, 0, 0],
     ];
-    assert_eq!(bytes, told.concat());
-    assert_eq!(bytes.len(), POINT);
+    assert_eq!(bytes, expected.concat());
+    assert_eq!(bytes.len(), POINT_MESSAGE);
     assert_eq!((MAGIC, VERSION, HEADER), (*b"SYNL", 3, 20));
 }
 
 #[test]
-fn what_is_cut_short_is_refused_wherever_it_is_cut() {
+fn a_message_truncated_anywhere_is_refused() {
     for message in samples() {
         let bytes = encoded(&message, 0);
         for length in 0..bytes.len() {
@@ -58,7 +60,7 @@ fn what_is_cut_short_is_refused_wherever_it_is_cut() {
                 Message::decode(&bytes[..length]).is_err(),
                 "{length} of {message:?}"
             );
-            // Also if it tells its length truly.
+            // Also if the header states the truncated length.
             if let Some(body) = length.checked_sub(HEADER) {
                 let mut cut = bytes[..length].to_vec();
                 cut[8..12].copy_from_slice(&u32::try_from(body).unwrap().to_le_bytes());
@@ -75,7 +77,7 @@ fn what_is_cut_short_is_refused_wherever_it_is_cut() {
 }
 
 #[test]
-fn what_no_version_of_this_library_says_is_refused() {
+fn wrong_headers_and_values_are_refused() {
     let point = encoded(
         &Message::Point {
             number: 1,
@@ -99,11 +101,11 @@ fn what_no_version_of_this_library_says_is_refused() {
         value: u64::MAX,
     };
     refused(&encoded(&value, 0), "a value below");
-    refused(&[b'x'; MOST + 1], "at most 16384 bytes");
+    refused(&[b'x'; MAX_MESSAGE + 1], "at most 16384 bytes");
     refused(&[], "of this library");
 }
 
-/// A body of one kind, byte by byte.
+/// A message of this kind with the given bytes as its body.
 fn body(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
     let body = parts.concat();
     let length = u32::try_from(body.len()).unwrap().to_le_bytes();
@@ -114,7 +116,7 @@ fn body(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
 const PROCESS: &[u8] = &[9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
 
 #[test]
-fn what_stands_in_them_is_bounded_and_checked() {
+fn every_field_is_bounded_and_checked() {
     let hello = |label: &[u8]| {
         let length = u16::try_from(label.len()).unwrap().to_le_bytes();
         body(1, &[PROCESS, &length, label])
@@ -133,7 +135,7 @@ fn what_stands_in_them_is_bounded_and_checked() {
         let [low, high] = exports.to_le_bytes();
         let device = [device, 0, 0, 0, 0, 0, 0, 0];
         let id = [PROCESS, &device, &[backend], &[0, 0]].concat();
-        // The last one: no links.
+        // The last byte stands for no links.
         let rest = [0, 0, 0, low, high, 0, 0, 1, needs, 0, 0x80 & needs, 0, 0];
         body(2, &[&[1, 0, 0, 0, 1, 1], &id, &rest])
     };
@@ -192,10 +194,10 @@ fn what_stands_in_them_is_bounded_and_checked() {
 }
 
 #[test]
-fn what_is_too_much_is_not_sent() {
-    let mut buffer = vec![0; MOST];
+fn too_large_messages_are_not_encoded() {
+    let mut buffer = vec![0; MAX_MESSAGE];
     let party = || Party::threads_of(elsewhere());
-    let mut tell = |parties: Vec<Party>| {
+    let mut encode = |parties: Vec<Party>| {
         let message = Message::Requirements {
             round: 1,
             is_all: true,
@@ -208,9 +210,9 @@ fn what_is_too_much_is_not_sent() {
         what: "parties",
         most: 32,
     };
-    assert_eq!(tell(vec![party(); MOST_PARTIES + 1]), Err(many));
-    assert_eq!(tell(vec![party(); 300]), Err(many));
-    // The longest that there may be is no more than a message holds.
+    assert_eq!(encode(vec![party(); MAX_PARTIES + 1]), Err(many));
+    assert_eq!(encode(vec![party(); 300]), Err(many));
+    // Parties of the maximum size fit in one message.
     let longest = || {
         let mut longest = party().needing(Needs::all());
         longest.name = "x".repeat(256);
@@ -218,13 +220,13 @@ fn what_is_too_much_is_not_sent() {
         longest.driver_uuid = longest.uuid;
         longest
     };
-    assert!(tell(vec![longest(); MOST_PARTIES]).is_ok());
+    assert!(encode(vec![longest(); MAX_PARTIES]).is_ok());
     let mut longer = longest();
     longer.name.push('x');
-    assert_eq!(tell(vec![longer]).unwrap_err().most, 256);
-    let mut odd = longest();
-    odd.name = "two\nlines".into();
-    assert!(tell(vec![odd]).is_err());
+    assert_eq!(encode(vec![longer]).unwrap_err().most, 256);
+    let mut two_lines = longest();
+    two_lines.name = "two\nlines".into();
+    assert!(encode(vec![two_lines]).is_err());
     let info = Info {
         backend: BackendKind::Other("mine"),
         name: "mine".into(),
@@ -241,8 +243,8 @@ fn what_is_too_much_is_not_sent() {
         process: elsewhere(),
         device: 1,
     };
-    assert!(tell(vec![Party::described(id, &info)]).is_err());
-    let kinds = [HandleKind::CounterMemfd; MOST_DESCRIPTORS + 1];
+    assert!(encode(vec![Party::described(id, &info)]).is_err());
+    let kinds = [HandleKind::CounterMemfd; MAX_DESCRIPTORS + 1];
     let object = Message::Object(offer(1, &kinds));
     let many = TooMuch {
         what: "descriptors",
@@ -258,7 +260,7 @@ fn what_is_too_much_is_not_sent() {
 }
 
 #[test]
-fn labels_and_reasons_are_cut_and_keep_to_one_line() {
+fn labels_and_reasons_are_shortened_to_one_line() {
     assert_eq!(shortened("two\nlines", 64), "two lines");
     assert_eq!(shortened(&"ä".repeat(40), 64), "ä".repeat(32));
     assert_eq!(shortened("xä", 2), "x");
@@ -272,23 +274,23 @@ fn labels_and_reasons_are_cut_and_keep_to_one_line() {
 }
 
 #[test]
-fn the_digest_is_the_known_one() {
+fn the_digest_is_fnv_1a() {
     // Test vectors of FNV-1a.
     assert_eq!(digest(b""), 0xcbf2_9ce4_8422_2325);
     assert_eq!(digest(b"a"), 0xaf63_dc4c_8601_ec8c);
     assert_eq!(digest(b"foobar"), 0x8594_4171_f739_67e8);
 }
 
-/// Every kind of handle has a number: a new one is to get one.
+/// Every kind of handle has a number. A new kind needs one.
 #[test]
-fn every_kind_of_handle_travels() {
+fn every_kind_of_handle_can_be_sent() {
     let message = Message::Object(offer(1, HandleKind::ALL));
     assert_eq!(Message::decode(&encoded(&message, 0)).unwrap().1, message);
 }
 
 proptest! {
     #[test]
-    fn what_can_be_read_is_written_as_the_same_bytes(
+    fn a_decoded_message_is_encoded_as_the_same_bytes(
         which in 0..12_usize,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
     ) {
@@ -303,13 +305,13 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let mut told = body(1 + bytes.len() as u8 % 10, &[&bytes]);
+    fn any_bytes_decode_to_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut bytes_of_kind = body(1 + bytes.len() as u8 % 10, &[&bytes]);
         prop_assert!(Message::decode(&bytes).is_err());
-        if let Ok((sequence, message)) = Message::decode(&told) {
-            prop_assert_eq!(encoded(&message, sequence), told.clone());
+        if let Ok((sequence, message)) = Message::decode(&bytes_of_kind) {
+            prop_assert_eq!(encoded(&message, sequence), bytes_of_kind.clone());
         }
-        told.pop();
-        prop_assert!(Message::decode(&told).is_err());
+        bytes_of_kind.pop();
+        prop_assert!(Message::decode(&bytes_of_kind).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! P1, P2, P3: messages, and endpoints whose other side is this test.
+//! P1, P2, P3: messages and endpoints. Both ends are in this process.
 
 #[cfg(feature = "cuda")]
 mod events;
@@ -22,7 +22,7 @@ use super::peer::Peer;
 use super::socket::{Deadline, Socket};
 use super::{Endpoint, greeting};
 
-/// Longer than anything takes.
+/// Longer than any step of a test takes.
 const LONG: Duration = Duration::from_secs(20);
 const NOW: Duration = Duration::ZERO;
 
@@ -38,7 +38,7 @@ fn both() -> (Endpoint, Endpoint) {
     (one, other.join().unwrap())
 }
 
-/// Both ends in this process, of which the second takes the first for something else than it is.
+/// Both ends in this process. `change` changes what the second one knows of the first.
 fn both_with(change: impl FnOnce(&Object, Peer) -> Peer + Send + 'static) -> (Endpoint, Endpoint) {
     let (ours, theirs) = pair();
     let other = std::thread::spawn(|| {
@@ -52,19 +52,19 @@ fn both_with(change: impl FnOnce(&Object, Peer) -> Peer + Send + 'static) -> (En
     (one, other.join().unwrap())
 }
 
-/// Takes in what has come, and asks for nothing.
-fn look(endpoint: &Endpoint) -> syncline_core::Error {
+/// Reads what has arrived without asking for anything.
+fn read_socket(endpoint: &Endpoint) -> syncline_core::Error {
     let connection = endpoint.connection();
     let nothing = connection.receive("do anything", Deadline::after(NOW), |_| None::<()>);
     nothing.unwrap_err()
 }
 
-/// The next object that [`offer`](super::hostile::offer) makes, and what a call has in hand then.
+/// The next object of [`offer`](super::hostile::offer), with its received offer and descriptors.
 fn receive(endpoint: &Endpoint) -> syncline_core::Result<(ReceivedOffer<'_>, Offer, Vec<PeerFd>)> {
     endpoint.receive_object(Content::Timeline, "offered", Deadline::after(NOW))
 }
 
-/// An endpoint, and a bare socket that has greeted.
+/// An endpoint, and a bare socket as its peer, which has sent a greeting.
 fn against_raw() -> (Endpoint, Raw) {
     let (ours, theirs) = pair();
     let mut raw = Raw::new(theirs);

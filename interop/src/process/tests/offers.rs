@@ -1,4 +1,4 @@
-//! P1, X4: an object goes to everybody or to nobody, whatever is said in between.
+//! P1, X4: either all receivers get an object, or none, whatever messages come in between.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustix::fs::{MemfdFlags, SealFlags};
 use syncline_core::{Error, HandleKind, Result, SharedWords};
 
-use super::{LONG, NOW, against_raw, both, look, receive};
+use super::{LONG, NOW, against_raw, both, read_socket, receive};
 use crate::process::Endpoint;
 use crate::process::handover::{OutgoingObject, hand_over};
 use crate::process::hostile::{Raw, offer};
@@ -16,10 +16,10 @@ use crate::process::message::{Content, Extent, Message, Offer};
 use crate::process::offers::{Answer, Outcome};
 use crate::process::socket::Deadline;
 
-/// What is made of an object: how many have it.
-struct Kept(Arc<()>);
+/// Counts the imports of an object that exist.
+struct Counted(Arc<()>);
 
-impl Kept {
+impl Counted {
     fn new() -> Self {
         Self(Arc::default())
     }
@@ -28,7 +28,7 @@ impl Kept {
         Arc::strong_count(&self.0) - 1
     }
 
-    /// Makes it of the next object.
+    /// Receives the next object and counts it.
     fn take(&self, endpoint: &Endpoint, deadline: Deadline) -> Result<Arc<()>> {
         endpoint.receive_and_settle(Content::Timeline, "offered", deadline, |_, fds| {
             drop(fds);
@@ -58,7 +58,7 @@ fn withdrawn(number: u32, reason: &str) -> Message {
     Message::Withdrawn { number, reason }
 }
 
-/// An anonymous file, and how often this process has it open.
+/// An anonymous file whose descriptors in this process can be counted.
 struct Marked(OwnedFd);
 
 impl Marked {
@@ -66,8 +66,8 @@ impl Marked {
         Self(rustix::fs::memfd_create(format!("offers-{name}"), MemfdFlags::CLOEXEC).unwrap())
     }
 
-    /// Waits until this process has so many descriptors of it: another thread closes them.
-    fn comes_to(&self, count: usize) {
+    /// Waits until this process has `count` descriptors of it. Another thread closes them.
+    fn wait_for_count(&self, count: usize) {
         let begin = Instant::now();
         while self.count() != count && begin.elapsed() < LONG {
             std::thread::yield_now();
@@ -88,16 +88,16 @@ impl Marked {
 }
 
 #[test]
-fn everybody_has_it_or_nobody() {
+fn all_receivers_have_the_object_or_none() {
     let ((to_first, first), (to_second, second)) = (both(), both());
-    let kept = Kept::new();
-    // One has taken it when the other refuses.
+    let counted = Counted::new();
+    // The first receiver has taken it before the second answers.
     for refuses in [true, false] {
         let all = [outgoing(&to_first), outgoing(&to_second)];
         std::thread::scope(|scope| {
             let home = scope.spawn(|| hand_over(&all, long()));
-            let taken = scope.spawn(|| kept.take(&first, long()));
-            while kept.count() == 0 {
+            let taken = scope.spawn(|| counted.take(&first, long()));
+            while counted.count() == 0 {
                 std::thread::yield_now();
             }
             let (received, ..) = second
@@ -105,20 +105,20 @@ fn everybody_has_it_or_nobody() {
                 .unwrap();
             if refuses {
                 received.refuse("no room", long());
-                let told = home.join().unwrap().unwrap_err();
+                let error = home.join().unwrap().unwrap_err();
                 assert!(
-                    matches!(&told, Error::Import { reason, .. } if reason == "no room"),
-                    "{told}"
+                    matches!(&error, Error::Import { reason, .. } if reason == "no room"),
+                    "{error}"
                 );
-                let told = taken.join().unwrap().unwrap_err();
+                let error = taken.join().unwrap().unwrap_err();
                 assert!(
-                    matches!(&told, Error::Import { what, reason, .. }
+                    matches!(&error, Error::Import { what, reason, .. }
                         if what.contains("offered") && reason.contains("withdrawn") && reason.contains("no room")),
-                    "{told}"
+                    "{error}"
                 );
-                assert_eq!(kept.count(), 0);
+                assert_eq!(counted.count(), 0);
             } else {
-                // The first has it no sooner than the second has taken it.
+                // The first receiver has it only after the second has taken it.
                 assert!(!taken.is_finished());
                 assert_eq!(received.take(long(), LONG).unwrap(), Outcome::Settled);
                 home.join().unwrap().unwrap();
@@ -129,37 +129,37 @@ fn everybody_has_it_or_nobody() {
 }
 
 #[test]
-fn where_one_dies_nobody_has_it() {
+fn if_a_receiver_dies_none_has_the_object() {
     let ((to_first, first), (to_second, raw)) = (both(), against_raw());
-    let (kept, mut raw) = (Kept::new(), Some(raw));
+    let (counted, mut raw) = (Counted::new(), Some(raw));
     let all = [outgoing(&to_first), outgoing(&to_second)];
     std::thread::scope(|scope| {
         let home = scope.spawn(|| hand_over(&all, long()));
-        let taken = scope.spawn(|| kept.take(&first, long()));
-        while kept.count() == 0 {
+        let taken = scope.spawn(|| counted.take(&first, long()));
+        while counted.count() == 0 {
             std::thread::yield_now();
         }
         raw = None;
         let lost = home.join().unwrap().unwrap_err();
         assert!(matches!(lost, Error::PeerLost { .. }), "{lost}");
-        let told = taken.join().unwrap().unwrap_err();
+        let error = taken.join().unwrap().unwrap_err();
         assert!(
-            matches!(&told, Error::Import { reason, .. } if reason.contains("withdrawn")),
-            "{told}"
+            matches!(&error, Error::Import { reason, .. } if reason.contains("withdrawn")),
+            "{error}"
         );
     });
-    assert_eq!(kept.count(), 0);
+    assert_eq!(counted.count(), 0);
     drop(raw);
 }
 
-/// Both give up and try again: what the second try finds is the second offer.
+/// Both sides time out and try again. The second attempt gets the second offer.
 #[test]
 fn a_stale_offer_is_not_taken() {
     let (one, other) = both();
     let [stale, fresh] = [64, 64].map(|bytes| SharedWords::new(bytes).unwrap());
     let given_up = other.receive_words("words", 64, NOW).unwrap_err();
     assert!(given_up.is_timeout(), "{given_up}");
-    // More than wait in an inbox.
+    // More than fit in an inbox.
     for _ in 0..40 {
         let given_up = one.send_words("words", &stale, NOW).unwrap_err();
         assert!(given_up.is_timeout(), "{given_up}");
@@ -171,20 +171,20 @@ fn a_stale_offer_is_not_taken() {
         fresh.words()[2].store(5, Ordering::Relaxed);
         assert_eq!(received.words()[2].load(Ordering::Relaxed), 5);
     });
-    assert!(look(&other).is_timeout());
+    assert!(read_socket(&other).is_timeout());
 }
 
-/// Where there is no room for the withdrawal, it goes before the next offer.
+/// Without room in the socket, the withdrawal is sent before the next offer.
 #[test]
-fn a_withdrawal_without_room_is_owed() {
+fn a_withdrawal_without_room_is_sent_before_the_next_offer() {
     let (one, other) = both();
     let stale = one.offer(&offer(1, &[]), &[], long()).unwrap();
     while one.send_point_of(9, 9, NOW).is_ok() {}
     drop(stale);
     assert_eq!(one.unsent_withdrawals().lock().unwrap().len(), 1);
-    // Now there is.
-    let (stale, told, _) = receive(&other).unwrap();
-    assert_eq!(told.number, 1);
+    // Reading makes room.
+    let (stale, object, _) = receive(&other).unwrap();
+    assert_eq!(object.number, 1);
     let _fresh = one.offer(&offer(2, &[]), &[], long()).unwrap();
     assert!(one.unsent_withdrawals().lock().unwrap().is_empty());
     let end = stale.take(long(), NOW).unwrap();
@@ -193,14 +193,15 @@ fn a_withdrawal_without_room_is_owed() {
 }
 
 #[test]
-fn what_is_withdrawn_while_it_is_taken_is_not_had() {
+fn an_offer_withdrawn_while_it_is_taken_gives_nothing() {
     let (one, mut raw) = against_raw();
-    let kept = Kept::new();
+    let counted = Counted::new();
     raw.say(&object(1), 0);
     raw.say(&withdrawn(1, ""), 0);
     let (two, three) = (object(2), object(3));
     raw.say(&two, 0);
-    // The first is gone before it is looked at, the second while it is in hand: its time was over, and the third is as good.
+    // The first offer is withdrawn before a call asks for it. The second is withdrawn while a call
+    // has it, without a reason, so the call takes the third.
     let mut seen = Vec::new();
     let got = one.receive_and_settle(Content::Timeline, "offered", long(), |offer, _| {
         seen.push(offer.number);
@@ -208,42 +209,42 @@ fn what_is_withdrawn_while_it_is_taken_is_not_had() {
             raw.say(&withdrawn(2, ""), 0);
             raw.say(&three, 0);
         } else {
-            // Said once it is taken: the socket is read by then.
-            assert!(look(&one).is_timeout());
+            // Sent only after the socket was read, so that it arrives once the object is taken.
+            assert!(read_socket(&one).is_timeout());
             raw.say(&withdrawn(3, "another is dead"), 0);
         }
-        Ok(Some(kept.0.clone()))
+        Ok(Some(counted.0.clone()))
     });
-    let told = got.unwrap_err();
+    let error = got.unwrap_err();
     assert!(
-        matches!(&told, Error::Import { reason, .. } if reason.contains("another is dead")),
-        "{told}"
+        matches!(&error, Error::Import { reason, .. } if reason.contains("another is dead")),
+        "{error}"
     );
-    assert_eq!((seen, kept.count()), (vec![2, 3], 0));
+    assert_eq!((seen, counted.count()), (vec![2, 3], 0));
     one.check().unwrap();
 }
 
 #[test]
-fn who_offers_and_says_nothing_more_has_given_nothing() {
-    let kept = Kept::new();
+fn an_offer_without_a_decision_gives_nothing() {
+    let counted = Counted::new();
     let (one, mut raw) = against_raw();
     raw.say(&object(1), 0);
-    let silent = kept.take(&one, Deadline::after(NOW)).unwrap_err();
+    let silent = counted.take(&one, Deadline::after(NOW)).unwrap_err();
     assert!(silent.is_timeout(), "{silent}");
-    assert_eq!(kept.count(), 0);
-    // Whatever it says of that one later is nobody's.
+    assert_eq!(counted.count(), 0);
+    // Later messages about that offer count for nothing.
     raw.say(&Message::Settled { number: 1 }, 0);
-    assert!(look(&one).is_timeout());
+    assert!(read_socket(&one).is_timeout());
     raw.say(&object(2), 0);
     drop(raw);
-    let lost = kept.take(&one, long()).unwrap_err();
+    let lost = counted.take(&one, long()).unwrap_err();
     assert!(matches!(lost, Error::PeerLost { .. }), "{lost}");
-    assert_eq!(kept.count(), 0);
+    assert_eq!(counted.count(), 0);
 }
 
-/// Who has taken it and runs out of patience while another is waited for: nobody has it.
+/// A receiver has taken its object and times out while another is waited for. None has it then.
 #[test]
-fn a_taker_that_gives_up_is_heard() {
+fn a_refusal_after_taking_withdraws_all_offers() {
     let ((quick, mut raw), (slow, other)) = (against_raw(), both());
     let all = [outgoing(&quick), outgoing(&slow)];
     let number = all[0].offer.number;
@@ -252,33 +253,33 @@ fn a_taker_that_gives_up_is_heard() {
         raw.say(&Message::Taken { number }, 0);
         let reason = "it is too late".into();
         raw.say(&Message::Refused { number, reason }, 0);
-        let told = home.join().unwrap().unwrap_err();
+        let error = home.join().unwrap().unwrap_err();
         assert!(
-            matches!(&told, Error::Import { reason, .. } if reason.contains("too late")),
-            "{told}"
+            matches!(&error, Error::Import { reason, .. } if reason.contains("too late")),
+            "{error}"
         );
     });
     assert!(receive(&other).err().unwrap().is_timeout());
 }
 
-/// The one that gives up after it has said that it takes it keeps it if the other side had settled it by then.
+/// A receiver that refuses after it has taken keeps the object if the peer had settled it before.
 #[test]
-fn what_was_settled_first_counts() {
+fn an_offer_settled_before_the_refusal_counts() {
     let (one, mut raw) = against_raw();
     raw.say(&object(1), 0);
     let (received, ..) = receive(&one).unwrap();
     std::thread::scope(|scope| {
         let takes = scope.spawn(|| received.take(Deadline::after(NOW), NOW.max(LONG / 40)));
-        // The greeting, that it is taken, and that it is too late.
+        // The greeting, the answer *taken*, and the answer *refused*.
         raw.heard(3);
         raw.say(&Message::Settled { number: 1 }, 0);
         assert_eq!(takes.join().unwrap().unwrap(), Outcome::Settled);
     });
 }
 
-/// Neither is believed; some of that is borne.
+/// Such messages count for nothing, and 16 of them are tolerated.
 #[test]
-fn words_about_objects_out_of_their_turn_are_bounded() {
+fn messages_about_unknown_objects_are_bounded() {
     let settled = |number| Message::Settled { number };
     let taken = |number| Message::Taken { number };
     let refused = |number| Message::Refused {
@@ -292,49 +293,49 @@ fn words_about_objects_out_of_their_turn_are_bounded() {
         ("taken", Box::new(taken)),
         ("refused", Box::new(refused)),
     ];
-    for (name, word) in floods {
+    for (name, message) in floods {
         let (one, mut raw) = against_raw();
         for number in 1..=16 {
-            raw.say(&word(number), 0);
+            raw.say(&message(number), 0);
         }
-        assert!(look(&one).is_timeout(), "{name}");
-        // It can be used still.
+        assert!(read_socket(&one).is_timeout(), "{name}");
+        // The endpoint is still usable.
         raw.say(&object(1), 0);
         assert!(receive(&one).is_ok(), "{name}");
-        raw.say(&word(40), 0);
-        shut_out(&one, "words about objects in their turn");
+        raw.say(&message(40), 0);
+        assert_shut_out(&one, "messages that match an open offer");
     }
 }
 
 #[test]
-fn what_is_settled_before_it_is_taken_or_twice_is_not_believed() {
+fn settling_an_offer_early_or_twice_counts_for_nothing() {
     let (one, mut raw) = against_raw();
-    let kept = Kept::new();
+    let counted = Counted::new();
     raw.say(&object(1), 0);
     raw.say(&Message::Settled { number: 1 }, 0);
-    let silent = kept.take(&one, Deadline::after(NOW)).unwrap_err();
-    assert!(silent.is_timeout() && kept.count() == 0, "{silent}");
-    // That was the first. What is in hand and not answered is not settled either.
+    let silent = counted.take(&one, Deadline::after(NOW)).unwrap_err();
+    assert!(silent.is_timeout() && counted.count() == 0, "{silent}");
+    // That was the first stray message. An unanswered object is not settled either.
     raw.say(&object(2), 0);
     let (received, ..) = receive(&one).unwrap();
     for _ in 0..7 {
         raw.say(&Message::Settled { number: 2 }, 0);
     }
-    assert!(look(&one).is_timeout());
+    assert!(read_socket(&one).is_timeout());
     let silent = received.take(Deadline::after(NOW), NOW).unwrap_err();
     assert!(silent.is_timeout(), "{silent}");
-    // Nor once more, when it is, nor withdrawn then. The first ends it.
+    // After the offer has ended, settling or withdrawing it again is stray, too.
     for _ in 0..9 {
         raw.say(&Message::Settled { number: 2 }, 0);
     }
-    assert!(look(&one).is_timeout());
+    assert!(read_socket(&one).is_timeout());
     raw.say(&withdrawn(2, ""), 0);
-    shut_out(&one, "words about objects in their turn");
+    assert_shut_out(&one, "messages that match an open offer");
 }
 
-/// They fill no inbox, and the next object is answered as ever.
+/// Late answers fill no inbox. The next offer gets its answer.
 #[test]
-fn answers_that_come_late_are_nobodys() {
+fn late_answers_count_for_nothing() {
     let (one, mut raw) = against_raw();
     for _ in 0..40 {
         let given_up = outgoing(&one);
@@ -347,19 +348,19 @@ fn answers_that_come_late_are_nobodys() {
         raw.say(&Message::Taken { number }, 0);
         let reason = "it is too late".into();
         raw.say(&Message::Refused { number, reason }, 0);
-        assert!(look(&one).is_timeout());
+        assert!(read_socket(&one).is_timeout());
         one.check().unwrap();
     }
-    let told = offer(one.next_number(), &[]);
-    let offered = one.offer(&told, &[], long()).unwrap();
-    let number = told.number;
+    let object = offer(one.next_number(), &[]);
+    let offered = one.offer(&object, &[], long()).unwrap();
+    let number = object.number;
     raw.say(&Message::Taken { number }, 0);
     assert_eq!(offered.answer(long()).unwrap(), Answer::Taken);
 }
 
-/// One number for two objects: both are closed, and the endpoint.
+/// Both objects are closed, and so is the endpoint.
 #[test]
-fn a_number_that_is_given_twice_shuts_out() {
+fn one_number_for_two_objects_closes_the_endpoint() {
     let marked = Marked::new("twice");
     for received in [false, true] {
         let (one, mut raw) = against_raw();
@@ -372,11 +373,11 @@ fn a_number_that_is_given_twice_shuts_out() {
         say(&mut raw);
         let first = received.then(|| receive(&one).unwrap());
         say(&mut raw);
-        shut_out(&one, "a number of its own for each object");
+        assert_shut_out(&one, "a number of its own for each object");
         drop(first);
-        marked.comes_to(1);
+        marked.wait_for_count(1);
     }
-    // Once it is over, the number is free.
+    // Once the offer has ended, the number is free.
     let (one, mut raw) = against_raw();
     for _ in 0..3 {
         raw.say(&object(1), 0);
@@ -386,9 +387,9 @@ fn a_number_that_is_given_twice_shuts_out() {
     assert_eq!(receive(&one).unwrap().1.number, 1);
 }
 
-/// Each has what it asked for, in whatever order they ask and the objects come.
+/// In any order of calls and objects.
 #[test]
-fn two_threads_receive_two_things() {
+fn each_thread_receives_the_object_it_asks_for() {
     let (one, other) = both();
     let words = [8_u64, 16].map(|bytes| SharedWords::new(bytes).unwrap());
     for late in [false, true] {
@@ -403,11 +404,11 @@ fn two_threads_receive_two_things() {
                         .len()
                 }
             };
-            // One waits while that of the other comes, or has yet to ask.
+            // The second thread asks before or after its object has come.
             let early = (!late).then(|| scope.spawn(receive("b")));
             let also = scope.spawn(|| one.send_words("b", &words[1], LONG).unwrap());
             while late && !other.has_objects() {
-                assert!(look(&other).is_timeout());
+                assert!(read_socket(&other).is_timeout());
             }
             let sends = scope.spawn(|| one.send_words("a", &words[0], LONG).unwrap());
             let first = scope.spawn(receive("a"));
@@ -420,20 +421,19 @@ fn two_threads_receive_two_things() {
     }
 }
 
-/// It waits for who asks for it; who asks for something else is told of it in the end.
-/// Memory of which the peer has chosen the size: a terabyte is not mapped, which mmap(2) would grant.
+/// The peer chooses the size of its memory. mmap(2) would grant the terabyte.
 #[test]
-fn memory_of_more_bytes_than_are_taken_is_not_mapped() {
+fn memory_larger_than_the_limit_is_not_mapped() {
     let (one, other) = both();
-    // As many as are taken, and more.
-    for (bytes, most) in [(64, 64), (68, 64), (1 << 40, 1 << 20)] {
+    // At the limit, and above it.
+    for (bytes, max) in [(64, 64), (68, 64), (1 << 40, 1 << 20)] {
         let memory =
             rustix::fs::memfd_create("much", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
                 .unwrap();
         rustix::fs::ftruncate(&memory, bytes).unwrap();
         let sized = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&memory, sized).unwrap();
-        let told = Offer {
+        let object = Offer {
             content: Content::HostMemory,
             extent: Some(Extent {
                 size: bytes,
@@ -443,19 +443,19 @@ fn memory_of_more_bytes_than_are_taken_is_not_mapped() {
             ..offer(one.next_number(), &[HandleKind::WordsMemfd])
         };
         let sent = one
-            .offer(&told, &[memory.as_fd()], Deadline::after(LONG))
+            .offer(&object, &[memory.as_fd()], Deadline::after(LONG))
             .unwrap();
         std::thread::scope(|scope| {
-            let received = scope.spawn(|| other.receive_words("offered", most, LONG));
+            let received = scope.spawn(|| other.receive_words("offered", max, LONG));
             match sent.answer(Deadline::after(LONG)).unwrap() {
                 Answer::Taken => {
-                    assert!(bytes <= most, "{bytes} are mapped");
+                    assert!(bytes <= max, "{bytes} are mapped");
                     sent.settle(Deadline::after(LONG)).unwrap();
                     received.join().unwrap().unwrap();
                 }
                 Answer::Refused(reason) => {
-                    assert!(bytes > most, "{reason}");
-                    let expected = format!("it has {bytes} bytes, and {most} are the most");
+                    assert!(bytes > max, "{reason}");
+                    let expected = format!("it has {bytes} bytes, and {max} are the most");
                     assert!(reason.contains(&expected), "{reason}");
                     let refused = received.join().unwrap().unwrap_err();
                     assert!(matches!(refused, Error::Import { .. }), "{refused}");
@@ -467,7 +467,7 @@ fn memory_of_more_bytes_than_are_taken_is_not_mapped() {
 }
 
 #[test]
-fn what_nobody_asked_for_stays_and_is_named() {
+fn other_objects_stay_and_are_named_in_timeouts() {
     let (one, mut raw) = against_raw();
     raw.say(&object(1), 0);
     let other_label = one.receive_words("offered", 64, NOW).unwrap_err();
@@ -475,17 +475,17 @@ fn what_nobody_asked_for_stays_and_is_named() {
         one.receive_and_settle(Content::Timeline, "other", Deadline::after(NOW), |_, _| {
             Ok(Some(()))
         });
-    for told in [other_label, other_kind.unwrap_err()] {
-        assert!(told.is_timeout(), "{told}");
-        let told = told.to_string();
-        assert!(told.contains("there is timeline \"offered\""), "{told}");
+    for error in [other_label, other_kind.unwrap_err()] {
+        assert!(error.is_timeout(), "{error}");
+        let error = error.to_string();
+        assert!(error.contains("there is timeline \"offered\""), "{error}");
     }
     assert_eq!(receive(&one).unwrap().1.number, 1);
 }
 
-/// Objects that are all too late keep nobody beyond his time.
+/// The time is over after the first stale object.
 #[test]
-fn a_stream_of_late_objects_ends_with_the_patience() {
+fn a_stream_of_stale_objects_ends_with_the_timeout() {
     let (one, mut raw) = against_raw();
     for number in 1..=10 {
         raw.say(&object(number), 0);
@@ -505,7 +505,7 @@ fn a_stream_of_late_objects_ends_with_the_patience() {
 }
 
 impl Endpoint {
-    /// Some wait for who asks for them.
+    /// True if objects wait for a call.
     fn has_objects(&self) -> bool {
         let mut has = false;
         let connection = self.connection();
@@ -514,10 +514,10 @@ impl Endpoint {
     }
 }
 
-fn shut_out(endpoint: &Endpoint, expected: &str) {
+fn assert_shut_out(endpoint: &Endpoint, expected: &str) {
     let refused = endpoint.receive_point_of(LONG).unwrap_err();
     assert!(
-        matches!(&refused, Error::Message { expected: told, .. } if told.contains(expected)),
+        matches!(&refused, Error::Message { expected: actual, .. } if actual.contains(expected)),
         "{refused}"
     );
     assert!(endpoint.check().is_err());

@@ -1,11 +1,11 @@
-//! P2: points, and what they cost.
+//! P2: points, their limits, and their cost.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use syncline_core::{Error, HandleKind};
 
-use super::{LONG, NOW, against_raw, both, heap, look};
+use super::{LONG, NOW, against_raw, both, heap, read_socket};
 use crate::negotiate::Party;
 use crate::process::hostile::{Raw, offer};
 use crate::process::message::{Content, Message};
@@ -18,7 +18,7 @@ const POINT_1: Message = Message::Point {
     value: 1,
 };
 
-/// What takes a place, and is no point.
+/// A message that takes a place in the inbox and is not a point.
 fn needs(round: u32) -> Message {
     Message::Requirements {
         round,
@@ -37,7 +37,7 @@ fn await_needs(endpoint: &Endpoint, round: u32, timeout: Duration) -> Result<(),
 }
 
 #[test]
-fn points_come_in_their_order() {
+fn points_arrive_in_order() {
     let (one, other) = both();
     for value in 0..100 {
         one.send_point_of(7, value, LONG).unwrap();
@@ -54,7 +54,7 @@ fn points_come_in_their_order() {
 }
 
 #[test]
-fn neither_side_allocates_for_a_point() {
+fn passing_a_point_does_not_allocate() {
     let (one, other) = both();
     let pass = |value| {
         one.send_point_of(1, value, LONG).unwrap();
@@ -65,7 +65,7 @@ fn neither_side_allocates_for_a_point() {
     for value in 1..1000 {
         pass(value);
     }
-    // Also where some have come before they are asked for.
+    // Also if points arrive before a call asks for them.
     for value in 0..100 {
         one.send_point_of(1, value, LONG).unwrap();
     }
@@ -78,23 +78,24 @@ fn neither_side_allocates_for_a_point() {
         assert_eq!(other.receive_point_of(LONG).unwrap(), (1, value));
     }
     assert_eq!(counted, 0);
-    // It does count.
+    // The counter works.
     drop(std::hint::black_box(Box::new(1)));
     assert!(heap::so_far() > before);
 }
 
-/// One thread waits for points, and another for an answer: whoever reads the socket wakes the other.
+/// Some threads wait for points and others for answers. The one that polls the socket wakes the
+/// others.
 #[test]
-fn who_waits_for_something_else_is_woken_by_who_reads() {
+fn waiters_for_other_messages_are_woken_by_the_reading_thread() {
     let (one, other) = both();
     let (begin, deadline) = (Instant::now(), Deadline::after(LONG));
     for round in 0..200 {
         std::thread::scope(|scope| {
             scope.spawn(|| assert_eq!(one.receive_point_of(LONG).unwrap(), (1, round)));
-            let told = [(); 2].map(|()| offer(one.next_number(), &[]));
-            let offered = told
+            let objects = [(); 2].map(|()| offer(one.next_number(), &[]));
+            let offered = objects
                 .each_ref()
-                .map(|told| one.offer(told, &[], deadline).unwrap());
+                .map(|object| one.offer(object, &[], deadline).unwrap());
             let [first, second] = offered;
             scope.spawn(move || {
                 let refused = Answer::Refused("no".into());
@@ -116,13 +117,13 @@ fn who_waits_for_something_else_is_woken_by_who_reads() {
             });
         });
     }
-    // Who is not woken finds it at the end of its patience.
+    // A thread that is not woken would find it only at its deadline.
     assert!(begin.elapsed() < LONG);
 }
 
-/// Somebody else takes what it sleeps for out of the socket.
+/// Another thread takes the message for which the poller waits.
 #[test]
-fn who_sleeps_at_the_socket_is_woken_by_who_is_faster() {
+fn the_polling_thread_is_woken_if_another_thread_takes_the_message() {
     let (one, mut raw) = against_raw();
     let begin = Instant::now();
     for value in 0..500 {
@@ -139,7 +140,7 @@ fn who_sleeps_at_the_socket_is_woken_by_who_is_faster() {
 }
 
 #[test]
-fn a_sender_waits_for_room_and_no_longer_than_it_says() {
+fn a_sender_waits_for_room_until_its_timeout() {
     let (one, other) = both();
     let mut sent = 0;
     let full = loop {
@@ -164,16 +165,18 @@ fn a_sender_waits_for_room_and_no_longer_than_it_says() {
     });
 }
 
-/// Points wait in a ring of 1024 while somebody waits for something else. The next ones stay in the socket, and what is behind them.
+/// The inbox holds 1024 points while a call waits for something else.
+///
+/// Further points stay in the socket, and so do the messages behind them.
 #[test]
-fn points_that_nobody_asks_for_are_bounded() {
+fn unreceived_points_are_bounded() {
     let (one, mut raw) = against_raw();
     let point = |value| Message::Point { number: 1, value };
     for value in 0..1024 {
         raw.say(&point(value), 0);
-        assert!(look(&one).is_timeout());
+        assert!(read_socket(&one).is_timeout());
     }
-    // There is room again.
+    // Makes room for one more.
     assert_eq!(one.receive_point_of(NOW).unwrap(), (1, 0));
     for value in 1024..1030 {
         raw.say(&point(value), 0);
@@ -183,7 +186,7 @@ fn points_that_nobody_asks_for_are_bounded() {
     assert!(late.is_timeout(), "{late}");
     assert!(late.to_string().contains("behind 1024 points"), "{late}");
     assert_eq!(one.connection().due(), Some(1026));
-    // With room for all but one, and for all.
+    // With room for all points but one, and then for all.
     for value in 1..6 {
         assert_eq!(one.receive_point_of(NOW).unwrap(), (1, value));
     }
@@ -197,9 +200,11 @@ fn points_that_nobody_asks_for_are_bounded() {
     one.check().unwrap();
 }
 
-/// Somebody waits for an answer behind more points than there is room for, while another thread receives them: nobody is shut out.
+/// A thread waits for an answer behind more points than there is room for.
+///
+/// Another thread receives the points. The endpoint stays open.
 #[test]
-fn an_answer_behind_many_points_comes_as_they_are_received() {
+fn an_answer_behind_many_points_arrives_once_they_are_received() {
     let (one, other) = both();
     let all = 5000;
     let begin = Instant::now();
@@ -211,7 +216,7 @@ fn an_answer_behind_many_points_comes_as_they_are_received() {
             }
             other.send(&needs(2), &[], Deadline::after(LONG)).unwrap();
         });
-        // It has taken in all that it may.
+        // The inbox is full.
         while one.connection().due().is_some_and(|due| due < 1025) {
             std::thread::yield_now();
         }
@@ -223,9 +228,9 @@ fn an_answer_behind_many_points_comes_as_they_are_received() {
     assert!(begin.elapsed() < LONG);
 }
 
-/// One is enough, and whoever receives it may not look into the socket.
+/// One received point is enough. Its receiver may not read the socket.
 #[test]
-fn who_waits_for_room_is_woken_by_who_makes_it() {
+fn a_waiter_for_room_is_woken_by_a_received_point() {
     let (one, mut raw) = against_raw();
     for value in 0..1024 {
         raw.say(&Message::Point { number: 1, value }, 0);
@@ -244,9 +249,9 @@ fn who_waits_for_room_is_woken_by_who_makes_it() {
     assert!(begin.elapsed() < LONG);
 }
 
-/// And nobody receives them: it waits for as long as it says, or until the other side is lost.
+/// No thread receives the points. The call waits until its timeout or the loss of the peer.
 #[test]
-fn an_answer_behind_points_that_nobody_receives_ends_with_the_timeout_or_the_peer() {
+fn waiting_behind_unreceived_points_ends_with_the_timeout_or_the_peer() {
     let (one, mut raw) = against_raw();
     for value in 0..1024 {
         raw.say(&Message::Point { number: 1, value }, 0);
@@ -263,21 +268,21 @@ fn an_answer_behind_points_that_nobody_receives_ends_with_the_timeout_or_the_pee
     });
 }
 
-/// The next of messages that take no room: each takes the place of the one before.
+/// Sends a message that replaces the one before in the inbox.
 fn say_next(raw: &mut Raw) {
     let round = u32::try_from(raw.sequence).unwrap();
     raw.say(&needs(round), 0);
 }
 
 #[test]
-fn no_stream_of_messages_holds_a_call_past_its_timeout() {
+fn a_stream_of_messages_does_not_delay_a_timeout() {
     let (one, mut raw) = against_raw();
     for timeout in [NOW, Duration::from_millis(20)] {
         let begin = Instant::now();
         let late = one
             .connection()
             .receive("end", Deadline::after(timeout), |_| {
-                // There is always one more.
+                // There is always one more message.
                 say_next(&mut raw);
                 (begin.elapsed() > LONG).then_some(())
             })
@@ -287,9 +292,9 @@ fn no_stream_of_messages_holds_a_call_past_its_timeout() {
     one.check().unwrap();
 }
 
-/// What was there in time is found, wherever it is.
+/// A message that was there in time is found behind others.
 #[test]
-fn who_looks_once_finds_what_is_behind_other_messages() {
+fn a_call_without_waiting_finds_a_point_behind_other_messages() {
     let (one, mut raw) = against_raw();
     for _ in 0..100 {
         say_next(&mut raw);
@@ -298,10 +303,10 @@ fn who_looks_once_finds_what_is_behind_other_messages() {
     assert_eq!(one.receive_point_of(NOW).unwrap(), (1, 1));
 }
 
-/// What takes in messages for nobody in particular stops after 64, whatever else is there: with the lock held, and maybe for a call whose time
-/// is over.
+/// `pump` stops after 64 messages, because it holds the lock and its caller may be past its
+/// deadline.
 #[test]
-fn a_turn_takes_in_64_messages_at_the_most() {
+fn one_pump_takes_at_most_64_messages() {
     let (one, mut raw) = against_raw();
     for _ in 0..100 {
         say_next(&mut raw);
@@ -314,9 +319,9 @@ fn a_turn_takes_in_64_messages_at_the_most() {
     assert_eq!(due(), before + 100);
 }
 
-/// Nor does it keep those out who want something else of the endpoint.
+/// The reading thread releases the lock for others.
 #[test]
-fn who_reads_a_stream_of_messages_lets_others_have_their_turn() {
+fn a_thread_that_reads_a_stream_lets_others_lock_the_inbox() {
     let (one, mut raw) = against_raw();
     let (has_begun, turns) = (AtomicBool::new(false), AtomicU32::new(0));
     let begin = Instant::now();
@@ -344,9 +349,9 @@ fn who_reads_a_stream_of_messages_lets_others_have_their_turn() {
     });
 }
 
-/// Each of them is a part of what the other side needs, and never all.
+/// Each message says that more needs follow.
 #[test]
-fn no_stream_of_needs_holds_a_negotiation_past_its_timeout() {
+fn a_stream_of_needs_does_not_delay_the_timeout_of_a_negotiation() {
     let (one, mut raw) = against_raw();
     for _ in 0..20 {
         let (round, parties) = (1, Vec::new());
@@ -368,7 +373,7 @@ fn no_stream_of_needs_holds_a_negotiation_past_its_timeout() {
 }
 
 #[test]
-fn other_messages_that_nobody_asks_for_are_bounded() {
+fn other_unreceived_messages_are_bounded() {
     let (one, mut raw) = against_raw();
     for number in 0..16 {
         raw.say(

@@ -1,4 +1,4 @@
-//! P1: what an endpoint does about a side that keeps to nothing. Each by its name, and the scripts that fuzzing plays as they come.
+//! P1: an endpoint with a hostile peer. Each violation has a test, and random scripts combine them.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -8,11 +8,11 @@ use rustix::fs::MemfdFlags;
 use syncline_core::{Error, HandleKind, PeerLoss, SharedWords};
 
 use super::loss::loss_recorder;
-use super::{LONG, NOW, against_raw, both, look, pair, receive};
+use super::{LONG, NOW, against_raw, both, pair, read_socket, receive};
 use crate::negotiate::Process;
 use crate::process::Endpoint;
 use crate::process::hostile::{Raw, elsewhere, offer, play};
-use crate::process::message::{MOST, Message, Offer, POINT};
+use crate::process::message::{MAX_MESSAGE, Message, Offer, POINT_MESSAGE};
 use crate::process::offers::Answer;
 use crate::process::socket::Deadline;
 
@@ -21,13 +21,16 @@ const POINT_1: Message = Message::Point {
     value: 1,
 };
 
-/// The endpoint is closed, every call says so, and why.
-fn shut_out(endpoint: &Endpoint, expected: &str) {
+/// Checks that the endpoint is closed and every call returns the same error with `expected`.
+fn assert_shut_out(endpoint: &Endpoint, expected: &str) {
     let refused = endpoint.receive_point_of(LONG).unwrap_err();
-    let Error::Message { expected: told, .. } = &refused else {
+    let Error::Message {
+        expected: actual, ..
+    } = &refused
+    else {
         panic!("{refused}");
     };
-    assert!(told.contains(expected), "{refused}");
+    assert!(actual.contains(expected), "{refused}");
     let same = refused.to_string();
     assert_eq!(endpoint.check().unwrap_err().to_string(), same);
     assert_eq!(
@@ -49,58 +52,58 @@ fn shut_out(endpoint: &Endpoint, expected: &str) {
 }
 
 #[test]
-fn what_is_no_message_shuts_the_other_side_out() {
+fn bytes_without_the_magic_close_the_endpoint() {
     let (one, mut raw) = against_raw();
     raw.say(&POINT_1, 0);
     assert_eq!(one.receive_point_of(LONG).unwrap(), (1, 1));
     raw.bytes(b"no message at all, and longer than a header", 0);
-    shut_out(&one, "a message of this library");
+    assert_shut_out(&one, "a message of this library");
 }
 
 #[test]
-fn a_message_that_is_cut_short_shuts_it_out() {
-    for length in [1, 4, 19, 20, POINT - 1] {
+fn a_truncated_message_closes_the_endpoint() {
+    for length in [1, 4, 19, 20, POINT_MESSAGE - 1] {
         let (one, mut raw) = against_raw();
         let bytes = raw.encoded(&POINT_1);
         raw.bytes(&bytes[..length], 0);
-        shut_out(&one, "");
+        assert_shut_out(&one, "");
     }
 }
 
 #[test]
-fn an_empty_message_shuts_it_out() {
+fn an_empty_message_closes_the_endpoint() {
     let (one, mut raw) = against_raw();
     raw.bytes(&[], 0);
-    shut_out(&one, "a message of this library");
+    assert_shut_out(&one, "a message of this library");
 }
 
 #[test]
-fn a_message_that_is_too_long_shuts_it_out() {
+fn a_too_long_message_closes_the_endpoint() {
     let (one, mut raw) = against_raw();
-    raw.bytes(&[b'x'; MOST + 1], 0);
-    shut_out(&one, "at most 16384 bytes");
+    raw.bytes(&[b'x'; MAX_MESSAGE + 1], 0);
+    assert_shut_out(&one, "at most 16384 bytes");
 }
 
 #[test]
-fn a_replay_and_a_gap_shut_it_out() {
+fn a_wrong_sequence_number_closes_the_endpoint() {
     let (one, mut raw) = against_raw();
     raw.say(&POINT_1, 0);
-    raw.again();
+    raw.repeat();
     assert_eq!(one.receive_point_of(LONG).unwrap(), (1, 1));
-    shut_out(&one, "each message once and in its turn");
+    assert_shut_out(&one, "each message once and in its turn");
 
     let (one, mut raw) = against_raw();
     raw.sequence += 1;
     raw.say(&POINT_1, 0);
-    shut_out(&one, "each message once and in its turn");
+    assert_shut_out(&one, "each message once and in its turn");
 
     let (one, mut raw) = against_raw();
     raw.hello();
-    shut_out(&one, "one greeting");
+    assert_shut_out(&one, "one greeting");
 }
 
 #[test]
-fn another_version_is_refused_at_the_greeting_and_later() {
+fn another_version_is_refused_in_a_greeting_and_later() {
     let (ours, theirs) = pair();
     let mut raw = Raw::new(theirs);
     let process = Process::this();
@@ -119,18 +122,18 @@ fn another_version_is_refused_at_the_greeting_and_later() {
     let mut point = raw.encoded(&POINT_1);
     point[4] = 1;
     raw.bytes(&point, 0);
-    shut_out(&one, "messages of version 3");
+    assert_shut_out(&one, "messages of version 3");
 }
 
 #[test]
-fn nothing_follows_a_farewell() {
+fn a_message_after_a_farewell_closes_the_endpoint() {
     let (one, mut raw) = against_raw();
     raw.say(&Message::Bye, 0);
     raw.say(&POINT_1, 0);
-    shut_out(&one, "nothing after a farewell");
+    assert_shut_out(&one, "nothing after a farewell");
 }
 
-/// A memfd with a name of its own, whose descriptors can be told from those of other tests.
+/// A memfd with its own name, so that its descriptors can be counted.
 struct Marked(OwnedFd, String);
 
 impl Marked {
@@ -141,8 +144,8 @@ impl Marked {
         )
     }
 
-    /// Waits until this process has so many descriptors of it: another thread closes them.
-    fn comes_to(&self, count: usize) {
+    /// Waits until this process has `count` descriptors of it. Another thread closes them.
+    fn wait_for_count(&self, count: usize) {
         let begin = Instant::now();
         while self.count() != count && begin.elapsed() < LONG {
             std::thread::yield_now();
@@ -150,7 +153,7 @@ impl Marked {
         assert_eq!(self.count(), count);
     }
 
-    /// How many descriptors of it this process has.
+    /// Number of its descriptors in this process.
     fn count(&self) -> usize {
         let all = std::fs::read_dir("/proc/self/fd").unwrap();
         all.filter(|entry| {
@@ -161,9 +164,9 @@ impl Marked {
     }
 }
 
-/// Descriptors that are missing, or too many, or beside what has none, all of them closed.
+/// All received descriptors are closed.
 #[test]
-fn descriptors_are_as_many_as_are_told() {
+fn a_wrong_number_of_descriptors_closes_the_endpoint() {
     let counter = [HandleKind::CounterMemfd; 16];
     let point = POINT_1;
     let cases = [
@@ -180,12 +183,12 @@ fn descriptors_are_as_many_as_are_told() {
         let (one, raw) = against_raw();
         let fds = vec![marked.0.as_fd(); count];
         raw.bytes_beside(&raw.encoded(&message), &fds);
-        shut_out(&one, "as many descriptors as are told");
-        marked.comes_to(1);
+        assert_shut_out(&one, "as many descriptors as are told");
+        marked.wait_for_count(1);
     }
 }
 
-/// A socket whose last descriptor is closed no sooner than the other end is: see `SO_LINGER` in socket(7).
+/// A socket whose last close(2) blocks until the other end is closed (`SO_LINGER` in socket(7)).
 fn slow_to_close() -> (OwnedFd, std::net::TcpStream) {
     use std::io::Write as _;
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -198,22 +201,24 @@ fn slow_to_close() -> (OwnedFd, std::net::TcpStream) {
     (slow.into(), other)
 }
 
-/// What `act` returns, which is not held up by a descriptor that is being closed meanwhile.
-pub(super) fn soon<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
-    let (done, told) = std::sync::mpsc::channel();
+/// Runs `act` and fails if close(2) blocks it.
+pub(super) fn promptly<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, result) = std::sync::mpsc::channel();
     std::thread::spawn(move || done.send(act()));
-    told.recv_timeout(LONG).expect("it waits for close(2)")
+    result.recv_timeout(LONG).expect("it waits for close(2)")
 }
 
-/// An endpoint whose other side has sent a descriptor that is slow to close: beside a message that cannot be, or in an object
-/// before such a message, or in one that nobody asks for.
+/// An endpoint whose peer has sent a descriptor that is slow to close.
+///
+/// The descriptor is beside an invalid message (0 and 1), in an object before an invalid message
+/// (2), or in an object that no call asks for (3).
 fn with_slow(which: u32) -> (Endpoint, Raw, std::net::TcpStream) {
     let (slow, other) = slow_to_close();
     let (one, mut raw) = against_raw();
     let object = Message::Object(offer(1, &[HandleKind::CounterMemfd]));
     match which {
         0 => raw.bytes_beside(&raw.encoded(&POINT_1), &[slow.as_fd()]),
-        // Of these it has room for sixteen alone.
+        // The endpoint has room for 16 of these.
         1 => raw.bytes_beside(&raw.encoded(&POINT_1), &[slow.as_fd(); 30]),
         _ => {
             raw.bytes_beside(&raw.encoded(&object), &[slow.as_fd()]);
@@ -227,37 +232,37 @@ fn with_slow(which: u32) -> (Endpoint, Raw, std::net::TcpStream) {
 }
 
 #[test]
-fn who_receives_does_not_wait_until_a_descriptor_is_closed() {
+fn a_receiving_call_does_not_wait_for_close() {
     for which in [0, 1, 2] {
         let (one, _raw, _other) = with_slow(which);
-        soon(move || {
+        promptly(move || {
             let deadline = Deadline::after(2 * LONG);
             let nothing = |_: &mut _| None::<()>;
             let connection = one.connection();
             let refused = connection.receive("end", deadline, nothing).unwrap_err();
             assert!(matches!(refused, Error::Message { .. }), "{refused}");
-            shut_out(&one, "");
+            assert_shut_out(&one, "");
         });
     }
 }
 
 #[test]
-fn who_drops_an_endpoint_does_not_wait_until_a_descriptor_is_closed() {
+fn dropping_an_endpoint_does_not_wait_for_close() {
     for which in [0, 1, 2, 3] {
-        for takes_in in [false, true] {
+        for reads_first in [false, true] {
             let (one, _raw, _other) = with_slow(which);
-            soon(move || {
-                if takes_in {
-                    let _ = look(&one);
+            promptly(move || {
+                if reads_first {
+                    let _ = read_socket(&one);
                 }
             });
         }
     }
 }
 
-/// The guard takes in what a process has sent that is gone. It tells of the loss nevertheless.
+/// The guard reads what a lost process has sent, and still reports the loss.
 #[test]
-fn the_guard_does_not_wait_until_a_descriptor_is_closed() {
+fn the_guard_does_not_wait_for_close() {
     for which in [0, 1, 2, 3] {
         let (one, raw, _other) = with_slow(which);
         let (recorder, losses) = loss_recorder();
@@ -269,11 +274,11 @@ fn the_guard_does_not_wait_until_a_descriptor_is_closed() {
             _ => PeerLoss::ShutOut,
         };
         assert_eq!(how, expected);
-        soon(|| drop(one));
+        promptly(|| drop(one));
     }
 }
 
-/// Nor does the one that greets: what the greeting brings is never opened here.
+/// The descriptor of a greeting is never opened in this process.
 #[test]
 fn a_greeting_with_a_descriptor_is_refused_at_once() {
     let (slow, _other) = slow_to_close();
@@ -285,66 +290,66 @@ fn a_greeting_with_a_descriptor_is_refused_at_once() {
     });
     raw.bytes_beside(&hello, &[slow.as_fd()]);
     drop(slow);
-    soon(|| {
+    promptly(|| {
         let rejected = Endpoint::open(ours, "ours", LONG).unwrap_err();
         assert!(
             matches!(&rejected.error, Error::Message { expected, .. } if expected.contains("without descriptors")),
             "{rejected}"
         );
-        // Closing it would wait.
+        // Closing it would block.
         std::mem::forget(rejected.handle);
     });
 }
 
-/// The system closes those for which there is no room.
+/// The system closes descriptors for which there is no room.
 #[test]
-fn more_descriptors_than_may_come_are_closed() {
+fn too_many_descriptors_are_closed() {
     let marked = Marked::new("surplus");
     let (one, raw) = against_raw();
     let message = raw.encoded(&Message::Object(offer(1, &[HandleKind::CounterMemfd; 16])));
     raw.bytes_beside(&message, &[marked.0.as_fd(); 20]);
-    shut_out(&one, "at most 16 descriptors");
-    marked.comes_to(1);
+    assert_shut_out(&one, "at most 16 descriptors");
+    marked.wait_for_count(1);
 }
 
-/// What came and nobody took is closed with the endpoint.
+/// Descriptors that no call took are closed with the endpoint.
 #[test]
-fn an_object_brings_its_descriptors_and_leaves_none() {
+fn no_descriptor_of_an_object_is_leaked() {
     let marked = Marked::new("objects");
     let (one, other) = both();
-    let told = offer(one.next_number(), &[HandleKind::CounterMemfd; 16]);
-    let send = |told: &Offer| {
+    let object = offer(one.next_number(), &[HandleKind::CounterMemfd; 16]);
+    let send = |object: &Offer| {
         let fds = &[marked.0.as_fd(); 16];
-        one.offer(told, fds, Deadline::after(LONG)).unwrap()
+        one.offer(object, fds, Deadline::after(LONG)).unwrap()
     };
-    let sent = send(&told);
+    let sent = send(&object);
     let (received, got, fds) = receive(&other).unwrap();
-    assert_eq!((got, fds.len()), (told.clone(), 16));
-    marked.comes_to(17);
+    assert_eq!((got, fds.len()), (object.clone(), 16));
+    marked.wait_for_count(17);
     drop(fds);
-    marked.comes_to(1);
+    marked.wait_for_count(1);
     drop((received, sent));
-    // In the inbox, and in the socket.
+    // One object is in the inbox and one in the socket.
     let more = [(); 2].map(|()| offer(one.next_number(), &[HandleKind::CounterMemfd; 16]));
     let sent = more.each_ref().map(send);
-    assert!(look(&other).is_timeout());
+    assert!(read_socket(&other).is_timeout());
     assert!(marked.count() > 1);
     std::mem::forget(sent);
     drop((one, other));
-    marked.comes_to(1);
+    marked.wait_for_count(1);
 }
 
-/// P1: a process that had the socket before may have set it to bring more of the sender, its label or a descriptor of it.
+/// P1: a process that had the socket before may have enabled other data, such as a pidfd.
 #[test]
 #[allow(unsafe_code, reason = "options that rustix does not know")]
-fn what_else_a_socket_was_set_to_bring_is_turned_off() {
+fn other_ancillary_data_of_the_socket_are_turned_off() {
     use std::os::fd::AsRawFd;
     let (number, socket) = (libc::c_int::from(true), libc::SOL_SOCKET);
     let length = size_of_val(&number) as libc::socklen_t;
     for option in [libc::SO_PASSSEC, 76] {
         let (ours, theirs) = pair();
         let known = ours.try_clone().unwrap();
-        // SAFETY: the value is a number that lives through the call, and the length is its own.
+        // SAFETY: the value is an integer that outlives the call, and the length is its size.
         let set = unsafe {
             libc::setsockopt(
                 ours.as_raw_fd(),
@@ -354,7 +359,7 @@ fn what_else_a_socket_was_set_to_bring_is_turned_off() {
                 length,
             )
         };
-        // Kernels before 6.5 know no descriptor of the sender.
+        // Kernels before 6.5 have no `SO_PASSPIDFD`.
         if set != 0 {
             continue;
         }
@@ -374,26 +379,31 @@ fn what_else_a_socket_was_set_to_bring_is_turned_off() {
         };
         assert_eq!((asked, found), (0, 0), "option {option}");
         let memory = rustix::fs::memfd_create("options", MemfdFlags::CLOEXEC).unwrap();
-        let told = offer(other.next_number(), &[HandleKind::CounterMemfd; 16]);
-        let sent = other.offer(&told, &[memory.as_fd(); 16], Deadline::after(LONG));
+        let object = offer(other.next_number(), &[HandleKind::CounterMemfd; 16]);
+        let sent = other.offer(&object, &[memory.as_fd(); 16], Deadline::after(LONG));
         let _sent = sent.unwrap();
         assert_eq!(receive(&one).unwrap().2.len(), 16);
     }
 }
 
 #[test]
-fn an_object_with_another_number_of_descriptors_is_not_sent() {
+fn an_object_with_a_wrong_number_of_descriptors_is_not_sent() {
     let (one, other) = both();
-    let told = offer(1, &[HandleKind::CounterMemfd]);
-    let refused = one.offer(&told, &[], Deadline::after(LONG)).err().unwrap();
+    let object = offer(1, &[HandleKind::CounterMemfd]);
+    let refused = one
+        .offer(&object, &[], Deadline::after(LONG))
+        .err()
+        .unwrap();
     assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
     one.send_point_of(1, 1, LONG).unwrap();
     assert_eq!(other.receive_point_of(LONG).unwrap(), (1, 1));
 }
 
-/// What no driver checks is refused, also from a process of the own user, until the application trusts it. The sender is told, and both go on.
+/// Handles that no driver checks are refused, even from the same user, until the peer is trusted.
+///
+/// The sender gets the reason, and both endpoints stay usable.
 #[test]
-fn opaque_handles_are_taken_from_a_trusted_process_alone() {
+fn opaque_handles_are_accepted_only_from_a_trusted_process() {
     let marked = Marked::new("opaque");
     let (ours, theirs) = both();
     assert!(!theirs.trusts_handles());
@@ -403,9 +413,9 @@ fn opaque_handles_are_taken_from_a_trusted_process_alone() {
         HandleKind::MemoryOpaqueFd,
     ];
     for kind in opaque {
-        let told = offer(ours.next_number(), &[HandleKind::CounterMemfd, kind]);
+        let object = offer(ours.next_number(), &[HandleKind::CounterMemfd, kind]);
         let fds = &[marked.0.as_fd(); 2];
-        let sent = ours.offer(&told, fds, Deadline::after(LONG)).unwrap();
+        let sent = ours.offer(&object, fds, Deadline::after(LONG)).unwrap();
         let refused = receive(&theirs).err().unwrap();
         assert!(
             matches!(&refused, Error::Import { object, what, reason }
@@ -415,20 +425,20 @@ fn opaque_handles_are_taken_from_a_trusted_process_alone() {
         let answer = sent.answer(Deadline::after(LONG)).unwrap();
         assert!(matches!(&answer, Answer::Refused(reason) if reason.contains("is not trusted")));
     }
-    // What is judged where it comes in may come from anybody.
-    let judged = [
+    // Kinds that are checked on import are accepted from every process.
+    let checked = [
         HandleKind::CounterMemfd,
         HandleKind::WordsMemfd,
         HandleKind::PollableFd,
         HandleKind::SyncFd,
     ];
-    for kind in judged {
-        let told = offer(ours.next_number(), &[kind]);
+    for kind in checked {
+        let object = offer(ours.next_number(), &[kind]);
         let fds = &[marked.0.as_fd()];
-        let _sent = ours.offer(&told, fds, Deadline::after(LONG)).unwrap();
-        assert_eq!(receive(&theirs).unwrap().1, told);
+        let _sent = ours.offer(&object, fds, Deadline::after(LONG)).unwrap();
+        assert_eq!(receive(&theirs).unwrap().1, object);
     }
-    marked.comes_to(1);
+    marked.wait_for_count(1);
     let words = SharedWords::new(64).unwrap();
     std::thread::scope(|scope| {
         let sent = scope.spawn(|| ours.send_words("words", &words, LONG));
@@ -437,11 +447,11 @@ fn opaque_handles_are_taken_from_a_trusted_process_alone() {
         words.words()[3].store(7, Ordering::Relaxed);
         assert_eq!(received.words()[3].load(Ordering::Relaxed), 7);
     });
-    let told = offer(ours.next_number(), &[HandleKind::TimelineOpaqueFd]);
+    let object = offer(ours.next_number(), &[HandleKind::TimelineOpaqueFd]);
     let fds = &[marked.0.as_fd()];
-    let _sent = ours.offer(&told, fds, Deadline::after(LONG)).unwrap();
-    // SAFETY: nobody imports it.
-    #[allow(unsafe_code, reason = "what is to be shown")]
+    let _sent = ours.offer(&object, fds, Deadline::after(LONG)).unwrap();
+    // SAFETY: no driver imports the handle.
+    #[allow(unsafe_code, reason = "the behaviour under test")]
     unsafe {
         theirs.trust_handles();
     }
@@ -449,7 +459,7 @@ fn opaque_handles_are_taken_from_a_trusted_process_alone() {
     assert_eq!(receive(&theirs).unwrap().2.len(), 1);
 }
 
-/// Who says that it is another process, or started at another time.
+/// The greeting names another process or another start time.
 #[test]
 fn a_greeting_in_the_name_of_another_process_is_refused() {
     let this = Process::this();
@@ -457,14 +467,14 @@ fn a_greeting_in_the_name_of_another_process_is_refused() {
         started: this.started + 1,
         ..this
     };
-    // As one without /proc would say. This process has it, so it knows better.
+    // As from a process without /proc. This process has /proc and knows the start time.
     let timeless = Process { started: 0, ..this };
-    for told in [elsewhere(), started, timeless] {
+    for claimed in [elsewhere(), started, timeless] {
         let (ours, theirs) = pair();
         let mut raw = Raw::new(theirs);
         raw.say(
             &Message::Hello {
-                process: told,
+                process: claimed,
                 label: String::new(),
             },
             0,
@@ -474,14 +484,14 @@ fn a_greeting_in_the_name_of_another_process_is_refused() {
             matches!(rejected.error, Error::Message { .. }),
             "{rejected}"
         );
-        // The descriptor can be used still.
+        // The descriptor is still open.
         rustix::io::fcntl_getfd(&rejected.handle).unwrap();
     }
 }
 
-/// Sent when the kernel was not yet asked to tell who sends: it says that nobody did, which is no process.
+/// The greeting was sent before the receiver set `SO_PASSCRED`, so the kernel names process 0.
 #[test]
-fn a_greeting_whose_sender_is_not_known_is_refused() {
+fn a_greeting_of_an_unknown_sender_is_refused() {
     use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -490,7 +500,7 @@ fn a_greeting_whose_sender_is_not_known_is_refused() {
         None,
     )
     .unwrap();
-    let mut hello = vec![0; MOST];
+    let mut hello = vec![0; MAX_MESSAGE];
     let message = Message::Hello {
         process: Process::this(),
         label: String::new(),
@@ -505,7 +515,7 @@ fn a_greeting_whose_sender_is_not_known_is_refused() {
 }
 
 #[test]
-fn scripts_that_come_as_they_come() {
+fn random_scripts_leave_the_endpoint_usable_or_closed() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for _ in 0..60 {
         let script: Vec<u8> = (0..200)
