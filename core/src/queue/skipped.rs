@@ -78,7 +78,7 @@ impl Skipped {
     /// The answer for a submission that the driver has, or that was skipped and then forgotten.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the two cannot be result apart.
+    /// [`Error::Unsupported`] if the two cannot be told apart.
     fn passed(&self, number: u64) -> Result<()> {
         if number > self.list.lock().forgotten {
             return Ok(());
