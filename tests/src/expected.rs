@@ -84,6 +84,8 @@ pub fn expected(table: &[Entry], devices: &[&Info]) -> Vec<Expected> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     const OLD: Entry = Entry {
@@ -94,20 +96,21 @@ mod tests {
         why: "a bug",
     };
 
+    #[rstest]
+    #[case::first("Mesa 22.3", true)]
+    #[case::with_further_words("Mesa 22.3.6 (LLVM 15.0.6)", true)]
+    #[case::two_digits("Mesa 22.10.1", true)]
+    #[case::last("Mesa 23.9.9", true)]
+    #[case::before("Mesa 22.2.9", false)]
+    #[case::after("Mesa 24.0", false)]
+    #[case::none("Mesa", false)]
+    #[case::another_driver("NVIDIA 22.3", false)]
+    fn versions_are_numbers_and_not_text(#[case] driver: &str, #[case] about: bool) {
+        assert_eq!(OLD.is_about(driver), about);
+    }
+
     #[test]
-    fn versions_are_numbers_and_not_text() {
-        for (driver, about) in [
-            ("Mesa 22.3", true),
-            ("Mesa 22.3.6 (LLVM 15.0.6)", true),
-            ("Mesa 22.10.1", true),
-            ("Mesa 23.9.9", true),
-            ("Mesa 22.2.9", false),
-            ("Mesa 24.0", false),
-            ("Mesa", false),
-            ("NVIDIA 22.3", false),
-        ] {
-            assert_eq!(OLD.is_about(driver), about, "{driver}");
-        }
+    fn an_entry_without_an_end_is_about_all_later_versions() {
         let open = Entry { to: &[], ..OLD };
         assert!(open.is_about("Mesa 99"));
     }

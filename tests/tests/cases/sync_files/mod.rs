@@ -9,6 +9,7 @@ mod driver;
 use std::sync::{Mutex, PoisonError};
 
 use driver::{Bug, Driver};
+use rstest::rstest;
 use syncline::Device;
 use syncline::backend::Device as _;
 use syncline_conformance::case::Stop;
@@ -51,20 +52,17 @@ fn every_case_passes_where_a_driver_has_sync_files() {
     }
 }
 
-#[test]
-fn bugs_of_such_a_driver_are_found() {
+#[rstest]
+#[case::signalled_at_once(Bug::SignalledAtOnce, "exported_signal_is_a_fence")]
+#[case::keeps_the_signal(Bug::KeepsTheSignal, "exported_signal_is_a_fence")]
+#[case::imports_nothing(Bug::ImportsNothing, "imported_for_one_wait")]
+fn a_bug_of_such_a_driver_is_found(#[case] bug: Bug, #[case] finder: &str) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    for (bug, finder) in [
-        (Bug::SignalledAtOnce, "exported_signal_is_a_fence"),
-        (Bug::KeepsTheSignal, "exported_signal_is_a_fence"),
-        (Bug::ImportsNothing, "imported_for_one_wait"),
-    ] {
-        let Some(outcomes) = outcomes(Some(bug), finder) else {
-            return println!("skipped: no driver to build on");
-        };
-        assert!(
-            matches!(outcomes[..], [(_, Err(Stop::Failed(_)))]),
-            "{bug:?} is not found: {outcomes:?}"
-        );
-    }
+    let Some(outcomes) = outcomes(Some(bug), finder) else {
+        return println!("skipped: no driver to build on");
+    };
+    assert!(
+        matches!(outcomes[..], [(_, Err(Stop::Failed(_)))]),
+        "{bug:?} is not found: {outcomes:?}"
+    );
 }
