@@ -87,8 +87,8 @@ impl<'a> Recorder<'a> {
 
 /// A hardware queue behind the lock that the driver requires.
 ///
-/// The engine only tries the lock. A queue that finds it taken leaves its waker, and the thread that
-/// releases the lock wakes the queue.
+/// The engine only tries the lock. A queue that finds it taken leaves its waker, and the thread
+/// that releases the lock wakes the queue.
 pub(crate) struct HardwareQueue {
     machine: Arc<Machine>,
     index: usize,
