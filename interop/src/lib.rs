@@ -6,7 +6,7 @@
 //!
 //! * [`Device`], [`Queue`] and [`Recorder`]: enums, to choose the backend at run time.
 //! * [`Inventory`]: the devices of this machine, and why a device or backend cannot be used.
-//! * [`share`] and [`connect`]: timelines and memory that two devices share.
+//! * [`share`](fn@share) and [`connect`]: timelines and memory that two devices share.
 //! * [`negotiate`]: one plan for the needs of any number of parties, before any object is made.
 //! * [`process`]: endpoints between processes.
 //!
