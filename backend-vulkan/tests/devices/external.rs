@@ -273,7 +273,7 @@ fn exported_and_imported_buffers_share_memory() {
     });
 }
 
-/// Vulkan allows no copy between overlapping regions, and drivers do not tell which memory a handle
+/// Vulkan allows no copy between overlapping regions. Drivers do not tell which memory a handle
 /// holds.
 fn a_copy_between_buffers_that_may_share_memory_is_refused() {
     on_two_of_each_device(|ours, theirs| {

@@ -89,12 +89,12 @@ impl<T> InUse<T> {
             list.objects.len() > list.look_at.max(LOOKS)
         };
         if crowded {
-            self.let_go(reached);
+            self.release(reached);
         }
     }
 
-    /// Lets go of what the submissions up to `reached` alone have used.
-    pub fn let_go(&self, reached: u64) {
+    /// Drops the objects that only submissions up to `reached` have used.
+    pub fn release(&self, reached: u64) {
         loop {
             // Dropped without the lock: a driver's own object goes with it.
             let mut done: SmallVec<[Arc<T>; 8]> = SmallVec::new();
@@ -128,14 +128,14 @@ mod tests {
             used.add([&once], number, 0);
         }
         assert_eq!(Arc::strong_count(&once), 2);
-        used.let_go(999);
+        used.release(999);
         assert_eq!(Arc::strong_count(&once), 2);
-        used.let_go(1000);
+        used.release(1000);
         assert_eq!(Arc::strong_count(&once), 1);
     }
 
     #[test]
-    fn many_are_let_go_as_they_finish() {
+    fn many_are_released_as_they_finish() {
         let used = InUse::default();
         for number in 1..=1000 {
             used.add([&Arc::new(number)], number, number - 1);
@@ -144,7 +144,7 @@ mod tests {
         let kept: Vec<_> = (0..100).map(Arc::new).collect();
         used.add(&kept, 2000, 1000);
         assert!(kept.iter().all(|object| Arc::strong_count(object) > 1));
-        used.let_go(2000);
+        used.release(2000);
         assert!(kept.iter().all(|object| Arc::strong_count(object) == 1));
         assert!(used.list().objects.is_empty());
     }
