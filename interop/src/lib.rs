@@ -49,5 +49,5 @@ pub use any::{Device, Queue, Recorder};
 pub use binary::BinarySemaphore;
 pub use buffer::{Memory, SharedBuffer};
 pub use negotiate::Mechanism;
-pub use probe::{Found, Inventory, ProbeOptions};
+pub use probe::{Candidate, Found, Inventory, ProbeOptions};
 pub use share::{Link, connect, share};

@@ -1,7 +1,7 @@
 //! Chooses the producer for the Vulkan device.
 
 use syncline::backend::Device as _;
-use syncline::{Link, connect, cuda, host, share, vulkan};
+use syncline::{Device, Link, connect, cuda, host, share, vulkan};
 
 use crate::{ProducerKind, Stop};
 
@@ -16,17 +16,19 @@ pub fn link(
     vulkan: &vulkan::Device,
     cuda: Result<&cuda::Device, &str>,
     asked: Option<ProducerKind>,
-) -> Result<Link, Stop> {
+) -> Result<Link<vulkan::Device, Device>, Stop> {
     let native = match (asked, cuda) {
         (Some(ProducerKind::Host), _) => Err("asked for".to_owned()),
-        (_, Ok(cuda)) => share(vulkan, cuda).map_err(|error| error.to_string()),
+        (_, Ok(cuda)) => {
+            share(vulkan, &Device::from(cuda.clone())).map_err(|error| error.to_string())
+        }
         (_, Err(reason)) => Err(reason.to_owned()),
     };
     let (link, because) = match native {
         Ok(link) => (link, String::new()),
         Err(reason) if asked == Some(ProducerKind::Cuda) => return Err(reason.into()),
         Err(reason) => {
-            let link = connect(vulkan, &host::Device::new());
+            let link = connect(vulkan, &Device::from(host::Device::new()));
             (link, format!(" ({reason})"))
         }
     };
@@ -37,7 +39,7 @@ pub fn link(
         vulkan.info().driver
     );
     match link.right() {
-        syncline::Device::Host(_) => println!("producer: host{because}"),
+        Device::Host(_) => println!("producer: host{because}"),
         other => println!(
             "producer: CUDA on {}, {}",
             other.info().name,
