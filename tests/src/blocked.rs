@@ -112,13 +112,14 @@ pub fn join_all<'scope>(
     threads.into_iter().try_for_each(|thread| join(thread)?)
 }
 
-/// Fails timelines when it goes: a case that ends early must not leave threads behind that wait for
-/// them without a time-out. To be made inside the scope of those threads.
+/// Fails timelines when it is dropped, so that a case that ends early leaves no blocked thread.
+///
+/// Create it inside the scope of the threads that wait for these timelines without a time limit.
 #[derive(Debug)]
 pub struct Unstick<'t, S: Subject>(pub &'t [&'t Timeline<S>]);
 
 impl<S: Subject> Unstick<'_, S> {
-    /// Nobody is left who waits, and the case goes on with its timelines.
+    /// Forgets the timelines. Call it after all threads have stopped waiting.
     pub const fn done(self) {
         std::mem::forget(self);
     }

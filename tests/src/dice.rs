@@ -57,7 +57,7 @@ impl Dice {
         }
     }
 
-    /// Dice of their own for somebody else, such as another thread.
+    /// Returns independent dice, for example for another thread.
     #[must_use]
     pub const fn fork(&mut self) -> Self {
         Self(self.roll())

@@ -12,19 +12,24 @@ use crate::{Verdict, patience};
 /// How much memory a round may grow the process by, in KiB: what drivers map, and round up.
 const SLACK: u64 = 2 << 10;
 
-/// How many bytes a round may grow the heap by: what the allocator keeps for threads, and a thread
-/// that has yet to let something go. A leak of 14 bytes shows once a round makes 5000 of what
-/// leaks.
+/// How many bytes a round may grow the heap by.
+///
+/// The allocator keeps some memory for threads, and a thread may not have freed something yet. A
+/// leak of 14 bytes shows if a round makes 5000 of what leaks.
 const HEAP_SLACK: u64 = 64 << 10;
 
-/// How many rounds are tried: what allocators and drivers do by chance does not happen in each of
-/// them, a leak does. They are many for what drivers keep once they have fallen behind: on busy
-/// cores llvmpipe was seen to grow by up to 1 MB in each of eight rounds, and no more after some 5
-/// MB in all (its scenes are made as they are needed, up to 64).
+/// Number of rounds.
+///
+/// Allocators and drivers do not grow in each round by chance, but a leak does. The number is large
+/// for drivers that keep memory after they have fallen behind. On busy cores llvmpipe grew by up to
+/// 1 MB in each of eight rounds, and no more after about 5 MB in all. (It makes up to 64 scenes as
+/// they are needed.)
 const ROUNDS: usize = 24;
 
-/// The same for descriptors and threads. NVIDIA's driver was seen to take four descriptors more for
-/// each of three rounds, and to give all of them back in the fourth: twice that, and one more.
+/// Number of rounds for descriptors and threads.
+///
+/// NVIDIA's driver took four more descriptors in each of three rounds, and returned all of them in
+/// the fourth. This is twice that, and one more.
 const HANDLE_ROUNDS: usize = 9;
 
 /// What the process has at a moment.
@@ -41,7 +46,7 @@ pub struct Footprint {
     pub heap: u64,
 }
 
-/// In which respects somebody has more than before.
+/// Which quantities are larger than before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Growth {
     descriptors: bool,
@@ -118,8 +123,9 @@ impl Footprint {
         }
     }
 
-    /// What has grown with every round up to this one, as far as it shows: of descriptors and
-    /// threads, which count one by one, see [`stays`].
+    /// Returns which quantities have grown in every round up to this one.
+    ///
+    /// Descriptors and threads count one by one: see [`stays`].
     fn grown(&self, earlier: &[Self]) -> Growth {
         let Some(before) = earlier.last() else {
             return Growth::default();
@@ -138,9 +144,10 @@ impl Footprint {
         self.growth(before).any()
     }
 
-    /// That of now, once there are no more descriptors and threads than `before`: threads that have
-    /// been told to end need a moment for it, and so do those that close what peers have sent. What
-    /// is still there after a fifth of all patience, stays.
+    /// Returns the present footprint once there are no more descriptors and threads than `before`.
+    ///
+    /// Threads that end, and threads that close what peers have sent, need a moment. After a fifth
+    /// of all patience this returns what is still there.
     ///
     /// # Errors
     /// As [`Footprint::now`].
@@ -156,10 +163,12 @@ impl Footprint {
     }
 }
 
-/// Whether so many after so many `earlier`, round by round, show that a round leaves none: as many
-/// as one round before, or as the least that there ever were. Fewer than one round before do not:
-/// what a driver gives back all at once hides what each round leaves. Nor do fewer than ever, as
-/// the first round may have ended in the middle of that; the next time they do.
+/// Whether the number `now`, after those of `earlier` rounds, shows that a round leaves nothing.
+///
+/// It does if it is the same as in the round before, or as the smallest of all rounds. A smaller
+/// number than in the round before proves nothing, because a driver may return everything at once.
+/// Nor does a new minimum, because the first round may have ended in the middle of that. The next
+/// time it does.
 fn stays(earlier: impl Iterator<Item = usize> + Clone, now: usize) -> bool {
     earlier.clone().last() == Some(now) || earlier.min() == Some(now)
 }

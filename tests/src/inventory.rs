@@ -107,8 +107,10 @@ impl Devices {
     }
 }
 
-/// What a usable device is called where it is a subject: with its number only if another has the
-/// same name. The name says if it is software, and so does every outcome that is recorded of it.
+/// Returns the name of a usable device as a subject.
+///
+/// It has a number if another device has the same name. It says whether the device is software, as
+/// does every recorded outcome of it.
 #[must_use]
 pub fn name_of(inventory: &Inventory, found: &Found) -> String {
     let info = found.info();
@@ -126,8 +128,7 @@ pub fn name_of(inventory: &Inventory, found: &Found) -> String {
     format!("{} {}{number}", info.backend, info.marked_name())
 }
 
-/// What is not part of any subject, with the reasons: backends that are absent, devices that are
-/// refused.
+/// Lists what is part of no subject, with the reasons: absent backends and refused devices.
 #[must_use]
 pub fn left_out(inventory: &Inventory) -> Vec<String> {
     let refused = inventory.devices().iter().filter_map(Found::rejected);

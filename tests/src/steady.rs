@@ -1,8 +1,7 @@
-//! H1: what is done once per frame or more often, and must not allocate once everything has been
-//! done a few times.
+//! H1: operations of each frame. They must not allocate after they have been done a few times.
 //!
-//! Here is what is done. Who counts is somebody else: a test whose allocator counts, and
-//! `syncline bench`.
+//! This file has the operations. The counting is elsewhere: in a test whose allocator counts, and
+//! in `syncline bench`.
 
 use std::any::Any;
 use std::hint::black_box;
@@ -190,11 +189,10 @@ fn told(point: Point<'_>) -> Result<()> {
     }
 }
 
-/// One of the things that must not allocate: its name, and what it does; that is given its number,
-/// from 2.
+/// An operation that must not allocate. It is given its number, from 2.
 #[derive(Debug, Clone, Copy)]
 pub struct Operation {
-    /// In a word.
+    /// Its name in a few words.
     pub name: &'static str,
     run: fn(&Bench, u64) -> Result<()>,
 }
@@ -355,8 +353,10 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Windows are counted until two in a row are empty: what is done for the first time may come
-    /// late, but a list that grows for ever grows in one of any two.
+    /// Whether the operation allocates nothing.
+    ///
+    /// Windows are counted until two in a row are empty. What is done for the first time may come
+    /// late, but a list that grows for ever grows in one of any two windows.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         self.windows.ends_with(&[0, 0])
@@ -377,8 +377,9 @@ impl Counted {
     }
 }
 
-/// Does `operation` over and over on `device`, and tells how much `so_far` rises meanwhile: the
-/// number of allocations and reallocations in this process until now, on whatever thread.
+/// Repeats `operation` on `device` and counts how much `so_far` rises meanwhile.
+///
+/// `so_far` returns the number of allocations and reallocations in this process, on all threads.
 ///
 /// # Errors
 /// The device's.
@@ -431,8 +432,7 @@ mod tests {
         assert_eq!(counted(&[0, 1]).each(), 1.0 / 2000.0);
     }
 
-    /// An application that allocates is counted as one: the counter here is a number that rises
-    /// with each look.
+    /// An application that allocates is counted. The counter here rises with each query.
     #[test]
     fn what_is_counted_is_told() {
         let host = syncline::host::Device::new();

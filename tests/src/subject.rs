@@ -540,9 +540,10 @@ pub trait Subject: Clone + Send + Sync + 'static {
     }
 }
 
-/// The first part of [`Subject`], [`Subject::timeline_with`] included, for a type that wraps
-/// another subject in the field `$inner`: inside an `impl Subject`, beside the hooks that the
-/// wrapper overrides.
+/// Implements the first part of [`Subject`] for a type that wraps another one in `$inner`.
+///
+/// The part ends with [`Subject::timeline_with`]. Use it in an `impl Subject`, beside the hooks
+/// that the wrapper overrides.
 #[macro_export]
 macro_rules! same_work {
     ($inner:ident: $subject:ty) => {

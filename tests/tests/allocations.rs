@@ -1,8 +1,7 @@
-//! H1: what is done once per frame or more often allocates nothing, on no thread of the process,
-//! once everything has been done a few times.
+//! H1: operations of each frame allocate nothing, on no thread of the process.
 //!
-//! Counted is what Rust code allocates, on every device that is there; what drivers take for
-//! themselves is theirs.
+//! That holds after they have been done a few times, on every device of the machine. Allocations of
+//! Rust code are counted, and those of drivers are not.
 
 use std::alloc::System;
 use std::process::ExitCode;
@@ -129,7 +128,7 @@ fn main() -> ExitCode {
         }
     }
     let mut arguments = Arguments::from_args();
-    // Everybody's allocations are counted.
+    // Allocations of all threads are counted.
     arguments.test_threads = Some(1);
     libtest_mimic::run(&arguments, trials).exit_code()
 }

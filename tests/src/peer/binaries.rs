@@ -39,7 +39,7 @@ struct AtOnce {
 
 impl Wake for AtOnce {
     fn wake(self: Arc<Self>) {
-        // SAFETY: as above, as far as the one who is late knows.
+        // SAFETY: as above, as far as this late thread knows.
         let waited = unsafe { self.semaphore.wait_on(&self.queue) };
         let _ = self.tell.send(waited);
     }
@@ -228,7 +228,7 @@ impl Half {
         };
         let waited = match how {
             "waker" => told.recv_timeout(patience()).unwrap_or_else(|_| Ok(())),
-            // SAFETY: as above, as far as the one who is late knows.
+            // SAFETY: as above, as far as this late process knows.
             "queue" => unsafe { semaphore.wait_on(&queue) },
             // SAFETY: as above.
             _ => unsafe { semaphore.pending("late") }.map(|_| ()),
@@ -236,7 +236,7 @@ impl Half {
         Ok(waited?)
     }
 
-    /// What the plan does not grant: to signal for who waits, to wait for who signals.
+    /// Asks for the right that the plan does not grant: to signal as the waiter, or the reverse.
     fn miscount(&self, what: &str) -> Result<String, Stop> {
         let made = self.made_binary()?;
         let refused = match what {

@@ -48,7 +48,7 @@ impl Events {
 impl Drop for Events {
     /// Also where a case has failed: no stream stands still for ever.
     fn drop(&mut self) {
-        // There is nobody left to tell.
+        // An error could not be reported.
         let _ = self.release();
     }
 }
@@ -60,8 +60,7 @@ fn find<T: Clone>(all: &[(String, T)], label: &str) -> Result<T, Stop> {
     }
 }
 
-/// How long an event is handed over for: where nothing is to come of it, not for as long as
-/// anything takes.
+/// Returns the time limit for handing an event over. It is short if the handover must not succeed.
 fn within(rest: &str) -> Duration {
     match rest {
         "soon" => SOON,

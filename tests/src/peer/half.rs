@@ -149,7 +149,7 @@ impl Half {
     /// | `record LABEL NAME` | has the queue record it behind work that stands still, waits until that is with the driver | |
     /// | `work LABEL NAME` | does that in one submission | |
     /// | `release NAME` | lets that work go on | |
-    /// | `stay LABEL`, `unhold LABEL` | records it behind a wait that nobody has signalled; signals that | `held` or `sent` |
+    /// | `stay LABEL`, `unhold LABEL` | records it behind a wait that is not signalled; signals that | `held` or `sent` |
     /// | `await LABEL` | submits what waits for the event; `after` and `through` know it | its number |
     /// | `complete`, `brief`, `join LABEL` | asks; waits on the host for a moment, or for it | `true` or `false` |
     /// | `rerecord LABEL` | records what was received | `refused` or `recorded` |
@@ -563,8 +563,9 @@ fn lasting_descriptors() -> Result<String, Stop> {
     ))
 }
 
-/// Waits until the threads that close descriptors of peers have nothing to do: they sleep then, and
-/// not before. No longer than [`patience`].
+/// Waits until the threads that close descriptors of peers are idle, which means asleep.
+///
+/// Waits no longer than [`patience`].
 fn closed() {
     let begin = Instant::now();
     let closes = |task: std::fs::DirEntry| {

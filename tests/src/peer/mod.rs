@@ -55,7 +55,7 @@ pub fn is_peer() -> bool {
     std::env::var_os(PEER).is_some()
 }
 
-/// Its life: does what it is told until nobody is there any more.
+/// Runs the second process: it obeys commands until the first one is gone.
 pub fn serve(device: syncline::Result<Equipped>) -> ExitCode {
     match bug::planted() {
         Ok(None) => {}

@@ -8,12 +8,12 @@ use crate::case::{Stop, check, note};
 use crate::workload::Equipped;
 use crate::{Verdict, World};
 
-/// Who does something.
+/// The role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Who signals.
+    /// The process that signals.
     Signaller,
-    /// Who waits.
+    /// The process that waits.
     Waiter,
 }
 
@@ -21,7 +21,7 @@ pub enum Side {
 pub struct Scene<'p> {
     here: Half,
     peer: &'p mut Peer,
-    /// Who this process is.
+    /// The role of this process.
     is: Side,
 }
 
@@ -63,8 +63,9 @@ impl Scene<'_> {
         })
     }
 
-    /// As [`Scene::each_way`], with this process as `is`, and a second process of its own for each,
-    /// which may be killed.
+    /// As [`Scene::each_way`], but this process is always `is`.
+    ///
+    /// Each mechanism gets a second process of its own, which may be killed.
     ///
     /// # Errors
     /// As there.
@@ -179,8 +180,9 @@ impl Scene<'_> {
         })
     }
 
-    /// Has both negotiate: who signals, and who waits, with these needs besides. The name of the
-    /// mechanism, or `conflict`.
+    /// Has both processes negotiate, the signaller and the waiter, with these needs besides.
+    ///
+    /// Returns the name of the mechanism, or `conflict`.
     ///
     /// # Errors
     /// They do not come to the same.
@@ -219,8 +221,7 @@ impl Scene<'_> {
     }
 }
 
-/// Runs `round` with the needs that lead to each mechanism, the best first, until it finds no plan
-/// any more.
+/// Runs `round` with needs that lead to each mechanism, the best first, until it finds no plan.
 fn each_mechanism(mut round: impl FnMut(Needs) -> Result<Option<Mechanism>, Stop>) -> Verdict {
     let mut besides = Needs::empty();
     let mut shown = Vec::new();

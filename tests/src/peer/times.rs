@@ -73,8 +73,9 @@ fn all(values: &str) -> Result<impl Iterator<Item = u64> + use<>, Stop> {
     }
 }
 
-/// What a point tells, on the host's clock: it may be that its time has not come over yet, but
-/// nobody has to ask elsewhere for it to come.
+/// Returns the time of a point on the host's clock.
+///
+/// The time may not have come over yet, so this retries. It comes without any other call.
 fn told(point: Point<'_>) -> syncline::Result<Estimate> {
     let until = Instant::now() + patience();
     loop {

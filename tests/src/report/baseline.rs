@@ -61,9 +61,10 @@ impl Report {
             .any(|record| backends(&record.subject) == kind)
     }
 
-    /// What passed in `recorded` and did not pass in this run, one line for each case and kind of
-    /// subject, in the recorded order. Also the exceptions that are wrong: those whose case passed,
-    /// and those whose case is unknown.
+    /// Lists what passed in `recorded` and did not pass in this run, in the recorded order.
+    ///
+    /// There is one line for each case and kind of subject. Also lists wrong exceptions: those
+    /// whose case passed, and those whose case is unknown.
     ///
     /// Subjects are compared by their backends. A case counts as passed where it passed on one
     /// subject of these backends and failed on none. `chosen` says of a recorded subject, case and

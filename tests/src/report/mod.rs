@@ -39,8 +39,9 @@ pub struct Record {
     pub outcome: Ending,
     /// Why, if it did not pass; if it did, what was less of it than on other subjects.
     pub reason: Option<String>,
-    /// True if that is no verdict of the case: its process hung or crashed, it panicked, its
-    /// subject could not be opened.
+    /// Whether this is no verdict of the case.
+    ///
+    /// Its process hung or crashed, it panicked, or its subject could not be opened.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lost: bool,
     /// How long it took.

@@ -82,7 +82,7 @@ fn news(said: Vec<String>, known: &mut usize) -> Option<String> {
     (!new.is_empty()).then_some(new)
 }
 
-/// A child's life: answers cases of `subject` until nobody asks any more.
+/// Runs a child process: it answers cases of `subject` until its input ends.
 pub fn serve<L: Suite>(suite: &L, subject: &str) -> ExitCode {
     if !suite.subjects().iter().any(|name| name == subject) {
         // Nothing was run, and that must not look like success.

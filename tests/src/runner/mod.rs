@@ -1,5 +1,4 @@
-//! Runs cases in child processes, one per subject, so that a hang or a crash ends one case and not
-//! the run.
+//! Runs cases in child processes, one per subject. A hang or a crash ends one case, not the run.
 //!
 //! A program that runs the suite is its own child: it starts itself again, with the subject's name
 //! in the environment. So the first thing its `main` does is to ask whether it is one:
@@ -48,8 +47,8 @@ pub const TEARDOWN: &str = "subject.teardown";
 /// What a teardown shows (D4): dropping objects, the device last, is silent.
 const TEARDOWN_RULES: &[&str] = &["D4"];
 
-/// What can be run: subjects, and the cases for them. The author of a backend implements this for a
-/// type of his own; [`Devices`](crate::inventory::Devices) is the one for this project's backends.
+/// A suite of subjects, and of cases for them. The author of a backend implements it for a type;
+/// [`Devices`](crate::inventory::Devices) is the one for this project's backends.
 pub trait Suite {
     /// What the cases run on.
     type Subject: Subject;
@@ -74,15 +73,17 @@ pub trait Suite {
         Vec::new()
     }
 
-    /// What a [second process](crate::peer) of the subject does, for suites with cases that take
-    /// two; it lasts until the first one has gone.
+    /// Runs the [second process](crate::peer) of the subject, for cases that need two.
+    ///
+    /// It lasts until the first process is gone.
     fn serve_peer(&self, subject: &str) -> Option<ExitCode> {
         let _ = subject;
         None
     }
 
-    /// What somebody beside the cases has to complain about so far, such as a validation layer. The
-    /// list only grows; what is new in it fails the case that ran meanwhile.
+    /// Returns all complaints so far from outside the cases, such as those of a validation layer.
+    ///
+    /// The list only grows. A new complaint fails the case that ran meanwhile.
     fn complaints(&self) -> Vec<String> {
         Vec::new()
     }

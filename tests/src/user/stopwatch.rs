@@ -24,7 +24,7 @@ impl<S: Subject> Stopwatch<S> {
     /// # Errors
     /// A skip if one of the devices has no clock, or no timestamps; the backend's.
     pub fn between(start: &Device<S>, stop: &Device<S>, label: &str) -> Result<Self, Stop> {
-        // Who has none says why.
+        // A device without a clock returns the reason.
         start.clocked_fence("start")?;
         stop.clocked_fence("stop")?;
         let on = start.subject().clone();

@@ -53,10 +53,11 @@ pub(super) fn copy(recorder: &mut Recorder<'_>, from: &Buffer, to: &Buffer) -> R
     recorder.copy_buffer(from, to)
 }
 
-/// Measures how long the device takes for one fill, by its own clock if it has one: below the
-/// validation layer it takes longer to record a fill than to do it. Over so many that submitting
-/// and waiting count for little otherwise; the shortest of a few runs, so that `busy` errs on the
-/// long side.
+/// Measures how long the device takes for one fill, by its own clock if it has one.
+///
+/// Below the validation layer, recording a fill takes longer than the fill. Measures so many fills
+/// that submitting and waiting hardly count. Takes the shortest of a few runs, so that `busy` is
+/// rather too long than too short.
 pub(super) fn prepare(device: &Device) -> Result<Scratch> {
     const ENOUGH: Duration = Duration::from_millis(8);
     let scratch = device.device_buffer(SCRATCH, Default::default())?;

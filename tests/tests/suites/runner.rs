@@ -97,7 +97,7 @@ impl Suite for Lab {
                     .map_err(|error| Stop::Failed(error.to_string()))
             }),
             case("closes its output", |_| {
-                // SAFETY: nobody in this process owns the descriptor in Rust's sense.
+                // SAFETY: no Rust object in this process owns the descriptor.
                 #[allow(unsafe_code, reason = "standard output has no other way to be closed")]
                 unsafe {
                     rustix::io::close(1);

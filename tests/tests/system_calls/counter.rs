@@ -1,7 +1,7 @@
 //! Counts the system calls of a thread, and of all threads that are started from there.
 //!
-//! A seccomp filter reports each call to a thread without one, which notes it and lets the kernel
-//! go on with it. So a call counts before it is made, whoever makes it: this project, the standard
+//! A seccomp filter reports each call to a thread without a filter. That thread notes the call and
+//! lets the kernel continue. So a call counts before it is made, from this project, the standard
 //! library or a driver. See seccomp_unotify(2).
 #![allow(unsafe_code, reason = "the kernel's interface has no safe one")]
 
@@ -23,12 +23,14 @@ const THREADS: usize = 256;
 /// And so many calls.
 const CALLS: usize = 512;
 
-/// What has been counted by now. Behind no lock: a thread under the filter could hold it, and then
-/// give it back by a call that nobody would let go on.
+/// The counts so far.
+///
+/// Not behind a lock. A thread under the filter could hold it, and its unlock could be a system
+/// call that waits for the counting thread.
 pub(crate) struct Calls {
     /// [`UNKNOWN`] until the filter is there, [`NONE`] if it cannot be.
     listener: AtomicI32,
-    /// In the order in which they have made their first call; 0 behind the last.
+    /// In the order of their first calls. 0 after the last.
     threads: Vec<AtomicI32>,
     /// Of one thread after the other.
     made: Vec<AtomicU64>,
@@ -100,7 +102,7 @@ impl Calls {
             match self.listener.load(Ordering::Acquire) {
                 UNKNOWN => std::thread::sleep(Duration::from_millis(1)),
                 NONE => return,
-                // SAFETY: the descriptor that the kernel has made, which nobody else closes.
+                // SAFETY: the kernel made the descriptor, and only this closes it.
                 fd => break unsafe { OwnedFd::from_raw_fd(fd) },
             }
         };
@@ -123,7 +125,7 @@ impl Calls {
             let fd = listener.as_raw_fd();
             // SAFETY: the kernel writes one structure of this type.
             if unsafe { libc::ioctl(fd, libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut call) } != 0 {
-                // Whoever made the call has ended meanwhile.
+                // The thread that made the call has ended meanwhile.
                 continue;
             }
             self.note(call.pid as Thread, call.data.nr);
@@ -133,7 +135,8 @@ impl Calls {
                 error: 0,
                 flags: libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
             };
-            // SAFETY: the kernel reads one structure of this type. It refuses only who has ended.
+            // SAFETY: the kernel reads one structure of this type. It fails if the thread has
+            // ended.
             unsafe { libc::ioctl(fd, libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) };
         }
     }
@@ -162,8 +165,9 @@ pub(crate) fn counted<T: Send>(what: impl FnOnce(&Calls) -> T + Send) -> io::Res
     })
 }
 
-/// Puts the calling thread under a filter that reports each call but for those that end a thread or
-/// a signal's handler.
+/// Puts the calling thread under a filter that reports each system call.
+///
+/// Calls that end a thread or a signal handler are not reported.
 fn filter() -> io::Result<i32> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const EQUALS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;

@@ -1,5 +1,4 @@
-//! What a driver asks of the system by itself, where it is called with nothing of this project in
-//! between.
+//! The system calls that a driver makes itself, when it is called without this project.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::collections::BTreeSet;
@@ -9,11 +8,12 @@ use syncline::Device;
 
 use crate::counter::Calls;
 
-/// The kinds of calls that are not ours, on a thread that uses `device`; `None` where that is not
-/// known.
+/// Returns the system calls that a driver makes on a thread that uses `device`.
+///
+/// `None` if they are unknown.
 #[cfg_attr(
     not(feature = "vulkan"),
-    allow(unused_variables, reason = "nobody else has a driver that is asked")
+    allow(unused_variables, reason = "only Vulkan has a driver that is measured")
 )]
 pub(crate) fn own_calls(device: &Device, calls: &Calls) -> Option<BTreeSet<c_int>> {
     match device {

@@ -1,6 +1,6 @@
-//! H1: once everything has been done a few times, what is asked of the system is to park a thread,
-//! to wake one, and to let others have the processor while one looks; and most operations ask for
-//! nothing at all.
+//! H1: system calls after a warm-up: to park a thread, to wake one, and to yield.
+//!
+//! A polling thread yields to others. Most operations make no system call at all.
 
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
@@ -22,8 +22,7 @@ use syncline_conformance::steady::{self, CALLS, OPERATIONS, Operation, TIMES};
 
 use counter::{Calls, Thread, counted};
 
-/// What is ours to make: to park a thread, on one word or on two, to wake one, to let other threads
-/// run (H1).
+/// The calls that this project may make (H1): park a thread, on one or two words, wake one, yield.
 const OURS: [i64; 3] = [
     libc::SYS_futex,
     libc::SYS_futex_waitv,
@@ -155,8 +154,9 @@ fn one_that_calls_is_caught(device: &Device) -> Result<Completion, Failed> {
 /// One thing that is to be done, again and again: it is given its number, from 1.
 type Done<'d> = dyn FnMut(u64) -> syncline::Result<()> + 'd;
 
-/// What [`ROUNDS`] times of `done` make, by kind, on this thread, once they have been done as often
-/// before.
+/// Counts the calls of [`ROUNDS`] times `done`, by kind, on this thread.
+///
+/// `done` runs as often before.
 fn made_in_rounds(calls: &Calls, done: &mut Done<'_>) -> syncline::Result<BTreeMap<c_int, u64>> {
     let thread = this_thread();
     let mut before = BTreeMap::new();
@@ -184,8 +184,7 @@ fn makes_none(calls: &Calls, name: &str, done: &mut Done<'_>) -> Result<(), Fail
     Err(format!("{name}: {ROUNDS} times make these system calls: {made:?}").into())
 }
 
-/// The points of a timeline that are reached, and what is held: nobody is asked for those, on any
-/// device.
+/// Queries of reached points and of held work make no system call, on any device.
 fn asks_nobody(device: &Device) -> Result<Completion, Failed> {
     let outcome = counted(|calls| -> Result<(), Failed> {
         let queue = device.queue(QueueKind::Compute, "holds")?;
@@ -264,7 +263,7 @@ fn on_host(recorder: &mut Recorder<'_>, job: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// The host's own operations, while nobody sleeps who would have to be woken.
+/// Operations of the host make no system call while no thread must be woken.
 fn the_host_makes_none(device: &Device) -> Result<Completion, Failed> {
     let outcome = counted(|calls| -> Result<(), Failed> {
         let queue = device.queue(QueueKind::Compute, "busy")?;
@@ -329,8 +328,7 @@ fn sleeps(calls: &Calls, thread: Thread, before: u64) -> Result<u64, Failed> {
     }
 }
 
-/// What this thread makes each time that it wakes another: one call, and none where that is awake
-/// after all.
+/// Checks that this thread makes one call each time it wakes another, or none if that is awake.
 fn makes_one(name: &str, made: &[u64]) -> Result<(), Failed> {
     let once = made.iter().filter(|&&made| made == 1).count();
     if made.iter().all(|&made| made <= 1) && 2 * once >= made.len() {
@@ -339,7 +337,7 @@ fn makes_one(name: &str, made: &[u64]) -> Result<(), Failed> {
     Err(format!("{name} makes so many calls each time: {made:?}").into())
 }
 
-/// Who is asleep is woken by one call, and nobody makes another.
+/// One call wakes a sleeping thread, and no thread makes another call.
 fn one_call_wakes(device: &Device) -> Result<Completion, Failed> {
     let outcome = counted(|calls| -> Result<(), Failed> {
         let this = this_thread();
@@ -376,8 +374,8 @@ fn one_call_wakes(device: &Device) -> Result<Completion, Failed> {
                 let before = all();
                 line.signal(value)?;
                 made.push(all() - before);
-                // Without sleep, however busy the machine: who answers would wake this with a call
-                // of its own.
+                // Spins, however busy the machine is. Otherwise the answering thread would wake
+                // this one with a call of its own.
                 answers.at(value).wait_with(WaitMode::Spin, PATIENCE)?;
             }
             makes_one("a signal that somebody sleeps for", &made)?;

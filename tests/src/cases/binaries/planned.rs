@@ -39,7 +39,7 @@ fn make(world: &World<Equipped>, plan: &Plan) -> Result<MadeBinary, Stop> {
     Ok(plan.make_binary("image", &devices)?)
 }
 
-/// Who waits finds what was written before the signal, and who does not finds what was there.
+/// After a wait the data of the signaller is there. Without a wait the old data is there.
 fn planned(world: &World<Equipped>) -> Verdict {
     for (plan, [signaller, waiter]) in plans(world)? {
         let expected = match world.is_pair() {

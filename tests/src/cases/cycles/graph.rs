@@ -1,4 +1,4 @@
-//! Who waits for whom: when somebody asks, and in every time-out.
+//! The graph of held submissions, as a query and every time-out report it.
 
 use std::time::Duration;
 
@@ -148,7 +148,7 @@ fn time_out<S: Subject>(world: &World<S>) -> Verdict {
         queues.push(side.queue(syncline::QueueKind::Compute, &format!("queue {n}"))?);
         link(&queues[n], &[lines[n].at(1)], &[lines[n + 1].signal_at(1)])?;
     }
-    // From what the last link waits for, down to what nobody has claimed.
+    // From the value that the last link waits for, down to a value that is not claimed.
     let links = (0..LINKS - 1).rev();
     let chain: Vec<_> = links
         .map(|n| (format!("line {n}"), format!("queue {n} 1")))

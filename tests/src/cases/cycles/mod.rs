@@ -1,4 +1,4 @@
-//! Q4: submissions that wait for each other in a circle, and who waits for whom.
+//! Q4: circles of waiting submissions, and the report of what blocks them.
 
 mod graph;
 mod refused;

@@ -1,4 +1,4 @@
-//! Futures that are dropped: nobody is called, and nothing stays.
+//! Dropped futures call no waker and leave nothing behind.
 
 use std::future::IntoFuture as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,8 +35,10 @@ fn every_kind<S: Subject>(line: &Timeline<S>, value: u64) -> Vec<Waiting<()>> {
     ]
 }
 
-/// That nobody keeps wakers of `count`. The value is there before the wakers are called, so whoever
-/// saw it, which may be the thread that watches the driver, may have one in its hands even now.
+/// Checks that no waker of `count` is kept.
+///
+/// A value is visible before its wakers are called. So the thread that saw it, such as the watching
+/// thread, may still hold one for a moment.
 fn nothing_left(count: &Arc<Count>) -> Verdict {
     let deadline = Instant::now() + patience();
     while Arc::strong_count(count) > 1 {
@@ -163,9 +165,10 @@ fn on_the_way<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Whichever comes first: once the drop has returned, no waker is called but the one that the
-/// signalling thread had in its hands by then. (To keep even that one back, the drop would have to
-/// wait for what a waker does, under whatever lock an executor drops futures.)
+/// A drop races with a signal. After the drop at most one waker is called.
+///
+/// That is the waker that the signalling thread had already taken. To prevent that call too, the
+/// drop would have to wait for the waker, under any lock that an executor holds then.
 fn against_a_signal<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let rounds = if world.is_pair() { 100 } else { 400 };
     let queue = world.left_queue("left")?;
@@ -208,7 +211,7 @@ fn against_a_signal<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
         })?;
         nothing_left(&count)?;
         let after = count.woken();
-        // Who submits wakes those that wait for pending, and who watches the driver the others.
+        // The submitting thread wakes waits for pending, and the watching thread the others.
         let in_hand = if by_queue { 2 } else { 1 };
         check!(
             after <= before + in_hand,

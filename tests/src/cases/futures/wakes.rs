@@ -237,7 +237,7 @@ fn latest_waker<S: Subject>(world: &World<S>) -> Verdict {
             woken == [0, 0, 1],
             "three wakers in turn were called {woken:?} times"
         );
-        // Polled by somebody else again, who is not woken: it is ready.
+        // Polled with another waker, which is not called, because the future is ready.
         ready(future, &counts[0])??;
         check!(
             counts[0].woken() == 0,

@@ -19,8 +19,8 @@ fn lost(told: Result<String, Stop>) -> Verdict {
     }
 }
 
-/// They agreed, and then one has no device any more. Where it is made all the same, nothing can be
-/// signalled, and who waits hears that nothing comes.
+/// The device of one process is lost after both agreed on a plan. If the object is made at all,
+/// it cannot be signalled, and waits fail.
 fn before(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Waiter, |scene, _| {
         scene.by(Side::Signaller, "break")?;
@@ -43,8 +43,7 @@ fn before(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Who waits for what a lost device was to signal hears why it does not come, and its queue is free
-/// again.
+/// A wait for a signal of a lost device fails with the reason, and its queue goes on.
 fn pending(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Waiter, |scene, besides| {
         scene.make(besides, "frames", 0)?;

@@ -21,8 +21,9 @@ equipped_cases! {
 
 const NOTHING: Needs = Needs::empty();
 
-/// By each mechanism: one signals, the other waits, on queues and on the host; the waiting side
-/// first, and nothing comes before its signal.
+/// By each mechanism one process signals and the other one waits, on queues and on the host.
+///
+/// The waiting side comes first. No value is reached before its signal.
 fn carried_out(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.make(besides, "frames", 0)?;
@@ -71,8 +72,10 @@ fn initial(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Work that waits is held until the other process says that the signal is pending, and is with its
-/// driver from then on, where the mechanism is native; otherwise until it is reached.
+/// Work that waits is held until the other process reports the signal as pending.
+///
+/// By a native mechanism it is then with the driver. Otherwise it is held until the value is
+/// reached.
 fn held(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.make(besides, "frames", 0)?;

@@ -66,8 +66,10 @@ fn tells(scene: &mut Scene<'_>, value: u64, expected: &str) -> Verdict {
     Ok(())
 }
 
-/// True if the signaller's own signal is that of all, so that it has been made once its host's call
-/// returns; and if that holds for its queue, once that is idle.
+/// Whether a signal is made when the signaller's own call returns, from the host and from a queue.
+///
+/// That holds if its own signal is the one that all processes see. For a queue it holds once the
+/// queue is idle.
 fn is_direct(scene: &mut Scene<'_>) -> Result<[bool; 2], Stop> {
     let native = scene.here().mechanism()?.is_native();
     let driven = scene.by(Side::Signaller, "driven")? == "true";
@@ -101,8 +103,9 @@ fn bracketed(scene: &mut Scene<'_>, value: u64, signal: &str, direct: bool) -> R
     Ok(at)
 }
 
-/// By each mechanism, from queues and from the host: it is told when, also of what was passed over,
-/// and that stays so.
+/// By each mechanism the times of signals from queues and from the host come across.
+///
+/// Values that were passed over have times, too, and times do not change.
 fn come_across(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         make(scene, besides, 0)?;
@@ -148,7 +151,7 @@ fn behind_work(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// More than are remembered, faster than anybody looks.
+/// More times than a timeline remembers, made faster than they are read.
 fn in_order(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         make(scene, besides, 10)?;

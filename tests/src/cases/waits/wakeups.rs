@@ -90,7 +90,7 @@ fn every_mode<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Nobody waits or submits any more: only queries move what the engine knows.
+/// Without any wait or submission, queries alone advance the engine's state.
 fn polling<S: Subject>(world: &World<S>) -> Verdict {
     let until = |what: &str, done: &dyn Fn() -> syncline::Result<bool>| {
         let deadline = Instant::now() + patience();
@@ -262,7 +262,8 @@ fn others<S: Subject>(world: &World<S>) -> Verdict {
         };
         let went_on = signalled();
         let early = stuck.iter().any(|thread| thread.is_finished());
-        // What nobody signals any more is cancelled, and that ends them, however this went.
+        // The value has no signaller any more, so it is cancelled. That ends the threads in any
+        // case.
         drop((line, never));
         for thread in stuck {
             check_error!(join(thread)?, Error::Cancelled { .. });

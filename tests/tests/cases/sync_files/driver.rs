@@ -1,6 +1,7 @@
-//! A Vulkan driver with sync files, made of one with opaque descriptors: `vkGetSemaphoreFdKHR` and
-//! `vkImportSemaphoreFdKHR` are replaced for sync files by what the specification says of them,
-//! with an eventfd for the sync file and a second device that waits and signals.
+//! A Vulkan driver with sync files, made of one with opaque descriptors.
+//!
+//! Replaces `vkGetSemaphoreFdKHR` and `vkImportSemaphoreFdKHR` for sync files, as the specification
+//! describes them. An eventfd stands for the sync file, and a second device waits and signals.
 #![allow(unsafe_code, reason = "stands in for a driver")]
 
 use std::ffi::{CStr, c_char};
@@ -43,8 +44,9 @@ struct Real {
 
 /// While there is a [`Driver`]: a driver that is still at work when the process ends may crash.
 static REAL: Mutex<Option<Arc<Real>>> = Mutex::new(None);
-/// The semaphores whose signals have left as sync files, and are still to be consumed by the second
-/// device. Signalled again sooner, they would lose one, which a copied payload does not.
+/// Semaphores whose signals have left as sync files, and which the second device has to consume.
+///
+/// A signal before that would be lost. With a copied payload it would not.
 static LEAVING: Mutex<Vec<vk::Semaphore>> = Mutex::new(Vec::new());
 static LEFT: Condvar = Condvar::new();
 /// The semaphores that [`Bug::KeepsTheSignal`] has left signalled.
@@ -89,8 +91,9 @@ fn spawn(work: impl FnOnce() + Send + 'static) {
     threads.push(thread::spawn(work));
 }
 
-/// The first that has binary semaphores as opaque descriptors, and submissions of nothing but
-/// semaphores: NVIDIA's can hang on those.
+/// Finds a device that has binary semaphores as opaque descriptors.
+///
+/// It must support submissions of nothing but semaphores. NVIDIA's driver can hang on those.
 fn candidate(instance: &Instance) -> Option<vulkan::Candidate> {
     let devices = instance.devices().ok()?.into_iter();
     devices
@@ -169,8 +172,8 @@ impl Driver {
             enabled: below.enabled(),
             owner: Some(Arc::new(below.clone())),
         };
-        // SAFETY: the handles belong together, the owner keeps them, and nobody else uses the
-        // queues.
+        // SAFETY: the handles belong together, the owner keeps them, and only the adopted device
+        // uses the queues.
         unsafe { vulkan::Device::adopt(info) }.ok()
     }
 }
@@ -362,8 +365,7 @@ unsafe extern "system" fn get_semaphore_fd(
     }
 }
 
-/// Whether an earlier export has left the semaphore's payload signalled, so that the next one finds
-/// that signal.
+/// Whether an earlier export left the semaphore signalled. The next export finds that signal.
 fn is_kept(semaphore: vk::Semaphore) -> bool {
     let mut kept = lock(&KEPT);
     let found = kept.contains(&semaphore);

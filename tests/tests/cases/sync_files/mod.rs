@@ -19,8 +19,9 @@ use syncline_conformance::{Verdict, World, inventory};
 /// One at a time: what the driver does is the process's.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What each case of the family says, on two devices of the driver; `None` if this machine has none
-/// that it can be made of.
+/// Runs each case of the family on two devices of the driver, and returns the verdicts.
+///
+/// `None` if this machine has no driver that it can be made of.
 fn outcomes(bug: Option<Bug>, only: &str) -> Option<Vec<(&'static str, Verdict)>> {
     let driver = Driver::load(bug)?;
     let open = || {

@@ -20,8 +20,7 @@ use crate::clockwork::driver::{Command, QUEUES, TICK};
 use crate::clockwork::queue::{Channel, Stamp};
 use crate::clockwork::{Device, Recorder};
 
-/// How far apart values of a timeline may lie: there are some beyond it, and some on either side of
-/// 2⁶³.
+/// Largest distance of values of a timeline. There are values beyond it, and on each side of 2⁶³.
 const LIMIT: u64 = 3 << 62;
 
 /// A clockwork machine with a bug in its backend, or with none.

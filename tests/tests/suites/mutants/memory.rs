@@ -26,7 +26,7 @@ pub(crate) struct Memory {
     told: Mutex<HashSet<u64>>,
     /// The queue that stands for all.
     pub(crate) queue: OnceLock<PlantedQueue>,
-    /// What nobody needs.
+    /// Memory that nothing uses.
     pub(crate) leaked: Mutex<Vec<[u8; 512]>>,
     /// A descriptor that was imported, and what the system calls the object behind it.
     imported: Mutex<Option<(RawFd, String)>>,
@@ -84,8 +84,9 @@ impl Memory {
         }
     }
 
-    /// Notes that the descriptor `number` is imported, and gives the number of one that was before,
-    /// if whoever had it has closed it since.
+    /// Notes that the descriptor `number` is imported.
+    ///
+    /// Returns the number of the one imported before, if its owner has closed it since.
     pub(crate) fn closed_before(&self, number: RawFd) -> Option<RawFd> {
         let mut imported = lock(&self.imported);
         // Until it is closed, its number stands for the same object.

@@ -1,10 +1,10 @@
-//! The suite against itself: subjects with one bug each, which some case of a rule that the bug
-//! breaks has to fail, and the same subject without any, which has to pass them all.
+//! The suite against itself: subjects with one bug each, and the same subject without a bug.
 //!
-//! A mutant that nobody catches is a hole in the suite. A case catches one by saying what is wrong,
-//! so it does not count when the process goes down or the case panics, nor what the driver under
-//! the backend notices: real ones notice nothing. And the same case has to pass at once, and as
-//! impatiently, without the bug.
+//! Some case of a rule that the bug breaks must fail. The subject without a bug must pass all
+//! cases. A mutant that no case catches is a hole in the suite. The case must fail with a message.
+//! A crash or a panic does not count, nor does what the driver under the backend notices, because
+//! real drivers notice nothing. The same case must pass without the bug at the first try, with the
+//! same time limit.
 //!
 //! `SYNCLINE_REPEAT=50 cargo test -p syncline-conformance --test suites without_a_bug` has the
 //! subject without any pass everything 50 times in a row.

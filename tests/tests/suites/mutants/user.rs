@@ -717,7 +717,7 @@ impl Subject for Mutant {
             return syncline::host::Device::new().import_descriptor(None, label);
         };
         let number = descriptor.as_raw_fd();
-        // SAFETY: there is none; somebody else owns it.
+        // SAFETY: there is none. Another owner has the descriptor.
         let close = |number| unsafe { libc::close(number) };
         if self.bug == Bug::HandleClosedTwice
             && let Some(before) = self.memory.closed_before(number)
