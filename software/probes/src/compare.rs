@@ -63,8 +63,9 @@ impl Known {
         }
     }
 
-    /// What is left of `differences`, and a line for each known one of these families that is none
-    /// any more.
+    /// Returns the `differences` that are not known.
+    ///
+    /// Also returns a line for each known difference of these families that no longer exists.
     pub(crate) fn check(&self, differences: &[String], families: &BTreeSet<&str>) -> Vec<String> {
         let name = |difference: &'_ String| -> String {
             let name = difference.split_once(": ").map(|(name, _)| name);
