@@ -292,20 +292,21 @@ fn many_offers_that_were_given_up_leave_nothing() {
 #[case::perhaps_during_the_offer(false)]
 fn a_process_gets_nothing_if_the_other_dies(#[case] is_known: bool) {
     let alone = Alone::new();
-    let (mut first, mut second) = (Member::new("has nothing"), Member::new("comes late"));
-    let device = host::Device::new();
-    let own = Party::of(&device).signals();
-    let peers = [&first.endpoint, &second.endpoint];
-    let plan = negotiate_among(own, &peers, LONG).unwrap();
-    second.child.kill().unwrap();
-    while is_known && second.endpoint.check().is_ok() {
-        std::thread::yield_now();
+    {
+        let (mut first, mut second) = (Member::new("has nothing"), Member::new("comes late"));
+        let device = host::Device::new();
+        let own = Party::of(&device).signals();
+        let peers = [&first.endpoint, &second.endpoint];
+        let plan = negotiate_among(own, &peers, LONG).unwrap();
+        second.child.kill().unwrap();
+        while is_known && second.endpoint.check().is_ok() {
+            std::thread::yield_now();
+        }
+        let lost = make(&plan, &device, &peers, LONG).unwrap_err();
+        assert!(matches!(lost, Error::PeerLost { .. }), "{lost}");
+        first.ends_with(FINE);
+        second.child.wait().unwrap();
     }
-    let lost = make(&plan, &device, &peers, LONG).unwrap_err();
-    assert!(matches!(lost, Error::PeerLost { .. }), "{lost}");
-    first.ends_with(FINE);
-    second.child.wait().unwrap();
-
     // The watching thread may hold the last reference for a moment.
     alone.nothing_is_left();
 }

@@ -293,15 +293,16 @@ fn park() -> ! {
 fn two_processes_come_to_one_plan(#[case] role: &str, #[case] needs: fn(Party) -> Party) {
     let alone = Alone::new();
     let device = host::Device::new();
-    let own = needs(Party::of(&device));
+    {
+        let own = needs(Party::of(&device));
 
-    let mut family = Family::new(role);
-    let plan = family.endpoint().negotiate(own.clone(), LONG).unwrap();
-    plan.check(&own).unwrap();
-    assert_eq!(plan.mechanism(), Mechanism::SharedMemory);
-    assert!(plan.crosses_processes());
-    family.succeeds();
-
+        let mut family = Family::new(role);
+        let plan = family.endpoint().negotiate(own.clone(), LONG).unwrap();
+        plan.check(&own).unwrap();
+        assert_eq!(plan.mechanism(), Mechanism::SharedMemory);
+        assert!(plan.crosses_processes());
+        family.succeeds();
+    }
     alone.nothing_is_left();
 }
 
@@ -462,22 +463,23 @@ fn each_process_speaks_for_itself() {
 #[case::whose_child_keeps_the_socket("has a child")]
 fn a_killed_process_ends_a_blocked_call(#[case] role: &str) {
     let alone = Alone::new();
-    let mut family = Family::new(role);
-    let endpoint = family.endpoint().clone();
-    endpoint.check().unwrap();
-    let waits = std::thread::spawn(move || {
-        let lost = error(endpoint.negotiate(Party::threads().waits(), LONG));
-        (lost, endpoint)
-    });
-    family.kill();
-    let (lost, endpoint) = waits.join().unwrap();
-    let exit = Some(PeerExit::Signal(9));
-    assert_eq!(loss(&lost), PeerLoss::Died { exit }, "{role}");
-    let told = lost.to_string();
-    assert!(told.contains("killed by signal 9"), "{told}");
-    assert_eq!(endpoint.check().unwrap_err().to_string(), told);
-    assert_eq!(endpoint.peer().id, family.0.id());
-
+    {
+        let mut family = Family::new(role);
+        let endpoint = family.endpoint().clone();
+        endpoint.check().unwrap();
+        let waits = std::thread::spawn(move || {
+            let lost = error(endpoint.negotiate(Party::threads().waits(), LONG));
+            (lost, endpoint)
+        });
+        family.kill();
+        let (lost, endpoint) = waits.join().unwrap();
+        let exit = Some(PeerExit::Signal(9));
+        assert_eq!(loss(&lost), PeerLoss::Died { exit }, "{role}");
+        let told = lost.to_string();
+        assert!(told.contains("killed by signal 9"), "{told}");
+        assert_eq!(endpoint.check().unwrap_err().to_string(), told);
+        assert_eq!(endpoint.peer().id, family.0.id());
+    }
     alone.nothing_is_left();
 }
 
