@@ -1,8 +1,7 @@
-//! What is known to fail, and on which drivers: a bug of the driver, not of ours, each with the
-//! reason.
+//! Failures that are known on some drivers: bugs of the driver, each with the reason.
 //!
-//! Such a failure does not fail a run. A case that passes although it stands here does: the entry
-//! is out of date.
+//! Such a failure does not fail a run. If such a case passes, the entry is out of date, and the run
+//! fails.
 
 use syncline::Info;
 
@@ -18,12 +17,11 @@ pub struct Expected {
 /// One entry of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
-    /// What [`Info::driver`] begins with.
+    /// The beginning of [`Info::driver`].
     pub driver: &'static str,
-    /// The first version that fails; versions are compared number by number, as far as they are
-    /// given.
+    /// The first version that fails. Versions are compared number by number, as far as given.
     pub from: &'static [u32],
-    /// The last that does; none if there is no newer one that works.
+    /// The last version that fails. Empty if no newer one works.
     pub to: &'static [u32],
     /// The case.
     pub case: &'static str,
@@ -31,18 +29,18 @@ pub struct Entry {
     pub why: &'static str,
 }
 
-/// The table. Every case that involves the driver, alone or on one side, is expected to fail.
+/// The table. An entry counts for every subject that involves the driver, alone or on one side.
 pub const TABLE: &[Entry] = &[];
 
 impl Entry {
-    /// True if `driver`, a name and then a version, is meant.
+    /// Whether the entry is about `driver`, which is a name and a version.
     #[must_use]
     pub fn is_about(&self, driver: &str) -> bool {
         let Some(rest) = driver.strip_prefix(self.driver) else {
             return false;
         };
         let version = version(rest);
-        // A prefix stands for everything that begins with it.
+        // A bound covers all versions that begin with it.
         let cut = |bound: &[u32]| {
             version
                 .iter()
@@ -55,7 +53,7 @@ impl Entry {
     }
 }
 
-/// The first dotted number of `text`.
+/// Returns the first dotted number of `text`.
 fn version(text: &str) -> Vec<u32> {
     let digits = text.trim_start_matches(|c: char| !c.is_ascii_digit());
     let number = digits.split(|c: char| c != '.' && !c.is_ascii_digit());
@@ -66,7 +64,7 @@ fn version(text: &str) -> Vec<u32> {
         .collect()
 }
 
-/// What is expected to fail on a subject of these devices.
+/// Lists what is expected to fail on a subject of these devices.
 #[must_use]
 pub fn expected(table: &[Entry], devices: &[&Info]) -> Vec<Expected> {
     let concerned = |entry: &&Entry| devices.iter().any(|info| entry.is_about(&info.driver));

@@ -9,7 +9,7 @@ use crate::case::Stop;
 use crate::settings::Settings;
 use crate::{Verdict, patience};
 
-/// How much memory a round may grow the process by, in KiB: what drivers map, and round up.
+/// How much memory a round may grow the process by, in KiB. Drivers map memory and round it up.
 const SLACK: u64 = 2 << 10;
 
 /// How many bytes a round may grow the heap by.
@@ -32,7 +32,7 @@ const ROUNDS: usize = 24;
 /// the fourth. This is twice that, and one more.
 const HANDLE_ROUNDS: usize = 9;
 
-/// What the process has at a moment.
+/// The resources of this process at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
     /// Open file descriptors.
@@ -41,8 +41,9 @@ pub struct Footprint {
     pub threads: usize,
     /// Memory that is in RAM, in KiB.
     pub memory: u64,
-    /// Bytes that the allocator has given out; 0 where it does not tell, so that `memory` has to
-    /// do. (It is glibc's that tells.)
+    /// Bytes that the allocator has given out. Only glibc's allocator tells that.
+    ///
+    /// Elsewhere it is 0, and only `memory` counts.
     pub heap: u64,
 }
 
@@ -64,7 +65,7 @@ impl Growth {
         self.descriptors || self.threads
     }
 
-    /// What both have grown.
+    /// Returns what has grown in both.
     const fn and(self, other: Self) -> Self {
         Self {
             descriptors: self.descriptors && other.descriptors,
@@ -75,25 +76,25 @@ impl Growth {
     }
 }
 
-/// What the allocator has given out, in all of its arenas and beside them.
+/// Returns what the allocator has given out, in all of its arenas and outside of them.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn heap() -> u64 {
-    // SAFETY: it takes nothing and only counts, under the allocator's own locks.
+    // SAFETY: takes no argument and only counts, under the allocator's own locks.
     let told = unsafe { libc::mallinfo2() };
     (told.uordblks + told.hblkhd) as u64
 }
 
-/// No other allocator tells it in a way that is the same everywhere.
+/// Other allocators do not tell it in a portable way.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 const fn heap() -> u64 {
     0
 }
 
 impl Footprint {
-    /// Asks the system.
+    /// Reads the resources from the system.
     ///
     /// # Errors
-    /// A skip where there is no `/proc`.
+    /// A skip if there is no `/proc`.
     pub fn now() -> Result<Self, Stop> {
         let missing =
             |error: std::io::Error| Stop::Skipped(format!("no /proc to count in: {error}"));
@@ -105,7 +106,7 @@ impl Footprint {
             number.ok_or_else(|| Stop::Skipped(format!("/proc/self/status has no {name}")))
         };
         Ok(Self {
-            // The listing itself is open while it is read.
+            // The listing itself is an open descriptor while it is read.
             descriptors: std::fs::read_dir("/proc/self/fd").map_err(missing)?.count() - 1,
             threads: number("Threads:")? as usize,
             memory: number("VmRSS:")?,
@@ -113,7 +114,7 @@ impl Footprint {
         })
     }
 
-    /// What this one has more of than `before`, beyond the slack.
+    /// Returns which resources are larger than `before`, beyond the slack.
     const fn growth(&self, before: &Self) -> Growth {
         Growth {
             descriptors: self.descriptors > before.descriptors,
@@ -138,7 +139,7 @@ impl Footprint {
         }
     }
 
-    /// True if this one has more of anything than `before`, beyond the slack.
+    /// Whether any resource is larger than `before`, beyond the slack.
     #[must_use]
     pub const fn exceeds(&self, before: &Self) -> bool {
         self.growth(before).any()
@@ -187,17 +188,20 @@ impl fmt::Display for Footprint {
     }
 }
 
-/// Runs `round` again and again. After the first, in which pools grow, there must be one that
-/// leaves no more open descriptors than the one before it, one that leaves no more threads, and so
-/// for memory and for the heap. One is enough, as what a round leaves behind it leaves each time,
-/// and what drivers and allocators take besides, they take in some rounds only. What they give back
-/// may hide a leak in that round: so for descriptors and threads, which are counted exactly, a
-/// round in which they become fewer shows nothing; for memory it does, and a leak shows there only
-/// if it is more than is given back. Memory is not compared under the Vulkan validation layer,
-/// which keeps a few hundred bytes for each object that there ever was.
+/// Runs `round` repeatedly, and fails if every round grows some resource.
+///
+/// Pools grow in the first round. After it there must be a round that leaves no more descriptors
+/// than the one before, and one that leaves no more threads. The same holds for memory and for the
+/// heap. One round each is enough, because a leak grows in every round, while drivers and
+/// allocators take more in some rounds only.
+///
+/// What they give back may hide a leak in that round. Descriptors and threads are counted exactly,
+/// so a round in which they become fewer proves nothing. Memory may become less, and a leak shows
+/// there if it is larger than what is given back. Memory is not compared under the Vulkan
+/// validation layer, which keeps a few hundred bytes for each object that ever existed.
 ///
 /// # Errors
-/// What `round` ends in; that every round grows the same thing.
+/// The verdict of a `round` that fails. A failure if every round grows the same resource.
 pub fn grows_nothing(mut round: impl FnMut() -> Verdict) -> Verdict {
     round()?;
     let mut history = vec![Footprint::now()?];
@@ -218,7 +222,7 @@ pub fn grows_nothing(mut round: impl FnMut() -> Verdict) -> Verdict {
             return Ok(());
         }
         if always.of_handles() && history.len() > HANDLE_ROUNDS {
-            // Each such round costs patience.
+            // Each such round costs the whole time limit.
             break;
         }
     }
@@ -262,24 +266,25 @@ mod tests {
         }
     }
 
-    /// How many rounds pass until one shows that nothing stays, with so many descriptors after
-    /// each.
+    /// Returns how many rounds pass until one shows that nothing stays.
+    ///
+    /// `descriptors` are the numbers after each round.
     fn shown_after(descriptors: &[usize]) -> Option<usize> {
         let mut rounds = 1..descriptors.len();
         rounds.find(|&round| stays(descriptors[..round].iter().copied(), descriptors[round]))
     }
 
     #[test]
-    fn what_is_given_back_hides_no_descriptor_that_stays() {
+    fn returned_descriptors_do_not_hide_one_that_stays() {
         assert_eq!(shown_after(&[7, 7]), Some(1));
         assert_eq!(shown_after(&[7, 9, 9]), Some(2));
         assert_eq!(shown_after(&[7, 5, 5]), Some(2));
-        // As NVIDIA's driver does, from each of its four rounds on.
+        // As NVIDIA's driver does, starting with each of its four rounds.
         assert_eq!(shown_after(&[0, 4, 8, 12, 0]), Some(4));
         assert_eq!(shown_after(&[4, 8, 12, 0, 4, 8, 12, 0]), Some(7));
         assert_eq!(shown_after(&[8, 12, 0, 4, 8, 12, 0]), Some(6));
         assert_eq!(shown_after(&[12, 0, 4, 8, 12, 0]), Some(5));
-        // The same with one that stays.
+        // The same with one descriptor that stays in each round.
         for first in 0..4 {
             let levels: Vec<_> = (first..first + 2 * HANDLE_ROUNDS)
                 .map(|round| round + 4 * (round % 4))
@@ -288,7 +293,7 @@ mod tests {
         }
     }
 
-    /// Held by tests of memory: what one lets go of hides what another keeps.
+    /// Held by tests of memory, because memory that one frees hides what another keeps.
     static ALONE: Mutex<()> = Mutex::new(());
 
     fn alone() -> MutexGuard<'static, ()> {
@@ -316,7 +321,7 @@ mod tests {
             Ok(())
         });
         assert!(matches!(ended, Err(Stop::Failed(_))), "{ended:?}");
-        // The same, but for the last few.
+        // The same, but only the last few stay.
         let ended = grows_nothing(|| {
             kept.truncate(100);
             kept.extend((0..5000).map(|_| Box::new([0_u64; 3])));

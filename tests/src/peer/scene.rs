@@ -68,7 +68,7 @@ impl Scene<'_> {
     /// Each mechanism gets a second process of its own, which may be killed.
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn each_peer(
         world: &World<Equipped>,
         is: Side,

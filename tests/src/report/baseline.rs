@@ -1,4 +1,4 @@
-//! Compares a run with a recorded one: what passed there has to pass here.
+//! Compares a run with a recorded one. What passed there must pass here.
 
 use super::{Ending, Record, Report};
 
@@ -13,8 +13,9 @@ pub struct Exception {
     pub why: String,
 }
 
-/// Reads a list of exceptions: lines of `case | backends | reason`. Empty lines and lines that
-/// begin with `#` are passed over.
+/// Reads a list of exceptions: lines of `case | backends | reason`.
+///
+/// Empty lines and lines that begin with `#` are skipped.
 ///
 /// # Errors
 /// The number of the first line of another form, and the line.
@@ -36,9 +37,9 @@ pub fn exceptions(text: &str) -> Result<Vec<Exception>, (usize, String)> {
         .collect()
 }
 
-/// The backends of a subject by its name: `cuda -> host` for `cuda NVIDIA H200 -> host`.
+/// Returns the backends of a subject: `cuda -> host` for `cuda NVIDIA H200 -> host`.
 ///
-/// Names of devices differ between machines, backends do not.
+/// Names of devices differ between machines, but backends do not.
 fn backends(subject: &str) -> String {
     let sides = subject.split(" -> ");
     let words = sides.map(|side| side.split(' ').next().unwrap_or_default());
@@ -52,7 +53,7 @@ impl Record {
 }
 
 impl Report {
-    /// True if this run has a subject of the same backends.
+    /// Whether this run has a subject of the same backends.
     #[must_use]
     pub fn has_backends_of(&self, subject: &str) -> bool {
         let kind = backends(subject);
