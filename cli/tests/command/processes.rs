@@ -80,7 +80,7 @@ fn a_pair_whose_frames_are_wrong_is_an_error() {
 #[rstest]
 #[case::two_processes_and_a_socket(&["demo", "--processes", "--listen", "/tmp/x"])]
 #[case::both_ends_of_a_socket(&["demo", "--listen", "/tmp/x", "--connect", "/tmp/x"])]
-#[case::no_role_to_kill(&["demo", "--kill", "nobody"])]
+#[case::no_role_to_kill(&["demo", "--kill", "neither"])]
 #[case::no_socket_to_connect_to(&["demo", "--connect", "/nonexistent/socket"])]
 #[case::no_folder_to_listen_in(&["demo", "--listen", "/nonexistent/socket"])]
 fn senseless_options_are_refused(#[case] arguments: &[&str]) {

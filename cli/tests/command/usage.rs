@@ -114,8 +114,8 @@ fn info_tells_how_a_pair_would_share() {
             "{answer}"
         );
     }
-    let (_, error) = ends_with(2, &["info", "--pair", "host", "nobody"]);
-    assert!(error.contains("nobody"), "{error}");
+    let (_, error) = ends_with(2, &["info", "--pair", "host", "nosuch"]);
+    assert!(error.contains("nosuch"), "{error}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::user::{Timeline, wait_all, wait_any};
 use crate::{Settings, Subject, World, patience};
 
 cases! {
-    "cost.reached_points_ask_no_port": [H2 T7] => asks_nobody;
+    "cost.reached_points_ask_no_port": [H2 T7] => asks_no_port;
     "cost.questions_do_not_grow_with_what_is_done": [H2] => same_questions;
     "cost.times_do_not_grow_with_what_is_done": [H2] => same_times;
     "cost.ports_go_with_their_timelines": [H2 T9] => ports_go;
@@ -23,7 +23,7 @@ cases! {
 ///
 /// They are queried, awaited by the host and by queues, and used in lists, while other values of
 /// the timeline are outstanding. The negative control is a point that is not reached.
-fn asks_nobody<S: Subject>(world: &World<S>) -> Verdict {
+fn asks_no_port<S: Subject>(world: &World<S>) -> Verdict {
     for elsewhere in [false, true] {
         let spy = Arc::new(Spy::default());
         let line = spy.timeline(world, elsewhere)?;
@@ -56,7 +56,7 @@ fn asks_nobody<S: Subject>(world: &World<S>) -> Verdict {
         );
 
         // What is not known to be reached, and might be signalled by others, has to be looked at.
-        check!(!line.at(11).is_reached()?, "nobody has signalled 11");
+        check!(!line.at(11).is_reached()?, "11 was never signalled");
         let asked = spy.polls() - before;
         check!(
             (asked > 0) == elsewhere,

@@ -127,7 +127,7 @@ fn eventfd_completes<S: Subject>(world: &World<S>) -> Verdict {
     let (done, never) = (world.timeline("done")?, world.timeline("never")?);
     let (theirs, fence) = pair(world, "theirs")?;
     let (others, other) = pair(world, "other")?;
-    check!(!fence.is_complete()?, "complete before anybody signalled");
+    check!(!fence.is_complete()?, "complete before a signal");
     check_error!(fence.wait(Duration::ZERO), Error::TimedOut { .. });
     check_error!(fence.wait(SHORT), Error::TimedOut { .. });
     let (first, second) = (fence.point()?, other.point()?);
@@ -153,7 +153,7 @@ fn eventfd_completes<S: Subject>(world: &World<S>) -> Verdict {
     wait_all(&list[1..], patience())?;
     check!(
         take(&theirs) == 1 && take(&others) == 1,
-        "somebody has read the eventfd"
+        "the eventfd was read"
     );
     Ok(())
 }
@@ -453,7 +453,7 @@ fn a_thousand<S: Subject>(world: &World<S>) -> Verdict {
             let fence = import(world, twin(&theirs)?, "one of many")?;
             match n % 4 {
                 0 => {}
-                1 => check!(!fence.is_complete()?, "complete, and nobody signalled"),
+                1 => check!(!fence.is_complete()?, "complete without a signal"),
                 2 => {
                     add(&theirs)?;
                     fence.wait(patience())?;

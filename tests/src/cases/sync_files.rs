@@ -140,7 +140,7 @@ fn promised(world: &World<Equipped>) -> Verdict {
             }
         }
         // A fence is made of it by a host device, and this one says so.
-        match device.import_sync_fd(SyncFd::signalled(), "nobody's") {
+        match device.import_sync_fd(SyncFd::signalled(), "a test's") {
             Ok(_) => return Stop::fail("a fence was made by a device that is no host"),
             Err(Rejected { error, .. }) => unsupported("a fence", &error)?,
         }

@@ -196,7 +196,7 @@ fn in_use(world: &World<Equipped>) -> Verdict {
                 asked,
             } => {
                 check!(named == *semaphore.object(), "{named} is not the semaphore");
-                check!(asked.contains("temporary"), "nobody asked to {asked}");
+                check!(asked.contains("temporary"), "the error says {asked}");
                 Ok(by)
             }
             error => Stop::fail(format!("with {what}: {error}")),

@@ -51,7 +51,7 @@ fn graph<S: Subject>(world: &World<S>) -> Verdict {
         (name.label(), 2, "one 2"),
         ("x", 1, "one 1"),
         (name.label(), 1, "one 1"),
-        ("gate", 2, "nobody"),
+        ("gate", 2, "nothing"),
     ]);
     edges.sort();
     check!(found == edges, "the graph is told as {blockers}");
@@ -68,7 +68,7 @@ fn graph<S: Subject>(world: &World<S>) -> Verdict {
     let edges = [
         (name.label(), 2, "one 2"),
         (name.label(), 1, "one 1"),
-        ("gate", 2, "nobody"),
+        ("gate", 2, "nothing"),
     ];
     check!(
         found == expected(&edges),
@@ -152,7 +152,7 @@ fn time_out<S: Subject>(world: &World<S>) -> Verdict {
     let links = (0..LINKS - 1).rev();
     let chain: Vec<_> = links
         .map(|n| (format!("line {n}"), format!("queue {n} 1")))
-        .chain([("gate".to_owned(), "nobody".to_owned())])
+        .chain([("gate".to_owned(), "nothing".to_owned())])
         .collect();
     // `before` steps lead to the last link.
     let tells = |before: usize, ended: syncline::Result<()>| {
@@ -193,7 +193,7 @@ fn time_out<S: Subject>(world: &World<S>) -> Verdict {
         };
         let found = told(&blockers);
         for line in ["other", "gate"] {
-            let missing = (line, 1, "nobody".to_owned());
+            let missing = (line, 1, "nothing".to_owned());
             check!(found.contains(&missing), "a list is told as {blockers}");
         }
     }

@@ -121,7 +121,7 @@ fn join<S: Subject>(world: &World<S>) -> Verdict {
             for &later in &order[nth + 1..] {
                 check!(
                     !lines[later].at(1).is_reached()?,
-                    "line {later} was reached by nobody"
+                    "line {later} was reached without a signal"
                 );
             }
         }

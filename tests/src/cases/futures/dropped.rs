@@ -62,13 +62,13 @@ fn never_called<S: Subject>(world: &World<S>) -> Verdict {
         for future in &mut futures {
             check!(
                 poll(future, &dropped).is_pending(),
-                "nobody has signalled it"
+                "it was never signalled"
             );
         }
         let mut witness = line.at(1).into_future();
         check!(
             poll(&mut witness, &stays).is_pending(),
-            "nobody has signalled it"
+            "it was never signalled"
         );
         futures.clear();
         unpolled.clear();
@@ -95,7 +95,7 @@ fn never_called<S: Subject>(world: &World<S>) -> Verdict {
         for future in &mut futures {
             check!(
                 poll(future, &dropped).is_pending(),
-                "nobody has signalled it"
+                "it was never signalled"
             );
         }
         line.signal(9)?;
@@ -143,11 +143,11 @@ fn on_the_way<S: Subject>(world: &World<S>) -> Verdict {
                 .as_mut()
                 .poll(&mut Context::from_waker(&waker))
                 .is_pending(),
-            "nobody has signalled it"
+            "it was never signalled"
         );
         check!(
             poll(&mut victim, &count).is_pending() && poll(&mut witness, &last).is_pending(),
-            "nobody has signalled it"
+            "it was never signalled"
         );
         *drops.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(victim);
         if value % 2 == 0 {
@@ -181,7 +181,7 @@ fn against_a_signal<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
         let (go, count) = (AtomicBool::new(false), Count::new());
         let mut futures = every_kind(&line, round);
         for future in &mut futures {
-            check!(poll(future, &count).is_pending(), "nobody has signalled it");
+            check!(poll(future, &count).is_pending(), "it was never signalled");
         }
         let spins = dice.below(2 * delay.unsigned_abs() + 1);
         let spin = || (0..spins).for_each(|_| std::hint::spin_loop());
@@ -246,7 +246,7 @@ fn leaves_nothing<S: Subject>(world: &World<S>) -> Verdict {
     grows_nothing(|| {
         for _ in 0..4000 {
             for future in &mut every_kind(&open, 1) {
-                check!(poll(future, &count).is_pending(), "nobody has signalled it");
+                check!(poll(future, &count).is_pending(), "it was never signalled");
             }
         }
         // Signalled, and dropped after that.
@@ -254,7 +254,7 @@ fn leaves_nothing<S: Subject>(world: &World<S>) -> Verdict {
             value += 1;
             let mut futures = every_kind(&line, value);
             for future in &mut futures {
-                check!(poll(future, &count).is_pending(), "nobody has signalled it");
+                check!(poll(future, &count).is_pending(), "it was never signalled");
             }
             line.signal(value + 1)?;
             value += 1;

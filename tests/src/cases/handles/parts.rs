@@ -128,7 +128,7 @@ pub(in crate::cases) fn forged_origins(
     importer: &Info,
 ) -> Vec<(&'static str, Origin)> {
     let elsewhere = || Origin {
-        device: "somebody else's device".into(),
+        device: "another machine's device".into(),
         ..Origin::of(exporter)
     };
     let other = Some(Uuid([0xAB; 16]));
@@ -181,7 +181,7 @@ pub(in crate::cases) fn names_both(of: &str, error: &Error, importer: &Info) -> 
         ));
     };
     check!(
-        left.contains("somebody else's device") && right.contains(&importer.name),
+        left.contains("another machine's device") && right.contains(&importer.name),
         "of {of}: {left:?} and {right:?} are not the sides"
     );
     check!(
@@ -198,7 +198,7 @@ pub(in crate::cases) fn names_importer(what: &str, error: &Error, importer: &Inf
     };
     check!(
         object.label().contains(&importer.name),
-        "whoever refuses {what} is not named: {error}"
+        "the object that refuses {what} is not named: {error}"
     );
     if let Error::Native {
         call, code, name, ..

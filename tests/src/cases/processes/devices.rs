@@ -15,7 +15,7 @@ fn lost(told: Result<String, Stop>) -> Verdict {
     match told {
         Err(Stop::Failed(reason)) if reason.contains("lost") => Ok(()),
         Err(Stop::Skipped(reason)) => Stop::skip(reason),
-        other => Stop::fail(format!("nobody says that the device was lost: {other:?}")),
+        other => Stop::fail(format!("the loss of the device is not reported: {other:?}")),
     }
 }
 
@@ -31,14 +31,14 @@ fn before(world: &World<Equipped>) -> Verdict {
             lost(made)?;
             return match taken {
                 Err(Stop::Failed(_)) => Ok(()),
-                other => Stop::fail(format!("it has what nobody made: {other:?}")),
+                other => Stop::fail(format!("it has an object that was not made: {other:?}")),
             };
         }
         lost(scene.by(Side::Signaller, "signal frames 1"))?;
         scene.by(Side::Signaller, "drop frames")?;
         match scene.by(Side::Waiter, "wait frames 1") {
             Err(Stop::Failed(reason)) if !reason.contains("timed out") => Ok(()),
-            other => Stop::fail(format!("nobody says that nothing comes: {other:?}")),
+            other => Stop::fail(format!("the end of signals is not reported: {other:?}")),
         }
     })
 }

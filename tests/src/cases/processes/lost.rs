@@ -39,7 +39,7 @@ pub(super) fn dead(told: Result<String, Stop>) -> Verdict {
     match told {
         Err(Stop::Failed(reason)) if reason.contains("killed by signal 9") => Ok(()),
         Err(Stop::Failed(reason)) if reason.contains("it has ended") => Ok(()),
-        other => Stop::fail(format!("nobody says that it was killed: {other:?}")),
+        other => Stop::fail(format!("the kill is not reported: {other:?}")),
     }
 }
 
@@ -138,7 +138,7 @@ fn waiter(world: &World<Equipped>) -> Verdict {
         while scene.peer().endpoint().check().is_ok() {
             check!(
                 std::time::Instant::now() < deadline,
-                "nobody notices that it is dead"
+                "its death is not noticed"
             );
             std::thread::yield_now();
         }

@@ -96,7 +96,7 @@ fn held(world: &World<Equipped>) -> Verdict {
             while scene.by(Side::Waiter, "held")? != "0" {
                 check!(
                     std::time::Instant::now() < deadline,
-                    "what is pending releases nobody"
+                    "a pending signal releases no work"
                 );
             }
         }
@@ -134,7 +134,7 @@ fn permissions(world: &World<Equipped>) -> Verdict {
                 Err(Stop::Failed(reason)) if reason.contains("may only") => {}
                 other => {
                     return Stop::fail(format!(
-                        "somebody has more than the plan grants: {other:?}"
+                        "a process has more rights than the plan grants: {other:?}"
                     ));
                 }
             }
@@ -186,7 +186,7 @@ fn closed(world: &World<Equipped>) -> Verdict {
         scene.by(Side::Waiter, "wait frames 1")?;
         match scene.by(Side::Waiter, "wait frames 2") {
             Err(Stop::Failed(reason)) if reason.contains("last handle") => Ok(()),
-            other => Stop::fail(format!("nobody says that nothing comes: {other:?}")),
+            other => Stop::fail(format!("the end of signals is not reported: {other:?}")),
         }
     })
 }
@@ -195,10 +195,7 @@ fn closed(world: &World<Equipped>) -> Verdict {
 fn conflict(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         let found = scene.negotiate(Needs::TIMELINE | Needs::NATIVE | Needs::BINARY)?;
-        check!(
-            found == "conflict",
-            "{found} serves who contradicts himself"
-        );
+        check!(found == "conflict", "{found} serves contradictory needs");
         scene.make(NOTHING, "frames", 0)
     })
 }

@@ -14,7 +14,7 @@ equipped_cases! {
     "process.times_of_signals_behind_work": [M6 M3] => behind_work;
     "process.times_in_the_order_of_values": [M6 T3] => in_order;
     "process.times_as_the_signaller_has_them": [M6 M4] => as_the_signaller;
-    "process.times_that_nobody_tells": [M6 E5] => nobody;
+    "process.times_that_nobody_tells": [M6 E5] => never_told;
     "process.times_outlive_the_signaller": [M6 E3 P3] => outlive;
 }
 
@@ -168,7 +168,7 @@ fn in_order(world: &World<Equipped>) -> Verdict {
         if scene.here().mechanism()?.is_native() {
             tells(scene, 12, "forgotten")?;
         }
-        tells(scene, 10, "nobody wrote it")
+        tells(scene, 10, "never written")
     })
 }
 
@@ -193,7 +193,7 @@ fn as_the_signaller(world: &World<Equipped>) -> Verdict {
     })
 }
 
-fn nobody(world: &World<Equipped>) -> Verdict {
+fn never_told(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.make(besides, "frames", 0)?;
         scene.by(Side::Signaller, "signal frames 1")?;
@@ -205,8 +205,8 @@ fn nobody(world: &World<Equipped>) -> Verdict {
             scene.by(side, "drop frames")?;
         }
         make(scene, besides, 7)?;
-        tells(scene, 0, "nobody wrote it")?;
-        tells(scene, 7, "nobody wrote it")?;
+        tells(scene, 0, "never written")?;
+        tells(scene, 7, "never written")?;
         tells(scene, 8, "not reached")?;
         scene.by(Side::Signaller, "signal frames 9")?;
         scene.by(Side::Waiter, "wait frames 9")?;
@@ -215,7 +215,7 @@ fn nobody(world: &World<Equipped>) -> Verdict {
         let failed = scene.by(Side::Waiter, "wait frames 10");
         check!(failed.is_err(), "it goes on after its failure");
         tells(scene, 10, "never")?;
-        tells(scene, 7, "nobody wrote it")?;
+        tells(scene, 7, "never written")?;
         let after = time(scene, Side::Waiter, 8)?;
         check!(
             after.nanoseconds == nine.nanoseconds,
@@ -234,12 +234,12 @@ fn outlive(world: &World<Equipped>) -> Verdict {
         let before = [1, 7, 20].map(|value| (value, time(scene, Side::Waiter, value)));
         scene.peer().kill()?;
         let failed = scene.by(Side::Waiter, "wait frames 21");
-        check!(failed.is_err(), "it goes on without who signals it");
+        check!(failed.is_err(), "it goes on without its signaller");
         for (value, told) in before {
             let (told, after) = (told?, time(scene, Side::Waiter, value)?);
             check!(
                 told.nanoseconds == after.nanoseconds && told.error == after.error,
-                "{value} was told at {told:?}, and now that nobody is there any more at {after:?}"
+                "{value} was told at {told:?}, and after the end of the signaller at {after:?}"
             );
         }
         tells(scene, 21, "never")

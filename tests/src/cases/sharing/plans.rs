@@ -206,7 +206,7 @@ fn permissions(world: &World<Equipped>) -> Verdict {
         let text = error.to_string();
         check!(
             text.contains(&party.to_string()) && text.contains("planned"),
-            "it is not said who may not do what: {text}"
+            "the missing right is not named: {text}"
         );
     }
     check!(
@@ -291,7 +291,7 @@ fn cannot(world: &World<Equipped>) -> Verdict {
             missing
                 .as_ref()
                 .is_err_and(|e| e.to_string().contains(right.name())),
-            "it is not said who is missing: {missing:?}"
+            "the missing party is not named: {missing:?}"
         );
     }
     check_error!(
@@ -308,7 +308,7 @@ fn cannot(world: &World<Equipped>) -> Verdict {
         refused
             .as_ref()
             .is_err_and(|e| e.to_string().contains(&elsewhere.to_string())),
-        "it is not said who is elsewhere: {refused:?}"
+        "the party of another process is not named: {refused:?}"
     );
     check!(
         negotiate([left.clone()]).is_err(),
@@ -316,7 +316,7 @@ fn cannot(world: &World<Equipped>) -> Verdict {
     );
     check!(
         negotiate([left.clone().waits(), right.waits()]).is_err(),
-        "nobody signals, and there is a plan"
+        "there is a plan without a signaller"
     );
     let after = Footprint::now()?;
     check!(
@@ -390,7 +390,7 @@ fn times(world: &World<Equipped>) -> Verdict {
     let waits = match made.auto(right.id())? {
         Granted::WaitOnly(waits) => waits,
         Granted::Both(line) => line.wait_only(),
-        Granted::SignalOnly(_) => return Stop::fail("who waits may signal only"),
+        Granted::SignalOnly(_) => return Stop::fail("a waiter may signal only"),
     };
     check_error!(waits.at(0).time(), Error::TimesNotEnabled { .. });
     Ok(())

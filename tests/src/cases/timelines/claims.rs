@@ -108,7 +108,7 @@ fn won(signalled: syncline::Result<()>, value: u64) -> Result<bool, Stop> {
         Err(Error::SignalOverlapsClaim {
             asked, above, upto, ..
         }) if (asked, above, upto) == (value, value - 1, value) => Ok(false),
-        Err(other) => Stop::fail(format!("who lost the race for {value} is told: {other}")),
+        Err(other) => Stop::fail(format!("the loser of the race for {value} got: {other}")),
     }
 }
 

@@ -311,13 +311,13 @@ fn read_until<S: Subject>(
     while before < last {
         let value = line.value()?;
         check!(value >= before, "it went back from {before} to {value}");
-        check!(signalled(value), "nobody signalled {value}");
+        check!(signalled(value), "{value} was never signalled");
         if value > before {
             deadline = Instant::now() + patience();
         }
         check!(
             Instant::now() < deadline,
-            "who only reads sees {value} for ever, and {last} is signalled"
+            "a reader sees {value} for ever, although {last} is signalled"
         );
         before = value;
         thread::yield_now();

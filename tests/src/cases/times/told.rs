@@ -203,7 +203,7 @@ fn any_kind<S: Subject>(world: &World<S>) -> Verdict {
         let seen = subject.point_time(view.at(1))?;
         check!(
             seen.nanoseconds() == time.nanoseconds(),
-            "{time:?}, and by who may only wait {seen:?}"
+            "{time:?}, and by a view that may only wait {seen:?}"
         );
         drop(line);
         tells(kept.point(), &time, "without a handle")?;
@@ -211,7 +211,7 @@ fn any_kind<S: Subject>(world: &World<S>) -> Verdict {
         let seen = subject.point_time(view.at(1))?;
         check!(
             seen.nanoseconds() == time.nanoseconds(),
-            "{time:?}, and once nobody could signal {seen:?}"
+            "{time:?}, and after the last signaller {seen:?}"
         );
     }
     Ok(())

@@ -137,7 +137,7 @@ fn wakes_soon<S: Subject>(world: &World<S>) -> Verdict {
         right: world.right_queue("right")?,
         value: 0,
     };
-    latency.check(0, "nobody else waits")?;
+    latency.check(0, "no other wait")?;
     let never = [
         world.timeline("other")?,
         world.left.timeline("of the left")?,
@@ -170,7 +170,7 @@ fn wakes_soon<S: Subject>(world: &World<S>) -> Verdict {
         latency.right.idle(patience())?;
         check!(
             !threads.iter().any(|thread| thread.is_finished()),
-            "a wait for what nobody signalled ended"
+            "a wait for a value that was never signalled ended"
         );
         Ok(())
     })

@@ -97,7 +97,7 @@ fn polling<S: Subject>(world: &World<S>) -> Verdict {
         while !done()? {
             check!(
                 Instant::now() < deadline,
-                "{what} never shows to who only asks"
+                "{what} never shows by polling alone"
             );
             thread::yield_now();
         }
@@ -268,7 +268,7 @@ fn others<S: Subject>(world: &World<S>) -> Verdict {
         for thread in stuck {
             check_error!(join(thread)?, Error::Cancelled { .. });
         }
-        check!(!early, "a wait for what nobody signalled ended");
+        check!(!early, "a wait for a value that was never signalled ended");
         went_on.map_err(Stop::from)
     })
 }

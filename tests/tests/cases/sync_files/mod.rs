@@ -1,6 +1,7 @@
-//! The cases of sync files, on a driver that has some. None of the software drivers does, so one
-//! that shares binary semaphores as opaque descriptors is given what it lacks ([`driver`]): the
-//! cases must pass on that, and fail where it is given with a bug.
+//! The cases of sync files on a driver that supports them.
+//!
+//! No software driver does. So [`driver`] adds sync files to one that shares binary semaphores as
+//! opaque descriptors. The cases must pass on it, and must fail if it has a bug.
 
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
@@ -16,7 +17,7 @@ use syncline_conformance::case::Stop;
 use syncline_conformance::workload::Equipped;
 use syncline_conformance::{Verdict, World, inventory};
 
-/// One at a time: what the driver does is the process's.
+/// Runs one test at a time, because the driver has state of the whole process.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Runs each case of the family on two devices of the driver, and returns the verdicts.
