@@ -1,4 +1,4 @@
-//! H2: what is over costs nothing: no question to a port, no memory.
+//! H2: finished work costs nothing: no query of a port, and no memory.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ fn asks_no_port<S: Subject>(world: &World<S>) -> Verdict {
             "for points known to be reached a port was asked {asked} times"
         );
 
-        // What is not known to be reached, and might be signalled by others, has to be looked at.
+        // A value that another process might signal needs a query of the port.
         check!(!line.at(11).is_reached()?, "11 was never signalled");
         let asked = spy.polls() - before;
         check!(
@@ -69,7 +69,7 @@ fn asks_no_port<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The same calls ask the port as often after thousands of values as after ten.
+/// The same calls query the port as often after thousands of values as after ten.
 fn same_questions<S: Subject>(world: &World<S>) -> Verdict {
     let spy = Arc::new(Spy::default());
     let line = spy.timeline(world, true)?;
@@ -126,20 +126,22 @@ fn same_questions<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The same calls take no other time after 200 000 values than after ten. Only what grows with them
-/// could be so much slower that no machine is: a thousandth of a walk over them all would show.
+/// The same calls take as long after 200 000 values as after ten.
+///
+/// The limit is so high that no machine misses it by chance. Visiting a thousandth of all values
+/// would exceed it.
 fn same_times<S: Subject>(world: &World<S>) -> Verdict {
-    // By how much the best time may be worse, and what counts as no time at all.
+    // Largest ratio of the best times, and a time that counts as none.
     const FACTOR: u32 = 20;
     const NO_TIME: Duration = Duration::from_micros(2);
-    // The engine alone, and with the drivers behind it.
+    // The engine alone, and with the drivers.
     let plain = syncline::Timeline::new("plain", 0, |initial| {
         Ok([Plain::port(initial, u64::MAX)].into_iter().collect())
     })?;
     let engine = if world.is_pair() { 20_000 } else { 200_000 };
     let mut lines = vec![(world.left.own(plain), engine)];
-    // Below a validation layer (1.4.309) each signal takes the longer the more there were: 1 µs
-    // after ten, 259 µs after 10 000.
+    // Below a validation layer (1.4.309) a signal takes longer the more there were: 1 µs after ten,
+    // 259 µs after 10 000.
     if !Settings::from_env().validation {
         lines.push((world.timeline("line")?, engine / 20));
     }
@@ -163,7 +165,7 @@ fn same_times<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The best times of what can be asked of a timeline at `at`, and of its next signals.
+/// Returns the best times of all queries of a timeline at `at`, and of its next signals.
 fn best_times<S: Subject>(
     line: &Timeline<S>,
     at: &mut u64,
@@ -221,7 +223,7 @@ fn ports_go<S: Subject>(world: &World<S>) -> Verdict {
     for nth in 0..EACH {
         let line = spy.timeline(world, nth % 2 == 0)?;
         match nth % 5 {
-            // Used, and no more than that.
+            // Used, and dropped.
             0 => {
                 line.signal(1)?;
                 left.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
@@ -248,7 +250,7 @@ fn ports_go<S: Subject>(world: &World<S>) -> Verdict {
     for queue in [&left, &held, &right] {
         queue.idle(patience())?;
     }
-    // The points own the memory of theirs.
+    // Each point owns memory of its timeline.
     let left_over = |most: u64| {
         let deadline = Instant::now() + patience();
         while spy.alive() > most && Instant::now() < deadline {

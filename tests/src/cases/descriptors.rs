@@ -1,4 +1,4 @@
-//! F8: descriptors that can be polled, as fences, and eventfds that hear of points.
+//! F8: pollable descriptors as fences, and eventfds that are notified of points.
 
 #![allow(
     unsafe_code,
@@ -28,7 +28,7 @@ const SHORT: Duration = Duration::from_millis(3);
 /// No process has that many descriptors.
 const CLOSED: RawFd = 1_000_000;
 
-/// Of all kinds, those that can be polled never, or for writing only.
+/// Kinds that can never be polled, or for writing only.
 const NEVER_READABLE: [&str; 8] = [
     "the writing end of a pipe",
     "an empty file",
@@ -80,7 +80,7 @@ fn twin(fd: &OwnedFd) -> Result<OwnedFd, Stop> {
     fd.try_clone().map_err(refused)
 }
 
-/// An eventfd, and a fence that stands for it.
+/// Creates an eventfd, and a fence of a duplicate of it.
 fn pair<S: Subject>(world: &World<S>, label: &str) -> Result<(OwnedFd, Fence<S>), Stop> {
     let theirs = event()?;
     let fence = import(world, twin(&theirs)?, label)?;
@@ -98,7 +98,7 @@ fn add(fd: &OwnedFd) -> Verdict {
     }
 }
 
-/// What an eventfd counted since the last call.
+/// Reads the count of an eventfd since the last call.
 fn take(fd: &OwnedFd) -> u64 {
     let mut count = [0; 8];
     match rustix::io::read(fd, &mut count) {
@@ -242,7 +242,7 @@ fn hang_up<S: Subject>(world: &World<S>) -> Verdict {
     check!(fence.is_complete().is_err(), "a closed pipe counts as done");
     right.submit(&[], |_| Ok(()), &[fine.signal_at(1)])?;
     fine.at(1).wait(patience())?;
-    // What was written before counts.
+    // Data that was written before the import counts.
     let (reader, writer) = rustix::pipe::pipe().map_err(system)?;
     let fence = import(world, reader, "pipe")?;
     rustix::io::write(&writer, b"x").map_err(system)?;
@@ -251,10 +251,10 @@ fn hang_up<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What the system can poll: a descriptor, and what makes it readable for as long as it is kept.
+/// A pollable descriptor, and a function that makes it readable while it is kept.
 type Pollable = (&'static str, OwnedFd, Box<dyn FnMut() -> Verdict>);
 
-/// One of each kind that can be polled, none of them readable yet.
+/// Creates a descriptor of each pollable kind. None is readable yet.
 fn pollables() -> Result<Vec<Pollable>, Stop> {
     let done = |result: rustix::io::Result<()>| result.map_err(system);
     let write = move |fd: &OwnedFd| done(rustix::io::write(fd, b"x").map(drop));
@@ -325,7 +325,7 @@ fn pollables() -> Result<Vec<Pollable>, Stop> {
             "a process",
             process,
             Box::new(move || {
-                // Its input ends, and so does it.
+                // The child ends at the end of its input.
                 drop(child.stdin.take());
                 child.wait().map(drop).map_err(refused)
             }),
@@ -333,7 +333,7 @@ fn pollables() -> Result<Vec<Pollable>, Stop> {
     ])
 }
 
-/// Each of them is a fence, which is complete once it can be read and not before.
+/// Each of them becomes a fence, which completes once the descriptor is readable.
 fn pollable<S: Subject>(world: &World<S>) -> Verdict {
     let right = world.right_queue("right")?;
     for (what, fd, mut make_readable) in pollables()? {
@@ -362,11 +362,11 @@ fn pollable<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What can never be waited for is refused, and comes back.
+/// Descriptors that cannot be polled are refused and returned.
 fn hostile<S: Subject>(world: &World<S>) -> Verdict {
     let file = rustix::fs::open("/proc/self/mounts", OFlags::RDONLY, Mode::empty());
-    // SAFETY: no process has that many descriptors; what comes back is forgotten before it is
-    // closed.
+    // SAFETY: no process has that many descriptors. The returned one is forgotten before it could
+    // be closed.
     let closed = unsafe { OwnedFd::from_raw_fd(CLOSED) };
     let mut offered = vec![
         ("a closed descriptor", closed),
@@ -394,7 +394,7 @@ fn hostile<S: Subject>(world: &World<S>) -> Verdict {
             "{what} is refused with: {error}"
         );
         if number != CLOSED {
-            // SAFETY: ours, and open unless the import has closed it, which then shows.
+            // SAFETY: ours, and open unless the import has closed it, which the case then detects.
             let handle = unsafe { OwnedFd::from_raw_fd(back) };
             let still = rustix::io::fcntl_getfd(&handle);
             if still.is_err() {
@@ -459,7 +459,7 @@ fn a_thousand<S: Subject>(world: &World<S>) -> Verdict {
                     fence.wait(patience())?;
                 }
                 _ => {
-                    // Dropped while it is waited for.
+                    // Dropped while a queue waits for it.
                     right.wait(&fence)?;
                     drop(fence);
                     add(&theirs)?;
@@ -508,7 +508,7 @@ fn hears<S: Subject>(world: &World<S>) -> Verdict {
     );
     still.release()?;
     heard(&ours, 2, "a point that was reached")?;
-    // What is there already is told at once.
+    // A value that is there already is notified at once.
     tell(1, true)?.detach();
     heard(&ours, 1, "a point that is reached")?;
     line.fail(super::cause("on purpose"));

@@ -40,7 +40,7 @@ pub mod sharing;
 #[cfg(feature = "vulkan")]
 pub(crate) mod sync_files;
 
-/// How long the device that comes first is kept busy, so that a missing wait shows.
+/// How long the first device is kept busy, so that a missing wait is detected.
 pub(crate) const DELAY: Duration = Duration::from_millis(30);
 
 /// Delay for cases that need work to be unfinished.
@@ -48,7 +48,7 @@ pub(crate) const DELAY: Duration = Duration::from_millis(30);
 /// It is long enough for a thread of this process to be kept from its core meanwhile.
 pub(crate) const LONG_DELAY: Duration = Duration::from_millis(250);
 
-/// How many words the test buffers have.
+/// Number of words of the test buffers.
 pub(crate) const WORDS: usize = 1024;
 
 /// Every case that any subject can run.
@@ -94,7 +94,7 @@ pub(crate) fn unless_linked<S: Subject>(
     Ok(linked)
 }
 
-/// The same where every pair is too slow.
+/// The same for cases that are slow on every pair.
 pub(crate) fn unless_pair<S: Subject>(
     world: &World<S>,
     what: &str,
@@ -108,7 +108,7 @@ pub(crate) fn unless_pair<S: Subject>(
     pair
 }
 
-/// Work: every word of `buffer` becomes `value`.
+/// Returns work that sets every word of `buffer` to `value`.
 pub(crate) fn filling<S: Subject>(
     buffer: &S::Buffer,
     value: u32,
@@ -117,7 +117,7 @@ pub(crate) fn filling<S: Subject>(
     move |recorder| S::fill(recorder, &buffer, value)
 }
 
-/// Work: `to` becomes a copy of `from`, both of one device.
+/// Returns work that copies `from` to `to`, both of one device.
 pub(crate) fn copying<S: Subject>(
     from: &S::Buffer,
     to: &S::Buffer,
@@ -126,7 +126,7 @@ pub(crate) fn copying<S: Subject>(
     move |recorder| S::copy(recorder, &from, &to)
 }
 
-/// True if every word of `buffer` is `value`.
+/// Whether every word of `buffer` is `value`.
 pub(crate) fn is_filled<S: Subject>(buffer: &S::Buffer, value: u32) -> bool {
     S::read(buffer).iter().all(|&word| word == value)
 }
@@ -146,12 +146,12 @@ pub(crate) fn within(time: i64, least: Duration, most: Duration) -> Verdict {
     Ok(())
 }
 
-/// An error to fail things with, to be recognized by its text.
+/// Returns an error with this text, to fail timelines with.
 pub(crate) fn cause(text: &str) -> syncline::Error {
     syncline::Error::work(std::io::Error::other(text.to_owned()))
 }
 
-/// Work that only counts that it was called.
+/// Returns work that only counts its calls.
 pub(crate) fn count<S: Subject>(
     ran: &std::sync::Arc<std::sync::atomic::AtomicU32>,
 ) -> impl FnOnce(&mut crate::RecorderOf<'_, S>) -> syncline::Result<()> + Send + 'static + use<S> {

@@ -13,8 +13,9 @@ use crate::{Subject, World, patience};
 
 pub(in crate::cases) type Buffer = <Equipped as Subject>::Buffer;
 
-/// The side whose binary semaphores take payloads for one wait, which is Vulkan's. In a pair the
-/// other side has part in it.
+/// Returns the side whose binary semaphores take temporary payloads, which is Vulkan's.
+///
+/// In a pair the other side takes part in that.
 pub(in crate::cases) fn importer(world: &World<Equipped>) -> Result<&Side, Stop> {
     let (exporter, importer) = super::sides(world)?;
     let vulkan = |side: &&Side| {
@@ -54,7 +55,7 @@ pub(in crate::cases) fn twin(of: &Side) -> Result<Side, Stop> {
     }
 }
 
-/// A new semaphore of `side` over the payload behind a handle.
+/// Imports a handle into a new semaphore of `side`.
 pub(in crate::cases) fn imported(
     side: &Side,
     handle: BinaryFd,
@@ -84,14 +85,14 @@ impl Producer {
         })
     }
 
-    /// Writes the next value, late, and signals.
+    /// Writes the next value after a delay, and signals.
     pub(in crate::cases) fn produce(&mut self, semaphore: &BinarySemaphore) -> Verdict {
         let semaphore = semaphore.clone();
         // SAFETY: a case consumes each signal before it makes the next.
         self.produce_then(move |recorder| unsafe { recorder.signal_semaphore(&semaphore) })
     }
 
-    /// Writes the next value, late, and then has `signal` recorded.
+    /// Writes the next value after a delay, and then records `signal`.
     pub(in crate::cases) fn produce_then(
         &mut self,
         signal: impl FnOnce(&mut Recorder<'_>) -> syncline::Result<()> + Send + 'static,
@@ -108,12 +109,12 @@ impl Producer {
         Ok(())
     }
 
-    /// Behind everything that was produced.
+    /// Waits until everything has been produced.
     pub(in crate::cases) fn idle(&self) -> Verdict {
         Ok(self.queue.idle(patience())?)
     }
 
-    /// The last value is there.
+    /// Checks that the last value is visible.
     pub(in crate::cases) fn is_seen(&self, by: &str) -> Verdict {
         all_are(&Equipped::read(&self.buffer), self.value, by)
     }

@@ -16,7 +16,7 @@ equipped_cases! {
     "binary.plans_leave_nothing": [X4 X1] => leaves_nothing;
 }
 
-/// Both directions of a pair, or what one device does alone.
+/// Makes plans for both directions of a pair, or for one device alone.
 fn plans(world: &World<Equipped>) -> Result<Vec<(Plan, [Party; 2])>, Stop> {
     let party =
         |side: &crate::user::Device<Equipped>| Party::of(side.library()).needing(Needs::BINARY);
@@ -64,7 +64,7 @@ fn planned(world: &World<Equipped>) -> Verdict {
             producer.produce_then(move |r| unsafe { signalled.signal(r) })?;
             signals.count().signal(n)?;
             waits.count().at(n).wait(patience())?;
-            // SAFETY: it is counted, so it is pending, and this is the only wait.
+            // SAFETY: the signal is counted, so it is pending, and this is the only wait.
             unsafe { waits.wait_on(consumer.library()) }?;
             consumer.idle(patience())?;
             producer.is_seen("after the wait")?;
@@ -96,7 +96,7 @@ fn permissions(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A plan for the one kind does not make the other; what no binary semaphore does has no plan.
+/// A plan for a timeline makes no binary semaphore, and the reverse. Impossible needs have no plan.
 fn no_plan(world: &World<Equipped>) -> Verdict {
     let devices = [world.left.library().clone(), world.right.library().clone()];
     for (plan, [signaller, waiter]) in plans(world)? {

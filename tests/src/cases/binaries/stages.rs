@@ -34,7 +34,7 @@ enum Stage {
 /// next signal.
 fn every_stage(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
-    // What has one queue alone cannot show that it waits for it.
+    // A device with one queue cannot show that it waits for itself.
     let importer = if world.is_pair() {
         importer.clone()
     } else {
@@ -75,7 +75,7 @@ fn every_stage(world: &World<Equipped>) -> Verdict {
     producer.idle()
 }
 
-/// The semaphore's pending signal is consumed, with the data before it there.
+/// Consumes the semaphore's pending signal, and checks that the data before it is there.
 fn waited_for(semaphore: &BinarySemaphore, producer: &Producer, when: &str) -> Verdict {
     // SAFETY: the signal has just been submitted or made, and no other wait consumes it.
     let fence = unsafe { semaphore.pending("produced") }?;

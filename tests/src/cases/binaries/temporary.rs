@@ -1,4 +1,4 @@
-//! X4, X3, E5: payloads that are imported for one wait, and the permanent ones behind them.
+//! X4, X3, E5: temporary payloads, and the permanent payloads that they replace for one wait.
 
 use ash::{khr, vk};
 use syncline::{
@@ -29,9 +29,10 @@ equipped_cases! {
 
 const TEMPORARY: Payload = Payload::Temporary(HandleKind::BinaryOpaqueFd);
 
-/// Consumes the semaphore's signal, which is pending or made. Where the library is wrong it may be
-/// the payload of `rescue` that is waited for instead: that is signalled then, so that no queue is
-/// left waiting.
+/// Consumes the semaphore's signal, which is pending or made.
+///
+/// If the library is wrong, the wait may be for the payload of `rescue`. That is signalled then, so
+/// that no queue keeps waiting.
 fn consumed(
     semaphore: &BinarySemaphore,
     rescue: Option<(&mut Producer, &BinarySemaphore)>,
@@ -119,7 +120,7 @@ fn unsignalled(world: &World<Equipped>) -> Verdict {
     consumed(&theirs, Some((&mut other, &theirs)))?;
     own.is_seen("the wait for a signal of the temporary payload")?;
     own.idle()?;
-    // A signal does not end what is temporary.
+    // A signal does not end the temporary payload.
     has(&semaphore, TEMPORARY, "after a signal")?;
     other.produce(&theirs)?;
     consumed(&semaphore, None)?;
@@ -155,8 +156,7 @@ fn control(world: &World<Equipped>) -> Verdict {
         .semaphore(raw.raw())
         .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD)
         .fd(theirs.export()?.into_fd().into_raw_fd());
-    // SAFETY: nothing uses the semaphore, and the handle is of one of the same kind and driver,
-    // which takes it.
+    // SAFETY: nothing uses the semaphore. The handle has the same kind and driver, which takes it.
     if let Err(code) = unsafe { functions.import_semaphore_fd(&info) } {
         return Stop::fail(format!("the driver takes no payload for good: {code:?}"));
     }
@@ -203,7 +203,7 @@ fn in_use(world: &World<Equipped>) -> Verdict {
         }
     };
 
-    // A signal that the device has not got to.
+    // A signal that the device has not reached.
     let latch = side.subject().latch()?;
     let queue = side.queue(QueueKind::Compute, "signaller")?;
     let (blocked, signals) = (latch.clone(), semaphore.clone());
@@ -236,7 +236,7 @@ fn in_use(world: &World<Equipped>) -> Verdict {
         }
     );
 
-    // A wait that the device has not got past: the temporary payload is its own already.
+    // A wait that the device has not passed. It is for the temporary payload already.
     let latch = twin.subject().latch()?;
     let theirs_queue = twin.queue(QueueKind::Compute, "signaller there")?;
     let (blocked, signals) = (latch.clone(), theirs.clone());
@@ -257,7 +257,7 @@ fn in_use(world: &World<Equipped>) -> Verdict {
     fence.wait(patience())?;
     has(&semaphore, Payload::Permanent, "after the wait")?;
 
-    // It is free again at once, with its first signal.
+    // A payload can be imported again at once. The first signal is still there.
     import(&semaphore, theirs.export()?)?;
     other.produce(&theirs)?;
     consumed(&semaphore, None)?;
@@ -289,24 +289,23 @@ fn refusals(world: &World<Equipped>) -> Verdict {
     };
     let origin = Origin::of(side.info());
     for (what, fd) in kinds()? {
-        // SAFETY: not what it says; no driver is asked to take it.
+        // SAFETY: the kind is wrong on purpose. The import is refused before a driver takes it.
         let handle = unsafe { BinaryFd::from_fd(fd, origin.clone()) };
         names_importer(what, &refused(what, handle)?, side.info())?;
     }
     let theirs = twin.library().binary_semaphore("another's")?;
     for (of, forged) in forged_origins(twin.info(), side.info()) {
-        // SAFETY: a binary semaphore's; only its origin is a lie.
+        // SAFETY: it is a binary semaphore. Only its origin is wrong.
         let handle = unsafe { BinaryFd::from_fd(theirs.export()?.into_fd(), forged) };
         names_both(of, &refused(of, handle)?, side.info())?;
     }
-    // Its signal is there.
+    // The semaphore's signal is still there.
     consumed(&semaphore, Some((&mut Producer::new(&twin)?, &theirs)))?;
     side.check()?;
     Ok(())
 }
 
-/// Thousands, of which every tenth is waited for; the others go with their semaphores, or are
-/// refused.
+/// Makes thousands of imports. Every tenth is waited for. The others are dropped or refused.
 fn leave_nothing(world: &World<Equipped>) -> Verdict {
     let side = importer(world)?;
     let twin = twin(side)?;
@@ -315,8 +314,8 @@ fn leave_nothing(world: &World<Equipped>) -> Verdict {
     let kept = side.library().binary_semaphore("kept")?;
     grows_nothing(|| {
         for nth in 0..1000 {
-            // What a fence of a semaphore has used is taken back in batches, by some drivers'
-            // measure a few descriptors: so these are few.
+            // Drivers take the resources of a semaphore's fence back in batches of a few
+            // descriptors. So there are few of these.
             if nth % 250 != 0 {
                 let semaphore = side.library().binary_semaphore("one of many")?;
                 import(&semaphore, theirs.export()?)?;
@@ -328,7 +327,7 @@ fn leave_nothing(world: &World<Equipped>) -> Verdict {
             }
             import(&kept, theirs.export()?)?;
             let signals = theirs.clone();
-            // SAFETY: consumed below, before it is signalled again.
+            // SAFETY: the signal is consumed below, before the next.
             let work =
                 move |recorder: &mut Recorder<'_>| unsafe { recorder.signal_semaphore(&signals) };
             queue.submit(&[], work, &[])?;
@@ -338,7 +337,7 @@ fn leave_nothing(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// CUDA has no payloads for one wait: it says so, and the handle comes back.
+/// CUDA has no temporary payloads. It says so, and the handle is returned.
 #[cfg(feature = "cuda")]
 fn for_good(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = super::sides(world)?;

@@ -1,4 +1,4 @@
-//! M4: times of several queues and devices beside each other; M5: what lies between them, exactly.
+//! M4: comparing times of several queues and devices. M5: exact intervals.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -164,7 +164,7 @@ fn exact<S: Subject>(world: &World<S>) -> Verdict {
         let mut fences = Vec::new();
         for nth in 0..STAMPS {
             if nth == STAMPS / 2 {
-                // Milliseconds of 32 bits would step by 15 ns and more from here.
+                // From here on, milliseconds in 32 bits would have steps of at least 15 ns.
                 queue.idle(patience())?;
                 thread::sleep(Duration::from_millis(140));
             }
@@ -203,7 +203,7 @@ fn exact<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// However large a time is, the next nanosecond is another one.
+/// A time and the next nanosecond differ, however large the time is.
 fn precise<S: Subject>(world: &World<S>) -> Verdict {
     const YEAR: i64 = 365 * 86_400 * 1_000_000_000;
     for device in sides(world)? {

@@ -1,4 +1,4 @@
-//! M2: both clocks read together.
+//! M2: samples of both clocks.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ fn beside<S: Subject>(world: &World<S>) -> Verdict {
                 host.name()
             );
             let deviation = i64::try_from(sample.deviation).unwrap_or(i64::MAX);
-            // What the clock may have shown the same for comes on top, as far as few readings can
+            // The clock may have shown the same for its resolution, as far as few readings can
             // tell.
             let resolution = i64::try_from(clock.library().resolution()).unwrap_or(i64::MAX);
             let most = (seen.to - seen.from).saturating_add(STATED);
@@ -91,7 +91,7 @@ fn beside<S: Subject>(world: &World<S>) -> Verdict {
                     "the clock went back, from {early:?} to {late:?}"
                 );
                 let (passed, beside) = (late.device - early.device, late.host - early.host);
-                // 500 parts per million, which is as far as clocks may differ.
+                // Clocks may differ by 500 parts per million.
                 let room = early.deviation + late.deviation + passed.unsigned_abs() / 2000 + 2;
                 check!(
                     passed.abs_diff(beside) <= room,
@@ -129,7 +129,7 @@ fn always_the_same<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What a sample may end in: it was taken, or could not be taken in time.
+/// Accepts a sample, or the error that it could not be taken in time.
 fn ended(result: syncline::Result<syncline::clock::Sampled>) -> Verdict {
     match result {
         Ok(_) => Ok(()),
@@ -144,8 +144,9 @@ fn ended(result: syncline::Result<syncline::clock::Sampled>) -> Verdict {
     }
 }
 
-/// Sampling ends: beside other threads that sample, while the device works, and while it stands
-/// still. What was sampled before still converts then.
+/// Sampling ends while other threads sample, while the device works, and while it is blocked.
+///
+/// Earlier samples still convert then.
 fn bounded<S: Subject>(world: &World<S>) -> Verdict {
     let each = unless_pair(world, "samples of each thread", 5, 2);
     for device in sides(world)? {
@@ -189,7 +190,7 @@ fn bounded<S: Subject>(world: &World<S>) -> Verdict {
                 thread::sleep(Duration::from_millis(1));
             }
             let in_time = sampling.is_finished();
-            // If it waits for the device it ends now.
+            // A sample that waits for the device ends now.
             stall.release()?;
             Ok((in_time, join(sampling)?))
         })?;

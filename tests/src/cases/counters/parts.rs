@@ -9,7 +9,7 @@ use crate::World;
 use crate::case::Stop;
 use crate::workload::Equipped;
 
-/// Where the counter, what was announced, the failure and the first record of why lie in a page.
+/// Offsets in a page: the counter, the announced value, the failure and its first record.
 pub(super) const REACHED: u64 = 128;
 pub(super) const ANNOUNCED: u64 = 136;
 pub(super) const FAILED: u64 = 512;
@@ -46,14 +46,15 @@ fn host_of(device: &Device) -> Option<&host::Device> {
     }
 }
 
-/// A counter, as the timeline that it was made for.
+/// A counter, and the timeline that it was made for.
 pub(super) struct Exported {
     pub(super) line: Timeline,
     pub(super) source: host::Exporter,
 }
 
-/// A counter at `initial`. Imports of it are timelines of their own, so the engine is told that
-/// others signal it too.
+/// Creates a counter at `initial`.
+///
+/// Imports of it are timelines of their own, so the engine is told that others signal it, too.
 pub(super) fn exported(exporter: &host::Device, initial: u64) -> Result<Exported, Stop> {
     let (home, source) = exporter.exportable_port(initial)?;
     let home = home.signalled_elsewhere(true);
@@ -85,7 +86,7 @@ fn reason<H>(rejected: Rejected<H>) -> Error {
     rejected.error
 }
 
-/// What the importer makes of a handle is dropped at once, or joins the ports.
+/// Imports a handle. The import is dropped at once, or joins `ports`.
 pub(super) fn import(
     importer: &Device,
     handle: CounterFd,

@@ -67,14 +67,14 @@ fn against_signal<S: Subject>(world: &World<S>) -> Verdict {
     })
 }
 
-/// Some nanoseconds to some microseconds.
+/// Waits for some nanoseconds to some microseconds.
 fn hesitate(dice: &mut Dice) {
     for _ in 0..dice.below(3000) {
         std::hint::spin_loop();
     }
 }
 
-/// Host and `queue` see 1 as reached, or as failed.
+/// Checks that host and `queue` see 1 as reached, or as failed.
 fn check_seen<S: Subject>(
     world: &World<S>,
     line: &Timeline<S>,

@@ -63,7 +63,7 @@ fn others<S: Subject>(world: &World<S>) -> Verdict {
     left.submit(&[], |_| Ok(()), &[good.signal_at(1)])?;
     right.submit(&[good.at(1)], |_| Ok(()), &[good.signal_at(2)])?;
     good.at(2).wait(patience())?;
-    // A submission that signals both: the healthy one gets its signal.
+    // A submission that signals both timelines. The healthy one gets its signal.
     let both = world.timeline("both")?;
     let held = world.timeline("held")?;
     right.submit(
@@ -100,7 +100,7 @@ fn join<S: Subject>(world: &World<S>) -> Verdict {
         let ran = Arc::new(AtomicU32::new(0));
         let queue = if round % 2 == 0 { &left } else { &right };
         queue.submit(&all, count::<S>(&ran), &[out.signal_at(1)])?;
-        // The same join, behind something that is still held.
+        // The same join after a submission that is still held.
         let other = if round % 2 == 0 { &right } else { &left };
         other.submit(&[gate.at(1)], |_| Ok(()), &[])?;
         other.submit(&all, count::<S>(&ran), &[behind.signal_at(1)])?;
@@ -198,7 +198,7 @@ fn fork<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A failure goes down a chain of held submissions on a thread with little stack.
+/// A failure passes along a chain of held submissions on a thread with a small stack.
 fn long_chain<S: Subject>(world: &World<S>) -> Verdict {
     const STACK: usize = 256 << 10;
     let most = if world.is_pair() { 256 } else { 4096 };
@@ -210,8 +210,8 @@ fn long_chain<S: Subject>(world: &World<S>) -> Verdict {
     let ran = Arc::new(AtomicU32::new(0));
     let head = world.timeline("head")?;
     let mut lines = vec![head];
-    // Some drivers take milliseconds to make a timeline, and more to destroy it: a short chain has
-    // to do there.
+    // Some drivers take milliseconds to create a timeline, and more to destroy it. There the chain
+    // is short.
     let start = Instant::now();
     while lines.len() <= most
         && (lines.len() <= 256 || start.elapsed() < Duration::from_millis(100))

@@ -1,4 +1,4 @@
-//! E1, E5: what a failed timeline tells, and that the first cause is it.
+//! E1, E5: what a failed timeline reports. The first cause counts.
 
 use std::error::Error as _;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::case::{Stop, Verdict, cases, check, check_error};
 use crate::user::Queue;
 use crate::{Subject, World, patience};
 
-/// Long enough to be a wait, and too short for anything to happen.
+/// Time limit of a wait that must time out.
 const SHORT: Duration = Duration::from_millis(1);
 
 cases! {
@@ -188,8 +188,7 @@ fn position<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A queue's position passes what was skipped; only the submission itself tells that it did not
-/// run.
+/// A queue's position passes skipped submissions. Only the submission tells that it did not run.
 fn skipped<S: Subject>(world: &World<S>) -> Verdict {
     let tells = |ended: syncline::Result<()>, queue: &Queue<S>, cause: &str| -> Verdict {
         let Err(error) = ended else {
@@ -211,7 +210,7 @@ fn skipped<S: Subject>(world: &World<S>) -> Verdict {
     queue
         .submit(&[], count::<S>(&ran), &[])?
         .wait_submitted(patience())?;
-    // Without any signal that could tell.
+    // The submission has no signal that could tell.
     for known in [true, false] {
         let bad = world.timeline("bad")?;
         if known {
@@ -227,7 +226,7 @@ fn skipped<S: Subject>(world: &World<S>) -> Verdict {
         submitted.end().wait(patience())?;
         tells(submitted.wait_submitted(Duration::ZERO), &queue, "bad")?;
     }
-    // Behind a gate that is closed: a thread that waits already is told at once.
+    // The submission is held, and a thread waits for it. The thread gets the failure at once.
     let (gate, bad, late) = (
         world.timeline("gate")?,
         world.timeline("bad")?,
@@ -245,7 +244,7 @@ fn skipped<S: Subject>(world: &World<S>) -> Verdict {
     check_error!(first.wait_submitted(SHORT), Error::TimedOut { .. });
     gate.signal(1)?;
     first.wait_submitted(patience())?;
-    // What its own work refuses at its release.
+    // The work refuses at its release.
     check_error!(third.wait_submitted(SHORT), Error::TimedOut { .. });
     late.signal(1)?;
     tells(third.wait_submitted(patience()), &queue, "refused")?;
@@ -258,7 +257,7 @@ fn skipped<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What the application's own work fails with.
+/// The error of the application's own work.
 #[derive(Debug)]
 struct Shortage {
     missing: u32,

@@ -22,7 +22,7 @@ cases! {
     "future.dropped_against_a_signal": [T8 T6] => against_a_signal(dice);
 }
 
-/// Futures of every kind over one line, for values that it has not reached.
+/// Creates futures of every kind on one timeline, for values that it has not reached.
 fn every_kind<S: Subject>(line: &Timeline<S>, value: u64) -> Vec<Waiting<()>> {
     let points = [line.at(value), line.at(value + 1), line.at(value)];
     let any = any(&points);
@@ -83,14 +83,14 @@ fn never_called<S: Subject>(world: &World<S>) -> Verdict {
         } else {
             line.signal(5)?;
         }
-        // Registered last: when it is woken, so were the others if they are.
+        // Registered last. When it is woken, wrong wakes of the others have happened.
         stays.wait_for(1)?;
         let woken = dropped.woken();
         check!(
             woken == 0,
             "wakers of dropped futures were called {woken} times"
         );
-        // And after their signal, polled no more.
+        // Dropped after their signal, without another poll.
         let mut futures = every_kind(&line, 6);
         for future in &mut futures {
             check!(
@@ -127,7 +127,7 @@ impl Wake for Drops {
     }
 }
 
-/// Dropped by what the same signal wakes just before it.
+/// Dropped by a waker that the same signal calls just before.
 fn on_the_way<S: Subject>(world: &World<S>) -> Verdict {
     let queue = world.right_queue("right")?;
     let line = world.timeline("line")?;
@@ -174,8 +174,8 @@ fn against_a_signal<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let queue = world.left_queue("left")?;
     let line = world.timeline("line")?;
     let (mut woken_first, mut dropped_first) = (0, 0);
-    // How long the drop waits, or the signal if it is negative: so that both come first now and
-    // then.
+    // Delay of the drop, or of the signal if it is negative. It adapts, so that both come first
+    // sometimes.
     let mut delay: i64 = 0;
     for round in 1..=rounds {
         let (go, count) = (AtomicBool::new(false), Count::new());
@@ -249,7 +249,7 @@ fn leaves_nothing<S: Subject>(world: &World<S>) -> Verdict {
                 check!(poll(future, &count).is_pending(), "it was never signalled");
             }
         }
-        // Signalled, and dropped after that.
+        // Signalled, and then dropped.
         for _ in 0..100 {
             value += 1;
             let mut futures = every_kind(&line, value);

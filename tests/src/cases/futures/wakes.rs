@@ -24,7 +24,7 @@ cases! {
     "future.many_on_one_point": [T8 T6] => many;
 }
 
-/// What a future that is ready says.
+/// Returns the result of a future that must be ready.
 fn ready<T>(mut future: Waiting<T>, count: &Arc<Count>) -> Result<syncline::Result<T>, Stop> {
     match poll(&mut future, count) {
         Poll::Ready(done) => Ok(done),
@@ -81,10 +81,10 @@ fn every_kind<S: Subject>(world: &World<S>) -> Verdict {
     for home in &homes {
         let line = home;
         let gate = world.timeline("gate")?;
-        // A queue of either side, the host, and a submission that is let go.
+        // A queue of either side, the host, and a held submission that is released.
         for (value, how) in [(2, "left"), (4, "right"), (6, "host"), (8, "held")] {
             let count = Count::new();
-            // Past the value of the one and exactly at that of the other.
+            // Signalled past the value of one, and exactly to the value of the other.
             let mut futures = [
                 line.at(value - 1).into_future(),
                 line.at(value).into_future(),
@@ -120,7 +120,7 @@ fn every_kind<S: Subject>(world: &World<S>) -> Verdict {
             );
         }
     }
-    // The two bad ends.
+    // The two bad ends: failed and cancelled.
     let [failed, cancelled, other] = homes;
     let count = Count::new();
     let mut futures = [

@@ -1,4 +1,4 @@
-//! X3, X4, X5: exports, and descriptors that travel on their own.
+//! X3, X4, X5: exports, and descriptors that are duplicated and sent.
 
 #![allow(
     unsafe_code,
@@ -75,7 +75,7 @@ fn timelines_stay(world: &World<Equipped>) -> Verdict {
     let own = exporter.queue(QueueKind::Compute, "exporter")?;
     let other = importer.queue(QueueKind::Compute, "importer")?;
     own.submit(&[], |_| Ok(()), &[line.signal_at(7)])?;
-    // Not reached for the importer until its driver says so, and then for as often as it asks.
+    // Not reached for the importer until its driver says so. Then reached for every query.
     for _ in 0..3 {
         other
             .submit(&[seen.at(7)], |_| Ok(()), &[])?
@@ -105,7 +105,7 @@ fn binaries_stay(world: &World<Equipped>) -> Verdict {
     let made = exporter.library().binary_semaphore("made")?;
     let imported = importer.library().import_binary(made.export()?, "imported");
     let imported = imported.map_err(|rejected| rejected.error)?;
-    // Signals of either side are consumed on the other, in turn: as a timeline, the second would be
+    // Each side consumes the other's signals in turn. On a timeline the second signal would be
     // none.
     for _ in 0..3 {
         for (signaller, signals, waits) in
@@ -126,13 +126,12 @@ fn binaries_stay(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// What comes from another GPU or driver, or does not say from which, is refused by what it says
-/// alone.
+/// Handles of another GPU or driver, or of an unknown one, are refused by their origin alone.
 fn wrong_gpu(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
     for (of, origin) in forged_origins(exporter.info(), importer.info()) {
         let (_home, handle) = exporter.export_timeline(0)?;
-        // SAFETY: the descriptor is the timeline that was just exported; only its origin is a lie.
+        // SAFETY: the descriptor is the exported timeline. Only its origin is wrong.
         let forged = unsafe { TimelineFd::from_fd(handle.into_fd(), origin) };
         match import(importer, forged) {
             Err(rejected) => {
