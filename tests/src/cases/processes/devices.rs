@@ -10,7 +10,7 @@ equipped_cases! {
     "process.device_lost_with_its_signal_pending": [E3 P4 E5] => pending;
 }
 
-/// That it was refused, or failed, for the device; the words, too, if it waited in vain.
+/// Checks that `told` is a refusal or a failure because of the lost device.
 fn lost(told: Result<String, Stop>) -> Verdict {
     match told {
         Err(Stop::Failed(reason)) if reason.contains("lost") => Ok(()),
@@ -19,8 +19,9 @@ fn lost(told: Result<String, Stop>) -> Verdict {
     }
 }
 
-/// The device of one process is lost after both agreed on a plan. If the object is made at all,
-/// it cannot be signalled, and waits fail.
+/// The device of one process is lost after both agreed on a plan.
+///
+/// If the object is made at all, it cannot be signalled, and waits fail.
 fn before(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Waiter, |scene, _| {
         scene.by(Side::Signaller, "break")?;
@@ -55,7 +56,7 @@ fn pending(world: &World<Equipped>) -> Verdict {
         lost(scene.by(Side::Waiter, "after 2"))?;
         lost(scene.by(Side::Waiter, "wait frames 2"))?;
         scene.by(Side::Waiter, "idle")?;
-        // What was reached stays.
+        // Reached values stay.
         scene.by(Side::Waiter, "wait frames 1")?;
         Ok(())
     })

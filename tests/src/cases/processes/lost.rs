@@ -21,10 +21,10 @@ equipped_cases! {
 /// E3: a wait for a dead process fails within a second.
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
-/// So many times that are given to machines on which the survivor does not always run.
+/// The factor for machines on which the survivor does not always run.
 const LOADED: u32 = 5;
 
-/// That no more has passed since the kill than E3 allows.
+/// Checks that no more time has passed since the kill than E3 allows.
 fn in_time(killed: Instant) -> Verdict {
     let took = killed.elapsed();
     let bound = LOADED * HEARD_WITHIN;
@@ -52,8 +52,8 @@ fn signaller(world: &World<Equipped>) -> Verdict {
         scene.by(Side::Signaller, "signal frames 1")?;
         scene.by(Side::Waiter, "submit frames 1")?;
         scene.by(Side::Waiter, "after 1")?;
-        // What the signaller has reported counts for the survivor. A native wait may end before
-        // that (P4).
+        // A value that the signaller has reported is valid for the survivor. A native wait may end
+        // before that (P4).
         scene.by(Side::Signaller, "idle")?;
         scene.by(Side::Waiter, "submit frames 2")?;
         let sleeper = std::thread::scope(|scope| -> Result<_, Stop> {
@@ -84,7 +84,7 @@ fn signaller(world: &World<Equipped>) -> Verdict {
         in_time(killed)?;
         let ran = scene.by(Side::Waiter, "ran")?;
         check!(ran == "1", "work that waits for the dead ran");
-        // What was reached stays, and so does everything else.
+        // Reached values stay, and everything else goes on.
         scene.by(Side::Waiter, "wait frames 1")?;
         scene.by(Side::Waiter, "idle")?;
         check_error!(
@@ -109,7 +109,7 @@ fn pending(world: &World<Equipped>) -> Verdict {
         scene.make(besides, "frames", 0)?;
         scene.by(Side::Waiter, "submit frames 1")?;
         scene.by(Side::Signaller, "latched frames 1")?;
-        // Otherwise that shows only once it is reached.
+        // With other mechanisms that shows only once the value is reached.
         let native = scene.here().mechanism()?.is_native();
         if native && scene.by(Side::Signaller, "driven")? == "true" {
             scene.by(Side::Waiter, "pending frames 1")?;
@@ -146,13 +146,13 @@ fn waiter(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Calls that wait for it end.
+/// Calls that wait for the dead process end.
 fn awaited(world: &World<Equipped>) -> Verdict {
     let mut peer = Peer::start()?;
     let scene = Scene::of(world, &mut peer, Side::Waiter);
     drop(scene);
-    // It is not asked to do its part, so nothing comes; its death ends the wait long before that is
-    // over.
+    // The other process does not do its part, so nothing comes. Its death ends the wait long before
+    // the time limit.
     let endpoint = peer.endpoint().clone();
     let told = std::thread::scope(|scope| -> Result<_, Stop> {
         let waiting = scope.spawn(|| endpoint.receive_point(10 * crate::patience()).map(drop));
@@ -178,7 +178,7 @@ fn offered(world: &World<Equipped>) -> Verdict {
                 Side::Waiter => Side::Signaller,
                 Side::Signaller => Side::Waiter,
             };
-            // So that drivers have what they keep.
+            // So that drivers have their caches.
             let make = "make first 0";
             scene.together(make, make)?;
             scene.by(is, "drop first")?;

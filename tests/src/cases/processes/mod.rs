@@ -15,7 +15,7 @@ mod times;
 use crate::Case;
 use crate::workload::Equipped;
 
-/// The cases of this family; they need the devices of this project.
+/// The cases of this family. They need the devices of this project.
 #[must_use]
 pub fn cases() -> Vec<Case<Equipped>> {
     let files = [

@@ -1,4 +1,4 @@
-//! P1, P2, X8, Q9: what passes between two processes besides.
+//! P1, P2, X8, Q9: points, words and memory that two processes exchange.
 
 use syncline::Error;
 use syncline::negotiate::{Mechanism, Needs};
@@ -48,11 +48,11 @@ fn foreign(world: &World<Equipped>) -> Verdict {
             endpoint.send_point(line.at(1), patience()),
             Error::Unsupported { .. }
         );
-        // The way is as good as before.
+        // The connection works as before.
         scene.make(Needs::empty(), "frames", 0)?;
         scene.by(Side::Signaller, "signal frames 1")?;
         scene.by(Side::Waiter, "wait frames 1")?;
-        // A point of a timeline that one has let go of.
+        // A point of a timeline that one process has dropped.
         scene.by(Side::Waiter, "drop frames")?;
         scene.by(Side::Signaller, "send frames 1")?;
         match scene.by(Side::Waiter, "receive") {
@@ -83,9 +83,9 @@ fn words(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// More memory is offered and given up than an inbox holds.
+/// One process offers more memory than an inbox holds, and drops it.
 ///
-/// After that the other process takes the memory that this one has.
+/// After that the other process receives the remaining memory.
 fn given_up(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         for _ in 0..20 {
@@ -112,8 +112,8 @@ fn memory(world: &World<Equipped>) -> Verdict {
             let read = scene.by(Side::Waiter, &format!("check frames {value}"))?;
             check!(read == "right", "what was written before {value} is {read}");
         }
-        // The control: nothing is written until the latch opens, and no wait stands before the
-        // look.
+        // The control: nothing is written until the latch opens, and this read has no wait before
+        // it.
         scene.by(Side::Signaller, "fill_closed frames 6")?;
         let unwaited = scene.by(Side::Waiter, "peek frames 6")?;
         check!(

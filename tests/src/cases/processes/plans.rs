@@ -23,7 +23,7 @@ const NOTHING: Needs = Needs::empty();
 
 /// By each mechanism one process signals and the other one waits, on queues and on the host.
 ///
-/// The waiting side comes first. No value is reached before its signal.
+/// The waiting side submits first. No value is reached before its signal.
 fn carried_out(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.make(besides, "frames", 0)?;
@@ -37,7 +37,7 @@ fn carried_out(world: &World<Equipped>) -> Verdict {
                 ran == (value - 1).to_string(),
                 "{ran} ran before the signal of {value}"
             );
-            // From the host now and then. It takes part once the queue's own signals are made.
+            // Some signals are from the host. It takes part once the queue's own signals are made.
             let how = if value % 7 == 0 {
                 scene.by(Side::Signaller, "idle")?;
                 "host"
@@ -100,7 +100,7 @@ fn held(world: &World<Equipped>) -> Verdict {
                 );
             }
         }
-        // Wherever it is by now, what it waits for has not come.
+        // In either place, its wait is not over.
         let early = scene.by(Side::Waiter, "through 1")?;
         check!(
             early == "false",
@@ -112,7 +112,7 @@ fn held(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// True if what waits and what signals have a driver: workers of the host are no driver's.
+/// Returns whether the waiting and the signalling side have a driver. Host workers have none.
 fn is_device(scene: &mut Scene<'_>) -> Result<bool, Stop> {
     for side in [Side::Signaller, Side::Waiter] {
         if scene.by(side, "driven")? == "false" {
@@ -150,8 +150,9 @@ fn permissions(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// What fails in one process fails in the other, with the cause; work that waits for it does not
-/// run.
+/// What fails in one process fails in the other, with the same cause.
+///
+/// Work that waits for it does not run.
 fn failures(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.make(besides, "frames", 0)?;
@@ -171,7 +172,7 @@ fn failures(world: &World<Equipped>) -> Verdict {
         }
         let ran = scene.by(Side::Waiter, "ran")?;
         check!(ran == "0", "work that waits for it ran");
-        // What was reached stays so.
+        // Reached values stay.
         scene.by(Side::Waiter, "wait frames 3")?;
         Ok(())
     })
@@ -191,7 +192,7 @@ fn closed(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Both find the same, and can go on.
+/// Both processes get the same conflict, and can go on.
 fn conflict(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         let found = scene.negotiate(Needs::TIMELINE | Needs::NATIVE | Needs::BINARY)?;
@@ -200,7 +201,7 @@ fn conflict(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Two that call for different things are both told, and what they make next is fine.
+/// Two processes that request different things both get the reason. Their next timeline works.
 fn refused(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         scene.negotiate(NOTHING)?;
@@ -220,8 +221,9 @@ fn refused(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Descriptors are what they were, in both processes, whether a timeline was made and used or
-/// refused.
+/// Both processes have the same descriptors as before.
+///
+/// That holds for a timeline that was made and used, and for one that was refused.
 fn leaves_nothing(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.keeps_no_descriptors(|scene| {

@@ -1,5 +1,6 @@
-//! M6, P4, X1, E3: timelines with timestamps that another process signals. All processes have one
-//! clock of the host, on which what is told is compared.
+//! M6, P4, X1, E3: timelines with timestamps that another process signals.
+//!
+//! All processes have one host clock, on which the times are compared.
 
 use syncline::Timeline;
 use syncline::negotiate::Needs;
@@ -18,7 +19,7 @@ equipped_cases! {
     "process.times_outlive_the_signaller": [M6 E3 P3] => outlive;
 }
 
-/// A time of the host's clock, and how far off it may be.
+/// A time of the host's clock, and its error.
 #[derive(Debug, Clone, Copy)]
 struct At {
     nanoseconds: i64,
@@ -45,7 +46,7 @@ fn clock(scene: &mut Scene<'_>, side: Side) -> Result<i64, Stop> {
         .map_err(|_| Stop::Failed(format!("{told:?} is no time")))
 }
 
-/// When `value` was reached, as `side` is told.
+/// Returns when `value` was reached, as `side` reads it.
 fn time(scene: &mut Scene<'_>, side: Side, value: u64) -> Result<At, Stop> {
     let told = scene.by(side, &format!("time frames {value}"))?;
     let at = told.split_once(' ').and_then(|(nanoseconds, error)| {
@@ -66,17 +67,19 @@ fn tells(scene: &mut Scene<'_>, value: u64, expected: &str) -> Verdict {
     Ok(())
 }
 
-/// Whether a signal is made when the signaller's own call returns, from the host and from a queue.
+/// Returns whether a signal is made when the signaller's own call returns, by host and by queue.
 ///
-/// That holds if its own signal is the one that all processes see. For a queue it holds once the
-/// queue is idle.
+/// That is so if all processes see the signaller's own signal. For a queue it is so once the queue
+/// is idle.
 fn is_direct(scene: &mut Scene<'_>) -> Result<[bool; 2], Stop> {
     let native = scene.here().mechanism()?.is_native();
     let driven = scene.by(Side::Signaller, "driven")? == "true";
     Ok([native, native && driven])
 }
 
-/// What the host saw around a signal, in the process that makes it where that can be seen there.
+/// Returns the time of a signal, which must lie between the times of the host before and after it.
+///
+/// If `direct`, those are times of the signalling process.
 fn bracketed(scene: &mut Scene<'_>, value: u64, signal: &str, direct: bool) -> Result<At, Stop> {
     let from = clock(scene, Side::Signaller)?;
     scene.by(Side::Signaller, signal)?;
@@ -103,9 +106,9 @@ fn bracketed(scene: &mut Scene<'_>, value: u64, signal: &str, direct: bool) -> R
     Ok(at)
 }
 
-/// By each mechanism the times of signals from queues and from the host come across.
+/// By each mechanism, the times of signals from queues and from the host reach the other process.
 ///
-/// Values that were passed over have times, too, and times do not change.
+/// Skipped values have times too, and times do not change.
 fn come_across(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         make(scene, besides, 0)?;
@@ -137,7 +140,7 @@ fn come_across(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Not when it was submitted.
+/// The time is that of the end of the work, not of its submission.
 fn behind_work(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         make(scene, besides, 0)?;
@@ -159,11 +162,11 @@ fn in_order(world: &World<Equipped>) -> Verdict {
         let last = 10 + 2 * (kept + 60);
         scene.by(Side::Signaller, &format!("signals frames 12 2 {last}"))?;
         scene.by(Side::Waiter, &format!("wait frames {last}"))?;
-        // On a bridge several may be carried at once.
+        // A bridge may carry several at once.
         let first = last - 2 * (kept - 1);
         let order = scene.by(Side::Waiter, &format!("times frames {first} 1 {last}"))?;
         check!(order == "in order", "{order}");
-        // Not before: a device that writes the counter itself is ahead of the process that tells
+        // Not before: a device that writes the counter itself is ahead of the process that sends
         // its times.
         if scene.here().mechanism()?.is_native() {
             tells(scene, 12, "forgotten")?;
@@ -172,7 +175,7 @@ fn in_order(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// The process that signals has its device's own times; what it tells is no other.
+/// The process that signals has its device's own times, and sends the same ones.
 fn as_the_signaller(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         make(scene, besides | Needs::HOST_ACCESS, 0)?;
@@ -183,7 +186,7 @@ fn as_the_signaller(world: &World<Equipped>) -> Verdict {
             scene.by(Side::Signaller, &format!("wait frames {value}"))?;
             let own = time(scene, Side::Signaller, value)?;
             let told = time(scene, Side::Waiter, value)?;
-            // A bridge carries it on: so it comes later.
+            // A bridge carries the signal, so it comes later.
             check!(
                 told.latest() >= own.earliest() && (!native || told.earliest() <= own.latest()),
                 "{value} was signalled at {own:?}, and told at {told:?}"
@@ -225,7 +228,7 @@ fn never_told(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// What it told stays; what it did not is an error.
+/// The times that it sent stay. Reading any other time is an error.
 fn outlive(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Waiter, |scene, besides| {
         make(scene, besides, 0)?;

@@ -1,4 +1,4 @@
-//! Q1, Q7, Q8: what must not begin, or end, too early, however many entries a list has.
+//! Q1, Q7, Q8: what must not begin or end too early, however many entries a list has.
 
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ fn begins_after<S: Subject>(world: &World<S>) -> Verdict {
         move |recorder| device.busy(recorder, LONG_DELAY),
         &[line.signal_at(1)],
     )?;
-    // Several, so that some are on another driver queue than the left one.
+    // Several queues, so that some have another driver queue than the left one.
     let mut right = Vec::new();
     for index in 0..4 {
         let queue = world.right_queue(&format!("right {index}"))?;

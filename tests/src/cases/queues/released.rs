@@ -1,4 +1,4 @@
-//! Q1–Q3: what lets held submissions go, and what does not.
+//! Q1–Q3: what releases held submissions, and what does not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -130,7 +130,7 @@ fn joined<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A timeline of the host holds all submissions, and a stall fills up the driver's queue.
+/// A timeline of the host holds all submissions, and a blocked device fills the driver's queue.
 fn closed_gate<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("gate")?;
     let close = |queue: &Queue<S>| queue.submit(&[line.at(1)], |_| Ok(()), &[]).map(|_| ());
@@ -143,9 +143,10 @@ fn closed_gate<S: Subject>(world: &World<S>) -> Verdict {
     )
 }
 
-/// Thousands of submissions with work, to queues that are closed first and opened at the end.
-/// Drivers count different things before they are full: the first submissions have several commands
-/// each, and the rest are many.
+/// Thousands of submissions with work, to queues that are blocked first and released at the end.
+///
+/// Drivers count different things before they are full. So the first submissions have several
+/// commands each, and the rest are many.
 fn flood<S: Subject>(
     world: &World<S>,
     close: impl Fn(&Queue<S>) -> syncline::Result<()>,
@@ -189,7 +190,7 @@ fn flood<S: Subject>(
             }
         }
         if !submitter.is_finished() {
-            // Or the scope would never end.
+            // Otherwise the scope would never end.
             open()?;
             return Stop::fail(format!(
                 "behind a closed gate submission {} blocks its caller",

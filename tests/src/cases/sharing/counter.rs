@@ -12,7 +12,7 @@ linked_cases! {
     "many_lines_at_once": [X2] or [Q3] => many_lines;
 }
 
-/// Signals from left, right and the host in turn: one counter, which each side sees in order.
+/// Left, right and the host signal one counter in turn, and each side sees its values in order.
 fn one_counter(world: &World<Equipped>) -> Verdict {
     let link = super::linked(world.left.library(), world.right.library());
     for initial in [0, 5, 1 << 40] {

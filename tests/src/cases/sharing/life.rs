@@ -1,4 +1,4 @@
-//! X2, D4, T9, E1: what is shared when devices, links and handles go, and when it fails.
+//! X2, D4, T9, E1: shared objects when devices, links and handles are dropped, and failures.
 
 use std::sync::Arc;
 use std::thread;
@@ -23,7 +23,7 @@ linked_cases! {
 ///
 /// The counter and the buffer stay usable. Then they are dropped, in either order.
 fn dropped_link(world: &World<Equipped>) -> Verdict {
-    // A pair is shown in both directions: one order in each.
+    // A pair is tested in both directions, with one order in each.
     let side =
         |side: &Device<Equipped>| (side.info().backend.to_string(), side.info().name.clone());
     let queues_first = side(&world.left) < side(&world.right);
@@ -44,7 +44,7 @@ fn dropped_link(world: &World<Equipped>) -> Verdict {
     let ready = relay.bring(std::slice::from_ref(&shared), line.at(1), &carried)?;
     let (from, to) = (shared.right().clone(), target.clone());
     queues.1.submit(
-        // Its own wait leaves room for the left side's claim.
+        // The wait of this submission leaves room for the left side's claim.
         &[line.at(1).library(), ready.library()],
         move |recorder| copy(recorder, &from, &to),
         &[line.signal_at(2)],
@@ -66,7 +66,7 @@ fn dropped_link(world: &World<Equipped>) -> Verdict {
         words.iter().all(|&word| word == 77),
         "the data did not come: {words:?}"
     );
-    // Once more with nothing but the queues and the counter, which goes before its signal has come.
+    // Again with only the queues and the counter, which is dropped before its signal has come.
     queues
         .0
         .submit(&[line.at(2).library()], |_| Ok(()), &[line.signal_at(3)])?;
@@ -131,7 +131,7 @@ fn failure(world: &World<Equipped>) -> Verdict {
     );
     check_error!(bad.signal(4), Error::Failed { .. });
     for queue in &queues {
-        // What was reached stays reached, on both sides.
+        // Reached values stay, on both sides.
         queue
             .submit(&[bad.at(3)], |_| Ok(()), &[])?
             .end()

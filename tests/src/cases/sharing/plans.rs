@@ -31,7 +31,7 @@ equipped_cases! {
 }
 
 impl From<Conflict> for Stop {
-    /// A conflict where none is due is a failure.
+    /// An unexpected conflict is a failure.
     fn from(conflict: Conflict) -> Self {
         Self::Failed(conflict.to_string())
     }
@@ -54,7 +54,7 @@ fn one_way(world: &World<Equipped>) -> Result<Plan, Stop> {
     Ok(negotiate([left.signals(), right.waits()])?)
 }
 
-/// One after the other, the other first, in one piece, in two, with half of it said again.
+/// Parties are added in both orders, in one or two pieces, and with repeated needs.
 fn same_answer(world: &World<Equipped>) -> Verdict {
     let (left, right) = sides(world);
     for doing in [Needs::SIGNAL, Needs::WAIT, Needs::SIGNAL | Needs::WAIT] {
@@ -92,7 +92,7 @@ fn asking(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Without the host where that can be, and else the needs side by side, with what would have to go.
+/// A plan without the host where that is possible. Otherwise the conflict lists the needs.
 fn native(world: &World<Equipped>) -> Verdict {
     let (left, right) = sides(world);
     let needs = Needs::SIGNAL | Needs::WAIT | Needs::MEMORY;
@@ -132,7 +132,7 @@ fn native(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// By each mechanism that a plan can choose, and nothing of it stays: every descriptor counts.
+/// A plan for each mechanism is carried out, and leaves no descriptor behind.
 fn carried_out(world: &World<Equipped>) -> Verdict {
     let (left, mut right) = sides(world);
     let mut shown = Vec::new();
@@ -151,7 +151,7 @@ fn carry_out(world: &World<Equipped>, plan: &Plan) -> Verdict {
     let made = plan.make("planned", 7, &devices(world))?;
     let (signals, waits) = match world.is_pair() {
         true => (made.signal_only(left.id())?, made.wait_only(right.id())?),
-        // One party, which does both.
+        // One party that does both.
         false => match made.auto(left.id())? {
             Granted::Both(line) => (line.signal_only(), line.wait_only()),
             other => return Stop::fail(format!("{left} has {other:?}")),
@@ -163,7 +163,7 @@ fn carry_out(world: &World<Equipped>, plan: &Plan) -> Verdict {
         .library()
         .queue(QueueKind::Compute, "consumer")?;
     for value in 8..40 {
-        // The consumer comes first.
+        // The consumer submits first.
         consumer.submit(&[waits.at(value)], |_| Ok(()), &[])?;
         let early = consumer.position().is_reached()?;
         check!(!early, "{value} was not waited for");
@@ -323,7 +323,7 @@ fn cannot(world: &World<Equipped>) -> Verdict {
         !after.exceeds(&before),
         "refusals left something: {before} became {after}"
     );
-    // What was refused has harmed nothing.
+    // The refused calls had no effects.
     let made = plan.make("planned", 0, &devices)?;
     let _ = made.auto(left.id())?;
     Ok(())
@@ -396,9 +396,9 @@ fn times(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Two devices that share nothing, and whose applications want their own semaphores.
+/// Two devices that share nothing, and whose applications require their own semaphores.
 ///
-/// Each gets a timeline of its own, which says so.
+/// Each gets a timeline of its own, which states that.
 fn bridge(world: &World<Equipped>) -> Verdict {
     let (left, right) = sides(world);
     let raw = |party: Party| party.needing(Needs::RAW);
