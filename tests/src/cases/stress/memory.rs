@@ -1,4 +1,4 @@
-//! H2, T9: what is over leaves nothing behind.
+//! H2, T9: finished objects leave nothing behind.
 
 use std::collections::VecDeque;
 
@@ -41,7 +41,7 @@ fn come_and_go<S: Subject>(world: &World<S>) -> Verdict {
             )?;
             let end = line.at(2).keep();
             gate.signal(1)?;
-            // What goes first, goes with work in flight.
+            // The object that is dropped first has work in flight.
             match n % 4 {
                 0 => drop((left, right, fence, line)),
                 1 => drop((line, fence, right, left)),
@@ -58,8 +58,7 @@ fn come_and_go<S: Subject>(world: &World<S>) -> Verdict {
     })
 }
 
-/// One line goes through a lot of values, with waits for some of them outstanding, never many at
-/// once.
+/// One line passes many values. A few waits for some of them are always outstanding.
 fn values<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     const DISTANCE: u64 = 64;
     let count: u64 = if world.is_pair() { 3000 } else { 50_000 };
@@ -102,7 +101,7 @@ fn values<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
         }
         Ok(())
     })?;
-    // What still waits gets its signal.
+    // The outstanding waits get their signal.
     line.signal(now + DISTANCE)?;
     right.idle(patience())?;
     Ok(())

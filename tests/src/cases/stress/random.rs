@@ -1,4 +1,4 @@
-//! T1, T6, T9, E5: threads that do anything at any time, to objects that all of them share.
+//! T1, T6, T9, E5: threads that do anything at any time with shared objects.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ cases! {
 struct Line<S: Subject> {
     line: Timeline<S>,
     promised: Arc<AtomicU64>,
-    /// The highest value that was seen through this handle.
+    /// The highest value that was read with this handle.
     seen: u64,
 }
 
@@ -66,7 +66,7 @@ impl<S: Subject> Line<S> {
         Ok(())
     }
 
-    /// What a signal of `value` may answer while others signal too. True if it was accepted.
+    /// Checks the result of a signal of `value` while others signal too. True if it was accepted.
     fn accepts<T>(&self, value: u64, answer: syncline::Result<T>) -> Result<bool, Stop> {
         match answer {
             Ok(_) => {
@@ -93,9 +93,9 @@ impl<S: Subject> Line<S> {
 struct Shared<S: Subject> {
     lines: Vec<Mutex<Line<S>>>,
     queues: Vec<(Queue<S>, bool)>,
-    /// The left side's.
+    /// Fences of the left side.
     fences: Vec<Mutex<Fence<S>>>,
-    /// Points whose signals were accepted, of lines that may be gone.
+    /// Points whose signals were accepted. Their lines may have been dropped.
     kept: Mutex<Vec<KeptPoint<S>>>,
 }
 
@@ -161,7 +161,7 @@ fn shared<S: Subject>(world: &World<S>) -> Result<Shared<S>, Stop> {
     })
 }
 
-/// At home on both sides or on one.
+/// Returns a timeline of both sides or of one.
 fn line<S: Subject>(world: &World<S>, n: usize) -> syncline::Result<Timeline<S>> {
     match n % 3 {
         0 => world.timeline("line of both"),
@@ -203,8 +203,8 @@ fn anything<S: Subject>(
                 let wait = own[other].line.at(awaited);
                 let fence = lock(&shared.fences[slot]).point()?;
                 let line = &own[n];
-                // Above its own wait, if that is for this line: promises may have been made
-                // meanwhile.
+                // Above its own wait, if that is for this line. Others may have made promises since
+                // then.
                 let own_wait = if other == n { awaited } else { 0 };
                 let value = line.certain(dice).max(own_wait) + 1 + dice.below(3);
                 let signals = [line.line.signal_at(value)];
@@ -275,7 +275,7 @@ fn anything<S: Subject>(
                 drop(std::mem::replace(&mut *lock(&shared.fences[slot]), new));
             }
             _ => {
-                // In this order: more may be submitted in between.
+                // In this order, because more may be submitted in between.
                 let held = queue.held().count as u64;
                 let submitted = queue.position().value();
                 check!(

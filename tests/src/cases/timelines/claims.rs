@@ -94,7 +94,7 @@ fn one_winner<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     })
 }
 
-/// Whether the signal of `value`, right after the value before it, was accepted.
+/// Returns whether the signal of `value`, right after the value before it, was accepted.
 ///
 /// The error of a signal that comes too late names both values.
 fn won(signalled: syncline::Result<()>, value: u64) -> Result<bool, Stop> {
@@ -112,7 +112,7 @@ fn won(signalled: syncline::Result<()>, value: u64) -> Result<bool, Stop> {
     }
 }
 
-/// Nothing to a few microseconds.
+/// Waits for a random time of up to a few microseconds.
 fn hesitate(dice: &mut Dice) {
     for _ in 0..dice.below(1000) {
         std::hint::spin_loop();

@@ -1,4 +1,4 @@
-//! M6: timelines with timestamps, whose points tell when they were reached.
+//! M6: timelines with timestamps. Their points have the times at which they were reached.
 
 use crate::case::{Stop, check};
 use crate::cases::clocks::{queue, sides};
@@ -38,7 +38,7 @@ fn clocked<S: Subject>(world: &World<S>) -> Result<Vec<Clocked<'_, S>>, Stop> {
     Ok(all)
 }
 
-/// That `point` still tells `before`.
+/// Checks that the time of `point` is still `before`.
 fn tells<S: Subject>(point: Point<'_, S>, before: &Time<S>, when: &str) -> Verdict {
     let now = point.time()?;
     check!(

@@ -1,4 +1,4 @@
-//! What a point tells, and why it tells nothing: asking never blocks, and changes nothing.
+//! The times of points, and the errors without one. A query never blocks, and changes nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -23,8 +23,7 @@ cases! {
     "times.as_the_queues_say": [M6 D3 E5] => as_said;
 }
 
-/// A timeline without timestamps tells nothing, whatever has become of it, and says that it does
-/// not.
+/// A timeline without timestamps has no times in any state, and reports that.
 fn not_enabled<S: Subject>(world: &World<S>) -> Verdict {
     let (line, alone) = (world.timeline("line")?, world.left.timeline("alone")?);
     for line in [&line, &alone] {
@@ -54,8 +53,9 @@ fn not_enabled<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// While its device stands still before it, and while its submission is held, a point has no time.
-/// A thread that queries all the time sees the time come once, and it does not change.
+/// A point has no time while the device is blocked before it, and while its submission is held.
+///
+/// For a thread that queries all the time, the time comes once, and does not change.
 fn not_reached<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let (queue, line) = (&on.queue, &on.line);
@@ -181,7 +181,7 @@ fn first_value<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A time can be read from everything that stands for a point.
+/// A time can be read from everything that represents a point.
 ///
 /// Also from a view that may only wait, and after the last handle that could signal is dropped.
 fn any_kind<S: Subject>(world: &World<S>) -> Verdict {
@@ -217,7 +217,7 @@ fn any_kind<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A failure takes no time away, and what it has stopped never has one.
+/// A failure removes no time. A value that cannot be reached after it never has one.
 fn failed<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let (queue, line) = (&on.queue, &on.line);

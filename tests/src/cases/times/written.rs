@@ -1,4 +1,4 @@
-//! Where times of signals are written: at their position on the queue, on the device's clock.
+//! Times of signals are written at their position on the queue, on the device's clock.
 //!
 //! Times of host signals are on the host's clock.
 
@@ -28,7 +28,7 @@ cases! {
     "times.of_both_sides": [M6 M4 T3] => both_sides;
 }
 
-/// That the time of a point converts to one that the host saw pass.
+/// Checks that the time of a point converts to one between two times of the host.
 fn seen<S: Subject>(what: &str, time: &Time<S>, between: Seen) -> Verdict {
     let resolution = time.clock().library().resolution();
     between.allows(what, time.to_host()?, resolution)
@@ -66,7 +66,7 @@ fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// On one queue, with fences before and behind: exactly, as all three are of one clock.
+/// On one queue, with fences before and after: the order is exact, because all have one clock.
 fn between<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let buffer = on.device.buffer(64)?;
@@ -112,7 +112,7 @@ fn behind_lower<S: Subject>(world: &World<S>) -> Verdict {
                     move |recorder| device.busy(recorder, DELAY / 2),
                     &[on.line.signal_at(one)],
                 )?;
-                // Nothing to do, or hardly anything: it has ended long before.
+                // Little or no work, so it has ended long before.
                 let work = move |recorder: &mut RecorderOf<'_, S>| {
                     if round % 2 == 0 {
                         return Ok(());
@@ -122,7 +122,7 @@ fn behind_lower<S: Subject>(world: &World<S>) -> Verdict {
                 match other.submit(&[], work, &[on.line.signal_at(two)]) {
                     Ok(_) => {}
                     Err(Error::Unsupported { .. }) => {
-                        // Why it may is another case's.
+                        // Another case checks the reason.
                         value += 1;
                         break;
                     }
@@ -251,7 +251,7 @@ fn by_host<S: Subject>(world: &World<S>) -> Verdict {
             }
             before = Some(time);
         }
-        // And beside a device's.
+        // The same beside the signal of a device.
         let (between, ended) = Seen::around(HostClock::Monotonic, || {
             on.queue.submit(&[], |_| Ok(()), &[on.line.signal_at(20)])?;
             on.line.at(20).wait(patience())?;
@@ -265,7 +265,7 @@ fn by_host<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The host makes the signals of a queue without a port, and they have the time of that.
+/// The host makes the signals of a queue without a port. Their times are those of its signals.
 ///
 /// The time is after the work. The queue needs no timestamps of its own.
 fn relayed<S: Subject>(world: &World<S>) -> Verdict {
@@ -299,7 +299,7 @@ fn relayed<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Each side of a bridge has the time at which the value was there.
+/// Each side of a bridge has the time at which its own value was reached.
 ///
 /// The signalling side takes it from its device. The other side takes it from the host, which
 /// carried the signal over.
@@ -333,7 +333,7 @@ fn bridged<S: Subject>(world: &World<S>) -> Verdict {
 
 /// Left and right signal in turn. Each time is after the one before it.
 ///
-/// All times lie within the interval that the host saw.
+/// All times lie within the interval that the host measured.
 fn both_sides<S: Subject>(world: &World<S>) -> Verdict {
     let rounds = unless_linked(world, "rounds", 60, 15)? as u64;
     // A device without a clock returns the reason.

@@ -84,7 +84,7 @@ fn every_mode<S: Subject>(world: &World<S>) -> Verdict {
         line.at(1).wait_with(mode, patience())?;
         fence.wait_with(mode, patience())?;
         check!(fence.is_complete()?, "not complete after a {mode:?} wait");
-        // Reached already: no time at all is enough.
+        // The value is already reached, so it needs no time at all.
         line.at(1).wait_with(mode, Duration::ZERO)?;
     }
     Ok(())
@@ -171,7 +171,7 @@ fn pending_first<S: Subject>(world: &World<S>) -> Verdict {
             return Stop::fail("a wait for pending ended while the submission was held");
         }
         gate.signal(1)?;
-        // The device stands still all the while.
+        // The device is blocked all the time.
         for waiter in waiters {
             join(waiter)??;
         }
@@ -186,7 +186,7 @@ fn pending_first<S: Subject>(world: &World<S>) -> Verdict {
                 of.at(1).wait_pending(Duration::ZERO)?;
                 continue;
             }
-            // The host has to make this one, so it is claimed until it is reached.
+            // The host has to make this signal, so it is claimed until it is reached.
             check!(
                 !of.at(1).is_pending()?,
                 "a signal that the host has yet to make counts as pending"
@@ -262,8 +262,8 @@ fn others<S: Subject>(world: &World<S>) -> Verdict {
         };
         let went_on = signalled();
         let early = stuck.iter().any(|thread| thread.is_finished());
-        // The value has no signaller any more, so it is cancelled. That ends the threads in any
-        // case.
+        // The value has no signaller any more, so it is cancelled. That ends the threads in all
+        // cases.
         drop((line, never));
         for thread in stuck {
             check_error!(join(thread)?, Error::Cancelled { .. });
