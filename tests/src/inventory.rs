@@ -177,8 +177,9 @@ pub fn cases() -> Vec<Case<Equipped>> {
 /// Layers newer than Debian 12's complain about:
 ///
 /// - The latch of Vulkan work. It is a `VkEvent` that the host sets while a command buffer waits
-/// for it. The specification forbids that, but no other command blocks a queue that only transfers,
-/// and lavapipe, SwiftShader and NVIDIA's driver support it. The library itself uses no events.
+///   for it. The specification forbids that, but no other command blocks a queue that only
+///   transfers, and lavapipe, SwiftShader and NVIDIA's driver support it. The library itself uses
+///   no events.
 /// - Data that an exported semaphore orders. The layer does not follow the semaphore to its import,
 ///   and reports a race between queues. The cases check that data arrives in order.
 fn is_known(complaint: &str) -> bool {
