@@ -1,7 +1,7 @@
 //! Submissions: waits, work, signals, fences and times, on every Vulkan device of the machine.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
-use crate::common::{Gate, TIMEOUT, all_words, on_each_device, words};
+use crate::common::{Stall, TIMEOUT, all_words, on_each_device, words};
 use std::time::Duration;
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Error, QueueKind, wait_all};
@@ -296,7 +296,7 @@ fn a_closed_gate_on_the_device_never_blocks_the_submitter() {
         // Shares the driver queue, and so its in-flight budget, if the family has only one.
         let family = device.queue_of_family(queue.family(), "neighbour").unwrap();
         let filled = words(device, 1);
-        let gate = Gate::on(device, &queue);
+        let stall = Stall::on(device, &queue);
         let (ended, end) = std::sync::mpsc::channel();
         let (held, by_itself) = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -309,7 +309,7 @@ fn a_closed_gate_on_the_device_never_blocks_the_submitter() {
                 let _ = ended.send(queue.held().count);
             });
             let held = end.recv_timeout(TIMEOUT);
-            gate.open();
+            stall.release();
             (held.unwrap_or(0), held.is_ok())
         });
         assert!(by_itself, "the driver is full");
