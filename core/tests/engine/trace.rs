@@ -360,7 +360,7 @@ fn a_wait_for_an_earlier_value_has_no_arrow() {
 #[test]
 fn records_beyond_the_capacity_are_counted() {
     let s = setup();
-    let trace = Trace::with_room(10);
+    let trace = Trace::with_capacity(10);
     trace.follow(&s.one).unwrap();
     for value in 1..=25 {
         s.one.submit(&[s.gate.at(value)], |_| Ok(()), &[]).unwrap();
