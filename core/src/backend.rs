@@ -30,8 +30,8 @@
 pub use crate::api::author::{Backend, BackendQueue, EngineQueue, EngineQueueOf, Identity};
 pub use crate::api::sharing::Sharing;
 pub use crate::api::{Device, Queue};
-pub use crate::base::exiting::TakingDown;
-pub use crate::base::run::is_letting_go;
+pub use crate::base::exiting::TeardownGuard;
+pub use crate::base::run::must_defer_free;
 pub use crate::base::sync::{Mutex, MutexGuard};
 pub use crate::base::timing::Timing;
 pub use crate::driver::enqueue::{Batch, Enqueue, Flush, InvariantLifetime, NoStamp, Waker};

@@ -95,12 +95,12 @@ impl<T> InUse<T> {
             list.objects.len() > list.look_at.max(LOOKS)
         };
         if crowded {
-            self.let_go(reached);
+            self.release(reached);
         }
     }
 
     /// Releases the objects that no submission after `reached` uses.
-    pub fn let_go(&self, reached: u64) {
+    pub fn release(&self, reached: u64) {
         loop {
             // Dropped without the lock, because a drop may destroy an object of the driver.
             let mut done: SmallVec<[Arc<T>; 8]> = SmallVec::new();
@@ -134,9 +134,9 @@ mod tests {
             used.add([&once], number, 0);
         }
         assert_eq!(Arc::strong_count(&once), 2);
-        used.let_go(999);
+        used.release(999);
         assert_eq!(Arc::strong_count(&once), 2);
-        used.let_go(1000);
+        used.release(1000);
         assert_eq!(Arc::strong_count(&once), 1);
     }
 
@@ -150,7 +150,7 @@ mod tests {
         let kept: Vec<_> = (0..100).map(Arc::new).collect();
         used.add(&kept, 2000, 1000);
         assert!(kept.iter().all(|object| Arc::strong_count(object) > 1));
-        used.let_go(2000);
+        used.release(2000);
         assert!(kept.iter().all(|object| Arc::strong_count(object) == 1));
         assert!(used.list().objects.is_empty());
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rstest::rstest;
-use syncline_core::backend::{Device as _, Queue as _, is_letting_go};
+use syncline_core::backend::{Device as _, Queue as _, must_defer_free};
 use syncline_core::host::{Device, Recorder};
 use syncline_core::{Error, Point, QueueKind, Timeline, wait_all, wait_any};
 
@@ -493,7 +493,7 @@ fn objects_of_finished_work_are_dropped_before_the_next_submission_goes(#[case] 
     struct Kept(Arc<Mutex<Vec<&'static str>>>);
     impl Drop for Kept {
         fn drop(&mut self) {
-            let what = if is_letting_go() {
+            let what = if must_defer_free() {
                 "by the queue"
             } else {
                 "by the test"

@@ -316,7 +316,7 @@ fn a_time_out_reports_the_chain_of_blockers() {
     let expected = vec![
         ("y", 5, by(&b)),
         ("x", 1, by(&a)),
-        ("gate", 3, Signaller::Nobody),
+        ("gate", 3, Signaller::None),
     ];
     assert_eq!(told, expected, "{blockers}");
     gate.signal(3).unwrap();
@@ -335,7 +335,7 @@ fn blockers(ended: Result<(), Error>) -> Blockers {
 /// The labels of the timelines for which no signal was submitted.
 fn missing(blockers: &Blockers) -> Vec<&str> {
     let steps = blockers.steps().iter();
-    let missing = steps.filter(|step| step.by == Signaller::Nobody);
+    let missing = steps.filter(|step| step.by == Signaller::None);
     missing.map(|step| step.timeline.label()).collect()
 }
 

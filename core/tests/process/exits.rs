@@ -6,9 +6,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use syncline_core::backend::TakingDown;
+use syncline_core::backend::TeardownGuard;
 
 const CHILD: &str = "SYNCLINE_TEST_EXITS";
 
@@ -36,8 +36,8 @@ impl Drop for Owner {
 /// Stands for the destructors of a driver.
 extern "C" fn destructors() {
     say("destructors run, ");
-    TakingDown::let_go(Owner("an owner is dropped, "));
-    match TakingDown::begin() {
+    TeardownGuard::drop_owner(Owner("an owner is dropped, "));
+    match TeardownGuard::begin() {
         Some(_) => say("and drivers are still taken down"),
         None => say("and no driver is taken down any more"),
     }
@@ -52,12 +52,31 @@ fn the_process_that_exits() {
     // SAFETY: the function does not unwind.
     unsafe { libc::atexit(destructors) };
     if how == "prepared" {
-        TakingDown::prepare();
+        TeardownGuard::register();
+        std::process::exit(0);
+    }
+    #[cfg(target_env = "gnu")]
+    if how == "often" {
+        let before = heap_bytes();
+        for _ in 0..10_000 {
+            drop(TeardownGuard::begin());
+        }
+        say(&format!("{} KiB, ", (heap_bytes() - before) / 1024));
+        std::process::exit(0);
+    }
+    if how == "stuck" {
+        for _ in 0..5 {
+            drop(TeardownGuard::begin());
+            // The library's function is then not the last one that is registered.
+            // SAFETY: the function does not unwind.
+            unsafe { libc::atexit(exit_begins) };
+        }
+        let _stuck = TeardownGuard::begin();
         std::process::exit(0);
     }
     let (begun, begins) = channel();
     thread::spawn(move || {
-        let going = TakingDown::begin();
+        let going = TeardownGuard::begin();
         begun.send(()).unwrap();
         while !EXITS.load(Ordering::SeqCst) {
             thread::yield_now();
@@ -72,6 +91,13 @@ fn the_process_that_exits() {
     // SAFETY: the function does not unwind.
     unsafe { libc::atexit(exit_begins) };
     std::process::exit(0);
+}
+
+/// The number of bytes that malloc(3) has handed out.
+#[cfg(target_env = "gnu")]
+fn heap_bytes() -> usize {
+    // SAFETY: it has no preconditions.
+    unsafe { libc::mallinfo2() }.uordblks
 }
 
 fn said(how: &str) -> String {
@@ -101,4 +127,30 @@ fn an_exit_waits_for_a_driver_that_is_being_taken_down() {
         said("taking down"),
         "a driver is taken down, destructors run, and no driver is taken down any more"
     );
+}
+
+/// The C library keeps a list of what runs at exit. Each entry takes 32 bytes.
+#[cfg(target_env = "gnu")]
+#[test]
+fn many_teardowns_leave_one_function_to_run_at_exit() {
+    let said = said("often");
+    let kibibytes: usize = said.split(' ').next().unwrap().parse().unwrap();
+    assert!(kibibytes < 64, "{said}");
+    assert!(
+        said.ends_with("and no driver is taken down any more"),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_exit_waits_two_seconds_in_all_for_a_stuck_teardown() {
+    let begun = Instant::now();
+    assert_eq!(
+        said("stuck"),
+        "destructors run, and no driver is taken down any more"
+    );
+    let waited = begun.elapsed();
+    // One wait for each of the teardowns would take 12 seconds.
+    let expected = Duration::from_secs(2)..Duration::from_secs(8);
+    assert!(expected.contains(&waited), "{waited:?}");
 }
