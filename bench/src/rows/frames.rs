@@ -77,7 +77,7 @@ fn traced(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let (link, software) = link(call)?;
     let size = size(software);
     // However long it is raced.
-    let trace = Arc::new(Trace::with_room(usize::MAX));
+    let trace = Arc::new(Trace::with_capacity(usize::MAX));
     let followed = Pipeline::new(&link, size)?.traced(trace.clone())?;
     let alone = Pipeline::new(&link, size)?;
     let made = [const { Cell::new(0_u32) }; 2];

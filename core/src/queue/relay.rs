@@ -159,45 +159,47 @@ impl<E: Enqueue> SubmissionQueue<E> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
 
+    use rstest::rstest;
+
     use super::*;
     use crate::api::{Device as _, Queue as _};
     use crate::backend::BackendQueue as _;
     use crate::{QueueKind, host};
 
     /// The list stays short, also behind a signal that waits for its predecessor.
-    #[test]
-    fn settled_relays_are_removed() {
+    #[rstest]
+    #[case::in_front(false)]
+    #[case::behind_a_stuck_one(true)]
+    fn settled_relays_are_removed(#[case] is_stuck: bool) {
         let device = host::Device::new();
         let queue = device.queue(QueueKind::Compute, "queue").unwrap();
         let other = host::Device::new();
-        for is_stuck in [false, true] {
-            let first = other.timeline("first").unwrap();
-            let predecessor = first.shared().claim(1, 0).unwrap();
-            if is_stuck {
-                let signals = [first.signal_at(2)];
-                queue.submit(&[], |_| Ok(()), &signals).unwrap();
-            }
-            let mut kept = Vec::new();
-            for number in 0..10 * FIRST_PRUNE {
-                let line = other.timeline("line").unwrap();
-                let signals = [line.signal_at(1)];
-                queue.submit(&[], |_| Ok(()), &signals).unwrap();
-                line.at(1).wait(Duration::from_secs(20)).unwrap();
-                let state = queue.engine().submissions().state.lock();
-                let (length, capacity) = (state.relays.len(), state.relays.capacity());
-                assert!(length <= 2 * FIRST_PRUNE, "{length}");
-                assert!(capacity <= 4 * FIRST_PRUNE, "capacity {capacity}");
-                drop(state);
-                if number % 2 == 0 {
-                    kept.push(line);
-                }
-            }
-            // The outstanding signal is still in the list.
-            let idle = queue.idle(Duration::ZERO);
-            assert_eq!(idle.is_err(), is_stuck, "{idle:?}");
-            first.shared().withdraw(predecessor);
-            first.signal(1).unwrap();
-            queue.idle(Duration::from_secs(20)).unwrap();
+        let first = other.timeline("first").unwrap();
+        let predecessor = first.shared().claim(1, 0).unwrap();
+        if is_stuck {
+            let signals = [first.signal_at(2)];
+            queue.submit(&[], |_| Ok(()), &signals).unwrap();
         }
+        let mut kept = Vec::new();
+        for number in 0..10 * FIRST_PRUNE {
+            let line = other.timeline("line").unwrap();
+            let signals = [line.signal_at(1)];
+            queue.submit(&[], |_| Ok(()), &signals).unwrap();
+            line.at(1).wait(Duration::from_secs(20)).unwrap();
+            let state = queue.engine().submissions().state.lock();
+            let (length, capacity) = (state.relays.len(), state.relays.capacity());
+            assert!(length <= 2 * FIRST_PRUNE, "{length}");
+            assert!(capacity <= 4 * FIRST_PRUNE, "capacity {capacity}");
+            drop(state);
+            if number % 2 == 0 {
+                kept.push(line);
+            }
+        }
+        // The outstanding signal is still in the list.
+        let idle = queue.idle(Duration::ZERO);
+        assert_eq!(idle.is_err(), is_stuck, "{idle:?}");
+        first.shared().withdraw(predecessor);
+        first.signal(1).unwrap();
+        queue.idle(Duration::from_secs(20)).unwrap();
     }
 }

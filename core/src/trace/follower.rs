@@ -22,7 +22,7 @@ pub(super) struct Follower {
     position: usize,
     /// The device's clock, or the reason why there are no times.
     clock: Result<Clock, String>,
-    room: usize,
+    capacity: usize,
     submissions: Mutex<Submissions>,
 }
 
@@ -34,7 +34,7 @@ struct Submissions {
     /// The number of accepted submissions, and the highest submission number.
     noted: usize,
     last: u64,
-    /// The number of submissions for which there was no room.
+    /// The number of submissions beyond the capacity.
     lost: u64,
     /// Why the first stamp without a time could not be made.
     untimed: Option<String>,
@@ -176,7 +176,7 @@ impl Follow for Follower {
         self.gather();
         {
             let mut submissions = lock(&self.submissions);
-            if submissions.noted >= self.room {
+            if submissions.noted >= self.capacity {
                 submissions.lost += 1;
                 return None;
             }
@@ -239,7 +239,7 @@ impl Follower {
             position: trace.timeline(&queue.own, false),
             queue,
             clock,
-            room: trace.room,
+            capacity: trace.capacity,
             submissions: Mutex::default(),
         })
     }
