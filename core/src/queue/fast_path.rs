@@ -11,8 +11,9 @@ use smallvec::SmallVec;
 
 use super::entry::Work;
 use super::graph_entries::GraphEntries;
-use super::hold::{AllAwaited, AllTaken, Awaited, Taken};
+
 use super::send::Handed;
+use super::verdict::{AllAwaited, AllTaken, Awaited, Taken};
 use super::{SubmissionQueue, Submitted, withdraw_all};
 use crate::base::error::{Error, Result};
 use crate::base::run::DeferWakes;
@@ -251,10 +252,6 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if !self.try_leave() {
             self.drive(me);
         }
-        Ok(Submitted {
-            end: self.own.at(number),
-            held: false,
-            skipped: None,
-        })
+        Ok(Submitted::sent(self.own.at(number)))
     }
 }
