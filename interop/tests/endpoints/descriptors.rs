@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::fs::{FileType, MemfdFlags, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use syncline::backend::Device as _;
 use syncline::process::Endpoint;
 use syncline::{Error, PeerLoss};
 
@@ -59,7 +60,9 @@ fn what_is_no_connected_socket_of_messages_is_refused() {
     alone.nothing_is_left_but(told.handle);
 }
 
-/// A directory of a file system that this test runs (FUSE). It answers until the directory is open, and then no more.
+/// A directory of a file system that this test runs (FUSE).
+///
+/// It answers until the directory is open, and then no more.
 struct Stuck {
     directory: Option<OwnedFd>,
     _system: OwnedFd,
@@ -134,25 +137,47 @@ impl Drop for Stuck {
     }
 }
 
-/// A file whose system does not answer is refused as every other file is.
+/// Passes a descriptor whose file system does not answer to `refuse`.
+///
+/// Returns the text of the error that `refuse` returns, or `None` if this process may not mount.
+fn refused_at_once(refuse: impl FnOnce(OwnedFd) -> String + Send + 'static) -> Option<String> {
+    let Some(mut stuck) = Stuck::new() else {
+        println!("skipped: this process may not mount");
+        return None;
+    };
+    let directory = stuck.directory.take().unwrap();
+    let (done, told) = std::sync::mpsc::channel();
+    let refuses = std::thread::spawn(move || done.send(refuse(directory)).unwrap());
+    let told = told.recv_timeout(super::LONG);
+    // A call that still waits for the file system gets an error now.
+    drop(stuck);
+    refuses.join().unwrap();
+    Some(told.expect("it waits for the file system"))
+}
+
 #[test]
 fn a_file_whose_system_does_not_answer_is_refused_at_once() {
     let alone = Alone::new();
-    if let Some(mut stuck) = Stuck::new() {
-        let directory = stuck.directory.take().unwrap();
-        let (done, told) = std::sync::mpsc::channel();
-        let opens = std::thread::spawn(move || {
-            let rejected = Endpoint::open(directory, "stuck", Duration::ZERO).unwrap_err();
-            done.send(rejected.error.to_string()).unwrap();
-        });
-        let told = told.recv_timeout(super::LONG);
-        // Whoever still waits for the file's system gets an error now.
-        drop(stuck);
-        opens.join().unwrap();
-        let told = told.expect("it waits for the file's system");
+    let told = refused_at_once(|directory| {
+        let rejected = Endpoint::open(directory, "stuck", Duration::ZERO).unwrap_err();
+        rejected.error.to_string()
+    });
+    if let Some(told) = told {
         assert!(told.contains("it is a Directory, not a socket"), "{told}");
-    } else {
-        println!("skipped: this process may not mount");
+    }
+    alone.nothing_is_left();
+}
+
+#[test]
+fn a_file_whose_system_does_not_answer_is_no_eventfd() {
+    let alone = Alone::new();
+    let told = refused_at_once(|directory| {
+        let timeline = syncline::host::Device::new().timeline("frames").unwrap();
+        let rejected = timeline.at(1).notify(directory).unwrap_err();
+        rejected.error.to_string()
+    });
+    if let Some(told) = told {
+        assert!(told.contains("it is not an eventfd"), "{told}");
     }
     alone.nothing_is_left();
 }
