@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 #![allow(unsafe_code, reason = "records a command buffer of its own")]
 
-use crate::common::{Gate, TIMEOUT, all_words, on_each_device, words};
+use crate::common::{Stall, TIMEOUT, all_words, on_each_device, words};
 use std::time::Duration;
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Error, QueueKind, wait_all};
@@ -298,7 +298,7 @@ fn a_closed_gate_on_the_device_never_blocks_the_submitter() {
         // Shares the driver queue, and so its in-flight budget, if the family has only one.
         let family = device.queue_of_family(queue.family(), "neighbour").unwrap();
         let filled = words(device, 1);
-        let gate = Gate::on(device, &queue);
+        let stall = Stall::on(device, &queue);
         let (ended, end) = std::sync::mpsc::channel();
         let (held, by_itself) = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -311,7 +311,7 @@ fn a_closed_gate_on_the_device_never_blocks_the_submitter() {
                 let _ = ended.send(queue.held().count);
             });
             let held = end.recv_timeout(TIMEOUT);
-            gate.open();
+            stall.release();
             (held.unwrap_or(0), held.is_ok())
         });
         assert!(by_itself, "the driver is full");

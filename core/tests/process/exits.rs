@@ -1,6 +1,6 @@
-//! What happens while the process exits.
+//! Drivers are not taken down while the process exits.
 
-#![allow(unsafe_code, reason = "registers what runs at exit")]
+#![allow(unsafe_code, reason = "registers functions that run at exit")]
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,9 +14,9 @@ const CHILD: &str = "SYNCLINE_TEST_EXITS";
 
 static EXITS: AtomicBool = AtomicBool::new(false);
 
-/// Standard output may be gone by then.
+/// Writes to standard error without a lock or buffer, because std may have shut down by then.
 fn say(what: &str) {
-    // SAFETY: as many bytes as there are.
+    // SAFETY: the pointer and the length are those of `what`.
     unsafe { libc::write(2, what.as_ptr().cast(), what.len()) };
 }
 
@@ -24,7 +24,7 @@ extern "C" fn exit_begins() {
     EXITS.store(true, Ordering::SeqCst);
 }
 
-/// Something of an application that takes a driver down when it is dropped.
+/// An object of an application that takes a driver down when it is dropped.
 struct Owner(&'static str);
 
 impl Drop for Owner {
@@ -43,13 +43,13 @@ extern "C" fn destructors() {
     }
 }
 
-/// No test, but for the other process of the one below.
+/// Not a test. The child of the tests below runs it.
 #[test]
 fn the_process_that_exits() {
     let Ok(how) = std::env::var(CHILD) else {
         return;
     };
-    // SAFETY: a function that does not unwind.
+    // SAFETY: the function does not unwind.
     unsafe { libc::atexit(destructors) };
     if how == "prepared" {
         TeardownGuard::register();
@@ -80,14 +80,14 @@ fn the_process_that_exits() {
         while !EXITS.load(Ordering::SeqCst) {
             thread::yield_now();
         }
-        // An exit that does not wait gets ahead of this.
+        // An exit that does not wait runs the destructors before this ends.
         thread::sleep(Duration::from_millis(50));
         say("a driver is taken down, ");
         drop(going);
     });
     begins.recv().unwrap();
-    // What is registered last runs first.
-    // SAFETY: as above.
+    // The function that is registered last runs first.
+    // SAFETY: the function does not unwind.
     unsafe { libc::atexit(exit_begins) };
     std::process::exit(0);
 }
@@ -111,9 +111,9 @@ fn said(how: &str) -> String {
     said
 }
 
-/// Where nothing was taken down before the exit.
+/// No driver was taken down before the exit.
 #[test]
-fn a_driver_that_is_loaded_is_not_taken_down_by_an_exit() {
+fn an_exit_does_not_take_a_loaded_driver_down() {
     assert_eq!(
         said("prepared"),
         "destructors run, and no driver is taken down any more"
@@ -121,7 +121,7 @@ fn a_driver_that_is_loaded_is_not_taken_down_by_an_exit() {
 }
 
 #[test]
-fn an_exit_waits_for_a_driver_that_is_taken_down() {
+fn an_exit_waits_for_a_driver_that_is_being_taken_down() {
     assert_eq!(
         said("taking down"),
         "a driver is taken down, destructors run, and no driver is taken down any more"

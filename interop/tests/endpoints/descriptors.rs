@@ -1,4 +1,4 @@
-//! Which descriptors an endpoint is made of. What is refused stays open and as it was.
+//! Which descriptors become endpoints. A refused descriptor is returned open and unchanged.
 
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -14,7 +14,7 @@ use syncline::{Error, PeerLoss};
 use super::{Alone, loss};
 
 #[test]
-fn what_is_no_connected_socket_of_messages_is_refused() {
+fn only_connected_seqpacket_sockets_become_endpoints() {
     let alone = Alone::new();
     let seqpacket = || {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
@@ -60,9 +60,9 @@ fn what_is_no_connected_socket_of_messages_is_refused() {
     alone.nothing_is_left_but(told.handle);
 }
 
-/// A directory of a file system that this test runs (FUSE).
+/// A directory of a FUSE file system that this test runs.
 ///
-/// It answers until the directory is open, and then no more.
+/// The file system answers until the directory is open, and never after that.
 struct Stuck {
     directory: Option<OwnedFd>,
     _system: OwnedFd,
@@ -70,7 +70,7 @@ struct Stuck {
 }
 
 impl Stuck {
-    /// `None` where this process may mount nothing.
+    /// Returns `None` if this process may not mount.
     fn new() -> Option<Self> {
         const OPENDIR: u32 = 27;
         let path = std::env::temp_dir().join(format!("syncline-stuck-{}", std::process::id()));
@@ -87,7 +87,7 @@ impl Stuck {
         let options = format!("fd={number},rootmode=40000,user_id=0,group_id=0");
         let options = std::ffi::CString::new(options).ok()?;
         let kind = c"fuse".as_ptr();
-        // SAFETY: all are texts that live through the call.
+        // SAFETY: all pointers are to strings that live through the call.
         let mounted =
             unsafe { libc::mount(kind, c_path.as_ptr(), kind, 0, options.as_ptr().cast()) };
         if mounted != 0 {
@@ -106,7 +106,7 @@ impl Stuck {
                 assert!(length >= 40);
                 let word = |at| u32::from_ne_bytes(request[at..at + 4].try_into().unwrap());
                 let is_last = word(4) == OPENDIR;
-                // The first request is for version 7.31 of the protocol.
+                // The kernel first sends FUSE_INIT. The answer is for version 7.31.
                 let mut answer = vec![0; 16 + if is_last { 16 } else { 64 }];
                 let length = u32::try_from(answer.len()).unwrap();
                 answer[..4].copy_from_slice(&length.to_ne_bytes());
@@ -131,7 +131,7 @@ impl Stuck {
 impl Drop for Stuck {
     fn drop(&mut self) {
         let path = std::ffi::CString::new(self.path.to_str().unwrap()).unwrap();
-        // SAFETY: a text that lives through the call.
+        // SAFETY: the string lives through the call.
         unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
         let _ = std::fs::remove_dir(&self.path);
     }
@@ -155,8 +155,9 @@ fn refused_at_once(refuse: impl FnOnce(OwnedFd) -> String + Send + 'static) -> O
     Some(told.expect("it waits for the file system"))
 }
 
+/// A file of a file system that does not answer is refused like any other file.
 #[test]
-fn a_file_whose_system_does_not_answer_is_refused_at_once() {
+fn a_file_of_a_stuck_file_system_is_refused_at_once() {
     let alone = Alone::new();
     let told = refused_at_once(|directory| {
         let rejected = Endpoint::open(directory, "stuck", Duration::ZERO).unwrap_err();
@@ -169,7 +170,7 @@ fn a_file_whose_system_does_not_answer_is_refused_at_once() {
 }
 
 #[test]
-fn a_file_whose_system_does_not_answer_is_no_eventfd() {
+fn a_file_of_a_stuck_file_system_is_no_eventfd() {
     let alone = Alone::new();
     let told = refused_at_once(|directory| {
         let timeline = syncline::host::Device::new().timeline("frames").unwrap();
@@ -190,7 +191,7 @@ impl Alone {
 }
 
 #[test]
-fn nobody_greets() {
+fn a_peer_that_does_not_greet_is_an_error() {
     let alone = Alone::new();
     let (ours, theirs) = Endpoint::pair().unwrap();
     let rejected = Endpoint::open(ours, "alone", Duration::from_millis(10)).unwrap_err();
@@ -210,7 +211,7 @@ fn nobody_greets() {
 }
 
 #[test]
-fn an_endpoint_leaves_nothing_behind_and_is_what_it_says() {
+fn a_dropped_endpoint_leaves_no_descriptor_and_no_thread() {
     fn shared<T: Send + Sync + Clone + 'static>() {}
     shared::<Endpoint>();
     let alone = Alone::new();
