@@ -22,7 +22,7 @@ cases! {
     "bridge.leaves_nothing": [X6 T9] => leftovers;
 }
 
-/// A timeline on each of these devices, one to who uses them.
+/// Creates a bridged timeline on each of these devices. Each device uses its own one.
 fn bridged<S: Subject>(sides: &[&Device<S>], initial: u64) -> Result<Vec<Timeline<S>>, Error> {
     let ports = sides.iter().map(|side| side.port(initial));
     let made = Library::bridged("bridge", initial, ports)?;
@@ -134,8 +134,9 @@ fn failure<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Both sides claim one value. Each could not know of the other: but nobody waits for good, and it
-/// is said what was asked of whom.
+/// Both sides claim one value, because neither can know the claim of the other.
+///
+/// No wait blocks for ever, and the error says what was asked of which side.
 fn twice<S: Subject>(world: &World<S>) -> Verdict {
     let [here, there] = pair(world, 0)?;
     let gate = world.left.timeline("gate")?;
@@ -211,8 +212,9 @@ fn says<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The last handle goes while signals are claimed: those still come, and are carried over; then
-/// nothing does any more.
+/// The last handle is dropped while signals are claimed. They are still carried over.
+///
+/// After them nothing comes.
 fn closing<S: Subject>(world: &World<S>) -> Verdict {
     let [here, there] = pair(world, 0)?;
     let gate = world.left.timeline("gate")?;
@@ -248,7 +250,7 @@ fn leftovers<S: Subject>(world: &World<S>) -> Verdict {
             match ending {
                 0 => there.signal(1)?,
                 1 => there.fail(cause("it broke")),
-                // Nobody ever signals it: the last handle goes.
+                // The value is never signalled: the last handle is dropped.
                 _ => {}
             }
         }

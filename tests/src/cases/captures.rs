@@ -503,7 +503,7 @@ fn each_waits(world: &World<Equipped>) -> Verdict {
         );
     }
     // The record is with the driver, and nothing but the wait in the graph holds the launch back.
-    // Without it the producer, who takes his time, writes last.
+    // Without the wait in the graph, the producer would write last, because it is delayed.
     for delay in [LONG_DELAY, DELAY] {
         let (device, cleared) = (world.left.clone(), buffer.clone());
         producer.submit(
@@ -527,8 +527,10 @@ fn each_waits(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A launch with a wait and a record inside: it starts after its submission's waits and its own,
-/// and its submission's signal comes after all of it.
+/// Launches a graph that waits and records.
+///
+/// It starts after its submission's waits and after its own wait. Its submission's signal comes
+/// after the whole graph.
 fn launches(world: &World<Equipped>) -> Verdict {
     let (queue, native) = cuda_queue(world, "captured")?;
     let (right, beside) = (world.right_queue("right")?, world.left_queue("beside")?);

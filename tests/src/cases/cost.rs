@@ -12,17 +12,18 @@ use crate::user::{Timeline, wait_all, wait_any};
 use crate::{Settings, Subject, World, patience};
 
 cases! {
-    "cost.reached_points_ask_no_port": [H2 T7] => asks_nobody;
+    "cost.reached_points_ask_no_port": [H2 T7] => asks_no_port;
     "cost.questions_do_not_grow_with_what_is_done": [H2] => same_questions;
     "cost.times_do_not_grow_with_what_is_done": [H2] => same_times;
     "cost.ports_go_with_their_timelines": [H2 T9] => ports_go;
     "cost.memory_follows_what_is_outstanding": [H2 T4] => memory;
 }
 
-/// Points that are known to be reached are queried, waited for by host and queues, and stand in
-/// lists: no port is asked, whatever else of the timeline is outstanding. An unreached point is the
-/// control.
-fn asks_nobody<S: Subject>(world: &World<S>) -> Verdict {
+/// Points that are known to be reached need no query of a port.
+///
+/// They are queried, awaited by the host and by queues, and used in lists, while other values of
+/// the timeline are outstanding. The negative control is a point that is not reached.
+fn asks_no_port<S: Subject>(world: &World<S>) -> Verdict {
     for elsewhere in [false, true] {
         let spy = Arc::new(Spy::default());
         let line = spy.timeline(world, elsewhere)?;
@@ -55,7 +56,7 @@ fn asks_nobody<S: Subject>(world: &World<S>) -> Verdict {
         );
 
         // What is not known to be reached, and might be signalled by others, has to be looked at.
-        check!(!line.at(11).is_reached()?, "nobody has signalled 11");
+        check!(!line.at(11).is_reached()?, "11 was never signalled");
         let asked = spy.polls() - before;
         check!(
             (asked > 0) == elsewhere,
@@ -208,8 +209,9 @@ fn best_times<S: Subject>(
     Ok(best)
 }
 
-/// However a timeline ends, its ports go once nobody has its handles and points any more, nor
-/// anything that waits for it: none of the driver's objects stays, and none goes twice.
+/// The ports of a timeline are dropped once, after its last handle, point and waiter.
+///
+/// That holds however the timeline ends. No object of the driver stays.
 fn ports_go<S: Subject>(world: &World<S>) -> Verdict {
     const EACH: usize = 40;
     let spy = Arc::new(Spy::default());
@@ -225,12 +227,12 @@ fn ports_go<S: Subject>(world: &World<S>) -> Verdict {
                 left.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
                 line.at(2).wait(patience())?;
             }
-            // Goes with a signal of it held, and somebody who waits for that.
+            // Dropped with a held signal, and a queue that waits for it.
             1 => {
                 held.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(1)])?;
                 right.submit(&[line.at(1)], |_| Ok(()), &[])?;
             }
-            // Goes with a wait for what nobody has claimed.
+            // Dropped with a wait for a value that is not claimed.
             2 => drop(right.submit(&[line.at(7)], |_| Ok(()), &[])?),
             3 => line.fail(super::cause("it has had enough")),
             _ => {
@@ -269,8 +271,10 @@ fn ports_go<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Many thousand values with a handful outstanding, timed-out waits, points and fences of what is
-/// over: memory is that of what is outstanding.
+/// Memory does not depend on how much has finished, only on what is outstanding.
+///
+/// Makes many thousand values with a few of them outstanding, waits that time out, and points and
+/// fences of finished work.
 fn memory<S: Subject>(world: &World<S>) -> Verdict {
     const WINDOW: u64 = 8;
     let (by_host, by_queue) = if world.is_pair() {

@@ -64,7 +64,7 @@ fn refused(error: std::io::Error) -> Stop {
     Stop::Skipped(format!("the system refuses a descriptor: {error}"))
 }
 
-/// A socket's address that nobody else has, outside the file system.
+/// Returns a socket address that is unique and outside the file system.
 fn unnamed() -> Result<SocketAddr, Stop> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -127,7 +127,7 @@ fn eventfd_completes<S: Subject>(world: &World<S>) -> Verdict {
     let (done, never) = (world.timeline("done")?, world.timeline("never")?);
     let (theirs, fence) = pair(world, "theirs")?;
     let (others, other) = pair(world, "other")?;
-    check!(!fence.is_complete()?, "complete before anybody signalled");
+    check!(!fence.is_complete()?, "complete before a signal");
     check_error!(fence.wait(Duration::ZERO), Error::TimedOut { .. });
     check_error!(fence.wait(SHORT), Error::TimedOut { .. });
     let (first, second) = (fence.point()?, other.point()?);
@@ -153,7 +153,7 @@ fn eventfd_completes<S: Subject>(world: &World<S>) -> Verdict {
     wait_all(&list[1..], patience())?;
     check!(
         take(&theirs) == 1 && take(&others) == 1,
-        "somebody has read the eventfd"
+        "the eventfd was read"
     );
     Ok(())
 }
@@ -409,7 +409,7 @@ fn hostile<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Whoever closes a descriptor too early, or twice, hits what has its number by then.
+/// Closing a descriptor too early or twice would close a new one with the same number.
 fn closed_once<S: Subject>(world: &World<S>) -> Verdict {
     let is_open =
         |number: i32| std::fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_ok();
@@ -419,7 +419,7 @@ fn closed_once<S: Subject>(world: &World<S>) -> Verdict {
     let fence = import(world, ours, "closed once")?;
     let next = event()?;
     if next.as_raw_fd() == number {
-        // Nobody else may close it now: the fence will.
+        // The fence will close this number, so this descriptor must not be closed here.
         let _ = next.into_raw_fd();
         return Stop::fail("the import closed a descriptor that the fence has");
     }
@@ -453,7 +453,7 @@ fn a_thousand<S: Subject>(world: &World<S>) -> Verdict {
             let fence = import(world, twin(&theirs)?, "one of many")?;
             match n % 4 {
                 0 => {}
-                1 => check!(!fence.is_complete()?, "complete, and nobody signalled"),
+                1 => check!(!fence.is_complete()?, "complete without a signal"),
                 2 => {
                     add(&theirs)?;
                     fence.wait(patience())?;
@@ -499,8 +499,8 @@ fn hears<S: Subject>(world: &World<S>) -> Verdict {
     drop(taken_back);
     check!(take(&ours) == 0, "told of a point that is only claimed");
     gate.signal(1)?;
-    // The device has it and stands still: whoever hears now of a point that is reached was told too
-    // early.
+    // The driver has the submission and the device is blocked. An event for a reached point would
+    // come too early now.
     heard(&ours, 1, "a point that is pending")?;
     check!(
         take(&ours) == 0,

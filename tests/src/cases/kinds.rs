@@ -1,5 +1,4 @@
-//! Descriptors of every kind that the system makes, for cases in which they are not what they are
-//! said to be.
+//! Descriptors of every kind of file, for cases that pass wrong kinds.
 
 use std::os::fd::OwnedFd;
 

@@ -43,8 +43,9 @@ pub(crate) mod sync_files;
 /// How long the device that comes first is kept busy, so that a missing wait shows.
 pub(crate) const DELAY: Duration = Duration::from_millis(30);
 
-/// The same where the case is that something is *not* finished yet: long enough for a thread of
-/// this process to be kept from its core meanwhile.
+/// Delay for cases that need work to be unfinished.
+///
+/// It is long enough for a thread of this process to be kept from its core meanwhile.
 pub(crate) const LONG_DELAY: Duration = Duration::from_millis(250);
 
 /// How many words the test buffers have.
@@ -76,9 +77,10 @@ pub fn all<S: Subject>() -> Vec<Case<S>> {
     families.into_iter().flatten().collect()
 }
 
-/// How many of `what` a case takes: `full`, but where the engine links the two sides of a pair only
-/// `linked`, as all that crosses goes through threads of the host there, and fewer show the same.
-/// The report tells of that.
+/// Returns how many of `what` a case makes: `full`, or `linked` if the engine links the sides.
+///
+/// Threads of the host carry all signals of such a pair, and fewer of them show the same. The
+/// report mentions the lower number.
 pub(crate) fn unless_linked<S: Subject>(
     world: &World<S>,
     what: &str,
@@ -129,8 +131,10 @@ pub(crate) fn is_filled<S: Subject>(buffer: &S::Buffer, value: u32) -> bool {
     S::read(buffer).iter().all(|&word| word == value)
 }
 
-/// That `time` of a device, in nanoseconds, lies between two times of the host, with no more room
-/// than their clocks need: those differ by less than one part in a thousand, and are read in steps.
+/// Checks that `time` of a device, in nanoseconds, lies between two times of the host.
+///
+/// The tolerance is what the clocks need: they differ by less than one part in a thousand, and are
+/// read in steps.
 pub(crate) fn within(time: i64, least: Duration, most: Duration) -> Verdict {
     let room = |time: Duration| time / 1000 + Duration::from_micros(100);
     let from = least.saturating_sub(room(least)).as_nanos() as i64;

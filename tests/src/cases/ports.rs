@@ -13,8 +13,9 @@ cases! {
     "port.keeps_to_the_limit_of_its_device": [T7 D3] => limit;
 }
 
-/// The engine takes a signal that it made itself for reached. Who else reads the counter, a driver
-/// or another process, has only what is in it.
+/// The engine takes a host signal that it made for reached.
+///
+/// Other readers of the counter, such as a driver or another process, see only its content.
 fn shows<S: Subject>(world: &World<S>) -> Verdict {
     for side in [&world.left, &world.right] {
         for initial in [0, 7, u64::from(u32::MAX) - 1] {

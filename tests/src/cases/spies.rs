@@ -1,5 +1,4 @@
-//! Ports that a case puts into a timeline of its own, to count what they are asked, or to have them
-//! lie.
+//! Ports that count their calls, or return wrong values, for timelines that a case makes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

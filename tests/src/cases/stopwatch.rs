@@ -46,8 +46,9 @@ fn submission<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// From a position of the left side to one of the right side, and back, with work in between; and
-/// to one that comes before.
+/// Measures from a position of the left side to one of the right side and back, with work between.
+///
+/// Also measures to a position that comes before.
 fn across<S: Subject>(world: &World<S>) -> Verdict {
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     let there = Stopwatch::between(&world.left, &world.right, "there")?;

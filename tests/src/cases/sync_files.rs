@@ -54,8 +54,9 @@ fn side(world: &World<Equipped>, exports: bool, imports: bool) -> Result<&Side, 
     }
 }
 
-/// Why a device has no sync files, if it has an answer to that: the host, which has no semaphores
-/// of a driver, does not.
+/// Returns why a device has no sync files, if its capabilities say so.
+///
+/// The host has no semaphores of a driver, and says nothing.
 fn reason(side: &Side) -> Option<String> {
     let info = side.info();
     let mut limits = info.capabilities.limits.iter();
@@ -63,8 +64,7 @@ fn reason(side: &Side) -> Option<String> {
     Some(format!("no sync files on {}: {why}", info.name))
 }
 
-/// Where a fence is made of a sync file, on a host device, whose waits no device's queue can order
-/// by chance.
+/// Makes a fence of a sync file, on a host device. No queue of a device can order its waits.
 fn fence(handle: SyncFd, label: &str) -> Result<Fence, Stop> {
     let fence = host::Device::new().import_sync_fd(handle, label);
     Ok(fence.map_err(|rejected| rejected.error)?)
@@ -72,7 +72,7 @@ fn fence(handle: SyncFd, label: &str) -> Result<Fence, Stop> {
 
 /// Takes the semaphore's signal out of it.
 fn export(semaphore: &BinarySemaphore) -> Result<SyncFd, Stop> {
-    // SAFETY: its callers have just submitted a signal, and nobody else waits for it.
+    // SAFETY: the callers have just submitted a signal, and no other wait consumes it.
     Ok(unsafe { semaphore.export_sync_fd() }?)
 }
 
@@ -91,8 +91,9 @@ fn unsupported(what: &str, error: &Error) -> Verdict {
     Ok(())
 }
 
-/// What a device says of sync files it does; what it does not, it refuses with the reason, and the
-/// handle comes back.
+/// A device handles sync files as its capabilities state.
+///
+/// It refuses the rest with the reason, and returns the handle.
 fn promised(world: &World<Equipped>) -> Verdict {
     check!(
         KIND.transference() == Transference::Copy,
@@ -139,7 +140,7 @@ fn promised(world: &World<Equipped>) -> Verdict {
             }
         }
         // A fence is made of it by a host device, and this one says so.
-        match device.import_sync_fd(SyncFd::signalled(), "nobody's") {
+        match device.import_sync_fd(SyncFd::signalled(), "a test's") {
             Ok(_) => return Stop::fail("a fence was made by a device that is no host"),
             Err(Rejected { error, .. }) => unsupported("a fence", &error)?,
         }
@@ -190,13 +191,14 @@ fn import(semaphore: &BinarySemaphore, handle: SyncFd) -> Verdict {
 }
 
 fn consumed(semaphore: &BinarySemaphore) -> Verdict {
-    // SAFETY: its signal is pending or made, and nobody else waits for it.
+    // SAFETY: the signal is pending or made, and no other wait consumes it.
     let fence = unsafe { semaphore.pending("consumed") }?;
     Ok(fence.wait(patience())?)
 }
 
-/// An exported signal is a fence that completes behind the work before it and not sooner; the
-/// semaphore has lost it, and its next signal is another handle's.
+/// An exported signal is a fence that completes after the work before it.
+///
+/// The export consumes the semaphore's signal. The next signal is another handle's.
 fn exported(world: &World<Equipped>) -> Verdict {
     let side = side(world, true, false)?;
     let mut producer = Producer::new(side)?;
@@ -228,7 +230,7 @@ fn exported(world: &World<Equipped>) -> Verdict {
         next.wait(patience())?;
         producer.is_seen("a fence of the next signal")?;
 
-        // One that has been made, and that nobody has waited for.
+        // A signal that has been made, and that no wait has consumed.
         producer.produce(&semaphore)?;
         producer.idle()?;
         fence(export(&semaphore)?, "made")?.wait(patience())?;
@@ -237,8 +239,9 @@ fn exported(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Who makes sync files for `side`: the other side of a pair if it does, whose work no queue of
-/// `side` can order by chance.
+/// Returns the device that makes sync files for `side`: the other side of a pair, if it can.
+///
+/// No queue of `side` can order that device's work.
 fn maker<'w>(world: &'w World<Equipped>, side: &'w Side) -> &'w Side {
     let others = [&world.left, &world.right].into_iter();
     let able = |other: &&Side| other.info().capabilities.exports.contains(&KIND);
@@ -285,8 +288,9 @@ fn imported(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A temporary payload is not replaced, and no signal is taken from under a wait; the handle comes
-/// back, and nothing has changed.
+/// A temporary payload is not replaced, and an export does not take the signal of a wait.
+///
+/// The handle is returned, and nothing has changed.
 fn in_use(world: &World<Equipped>) -> Verdict {
     let side = side(world, true, true)?;
     let maker = maker(world, side);
@@ -311,7 +315,7 @@ fn in_use(world: &World<Equipped>) -> Verdict {
             matches!(&error, Error::PayloadInUse { by: PayloadUse::Temporary(kind), .. } if *kind == KIND),
             "refused with: {error}"
         );
-        // SAFETY: its signal is pending, and nobody else waits for it.
+        // SAFETY: the signal is pending, and no other wait consumes it.
         let refused = unsafe { semaphore.export_sync_fd() };
         check_error!(
             refused,

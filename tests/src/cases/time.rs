@@ -119,8 +119,9 @@ fn ordered<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// While the device stands still before it, and while its submission is held, a stamp is not ready;
-/// who asks is told so at once, and times that are there already stay what they are.
+/// A stamp is not ready while the device is blocked before it, or while its submission is held.
+///
+/// A query says so at once. Times that exist already do not change.
 fn not_ready<S: Subject>(world: &World<S>) -> Verdict {
     for device in sides(world)? {
         let queue = queue(device)?;
@@ -162,7 +163,7 @@ fn not_ready<S: Subject>(world: &World<S>) -> Verdict {
         unchanged("while the device stood still")?;
         let opened = AtomicBool::new(false);
         thread::scope(|scope| {
-            // Somebody asks all the time; what he gets turns from 'not ready' to a time, once.
+            // A thread queries all the time. The result changes from 'not ready' to a time once.
             let asking = scope.spawn(|| -> Result<i64, Stop> {
                 let end = Instant::now() + patience();
                 loop {
@@ -270,8 +271,9 @@ fn used_again<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Places for times come from pools: recorded again and again, and dropped half-way, they tell new
-/// times, and grow nothing.
+/// Memory for times comes from pools. Fences are recorded repeatedly, and dropped in between.
+///
+/// They return new times, and nothing grows.
 pub(super) fn use_again<S: Subject>(
     world: &World<S>,
     queue: &Queue<S>,

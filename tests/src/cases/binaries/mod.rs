@@ -168,7 +168,7 @@ fn consumed_once(world: &World<Equipped>) -> Verdict {
         let copy = semaphore.signaller.buffer(WORDS)?;
         for value in 1..=ROUNDS {
             produce(&semaphore, &producer, &buffer, value)?;
-            // SAFETY: just submitted, and nobody else waits for it.
+            // SAFETY: the signal has just been submitted, and no other wait consumes it.
             let fence = unsafe { semaphore.waits.pending("produced") }?;
             let fence = semaphore.waiter.own_fence(fence);
             let mut ends = Vec::new();
@@ -237,7 +237,7 @@ fn recording(world: &World<Equipped>) -> Verdict {
         let waiter = semaphore.waiter.queue(kind, "waiter")?;
         let buffer = semaphore.signaller.buffer(WORDS)?;
         produce(&semaphore, &producer, &buffer, 1)?;
-        // SAFETY: just submitted, and nobody else waits for it.
+        // SAFETY: the signal has just been submitted, and no other wait consumes it.
         let fence = unsafe { semaphore.waits.pending("produced") }?;
         let fence = semaphore.waiter.own_fence(fence);
         for queue in [&producer, &waiter] {

@@ -1,5 +1,6 @@
-//! What the cases of binary semaphores have in common: a second device of the GPU, and signals
-//! behind delayed data.
+//! Shared by the cases of binary semaphores.
+//!
+//! A second device of the GPU, and a producer whose signals come after delayed data.
 
 use syncline::{BinaryFd, BinarySemaphore, Device, QueueKind, Recorder, vulkan};
 
@@ -26,7 +27,7 @@ pub(in crate::cases) fn importer(world: &World<Equipped>) -> Result<&Side, Stop>
     )
 }
 
-/// Who signals what `side` imports: the other side of a pair, or a twin of `side`.
+/// Returns the device that signals what `side` imports: the other side of a pair, or `twin`.
 pub(in crate::cases) fn other(world: &World<Equipped>, side: &Side, twin: &Side) -> Side {
     let mut others = [&world.left, &world.right].into_iter();
     others
@@ -35,8 +36,9 @@ pub(in crate::cases) fn other(world: &World<Equipped>, side: &Side, twin: &Side)
         .clone()
 }
 
-/// A second `VkDevice` of the same GPU and driver: its queues go on whatever those of the first
-/// wait for, also where either has one alone.
+/// Opens a second `VkDevice` of the same GPU and driver.
+///
+/// Its queues run while those of the first one wait, even if each device has one queue only.
 pub(in crate::cases) fn twin(of: &Side) -> Result<Side, Stop> {
     let info = of.info();
     let instance = vulkan::Instance::load()?;
@@ -62,8 +64,9 @@ pub(in crate::cases) fn imported(
     Ok(imported.map_err(|rejected| rejected.error)?)
 }
 
-/// Somebody who writes values behind a delay, and signals behind them: whoever gets past a signal
-/// that is not the right one finds an old value.
+/// A producer that writes values after a delay, and signals after each.
+///
+/// A wait that ends before its own signal finds an old value.
 pub(in crate::cases) struct Producer {
     side: Side,
     queue: user::Queue<Equipped>,

@@ -39,7 +39,7 @@ fn make(world: &World<Equipped>, plan: &Plan) -> Result<MadeBinary, Stop> {
     Ok(plan.make_binary("image", &devices)?)
 }
 
-/// Who waits finds what was written before the signal, and who does not finds what was there.
+/// After a wait the data of the signaller is there. Without a wait the old data is there.
 fn planned(world: &World<Equipped>) -> Verdict {
     for (plan, [signaller, waiter]) in plans(world)? {
         let expected = match world.is_pair() {
@@ -67,7 +67,7 @@ fn planned(world: &World<Equipped>) -> Verdict {
             // SAFETY: it is counted, so it is pending, and this is the only wait.
             unsafe { waits.wait_on(consumer.library()) }?;
             consumer.idle(patience())?;
-            producer.is_seen("who waits")?;
+            producer.is_seen("after the wait")?;
         }
     }
     Ok(())
@@ -87,7 +87,7 @@ fn permissions(world: &World<Equipped>) -> Verdict {
         ] {
             let Some(error @ Error::Unsupported { .. }) = refused else {
                 return Stop::fail(format!(
-                    "somebody has more than the plan grants: {refused:?}"
+                    "a party has more rights than the plan grants: {refused:?}"
                 ));
             };
             check!(error.to_string().contains("image"), "{error}");
@@ -110,7 +110,9 @@ fn no_plan(world: &World<Equipped>) -> Verdict {
         for besides in [Needs::TIMESTAMPS, Needs::HOST_ACCESS, Needs::TIMELINE] {
             let asked = negotiate([signals.clone(), waits.clone().needing(besides)]);
             let Err(conflict) = asked else {
-                return Stop::fail(format!("a binary semaphore for who needs {besides}"));
+                return Stop::fail(format!(
+                    "a binary semaphore is planned for needs of {besides}"
+                ));
             };
             check!(
                 conflict.to_string().contains("binary semaphore"),

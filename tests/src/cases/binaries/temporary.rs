@@ -36,7 +36,7 @@ fn consumed(
     semaphore: &BinarySemaphore,
     rescue: Option<(&mut Producer, &BinarySemaphore)>,
 ) -> Verdict {
-    // SAFETY: its signal is pending or made, and nobody else waits for it.
+    // SAFETY: the signal is pending or made, and no other wait consumes it.
     let fence = unsafe { semaphore.pending("consumed") }?;
     let waited = fence.wait(patience());
     if waited.is_err()
@@ -62,9 +62,10 @@ fn has(semaphore: &BinarySemaphore, payload: Payload, when: &str) -> Verdict {
     Ok(())
 }
 
-/// A signalled semaphore takes another's payload for one wait. That waits for the other's signal;
-/// the next finds the first signal, though nobody signals any more; and the one after that waits
-/// for a new one. The other's signal is consumed for everybody.
+/// A signalled semaphore takes another's payload for one wait, which is for the other's signal.
+///
+/// The next wait finds the first signal, without a new one. The wait after that is for a new
+/// signal. The wait consumes the other's signal for all its handles.
 fn restored(world: &World<Equipped>) -> Verdict {
     let side = importer(world)?;
     let twin = twin(side)?;
@@ -85,11 +86,11 @@ fn restored(world: &World<Equipped>) -> Verdict {
         other.is_seen("the wait for the temporary payload")?;
         has(&semaphore, Payload::Permanent, "after the wait")?;
 
-        // Nobody has anything in flight: it is the signal from before.
+        // No work is in flight. So the wait finds the signal from before.
         other.idle()?;
         consumed(&semaphore, Some((&mut other, &signals)))?;
 
-        // And nothing is left of that, on either.
+        // No signal is left, on either payload.
         let shared = imported(&signaller, semaphore.export()?, "permanent too")?;
         other.produce(&shared)?;
         consumed(&semaphore, None)?;
@@ -102,8 +103,9 @@ fn restored(world: &World<Equipped>) -> Verdict {
     other.idle()
 }
 
-/// A permanent payload that was not signalled is not signalled afterwards either; and what this
-/// side signals meanwhile is the temporary payload.
+/// A permanent payload that was unsignalled stays unsignalled.
+///
+/// Signals that this side makes meanwhile are of the temporary payload.
 fn unsignalled(world: &World<Equipped>) -> Verdict {
     let side = importer(world)?;
     let twin = twin(side)?;
@@ -130,9 +132,10 @@ fn unsignalled(world: &World<Equipped>) -> Verdict {
     other.idle()
 }
 
-/// The same calls without `VK_SEMAPHORE_IMPORT_TEMPORARY_BIT`, made by hand: the first signal is
-/// lost with the payload that it was made on, and the second wait is for another signal of the
-/// other's. So what is shown of temporary payloads is the flag's doing.
+/// The negative control: raw calls without `VK_SEMAPHORE_IMPORT_TEMPORARY_BIT`.
+///
+/// The first signal is lost with the payload that had it, and the second wait is for another signal
+/// of the other payload. So the flag causes what the other cases show.
 fn control(world: &World<Equipped>) -> Verdict {
     let side = importer(world)?;
     let twin = twin(side)?;
@@ -165,8 +168,9 @@ fn control(world: &World<Equipped>) -> Verdict {
     other.idle()
 }
 
-/// Nothing is replaced while a signal or a wait is under way, nor what is temporary already;
-/// afterwards it can be.
+/// A payload is not replaced during a signal or a wait, nor while it is temporary.
+///
+/// After that it can be replaced.
 fn in_use(world: &World<Equipped>) -> Verdict {
     let side = importer(world)?;
     let twin = twin(side)?;
@@ -192,7 +196,7 @@ fn in_use(world: &World<Equipped>) -> Verdict {
                 asked,
             } => {
                 check!(named == *semaphore.object(), "{named} is not the semaphore");
-                check!(asked.contains("temporary"), "nobody asked to {asked}");
+                check!(asked.contains("temporary"), "the error says {asked}");
                 Ok(by)
             }
             error => Stop::fail(format!("with {what}: {error}")),
@@ -242,7 +246,7 @@ fn in_use(world: &World<Equipped>) -> Verdict {
         unsafe { recorder.signal_semaphore(&signals) }
     };
     theirs_queue.submit(&[], work, &[])?;
-    // SAFETY: just submitted, and nobody else waits for it.
+    // SAFETY: the signal has just been submitted, and no other wait consumes it.
     let fence = unsafe { semaphore.pending("temporary") }?;
     let told = refused("a wait under way");
     Equipped::open(&latch)?;
@@ -263,8 +267,7 @@ fn in_use(world: &World<Equipped>) -> Verdict {
     other.idle()
 }
 
-/// Descriptors that are none, and handles of other GPUs: each comes back, and the semaphore is as
-/// it was.
+/// Wrong descriptors and handles of other GPUs are returned, and the semaphore is unchanged.
 fn refusals(world: &World<Equipped>) -> Verdict {
     let side = importer(world)?;
     let twin = twin(side)?;

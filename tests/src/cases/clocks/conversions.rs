@@ -70,8 +70,9 @@ fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// To the host's clock and back is where it began, within both errors, at times before the samples,
-/// between them and after.
+/// A time that is converted to the host's clock and back differs by no more than both errors.
+///
+/// That holds for times before the samples, between them and after them.
 fn there_and_back<S: Subject>(world: &World<S>) -> Verdict {
     for device in sides(world)? {
         let clock = device.clock()?;
@@ -102,8 +103,9 @@ fn there_and_back<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// For 10 s: a conversion that was made at the start, and is given no more samples, holds, and so
-/// does the one that is kept up.
+/// For 10 s a conversion made at the start holds without new samples.
+///
+/// So does one that gets new samples.
 fn holds_while_it_drifts<S: Subject>(world: &World<S>) -> Verdict {
     const LONG: Duration = Duration::from_secs(10);
     const SHORT: Duration = Duration::from_millis(300);

@@ -47,8 +47,9 @@ pub(super) fn queue<S: Subject>(device: &Device<S>) -> syncline::Result<Queue<S>
     device.queue(QueueKind::Compute, "clocked")
 }
 
-/// A sample, however often the clock has to be asked: a busy machine may keep one that has to be
-/// submitted from being taken in time.
+/// Takes a sample, and retries if the clock was silent.
+///
+/// A busy machine may delay a sample that must be submitted beyond its time limit.
 fn sampled<S: Subject>(clock: &Clock<S>) -> Result<Sampled, Stop> {
     let start = std::time::Instant::now();
     loop {

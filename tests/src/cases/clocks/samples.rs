@@ -21,13 +21,15 @@ cases! {
     "clocks.as_the_capabilities_say": [M1 M2 D3 E5] => as_said;
 }
 
-/// More than this a driver that states a deviation by itself never needs, in nanoseconds; others
-/// read the clock within the call.
+/// Largest deviation that a driver states itself, in nanoseconds.
+///
+/// Other drivers read the clock within the call.
 const STATED: i64 = 1_000_000;
 
-/// Each sample says of a moment within its call, to its stated deviation, what both clocks showed;
-/// samples do not contradict each other; and the conversion knows no less than the sample that it
-/// was made from.
+/// A sample tells what both clocks showed at one moment of its call, within its deviation.
+///
+/// Samples do not contradict each other. The conversion is at least as accurate as the sample that
+/// it was made from.
 fn beside<S: Subject>(world: &World<S>) -> Verdict {
     let samples = unless_pair(world, "samples", 50, 10);
     for device in sides(world)? {
@@ -102,7 +104,7 @@ fn beside<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Whoever asks for a device's clock, and however, gets the same one.
+/// All calls return the same clock for a device.
 fn always_the_same<S: Subject>(world: &World<S>) -> Verdict {
     for device in sides(world)? {
         let again = device.clone();
@@ -207,8 +209,9 @@ fn bounded<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What a device says of its clock is so; and each kind of queue, asked for a time on it, writes
-/// one or says why not.
+/// A device has the clock that its capabilities state.
+///
+/// Each kind of queue either writes times on it or says why not.
 fn as_said<S: Subject>(world: &World<S>) -> Verdict {
     for device in [&world.left, &world.right] {
         let can = &device.info().capabilities;

@@ -22,8 +22,9 @@ cases! {
     "clocks.stamps_are_used_again": [M1 F6 H2] => used_again;
 }
 
-/// While its device stands still there is no time; who asks all the time sees it come once the
-/// device goes on, once, and it stays what it is.
+/// While the device is blocked there is no time.
+///
+/// A thread that polls all the time sees the time come once, and it does not change.
 fn not_ready<S: Subject>(world: &World<S>) -> Verdict {
     for device in sides(world)? {
         let (clock, queue) = (device.clock()?, queue(device)?);

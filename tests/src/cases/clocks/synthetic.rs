@@ -1,4 +1,4 @@
-//! M2, M3, M5 where the truth is known: clocks that nobody has, through the public interface.
+//! M2, M3, M5 for synthetic clocks, of which the truth is known, through the public interface.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -148,8 +148,9 @@ fn clock_of(
     (clock, asked)
 }
 
-/// However a clock is read, what is said of it is true within the error that is said, both ways,
-/// and the error stays useful.
+/// Conversions hold within their stated error, in both directions, however the clock is read.
+///
+/// The error stays small enough to be useful.
 fn noise<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let rounds = unless_pair(world, "rounds", 30, 10);
     for mood in [Mood::Calm, Mood::Spikes, Mood::Gaps] {
@@ -192,8 +193,10 @@ fn noise<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     Ok(())
 }
 
-/// What is between times of two clocks is true within the error that is said, through the host's
-/// clock; directly only if both are of one GPU *and* show the same: to be of one GPU is not enough.
+/// Intervals between times of two clocks hold within their stated error.
+///
+/// They go through the host's clock. They are direct only if both clocks are of one GPU *and* show
+/// the same: being of one GPU is not enough.
 fn two<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let [one, other] = [Some(Uuid([7; 16])), Some(Uuid([8; 16]))];
     let slow = truth(-300);
@@ -236,8 +239,10 @@ fn two<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     Ok(())
 }
 
-/// A clock that stops answering costs accuracy: conversions hold all the same, and wait for it a
-/// tenth of the time at most. One that never answered converts nothing.
+/// A clock that stops answering costs accuracy only.
+///
+/// Conversions hold, and wait for it at most a tenth of the time. A clock that never answered
+/// converts nothing.
 fn silence<S: Subject>(world: &World<S>) -> Verdict {
     const MANY: u32 = 2_000;
     let truth = truth(300);
@@ -330,9 +335,10 @@ fn never_settles<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Counters of 36 bits, and of others, for half a day, in which they come round hundreds of times,
-/// looked at often and seldom: what they show is unwrapped exactly, and is converted to when it was
-/// shown.
+/// Counters that wrap are unwrapped exactly, and convert to the time at which they were read.
+///
+/// Covers half a day, in which a counter of 36 bits wraps hundreds of times. The counters are read
+/// often and rarely.
 fn come_round<S: Subject>(_: &World<S>, dice: &mut Dice) -> Verdict {
     const HALF_A_DAY: i64 = 43_200_000_000_000;
     for (bits, halves) in [(36, 2), (36, 105), (40, 1), (48, 2), (64, 2)] {

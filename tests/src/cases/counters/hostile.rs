@@ -127,7 +127,7 @@ fn memory(world: &World<Equipped>) -> Verdict {
     }
 }
 
-/// Somebody writes over the head once the handle is made.
+/// A process overwrites the head after the handle is made.
 fn head(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
     let Exported { source, .. } = exported(exporter, 0)?;
@@ -150,8 +150,7 @@ fn head(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Whoever waits for more than `frozen` hears of a corruption at `found`, and what was reached
-/// stays so.
+/// Waits for more than `frozen` fail with a corruption at `found`. Reached values stay reached.
 fn corrupted(line: &Timeline, frozen: u64, found: u64) -> Verdict {
     let error = match line.at(frozen + 1).wait(patience()) {
         Err(Error::Failed { cause, .. }) => cause,
@@ -174,7 +173,7 @@ fn corrupted(line: &Timeline, frozen: u64, found: u64) -> Verdict {
     Ok(())
 }
 
-/// Two timelines over one page, both at 20, and somebody who writes to it.
+/// Creates two timelines over one page, both at 20, and a hostile writer of the page.
 fn two(world: &World<Equipped>) -> Result<([Timeline; 2], Hostile), Stop> {
     let (exporter, importer) = sides(world)?;
     let Exported { line, source } = exported(exporter, 10)?;

@@ -1,5 +1,4 @@
-//! What the cases of counters have in common: who exports, who imports, and one page seen through
-//! an import.
+//! Shared by the cases of counters: exporter, importer, and a page seen through an import.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -16,8 +15,9 @@ pub(super) const ANNOUNCED: u64 = 136;
 pub(super) const FAILED: u64 = 512;
 pub(super) const RECORD: u64 = 640;
 
-/// The host, which exports, and the device that imports: the other side, or the host where there is
-/// none.
+/// Returns the host, which exports, and the device that imports.
+///
+/// The importer is the other side. It is the host, too, if that is alone.
 pub(super) fn sides(world: &World<Equipped>) -> Result<(&host::Device, &Device), Stop> {
     let (left, right) = (world.left.library(), world.right.library());
     let (exporter, importer) = match (host_of(left), host_of(right)) {
@@ -61,8 +61,9 @@ pub(super) fn exported(exporter: &host::Device, initial: u64) -> Result<Exported
     Ok(Exported { line, source })
 }
 
-/// A second timeline over the page behind `handle`: read on a host device of its own, and used by
-/// `importer`, if that is another kind of device, through the handle.
+/// Creates a second timeline over the page behind `handle`.
+///
+/// A new host device reads it. `importer` uses it through the handle, unless it is a host.
 pub(super) fn view(
     importer: &Device,
     source: &host::Exporter,
@@ -103,7 +104,7 @@ pub(super) fn import(
     Ok(())
 }
 
-/// A page in the hands of somebody who keeps to nothing.
+/// A page that a hostile process can write.
 pub(super) struct Hostile(OwnedFd);
 
 impl Hostile {

@@ -1,4 +1,4 @@
-//! X2, X4, T6, T9: a page is one counter, whoever has it, and whatever is dropped.
+//! X2, X4, T6, T9: a page is one counter for all its handles, whatever is dropped.
 
 use std::thread;
 
@@ -21,8 +21,9 @@ equipped_cases! {
     "counter.what_fails_is_not_stored": [E2] => not_stored;
 }
 
-/// Queues of both sides and the host signal in turn, from every kind of beginning; what waits comes
-/// first.
+/// Queues of both sides and the host signal in turn, from several initial values.
+///
+/// The waiting side submits first.
 fn to_and_fro(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
     let own = exporter.queue(QueueKind::Compute, "exporter")?;

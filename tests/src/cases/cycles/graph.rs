@@ -1,4 +1,4 @@
-//! Who waits for whom: when somebody asks, and in every time-out.
+//! The graph of held submissions, as a query and every time-out report it.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ fn graph<S: Subject>(world: &World<S>) -> Verdict {
         (name.label(), 2, "one 2"),
         ("x", 1, "one 1"),
         (name.label(), 1, "one 1"),
-        ("gate", 2, "none"),
+        ("gate", 2, "nothing"),
     ]);
     edges.sort();
     check!(found == edges, "the graph is told as {blockers}");
@@ -68,7 +68,7 @@ fn graph<S: Subject>(world: &World<S>) -> Verdict {
     let edges = [
         (name.label(), 2, "one 2"),
         (name.label(), 1, "one 1"),
-        ("gate", 2, "none"),
+        ("gate", 2, "nothing"),
     ];
     check!(
         found == expected(&edges),
@@ -148,11 +148,11 @@ fn time_out<S: Subject>(world: &World<S>) -> Verdict {
         queues.push(side.queue(syncline::QueueKind::Compute, &format!("queue {n}"))?);
         link(&queues[n], &[lines[n].at(1)], &[lines[n + 1].signal_at(1)])?;
     }
-    // From what the last link waits for, down to the value that has no signal.
+    // From the value that the last link waits for, down to a value that is not claimed.
     let links = (0..LINKS - 1).rev();
     let chain: Vec<_> = links
         .map(|n| (format!("line {n}"), format!("queue {n} 1")))
-        .chain([("gate".to_owned(), "none".to_owned())])
+        .chain([("gate".to_owned(), "nothing".to_owned())])
         .collect();
     // `before` steps lead to the last link.
     let tells = |before: usize, ended: syncline::Result<()>| {
@@ -193,7 +193,7 @@ fn time_out<S: Subject>(world: &World<S>) -> Verdict {
         };
         let found = told(&blockers);
         for line in ["other", "gate"] {
-            let missing = (line, 1, "none".to_owned());
+            let missing = (line, 1, "nothing".to_owned());
             check!(found.contains(&missing), "a list is told as {blockers}");
         }
     }

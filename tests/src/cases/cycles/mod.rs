@@ -1,4 +1,4 @@
-//! Q4: submissions that wait for each other in a circle, and who waits for whom.
+//! Q4: circles of waiting submissions, and the report of what blocks them.
 
 mod graph;
 mod refused;
@@ -71,7 +71,7 @@ fn told(blockers: &Blockers) -> Vec<(&str, u64, String)> {
                 format!("driver for {queue}")
             }
             Signaller::Application => "application".into(),
-            Signaller::None => "none".into(),
+            Signaller::None => "nothing".into(),
             other => format!("{other}"),
         };
         (step.timeline.label(), step.value, by)

@@ -21,7 +21,7 @@ cases! {
 fn stays_open<S: Subject>(world: &World<S>) -> Verdict {
     let (x, y) = (world.timeline("x")?, world.timeline("y")?);
     let (a, b) = (world.left_queue("a")?, world.right_queue("b")?);
-    // b signals x to 2 only; x to 1 is open to anybody.
+    // `b` signals `x` to 2 only. Any queue may signal it to 1.
     link(&a, &[x.at(1)], &[y.signal_at(1)])?;
     link(&b, &[x.at(1), y.at(1)], &[x.signal_at(2)])?;
     check!(
@@ -99,7 +99,7 @@ fn leaves_nothing<S: Subject>(world: &World<S>) -> Verdict {
             "of {times} works that were refused {dropped} were dropped"
         );
         check!(b.held().count == 0, "{:?}", b.held());
-        // The same values, by somebody else.
+        // The same values can be signalled by another submission.
         link(&b, &[], &[x.signal_at(value)])?;
         y.at(value).wait(patience())?;
         a.idle(patience())?;

@@ -31,7 +31,7 @@ fn two_queues<S: Subject>(world: &World<S>) -> Verdict {
         a.value()? == 0 && b.value()? == 0,
         "a refused submission signalled something"
     );
-    // The queue goes on, and the value is free for whoever breaks the circle.
+    // The queue goes on, and the host can signal the value and break the circle.
     link(&right, &[], &[])?;
     right.idle(patience())?;
     b.signal(1)?;
@@ -121,7 +121,7 @@ fn order_of_a_timeline<S: Subject>(world: &World<S>) -> Verdict {
         world.right_queue("b")?,
         world.left_queue("c")?,
     );
-    // x gets to 2 after x gets to 1, whoever signals that.
+    // `x` reaches 2 after 1, whichever queue signals 1.
     link(&a, &[x.at(1)], &[x.signal_at(2)])?;
     link(&a, &[x.at(2)], &[y.signal_at(1)])?;
     circle(&b, 0, link(&b, &[y.at(1)], &[x.signal_at(1)]))?;

@@ -107,8 +107,7 @@ fn both_work(
     Ok(())
 }
 
-/// What an application gives along with a handle, to keep it alive, is kept as long as anything can
-/// still use the handle, and then let go.
+/// The owner of an adopted handle is kept while anything can use the handle, and then dropped.
 fn owners(world: &World<Equipped>) -> Verdict {
     match world.left.library() {
         Device::Host(_) => Stop::skip("the host has no handles"),
@@ -119,7 +118,7 @@ fn owners(world: &World<Equipped>) -> Verdict {
     }
 }
 
-/// Whoever waits for `owner` to go sees it go.
+/// Waits until `owner` is dropped.
 pub(super) fn let_go<T: ?Sized>(owner: &Weak<T>, of: &str) -> Verdict {
     let start = Instant::now();
     while owner.strong_count() > 0 {
@@ -163,8 +162,9 @@ fn guard_tells(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// What the driver has for a fence is not given while its record is held; once it is with the
-/// driver, it says what the fence says.
+/// There is no raw object of a fence while its record is held.
+///
+/// Once the driver has the record, the raw object agrees with the fence.
 fn no_raw_event(world: &World<Equipped>) -> Verdict {
     match world.left.library() {
         Device::Host(_) => Stop::skip("the host has no raw events"),
@@ -175,8 +175,7 @@ fn no_raw_event(world: &World<Equipped>) -> Verdict {
     }
 }
 
-/// A fence whose record is held, and then before work that stands still on the device until `still`
-/// opens.
+/// Returns a fence whose record is held until `hold`, before work that blocks until `still`.
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 pub(super) fn held_record(
     world: &World<Equipped>,
@@ -203,7 +202,7 @@ fn own_submission(world: &World<Equipped>) -> Verdict {
     let line = world.timeline("line")?;
     let right = world.right_queue("waiting")?;
     let gate = world.timeline("gate")?;
-    // Behind somebody else's claim that is still held: not ready.
+    // Not ready, because the claim of another queue is still held.
     right.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(1)])?;
     let mut claim = line.claim(2, 0)?;
     check!(
@@ -282,8 +281,10 @@ fn finish_by_oneself(queue: &Queue) -> Verdict {
     Ok(())
 }
 
-/// Nobody writes when the application's own submission signalled. What a queue signals behind it
-/// has a time, which is behind it, too, though its work had ended before.
+/// The application's own submission writes no time of its signal.
+///
+/// The next signal of a queue has a time, which is after that signal, although its work ended
+/// earlier.
 fn own_submission_has_no_time(world: &World<Equipped>) -> Verdict {
     if matches!(world.left.library(), Device::Host(_)) {
         return Stop::skip("the host has no raw queue");

@@ -94,8 +94,9 @@ impl Drop for Blocking {
     }
 }
 
-/// While the legacy default stream is busy, streams made here run; one that the application made
-/// the ordinary way, and had adopted, does not.
+/// Streams made here run while the legacy default stream is busy.
+///
+/// An adopted stream that the application created without flags does not run then.
 fn default_stream(world: &World<Equipped>) -> Verdict {
     let device = cuda_device(world)?;
     let blocking = Blocking::new(device)?;
@@ -146,8 +147,7 @@ fn default_stream(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A stream has one guard, whatever uses it: the queue that it was made for, one that adopted it,
-/// or a claim.
+/// A stream has one guard for all its users: its own queue, an adopting queue, and claims.
 fn one_guard(world: &World<Equipped>) -> Verdict {
     let device = cuda_device(world)?;
     let made = device.queue(QueueKind::Compute, "made")?;
@@ -217,8 +217,7 @@ fn own_context(device: &Device) -> Result<Arc<CudaContext>, Stop> {
     context.or_else(|error| Stop::fail(format!("cudarc does not take a context: {error}")))
 }
 
-/// Whatever is called, the calling thread's current context is afterwards what it was: none, or
-/// another one than the device's.
+/// All calls leave the calling thread's current context as it was: none, or another one.
 fn current_context(world: &World<Equipped>) -> Verdict {
     let device = cuda_device(world)?;
     let context = own_context(device)?;
@@ -237,7 +236,7 @@ fn current_context(world: &World<Equipped>) -> Verdict {
 
 /// Streams and contexts that are given away with what keeps them.
 pub(super) fn owners(world: &World<Equipped>, device: &Device) -> Verdict {
-    // While work is in flight nobody has a handle of the queue any more.
+    // All handles of the queue are dropped while work is in flight.
     let stream = Arc::new(Blocking::new(device)?);
     let (alive, raw) = (Arc::downgrade(&stream), stream.0);
     // SAFETY: the owner keeps the stream.
@@ -303,8 +302,9 @@ pub(super) fn owners(world: &World<Equipped>, device: &Device) -> Verdict {
     let_go(&alive, "a context")
 }
 
-/// What cudarc has made: a context of its own and a stream in it become a device and a queue, give
-/// the same handles back, and are cudarc's as before when those have gone.
+/// A context of cudarc and a stream in it are adopted, and return the same handles.
+///
+/// They remain cudarc's after the device and the queue are dropped.
 fn of_cudarc(world: &World<Equipped>) -> Verdict {
     let device = cuda_device(world)?;
     let theirs = |error| Stop::Failed(format!("cudarc: {error}"));
@@ -378,7 +378,7 @@ pub(super) fn no_raw_event(world: &World<Equipped>, device: &Device) -> Verdict 
         device.event(point),
         Error::NotPending { value, .. } if value == point.value()
     );
-    // So for a point that nobody has claimed.
+    // The same for a point that is not claimed.
     let line = device.timeline("line")?;
     check_error!(device.event(line.at(1)), Error::NotPending { .. });
     hold.signal(1)?;

@@ -1,5 +1,6 @@
-//! D5, Q8: what only Vulkan has: binary semaphores, its own fences, semaphores of points, queues
-//! under a lock.
+//! D5, Q8: features of Vulkan only.
+//!
+//! Binary semaphores, adopted fences, semaphores of points, and the lock of a `VkQueue`.
 
 #![allow(unsafe_code, reason = "an application's own handles are raw")]
 
@@ -76,8 +77,9 @@ fn vulkan_device(world: &World<Equipped>) -> Result<&Device, Stop> {
     }
 }
 
-/// A chain of submissions that only binary semaphores link, which each of them carries along; the
-/// last carries a fence. Twice, on one queue and across several: every signal is consumed.
+/// A chain of submissions that only binary semaphores order. The last one signals a `VkFence`.
+///
+/// Runs twice, on one queue and on several. Every signal is consumed.
 fn ride_along(world: &World<Equipped>) -> Verdict {
     const LINKS: usize = 32;
     let device = vulkan_device(world)?;
@@ -175,7 +177,7 @@ pub(super) fn no_raw_event(world: &World<Equipped>, device: &Device) -> Verdict 
         device.semaphore(point),
         Error::NotPending { value, .. } if value == point.value()
     );
-    // So for a point that nobody has claimed.
+    // The same for a point that is not claimed.
     let line = world.left.timeline("line")?;
     check_error!(
         device.semaphore(line.at(1).library()),
@@ -270,7 +272,7 @@ fn semaphores(world: &World<Equipped>) -> Verdict {
                 carry(recorder, None, Some(&signals), vk::Fence::null())
             };
             queue.submit(&[], work, &[])?;
-            // SAFETY: just submitted, and nobody else waits for it.
+            // SAFETY: the signal has just been submitted, and no other wait consumes it.
             let fence = unsafe { binary.pending("theirs") }?;
             fence.wait(patience())?;
         }
@@ -359,7 +361,8 @@ fn guards(world: &World<Equipped>) -> Verdict {
     let through = |queue: &syncline::vulkan::Queue, own: usize| -> Verdict {
         start.wait();
         for value in 1..=EACH {
-            // Each waits for the other's last: whoever finds the queue locked must be let go.
+            // Each waits for the other's last value. A queue that found the lock taken must be
+            // woken.
             let waits = [lines[1 - own].at(value - 1)];
             queue.submit(&waits, |_| Ok(()), &[lines[own].signal_at(value)])?;
         }

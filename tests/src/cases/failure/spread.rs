@@ -77,8 +77,9 @@ fn others<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Of three timelines that a submission waits for, whichever fails first gives the cause; also to a
-/// submission whose turn has not come.
+/// A submission waits for three timelines. The first one that fails gives the cause.
+///
+/// That also holds for a submission whose turn has not come.
 fn join<S: Subject>(world: &World<S>) -> Verdict {
     const ORDERS: [[usize; 3]; 6] = [
         [0, 1, 2],
@@ -120,7 +121,7 @@ fn join<S: Subject>(world: &World<S>) -> Verdict {
             for &later in &order[nth + 1..] {
                 check!(
                     !lines[later].at(1).is_reached()?,
-                    "line {later} was reached by nobody"
+                    "line {later} was reached without a signal"
                 );
             }
         }
@@ -133,8 +134,9 @@ fn join<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// One failed timeline, 16 consumers over four queues, and their consumers; between them on the
-/// same queues as many that depend on a healthy one.
+/// One failed timeline fails 16 consumers over four queues, and their consumers.
+///
+/// Between them on the same queues are as many that depend on a healthy timeline.
 fn fork<S: Subject>(world: &World<S>) -> Verdict {
     const BRANCHES: usize = 16;
     let (bad, good) = (world.timeline("bad")?, world.timeline("good")?);

@@ -70,8 +70,9 @@ fn frozen<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The driver has the work already: it ends, and its queue goes on, but the timeline stays where it
-/// was.
+/// A timeline fails while the driver has the work that signals it.
+///
+/// The work ends and its queue goes on, but the timeline stays where it was.
 fn under_way<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("line")?;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
@@ -87,7 +88,7 @@ fn under_way<S: Subject>(world: &World<S>) -> Verdict {
         &[line.signal_at(2)],
     )?;
     line.fail(cause("meanwhile"));
-    // While the device stands still nobody can be waiting for it.
+    // No wait depends on the device, which is blocked.
     check_error!(
         line.at(2).wait(patience()),
         Error::Failed { cause, .. } if cause.to_string() == "work failed: meanwhile"
@@ -119,8 +120,9 @@ fn under_way<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Failure before the call and after it, on both sides: the queue goes on past what is skipped, and
-/// fences and times behind that are as good as any.
+/// A timeline fails before or after the submission that waits for it, on both sides.
+///
+/// The queue goes on after the skipped submission. Later fences and times are valid.
 fn position<S: Subject>(world: &World<S>) -> Verdict {
     for (device, label) in [(&world.left, "left"), (&world.right, "right")] {
         let queue = device.queue(syncline::QueueKind::Compute, label)?;
@@ -270,8 +272,9 @@ impl fmt::Display for Shortage {
 
 impl std::error::Error for Shortage {}
 
-/// A failure at third hand still leads to the application's own error, by type and in words, which
-/// are told once.
+/// A failure that passed through three timelines leads to the application's error as its source.
+///
+/// The error text appears once.
 fn chain_of_sources<S: Subject>(world: &World<S>) -> Verdict {
     let gate = world.timeline("gate")?;
     let lines = [

@@ -1,4 +1,4 @@
-//! E1, T6: whoever is blocked when a timeline fails wakes, with the cause.
+//! E1, T6: a failing timeline wakes all blocked waiters, with the cause.
 
 use std::sync::Barrier;
 use std::thread;
@@ -124,8 +124,7 @@ fn wakes<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Many threads fail one timeline, each with a cause of its own, and many wait: all hear of the
-/// same one.
+/// Many threads fail one timeline with different causes. All waiters get the same cause.
 fn racing_causes<S: Subject>(world: &World<S>) -> Verdict {
     const FAILING: usize = 16;
     const WAITING: usize = 4;

@@ -1,4 +1,4 @@
-//! F6: fences that go, or are recorded again, while somebody waits for them.
+//! F6: fences that are dropped, or recorded again, while threads or queues wait for them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! F1, F3, F4: what a fence answers, to whom.
+//! F1, F3, F4: results of queries and waits of fences.
 
 use std::time::{Duration, Instant};
 

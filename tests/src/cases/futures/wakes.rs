@@ -66,7 +66,7 @@ fn ready_at_once<S: Subject>(world: &World<S>) -> Verdict {
     );
     check!(
         count.woken() == 0 && Arc::strong_count(&count) == 1,
-        "what was ready at once woke somebody, or has kept the waker"
+        "a future that was ready at once has called or kept the waker"
     );
     Ok(())
 }
@@ -129,7 +129,7 @@ fn every_kind<S: Subject>(world: &World<S>) -> Verdict {
         failed.at(100).pending(),
     ];
     for future in &mut futures {
-        check!(poll(future, &count).is_pending(), "nobody has signalled it");
+        check!(poll(future, &count).is_pending(), "it was never signalled");
     }
     failed.fail(cause("for the future"));
     drop(cancelled);
@@ -219,7 +219,7 @@ fn latest_waker<S: Subject>(world: &World<S>) -> Verdict {
         for count in &counts {
             check!(
                 poll(&mut future, count).is_pending(),
-                "nobody has signalled"
+                "it was never signalled"
             );
         }
         for old in &counts[..2] {
@@ -237,11 +237,11 @@ fn latest_waker<S: Subject>(world: &World<S>) -> Verdict {
             woken == [0, 0, 1],
             "three wakers in turn were called {woken:?} times"
         );
-        // Polled by somebody else again, who is not woken: it is ready.
+        // Polled with another waker, which is not called, because the future is ready.
         ready(future, &counts[0])??;
         check!(
             counts[0].woken() == 0,
-            "a future that was ready woke somebody"
+            "a future that was ready called a waker"
         );
     }
     Ok(())

@@ -31,8 +31,9 @@ fn is_at(line: &Timeline, value: u64, when: &str) -> Verdict {
     Ok(())
 }
 
-/// The counter moves before it is exported, between export and import, after that, and while
-/// somebody waits for it on the other side; then the other way round.
+/// The counter advances before the export, between export and import, and after the import.
+///
+/// It also advances while the other side waits for it. Then both sides change roles.
 fn every_stage(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides_of_one_gpu(world)?;
     let Exported { line, source } = exported(exporter, "line", 0)?;

@@ -49,10 +49,11 @@ fn exports(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// An exported timeline comes in as a timeline: a value can be waited for again, and a later one
-/// passes it over. An exported binary semaphore comes in as one: each signal is consumed. (That
-/// neither can be taken for the other is a matter of types: what must not compile stands in the
-/// documentation of the handles and of the imports.)
+/// Handles keep the kind of their semaphore.
+///
+/// A value of an imported timeline can be awaited again, and a later value passes it. Each signal
+/// of an imported binary semaphore is consumed. The types of the handles keep one kind from being
+/// taken for the other. Doc tests show what does not compile.
 fn kinds_survive(world: &World<Equipped>) -> Verdict {
     let shown = [timelines_stay(world), binaries_stay(world)];
     let all_skipped = shown
@@ -116,7 +117,7 @@ fn binaries_stay(world: &World<Equipped>) -> Verdict {
             let work =
                 move |recorder: &mut Recorder<'_>| unsafe { recorder.signal_semaphore(&signals) };
             queue.submit(&[], work, &[])?;
-            // SAFETY: just submitted, and nobody else waits for it.
+            // SAFETY: the signal has just been submitted, and no other wait consumes it.
             let fence = unsafe { waits.pending("passed") }?;
             fence.wait(patience())?;
             queue.idle(patience())?;
@@ -147,8 +148,9 @@ fn wrong_gpu(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A descriptor that is duplicated, duplicated onto a number of somebody's choice, or sent through
-/// a socket still is a handle of the same counter; so is the one that it was made from.
+/// A duplicated or sent descriptor is a handle of the same counter, as is the original one.
+///
+/// That holds for dup(2), for dup2(2), and for a descriptor sent through a socket.
 fn travelling(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides_of_one_gpu(world)?;
     let Exported { line, source } = exported(exporter, "line", 0)?;

@@ -78,7 +78,7 @@ fn closed(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides_of_one_gpu(world)?;
     let system =
         |error: rustix::io::Errno| Stop::Failed(format!("no descriptor to test with: {error}"));
-    // High enough that nobody takes it meanwhile.
+    // A high number, which is not reused meanwhile.
     let spare = rustix::fs::memfd_create("closed", MemfdFlags::CLOEXEC).map_err(system)?;
     let closed = rustix::io::fcntl_dupfd_cloexec(&spare, 700)
         .map_err(system)?

@@ -33,7 +33,7 @@ equipped_cases! {
     "handle.imported_from_many_threads": [X4] => many_threads;
 }
 
-/// Handles that are imported, and handles that nobody takes.
+/// Imports handles, and drops others without an import.
 fn nothing_leaks(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides_of_one_gpu(world)?;
     grows_nothing(|| {
@@ -78,8 +78,7 @@ fn thousands(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// One buffer, imported again and again, and every twentieth time a new one; some imports are
-/// written to.
+/// Imports one buffer repeatedly, and a new one every twentieth time. Writes to some imports.
 #[cfg(feature = "cuda")]
 fn memory(world: &World<Equipped>) -> Verdict {
     const ROUND: u32 = 1000;

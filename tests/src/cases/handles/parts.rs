@@ -1,5 +1,4 @@
-//! What the cases of handles have in common: who exports, who imports, and one counter seen through
-//! an import.
+//! Shared by the cases of handles: exporter, importer, and a counter seen through an import.
 
 #![allow(unsafe_code, reason = "imports what it exports")]
 
@@ -96,9 +95,10 @@ pub(super) fn exported(
     Ok(Exported { line, source })
 }
 
-/// A second timeline over the counter behind `handle`, read through an import of the exporter's own
-/// and used by `importer` through the other one. It starts from `initial`, which the counter may
-/// have passed.
+/// Creates a second timeline over the counter behind `handle`.
+///
+/// The exporter reads it through its own import, and `importer` uses it through another. It starts
+/// from `initial`. The counter may have passed that.
 pub(super) fn view(
     exporter: &vulkan::Device,
     importer: &Device,
@@ -119,15 +119,16 @@ pub(super) fn view(
     Ok(Timeline::new("view", initial, |_| Ok(ports))?)
 }
 
-/// Origins that are not `exporter`'s, or not for certain: what an import on `importer` must refuse
-/// before any driver is asked. (CUDA tells no UUID of its driver. The same GPU is under the same
-/// one.)
+/// Origins that an import on `importer` must refuse before it calls a driver.
+///
+/// They are not `exporter`'s, or not certainly. CUDA reports no UUID of its driver, but the same
+/// GPU has the same driver.
 pub(in crate::cases) fn forged_origins(
     exporter: &Info,
     importer: &Info,
 ) -> Vec<(&'static str, Origin)> {
     let elsewhere = || Origin {
-        device: "somebody else's device".into(),
+        device: "another machine's device".into(),
         ..Origin::of(exporter)
     };
     let other = Some(Uuid([0xAB; 16]));
@@ -180,7 +181,7 @@ pub(in crate::cases) fn names_both(of: &str, error: &Error, importer: &Info) -> 
         ));
     };
     check!(
-        left.contains("somebody else's device") && right.contains(&importer.name),
+        left.contains("another machine's device") && right.contains(&importer.name),
         "of {of}: {left:?} and {right:?} are not the sides"
     );
     check!(
@@ -197,7 +198,7 @@ pub(in crate::cases) fn names_importer(what: &str, error: &Error, importer: &Inf
     };
     check!(
         object.label().contains(&importer.name),
-        "whoever refuses {what} is not named: {error}"
+        "the object that refuses {what} is not named: {error}"
     );
     if let Error::Native {
         call, code, name, ..

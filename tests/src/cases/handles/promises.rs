@@ -105,7 +105,7 @@ fn host_imports(device: &host::Device) -> Verdict {
     let fence = device.import_descriptor(Some(descriptor), "promised");
     check!(
         !fence.map_err(|rejected| rejected.error)?.is_complete()?,
-        "an eventfd that nobody has written to is complete"
+        "an eventfd that was never written to is complete"
     );
     Ok(())
 }

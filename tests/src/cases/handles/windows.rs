@@ -1,5 +1,6 @@
-//! X3, X4, E5: handles of Windows can be named, and every device refuses them with the reason; and
-//! what each kind of handle hands over.
+//! X3, X4, E5: handles of Windows have names, and every device refuses them with the reason.
+//!
+//! Also the transference of each kind of handle.
 
 #![allow(
     unsafe_code,

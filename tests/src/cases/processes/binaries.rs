@@ -55,7 +55,7 @@ fn consumed(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Who waits finds what was written, and who does not finds what was there before.
+/// After a wait the signaller's data is there. Without a wait the old data is there.
 fn memory(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         scene.make_binary(Needs::MEMORY, "image")?;
@@ -113,8 +113,9 @@ fn refused(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Who waits for the count hears of it, and so does who waits by a fence; a queue that waits
-/// natively goes on, whatever handles there are still.
+/// The signaller is killed. Waits for the count and waits by a fence fail.
+///
+/// A queue that waits natively goes on, whatever handles there still are.
 fn killed(world: &World<Equipped>) -> Verdict {
     for waits in ["not", "late", "by a fence", "natively", "without a handle"] {
         let mut peer = Peer::start()?;

@@ -1,5 +1,4 @@
-//! F8, F1, F2, Q2, T10, X4, X5, E5: CUDA's own events, recorded by one process and waited for by
-//! another.
+//! F8, F1, F2, Q2, T10, X4, X5, E5: CUDA events that one process records for another one.
 
 use syncline::Device;
 use syncline::backend::Device as _;
@@ -48,7 +47,7 @@ fn hand_over(scene: &mut Scene<'_>) -> Verdict {
     scene.together("give done", "get done").map(|_| ())
 }
 
-/// Who records the event is the last to have it.
+/// Both processes drop the event, first the waiting one.
 fn let_go(scene: &mut Scene<'_>) -> Verdict {
     for side in [Waiter, Signaller] {
         scene.by(side, "idle")?;
@@ -64,8 +63,9 @@ fn expect(scene: &mut Scene<'_>, side: Side, words: &str, answer: &str) -> Verdi
     Ok(())
 }
 
-/// A queue and a thread of one process wait for a record in the other, behind work there that
-/// stands still; who does not wait does not.
+/// A queue and a thread wait for a record in the other process, after work there that blocks.
+///
+/// Without a wait they do not.
 fn waited_for(world: &World<Equipped>) -> Verdict {
     with_event(world, |scene| {
         // Never recorded: complete.
@@ -113,8 +113,7 @@ fn recorded_again(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// A record that is held is none to the other process, so the event is not sent; once it is pending
-/// it is one.
+/// The event of a held record is not sent. Once the record is pending it is sent.
 fn held(world: &World<Equipped>) -> Verdict {
     with_event(world, |scene| {
         expect(scene, Signaller, "stay done", "held")?;
@@ -160,7 +159,7 @@ fn refused(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Who hears it first says what it asked for, or what it offered.
+/// The process that detects the problem first names the event that it asked for, or offered.
 fn names_either(reason: &str) -> bool {
     reason.contains("done") || reason.contains("other")
 }

@@ -18,7 +18,7 @@ equipped_cases! {
     "process.offered_by_one_who_is_dead": [X4 P3 E5] => offered;
 }
 
-/// E3: who waits for the dead hears of it within a second.
+/// E3: a wait for a dead process fails within a second.
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
 /// So many times that are given to machines on which the survivor does not always run.
@@ -39,12 +39,13 @@ pub(super) fn dead(told: Result<String, Stop>) -> Verdict {
     match told {
         Err(Stop::Failed(reason)) if reason.contains("killed by signal 9") => Ok(()),
         Err(Stop::Failed(reason)) if reason.contains("it has ended") => Ok(()),
-        other => Stop::fail(format!("nobody says that it was killed: {other:?}")),
+        other => Stop::fail(format!("the kill is not reported: {other:?}")),
     }
 }
 
-/// What it should have signalled fails, with that cause, on the host and in queues; other timelines
-/// go on.
+/// Values that the dead process should have signalled fail with that cause, on host and queues.
+///
+/// Other timelines go on.
 fn signaller(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Waiter, |scene, besides| {
         scene.make(besides, "frames", 0)?;
@@ -100,8 +101,9 @@ fn signaller(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// It dies with its signal pending, which never comes: who waits for it natively is let go, and
-/// what comes of that fails.
+/// A process dies with its signal pending. The signal never comes.
+///
+/// Native waits for it end, and what depends on them fails.
 fn pending(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Waiter, |scene, besides| {
         scene.make(besides, "frames", 0)?;
@@ -122,7 +124,7 @@ fn pending(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Who waited takes nothing with it.
+/// The death of a waiting process changes nothing for the signaller.
 fn waiter(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Signaller, |scene, besides| {
         scene.make(besides, "frames", 0)?;
@@ -136,7 +138,7 @@ fn waiter(world: &World<Equipped>) -> Verdict {
         while scene.peer().endpoint().check().is_ok() {
             check!(
                 std::time::Instant::now() < deadline,
-                "nobody notices that it is dead"
+                "its death is not noticed"
             );
             std::thread::yield_now();
         }
@@ -166,8 +168,9 @@ fn awaited(world: &World<Equipped>) -> Verdict {
     }
 }
 
-/// What a dead process had sent is taken in, and found to be given up; that it died is the answer,
-/// and nothing of it stays.
+/// An offer of a dead process is received and found to be withdrawn.
+///
+/// The error is the death, and nothing of the offer stays.
 fn offered(world: &World<Equipped>) -> Verdict {
     for is in [Side::Waiter, Side::Signaller] {
         Scene::each_peer(world, is, |scene, _| {
@@ -184,7 +187,7 @@ fn offered(world: &World<Equipped>) -> Verdict {
             scene.by(other, "offer frames 0")?;
             scene.peer().kill()?;
             dead(scene.by(is, "make frames 0"))?;
-            // Nobody watches the dead any more.
+            // The dead process is no longer watched.
             let after = Footprint::settled(&before)?;
             check!(
                 after.descriptors <= before.descriptors,

@@ -20,7 +20,7 @@ fn points(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         scene.make(Needs::empty(), "frames", 0)?;
         for value in 1..=20 {
-            // Before its signal, which is the one who sends it on some.
+            // The point is sent before its signal. Every other sender is the signaller.
             let sender = if value % 2 == 0 {
                 Side::Signaller
             } else {
@@ -62,7 +62,7 @@ fn foreign(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// What is written before a signal is there for who waits, and not for who does not.
+/// After a wait the words are there. Without a wait they are not.
 fn words(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         scene.together("words 16", "take 16")?;
@@ -83,8 +83,9 @@ fn words(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Memory that was offered and given up, more often than an inbox holds: what the other process
-/// takes then is what this one has.
+/// More memory is offered and given up than an inbox holds.
+///
+/// After that the other process takes the memory that this one has.
 fn given_up(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         for _ in 0..20 {
@@ -98,8 +99,7 @@ fn given_up(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Memory of the GPU that both use: who waits finds what was written, and who does not finds what
-/// was there before.
+/// Memory of one GPU: after a wait the data is there, and without a wait the old data.
 fn memory(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         scene.make(Needs::MEMORY, "frames", 0)?;

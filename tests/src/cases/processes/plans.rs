@@ -21,8 +21,9 @@ equipped_cases! {
 
 const NOTHING: Needs = Needs::empty();
 
-/// By each mechanism: one signals, the other waits, on queues and on the host; the waiting side
-/// first, and nothing comes before its signal.
+/// By each mechanism one process signals and the other one waits, on queues and on the host.
+///
+/// The waiting side comes first. No value is reached before its signal.
 fn carried_out(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.make(besides, "frames", 0)?;
@@ -71,8 +72,10 @@ fn initial(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Work that waits is held until the other process says that the signal is pending, and is with its
-/// driver from then on, where the mechanism is native; otherwise until it is reached.
+/// Work that waits is held until the other process reports the signal as pending.
+///
+/// By a native mechanism it is then with the driver. Otherwise it is held until the value is
+/// reached.
 fn held(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.make(besides, "frames", 0)?;
@@ -93,7 +96,7 @@ fn held(world: &World<Equipped>) -> Verdict {
             while scene.by(Side::Waiter, "held")? != "0" {
                 check!(
                     std::time::Instant::now() < deadline,
-                    "what is pending releases nobody"
+                    "a pending signal releases no work"
                 );
             }
         }
@@ -131,7 +134,7 @@ fn permissions(world: &World<Equipped>) -> Verdict {
                 Err(Stop::Failed(reason)) if reason.contains("may only") => {}
                 other => {
                     return Stop::fail(format!(
-                        "somebody has more than the plan grants: {other:?}"
+                        "a process has more rights than the plan grants: {other:?}"
                     ));
                 }
             }
@@ -183,7 +186,7 @@ fn closed(world: &World<Equipped>) -> Verdict {
         scene.by(Side::Waiter, "wait frames 1")?;
         match scene.by(Side::Waiter, "wait frames 2") {
             Err(Stop::Failed(reason)) if reason.contains("last handle") => Ok(()),
-            other => Stop::fail(format!("nobody says that nothing comes: {other:?}")),
+            other => Stop::fail(format!("the end of signals is not reported: {other:?}")),
         }
     })
 }
@@ -192,10 +195,7 @@ fn closed(world: &World<Equipped>) -> Verdict {
 fn conflict(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         let found = scene.negotiate(Needs::TIMELINE | Needs::NATIVE | Needs::BINARY)?;
-        check!(
-            found == "conflict",
-            "{found} serves who contradicts himself"
-        );
+        check!(found == "conflict", "{found} serves contradictory needs");
         scene.make(NOTHING, "frames", 0)
     })
 }

@@ -14,7 +14,7 @@ equipped_cases! {
     "process.times_of_signals_behind_work": [M6 M3] => behind_work;
     "process.times_in_the_order_of_values": [M6 T3] => in_order;
     "process.times_as_the_signaller_has_them": [M6 M4] => as_the_signaller;
-    "process.times_that_nobody_tells": [M6 E5] => nobody;
+    "process.times_that_nobody_tells": [M6 E5] => never_told;
     "process.times_outlive_the_signaller": [M6 E3 P3] => outlive;
 }
 
@@ -66,8 +66,10 @@ fn tells(scene: &mut Scene<'_>, value: u64, expected: &str) -> Verdict {
     Ok(())
 }
 
-/// True if the signaller's own signal is that of all, so that it has been made once its host's call
-/// returns; and if that holds for its queue, once that is idle.
+/// Whether a signal is made when the signaller's own call returns, from the host and from a queue.
+///
+/// That holds if its own signal is the one that all processes see. For a queue it holds once the
+/// queue is idle.
 fn is_direct(scene: &mut Scene<'_>) -> Result<[bool; 2], Stop> {
     let native = scene.here().mechanism()?.is_native();
     let driven = scene.by(Side::Signaller, "driven")? == "true";
@@ -101,8 +103,9 @@ fn bracketed(scene: &mut Scene<'_>, value: u64, signal: &str, direct: bool) -> R
     Ok(at)
 }
 
-/// By each mechanism, from queues and from the host: it is told when, also of what was passed over,
-/// and that stays so.
+/// By each mechanism the times of signals from queues and from the host come across.
+///
+/// Values that were passed over have times, too, and times do not change.
 fn come_across(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         make(scene, besides, 0)?;
@@ -148,7 +151,7 @@ fn behind_work(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// More than are remembered, faster than anybody looks.
+/// More times than a timeline remembers, made faster than they are read.
 fn in_order(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         make(scene, besides, 10)?;
@@ -165,7 +168,7 @@ fn in_order(world: &World<Equipped>) -> Verdict {
         if scene.here().mechanism()?.is_native() {
             tells(scene, 12, "forgotten")?;
         }
-        tells(scene, 10, "nobody wrote it")
+        tells(scene, 10, "never written")
     })
 }
 
@@ -190,7 +193,7 @@ fn as_the_signaller(world: &World<Equipped>) -> Verdict {
     })
 }
 
-fn nobody(world: &World<Equipped>) -> Verdict {
+fn never_told(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.make(besides, "frames", 0)?;
         scene.by(Side::Signaller, "signal frames 1")?;
@@ -202,8 +205,8 @@ fn nobody(world: &World<Equipped>) -> Verdict {
             scene.by(side, "drop frames")?;
         }
         make(scene, besides, 7)?;
-        tells(scene, 0, "nobody wrote it")?;
-        tells(scene, 7, "nobody wrote it")?;
+        tells(scene, 0, "never written")?;
+        tells(scene, 7, "never written")?;
         tells(scene, 8, "not reached")?;
         scene.by(Side::Signaller, "signal frames 9")?;
         scene.by(Side::Waiter, "wait frames 9")?;
@@ -212,7 +215,7 @@ fn nobody(world: &World<Equipped>) -> Verdict {
         let failed = scene.by(Side::Waiter, "wait frames 10");
         check!(failed.is_err(), "it goes on after its failure");
         tells(scene, 10, "never")?;
-        tells(scene, 7, "nobody wrote it")?;
+        tells(scene, 7, "never written")?;
         let after = time(scene, Side::Waiter, 8)?;
         check!(
             after.nanoseconds == nine.nanoseconds,
@@ -231,12 +234,12 @@ fn outlive(world: &World<Equipped>) -> Verdict {
         let before = [1, 7, 20].map(|value| (value, time(scene, Side::Waiter, value)));
         scene.peer().kill()?;
         let failed = scene.by(Side::Waiter, "wait frames 21");
-        check!(failed.is_err(), "it goes on without who signals it");
+        check!(failed.is_err(), "it goes on without its signaller");
         for (value, told) in before {
             let (told, after) = (told?, time(scene, Side::Waiter, value)?);
             check!(
                 told.nanoseconds == after.nanoseconds && told.error == after.error,
-                "{value} was told at {told:?}, and now that nobody is there any more at {after:?}"
+                "{value} was told at {told:?}, and after the end of the signaller at {after:?}"
             );
         }
         tells(scene, 21, "never")

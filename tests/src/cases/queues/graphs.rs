@@ -34,7 +34,8 @@ struct Op {
     /// Lines and values.
     waits: Vec<(usize, u64)>,
     signals: Vec<(usize, u64)>,
-    /// `to` is filled with `value`, or becomes a copy of `from`, which has `value` in the model;
+    /// The work fills `to` with `value`, or copies `from` to it, which has `value` in the model.
+    ///
     /// `to` has `before` until then.
     from: Option<usize>,
     to: usize,
@@ -273,8 +274,9 @@ fn graphs<S: Subject>(
     })
 }
 
-/// Every queue in its order, but of the queues always the one whose next submission comes last in
-/// the graph: nearly all are held until the end.
+/// Submits each queue's work in order, and always the queue whose next work is last in the graph.
+///
+/// So nearly all submissions are held until the end.
 fn from_one_thread<S: Subject>(world: &World<S>) -> Verdict {
     graphs(world, |ground, plan, lines| {
         let mut rest: Vec<Vec<usize>> = vec![Vec::new(); 2 * QUEUES];

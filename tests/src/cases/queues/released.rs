@@ -67,7 +67,7 @@ fn below<S: Subject>(world: &World<S>) -> Verdict {
     };
     let early = [1, 3, 6].map(waiter);
     slow_fill(world, &left, &source, 1, line.signal_at(7))?;
-    // 7 may be pending or reached by now, nobody signalled these.
+    // 7 may be pending or reached by now. The other values are not signalled.
     let late = [2, 5, 7].map(waiter);
     for waiter in early.into_iter().chain(late) {
         let (value, _queue, end, _) = waiter?;
@@ -130,8 +130,7 @@ fn joined<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Closed by the host, so that everything is held; and on the device, so that a driver's queue
-/// fills up.
+/// A timeline of the host holds all submissions, and a stall fills up the driver's queue.
 fn closed_gate<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("gate")?;
     let close = |queue: &Queue<S>| queue.submit(&[line.at(1)], |_| Ok(()), &[]).map(|_| ());

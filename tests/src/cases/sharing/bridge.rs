@@ -1,5 +1,4 @@
-//! What the cases of shared memory have in common: work on memory of either side, and its way over
-//! where only the host can carry it.
+//! Shared by the cases of shared memory: work on memory of either side, and a relay on the host.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -46,8 +45,7 @@ pub(super) fn copy(recorder: &mut Recorder<'_>, from: &Memory, to: &Memory) -> R
     }
 }
 
-/// A worker that carries what the left side wrote to the right side, where the two have no memory
-/// in common.
+/// A worker that copies what the left side wrote to the right side, if they share no memory.
 pub(super) struct Relay(host::Queue);
 
 impl Relay {
@@ -56,8 +54,9 @@ impl Relay {
         Ok(Self(queue))
     }
 
-    /// The point after which the right side finds what the left side had written at `after`; it is
-    /// one of `carried` if the buffers have to be carried.
+    /// Returns the point after which the right side finds what the left side wrote at `after`.
+    ///
+    /// It is a point of `carried` if the buffers are copied.
     pub(super) fn bring<'t>(
         &self,
         buffers: &[SharedBuffer],

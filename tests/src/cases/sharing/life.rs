@@ -19,8 +19,9 @@ linked_cases! {
     "failure_reaches_both_sides": [E1 X2 E4] or [E1 Q3 E4] => failure;
 }
 
-/// The link, the devices and the inventory are let go while work is held and under way; the counter
-/// and the buffer go on, and are then let go themselves, in either order.
+/// The link, the devices and the inventory are dropped while work is held and in flight.
+///
+/// The counter and the buffer stay usable. Then they are dropped, in either order.
 fn dropped_link(world: &World<Equipped>) -> Verdict {
     // A pair is shown in both directions: one order in each.
     let side =
@@ -91,8 +92,9 @@ fn dropped_link(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A shared counter fails: whoever waits above where it stands, on either side or on the host,
-/// hears of the one cause; below it, and on other shared counters, all goes on.
+/// A shared counter fails. Waits above its value fail with one cause, on both sides and the host.
+///
+/// Waits below it, and other shared counters, go on.
 fn failure(world: &World<Equipped>) -> Verdict {
     let link = super::linked(world.left.library(), world.right.library());
     let own = |label| Ok::<_, Stop>(world.left.own(link.timeline(label)?));

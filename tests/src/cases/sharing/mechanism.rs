@@ -78,8 +78,10 @@ fn says_how(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// What devices tell of themselves is enough for a native timeline: one GPU, no partition, and one
-/// API that exports what the other imports; or memory of the host, which is no GPU's.
+/// Whether two devices could have a native timeline, by their capabilities.
+///
+/// They need one GPU that is no partition, and one API that exports what the other imports. Memory
+/// of the host belongs to no GPU.
 fn could_share(left: &Info, right: &Info) -> bool {
     let pass = |from: &Info, to: &Info| {
         from.backend == BackendKind::Vulkan

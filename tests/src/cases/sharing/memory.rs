@@ -21,8 +21,10 @@ linked_cases! {
     "buffers_of_many_sizes": [X8 E5] or [Q9 E5] => sizes;
 }
 
-/// Either side writes memory that the host reads and signals a shared counter: once the host sees
-/// the value, it sees the memory. (Counters travel another way than data, and can be faster.)
+/// Either side writes memory that the host reads, and signals a shared counter.
+///
+/// Once the host sees the value, it sees the memory. Counters can be faster than data, because they
+/// take another way.
 fn host_sees(world: &World<Equipped>) -> Verdict {
     const ROUNDS: u32 = 300;
     let link = super::linked(world.left.library(), world.right.library());
@@ -125,8 +127,9 @@ fn memory_without_wait(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// The left side writes many buffers from two queues, each with a signal of its own; the right side
-/// waits for the last signal alone.
+/// The left side writes many buffers from two queues, each with its own signal.
+///
+/// The right side waits for the last signal only.
 fn last_covers(world: &World<Equipped>) -> Verdict {
     const BUFFERS: u32 = 16;
     let link = super::linked(world.left.library(), world.right.library());

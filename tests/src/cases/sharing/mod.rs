@@ -1,9 +1,11 @@
-//! X1, X2, X5, X7, X8, Q3: what two devices need, counters and memory that they share, and the
-//! engine where they cannot.
+//! X1, X2, X5, X7, X8, Q3: links between two devices, with shared counters and memory.
+//!
+//! The engine carries signals where two devices share nothing.
 
-/// Lists cases of two devices that are run in two forms: where the two have a native mechanism in
-/// common, which is then what the rules of sharing are shown of, and where the engine carries the
-/// signals (Q3).
+/// Lists cases of two devices in two forms.
+///
+/// One form is for pairs with a native mechanism, and shows the rules of sharing. In the other form
+/// the engine carries the signals (Q3).
 macro_rules! linked_cases {
     ($($name:literal: [$($rule:ident)+] or [$($relayed:ident)+] => $run:path;)+) => {
         /// The cases of this file.
@@ -70,8 +72,9 @@ fn by_the_engine(world: &World<Equipped>, run: fn(&World<Equipped>) -> Verdict) 
     run(world)
 }
 
-/// As both forms of a case use the two: natively if that can be, even where the engine is the
-/// shorter way.
+/// Links two devices as both forms of a case use them: natively, if that is possible.
+///
+/// That holds even if the engine would be faster.
 fn linked(left: &Device, right: &Device) -> Link {
     share(left, right).unwrap_or_else(|_| connect(left, right))
 }

@@ -15,8 +15,7 @@ cases! {
     "stress.values_leave_nothing_behind": [H2] => values(dice);
 }
 
-/// Timelines, queues, fences and buffers, made, used and dropped in changing orders, with work in
-/// flight.
+/// Timelines, queues, fences and buffers are dropped in many orders, with work in flight.
 fn come_and_go<S: Subject>(world: &World<S>) -> Verdict {
     let times = if world.is_pair() { 50 } else { 300 };
     let timed = world.left.info().capabilities.timestamp_bits > 0;

@@ -89,7 +89,7 @@ impl<S: Subject> Line<S> {
     }
 }
 
-/// What all threads share. Anybody may put something else in the place of anything.
+/// The objects that all threads share. Any thread may replace any of them.
 struct Shared<S: Subject> {
     lines: Vec<Mutex<Line<S>>>,
     queues: Vec<(Queue<S>, bool)>,
@@ -120,7 +120,7 @@ fn operations<S: Subject>(world: &World<S>) -> Verdict {
             }
             Verdict::Ok(())
         })?;
-        // Whatever was promised, comes, though nobody may hold the line any more.
+        // All promised values are reached, even if no thread has a handle of the timeline.
         let kept = lock(&shared.kept);
         let points: Vec<_> = kept.iter().map(|point| point.point()).collect();
         wait_all(&points, patience())?;
@@ -253,7 +253,7 @@ fn anything<S: Subject>(
             6 => own[n].look()?,
             7 => own[n] = lock(&shared.lines[n]).clone(),
             8 if dice.one_in(8) => {
-                // Whoever has a handle of the old one goes on with it; maybe nobody has.
+                // Threads with a handle of the old timeline go on with it. There may be none.
                 let new = Line::new(line(world, n)?);
                 own[n] = new.clone();
                 let old = std::mem::replace(&mut *lock(&shared.lines[n]), new);
@@ -289,8 +289,9 @@ fn anything<S: Subject>(
     Ok(())
 }
 
-/// Threads make queues, lines and fences, hang work on them, and let go of them at any time, while
-/// one thread opens the gate that all of it waits for, step by step.
+/// Threads create queues, lines and fences, submit work with them, and drop them at any time.
+///
+/// One thread signals the timeline that all the work waits for, step by step.
 fn drops<S: Subject>(world: &World<S>) -> Verdict {
     const THREADS: usize = 8;
     let rounds = if world.is_pair() { 10 } else { 40 };
@@ -305,7 +306,7 @@ fn drops<S: Subject>(world: &World<S>) -> Verdict {
                     gate.signal(value)?;
                     thread::yield_now();
                 }
-                // Whoever asked for a value beyond this one has it, too.
+                // Work may wait for a value beyond the last one.
                 Ok(gate.signal(value + BEYOND)?)
             });
             let running: Vec<_> = (0..THREADS)

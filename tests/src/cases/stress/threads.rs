@@ -107,7 +107,7 @@ fn relay<S: Subject>(world: &World<S>) -> Verdict {
     let run = |first: u64| -> Verdict {
         for turn in (first..turns).step_by(THREADS as usize) {
             line.at(turn).wait(patience())?;
-            // Not one operation: somebody else in between would show.
+            // Not one atomic operation, so that another thread in between would be detected.
             let found = counter.load(Ordering::Relaxed);
             check!(found == turn, "in turn {turn} the counter is at {found}");
             counter.store(found + 1, Ordering::Relaxed);
@@ -129,7 +129,7 @@ fn relay<S: Subject>(world: &World<S>) -> Verdict {
     })
 }
 
-/// Half of the producers are queues and half are threads. Beside the consumer somebody polls.
+/// Half of the producers are queues and half are threads. A further thread polls all the time.
 fn producers<S: Subject>(world: &World<S>) -> Verdict {
     const PRODUCERS: usize = 8;
     let rounds: u32 = if world.is_pair() { 20 } else { 100 };

@@ -60,9 +60,10 @@ fn covered<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The driver has the signal, and the device stands still in front of it, when the last handle
-/// goes: it comes all the same, for the host and for queues. What is above it is cancelled, and
-/// what the work keeps lives on.
+/// The last handle is dropped while the device is blocked before a signal that the driver has.
+///
+/// The signal comes, for the host and for queues. Values above it are cancelled. What the work
+/// keeps lives on.
 fn stands_still<S: Subject>(world: &World<S>) -> Verdict {
     let stall = world.left.stall()?;
     let line = world.timeline("line")?;
@@ -185,8 +186,7 @@ fn order(mut number: usize) -> [usize; OBJECTS] {
     })
 }
 
-/// Orders are taken in strides that spread them: each object goes first, and last, about as often
-/// as the others.
+/// Drops objects in orders that are far apart. Each object is first, and last, about equally often.
 fn many_orders<S: Subject>(world: &World<S>) -> Verdict {
     const ORDERS: usize = 5040;
     const STRIDE: usize = 1009;

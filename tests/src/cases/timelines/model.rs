@@ -36,7 +36,7 @@ impl Refusal {
     }
 }
 
-/// Who has claimed an interval.
+/// The owner of a claimed interval.
 enum Claimant {
     /// A submission to the queue of that index, held until the gate is at the value.
     Submission { queue: usize, gate: u64 },
@@ -117,7 +117,7 @@ impl Model {
             .any(|claim| matches!(claim.by, Claimant::Submission { queue: on, .. } if on == queue))
     }
 
-    /// The next value that somebody else than a claimant must bring.
+    /// The next value that no claim brings.
     fn gap(&self) -> Option<u64> {
         let above = self.claims.first()?.above;
         (above > self.reached).then_some(above)

@@ -1,4 +1,4 @@
-//! T3, and T2's room for whoever comes first: in which order signals complete.
+//! T3, and the gaps that T2 leaves to others: the order in which signals complete.
 
 use std::collections::VecDeque;
 use std::thread;
@@ -62,8 +62,10 @@ fn workers<S: Subject>(world: &World<S>, count: usize) -> syncline::Result<Vec<W
     (0..count).map(worker).collect()
 }
 
-/// Each value is signalled behind a wait for the one before, and each queue gets its values in
-/// order, for else it could never run; but the queues come in any order.
+/// Each value is signalled after a wait for the value before it.
+///
+/// Each queue gets its values in order, because it could not run otherwise. The order of the queues
+/// is random.
 fn submitted_out_of_order<S: Subject>(world: &World<S>) -> Verdict {
     const VALUES: usize = 8;
     let workers = workers(world, 4)?;

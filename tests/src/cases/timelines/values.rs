@@ -92,8 +92,9 @@ fn all_ones<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What was reached stays; whoever waits, asks or signals hears of a lost device, and nobody of the
-/// value.
+/// Reached values stay. Waits, queries and signals fail with a lost device.
+///
+/// The value that means a lost device is never reported.
 fn lost<S: Subject>(world: &World<S>) -> Verdict {
     let spy = Arc::new(Spy::default());
     let (line, after) = (spy.timeline(world, true)?, world.timeline("after")?);
@@ -102,7 +103,7 @@ fn lost<S: Subject>(world: &World<S>) -> Verdict {
     queue.submit(&[line.at(4)], |_| Ok(()), &[after.signal_at(1)])?;
     thread::scope(|scope| {
         let _unstick = Unstick(&[&line]);
-        // One that looks for itself, as nobody watches this port.
+        // This thread polls itself, because this port is not watched.
         let waiter = scope.spawn(|| line.at(5).wait_with(WaitMode::Spin, patience()));
         let parked = blocked(scope, || line.at(6).wait_with(WaitMode::Block, patience()))?;
         spy.lose();
@@ -310,13 +311,13 @@ fn read_until<S: Subject>(
     while before < last {
         let value = line.value()?;
         check!(value >= before, "it went back from {before} to {value}");
-        check!(signalled(value), "nobody signalled {value}");
+        check!(signalled(value), "{value} was never signalled");
         if value > before {
             deadline = Instant::now() + patience();
         }
         check!(
             Instant::now() < deadline,
-            "who only reads sees {value} for ever, and {last} is signalled"
+            "a reader sees {value} for ever, although {last} is signalled"
         );
         before = value;
         thread::yield_now();

@@ -76,7 +76,7 @@ fn refusals<S: Subject>(world: &World<S>) -> Verdict {
         check_error!(line.at(KEPT + 1).time(), Error::NotReached { .. });
         tells(line.at(1), &first, "after refusals")?;
         tells(line.at(KEPT), &last, "after refusals")?;
-        // The value is free, and its time is that of who signals it at last.
+        // The value is free. Its time is that of the accepted signal.
         queue.submit(&[], |_| Ok(()), &[line.signal_at(KEPT + 2)])?;
         line.at(KEPT + 2).wait(patience())?;
         let time = line.at(KEPT + 1).time()?;
@@ -87,8 +87,9 @@ fn refusals<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Places for times come from pools, and a timeline has as many as it remembers: however many
-/// signals there are, and however many timelines come and go, nothing grows.
+/// Memory for times comes from pools, and a timeline has as much as it remembers.
+///
+/// Nothing grows with the number of signals, or of timelines that come and go.
 fn grow_nothing<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let (queue, line) = (&on.queue, &on.line);

@@ -49,8 +49,7 @@ fn tells<S: Subject>(point: Point<'_, S>, before: &Time<S>, when: &str) -> Verdi
     Ok(())
 }
 
-/// That `late` is not before `early`: on one clock to the nanosecond, on two as far as they can be
-/// compared.
+/// Checks that `late` is not before `early`: exactly on one clock, else within the stated error.
 fn follows<S: Subject>(what: &str, late: &Time<S>, early: &Time<S>) -> Verdict {
     let between = late.since(early)?;
     let same = late.clock().library().is_same(early.clock().library());

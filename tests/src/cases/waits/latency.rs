@@ -20,12 +20,13 @@ cases! {
     "wait.spins_or_sleeps_as_told": [F3 T4] => as_told;
 }
 
-/// What somebody may cost who is woken, or whose time is over, where the machine leaves him alone.
-/// A nudge that is lost costs what is left of a round of the thread that watches the driver, up to
-/// 100 ms.
+/// How late a waiter may wake, after its value is reached or its time is over.
+///
+/// That holds on an idle machine. A lost nudge costs up to 100 ms: the rest of a round of the
+/// watching thread.
 const SOON: Duration = Duration::from_millis(50);
 
-/// The same where there is nothing to wait for.
+/// The same for a call that has nothing to wait for.
 const AT_ONCE: Duration = Duration::from_millis(5);
 
 /// How often a time is taken, at most.
@@ -34,7 +35,7 @@ const TRIES: usize = 12;
 /// A value beyond all that is signalled here.
 const FAR: u64 = 1 << 20;
 
-/// Who signals, and how the waiting thread waits.
+/// Measures how fast a waiter wakes, for each signaller and wait mode.
 struct Latency<'w, S: Subject> {
     world: &'w World<S>,
     line: &'w Timeline<S>,
@@ -136,7 +137,7 @@ fn wakes_soon<S: Subject>(world: &World<S>) -> Verdict {
         right: world.right_queue("right")?,
         value: 0,
     };
-    latency.check(0, "nobody else waits")?;
+    latency.check(0, "no other wait")?;
     let never = [
         world.timeline("other")?,
         world.left.timeline("of the left")?,
@@ -169,14 +170,15 @@ fn wakes_soon<S: Subject>(world: &World<S>) -> Verdict {
         latency.right.idle(patience())?;
         check!(
             !threads.iter().any(|thread| thread.is_finished()),
-            "a wait for what nobody signalled ended"
+            "a wait for a value that was never signalled ended"
         );
         Ok(())
     })
 }
 
-/// Waits that end with a time-out, and questions: neither behind a closed gate nor behind a device
-/// that stands still does any of them take longer than its time.
+/// Waits with a time-out and queries take no longer than their time.
+///
+/// That holds while a timeline holds the work, and while the device is blocked.
 fn zero<S: Subject>(world: &World<S>) -> Verdict {
     let behind = Behind::new(world)?;
     all_end_soon(&behind)?;
@@ -316,8 +318,9 @@ fn as_told<S: Subject>(world: &World<S>) -> Verdict {
 /// sleeps nor runs.
 const LOOKS: u32 = 20;
 
-/// One that spins runs, and is not seen asleep: more than once in a row of looks is more than a
-/// lock, or memory that the system has to find first, may cost.
+/// A spinning thread runs. It is not seen asleep in two samples in a row.
+///
+/// One sleep may be a lock, or memory that the system has to find first.
 fn stays_awake(state: &State, name: &str) -> Verdict {
     const RUNS: Duration = Duration::from_millis(2);
     let start = Instant::now();

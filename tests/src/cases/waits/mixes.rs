@@ -21,11 +21,11 @@ cases! {
 /// How a point stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nobody has claimed it.
+    /// Not claimed.
     Unclaimed,
-    /// Claimed by a submission behind a gate of the host.
+    /// Claimed by a submission that waits for the host.
     Held,
-    /// With a driver whose device stands still.
+    /// With a driver whose device is blocked.
     Pending,
     Reached,
     Failed,

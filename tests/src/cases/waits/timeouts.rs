@@ -1,4 +1,4 @@
-//! T4: how waits end that nobody ends.
+//! T4: how waits end whose value is never reached.
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -132,8 +132,10 @@ fn longest<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The time-outs follow the signals: longer after one that was too short, shorter after one that
-/// was not, so that both ends come up again and again.
+/// Time-outs race with signals.
+///
+/// A time-out that was too short makes the next one longer, and one that was not makes it shorter.
+/// So both results occur again and again.
 fn race<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let by_queue = if world.is_pair() { 100 } else { 500 };
     for (rounds, by_queue) in [(1500, false), (by_queue, true)] {

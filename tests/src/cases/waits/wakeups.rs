@@ -90,14 +90,14 @@ fn every_mode<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Nobody waits or submits any more: only queries move what the engine knows.
+/// Without any wait or submission, queries alone advance the engine's state.
 fn polling<S: Subject>(world: &World<S>) -> Verdict {
     let until = |what: &str, done: &dyn Fn() -> syncline::Result<bool>| {
         let deadline = Instant::now() + patience();
         while !done()? {
             check!(
                 Instant::now() < deadline,
-                "{what} never shows to who only asks"
+                "{what} never shows by polling alone"
             );
             thread::yield_now();
         }
@@ -262,12 +262,13 @@ fn others<S: Subject>(world: &World<S>) -> Verdict {
         };
         let went_on = signalled();
         let early = stuck.iter().any(|thread| thread.is_finished());
-        // What nobody signals any more is cancelled, and that ends them, however this went.
+        // The value has no signaller any more, so it is cancelled. That ends the threads in any
+        // case.
         drop((line, never));
         for thread in stuck {
             check_error!(join(thread)?, Error::Cancelled { .. });
         }
-        check!(!early, "a wait for what nobody signalled ended");
+        check!(!early, "a wait for a value that was never signalled ended");
         went_on.map_err(Stop::from)
     })
 }

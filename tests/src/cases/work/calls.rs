@@ -58,7 +58,7 @@ fn calls_engine<S: Subject>(world: &World<S>) -> Verdict {
         let (failed, last) = (world.timeline("failed")?, world.timeline("last handle")?);
         let (queue, other) = (world.right_queue("right")?, world.left_queue("left")?);
         let waiting = world.right_queue("waiting")?;
-        // All that the work is going to settle has somebody waiting for it, one on the work's own
+        // All points that the work is going to settle have a waiter, one of them on the work's own
         // queue.
         for point in [signalled.at(1), failed.at(1), last.at(1)] {
             waiting.submit(&[point], |_| Ok(()), &[])?;

@@ -126,12 +126,12 @@ impl<S: Subject> Calls<S> {
 
 impl<S: Subject> Drop for Calls<S> {
     fn drop(&mut self) {
-        // Nobody listens any more to what goes after the end of a case that has failed.
+        // After a case that has failed nothing receives this.
         let _ = self.told.send(self.call());
     }
 }
 
-/// However it comes that it goes: somebody waits, submits, or lets go of the queue.
+/// Whichever call drops what the work kept: a wait, a submission, or the drop of the queue.
 fn calls_the_driver<S: Subject>(world: &World<S>) -> Verdict {
     for how in ["idle", "another submission", "the queue's end"] {
         let queue = world.left_queue("left")?;
@@ -189,7 +189,7 @@ impl<S: Subject> Drop for Uses<S> {
     }
 }
 
-/// Whoever lets it go: a submission that goes, one that is held, or who waits for the queue.
+/// Whichever call drops it: a submission that goes to the driver, a held one, or a wait.
 fn uses_its_queue<S: Subject>(world: &World<S>) -> Verdict {
     for how in ["a submission", "a held submission", "idle"] {
         let gate = world.timeline("gate")?;
@@ -222,9 +222,10 @@ fn uses_its_queue<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A finished submission had the last handles of a buffer and of a timeline, and the device stands
-/// still until its caller goes on, who submits to the same queue first. Some drivers free no memory
-/// meanwhile.
+/// A finished submission has the last handles of a buffer and of a timeline.
+///
+/// The calling thread submits to the same queue, and releases the device only after that. Some
+/// drivers free no memory while the device is blocked.
 fn lets_memory_go<S: Subject>(world: &World<S>) -> Verdict {
     for side in [&world.left, &world.right] {
         let (queue, standing) = (
@@ -283,8 +284,9 @@ enum End {
     Skipped,
 }
 
-/// What work owns, and buffers that the application has dropped meanwhile, live for as long as the
-/// submission is held or under way; then they are dropped once, however it ended.
+/// What the work owns lives while its submission is held or in flight, and is dropped once.
+///
+/// That includes buffers that the application has dropped, and holds however the submission ends.
 fn kept<S: Subject>(world: &World<S>) -> Verdict {
     for end in [End::Runs, End::Refuses, End::Panics, End::Skipped] {
         for held in [false, true] {
@@ -340,8 +342,8 @@ fn one_kept<S: Subject>(world: &World<S>, end: End, held: bool) -> Verdict {
     if held {
         check!(drops() == 0, "{end:?}: what held work owns is dropped");
     }
-    // Memory that somebody has let go too early is likely to be used again here, and is zeroed at
-    // the least: while the submission is held, and while it is under way.
+    // Memory that was freed too early is likely to be used again here, and is at least zeroed. This
+    // runs while the submission is held, and while it is in flight.
     let others = || {
         (0..4)
             .map(|_| world.right.buffer(WORDS))
