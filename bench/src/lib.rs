@@ -19,13 +19,13 @@
 //! | [`page`] | two recorded runs as tables |
 //! | [`compare`] | how many times as long each row of one recording takes as in another |
 
-pub mod bar;
 pub mod compare;
 mod cpu;
 pub mod frames;
 pub mod heap;
 pub mod hops;
 pub mod lab;
+pub mod limit;
 pub mod machine;
 pub mod measure;
 pub mod page;
@@ -35,8 +35,8 @@ pub mod report;
 pub mod rows;
 pub mod stats;
 
-pub use bar::Bar;
 pub use lab::{Lab, Outcome, Side, Stop};
+pub use limit::Limit;
 pub use machine::{Machine, Subject};
 pub use measure::{Options, Plan, measure};
 pub use report::Report;

@@ -8,7 +8,7 @@ use syncline::QueueKind;
 use syncline::backend::{Device as _, Queue as _};
 
 use super::crew::lock;
-use super::{Call, Floor, LIMIT, Row};
+use super::{Call, Floor, RECORDED, Row};
 use crate::lab::{Lab, Outcome, Side, gated_bursts};
 use crate::machine::On;
 use crate::raw::least::vulkan as least;
@@ -27,7 +27,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     floor: Floor::Side(
         "raw, and what two threads need to know of a timeline, as little as that takes: a claim, and a value to be published",
     ),
-    bar: LIMIT,
+    limits: RECORDED,
     on: &[On::Vulkan],
     variants: &[],
     run: adopt,

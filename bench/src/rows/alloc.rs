@@ -3,9 +3,9 @@
 use syncline_conformance::steady::{self, OPERATIONS, TIMES};
 
 use super::{Call, Floor, Row};
-use crate::bar::Bar;
 use crate::heap;
 use crate::lab::{Lab, Outcome, Stop};
+use crate::limit::Limit;
 use crate::machine::On;
 
 pub(super) const ROWS: &[Row] = &[Row {
@@ -13,7 +13,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     ours: "signals, waits, records, queries and submissions (a host worker's closures capture 64 bytes), each 1000 times once it has been done a few times: allocations and reallocations on the heap, of Rust code on all threads of the process; each, of whichever allocates most",
     raw: "(nothing can allocate less)",
     floor: Floor::Unmeasured("nothing"),
-    bar: Bar::Figure(EACH, 0.0),
+    limits: &[Limit::Figure(EACH, 0.0)],
     on: &[On::Each],
     variants: &[],
     run: allocations,

@@ -9,8 +9,8 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::{Point, QueueKind, Signal, Timeline};
 
 use super::{Call, Floor, Row};
-use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, gated_bursts};
+use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::least::vulkan as least;
 use crate::raw::vulkan::{Hand, Semaphore};
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     floor: Floor::Side(
         "the same calls by timelines that several threads may use, as little as that takes: 8 claims, and 8 values to be published; on Vulkan with the queue's position, on CUDA with cuEventRecord (Q9) and 8 rings of reference-counted events",
     ),
-    bar: Bar::Ratio(1.2),
+    limits: &[Limit::RatioToFloor(1.2)],
     on: &[On::Vulkan, On::Shared(None)],
     variants: &[],
     run: batch,

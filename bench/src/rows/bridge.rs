@@ -11,7 +11,6 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::{Device, QueueKind, Timeline, WaitMode, vulkan};
 
 use super::{Call, Floor, Row};
-use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, Stop, timed};
 use crate::machine::On;
 use crate::raw::vulkan::{Calls, Hand, Semaphore};
@@ -26,7 +25,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     floor: Floor::Side(
         "the same with a second semaphore for vkQueueSubmit to signal, the queue's position, and for each of both waits, as a failure ends it (E1)",
     ),
-    bar: Bar::Ratio(1.2),
+    limits: &[],
     on: &[On::VulkanPairs],
     variants: &[],
     run: carry,

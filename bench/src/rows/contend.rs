@@ -11,7 +11,7 @@ use syncline::{Device, Queue, QueueKind};
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 use super::crew::lock;
 use super::crew::{Part, THREADS, race};
-use super::{Call, Floor, LIMIT, Row};
+use super::{Call, Floor, RECORDED, Row};
 use crate::lab::{FLOOR, Lab, OURS, Outcome, RAW, Stop};
 use crate::machine::On;
 use crate::raw::channel::{Counter, Job, Patience, Worker};
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     floor: Floor::Side(
         "the same by the least timelines that several threads may use, whose claims are in order, so that the mutex stays; on the host raw, with threads that look as long as ours before they sleep",
     ),
-    bar: LIMIT,
+    limits: RECORDED,
     on: &[On::Each],
     variants: &[],
     run: contend,

@@ -3,7 +3,6 @@
 use super::partner::{Partner, Way};
 use super::process::{SLEEPING, SPINNING, pace};
 use super::{Call, Floor, Row, Variant};
-use crate::bar::Bar;
 use crate::lab::{Lab, Outcome};
 use crate::machine::On;
 
@@ -14,7 +13,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     floor: Floor::Side(
         "the same with a time-out for each wait that sleeps, and by futex_waitv(2) for a second word, too, as a failure within the process ends it (E1)",
     ),
-    bar: Bar::Ratio(1.2),
+    limits: &[],
     on: &[On::Host],
     variants: &[
         Variant::new("spinning first", SPINNING),
@@ -36,7 +35,7 @@ pub(super) const CUDA_ROWS: &[Row] = &[Row {
     floor: Floor::Unmeasured(
         "a wait is held on the host until its signal is pending (Q2), and then needs no cuStreamWaitValue64",
     ),
-    bar: Bar::Ratio(1.1),
+    limits: &[],
     on: &[On::Cuda],
     variants: &[],
     run: cuda::there_and_back,

@@ -13,8 +13,8 @@ use syncline_conformance::workload::Equipped;
 
 use super::gate::close;
 use super::{Call, Floor, Row, Variant};
-use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, Stop, bursts, timed};
+use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::cuda::{Calls, Event, Hand};
 use crate::raw::least::cuda as least;
@@ -31,6 +31,9 @@ const CHAIN: u64 = 1000;
 /// What the memset of `cuda.submit.wait` writes.
 const BYTES: u64 = 4096;
 
+/// The limit of one submission above the floor, in nanoseconds.
+const SUBMISSION: f64 = 200.0;
+
 const IDLE: u64 = 0;
 const WORK: u64 = 1;
 
@@ -42,7 +45,7 @@ pub(super) const ROWS: &[Row] = &[
         floor: Floor::Side(
             "the same two calls by timelines that several threads may use, as little as that takes: a lock per queue, a claim, a ring of reference-counted events behind a lock",
         ),
-        bar: Bar::Ratio(1.4),
+        limits: &[Limit::OverFloor(2.0 * SUBMISSION)],
         on: &[On::Cuda],
         variants: &[],
         run: hop,
@@ -54,7 +57,7 @@ pub(super) const ROWS: &[Row] = &[
         floor: Floor::Side(
             "the same calls by timelines that several threads may use, as little as that takes; cuEventQuery at the end",
         ),
-        bar: Bar::Ratio(1.25),
+        limits: &[Limit::OverFloor(SUBMISSION)],
         on: &[On::Cuda],
         variants: &[],
         run: chain,
@@ -64,7 +67,7 @@ pub(super) const ROWS: &[Row] = &[
         ours: "whether a point is reached that is known to be",
         raw: "cuEventQuery of a finished event",
         floor: Floor::Unmeasured("a load and a comparison: no call of the driver"),
-        bar: Bar::All(&[Bar::Ratio(0.1), Bar::Within(5.0)]),
+        limits: &[Limit::Within(5.0)],
         on: &[On::Cuda],
         variants: &[],
         run: query_reached,
@@ -76,7 +79,7 @@ pub(super) const ROWS: &[Row] = &[
         floor: Floor::Side(
             "cuEventQuery between two of cuThreadExchangeStreamCaptureMode, without which it would break a capture that another thread has begun",
         ),
-        bar: Bar::Over(30.0),
+        limits: &[Limit::OverRaw(60.0)],
         on: &[On::Cuda],
         variants: &[],
         run: query_pending,
@@ -88,7 +91,7 @@ pub(super) const ROWS: &[Row] = &[
         floor: Floor::Side(
             "the same by a timeline that several threads may use, as little as that takes, and cuEventQuery until it is there, as a wait with a time-out has to ask",
         ),
-        bar: Bar::Ratio(1.1),
+        limits: &[Limit::OverFloor(SUBMISSION)],
         on: &[On::Cuda],
         variants: &[
             Variant::new("idle stream", IDLE),
@@ -103,7 +106,7 @@ pub(super) const ROWS: &[Row] = &[
         floor: Floor::Side(
             "the same by a queue and fences that several threads may use, as little as that takes: a lock each, and reference-counted events",
         ),
-        bar: Bar::Ratio(1.1),
+        limits: &[Limit::OverFloor(SUBMISSION)],
         on: &[On::Cuda],
         variants: &[],
         run: timestamp,
@@ -259,7 +262,7 @@ fn query_reached(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let (event, stream) = (hand.event(false)?, hand.stream()?);
     hand.record(event, stream)?;
     hand.synchronize(event)?;
-    lab.race_finely(vec![
+    lab.race(vec![
         Side::ours(|n| asked(n, true, || Ok(black_box(point).is_reached()?))),
         Side::raw(|n| asked(n, true, || hand.query(black_box(event)))),
     ])
@@ -277,7 +280,7 @@ fn query_pending(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         queue.submit(&[], |_| Ok(()), &[timeline.signal_at(1)])?;
         hand.record(event, queue.stream().raw())?;
         let point = timeline.at(1);
-        lab.race_finely(vec![
+        lab.race(vec![
             Side::ours(|n| asked(n, false, || Ok(black_box(point).is_reached()?))),
             Side::raw(|n| asked(n, false, || hand.query(black_box(event)))),
             Side::floor(|n| asked(n, false, || hand.ask(black_box(event)))),

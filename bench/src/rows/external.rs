@@ -9,8 +9,8 @@ use syncline::{Point, QueueKind, Signal, Timeline, WaitMode, cuda, share, vulkan
 
 use super::batch::{Awaited, EACH, each};
 use super::{Call, Floor, Row};
-use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, bursts, gated_bursts, timed};
+use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::cuda::{self as by_hand, Event, External, signal_params, wait_params};
 use crate::raw::least::cuda as least;
@@ -21,6 +21,9 @@ const LONG: Duration = Duration::from_secs(20);
 
 /// So many signals or waits are outstanding at the most, on either side.
 const BURST: u64 = 64;
+
+/// The limit of one submission above the floor, in nanoseconds.
+const SUBMISSION: f64 = 350.0;
 
 /// Rounds of one chain.
 const ROUNDS: u64 = 16;
@@ -33,7 +36,7 @@ pub(super) const ROWS: &[Row] = &[
         floor: Floor::Side(
             "the same call, and cuEventRecord, as only the event says that what was written is there for the host (Q9), by a timeline that several threads may use, as little as that takes",
         ),
-        bar: Bar::Ratio(1.1),
+        limits: &[Limit::OverFloor(SUBMISSION)],
         on: &[On::Shared(None)],
         variants: &[],
         run: signal,
@@ -45,7 +48,7 @@ pub(super) const ROWS: &[Row] = &[
         floor: Floor::Side(
             "the same call by queues and timelines that several threads may use, as little as that takes, and cuEventRecord: whoever signals what the next one waits for may first wait for the queue to be past this one (Q7)",
         ),
-        bar: Bar::Ratio(1.1),
+        limits: &[Limit::OverFloor(SUBMISSION)],
         on: &[On::Shared(None)],
         variants: &[],
         run: wait,
@@ -57,7 +60,7 @@ pub(super) const ROWS: &[Row] = &[
         floor: Floor::Side(
             "the same calls, and cuEventRecord behind each signal of CUDA's (Q9), and a second semaphore for each vkQueueSubmit to signal, the queue's position",
         ),
-        bar: Bar::Ratio(1.05),
+        limits: &[],
         on: &[On::Shared(Some(QueueKind::Transfer))],
         variants: &[],
         run: pingpong,
@@ -69,7 +72,7 @@ pub(super) const ROWS: &[Row] = &[
         floor: Floor::Side(
             "the same calls, and cuEventRecord behind each signal of CUDA's (Q9), and a second semaphore for each vkQueueSubmit to signal, the queue's position",
         ),
-        bar: Bar::Ratio(1.05),
+        limits: &[],
         on: &[On::Shared(Some(QueueKind::Compute))],
         variants: &[],
         run: pingpong,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{Device, Queue, QueueKind, Timeline};
 
-use super::{Call, Floor, LIMIT, Row};
+use super::{Call, Floor, RECORDED, Row};
 use crate::cpu;
 use crate::lab::{Lab, Outcome, Side, Stop};
 use crate::machine::On;
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     ours: "processor time of the whole process for one frame: 20 submissions without work to two queues in turns, each of which waits for the one before it and signals. Before a frame the host waits for the third frame before it, with the wait that there is by default; no time of the wall",
     raw: "the same by hand, and a wait that sleeps: cuStreamWaitEvent, cuEventRecord and cuEventSynchronize of events for that; vkQueueSubmit and vkWaitSemaphores; on the host boxed closures through channels to two threads, and a condition variable, for which both threads sleep at once; looking (host only): the same, but they look for as long as ours before they sleep",
     floor: Floor::Unmeasured("how long a wait looks before it sleeps is a choice"),
-    bar: LIMIT,
+    limits: RECORDED,
     on: &[On::Each],
     variants: &[],
     run: frames,

@@ -8,9 +8,9 @@ use syncline::trace::Trace;
 use syncline::{Device, Link, WaitMode, share};
 
 use super::{Call, Floor, Row};
-use crate::bar::Bar;
 use crate::frames::{Order, Pipeline, Size, expected};
 use crate::lab::{FLOOR, Lab, OURS, Outcome, RAW, Side, Stop, timed};
+use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::frames::ByHand;
 use crate::raw::vulkan::is_software;
@@ -38,7 +38,7 @@ const TRACED_ROW: Row = Row {
     ours: "the demo's pipeline as in interop.frames, with a trace that follows its queues and names each submission, 240 frames in a row (software: 24); per frame",
     raw: "the same pipeline that nobody follows",
     floor: Floor::Raw,
-    bar: Bar::Speed(0.97),
+    limits: &[],
     on: &[On::Shared(None), On::Vulkan],
     variants: &[],
     run: traced,
@@ -51,7 +51,7 @@ const FRAMES_ROW: Row = Row {
     floor: Floor::Side(
         "raw, and cuEventRecord behind each signal of CUDA's (Q9), and a second semaphore for each vkQueueSubmit to signal, the queue's position",
     ),
-    bar: Bar::Speed(0.98),
+    limits: &[Limit::Speed(0.98)],
     on: &[On::Shared(None), On::Vulkan],
     variants: &[],
     run: frames,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{Device, Queue, QueueKind, Timeline};
 
-use super::{Call, Floor, LIMIT, Row, Variant, is_short};
+use super::{Call, Floor, Row, Variant, is_short};
 use crate::lab::{Lab, OURS, Outcome, RAW, Side, Stop, gated_bursts};
 use crate::machine::On;
 use crate::raw::channel::{Counter, Job, Patience, Worker};
@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Row] = &[
         ours: "1000 queues (--quick: 50) each hold a submission that waits for one timeline of the host's and signals a timeline of its own. Each of both is timed: the 1000 submissions, and the one signal that releases them all; per submission",
         raw: "the same by hand: a heap of what waits, by value, behind a mutex; vkQueueSubmit for each that is released, on the host a boxed closure through a channel to one worker thread for each queue",
         floor: FLOOR,
-        bar: LIMIT,
+        limits: &[],
         on: &[On::Host, On::Vulkan],
         variants: &[
             Variant::new("to hold", HOLD),
@@ -58,7 +58,7 @@ pub(super) const ROWS: &[Row] = &[
         ours: "as many submissions, over 1000 queues in turns, each of which waits for a value of its own of one timeline of the host's; the host signals these values one by one. One signal of the first 2000, each of which releases one submission; the rest is released at once, and not timed. (--quick: a thousandth of them, over 50 queues)",
         raw: "the same by hand, as in held.wide",
         floor: FLOOR,
-        bar: LIMIT,
+        limits: &[],
         on: &[On::Host, On::Vulkan],
         variants: &[
             Variant::new("125 000 held", FEWEST),

@@ -11,7 +11,6 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::{Error, QueueKind, WaitMode};
 
 use super::{Call, Floor, Row, Variant};
-use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, Stop, bursts, timed};
 use crate::machine::On;
 use crate::raw::channel::{Counter, Job, Patience, Worker};
@@ -38,7 +37,7 @@ pub(super) const ROWS: &[Row] = &[
         floor: Floor::Side(
             "the same with a time-out for each wait that sleeps, as every wait has one",
         ),
-        bar: Bar::Ratio(1.2),
+        limits: &[],
         on: &[On::Host],
         variants: &[
             Variant::new("spinning first", SPINNING),
@@ -53,7 +52,7 @@ pub(super) const ROWS: &[Row] = &[
         floor: Floor::Side(
             "the same, but both threads look for as long as ours do before they sleep",
         ),
-        bar: Bar::Ratio(1.2),
+        limits: &[],
         on: &[On::Host],
         variants: &[
             Variant::new("64 at a time, to the end", 64),

@@ -8,7 +8,7 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::cuda::{Device, Queue};
 use syncline::{QueueKind, WaitMode};
 
-use super::{Call, Floor, LIMIT, Row};
+use super::{Call, Floor, RECORDED, Row};
 use crate::lab::{Lab, Outcome, Side, bursts, timed};
 use crate::machine::On;
 use crate::raw::cuda::{Calls, Hand, Small};
@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Row] = &[
         ours: "1000 launches of a kernel of one thread to one stream, in 20 submissions of 50 launches and one signal each, as an application submits the steps of its work; from the first submission to the end, which is waited for by looking all the time; per launch",
         raw: "cuLaunchKernel 1000 times, cuEventRecord after every 50, and cuEventSynchronize at the end, which looks all the time",
         floor: LEAST,
-        bar: LIMIT,
+        limits: RECORDED,
         on: &[On::Cuda],
         variants: &[],
         run: launches,
@@ -48,7 +48,7 @@ pub(super) const ROWS: &[Row] = &[
         ours: "a submission that waits for the one before it, on another stream, launches a kernel of one thread, and signals; two streams in turns, 64 at a time; their end is not timed",
         raw: "cuStreamWaitEvent, cuLaunchKernel and cuEventRecord, with an event for each",
         floor: LEAST,
-        bar: LIMIT,
+        limits: RECORDED,
         on: &[On::Cuda],
         variants: &[],
         run: |call, lab| kernels(call, lab, own_queues),
@@ -58,7 +58,7 @@ pub(super) const ROWS: &[Row] = &[
         ours: "as submit.kernel, with queues over two streams that the application has made itself",
         raw: "as in submit.kernel",
         floor: LEAST,
-        bar: LIMIT,
+        limits: RECORDED,
         on: &[On::Cuda],
         variants: &[],
         run: |call, lab| kernels(call, lab, adopted_queues),

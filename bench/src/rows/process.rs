@@ -2,7 +2,6 @@
 
 use super::partner::{Pace, Partner, Way};
 use super::{Call, Floor, Row, Variant};
-use crate::bar::Bar;
 use crate::lab::{Lab, Outcome};
 use crate::machine::On;
 
@@ -14,7 +13,7 @@ pub(super) const ROWS: &[Row] = &[
         floor: Floor::Side(
             "the same with a time-out for each wait that sleeps, and by futex_waitv(2) for a second word, too, as a death of the other process ends it (P3)",
         ),
-        bar: Bar::Ratio(1.2),
+        limits: &[],
         on: &[On::Host],
         variants: &[
             Variant::new("spinning first", SPINNING),
@@ -29,7 +28,7 @@ pub(super) const ROWS: &[Row] = &[
         floor: Floor::Side(
             "the same, recvmsg(2) without blocking and poll(2) with a time-out, as every wait has one, and the kernel tells the sender of each (SO_PASSCRED, P1)",
         ),
-        bar: Bar::Ratio(1.2),
+        limits: &[],
         on: &[On::Host],
         variants: &[],
         run: point,

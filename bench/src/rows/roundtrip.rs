@@ -9,8 +9,8 @@ use syncline::cuda::{Device, DeviceBuffer, Queue};
 use syncline::{QueueKind, Timeline, WaitMode};
 
 use super::{Call, Floor, Row, Variant};
-use crate::bar::{Bar, RAW_HANGS};
 use crate::lab::{Lab, Outcome, RAW, Side, Stop, timed};
+use crate::limit::RAW_HANGS;
 use crate::machine::On;
 use crate::raw::child::{self, End};
 use crate::raw::cuda::{Calls, Hand, Stream, Words, has_memory_operations};
@@ -26,10 +26,10 @@ pub(super) const ROWS: &[Row] = &[Row {
     floor: Floor::Side(
         "the same by timelines that several threads may use, as little as that takes: what waits is held on the host and goes as ours does, cuStreamWaitEvent, cuMemsetD32Async and cuEventRecord; cuEventQuery until all are there",
     ),
-    bar: Bar::Outlasts(0.8),
+    limits: &[],
     on: &[On::Cuda],
     variants: &[
-        Variant::asked("1 stream", 1, Bar::Ratio(0.8)),
+        Variant::new("1 stream", 1),
         Variant::new("8 streams", 8),
         Variant::new("16 streams", 16),
         Variant::new("64 streams", 64),

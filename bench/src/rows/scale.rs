@@ -14,8 +14,8 @@ use syncline_conformance::workload::Equipped;
 
 use super::gate::close;
 use super::{Call, Floor, Row, Variant};
-use crate::bar::Bar;
 use crate::lab::{Lab, OURS, Outcome, Stop};
+use crate::limit::Limit;
 use crate::machine::On;
 use crate::stats::median;
 
@@ -42,13 +42,12 @@ pub(super) const ROWS: &[Row] = &[Row {
     ours: "100 000 outstanding points on one timeline: signals of submissions behind a closed gate (what exceeds the driver's bound is held on the host), or waits of futures; the time is that of one more signal",
     raw: "(the driver's memory for one submission like these, as far as it is malloc's, is driver_bytes_each)",
     floor: Floor::Unmeasured("nobody offers it"),
-    bar: Bar::All(&[
-        Bar::Figure("own_bytes_each", 128.0),
-        // Two measurements of the same come out that far apart at times, in another state of the
-        // machine.
-        Bar::Figure("signal_to_that_with_100", 1.3),
-        Bar::Figure("query_to_that_with_100", 1.3),
-    ]),
+    limits: &[
+        Limit::Figure("own_bytes_each", 128.0),
+        // Two measurements of the same quantity differ by up to this factor.
+        Limit::Figure("signal_to_that_with_100", 1.3),
+        Limit::Figure("query_to_that_with_100", 1.3),
+    ],
     on: &[On::Each],
     variants: &[
         Variant::new("signals", SIGNALS),

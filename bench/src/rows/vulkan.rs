@@ -13,9 +13,9 @@ use syncline_conformance::Subject as _;
 use syncline_conformance::workload::Equipped;
 
 use super::{Call, Floor, Row, Variant};
-use crate::bar::Bar;
 use crate::cpu;
 use crate::lab::{Lab, Outcome, Side, Stop, bursts, timed};
+use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::least::vulkan as least;
 use crate::raw::vulkan::{Hand, is_software};
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Row] = &[
         floor: Floor::Side(
             "vkQueueSubmit with two timeline signals, the second of which is the queue's position, by timelines that several threads may use, as little as that takes: a lock per queue, a claim, and a value to be published",
         ),
-        bar: Bar::Ratio(1.05),
+        limits: &[Limit::OverFloor(350.0)],
         on: &[On::VulkanQueues],
         variants: &[],
         run: submit,
@@ -51,11 +51,15 @@ pub(super) const ROWS: &[Row] = &[
         ours: "the value of a timeline, or whether a point is reached",
         raw: "vkGetSemaphoreCounterValue",
         floor: Floor::Raw,
-        bar: Bar::Over(5.0),
+        limits: &[],
         on: &[On::Vulkan],
         variants: &[
-            Variant::asked("with a signal outstanding", OUTSTANDING, Bar::Over(5.0)),
-            Variant::asked("known to be reached", REACHED, Bar::Within(5.0)),
+            Variant::with_limits(
+                "with a signal outstanding",
+                OUTSTANDING,
+                &[Limit::OverRaw(60.0)],
+            ),
+            Variant::with_limits("known to be reached", REACHED, &[Limit::Within(5.0)]),
         ],
         run: query,
     },
@@ -66,11 +70,7 @@ pub(super) const ROWS: &[Row] = &[
         floor: Floor::Side(
             "vkQueueSubmit with a second timeline signal, the queue's position, and vkGetSemaphoreCounterValue until the first is there",
         ),
-        bar: Bar::All(&[
-            Bar::Ratio(0.4),
-            Bar::Figure("ratio_to_polling", 1.2),
-            Bar::Figure("long_wait_cpu_ratio", 1.0),
-        ]),
+        limits: &[],
         on: &[On::VulkanQueues],
         variants: &[],
         run: submit_wait,
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Row] = &[
         ours: "signal a timeline from the host",
         raw: "vkSignalSemaphore",
         floor: Floor::Raw,
-        bar: Bar::Ratio(1.1),
+        limits: &[],
         on: &[On::Vulkan],
         variants: &[],
         run: host_signal,
@@ -189,13 +189,13 @@ fn query(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 Ok(())
             })
         });
-        return lab.race_finely(vec![ours, raw]);
+        return lab.race(vec![ours, raw]);
     }
     // Outstanding for as long as it is looked at: a submission of the application's own, which the
     // host plays.
     let mut claim = timeline.claim(1, 0)?;
     claim.submitted()?;
-    let raced = lab.race_finely(vec![
+    let raced = lab.race(vec![
         Side::ours(|n| {
             timed(|| {
                 for _ in 0..n {
