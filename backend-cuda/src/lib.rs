@@ -20,7 +20,8 @@
 //! H200 one hop between two streams takes 0.27 µs with an event's record and wait, 1.9 µs with an
 //! external semaphore, and 2.3 µs with a write to device memory and a wait for it.
 //!
-//! See the CUDA driver API: event management, stream management, external resource interoperability.
+//! See the CUDA driver API: event management, stream management, external resource
+//! interoperability.
 
 mod adopt;
 mod api;

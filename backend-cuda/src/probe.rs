@@ -225,7 +225,9 @@ impl Driver {
             limits.push((MEMORY_OPS_LIMIT, reason.into()));
         }
         Capabilities {
+            driver_queues: true,
             native_timelines: false,
+            binary_semaphores: false,
             timestamp_bits: 64,
             timestamp_period_ns: 1.0,
             calibrated_clock,

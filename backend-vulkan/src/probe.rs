@@ -270,6 +270,8 @@ impl PhysicalDevice {
                 "its driver does not tell its extensions: vkEnumerateDeviceExtensionProperties returned {name} ({number})"
             ));
         }
+        self.info.capabilities.driver_queues = true;
+        self.info.capabilities.binary_semaphores = true;
         self.info.capabilities.native_timelines = timelines == vk::TRUE;
         if timelines != vk::TRUE {
             self.reject(

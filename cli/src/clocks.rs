@@ -28,16 +28,16 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A clock that is watched.
+/// A clock that this command reads.
 struct Watched {
     index: usize,
     name: String,
     clock: Clock,
-    /// What was read, all of it if it is wanted in the end, else the latest.
+    /// The samples: all of them for JSON, else the latest.
     looks: Vec<Sampled>,
-    /// How often it has been read, ...
+    /// Number of samples.
     read: u64,
-    /// ... and how often it was not to be read in time.
+    /// Number of samples that the device did not return in time.
     silent: u64,
 }
 
@@ -47,8 +47,10 @@ struct Without {
     reason: String,
 }
 
-/// Exit code 1 if a clock was found outside what its conversion had said. One that is not read in
-/// time, as its device does something else, is shown so and asked again.
+/// Reads each clock repeatedly. Exit code 1 if a sample contradicts the clock's conversion.
+///
+/// A device that is busy may not return a sample in time. That is shown, and the clock is read
+/// again.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let inventory = crate::probe(false)?;
     let (mut clocks, without) = clocks(&inventory, args.device.as_deref())?;
@@ -92,7 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(failed)))
 }
 
-/// The clocks that can be read, and the reason for each that cannot.
+/// Returns the clocks that can be read, and the reason for each that cannot.
 fn clocks(
     inventory: &Inventory,
     asked: Option<&str>,
@@ -123,7 +125,7 @@ fn clocks(
 }
 
 impl Watched {
-    /// Reads it once. False if that was outside what its conversion had said.
+    /// Takes a sample. Returns false if it contradicts the clock's conversion.
     fn look(&mut self, keep: bool) -> Result<bool, Failure> {
         let look = match self.clock.sample() {
             Ok(look) => look,
@@ -146,7 +148,7 @@ impl Watched {
     }
 
     fn drift(&self) -> Option<Drift> {
-        // One look says nothing of it.
+        // One sample says nothing about the drift.
         self.clock.drift().filter(|_| self.read > 1)
     }
 
@@ -218,7 +220,7 @@ mod tests {
 
     use super::*;
 
-    /// Is silent each second time, and set a second back the fifth.
+    /// Every second sample is silent. The fifth is a second too early.
     struct Fickle(AtomicI64);
 
     impl Sampler for Fickle {
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_clock_is_asked_again_and_a_wrong_one_found() {
+    fn a_silent_clock_is_read_again_and_a_wrong_one_is_found() {
         for keep in [false, true] {
             let mut watched = Watched {
                 index: 0,

@@ -16,8 +16,8 @@ use crate::output::say;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Only the subject of this name, or those whose names contain it (as --list prints them), or
-    /// with the device of this index
+    /// Only the subject of this name, or subjects whose names contain it; --list prints them. An
+    /// index stands for the device with this index
     #[arg(long)]
     device: Option<String>,
     /// Only cases whose name contains this, or that show this rule
@@ -38,8 +38,8 @@ pub(crate) struct Args {
     /// Print a recorded JSON outcome as a page of rules by subjects, and run nothing
     #[arg(long, value_name = "FILE", exclusive = true)]
     matrix: Option<PathBuf>,
-    /// Fail where a case that passed in this recorded JSON outcome, on a subject of the same
-    /// backends, does not pass
+    /// Fail if a case that passed in this recorded JSON outcome does not pass. The subjects must
+    /// have the same backends
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
     /// Cases that need not pass for --baseline: lines of `case | backends | reason`
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             .collect();
         let name = wanted.to_lowercase();
         let index: Option<usize> = wanted.parse().ok();
-        // A whole name means that one alone: every pair with the host contains "host".
+        // The whole name of a subject selects it alone. Every pair with the host contains "host".
         let whole = subjects.iter().any(|subject| subject.name == *wanted);
         subjects.retain(|subject| match index {
             Some(index) => subject.involve(index),
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
 
-    // A run is long: what cannot be written is to be known before it.
+    // Fails before the long run if a file cannot be written.
     for path in [&args.json, &args.junit].into_iter().flatten() {
         let mut options = std::fs::OpenOptions::new();
         let opened = options.append(true).create(true).open(path);
@@ -205,7 +205,7 @@ struct Baseline {
 }
 
 impl Baseline {
-    /// `None` if the command line names none.
+    /// Returns `None` if the command line names no recorded run.
     fn read(args: &Args) -> Result<Option<Self>, Failure> {
         let Some(path) = &args.baseline else {
             return Ok(None);
@@ -231,10 +231,10 @@ impl Baseline {
         }))
     }
 
-    /// What the run lacks, among the subjects and cases that the command line chooses.
+    /// Lists what is missing, among the subjects and cases that the command line chooses.
     fn compare(&self, report: &Report, args: &Args) -> Vec<String> {
         let device = args.device.as_deref().unwrap_or_default();
-        // A whole name means that one alone, as in `run`.
+        // The whole name of a subject selects it alone, as in `run`.
         let whole = report.cases.iter().any(|record| record.subject == device);
         let part = device.to_lowercase();
         let compared = Cell::new(false);
@@ -262,7 +262,7 @@ fn is_index(wanted: &str) -> bool {
     wanted.parse::<usize>().is_ok()
 }
 
-/// A run that --json has written.
+/// Reads a run that --json has written.
 fn recorded(path: &Path) -> Result<Report, Failure> {
     let text = std::fs::read_to_string(path).map_err(Failure::read(path))?;
     Report::from_json(&text).map_err(Failure::read(path))

@@ -1,4 +1,4 @@
-//! What ends the command with exit code 2.
+//! Errors that end the command with exit code 2.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ pub(crate) enum Failure {
     /// A file or folder.
     #[error("cannot write {}: {error}", path.display())]
     Write {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         error: io::Error,
     },
     /// Anything else, in words.
@@ -36,7 +36,7 @@ impl Failure {
         }
     }
 
-    /// For `map_err` after an attempt to read `path`, or what it holds.
+    /// For `map_err` after an attempt to read `path` or to parse it.
     pub(crate) fn read<E: std::error::Error>(path: &Path) -> impl Fn(E) -> Self {
         move |error| Self::Words(format!("{} cannot be read: {error}", path.display()))
     }

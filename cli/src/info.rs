@@ -14,8 +14,8 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// How two devices would share a timeline, in each direction: the plan and its reasons, or the
-    /// conflict. Opens and makes nothing
+    /// How two devices would share a timeline, in each direction. Prints the plan and its reasons,
+    /// or the conflict. Opens and makes nothing
     #[arg(long, num_args = 2, value_names = ["DEVICE", "DEVICE"])]
     pair: Option<Vec<String>>,
 }
@@ -40,10 +40,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is asked about two devices, and the answer.
+/// A question about two devices, and the answer.
 type Answer = (String, Result<Plan, Conflict>);
 
-/// Who signals and who waits, each way and both.
+/// Negotiates for each direction and for both.
 fn ask(left: &Found, right: &Found) -> [Answer; 3] {
     let party = |found: &Found| {
         let id = PartyId {
@@ -104,7 +104,7 @@ fn answers_to_json(answers: &[Answer]) -> Value {
     })
 }
 
-/// The indices of the other devices that are the same GPU.
+/// Returns the indices of the other devices that are the same GPU.
 fn same_gpu(inventory: &Inventory, found: &Found) -> Vec<usize> {
     let devices = inventory.devices().iter();
     let same = devices.filter(|f| f.index() != found.index() && f.info().same_gpu(found.info()));
@@ -189,7 +189,7 @@ fn print(inventory: &Inventory) {
             say!("    {:<20}{uuid}{same}", "device UUID");
         }
         if found.rejected().is_some() {
-            // Not all was asked of it: what it could do is not known.
+            // The probe did not query everything, so the capabilities are unknown.
             say!("");
             continue;
         }

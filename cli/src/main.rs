@@ -1,4 +1,4 @@
-//! The `syncline` command: a thin shell over the crates.
+//! The `syncline` command. The work is in the crates that it calls.
 
 mod bench;
 mod clocks;
@@ -19,7 +19,7 @@ use syncline_conformance::inventory::Devices;
 
 use failure::Failure;
 
-/// It counts only while a row of the bench asks it to.
+/// Counts allocations only while a row of the bench needs that.
 #[global_allocator]
 static ALLOCATOR: syncline_bench::heap::Allocator = syncline_bench::heap::Allocator;
 
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     if let Some(done) = syncline_bench::child() {
         return done;
     }
-    // Bad usage exits with 2 from here.
+    // Wrong usage exits with 2 here.
     let cli = Cli::parse_from(arguments());
     let ended = if cli.software && !software::is_on() {
         software::run_again()
@@ -75,9 +75,10 @@ fn main() -> ExitCode {
     })
 }
 
-/// The command line. In front of a subcommand clap takes `--software` for an option of the demo, so
-/// it goes behind the subcommand. Not further: what follows may belong to a program that `run`
-/// starts.
+/// Returns the command line, with a leading `--software` moved behind the subcommand.
+///
+/// In front of a subcommand clap takes `--software` for an option of the demo. It does not go
+/// further back, because later arguments may belong to a program that `run` starts.
 fn arguments() -> Vec<OsString> {
     let mut arguments: Vec<_> = std::env::args_os().collect();
     let is_option = |argument: &OsString| argument.as_encoded_bytes().starts_with(b"-");
@@ -105,7 +106,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Looks for devices. Whoever asks for validation does not want a run without it.
+/// Finds the devices. With `validation` it fails if Vulkan cannot be validated.
 fn probe(validation: bool) -> Result<Inventory, Failure> {
     let inventory = Inventory::probe(&ProbeOptions { validation });
     if software::is_on() {

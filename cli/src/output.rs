@@ -4,7 +4,7 @@ use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 use std::process;
 
-/// Prints a line, as `println!` does, but without its panic where nobody reads any more.
+/// Prints a line, as `println!` does, but does not panic if the reader has closed the pipe.
 macro_rules! say {
     ($($text:tt)*) => { $crate::output::line(format_args!($($text)*)) };
 }
@@ -19,7 +19,7 @@ pub(crate) fn line(line: Arguments<'_>) {
 /// Prints text as it is, or ends the command with exit code 2 if it cannot be written.
 pub(crate) fn text(text: &str) {
     if let Err(error) = io::stdout().write_all(text.as_bytes()) {
-        // `syncline info | head` has read what it wanted.
+        // `syncline info | head` closes the pipe early.
         if error.kind() != ErrorKind::BrokenPipe {
             complain(format_args!(
                 "error: cannot write to standard output: {error}"
@@ -29,7 +29,7 @@ pub(crate) fn text(text: &str) {
     }
 }
 
-/// Prints a line on standard error. If nobody reads that either, there is nobody to tell.
+/// Prints a line on standard error. Ignores errors, because they could not be reported.
 pub(crate) fn complain(line: Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{line}");
 }

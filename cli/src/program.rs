@@ -16,7 +16,7 @@ pub(crate) struct Args {
     arguments: Vec<OsString>,
 }
 
-/// Becomes the program. Returns only if that fails.
+/// Replaces this process by the program. Returns only if that fails.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if !software::is_on() {
         let words =

@@ -1,5 +1,6 @@
-//! Selects loom's primitives. Not by loom's usual name, `cfg(loom)`: applications that model
-//! themselves set that for all they depend on.
+//! Selects loom's primitives by `cfg(syncline_loom)`.
+//!
+//! Loom's usual name is `cfg(loom)`. Applications that run loom set that for all dependencies.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

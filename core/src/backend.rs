@@ -8,6 +8,7 @@
 //! | [`Port`] | each backend | a timeline as one device sees it |
 //! | [`Watch`] | backends whose drivers signal by themselves | blocks until a port advances |
 //! | [`Stamp`] | backends with timestamps | a time written at a queue position |
+//! | [`Sharing`] | backends that share timelines natively | exports and imports counters |
 //! | [`NativeMark`] | backends with graphs | what a fence holds instead of a position |
 //!
 //! Every [`Backend`] is a [`Device`], and every [`BackendQueue`] is a [`Queue`]: the traits that
@@ -27,9 +28,10 @@
 //! The rules, with their ids, are in `docs/contract.md`.
 
 pub use crate::api::author::{Backend, BackendQueue, EngineQueue, EngineQueueOf, Identity};
+pub use crate::api::sharing::Sharing;
 pub use crate::api::{Device, Queue};
-pub use crate::base::exiting::TakingDown;
-pub use crate::base::run::is_letting_go;
+pub use crate::base::exiting::TeardownGuard;
+pub use crate::base::run::must_defer_free;
 pub use crate::base::sync::{Mutex, MutexGuard};
 pub use crate::base::timing::Timing;
 pub use crate::driver::enqueue::{Batch, Enqueue, Flush, InvariantLifetime, NoStamp, Waker};

@@ -1,4 +1,4 @@
-//! A live endpoint, whose other side does what the input says.
+//! A live endpoint whose peer does what the input says.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any bytes as a message: an error, or a message that is written as the same bytes.
+//! Any bytes as a message. They are an error, or a message that encodes to the same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

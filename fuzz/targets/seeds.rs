@@ -1,8 +1,10 @@
-//! Writes inputs to begin with into the directory that it is told: messages of each kind, and scripts of each action.
+//! Writes first inputs into the directory that is its argument.
+//!
+//! These are messages of each kind, and scripts of each action.
 
 use std::path::Path;
 
-// What the instruments report to.
+// Links the library that the fuzzer's instrumentation calls.
 use libfuzzer_sys as _;
 
 fn main() -> std::io::Result<()> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use syncline_core::backend::{self, Attachment, Held, Submitted, Traceable};
+use syncline_core::backend::{self, Attachment, Held, Sharing, Submitted, Traceable};
 use syncline_core::clock::Clock;
 use syncline_core::{DeviceId, Fence, Info, Object, Point, QueueKind, Result, Signal, host};
 
@@ -134,6 +134,10 @@ impl backend::Device for Device {
 
     fn clock(&self) -> Result<Clock> {
         each!(Device, self, device => device.clock())
+    }
+
+    fn sharing(&self) -> Option<&dyn Sharing> {
+        each!(Device, self, device => backend::Device::sharing(device))
     }
 }
 

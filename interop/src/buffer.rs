@@ -12,9 +12,7 @@ use syncline_core::{Error, Object, Result};
 use crate::any::Device;
 #[cfg(feature = "cuda")]
 use crate::cuda;
-#[cfg(all(feature = "cuda", feature = "vulkan"))]
 use crate::negotiate::Mechanism;
-use crate::share::Link;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
@@ -82,7 +80,7 @@ enum Pass<'d> {
 #[cfg(feature = "vulkan")]
 impl<'d> Pass<'d> {
     /// `None` if `from` cannot export memory that `to` can import.
-    fn of(link: &Link, from: &'d Device, to: &'d Device) -> Option<Self> {
+    fn of(mechanism: Mechanism, from: &'d Device, to: &'d Device) -> Option<Self> {
         let kind = &HandleKind::MemoryOpaqueFd;
         let (ours, theirs) = (from.info(), to.info());
         let can = from.id() != to.id()
@@ -92,7 +90,7 @@ impl<'d> Pass<'d> {
         match (from, to) {
             #[cfg(feature = "cuda")]
             (Device::Vulkan(from), Device::Cuda(to))
-                if can && link.mechanism() == Mechanism::ExternalTimeline =>
+                if can && mechanism == Mechanism::ExternalTimeline =>
             {
                 Some(Self::Cuda(from, to))
             }
@@ -102,7 +100,7 @@ impl<'d> Pass<'d> {
                 Some(Self::Vulkan(from, to))
             }
             _ => {
-                let _ = link;
+                let _ = mechanism;
                 None
             }
         }
@@ -147,8 +145,13 @@ pub struct SharedBuffer {
 }
 
 impl SharedBuffer {
-    pub(crate) fn new(link: &Link, bytes: u64) -> Result<Self> {
-        let (left, right) = (link.left(), link.right());
+    /// Makes the buffer of two devices that synchronize by `mechanism`.
+    pub(crate) fn new(
+        left: &Device,
+        right: &Device,
+        mechanism: Mechanism,
+        bytes: u64,
+    ) -> Result<Self> {
         whole_words(left, bytes)?;
         let single = |memory: Memory, how| {
             Ok(Self {
@@ -160,9 +163,10 @@ impl SharedBuffer {
             })
         };
         #[cfg(feature = "vulkan")]
-        if let Some(shared) = Self::external(link, bytes)? {
+        if let Some(shared) = Self::external(left, right, mechanism, bytes)? {
             return Ok(shared);
         }
+        let _ = mechanism;
         let addressed = "memory of one device that the host addresses";
         if left.id() == right.id() {
             single(
@@ -186,8 +190,12 @@ impl SharedBuffer {
 
     /// Device memory that one side exports and the other imports, or `None` if they cannot do so.
     #[cfg(feature = "vulkan")]
-    fn external(link: &Link, bytes: u64) -> Result<Option<Self>> {
-        let (left, right) = (link.left(), link.right());
+    fn external(
+        left: &Device,
+        right: &Device,
+        mechanism: Mechanism,
+        bytes: u64,
+    ) -> Result<Option<Self>> {
         let made = |left, right, how| Self {
             bytes,
             left,
@@ -195,11 +203,11 @@ impl SharedBuffer {
             how,
             relayed: false,
         };
-        if let Some(pass) = Pass::of(link, left, right) {
+        if let Some(pass) = Pass::of(mechanism, left, right) {
             let (exported, imported) = pass.make(bytes)?;
             return Ok(Some(made(exported, imported, pass.how())));
         }
-        let Some(pass) = Pass::of(link, right, left) else {
+        let Some(pass) = Pass::of(mechanism, right, left) else {
             return Ok(None);
         };
         let (exported, imported) = pass.make(bytes)?;

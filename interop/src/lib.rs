@@ -6,7 +6,7 @@
 //!
 //! * [`Device`], [`Queue`] and [`Recorder`]: enums, to choose the backend at run time.
 //! * [`Inventory`]: the devices of this machine, and why a device or backend cannot be used.
-//! * [`share`] and [`connect`]: timelines and memory that two devices share.
+//! * [`share`](fn@share) and [`connect`]: timelines and memory that two devices share.
 //! * [`negotiate`]: one plan for the needs of any number of parties, before any object is made.
 //! * [`process`]: endpoints between processes.
 //!
@@ -49,5 +49,5 @@ pub use any::{Device, Queue, Recorder};
 pub use binary::BinarySemaphore;
 pub use buffer::{Memory, SharedBuffer};
 pub use negotiate::Mechanism;
-pub use probe::{Found, Inventory, ProbeOptions};
+pub use probe::{Candidate, Found, Inventory, ProbeOptions};
 pub use share::{Link, connect, share};

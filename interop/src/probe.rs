@@ -1,6 +1,10 @@
 //! The devices of this machine, and why a device or backend cannot be used.
 
-use syncline_core::{BackendKind, Error, Info, Result, backend::Device as _, host};
+use std::any::{Any, TypeId};
+use std::fmt;
+
+use syncline_core::backend::{self, Device as _};
+use syncline_core::{BackendKind, Error, Info, Object, Result, host};
 
 use crate::any::Device;
 #[cfg(feature = "cuda")]
@@ -13,6 +17,26 @@ use crate::vulkan;
 pub struct ProbeOptions {
     /// Load the Vulkan validation layer. Without that layer, Vulkan then counts as unavailable.
     pub validation: bool,
+}
+
+/// A device of a backend outside this library, before it is opened. See [`Inventory::add`].
+pub trait Candidate: fmt::Debug + Send + Sync + 'static {
+    /// The type of the device.
+    type Device: backend::Device;
+
+    /// The identity and capabilities of the device.
+    fn info(&self) -> &Info;
+
+    /// The reason why the device cannot be used, or `None`.
+    fn rejected(&self) -> Option<&Error> {
+        None
+    }
+
+    /// Opens the device. Each call returns a new, separate device.
+    ///
+    /// # Errors
+    /// A driver error.
+    fn open(&self) -> Result<Self::Device>;
 }
 
 /// A list of every device of every backend.
@@ -40,6 +64,33 @@ enum Source {
     Cuda(Box<cuda::Candidate>),
     #[cfg(feature = "vulkan")]
     Vulkan(Box<vulkan::Candidate>),
+    Other(Box<dyn OtherCandidate>),
+}
+
+/// A [`Candidate`] without its type.
+trait OtherCandidate: fmt::Debug + Send + Sync {
+    fn info(&self) -> &Info;
+    fn rejected(&self) -> Option<&Error>;
+    fn device_type(&self) -> TypeId;
+    fn open(&self) -> Result<Box<dyn Any>>;
+}
+
+impl<C: Candidate> OtherCandidate for C {
+    fn info(&self) -> &Info {
+        Candidate::info(self)
+    }
+
+    fn rejected(&self) -> Option<&Error> {
+        Candidate::rejected(self)
+    }
+
+    fn device_type(&self) -> TypeId {
+        TypeId::of::<C::Device>()
+    }
+
+    fn open(&self) -> Result<Box<dyn Any>> {
+        Ok(Box::new(Candidate::open(self)?))
+    }
 }
 
 impl Inventory {
@@ -96,7 +147,18 @@ impl Inventory {
         }
     }
 
-    /// The devices in the order of their indices: CUDA, then Vulkan, then the host.
+    /// Adds a device of a backend outside this library. It gets the next index.
+    ///
+    /// [`Found::open_as`] opens it.
+    pub fn add<C: Candidate>(&mut self, candidate: C) {
+        self.found.push(Found {
+            index: self.found.len(),
+            source: Source::Other(Box::new(candidate)),
+        });
+    }
+
+    /// The devices in the order of their indices: CUDA, Vulkan, the host, then those that were
+    /// [added](Inventory::add).
     #[must_use]
     pub fn devices(&self) -> &[Found] {
         &self.found
@@ -218,6 +280,7 @@ impl Found {
             Source::Cuda(candidate) => &candidate.info,
             #[cfg(feature = "vulkan")]
             Source::Vulkan(candidate) => &candidate.info,
+            Source::Other(candidate) => candidate.info(),
         }
     }
 
@@ -230,23 +293,73 @@ impl Found {
             Source::Cuda(candidate) => candidate.rejected.as_ref(),
             #[cfg(feature = "vulkan")]
             Source::Vulkan(candidate) => candidate.rejected.as_ref(),
+            Source::Other(candidate) => candidate.rejected(),
         }
     }
 
-    /// Opens the device. Each call returns a new, separate device.
+    /// Opens the device, as a device that is chosen at run time. Each call returns a new, separate
+    /// device.
     ///
     /// # Errors
-    /// The error of [`Found::rejected`]. A driver error.
+    /// The error of [`Found::rejected`]. [`Error::Unsupported`] for a device that was
+    /// [added](Inventory::add), which [`Found::open_as`] opens. A driver error.
     pub fn open(&self) -> Result<Device> {
-        if let Some(error) = self.rejected() {
-            return Err(error.clone());
-        }
+        self.require_usable()?;
         match &self.source {
             Source::Host(_) => Ok(host::Device::new().into()),
             #[cfg(feature = "cuda")]
             Source::Cuda(candidate) => candidate.open().map(Device::Cuda),
             #[cfg(feature = "vulkan")]
             Source::Vulkan(candidate) => candidate.open().map(Device::Vulkan),
+            Source::Other(_) => Err(self.no_type("one of the backends of this library")),
+        }
+    }
+
+    /// Opens the device with its own type, such as `cuda::Device`.
+    ///
+    /// Each call returns a new, separate device.
+    ///
+    /// # Errors
+    /// The error of [`Found::rejected`]. [`Error::Unsupported`] if the device is not of type `D`,
+    /// which is found before any driver call. A driver error.
+    pub fn open_as<D: backend::Device>(&self) -> Result<D> {
+        self.require_usable()?;
+        let found = match &self.source {
+            Source::Host(_) => TypeId::of::<host::Device>(),
+            #[cfg(feature = "cuda")]
+            Source::Cuda(_) => TypeId::of::<cuda::Device>(),
+            #[cfg(feature = "vulkan")]
+            Source::Vulkan(_) => TypeId::of::<vulkan::Device>(),
+            Source::Other(candidate) => candidate.device_type(),
+        };
+        let other_type = || self.no_type(std::any::type_name::<D>());
+        if found != TypeId::of::<D>() {
+            return Err(other_type());
+        }
+        let opened: Box<dyn Any> = match &self.source {
+            Source::Host(_) => Box::new(host::Device::new()),
+            #[cfg(feature = "cuda")]
+            Source::Cuda(candidate) => Box::new(candidate.open()?),
+            #[cfg(feature = "vulkan")]
+            Source::Vulkan(candidate) => Box::new(candidate.open()?),
+            Source::Other(candidate) => candidate.open()?,
+        };
+        opened
+            .downcast()
+            .map_or_else(|_| Err(other_type()), |device| Ok(*device))
+    }
+
+    fn require_usable(&self) -> Result<()> {
+        self.rejected().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// The device has another type than the caller wants.
+    fn no_type(&self, wanted: &str) -> Error {
+        let info = self.info();
+        Error::Unsupported {
+            object: Object::new("device", &info.name),
+            asked: format!("be opened as {wanted}"),
+            reason: format!("it is a device of the backend {}", info.backend),
         }
     }
 }

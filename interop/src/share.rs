@@ -1,6 +1,8 @@
 //! Links between two devices: native timelines on one GPU, otherwise through the engine.
 
-use syncline_core::backend::Device as _;
+use std::fmt;
+
+use syncline_core::backend;
 use syncline_core::{Error, Result, Timeline};
 
 use crate::any::Device;
@@ -8,10 +10,12 @@ use crate::buffer::SharedBuffer;
 use crate::negotiate::{Mechanism, Needs, Obstacle, Party, Plan, Requirements, list, negotiate};
 
 /// Two devices, and how they synchronize.
-#[derive(Debug, Clone)]
-pub struct Link {
-    left: Device,
-    right: Device,
+///
+/// The devices may be of any backend, also of one outside this library.
+#[derive(Clone)]
+pub struct Link<A = Device, B = Device> {
+    left: A,
+    right: B,
     /// `None` if the two devices synchronize through the engine.
     native: Option<Plan>,
     why: String,
@@ -25,17 +29,16 @@ pub struct Link {
 /// # Errors
 /// [`Error::CannotShare`] if the devices cannot share a timeline. UUIDs and capabilities decide
 /// this before any driver call.
-pub fn share<A, B>(left: &A, right: &B) -> Result<Link>
+pub fn share<A, B>(left: &A, right: &B) -> Result<Link<A, B>>
 where
-    A: Clone + Into<Device>,
-    B: Clone + Into<Device>,
+    A: backend::Device,
+    B: backend::Device,
 {
-    let (left, right) = (left.clone().into(), right.clone().into());
-    match negotiate(sides(&left, &right, Needs::NATIVE)) {
+    match negotiate(sides(left, right, Needs::NATIVE)) {
         Ok(plan) => Ok(Link::native(left, right, plan)),
         Err(conflict) => Err(Error::CannotShare {
-            left: describe(&left),
-            right: describe(&right),
+            left: describe(left),
+            right: describe(right),
             what: "timelines",
             reason: reason(conflict.refused()),
         }),
@@ -45,30 +48,34 @@ where
 /// Links two devices natively if that is preferred, otherwise through the engine.
 ///
 /// [`Link::why`] returns the reason.
-pub fn connect<A, B>(left: &A, right: &B) -> Link
+pub fn connect<A, B>(left: &A, right: &B) -> Link<A, B>
 where
-    A: Clone + Into<Device>,
-    B: Clone + Into<Device>,
+    A: backend::Device,
+    B: backend::Device,
 {
-    let (left, right) = (left.clone().into(), right.clone().into());
-    let why = match negotiate(sides(&left, &right, Needs::empty())) {
+    let why = match negotiate(sides(left, right, Needs::empty())) {
         Ok(plan) if plan.mechanism().is_native() => return Link::native(left, right, plan),
         Ok(plan) => reason(plan.better()),
         // Not reached: the engine can serve any two devices of one process.
         Err(conflict) => reason(conflict.refused()),
     };
     Link {
-        left,
-        right,
+        left: left.clone(),
+        right: right.clone(),
         native: None,
         why,
     }
 }
 
 /// Requirements of two devices that both signal and wait, and that both need `extra`.
-fn sides(left: &Device, right: &Device, extra: Needs) -> Requirements {
+fn sides<A, B>(left: &A, right: &B, extra: Needs) -> Requirements
+where
+    A: backend::Device,
+    B: backend::Device,
+{
+    let parties = [Party::of(left), Party::of(right)];
     let needs = Needs::SIGNAL | Needs::WAIT | extra;
-    Requirements::from([left, right].map(|side| Party::of(side).needing(needs)))
+    Requirements::from(parties.map(|party| party.needing(needs)))
 }
 
 /// Why two devices have no native timeline: the obstacles of [`Mechanism::ExternalTimeline`].
@@ -78,11 +85,11 @@ fn reason(refused: &[(Mechanism, Vec<Obstacle>)]) -> String {
     external.map_or_else(String::new, |(_, obstacles)| list(obstacles))
 }
 
-impl Link {
-    fn native(left: Device, right: Device, plan: Plan) -> Self {
+impl<A: backend::Device, B: backend::Device> Link<A, B> {
+    fn native(left: &A, right: &B, plan: Plan) -> Self {
         Self {
-            left,
-            right,
+            left: left.clone(),
+            right: right.clone(),
             why: plan.why().to_owned(),
             native: Some(plan),
         }
@@ -103,13 +110,13 @@ impl Link {
 
     /// The first device that was given to [`share`] or [`connect`].
     #[must_use]
-    pub const fn left(&self) -> &Device {
+    pub const fn left(&self) -> &A {
         &self.left
     }
 
     /// The second device.
     #[must_use]
-    pub const fn right(&self) -> &Device {
+    pub const fn right(&self) -> &B {
         &self.right
     }
 
@@ -131,8 +138,14 @@ impl Link {
             None => self.left.timeline_from(label, initial),
         }
     }
+}
 
-    /// Makes memory that both sides use.
+impl<A, B> Link<A, B>
+where
+    A: backend::Device + Into<Device>,
+    B: backend::Device + Into<Device>,
+{
+    /// Makes memory that both sides use. For devices of this library.
     ///
     /// It is a single allocation if one device can export it and the other can import it, or if one
     /// side is the host. Otherwise each device has a buffer, and the host
@@ -142,12 +155,20 @@ impl Link {
     /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4 that the host can address;
     /// a driver error.
     pub fn buffer(&self, bytes: u64) -> Result<SharedBuffer> {
-        SharedBuffer::new(self, bytes)
+        let (left, right) = (self.left.clone().into(), self.right.clone().into());
+        SharedBuffer::new(&left, &right, self.mechanism(), bytes)
+    }
+}
+
+impl<A: backend::Device, B: backend::Device> fmt::Debug for Link<A, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (left, right) = (describe(&self.left), describe(&self.right));
+        write!(f, "Link({left}, {right}, {})", self.mechanism())
     }
 }
 
 /// Describes a device with its number, because two open devices may have the same name and UUID.
-fn describe(device: &Device) -> String {
+fn describe<D: backend::Device>(device: &D) -> String {
     let (info, number) = (device.info(), device.id().get());
     let uuid = info
         .uuid
@@ -157,13 +178,14 @@ fn describe(device: &Device) -> String {
 
 #[cfg(test)]
 mod tests {
+    use syncline_core::backend::Device as _;
     use syncline_core::host;
 
     use super::*;
 
     #[test]
     fn descriptions_of_devices_with_the_same_name_differ() {
-        let devices = [host::Device::new(), host::Device::new()].map(Device::from);
+        let devices = [host::Device::new(), host::Device::new()];
         let texts = [&devices[0], &devices[1]].map(describe);
         assert_ne!(texts[0], texts[1]);
         for (device, text) in devices.iter().zip(texts) {

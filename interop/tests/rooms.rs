@@ -56,8 +56,9 @@ fn check(crate_dir: &str, rooms: &[&str]) {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// The rooms that a crate has: the folders and files of `src`, without the files of re-exports and
-/// without core's last room.
+/// Lists the rooms of a crate: the folders and files of `src`.
+///
+/// Files of re-exports and core's last room are left out.
 fn found(crate_dir: &str) -> BTreeSet<String> {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()

@@ -1,10 +1,11 @@
-//! What the types do not let anybody do: each file in `types/missing/` lacks a right, and the compiler says which.
-//! Those in `types/recorders/` take a recorder out of its submission.
+//! What the types forbid. Each file in `types/missing/` lacks a right, and the compiler names it.
+//!
+//! Each file in `types/recorders/` moves a recorder out of its submission.
 
 #[path = "types/granted.rs"]
 mod granted;
 
-/// The expected messages are in the words of one compiler. Under others the examples in the documentation show that the same does not compile.
+/// The expected messages are those of one compiler. Doc tests check the same with other compilers.
 ///
 /// With `TRYBUILD=overwrite` what this compiler says becomes what is expected.
 #[test]

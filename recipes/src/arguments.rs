@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use clap::Parser;
 
-/// How late the producer is with each frame where nobody waits for it.
+/// Delay of each frame when the consumer does not wait for it.
 const LATE: Duration = Duration::from_millis(5);
 
-/// What every recipe takes. Read with [`Parser::parse`], which ends the program with 2 for bad
-/// arguments.
+/// The arguments of every recipe. [`Parser::parse`] ends the program with 2 for bad arguments.
 #[derive(Parser, Debug)]
 #[command(
     about = "Makes frames with one API, uses them with another, and compares each with what it must be",
@@ -19,12 +18,12 @@ pub struct Arguments {
     /// Frames to make
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub frames: u32,
-    /// Who produces; without this, CUDA where it shares memory with the Vulkan device, else the
+    /// The producer. Without this it is CUDA if CUDA shares memory with the Vulkan device, else the
     /// host
-    #[arg(long, value_name = "WHO")]
-    pub producer: Option<Who>,
-    /// Use the first Vulkan device with this in its name; without this, CUDA's GPU, else the first
-    /// that can be used
+    #[arg(long, value_name = "PRODUCER")]
+    pub producer: Option<ProducerKind>,
+    /// Use the first Vulkan device with this in its name. Without this it is CUDA's GPU, else the
+    /// first usable device
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
     /// Drop the waits between producer and consumer, and delay the producer: frames must come out
@@ -33,17 +32,17 @@ pub struct Arguments {
     pub no_sync: bool,
 }
 
-/// Who produces.
+/// Producers that can be asked for.
 #[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
-    /// CUDA, or nobody.
+pub enum ProducerKind {
+    /// CUDA. Without CUDA the recipe ends with an error.
     Cuda,
-    /// The host, whatever there is.
+    /// The host, even if there is CUDA.
     Host,
 }
 
 impl Arguments {
-    /// How late the producer is with each frame.
+    /// Delay of each frame.
     #[must_use]
     pub const fn late(&self) -> Duration {
         if self.no_sync { LATE } else { Duration::ZERO }

@@ -1,4 +1,4 @@
-//! What frames look like, what was found, and how a program ends.
+//! The content of frames, the verdict on them, and the end of a program.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use syncline::vulkan::Offer;
 
 use crate::WORDS;
 
-/// Word `index` of a frame as it is produced: the kernel in `produce.ptx`, in Rust.
+/// Returns word `index` of a frame as produced. The same as the kernel in `produce.ptx`, in Rust.
 #[must_use]
 pub const fn produced(frame: u32, index: u32) -> u32 {
     let word = frame
@@ -26,7 +26,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Compares a frame, word by word, with what `expected` says.
+    /// Compares each word of a frame with `expected(frame, index)`.
     pub fn compare(
         &mut self,
         frame: u32,
@@ -40,12 +40,12 @@ impl Verdict {
     }
 }
 
-/// Why a program ends before it has a verdict.
+/// Why a program ends without a verdict.
 #[derive(Debug)]
 pub enum Stop {
-    /// There is no Vulkan device that could be used, for this reason.
+    /// There is no usable Vulkan device, for this reason.
     NoVulkan(String),
-    /// There are Vulkan devices, these, but none is the one that was asked for.
+    /// No Vulkan device has the name that was asked for. Contains the names of all devices.
     NoSuchDevice(Vec<String>),
     /// Something failed.
     Failed(Box<dyn Error>),
@@ -57,11 +57,13 @@ impl<E: Into<Box<dyn Error>>> From<E> for Stop {
     }
 }
 
-/// Which of these devices is meant: the first with `name` in its name, if one is asked for; else
-/// the GPU with this UUID, else the first.
+/// Chooses one of these devices.
+///
+/// With `name` it is the first device with that in its name. Else it is the GPU with this UUID,
+/// else the first device.
 ///
 /// # Errors
-/// [`Stop::NoVulkan`], with what was wrong with the others, if there is none;
+/// [`Stop::NoVulkan`] with the reasons in `refused` if there is no device. Also
 /// [`Stop::NoSuchDevice`].
 pub fn pick<T>(
     mut offers: Vec<(T, Offer)>,
@@ -94,7 +96,7 @@ pub fn pick<T>(
     }
 }
 
-/// Says how it went, and ends the program accordingly.
+/// Prints the outcome, and returns the exit code for it.
 #[must_use]
 pub fn end(outcome: Result<Verdict, Stop>) -> ExitCode {
     match outcome {

@@ -9,15 +9,15 @@ use syncline::{Device, Memory, Point, QueueKind, Result, Signal, host};
 
 use crate::produced;
 
-/// A worker thread that writes frames where the kernel of `produce.ptx` would.
+/// A worker thread that writes frames as the kernel of `produce.ptx` does.
 #[derive(Debug)]
 pub struct Host(host::Queue);
 
 impl Host {
-    /// A queue of the host, if that is what `device` is.
+    /// Creates a queue if `device` is the host.
     ///
     /// # Errors
-    /// None that is expected.
+    /// None are expected.
     pub fn new(device: &Device) -> Result<Option<Self>> {
         match device {
             Device::Host(host) => host
@@ -27,10 +27,10 @@ impl Host {
         }
     }
 
-    /// Writes a frame, `late`, once `waits` are reached, and then makes `signal`.
+    /// Waits for `waits`, writes a frame after the delay `late`, and makes `signal`.
     ///
     /// # Errors
-    /// Those of [`Queue::submit`](syncline::backend::Queue::submit).
+    /// Same errors as [`Queue::submit`](syncline::backend::Queue::submit).
     pub fn produce(
         &self,
         frame: u32,
@@ -57,10 +57,10 @@ impl Host {
         submitted.map(|_| ())
     }
 
-    /// Waits for all of it.
+    /// Waits until all frames are written.
     ///
     /// # Errors
-    /// Those of [`Queue::idle`](syncline::backend::Queue::idle).
+    /// Same errors as [`Queue::idle`](syncline::backend::Queue::idle).
     pub fn idle(&self, timeout: Duration) -> Result<()> {
         self.0.idle(timeout)
     }

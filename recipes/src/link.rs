@@ -1,33 +1,34 @@
-//! Who produces for the Vulkan device.
+//! Chooses the producer for the Vulkan device.
 
 use syncline::backend::Device as _;
-use syncline::{Link, connect, cuda, host, share, vulkan};
+use syncline::{Device, Link, connect, cuda, host, share, vulkan};
 
-use crate::{Stop, Who};
+use crate::{ProducerKind, Stop};
 
-/// Links the Vulkan device with CUDA where both are one GPU, else with the host, and says which,
-/// and why.
+/// Links the Vulkan device with CUDA if both are one GPU, else with the host. Prints the choice.
 ///
-/// Vulkan is the left side, so that timelines have their home there: the application's own
-/// submissions find their semaphore whoever the producer is.
+/// Vulkan is the left side, so that timelines have their home there. So the application's own
+/// submissions find a semaphore, whichever the producer is.
 ///
 /// # Errors
-/// Why CUDA cannot produce, if it was asked for.
+/// The reason why CUDA cannot produce, if it was asked for.
 pub fn link(
     vulkan: &vulkan::Device,
     cuda: Result<&cuda::Device, &str>,
-    asked: Option<Who>,
-) -> Result<Link, Stop> {
+    asked: Option<ProducerKind>,
+) -> Result<Link<vulkan::Device, Device>, Stop> {
     let native = match (asked, cuda) {
-        (Some(Who::Host), _) => Err("asked for".to_owned()),
-        (_, Ok(cuda)) => share(vulkan, cuda).map_err(|error| error.to_string()),
+        (Some(ProducerKind::Host), _) => Err("asked for".to_owned()),
+        (_, Ok(cuda)) => {
+            share(vulkan, &Device::from(cuda.clone())).map_err(|error| error.to_string())
+        }
         (_, Err(reason)) => Err(reason.to_owned()),
     };
     let (link, because) = match native {
         Ok(link) => (link, String::new()),
-        Err(reason) if asked == Some(Who::Cuda) => return Err(reason.into()),
+        Err(reason) if asked == Some(ProducerKind::Cuda) => return Err(reason.into()),
         Err(reason) => {
-            let link = connect(vulkan, &host::Device::new());
+            let link = connect(vulkan, &Device::from(host::Device::new()));
             (link, format!(" ({reason})"))
         }
     };
@@ -38,7 +39,7 @@ pub fn link(
         vulkan.info().driver
     );
     match link.right() {
-        syncline::Device::Host(_) => println!("producer: host{because}"),
+        Device::Host(_) => println!("producer: host{because}"),
         other => println!(
             "producer: CUDA on {}, {}",
             other.info().name,

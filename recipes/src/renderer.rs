@@ -1,9 +1,9 @@
-//! An application's renderer on plain `ash`: it makes its instance, device and queue itself,
-//! records its commands and submits them. Of Syncline it only asks what to make the device with.
+//! An application's renderer on plain `ash`. It creates its own instance, device and queue.
 //!
-//! To keep it short, what it renders is a copy: from the buffer that the producer has written into
-//! one that the host reads.
-#![allow(unsafe_code, reason = "Vulkan, as an application calls it")]
+//! It records its commands and submits them. Syncline only tells which extensions the device needs.
+//!
+//! To keep it short, rendering is a copy from the producer's buffer to one that the host reads.
+#![allow(unsafe_code, reason = "calls Vulkan as an application does")]
 
 use ash::vk;
 use syncline::Uuid;
@@ -11,19 +11,19 @@ use syncline::vulkan::{Enabled, Offer};
 
 use crate::{SLOTS, Stop, pick};
 
-/// The renderer. Everything in it is its own, and destroyed with it.
+/// The renderer. It owns everything in it, and destroys it.
 pub struct Renderer {
     /// The loader.
     pub entry: ash::Entry,
     /// Its instance.
     pub instance: ash::Instance,
-    /// The physical device that it found.
+    /// The physical device that it chose.
     pub physical: vk::PhysicalDevice,
     /// Its device.
     pub device: ash::Device,
-    /// What it made the device with.
+    /// The extensions and features that the device was created with.
     pub enabled: Enabled,
-    /// The family of its only queue, which is the first of that family.
+    /// The family of its only queue. The queue has index 0.
     pub family: u32,
     /// Its queue.
     pub queue: vk::Queue,
@@ -31,45 +31,44 @@ pub struct Renderer {
     commands: Vec<vk::CommandBuffer>,
 }
 
-/// A timeline semaphore, and a value of it.
+/// A timeline semaphore and a value.
 pub type Semaphore = (vk::Semaphore, u64);
 
-/// What a frame is made of.
+/// The inputs of a frame.
 #[derive(Debug)]
 pub struct Draw<'a> {
-    /// Which of its command buffers to use: the frame that used it before has finished.
+    /// Index of its command buffer. The frame that used it before has finished.
     pub slot: usize,
-    /// What the producer has written.
+    /// The buffer that the producer has written.
     pub from: vk::Buffer,
-    /// Where the host reads it.
+    /// The buffer that the host reads.
     pub to: vk::Buffer,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// What takes `from` from another API before it is used, if one has it.
+    /// The barrier that takes `from` from another API.
     pub take: Option<vk::BufferMemoryBarrier<'a>>,
-    /// What gives it back.
+    /// The barrier that gives `from` back.
     pub give: Option<vk::BufferMemoryBarrier<'a>>,
 }
 
 impl Renderer {
-    /// Makes it on the device with `name` in its name, else on the GPU with this UUID, else on the
-    /// first that can be used.
+    /// Creates a renderer on the device that [`pick`] chooses by `name` or `uuid`.
     ///
     /// # Errors
-    /// Those of [`pick`]; what Vulkan says.
+    /// Same errors as [`pick`]. Also errors of Vulkan.
     pub fn new(name: Option<&str>, uuid: Option<Uuid>) -> Result<Self, Stop> {
         let none = |reason: &dyn std::fmt::Display| Stop::NoVulkan(reason.to_string());
-        // SAFETY: the loader's initialisers are trusted.
+        // SAFETY: the loader's initializers are trusted.
         let entry = unsafe { ash::Entry::load() }.map_err(|error| none(&error))?;
-        // 1.2 has timeline semaphores, and what external ones need of an instance, in its core.
+        // Version 1.2 has timeline semaphores. Its instances need no extension for external ones.
         let application = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_2);
         let info = vk::InstanceCreateInfo::default().application_info(&application);
-        // SAFETY: a valid description.
+        // SAFETY: the structure is valid.
         let instance = unsafe { entry.create_instance(&info, None) }.map_err(|code| none(&code))?;
         match Self::on_instance(&entry, &instance, name, uuid) {
             Ok(renderer) => Ok(renderer),
             Err(stop) => {
-                // SAFETY: nothing was made of it.
+                // SAFETY: nothing was created from the instance.
                 unsafe { instance.destroy_instance(None) };
                 Err(stop)
             }
@@ -83,7 +82,7 @@ impl Renderer {
         uuid: Option<Uuid>,
     ) -> Result<Self, Stop> {
         let (mut offers, mut refused) = (Vec::new(), Vec::new());
-        // SAFETY: a live instance, made for 1.2 through this loader.
+        // SAFETY: a live instance, created for 1.2 with this loader.
         unsafe {
             for physical in instance.enumerate_physical_devices()? {
                 match Offer::of(entry, instance, physical) {
@@ -102,7 +101,7 @@ impl Renderer {
         physical: vk::PhysicalDevice,
         offer: &Offer,
     ) -> Result<Self, Stop> {
-        // SAFETY: of this instance.
+        // SAFETY: the physical device is of this instance.
         let families = unsafe { instance.get_physical_device_queue_family_properties(physical) };
         let draws = vk::QueueFlags::GRAPHICS | vk::QueueFlags::COMPUTE;
         let (family, _) = (0..)
@@ -112,7 +111,7 @@ impl Renderer {
         let queues = [vk::DeviceQueueCreateInfo::default()
             .queue_family_index(family)
             .queue_priorities(&[1.0])];
-        // What makes the device fit to be adopted: its extensions, and two features.
+        // Syncline needs these extensions and two features to adopt the device.
         let extensions: Vec<_> = offer.extensions.iter().map(|name| name.as_ptr()).collect();
         let mut timelines =
             vk::PhysicalDeviceTimelineSemaphoreFeatures::default().timeline_semaphore(true);
@@ -123,12 +122,12 @@ impl Renderer {
             .enabled_extension_names(&extensions)
             .push_next(&mut timelines)
             .push_next(&mut reset);
-        // SAFETY: a valid description, of what the device offers.
+        // SAFETY: the structure is valid, and the device offers what it asks for.
         let device = unsafe { instance.create_device(physical, &info, None) }?;
-        // SAFETY: the device was made with this queue.
+        // SAFETY: the device was created with this queue.
         let queue = unsafe { device.get_device_queue(family, 0) };
         let made = command_buffers(&device, family);
-        // SAFETY: nothing else was made of it.
+        // SAFETY: nothing else was created from the device.
         let (pool, commands) = made.inspect_err(|_| unsafe { device.destroy_device(None) })?;
         Ok(Self {
             entry: entry.clone(),
@@ -146,15 +145,15 @@ impl Renderer {
     /// Records the commands of a frame.
     ///
     /// # Errors
-    /// What Vulkan says.
+    /// Errors of Vulkan.
     pub fn record(&self, draw: &Draw<'_>) -> Result<vk::CommandBuffer, vk::Result> {
         let (device, commands) = (&self.device, self.commands[draw.slot]);
         let all = vk::PipelineStageFlags::ALL_COMMANDS;
         let transfer = |buffer: Option<vk::BufferMemoryBarrier<'_>>| {
             if let Some(buffer) = buffer {
                 let none = vk::DependencyFlags::empty();
-                // SAFETY: called below, while the commands are recorded; the buffer is the
-                // caller's.
+                // SAFETY: called below, while the commands are recorded. The caller keeps the
+                // buffer.
                 unsafe {
                     device.cmd_pipeline_barrier(commands, all, all, none, &[], &[buffer], &[]);
                 }
@@ -166,7 +165,7 @@ impl Renderer {
         let seen = vk::MemoryBarrier::default()
             .src_access_mask(vk::AccessFlags::TRANSFER_WRITE)
             .dst_access_mask(vk::AccessFlags::HOST_READ);
-        // SAFETY: the frame that used the commands has finished, as the caller says; both buffers
+        // SAFETY: the caller says that the frame that used the commands has finished. Both buffers
         // hold that many bytes.
         unsafe {
             device.begin_command_buffer(commands, &begin)?;
@@ -187,10 +186,10 @@ impl Renderer {
         Ok(commands)
     }
 
-    /// `vkQueueSubmit`, by whoever has the queue to himself for the moment.
+    /// Calls `vkQueueSubmit`. No other thread may use `queue` meanwhile.
     ///
     /// # Errors
-    /// What Vulkan says.
+    /// Errors of Vulkan.
     pub fn submit(
         &self,
         queue: vk::Queue,
@@ -210,13 +209,13 @@ impl Renderer {
             .command_buffers(&commands)
             .signal_semaphores(&signals)
             .push_next(&mut timeline);
-        // SAFETY: the caller has the queue to himself, and what the frame is made of until it has
-        // finished.
+        // SAFETY: no other thread uses the queue, and the caller keeps the frame's objects until it
+        // has finished.
         unsafe { self.device.queue_submit(queue, &[info], vk::Fence::null()) }
     }
 }
 
-/// A pool, and one command buffer for each frame that may be under way.
+/// Creates a pool with one command buffer for each frame in flight.
 fn command_buffers(
     device: &ash::Device,
     family: u32,
@@ -224,7 +223,7 @@ fn command_buffers(
     let info = vk::CommandPoolCreateInfo::default()
         .flags(vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER)
         .queue_family_index(family);
-    // SAFETY: a family that the device was made with queues of; the pool is nobody else's.
+    // SAFETY: the device was created with queues of this family. Only the caller has the pool.
     unsafe {
         let pool = device.create_command_pool(&info, None)?;
         let info = vk::CommandBufferAllocateInfo::default()
@@ -239,7 +238,7 @@ fn command_buffers(
 
 impl Drop for Renderer {
     fn drop(&mut self) {
-        // SAFETY: nobody else has any of it any more; a device that is lost waits for nothing.
+        // SAFETY: nothing uses these objects any more. A lost device does not wait.
         unsafe {
             let _ = self.device.device_wait_idle();
             self.device.destroy_command_pool(self.pool, None);

@@ -1,8 +1,8 @@
-//! Every recipe, run as a user runs it, on every Vulkan device of the machine: frames are right
-//! with the waits and wrong without them.
+//! Runs every recipe as a user runs it, on every Vulkan device of the machine.
 //!
-//! Without a GPU the producer is the host; where both APIs have the same GPU, CUDA is asked for
-//! too. `SYNCLINE_REQUIRE_CUDA` makes its absence a failure.
+//! Frames are right with the waits and wrong without them. If both APIs have the same GPU, CUDA
+//! produces, and also the host. Else the host produces. `SYNCLINE_REQUIRE_CUDA` makes the absence
+//! of CUDA a failure.
 #![allow(clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
 use std::fs::{self, File};
@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 
 use syncline::{BackendKind, Inventory, ProbeOptions};
 
-/// More than any of them takes, on the slowest machine. A child that takes longer hangs, and is
-/// killed.
+/// Longer than any recipe runs on the slowest machine. A child that takes longer is killed.
 const LIMIT: Duration = Duration::from_secs(120);
 
 const RECIPES: [(&str, &str); 3] = [
@@ -36,7 +35,7 @@ impl Ended {
         self.out.lines().last().unwrap_or_default()
     }
 
-    /// What `verified … of … frames` says, which is the last line.
+    /// Returns the numbers of `verified … of … frames` in the last line.
     fn verdict(&self) -> Option<(u32, u32)> {
         let words: Vec<_> = self.last_line().split(' ').collect();
         match words[..] {
@@ -48,8 +47,9 @@ impl Ended {
     }
 }
 
-/// Runs a recipe, with its output in files of this name: a pipe that nobody reads would make it
-/// wait.
+/// Runs a recipe, with its output in files of this name.
+///
+/// A pipe that is not read would make the recipe wait.
 fn run(name: &str, recipe: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Ended {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (out, error) = (
@@ -87,7 +87,7 @@ fn run(name: &str, recipe: &str, arguments: &[&str], environment: &[(&str, &str)
     ended
 }
 
-/// The Vulkan devices of the machine, by name; says why there is none.
+/// Returns the names of the machine's Vulkan devices. Prints why there are none.
 fn devices() -> Vec<String> {
     let inventory = Inventory::probe(&ProbeOptions::default());
     let found = inventory.of(BackendKind::Vulkan);
@@ -129,7 +129,7 @@ fn frames_are_wrong_without_the_waits() {
     }
 }
 
-/// As few as fit in one buffer each, and fewer.
+/// As many frames as there are buffers, and fewer.
 #[test]
 fn few_frames_are_all_compared() {
     if let Some(device) = devices().first() {
@@ -145,9 +145,10 @@ fn few_frames_are_all_compared() {
 }
 
 #[test]
-fn cuda_produces_where_it_is_and_says_why_where_not() {
+fn cuda_produces_if_it_can_and_the_reason_is_printed_if_not() {
     let inventory = Inventory::probe(&ProbeOptions::default());
-    // CUDA can produce for a Vulkan device of the same GPU; a software driver beside it is none.
+    // CUDA can produce for a Vulkan device of the same GPU. A software Vulkan device has another
+    // one.
     let cuda = inventory.of(BackendKind::Cuda).any(|cuda| {
         let mut vulkan = inventory.of(BackendKind::Vulkan);
         vulkan.any(|vulkan| vulkan.info().same_gpu(cuda.info()))
@@ -176,7 +177,7 @@ fn cuda_produces_where_it_is_and_says_why_where_not() {
         } else {
             assert_eq!(asked.code, Some(1), "{name}: {asked:?}");
             assert!(asked.error.contains("failed: "), "{name}: {asked:?}");
-            // The reason stands where the producer is named.
+            // The line that names the producer also has the reason.
             let producer = found.out.lines().find(|line| line.starts_with("producer"));
             let producer = producer.unwrap_or_default().to_lowercase();
             assert!(producer.starts_with("producer: host ("), "{found:?}");

@@ -1,4 +1,4 @@
-//! What a trace has recorded, to be looked at.
+//! Turns recordings of traces into JSON and SVG.
 //!
 //! A [`Recording`] says when each submission was made, held, released, begun and
 //! ended, on every queue of every API, on one axis of time. This crate turns it into
@@ -9,11 +9,11 @@
 //!   bug report.
 //!
 //! Both are [`Display`](std::fmt::Display): `to_string()`, or `write!(file, "{trace}")`. Equal
-//! recordings give equal text. [`check`] says whether a text in the JSON format is one that
-//! Perfetto's importer takes in whole.
+//! recordings give equal text. [`check`] says whether Perfetto's importer accepts a whole text in
+//! the JSON format.
 //!
-//! Any recording is taken, also one whose times contradict each other or lie centuries apart; what
-//! cannot be shown as it was recorded is said in the output.
+//! Any recording is accepted, also with times that contradict each other or lie centuries apart.
+//! The output says what it cannot show as recorded.
 
 pub mod check;
 pub mod perfetto;

@@ -1,5 +1,4 @@
-//! What of a submission can be shown: where its run lies, how long it was on the host's side, who
-//! was before whom.
+//! What can be shown of a submission: its run, its time before the run, and its order.
 
 use syncline_core::BackendKind;
 use syncline_core::trace::{Arrow, Edge, Outcome, Place, Recording, Submission, Track};
@@ -9,13 +8,13 @@ use syncline_core::trace::{Arrow, Edge, Outcome, Place, Recording, Submission, T
 pub(crate) enum Known {
     /// When it began and ended.
     Whole,
-    /// When it began; it had not ended when the recording did.
+    /// When it began. It had not ended at the end of the recording.
     Unfinished,
-    /// When it began, though it has ended.
+    /// When it began. It has ended, at an unknown time.
     Begin,
     /// When it ended.
     End,
-    /// Neither, though it has ended: it is shown where it went to the driver, or failed to.
+    /// Neither. It is shown at the time when it went to the driver, or failed to.
     Nothing,
 }
 
@@ -23,12 +22,12 @@ pub(crate) enum Known {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) begin: i64,
-    /// No earlier than it began.
+    /// Not before `begin`.
     pub(crate) end: i64,
     pub(crate) known: Known,
 }
 
-/// Where its run lies; `None` if the device had not come to it, as far as is known.
+/// Returns its run, or `None` if the device is not known to have begun it.
 pub(crate) fn run(recording: &Recording, submission: &Submission) -> Option<Run> {
     let began = submission.began.map(|time| time.nanoseconds);
     let ended = submission.ended.map(|time| time.nanoseconds);
@@ -48,17 +47,17 @@ pub(crate) fn run(recording: &Recording, submission: &Submission) -> Option<Run>
     Some(Run { begin, end, known })
 }
 
-/// A submission's time before its run: held on the host, then with the driver.
+/// A submission's time before its run: first held on the host, then with the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Before {
     pub(crate) made: i64,
-    /// Until when it was held; when it was made, if it was not.
+    /// The end of the time when it was held. The same as `made` if it was not held.
     pub(crate) held: i64,
-    /// Until when it was with the driver: it began, or that is all that is known.
+    /// The end of the time when it was with the driver, as far as known.
     pub(crate) end: i64,
 }
 
-/// Its time before its run. Times that contradict each other are taken as none between them.
+/// Returns its time before its run. An interval is empty if its times contradict each other.
 pub(crate) fn before(recording: &Recording, submission: &Submission) -> Before {
     let made = submission.made;
     let pending = submission.outcome == Outcome::Pending;
@@ -78,8 +77,9 @@ pub(crate) fn before(recording: &Recording, submission: &Submission) -> Before {
     }
 }
 
-/// By how many nanoseconds the wait was over before its signal was made, beyond what the errors of
-/// the times allow; `None` if it was not, or if that is not known.
+/// Returns by how many nanoseconds a wait ended before its signal, beyond the errors of the times.
+///
+/// `None` if it did not, or if that is unknown.
 pub(crate) fn contradiction(recording: &Recording, arrow: &Arrow) -> Option<i128> {
     let signalled = recording.signalled(arrow.from)?;
     let began = recording.submission(arrow.to)?.began?;
@@ -88,7 +88,7 @@ pub(crate) fn contradiction(recording: &Recording, arrow: &Arrow) -> Option<i128
     (earliest > latest).then(|| earliest - latest)
 }
 
-/// What the submission is called: its label, else its number.
+/// Returns the submission's label, or else its number.
 pub(crate) fn name(submission: &Submission) -> String {
     match submission.label.as_deref() {
         Some(label) if !label.trim().is_empty() => label.to_owned(),
@@ -96,7 +96,7 @@ pub(crate) fn name(submission: &Submission) -> String {
     }
 }
 
-/// The name of the edge's timeline, which a broken recording may lack.
+/// Returns the name of the edge's timeline. A broken recording may lack it.
 pub(crate) fn timeline(recording: &Recording, edge: Edge) -> String {
     match recording.timelines.get(edge.timeline) {
         Some(name) if !name.is_empty() => name.clone(),
@@ -104,7 +104,7 @@ pub(crate) fn timeline(recording: &Recording, edge: Edge) -> String {
     }
 }
 
-/// Who signalled, in words.
+/// Describes the signaller in words.
 pub(crate) fn signaller(recording: &Recording, from: Place) -> String {
     match from {
         Place::Submission(track, index) => {
@@ -124,7 +124,7 @@ pub(crate) fn signaller(recording: &Recording, from: Place) -> String {
     }
 }
 
-/// The API as it writes itself.
+/// Returns the API's name in its usual spelling.
 pub(crate) fn api(backend: BackendKind) -> &'static str {
     match backend {
         BackendKind::Host => "Host",
@@ -146,7 +146,7 @@ pub(crate) struct Device {
     pub(crate) tracks: Vec<usize>,
 }
 
-/// The tracks by device and API, in the order in which these first occur.
+/// Groups the tracks by device and API, in the order of their first tracks.
 pub(crate) fn devices(recording: &Recording) -> Vec<Device> {
     let mut devices: Vec<(&Track, Device)> = Vec::new();
     for (index, track) in recording.tracks.iter().enumerate() {
@@ -168,8 +168,9 @@ pub(crate) fn devices(recording: &Recording) -> Vec<Device> {
     devices.into_iter().map(|(_, device)| device).collect()
 }
 
-/// The threads that made signals, in the order in which they first did, each with its signals'
-/// indices.
+/// Lists the threads that made signals, in the order of their first signals.
+///
+/// Each comes with the indices of its signals.
 pub(crate) fn threads(recording: &Recording) -> Vec<(&str, Vec<usize>)> {
     let mut threads: Vec<(&str, Vec<usize>)> = Vec::new();
     for (index, signal) in recording.host_signals.iter().enumerate() {

@@ -1,17 +1,17 @@
-//! Intervals in as few rows as it takes for none to lie over another in its row.
+//! Distributes intervals to as few rows as possible, so that none overlaps another in its row.
 
-/// What takes up room in a row.
+/// The position of an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Placed {
     /// From 0.
     pub(crate) row: usize,
-    /// Where it begins, which may be later than asked for by what [`Rows`] tolerates.
+    /// Its begin, which may be later than asked for by the tolerance of [`Rows`].
     pub(crate) begin: i64,
     /// Where it ends.
     pub(crate) end: i64,
 }
 
-/// Rows that are filled from the left.
+/// Rows, filled from left to right.
 #[derive(Debug)]
 pub(crate) struct Rows {
     ends: Vec<i64>,
@@ -21,8 +21,9 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Rows for intervals that are at least `least` long, and may begin later by up to `tolerance`
-    /// if that keeps them in a row above.
+    /// Creates rows for intervals that are at least `least` long.
+    ///
+    /// An interval may begin later by up to `tolerance`, if that keeps it in an earlier row.
     pub(crate) const fn new(least: i64, tolerance: i64) -> Self {
         Self {
             ends: Vec::new(),
@@ -32,14 +33,15 @@ impl Rows {
         }
     }
 
-    /// No more rows than these, of which there must be one: what finds no room lies over others in
-    /// the last.
+    /// Sets the largest number of rows, at least one.
+    ///
+    /// An interval for which no row is free overlaps others in the last row.
     pub(crate) const fn at_most(mut self, most: usize) -> Self {
         self.most = most;
         self
     }
 
-    /// Places the next interval, which begins no earlier than those before it.
+    /// Places the next interval. Intervals must come in the order of their begins.
     pub(crate) fn place(&mut self, begin: i64, end: i64) -> Placed {
         let late = begin.saturating_add(self.tolerance);
         let row = self.ends.iter().position(|&end| end <= late);
@@ -57,7 +59,7 @@ impl Rows {
         Placed { row, begin, end }
     }
 
-    /// How many there are.
+    /// Returns the number of rows.
     pub(crate) fn count(&self) -> usize {
         self.ends.len()
     }
@@ -68,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_overlaps_goes_to_another_row_and_what_only_touches_does_not() {
+    fn overlapping_intervals_get_different_rows_and_touching_ones_the_same() {
         let mut rows = Rows::new(2, 0);
         assert_eq!(rows.place(0, 10).row, 0);
         assert_eq!(rows.place(5, 20).row, 1);
@@ -78,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_lies_over_others_in_the_last_row() {
+    fn intervals_without_a_free_row_overlap_others_in_the_last_row() {
         let mut rows = Rows::new(0, 0).at_most(2);
         let placed = |row, begin, end| Placed { row, begin, end };
         assert_eq!(rows.place(0, 10), placed(0, 0, 10));
@@ -90,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_shorter_than_the_least_and_small_steps_back_are_taken_in_the_row() {
+    fn intervals_have_the_least_length_and_small_overlaps_are_tolerated() {
         let mut rows = Rows::new(2, 64);
         let placed = |row, begin, end| Placed { row, begin, end };
         assert_eq!(rows.place(100, 100), placed(0, 100, 102));

@@ -1,6 +1,6 @@
 //! `backend::Device` for the CUDA device.
 
-use syncline_core::backend::{Attachment, Backend, Identity};
+use syncline_core::backend::{Attachment, Backend, Identity, Sharing};
 use syncline_core::clock::Clock;
 use syncline_core::{Error, Object, QueueKind, Result, Timeline};
 
@@ -68,5 +68,9 @@ impl Backend for Device {
     /// a driver error if the kernels could not be loaded in the end.
     fn clock(&self) -> Result<Clock> {
         self.ready_clock()
+    }
+
+    fn sharing(&self) -> Option<&dyn Sharing> {
+        Some(self)
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Mutex, MutexGuard, TakingDown, is_letting_go};
+use syncline_core::backend::{Mutex, MutexGuard, TeardownGuard, must_defer_free};
 use syncline_core::{Error, Object, Result};
 
 use crate::device::deferred_free::DeferredFrees;
@@ -84,7 +84,7 @@ impl Context {
         object: &Object,
         owner: Owner,
     ) -> Self {
-        TakingDown::prepare();
+        TeardownGuard::register();
         Self {
             driver: driver.clone(),
             object: object.clone(),
@@ -132,7 +132,7 @@ impl Context {
     /// # Errors
     /// A driver error.
     pub(crate) fn allocate(&self, mut make: impl FnMut(&Driver) -> Result<(), Code>) -> Result<()> {
-        let may_free = !is_letting_go();
+        let may_free = !must_defer_free();
         if may_free {
             self.deferred_frees.free_if_many(&self.driver);
         }
@@ -242,7 +242,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        let Some(_going) = TakingDown::begin() else {
+        let Some(_going) = TeardownGuard::begin() else {
             std::mem::forget(self.owner.take());
             return;
         };

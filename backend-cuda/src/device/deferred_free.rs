@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Counter, Mutex, is_letting_go};
+use syncline_core::backend::{Counter, Mutex, must_defer_free};
 
 use crate::device::context::Context;
 use crate::device::raw_stream::RawStream;
@@ -37,7 +37,7 @@ pub(crate) enum Resource {
 impl Resource {
     /// Frees the resource of `bytes` bytes now, or defers that if this call must not block.
     pub(crate) fn free_or_defer(self, bytes: u64, context: &Context) {
-        if is_letting_go() {
+        if must_defer_free() {
             context.deferred_frees().add(self, bytes);
             return;
         }

@@ -209,8 +209,8 @@ impl Enqueue for Feed {
     }
 
     fn rest(&self, reached: u64) {
-        self.0.semaphores.let_go(reached);
-        self.0.words.let_go(reached);
+        self.0.semaphores.release(reached);
+        self.0.words.release(reached);
     }
 
     #[inline]

@@ -5,8 +5,8 @@ use std::convert::Infallible;
 
 #[cfg(doc)]
 use syncline_core::Error;
-use syncline_core::backend::Attachment;
-use syncline_core::{HandleKind, Rejected, Result, TimelineFd, WindowsHandle};
+use syncline_core::backend::{Attachment, Sharing};
+use syncline_core::{CounterFd, HandleKind, Object, Rejected, Result, TimelineFd, WindowsHandle};
 
 use crate::device::open::Device;
 use crate::timeline::external::ExternalPort;
@@ -84,6 +84,24 @@ impl Device {
     /// Always returns the handle and [`Error::Unsupported`] with the reason, without a driver call.
     pub fn import_windows<H: WindowsHandle>(&self, handle: H) -> Result<Infallible, Rejected<H>> {
         handle.refuse(self.object())
+    }
+}
+
+impl Sharing for Device {
+    fn name(&self) -> &Object {
+        self.object()
+    }
+
+    unsafe fn import_timeline(
+        &self,
+        handle: TimelineFd,
+    ) -> Result<Attachment, Rejected<TimelineFd>> {
+        // SAFETY: this method has the same contract.
+        unsafe { self.import_timeline(handle) }
+    }
+
+    fn import_counter(&self, handle: CounterFd) -> Result<Attachment, Rejected<CounterFd>> {
+        self.import_counter(handle)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the application has already: its context, streams, events, and what is current.
+//! Adopted objects of the application: contexts, streams and events. The current context is kept.
 #![allow(unsafe_code, reason = "calls the driver as an application does")]
 
 use std::time::Duration;
@@ -113,7 +113,7 @@ fn a_captured_stream_is_refused_and_not_harmed() {
         matches!(refused, Err(Error::Capturing { .. })),
         "{refused:?}"
     );
-    // Queries of other streams go on meanwhile, on this thread and the watcher's.
+    // Queries of other streams succeed meanwhile, on this thread and on the watching thread.
     other.submit(&[], |_| Ok(()), &[]).unwrap();
     other.idle(LIMIT).unwrap();
     let flags = sys::CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
@@ -163,13 +163,13 @@ fn an_applications_event_becomes_a_fence() {
     // SAFETY: a live event, never recorded.
     let never = unsafe { gpu.device.adopt_event(event, "never recorded") }.unwrap();
     never.wait(LIMIT).unwrap();
-    let gate = gpu.gated(&busy);
+    let stall = gpu.stalled(&busy);
     // SAFETY: a live event and stream.
     ok(unsafe { sys::cuEventRecord(event, busy.stream().raw()) });
     // SAFETY: as above.
     let fence = unsafe { gpu.device.adopt_event(event, "the application's") }.unwrap();
     assert!(!fence.is_complete().unwrap());
-    // A later record moves nothing, and the event may go.
+    // A later record does not change the fence, and the event may be destroyed.
     // SAFETY: as above.
     ok(unsafe { sys::cuEventRecord(event, waiter.stream().raw()) });
     // SAFETY: made above, destroyed once.
@@ -182,7 +182,7 @@ fn an_applications_event_becomes_a_fence() {
         busy.record(&fence),
         Err(Error::ForeignFence { .. })
     ));
-    gate.open();
+    stall.release();
     fence.wait(LIMIT).unwrap();
     waiter.idle(LIMIT).unwrap();
     // SAFETY: none is current.
@@ -194,7 +194,7 @@ fn a_guarded_stream_takes_no_submissions() {
     let queue = gpu.queue("guarded");
     let timeline = gpu.device.timeline("done").unwrap();
     let guard = queue.stream();
-    // The same thread may take it again.
+    // The same thread may take the guard again.
     assert_eq!(queue.stream().raw(), guard.raw());
     for value in 1..=3 {
         let sent = std::thread::scope(|scope| {
@@ -219,8 +219,7 @@ fn a_guarded_stream_takes_no_submissions() {
     queue.idle(LIMIT).unwrap();
 }
 
-/// D5. Whatever has the stream: the queue that it was made for, another one, or one of another
-/// device.
+/// D5: one guard for a raw stream, whether its queue, a second queue, or a second device has it.
 fn a_raw_stream_has_one_guard() {
     let gpu = gpu();
     let made = gpu.queue("made");
@@ -249,7 +248,7 @@ fn a_raw_stream_has_one_guard() {
     }
 }
 
-/// D5.
+/// D5: another thread's signal of a claim waits for the guard.
 fn a_signal_of_a_claim_waits_for_the_guard() {
     let gpu = gpu();
     let queue = gpu.queue("guarded");
@@ -268,7 +267,7 @@ fn a_signal_of_a_claim_waits_for_the_guard() {
         });
         std::thread::sleep(Duration::from_millis(20));
         assert!(!timeline.at(1).is_pending().unwrap());
-        // The thread that has the guard passes.
+        // The thread that has the guard does not wait.
         let own = gpu.device.timeline("own").unwrap();
         let mut claim = own.claim(1, 0).unwrap();
         // SAFETY: as above.

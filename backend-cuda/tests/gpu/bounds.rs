@@ -1,15 +1,15 @@
-//! What is in flight: bounded, so that no submitter blocks, and dropped at any time.
+//! Work in flight is bounded, so that no submitter blocks. It may be dropped at any time.
 
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_cuda::{Queue, Recorder};
 
 use crate::common::{LIMIT, trials};
-use crate::setup::{Gate, gpu};
+use crate::setup::{Stall, gpu};
 
 pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     trials![
         everything_may_be_dropped_in_flight,
-        a_closed_gate_never_blocks_the_submitter,
+        a_stall_never_blocks_the_submitter,
         commands_and_not_submissions_are_bounded,
         what_another_queue_has_in_flight_counts_and_goes,
     ]
@@ -21,7 +21,7 @@ fn everything_may_be_dropped_in_flight() {
     let end = {
         let (queue, other) = (gpu.queue("dropped"), gpu.queue("dropped too"));
         let timeline = gpu.device.timeline("dropped").unwrap();
-        let gate = gpu.gated(&queue);
+        let stall = gpu.stalled(&queue);
         let filled = buffer.clone();
         queue
             .submit(
@@ -34,20 +34,20 @@ fn everything_may_be_dropped_in_flight() {
         let end = sent.end().keep();
         drop((queue, timeline));
         assert!(!end.point().is_reached().unwrap());
-        gate.open();
+        stall.release();
         end
     };
     end.point().wait(LIMIT).unwrap();
     assert_eq!(buffer.read_words().unwrap(), [3]);
 }
 
-fn a_closed_gate_never_blocks_the_submitter() {
+fn a_stall_never_blocks_the_submitter() {
     const SUBMISSIONS: u64 = 5000;
     let gpu = gpu();
     let (queue, timeline) = (gpu.queue("gated"), gpu.device.timeline("gated").unwrap());
     let buffer = gpu.device.host_buffer(4).unwrap();
-    let gates = vec![gpu.gated(&queue)];
-    let by_itself = ends_by_itself(gates, || {
+    let stalls = vec![gpu.stalled(&queue)];
+    let by_itself = ends_by_itself(stalls, || {
         for value in 1..=SUBMISSIONS {
             let filled = buffer.clone();
             let work = move |r: &mut Recorder| r.memset_d32(&filled, value as u32);
@@ -59,14 +59,15 @@ fn a_closed_gate_never_blocks_the_submitter() {
         assert!(held.count as u64 >= SUBMISSIONS - 512, "{held:?}");
         assert_eq!(timeline.value().unwrap(), 0);
     });
-    assert!(by_itself, "{SUBMISSIONS} submissions behind a closed gate");
+    assert!(by_itself, "{SUBMISSIONS} submissions behind a stall");
     timeline.at(SUBMISSIONS).wait(LIMIT).unwrap();
     assert_eq!(buffer.read_words().unwrap(), [SUBMISSIONS as u32]);
 }
 
-/// Runs `submit` behind closed gates, which somebody else opens if that does not end: a driver that
-/// is full blocks whoever submits. True if it ended by itself.
-fn ends_by_itself(gates: Vec<Gate>, submit: impl FnOnce() + Send) -> bool {
+/// Runs `submit` while the queues are stalled. Returns whether it ended before their release.
+///
+/// A call to a full driver queue blocks. This function releases the stalls after a time limit.
+fn ends_by_itself(stalls: Vec<Stall>, submit: impl FnOnce() + Send) -> bool {
     let (ended, end) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(move || {
@@ -74,7 +75,7 @@ fn ends_by_itself(gates: Vec<Gate>, submit: impl FnOnce() + Send) -> bool {
             let _ = ended.send(());
         });
         let by_itself = end.recv_timeout(2 * LIMIT).is_ok();
-        drop(gates);
+        drop(stalls);
         by_itself
     })
 }
@@ -84,8 +85,8 @@ fn commands_and_not_submissions_are_bounded() {
     let buffer = gpu.device.host_buffer(4).unwrap();
     for (queues, submissions, commands) in [(1, 600, 2), (1, 400, 8), (16, 120, 6), (64, 40, 4)] {
         let queues: Vec<Queue> = (0..queues).map(|_| gpu.queue("full")).collect();
-        let gates = queues.iter().map(|queue| gpu.gated(queue)).collect();
-        let by_itself = ends_by_itself(gates, || {
+        let stalls = queues.iter().map(|queue| gpu.stalled(queue)).collect();
+        let by_itself = ends_by_itself(stalls, || {
             for _ in 0..submissions {
                 for queue in &queues {
                     let filled = buffer.clone();
@@ -117,11 +118,11 @@ fn what_another_queue_has_in_flight_counts_and_goes() {
         let work = move |r: &mut Recorder| r.memset_d32(&filled, 5);
         queue.submit(&[], work, &[]).unwrap().is_held()
     };
-    let gate = gpu.gated(&gated);
+    let stall = gpu.stalled(&gated);
     while !fill(&gated) {}
     assert!(fill(&other), "there is room left");
-    gate.open();
-    // Nobody asks the first queue how far it is.
+    stall.release();
+    // No query polls the first queue.
     other.position().wait(LIMIT).unwrap();
     gated.idle(LIMIT).unwrap();
 }

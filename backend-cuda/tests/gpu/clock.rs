@@ -1,5 +1,6 @@
-//! The GPU's clock beside the host's. Each test prints what it has measured.
-//! `SYNCLINE_CLOCK_SECONDS` says how long the conversion is checked, 10 if it does not.
+//! The GPU's clock compared with the host's. Each test prints what it measured.
+//!
+//! `SYNCLINE_CLOCK_SECONDS` sets for how long the conversion is checked. The default is 10 s.
 #![allow(
     unsafe_code,
     reason = "launches kernels, and calls the driver as an application does"
@@ -25,12 +26,13 @@ use syncline_core::trace::{Outcome, Trace};
 use syncline_core::{Error, QueueKind, Result};
 use syncline_cuda::{Device, DeviceBuffer, Function, Queue, Recorder, sys};
 
-/// The stated error that is asked for, in nanoseconds.
+/// Largest stated error that the test accepts, in nanoseconds.
 const BAR: u64 = 3_000;
-/// A map that is off by this must be found out by samples, ...
+/// An error of the map that fresh samples must detect.
 const SHIFT: i64 = 20_000;
-/// ... and one that is off by this by launches, which know nothing of them. Where other processes
-/// use the GPU, a launch takes a quarter of a millisecond.
+/// An error of the map that launches must detect. They do not use samples.
+///
+/// If other processes use the GPU, a launch takes a quarter of a millisecond.
 const GREAT_SHIFT: i64 = 2_000_000;
 
 struct Setup {
@@ -42,7 +44,7 @@ struct Setup {
 }
 
 impl Setup {
-    /// With everything loaded but what the clock needs.
+    /// Loads everything but what the clock needs.
     fn new() -> Self {
         let alone = alone();
         let device = open().unwrap();
@@ -64,7 +66,7 @@ impl Setup {
         setup
     }
 
-    /// And a clock that has been sampled.
+    /// Returns a clock that has a sample.
     fn clock(&self) -> Clock {
         let clock = self.device.clock().unwrap();
         sampled_in_the_end(&clock);
@@ -84,15 +86,15 @@ impl Setup {
         let work = move |r: &mut Recorder| {
             let mut value = value;
             let mut params = [(&raw mut value).cast::<c_void>()];
-            // SAFETY: the kernels take one u64; words that are pointed to outlive what uses them,
-            // by the callers.
+            // SAFETY: the kernels take one u64. The caller keeps words that it points to until the
+            // kernel has finished.
             unsafe { r.launch(&function, [blocks, 1, 1], [threads, 1, 1], &mut params) }
         };
         queue.submit(&[], work, &[]).unwrap();
     }
 
-    /// `streams` that are busy until the gate is opened, each with `behind` further kernels.
-    fn gated(&self, streams: usize, behind: usize) -> Gates {
+    /// Stalls new `streams` until the release, with `behind` further kernels on each.
+    fn stalled(&self, streams: usize, behind: usize) -> Stalls {
         let word = self.word();
         let queues: Vec<_> = (0..streams).map(|_| self.queue("gated")).collect();
         for queue in &queues {
@@ -103,33 +105,35 @@ impl Setup {
                 self.launch(queue, &self.delay, [1, 1], 1);
             }
         }
-        Gates { word, queues }
+        Stalls { word, queues }
     }
 }
 
-/// Opens on drop, so that no failing test leaves a kernel running.
-struct Gates {
+/// Stalled streams. The drop releases them, so that no failing test leaves a kernel running.
+struct Stalls {
     word: DeviceBuffer,
     queues: Vec<Queue>,
 }
 
-impl Gates {
-    fn open(&self) {
+impl Stalls {
+    fn release(&self) {
         self.word.as_words().unwrap()[0].store(1, Ordering::Release);
     }
 }
 
-impl Drop for Gates {
+impl Drop for Stalls {
     fn drop(&mut self) {
-        self.open();
+        self.release();
         for queue in &self.queues {
             let _ = queue.idle(LIMIT);
         }
     }
 }
 
-/// A sample, or [`Error::ClockSilent`]; no other error. The gates of the tests open only after it
-/// has returned, so a sample that waits for the device's work never returns.
+/// Takes a sample. It may fail with [`Error::ClockSilent`] only.
+///
+/// The tests release their stalls after this returns, so a sample that waits for the device's work
+/// never returns.
 fn sampled(clock: &Clock) -> Result<Sampled> {
     let before = HostClock::Monotonic.now();
     let answer = clock.sample();
@@ -147,7 +151,7 @@ fn sampled(clock: &Clock) -> Result<Sampled> {
     answer
 }
 
-/// As long as somebody else's turn takes it may be refused, but not for ever.
+/// Takes a sample. Retries for a limited time, because another process may use the GPU.
 fn sampled_in_the_end(clock: &Clock) -> Sampled {
     let started = Instant::now();
     loop {
@@ -158,7 +162,7 @@ fn sampled_in_the_end(clock: &Clock) -> Sampled {
     }
 }
 
-/// `what`: least, median, 90 %, 99 %, most.
+/// Prints the minimum, median, 90th and 99th percentile and maximum of `values`.
 fn tell(what: &str, mut values: Vec<u64>) {
     values.sort_unstable();
     let at = |share: usize| values.get((values.len().max(1) - 1) * share / 100);
@@ -173,7 +177,7 @@ fn tell(what: &str, mut values: Vec<u64>) {
     );
 }
 
-/// What came of `samples` samples.
+/// Takes `samples` samples, prints their errors, and returns how many succeeded.
 fn outcomes(what: &str, clock: &Clock, samples: usize) -> usize {
     let (mut deviations, mut times, mut refused) = (Vec::new(), Vec::new(), None);
     for _ in 0..samples {
@@ -237,9 +241,10 @@ fn samples_bracket_and_rise() {
     assert!(good * 10 >= SAMPLES * 9);
 }
 
-/// For 10 s, or as long as `SYNCLINE_CLOCK_SECONDS` says: what the map says of a time lies where
-/// fresh samples, and brackets that know nothing of them, say that it lies; and a map that is 20 µs
-/// off would be found out by either.
+/// Conversions agree with fresh samples, and with kernels that store the time.
+///
+/// The kernels do not use samples. Both would detect a map that is 20 µs off. Runs for 10 s or for
+/// `SYNCLINE_CLOCK_SECONDS`.
 fn the_conversion_holds() {
     let asked = std::env::var("SYNCLINE_CLOCK_SECONDS").ok();
     let seconds = asked.map_or(10, |seconds| seconds.parse().expect("a number of seconds"));
@@ -251,12 +256,12 @@ fn the_conversion_holds() {
     let (mut by_samples, mut near, mut far) = (0, 0, 0);
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(seconds) {
-        // Neither in step with what else goes on.
+        // Varies the interval, so that it is not in step with anything else.
         sleep(Duration::from_micros(
             17_000 + (stated.len() as u64 * 7_919) % 71_000,
         ));
 
-        // A launch whose kernel stores the time, between two times of the host.
+        // A kernel stores the time, between two readings of the host's clock.
         words[0].store(0, Ordering::SeqCst);
         words[1].store(0, Ordering::SeqCst);
         let before = HostClock::Monotonic.now();
@@ -277,14 +282,14 @@ fn the_conversion_holds() {
             "{there:?} is not from {before} to {after}"
         );
         for (shift, counts) in [(SHIFT, &mut near), (GREAT_SHIFT, &mut far)] {
-            // Where the bracket is narrow enough to tell.
+            // Only a narrow bracket can detect the error.
             if after - before + 2 * error < shift {
                 let found = [shift, -shift].map(|by| !within(there.nanoseconds + by, error));
                 assert_eq!(found, [true; 2], "{there:?} from {before} to {after}");
                 *counts += 1;
             }
         }
-        // And back again.
+        // The conversion back.
         let back = clock.to_device(there.nanoseconds).unwrap();
         let both = there.error + back.error;
         assert!(back.nanoseconds.abs_diff(device) <= both, "{back:?}");
@@ -307,7 +312,7 @@ fn the_conversion_holds() {
         }
     }
     let looks = stated.len();
-    // The drift is not known before some time has passed.
+    // The clock needs some time to learn the drift.
     let settled: Vec<_> = aged.split_off(aged.len() / 2);
     let good = settled.iter().filter(|error| **error <= BAR).count();
     println!(
@@ -330,13 +335,13 @@ fn the_conversion_holds() {
     assert!(good * 10 >= settled.len() * 9);
 }
 
-/// From one closed gate to streams on all hardware connections of a process, with more behind each.
-fn closed_gates_cost_accuracy_not_time() {
+/// Stalls one stream, and then streams on all hardware connections of the process.
+fn stalls_cost_accuracy_not_time() {
     let setup = Setup::new();
     let clock = setup.clock();
     for (streams, behind) in [(1, 0), (1, 5), (8, 1), (40, 1), (40, 10)] {
-        let gates = setup.gated(streams, behind);
-        let what = format!("{streams} closed gates, {behind} behind each");
+        let stalls = setup.stalled(streams, behind);
+        let what = format!("{streams} stalls, {behind} behind each");
         outcomes(&what, &clock, 20);
         let device = sampled_time(&clock) + 50_000_000;
         let started = Instant::now();
@@ -345,38 +350,40 @@ fn closed_gates_cost_accuracy_not_time() {
         }
         println!("{what}: 100 conversions take {:?}", started.elapsed());
         assert!(
-            !gates
+            !stalls
                 .queues
                 .iter()
                 .any(|queue| queue.idle(Duration::ZERO).is_ok())
         );
-        drop(gates);
+        drop(stalls);
         let after = sampled_in_the_end(&clock);
         assert!(after.holds(), "{after:?}");
     }
 }
 
-/// To load the clock's kernel waits for all work of the context, as far as the driver does: whoever
-/// has to open the gate must come back from asking for the clock.
-fn a_clock_may_be_asked_for_behind_a_closed_gate() {
+/// Loading the clock's kernel can wait for all work of the context.
+///
+/// `Device::clock` must return nevertheless, because its caller may be the thread that ends the
+/// stall.
+fn a_clock_may_be_created_while_streams_are_stalled() {
     let setup = Setup::new();
     for streams in [1, 40] {
         let device = open().unwrap();
-        let gates = setup.gated(streams, 1);
+        let stalls = setup.stalled(streams, 1);
         let started = Instant::now();
         let clock = device.clock().unwrap();
         let took = started.elapsed();
-        println!("behind {streams} closed gates the first clock() takes {took:?}");
+        println!("behind {streams} stalls the first clock() takes {took:?}");
         outcomes("a clock that may still be in the making", &clock, 3);
-        assert!(gates.queues[0].idle(Duration::ZERO).is_err());
-        gates.open();
+        assert!(stalls.queues[0].idle(Duration::ZERO).is_err());
+        stalls.release();
         let first = sampled_in_the_end(&clock);
         assert!(first.holds(), "{first:?}");
-        drop(gates);
+        drop(stalls);
     }
 }
 
-/// A time of the device around now.
+/// Returns a device time of about now.
 fn sampled_time(clock: &Clock) -> i64 {
     clock
         .to_device(HostClock::Monotonic.now())
@@ -384,15 +391,15 @@ fn sampled_time(clock: &Clock) -> i64 {
         .nanoseconds
 }
 
-/// The application has filled a hardware queue by itself, so that the driver blocks it.
+/// The application has filled a hardware queue itself, so the driver blocks its calls.
 fn a_full_hardware_queue_costs_accuracy_not_time() {
     let setup = Setup::new();
     let clock = setup.clock();
     let memory = setup.device.buffer(64).unwrap();
-    let gates = setup.gated(1, 0);
+    let stalls = setup.stalled(1, 0);
     let put = Arc::new(AtomicU32::new(0));
     thread::scope(|scope| {
-        let guard = gates.queues[0].stream();
+        let guard = stalls.queues[0].stream();
         let (stream, count, pointer) = (guard.raw() as usize, put.clone(), memory.pointer());
         let context = setup.device.raw_context() as usize;
         let blocked = scope.spawn(move || {
@@ -415,12 +422,12 @@ fn a_full_hardware_queue_costs_accuracy_not_time() {
             }
         );
         outcomes("a full hardware queue", &clock, 20);
-        gates.open();
+        stalls.release();
         blocked.join().unwrap();
         drop(guard);
     });
     assert!(sampled_in_the_end(&clock).holds());
-    for queue in &gates.queues {
+    for queue in &stalls.queues {
         queue.idle(LIMIT).unwrap();
     }
 }
@@ -439,7 +446,7 @@ fn busy_streams_cost_accuracy_not_time() {
     for queue in &queues {
         queue.idle(LIMIT).unwrap();
     }
-    // Every place on the GPU is taken, for 0.2 ms by each block.
+    // These kernels occupy the whole GPU. Each block takes 0.2 ms.
     let queue = &queues[0];
     for _ in 0..10 {
         setup.launch(queue, &setup.delay, [4_000, 1_024], 200_000);
@@ -447,7 +454,7 @@ fn busy_streams_cost_accuracy_not_time() {
     outcomes("a full GPU", &clock, 30);
     println!("still full: {}", queue.idle(Duration::ZERO).is_err());
     queue.idle(LIMIT).unwrap();
-    // And for 50 ms, longer than is waited.
+    // Blocks of 50 ms take longer than a sample waits.
     setup.launch(queue, &setup.delay, [2_000, 1_024], 50_000_000);
     outcomes("a GPU full of long blocks", &clock, 10);
     println!("still full: {}", queue.idle(Duration::ZERO).is_err());
@@ -455,8 +462,9 @@ fn busy_streams_cost_accuracy_not_time() {
     assert!(sampled_in_the_end(&clock).holds());
 }
 
-/// In the driver's strictest mode, in which calls of any thread may invalidate a capture: also the
-/// clock is made meanwhile.
+/// The clock is created and sampled during a capture in global mode.
+///
+/// In this mode a forbidden call of any thread would invalidate the capture.
 fn captures_go_on() {
     let setup = Setup::new();
     // SAFETY: the context lives to the end of the test.
@@ -478,7 +486,7 @@ fn captures_go_on() {
     let mut graph = null_mut();
     // SAFETY: begun by this thread; writes one handle.
     ok(unsafe { sys::cuStreamEndCapture(guard.raw(), &raw mut graph) });
-    // SAFETY: just captured, and nobody else has it.
+    // SAFETY: just captured, and only this function has the graph.
     ok(unsafe { sys::cuGraphDestroy(graph) });
     // SAFETY: nothing is current any more.
     ok(unsafe { sys::cuCtxSetCurrent(null_mut()) });
@@ -495,10 +503,10 @@ fn current() -> sys::CUcontext {
     context
 }
 
-/// A further context, which is current then.
+/// Creates another context and makes it current.
 fn another_context(device: &Device) -> sys::CUcontext {
     type Create = unsafe extern "C" fn(*mut sys::CUcontext, u32, sys::CUdevice) -> u32;
-    // Its newer versions take other arguments.
+    // Newer versions of the function take other arguments.
     // SAFETY: the driver is loaded already, and stays so.
     let driver = unsafe { libloading::Library::new("libcuda.so.1") }.unwrap();
     // SAFETY: cuda.h has declared this version so since 3.2.
@@ -513,8 +521,7 @@ fn another_context(device: &Device) -> sys::CUcontext {
     other
 }
 
-/// That of an application which keeps nothing for us: it is destroyed as soon as what was made from
-/// it is dropped.
+/// An application may destroy an adopted context right after the device and its clock are dropped.
 fn a_lent_context_may_be_destroyed_next() {
     let setup = Setup::new();
     for _ in 0..5 {
@@ -541,7 +548,7 @@ fn the_callers_context_is_left_as_found() {
     for context in [other, null_mut(), setup.device.raw_context(), other] {
         // SAFETY: none, or a live one.
         ok(unsafe { sys::cuCtxSetCurrent(context) });
-        // To set none takes the topmost one away, and others may lie below.
+        // Setting no context pops the topmost one, and others may lie below it.
         let before = current();
         sampled_in_the_end(&clock);
         clock.to_host(sampled_time(&clock)).unwrap();
@@ -575,7 +582,7 @@ fn threads_sample_together() {
             });
         }
     });
-    // Two devices over one context have each their own.
+    // Each of two devices over one context has its own clock.
     let second = open().unwrap();
     let second = second.clock().unwrap();
     thread::scope(|scope| {
@@ -583,7 +590,7 @@ fn threads_sample_together() {
             scope.spawn(move || outcomes("one of two devices", clock, 500));
         }
     });
-    // And agree.
+    // Both clocks agree.
     let device = sampled_in_the_end(&clock).sample.device;
     let [one, two] = [&clock, &second].map(|clock| clock.to_host(device).unwrap());
     let off = one.nanoseconds.abs_diff(two.nanoseconds);
@@ -611,21 +618,21 @@ fn everything_may_be_dropped_in_the_middle() {
             stop.store(true, Ordering::Relaxed);
         });
     }
-    // With its kernel behind gates, as far as they stop it. Freeing waits for the gates, or leaves
-    // it to a thread that does.
+    // Drops a clock whose kernel may wait behind the stalls. Freeing its memory waits for them, or
+    // a thread frees it later.
     for (streams, behind) in [(1, 1), (40, 2)] {
         let device = open().unwrap();
-        let gates = setup.gated(streams, behind);
+        let stalls = setup.stalled(streams, behind);
         thread::scope(|scope| {
-            // Making the clock may wait for the gates, too.
+            // Creating the clock may wait for the stalls, too.
             let opener = scope.spawn(|| {
                 sleep(Duration::from_millis(500));
-                gates.open();
+                stalls.release();
             });
             let started = Instant::now();
             let clock = device.clock().unwrap();
             println!(
-                "behind {streams} closed gates the first clock() takes {:?} (the gates open after 500 ms)",
+                "behind {streams} stalls the first clock() takes {:?} (the stalls are released after 500 ms)",
                 started.elapsed()
             );
             let _ = sampled(&clock);
@@ -633,45 +640,46 @@ fn everything_may_be_dropped_in_the_middle() {
             let started = Instant::now();
             drop((clock, device));
             println!(
-                "dropping it takes {:?} (the gates were closed: {closed})",
+                "dropping it takes {:?} (the stalls were in place: {closed})",
                 started.elapsed()
             );
         });
-        drop(gates);
+        drop(stalls);
         setup.device.check().unwrap();
     }
     let device = open().unwrap();
     let clock = device.clock().unwrap();
-    let gates = setup.gated(40, 2);
+    let stalls = setup.stalled(40, 2);
     let taken = sampled(&clock).is_ok();
     let started = Instant::now();
     thread::scope(|scope| {
         scope.spawn(|| {
             sleep(Duration::from_millis(500));
-            gates.open();
+            stalls.release();
         });
         drop((clock, device));
         println!(
-            "a clock whose sample was {} is dropped in {:?} while 40 gates are closed for 500 ms",
+            "a clock whose sample was {} is dropped in {:?} while 40 stalls block for 500 ms",
             if taken { "taken" } else { "refused" },
             started.elapsed()
         );
     });
-    drop(gates);
+    drop(stalls);
     setup.device.check().unwrap();
     setup.clock();
 }
 
-/// While a kernel stands in the way on another stream, records of clocked fences come back: the
-/// first of all, for which the kernel that writes times may have to be loaded, and so many at once
-/// that there have to be more places for them.
-fn records_do_not_wait_for_a_gate() {
+/// `record` of clocked fences returns while a kernel blocks another stream.
+///
+/// The first record may load the kernel that writes times. Many records at once need more memory
+/// for times.
+fn records_do_not_wait_for_a_stall() {
     let setup = Setup::new();
     let fences: Vec<_> = (0..1_300)
-        .map(|_| setup.device.clocked_fence("behind a gate").unwrap())
+        .map(|_| setup.device.clocked_fence("behind a stall").unwrap())
         .collect();
     let queue = setup.queue("recorded");
-    let gates = setup.gated(1, 0);
+    let stalls = setup.stalled(1, 0);
     let started = Instant::now();
     for fence in &fences[..1] {
         queue.record(fence).unwrap();
@@ -682,13 +690,16 @@ fn records_do_not_wait_for_a_gate() {
         queue.record(fence).unwrap();
     }
     println!(
-        "the first record behind a gate took {first:?}, another {} {:?}",
+        "the first record behind a stall took {first:?}, another {} {:?}",
         fences.len(),
         started.elapsed() - first
     );
-    // A record that had waited for the gate would never have come back.
-    assert_eq!(gates.word.as_words().unwrap()[0].load(Ordering::Acquire), 0);
-    drop(gates);
+    // If a record had waited for the stall, it would not have returned.
+    assert_eq!(
+        stalls.word.as_words().unwrap()[0].load(Ordering::Acquire),
+        0
+    );
+    drop(stalls);
     queue.idle(LIMIT).unwrap();
     let times: Vec<_> = fences.iter().map(|one| one.time().unwrap()).collect();
     for pair in times.windows(2) {
@@ -697,8 +708,9 @@ fn records_do_not_wait_for_a_gate() {
     }
 }
 
-/// The device's times lie between those of the host before and after, within what is stated; and
-/// they are whole nanoseconds, so that the steps are exactly as long as the whole.
+/// The device's times lie between the host's before and after, within their stated error.
+///
+/// They are whole nanoseconds, so the intervals add up exactly.
 fn clocked_fences_tell_the_time() {
     let setup = Setup::new();
     setup.clock();
@@ -736,7 +748,7 @@ fn clocked_fences_tell_the_time() {
     assert_eq!(last.elapsed_since(first).unwrap(), sum);
 }
 
-/// Intervals of events, and times of the clock, on one queue.
+/// Compares intervals of events with times of the clock, on one queue.
 fn events_and_the_clock_agree() {
     let setup = Setup::new();
     let queue = setup.queue("timed");
@@ -754,13 +766,13 @@ fn events_and_the_clock_agree() {
         let on_the_host = HostClock::Monotonic.now() - before;
         let by_events = timed[1].elapsed_since(&timed[0]).unwrap();
         let by_the_clock = clocked[1].elapsed_since(&clocked[0]).unwrap();
-        // The clocked ones stand outside; an event's milliseconds are a float's.
+        // The clocked fences are recorded outside the events. Event times are `float` milliseconds.
         assert!(
             by_the_clock >= by_events - 1_000,
             "{by_the_clock} ns around {by_events} ns"
         );
-        // All of it happens between two looks at the host's clock. Each device time is rounded, to
-        // a microsecond at most.
+        // All of it happens between two readings of the host's clock. Each device time is rounded,
+        // to at most a microsecond.
         assert!(
             by_the_clock <= on_the_host + 2_000,
             "{by_the_clock} ns within {on_the_host} ns"
@@ -772,8 +784,9 @@ fn events_and_the_clock_agree() {
     tell("by the clock more than by events, ns", apart);
 }
 
-/// What stands behind a kernel in its submission is told later than that ended: also where the
-/// kernel lets the next one begin before.
+/// The time after a kernel in a submission is later than the end of that kernel.
+///
+/// This also holds if the kernel lets the next one begin before its own end.
 fn a_time_behind_a_kernel_is_not_before_its_end() {
     const TAKES: u64 = 500_000;
     let setup = Setup::new();
@@ -803,7 +816,7 @@ fn a_time_behind_a_kernel_is_not_before_its_end() {
         for one in submissions {
             let (began, ended) = (one.began.unwrap(), one.ended.unwrap());
             took.push(ended.nanoseconds.abs_diff(began.nanoseconds));
-            // Told on the host's clock, which may run a little faster or slower.
+            // On the host's clock, which may run a little faster or slower.
             let least = (TAKES - TAKES / 1_000).cast_signed();
             assert!(
                 ended.nanoseconds - began.nanoseconds >= least,
@@ -814,18 +827,18 @@ fn a_time_behind_a_kernel_is_not_before_its_end() {
     }
 }
 
-/// What hangs on the device has begun all the same.
+/// A submission that hangs on the device has a time of its begin.
 fn a_trace_tells_what_has_begun_and_not_ended() {
     let setup = Setup::new();
     let queue = setup.queue("hangs");
     let trace = Trace::new();
     trace.follow(&queue).unwrap();
     let told = setup.word();
-    let gates = Gates {
+    let stalls = Stalls {
         word: setup.word(),
         queues: vec![queue.clone()],
     };
-    let (gate, pointer, filled) = (setup.gate.clone(), gates.word.pointer(), told.clone());
+    let (gate, pointer, filled) = (setup.gate.clone(), stalls.word.pointer(), told.clone());
     let work = move |r: &mut Recorder| {
         r.memset_d32(&filled, 1)?;
         let mut word = pointer;
@@ -838,12 +851,15 @@ fn a_trace_tells_what_has_begun_and_not_ended() {
     queue.submit(&[], |_| Ok(()), &[]).unwrap();
     let started = Instant::now();
     while told.as_words().unwrap()[0].load(Ordering::Acquire) == 0 {
-        assert!(started.elapsed() < LIMIT, "the device has not come to it");
+        assert!(started.elapsed() < LIMIT, "the kernel has not begun");
         thread::yield_now();
     }
     let recording = trace.finish(Duration::ZERO);
-    assert_eq!(gates.word.as_words().unwrap()[0].load(Ordering::Acquire), 0);
-    drop(gates);
+    assert_eq!(
+        stalls.word.as_words().unwrap()[0].load(Ordering::Acquire),
+        0
+    );
+    drop(stalls);
     let [hung, behind] = &recording.tracks[0].submissions[..] else {
         panic!("{recording:?}");
     };
@@ -862,14 +878,14 @@ fn a_trace_tells_what_has_begun_and_not_ended() {
 
 pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     trials![
-        records_do_not_wait_for_a_gate,
+        records_do_not_wait_for_a_stall,
         a_trace_tells_what_has_begun_and_not_ended,
         a_time_behind_a_kernel_is_not_before_its_end,
         clocked_fences_tell_the_time,
         events_and_the_clock_agree,
         it_says_that_it_has_a_clock,
-        closed_gates_cost_accuracy_not_time,
-        a_clock_may_be_asked_for_behind_a_closed_gate,
+        stalls_cost_accuracy_not_time,
+        a_clock_may_be_created_while_streams_are_stalled,
         a_full_hardware_queue_costs_accuracy_not_time,
         captures_go_on,
         the_callers_context_is_left_as_found,
@@ -879,7 +895,7 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     ]
 }
 
-/// How well a GPU's clock is read, and how much a GPU does at once.
+/// Tests of the accuracy of a GPU's clock, and of how much a GPU runs at once.
 pub(crate) fn tests_of_a_gpu() -> Vec<(&'static str, fn())> {
     trials![
         samples_bracket_and_rise,

@@ -1,4 +1,4 @@
-//! Failures and refusals, each with its type.
+//! Failures and refusals, each with its error type.
 #![allow(unsafe_code, reason = "launches a kernel that faults")]
 
 use std::ffi::c_void;
@@ -49,7 +49,7 @@ fn failing_work_signals_nothing_and_the_queue_goes_on() {
         .submit(&[], |_| Ok(()), &[timeline.signal_at(1)])
         .unwrap();
     timeline.at(1).wait(LIMIT).unwrap();
-    // What the driver had taken is in order before it.
+    // The commands that the driver had taken are executed in order.
     assert_eq!(buffer.read_words().unwrap(), [9]);
 }
 
@@ -60,7 +60,7 @@ fn native_errors_name_the_stream() {
     let mut time = 1_u64;
     let nothing = move |r: &mut Recorder| {
         let mut params = [(&raw mut time).cast::<c_void>()];
-        // SAFETY: as for `launch`; no blocks at all are refused.
+        // SAFETY: as for `launch`. The driver refuses a grid without blocks.
         unsafe { r.launch(&delay, [0; 3], [1; 3], &mut params) }
     };
     let refused = queue.submit(&[], nothing, &[]).map(|_| ()).unwrap_err();
@@ -97,7 +97,7 @@ fn refusals_are_typed() {
     gpu.device.check().unwrap();
 }
 
-/// The fault below kills the context of its whole process, so it gets one of its own.
+/// The fault below breaks the context of its whole process, so a child process runs it.
 fn a_fault_is_typed() {
     let child = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", FAULT])
@@ -121,7 +121,7 @@ pub(crate) fn a_fault_in_this_process() {
         .unwrap()
         .function(c"fault")
         .unwrap();
-    // SAFETY: takes no parameters; what it does to the device is what is tested.
+    // SAFETY: the kernel takes no parameters. Its fault is what the test is about.
     let work = move |r: &mut Recorder| unsafe { r.launch(&fault, [1; 3], [1; 3], &mut []) };
     queue.submit(&[], work, &[timeline.signal_at(1)]).unwrap();
     let error = timeline.at(1).wait(LIMIT).expect_err("the kernel faults");
@@ -130,7 +130,7 @@ pub(crate) fn a_fault_in_this_process() {
     };
     assert!(matches!(**cause, Error::DeviceLost { .. }), "{error:?}");
     assert!(matches!(gpu.device.check(), Err(Error::DeviceLost { .. })));
-    // The position fails too, and nothing hangs or crashes on the way out.
+    // The position fails too. Nothing hangs or crashes at the end.
     assert!(queue.idle(LIMIT).is_err());
     assert!(queue.submit(&[], |_| Ok(()), &[]).is_err());
 }

@@ -1,4 +1,4 @@
-//! The events behind timelines and fences: used again, but not while somebody holds them.
+//! Events behind timelines and fences are used again, unless the application holds them.
 #![allow(unsafe_code, reason = "calls the driver as an application does")]
 
 use syncline_core::Error;
@@ -10,16 +10,16 @@ use crate::setup::{gpu, launch};
 
 pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     trials![
-        an_event_that_somebody_holds_is_not_used_again,
-        a_timeline_that_nobody_asks_stays_small,
+        an_event_that_the_application_holds_is_not_used_again,
+        a_timeline_without_queries_stays_small,
         fences_are_recorded_again_and_timed,
         a_record_does_not_move_earlier_waits,
     ]
 }
 
-/// Queues use events again. One that an application holds keeps telling of the point that it was
-/// given for, whatever becomes of the queue meanwhile.
-fn an_event_that_somebody_holds_is_not_used_again() {
+/// Queues reuse events. An event that an application holds keeps its point, even if its queue is
+/// dropped.
+fn an_event_that_the_application_holds_is_not_used_again() {
     let gpu = gpu();
     let queue = gpu.queue("signaller");
     let timeline = gpu.device.timeline("held").unwrap();
@@ -29,7 +29,7 @@ fn an_event_that_somebody_holds_is_not_used_again() {
             queue.submit(&[], |_| Ok(()), &signals).unwrap();
         }
     };
-    let gate = gpu.gated(&queue);
+    let stall = gpu.stalled(&queue);
     signal(1..33);
     let held = [1, 16, 32].map(|value| gpu.device.event(timeline.at(value)).unwrap().unwrap());
     let status = |event: sys::CUevent| {
@@ -39,21 +39,21 @@ fn an_event_that_somebody_holds_is_not_used_again() {
     for event in &held {
         assert_eq!(status(event.raw()), sys::CUresult::CUDA_ERROR_NOT_READY);
     }
-    gate.open();
-    // Everything leaves the ring, so that its events can be used again.
+    stall.release();
+    // All events leave the ring, so that they can be used again.
     queue.idle(LIMIT).unwrap();
     assert_eq!(timeline.value().unwrap(), 32);
-    let gate = gpu.gated(&queue);
+    let stall = gpu.stalled(&queue);
     signal(33..300);
     for event in &held {
         assert_eq!(status(event.raw()), sys::CUresult::CUDA_SUCCESS);
     }
-    gate.open();
+    stall.release();
     queue.idle(LIMIT).unwrap();
     assert_eq!(timeline.value().unwrap(), 299);
 }
 
-fn a_timeline_that_nobody_asks_stays_small() {
+fn a_timeline_without_queries_stays_small() {
     let gpu = gpu();
     let (queue, timeline) = (
         gpu.queue("signaller"),
@@ -134,11 +134,11 @@ fn a_record_does_not_move_earlier_waits() {
     let fence = gpu.device.fence("moved");
     first.record(&fence).unwrap();
     let before = fence.point().unwrap();
-    let gate = gpu.gated(&second);
+    let stall = gpu.stalled(&second);
     second.record(&fence).unwrap();
     assert!(!fence.is_complete().unwrap());
     before.point().wait(LIMIT).unwrap();
     assert!(!fence.is_complete().unwrap());
-    gate.open();
+    stall.release();
     fence.wait(LIMIT).unwrap();
 }

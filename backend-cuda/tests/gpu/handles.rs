@@ -1,4 +1,4 @@
-//! Raw handles, and hostile ones.
+//! Raw handles of this crate, and wrong handles that callers pass in.
 #![allow(unsafe_code, reason = "makes hostile handles")]
 
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
@@ -36,11 +36,11 @@ fn raw_handles_say_what_is_held() {
     done.at(1).wait(LIMIT).unwrap();
     assert!(gpu.device.event(done.at(1)).unwrap().is_none());
 
-    // The application's own submission: claim, submit, say so.
+    // The application submits itself: it claims, submits, and reports that.
     let busy = gpu.queue("the application's");
-    let opens = gpu.gated(&busy);
+    let stall = gpu.stalled(&busy);
     let mut claim = done.claim(2, 0).unwrap();
-    // Without an event nobody could see the signal: refused, and the claim stays open.
+    // Without an event this library cannot see the signal. The call fails and the claim stays open.
     assert!(matches!(claim.submitted(), Err(Error::Unsupported { .. })));
     assert!(!done.at(2).is_pending().unwrap());
     // SAFETY: a claim of this timeline; the queue keeps its stream alive.
@@ -54,15 +54,15 @@ fn raw_handles_say_what_is_held() {
         .unwrap();
     assert!(gpu.device.event(done.at(2)).unwrap().is_some());
     assert_eq!(done.value().unwrap(), 1);
-    opens.open();
+    stall.release();
     done.at(3).wait(LIMIT).unwrap();
     assert_eq!(wait_any(&[done.at(3)], LIMIT).unwrap(), 0);
     gpu.device.check().unwrap();
 }
 
-/// Descriptors that are anything but what they claim to be; the first is not even open.
+/// Descriptors of wrong kinds. The first one is not even open.
 fn hostile() -> [OwnedFd; 4] {
-    // SAFETY: no process has that many descriptors, so nothing is closed by accident; the test
+    // SAFETY: no process has that many descriptors, so no other descriptor can be closed. The test
     // never drops it.
     let closed = unsafe { OwnedFd::from_raw_fd(1_000_000) };
     let (pipe, _) = rustix::pipe::pipe().unwrap();
@@ -83,7 +83,7 @@ fn hostile_handles_stay_with_the_caller() {
     let gpu = gpu();
     let origin = Origin::of(gpu.device.info());
     for (index, fd) in hostile().into_iter().enumerate() {
-        // SAFETY: it is not, which is the point: drivers refuse these kinds.
+        // SAFETY: the descriptor has the wrong kind on purpose. Drivers refuse these kinds.
         let imported = unsafe {
             let handle = TimelineFd::from_fd(fd, origin.clone());
             gpu.device.import_timeline(handle)
@@ -111,7 +111,7 @@ fn another_gpus_handles_are_refused_unasked() {
         driver_uuid: None,
     };
     let (pipe, _) = rustix::pipe::pipe().unwrap();
-    // SAFETY: refused before anything looks at it.
+    // SAFETY: the call is refused before it uses the descriptor.
     let imported = unsafe {
         gpu.device
             .import_timeline(TimelineFd::from_fd(pipe, origin))

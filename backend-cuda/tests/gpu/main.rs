@@ -1,5 +1,7 @@
-//! The backend on a GPU, or on a CUDA driver in software. Without either each test is reported as
-//! ignored, with the reason. With `SYNCLINE_REQUIRE_CUDA` set it fails.
+//! Tests of the backend on a GPU or on a software CUDA driver.
+//!
+//! Without either, each test is reported as ignored, with the reason. With `SYNCLINE_REQUIRE_CUDA`
+//! set it fails.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

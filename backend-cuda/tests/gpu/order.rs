@@ -1,4 +1,4 @@
-//! What comes before what, on the device and for the host.
+//! The order of work on the device, and as the host sees it.
 #![allow(unsafe_code, reason = "calls the driver as an application does")]
 
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use syncline_core::backend::{Device as _, Queue as _};
 use syncline_cuda::{Recorder, sys};
 
 use crate::common::{LIMIT, trials};
-use crate::setup::{Gate, WORDS, gpu, hand_over, launch};
+use crate::setup::{Stall, WORDS, gpu, hand_over, launch};
 
 pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     trials![
         data_follows_the_wait,
         without_the_wait_old_data_is_seen,
         positions_without_an_event_keep_their_place,
-        what_refused_work_has_put_there_comes_first,
+        commands_of_refused_work_come_before_the_position,
         any_number_of_streams_wait_for_the_host,
         a_long_chain_is_released_without_recursion,
         the_host_signals_forward_only,
@@ -34,9 +34,10 @@ fn without_the_wait_old_data_is_seen() {
     assert!(hand_over(&gpu, false, false).iter().all(|&word| word == 1));
 }
 
-/// The driver is told nothing of a submission that only waits. Its position is reached all the
-/// same, and neither before what the queue did earlier nor before what it waits for, in whichever
-/// order these come.
+/// A submission that only waits makes no driver call. Its position is reached nevertheless.
+///
+/// The position is reached neither before the queue's earlier work nor before the awaited point,
+/// whichever of them finishes first.
 fn positions_without_an_event_keep_their_place() {
     let gpu = gpu();
     for other_first in [true, false] {
@@ -44,18 +45,18 @@ fn positions_without_an_event_keep_their_place() {
         let readers = ["told", "raw", "untold"].map(|label| gpu.queue(label));
         let data = gpu.device.buffer(WORDS * 4).unwrap();
         data.write_words(&vec![1; WORDS as usize]).unwrap();
-        let gates = [gpu.gated(&busy), gpu.gated(&other)];
+        let stalls = [gpu.stalled(&busy), gpu.stalled(&other)];
         let done = gpu.device.timeline("done").unwrap();
         other.submit(&[], |_| Ok(()), &[done.signal_at(1)]).unwrap();
         let filled = data.clone();
         let fill = move |r: &mut Recorder| r.memset_d32(&filled, 2);
         busy.submit(&[], fill, &[]).unwrap();
-        // More than any bound on such submissions in a row.
+        // More than the bound on such submissions in a row.
         let ends: Vec<_> = (0..40)
             .map(|_| busy.submit(&[done.at(1)], |_| Ok(()), &[]).unwrap().end())
             .collect();
         let copies = [0; 3].map(|_| gpu.device.buffer(WORDS * 4).unwrap());
-        // The driver's own wait for one of them; nothing in the negative control.
+        // A native wait for one of them. The negative control waits for nothing.
         let event = gpu.device.event(ends[20]).unwrap().unwrap();
         // SAFETY: a live stream and event.
         let waited = unsafe { sys::cuStreamWaitEvent(readers[1].stream().raw(), event.raw(), 0) };
@@ -66,13 +67,13 @@ fn positions_without_an_event_keep_their_place() {
             reader.submit(waits, work, &[]).unwrap();
         }
         readers[2].idle(LIMIT).unwrap();
-        let [first, second] = gates;
+        let [first, second] = stalls;
         let (early, late) = if other_first {
             (second, first)
         } else {
             (first, second)
         };
-        early.open();
+        early.release();
         if other_first {
             done.at(1).wait(LIMIT).unwrap();
         }
@@ -81,7 +82,7 @@ fn positions_without_an_event_keep_their_place() {
         assert!(ends.iter().all(|end| !end.is_reached().unwrap()));
         assert!(!readers[0].position().is_reached().unwrap());
         assert!(!readers[1].position().is_reached().unwrap());
-        late.open();
+        late.release();
         for end in ends.iter().rev() {
             end.wait(LIMIT).unwrap();
         }
@@ -95,9 +96,11 @@ fn positions_without_an_event_keep_their_place() {
     }
 }
 
-/// What work put into the stream before it failed may still run: the queue's position comes behind
-/// that, although nothing else is submitted, and what the work kept lives until then.
-fn what_refused_work_has_put_there_comes_first() {
+/// Commands that refused work has already put into the stream may still run.
+///
+/// The queue's position comes after them, although nothing else is submitted. What the work kept
+/// lives until then.
+fn commands_of_refused_work_come_before_the_position() {
     let gpu = gpu();
     let queue = gpu.queue("refusing");
     let (buffer, word) = (
@@ -105,7 +108,7 @@ fn what_refused_work_has_put_there_comes_first() {
         gpu.device.host_buffer(4).unwrap(),
     );
     buffer.write_words(&[1]).unwrap();
-    let gate = Gate(word.clone());
+    let stall = Stall(word.clone());
     let kept = Arc::new(());
     let (filled, kernel, pointer, object) = (
         buffer.clone(),
@@ -128,7 +131,7 @@ fn what_refused_work_has_put_there_comes_first() {
     assert!(!queue.position().is_reached().unwrap());
     assert!(!fence.is_complete().unwrap());
     assert_eq!(Arc::strong_count(&kept), 2);
-    gate.open();
+    stall.release();
     queue.idle(LIMIT).unwrap();
     assert_eq!(buffer.read_words().unwrap(), [9]);
     assert_eq!(Arc::strong_count(&kept), 1);

@@ -1,4 +1,4 @@
-//! A GPU with kernels that take their time, and gates that the host opens.
+//! A GPU with kernels that delay a stream or stall it until the host releases it.
 #![allow(unsafe_code, reason = "launches kernels")]
 
 use std::ffi::c_void;
@@ -15,7 +15,7 @@ pub(crate) const KERNELS: &str = include_str!("../kernels.ptx");
 
 pub(crate) const WORDS: u64 = 1 << 16;
 
-/// The first usable device with the kernels, everything loaded.
+/// Opens the first usable device and loads all kernels.
 pub(crate) fn gpu() -> Gpu {
     let alone = alone();
     let device = open().expect("a device");
@@ -38,8 +38,7 @@ impl Gpu {
             device,
             _alone: alone,
         };
-        // The driver loads what it needs for the first of each, and may wait for other streams
-        // then.
+        // The driver loads some code on first use, and may wait for other streams then.
         let queue = gpu.queue("warm-up");
         let (from, to) = (gpu.device.host_buffer(4)?, gpu.device.buffer(4)?);
         let (delay, gate) = (gpu.delay.clone(), gpu.gate.clone());
@@ -63,27 +62,29 @@ impl Gpu {
             .expect("a queue")
     }
 
-    /// A queue whose stream is busy until the returned gate is opened or dropped.
-    pub(crate) fn gated(&self, queue: &Queue) -> Gate {
+    /// Stalls the queue's stream until the returned stall is released or dropped.
+    pub(crate) fn stalled(&self, queue: &Queue) -> Stall {
         let word = self.device.host_buffer(4).expect("a pinned word");
         let (gate, pointer, kept) = (self.gate.clone(), word.pointer(), word.clone());
         let work = move |r: &mut Recorder| {
             r.keep(Arc::new(kept));
             launch(r, &gate, pointer)
         };
-        queue.submit(&[], work, &[]).expect("closing the gate");
-        Gate(word)
+        queue.submit(&[], work, &[]).expect("stalling the queue");
+        Stall(word)
     }
 }
 
-/// Opens on drop, so that no failing test leaves a kernel running.
-pub(crate) struct Gate(pub(crate) DeviceBuffer);
+/// Blocks a stream until it is released.
+///
+/// The drop releases it, so that no failing test leaves a kernel running.
+pub(crate) struct Stall(pub(crate) DeviceBuffer);
 
-impl Gate {
-    pub(crate) fn open(self) {}
+impl Stall {
+    pub(crate) fn release(self) {}
 }
 
-impl Drop for Gate {
+impl Drop for Stall {
     fn drop(&mut self) {
         if let Some([word]) = self.0.as_words() {
             word.store(1, Ordering::Release);
@@ -91,18 +92,18 @@ impl Drop for Gate {
     }
 }
 
-/// One thread of a kernel that takes one u64.
+/// Launches one thread of a kernel that takes one u64.
 pub(crate) fn launch(
     recorder: &mut Recorder,
     function: &Function,
     mut parameter: u64,
 ) -> Result<()> {
     let mut params = [(&raw mut parameter).cast::<c_void>()];
-    // SAFETY: the kernels used take one u64; pointed-to words are kept by the callers.
+    // SAFETY: the kernels take one u64. The callers keep words that it points to.
     unsafe { recorder.launch(function, [1; 3], [1; 3], &mut params) }
 }
 
-/// Both producer and consumer on their own streams, the producer delayed by the device.
+/// Runs a producer and a consumer on streams of their own. A kernel delays the producer.
 pub(crate) fn hand_over(gpu: &Gpu, wait: bool, consumer_first: bool) -> Vec<u32> {
     let (producer, consumer) = (gpu.queue("producer"), gpu.queue("consumer"));
     let data = gpu.device.buffer(WORDS * 4).unwrap();

@@ -71,9 +71,11 @@ impl Device {
     /// * The handles belong together, the queues are queues of the device, and everything marked as
     ///   enabled is enabled.
     /// * They outlive the adopted device and everything made from it, or `owner` ensures that.
-    /// * From now on the application makes calls that require external synchronization of a queue
-    ///   (`vkQueueSubmit`, `vkQueuePresentKHR`, `vkQueueWaitIdle`; `vkDeviceWaitIdle` for all
-    ///   queues) only while it holds that queue's [`QueueGuard`](crate::QueueGuard).
+    /// * Until the adopted device and everything made from it are gone, the application makes calls
+    ///   that require external synchronization of one of the queues (`vkQueueSubmit`,
+    ///   `vkQueuePresentKHR`, `vkQueueWaitIdle`; `vkDeviceWaitIdle` for all queues) only while it
+    ///   holds that queue's [`QueueGuard`](crate::QueueGuard). The drop of `owner` shows that
+    ///   everything is gone.
     pub unsafe fn adopt(info: AdoptInfo) -> Result<Self> {
         // SAFETY: the caller guarantees it.
         let physical = unsafe {

@@ -4,7 +4,7 @@
 use ash::vk;
 #[cfg(doc)]
 use syncline_core::Error;
-use syncline_core::backend::{Attachment, Backend, Identity};
+use syncline_core::backend::{Attachment, Backend, Identity, Sharing};
 use syncline_core::clock::Clock;
 use syncline_core::{Object, QueueKind, Result, Timeline};
 
@@ -82,5 +82,9 @@ impl Backend for Device {
     /// and without calibrated timestamps [`Error::ClockSilent`].
     fn clock(&self) -> Result<Clock> {
         self.own_clock()
+    }
+
+    fn sharing(&self) -> Option<&dyn Sharing> {
+        Some(self)
     }
 }

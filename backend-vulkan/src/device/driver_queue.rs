@@ -24,6 +24,11 @@ use crate::driver::lock::lock;
 /// and for drivers that count differently.
 const UNITS: u64 = 16_384;
 
+/// The most units of one submission.
+///
+/// [`UNITS`] and one such submission stay below what NVIDIA's driver accepts.
+pub(crate) const MAX_SUBMISSION: u64 = 16_000;
+
 /// Units of a submission, without its waits, command buffers and signals.
 pub(crate) const SUBMISSION: u64 = 4;
 

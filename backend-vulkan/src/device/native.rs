@@ -5,7 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use ash::vk;
-use syncline_core::backend::TakingDown;
+use syncline_core::backend::TeardownGuard;
 
 use crate::device::open::Device;
 use crate::device::physical::Enabled;
@@ -34,7 +34,7 @@ impl Native {
         physical: vk::PhysicalDevice,
         device: ash::Device,
     ) -> Self {
-        TakingDown::prepare();
+        TeardownGuard::register();
         Self {
             entry: instance.entry().clone(),
             instance: instance.raw().clone(),
@@ -52,7 +52,7 @@ impl Native {
         device: ash::Device,
         owner: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Self {
-        TakingDown::prepare();
+        TeardownGuard::register();
         Self {
             entry,
             instance,
@@ -67,7 +67,7 @@ impl Drop for Native {
     fn drop(&mut self) {
         match &mut self.ownership {
             Ownership::Ours(_) => {
-                if let Some(_going) = TakingDown::begin() {
+                if let Some(_going) = TeardownGuard::begin() {
                     // SAFETY: this crate made the device. Everything made from it kept it, and is
                     // gone. No queue executes work any more.
                     unsafe { self.device.destroy_device(None) };
@@ -75,7 +75,7 @@ impl Drop for Native {
             }
             Ownership::Theirs(owner) => {
                 if let Some(owner) = owner.take() {
-                    TakingDown::let_go(owner);
+                    TeardownGuard::drop_owner(owner);
                 }
             }
         }

@@ -239,10 +239,13 @@ impl Drop for Inner {
         self.query_pools.destroy(&self.native.device);
         let deferred = self.deferred_destroy.take_all();
         if !deferred.is_empty() {
-            // A lost device fails this call, and uses no semaphore any more.
-            // SAFETY: all queues of this crate are dropped. The only driver that defers (lavapipe)
-            // synchronizes access to its queue itself.
-            let _ = unsafe { self.native.device.device_wait_idle() };
+            for queue in &self.queues {
+                // SAFETY: the queue is of this device. No thread uses it now: a logical queue and a
+                // `QueueGuard` keep the device, and without a guard the application does not use
+                // the queue (see `Device::adopt`). A lost device fails this call, and uses no
+                // semaphore any more.
+                let _ = unsafe { self.native.device.queue_wait_idle(queue.raw) };
+            }
             self.destroy_semaphores(deferred);
         }
         // SAFETY: made on this device and destroyed only here. No call waits for it, because each

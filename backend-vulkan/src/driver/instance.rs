@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::sync::{Arc, OnceLock};
 
 use ash::{ext, vk};
-use syncline_core::backend::TakingDown;
+use syncline_core::backend::TeardownGuard;
 use syncline_core::{Error, Result};
 
 use crate::driver::error::{name, unavailable};
@@ -104,7 +104,7 @@ impl Instance {
         // SAFETY: `info` and everything it points to are valid and outlive the call. The messages
         // outlive the instance, which `Inner` destroys before it drops them.
         let raw = unsafe { entry.create_instance(&info, None) }.map_err(refused)?;
-        TakingDown::prepare();
+        TeardownGuard::register();
         let mut inner = Inner {
             entry,
             raw,
@@ -166,7 +166,7 @@ impl Instance {
 /// # Errors
 /// [`Error::Unavailable`] if there is none.
 pub(crate) fn loader() -> Result<ash::Entry> {
-    // Never unloaded, because a thread may drop its handle while the process exits (`TakingDown`).
+    // Never unloaded, because a thread may drop its handle while the process exits (`TeardownGuard`).
     static LOADER: OnceLock<ash::Entry> = OnceLock::new();
     if let Some(loader) = LOADER.get() {
         return Ok(loader.clone());
@@ -194,7 +194,7 @@ fn refused(code: vk::Result) -> Error {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let Some(_going) = TakingDown::begin() else {
+        let Some(_going) = TeardownGuard::begin() else {
             // The instance and its layer stay, and the layer may still report messages.
             std::mem::forget(self.messenger.take());
             return;

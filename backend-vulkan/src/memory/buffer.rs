@@ -67,6 +67,7 @@ pub(crate) struct Memory {
     pub(crate) allocated: u64,
     pub(crate) dedicated: bool,
     shared: bool,
+    imported: bool,
     concurrent: bool,
     mapping: Option<Mapping>,
 }
@@ -152,6 +153,15 @@ impl Buffer {
     #[must_use]
     pub fn is_exported(&self) -> bool {
         self.0.shared
+    }
+
+    /// True if both buffers may use the same memory.
+    ///
+    /// An imported buffer may use the memory of any other exported or imported buffer. Drivers do
+    /// not tell whether two handles hold the same memory.
+    pub(crate) fn may_alias(&self, other: &Self) -> bool {
+        let one_imported = self.0.imported || other.0.imported;
+        self.raw() == other.raw() || (self.0.shared && other.0.shared && one_imported)
     }
 
     /// The barrier that acquires an exported buffer from the other API, for queues of `family`.
@@ -309,6 +319,7 @@ impl Device {
             allocated: 0,
             dedicated: false,
             shared: kind.is_shared(),
+            imported: matches!(kind, MemoryKind::Imported(_)),
             concurrent,
             mapping: None,
         };

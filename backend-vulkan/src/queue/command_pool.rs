@@ -127,7 +127,7 @@ impl CommandPool {
     /// Releases what the submissions up to `finished` used. Other threads may submit meanwhile.
     pub(crate) fn release_finished(&self, finished: u64) {
         self.recycle(finished);
-        self.semaphores.let_go(finished);
+        self.semaphores.release(finished);
     }
 
     /// Recycles what the submissions up to `finished` used.

@@ -255,10 +255,16 @@ impl<'a> Recorder<'a> {
     ///
     /// Copies as many bytes as both have. The submission keeps both.
     ///
+    /// Vulkan allows no copy between regions that overlap
+    /// (VUID-vkCmdCopyBuffer-pRegions-00117). An imported buffer may use the memory of any other
+    /// exported or imported buffer, so a copy between them is refused. Copy over a buffer that is
+    /// not exported. If the memory is known to be different, [acquire](Recorder::acquire) both
+    /// buffers, and record the copy into the [command buffer](Recorder::command_buffer).
+    ///
     /// # Errors
     /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice).
-    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if both are the same buffer. A
-    /// driver error.
+    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if both are the same buffer, or
+    /// if both [are exported](Buffer::is_exported) and at least one was imported. A driver error.
     pub fn copy_buffer(&mut self, from: &Buffer, to: &Buffer) -> Result<()> {
         self.recording.require_device(from)?;
         self.recording.require_device(to)?;
@@ -266,13 +272,19 @@ impl<'a> Recorder<'a> {
             let reason = "the regions would overlap";
             return Err(unsupported(from.object(), "be copied onto itself", reason));
         }
+        if from.may_alias(to) {
+            let asked = format!("be copied to {}", to.object());
+            let reason = "one of them was imported, and both may use the same memory";
+            return Err(unsupported(from.object(), asked, reason));
+        }
         self.acquire(from)?;
         self.acquire(to)?;
         let commands = self.command_buffer()?;
         let region = vk::BufferCopy::default().size(from.size().min(to.size()));
         // SAFETY: the command buffer is begun. All queue families here support transfers. The two
-        // buffers are different, of this device, have the transfer usages, and are kept until the
-        // submission has finished. The region is not empty and lies within both.
+        // buffers have different memory (see `Buffer::may_alias`), are of this device, have the
+        // transfer usages, and are kept until the submission has finished. The region is not empty
+        // and lies within both.
         unsafe {
             self.device()
                 .cmd_copy_buffer(commands, from.raw(), to.raw(), &[region]);

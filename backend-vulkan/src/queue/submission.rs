@@ -13,7 +13,7 @@ use syncline_core::backend::{
 };
 use syncline_core::{Object, Result, Timeline};
 
-use crate::device::driver_queue::{DriverQueue, SUBMISSION};
+use crate::device::driver_queue::{DriverQueue, MAX_SUBMISSION, SUBMISSION};
 use crate::device::open::Device;
 use crate::driver::error::unsupported;
 use crate::queue::command_pool::CommandPool;
@@ -26,8 +26,9 @@ use crate::timing::stamp::Stamp;
 ///
 /// A submission counts four units, and one more for each wait, command buffer and signal. While
 /// 16,384 units are in flight on one `VkQueue`, further submissions to it are held on the host. So
-/// the driver never blocks the submitting thread behind work that waits for that thread. This
-/// requires that one submission has at most another 16,000 units.
+/// the driver never blocks the submitting thread behind work that waits for that thread. A
+/// submission of more than 16,000 units is refused with
+/// [`Error::Unsupported`](syncline_core::Error::Unsupported). Split it.
 #[derive(Clone)]
 pub struct Queue(EngineQueue<Device, Feed>);
 
@@ -199,6 +200,7 @@ impl Feed {
         }
         // The queue's own timeline needs no `Arc` here, because its `CommandPool` has one.
         lists.signal(self.commands.own.raw(), batch.end.value());
+        self.require_units(Self::units(recording))?;
         recording.used.number = batch.end.value();
         self.commands
             .keep(&semaphores, &mut recording.used, batch.finished());
@@ -211,6 +213,19 @@ impl Feed {
         let infos = 1 + u64::from(lists.split.is_some());
         let count = lists.waits.len() + recording.buffers.len() + lists.signals.len();
         infos * SUBMISSION + count as u64
+    }
+
+    /// Refuses a submission that is so large that the driver may block in `vkQueueSubmit`.
+    #[inline]
+    fn require_units(&self, units: u64) -> Result<()> {
+        if units <= MAX_SUBMISSION {
+            return Ok(());
+        }
+        let asked = format!("take a submission of {units} units");
+        let reason = format!(
+            "{MAX_SUBMISSION} is the most: four, and one for each wait, command buffer and signal"
+        );
+        Err(unsupported(&self.commands.object, asked, reason))
     }
 
     /// Calls `vkQueueSubmit` once.

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawF
 use std::sync::Arc;
 
 use ash::{khr, vk};
-use syncline_core::backend::Attachment;
+use syncline_core::backend::{Attachment, Sharing};
 use syncline_core::{
     Error, HandleKind, MemoryFd, Object, Origin, Rejected, Result, TimelineFd, WindowsHandle,
 };
@@ -346,6 +346,30 @@ impl Device {
             what,
             reason: reason.to_owned(),
         })
+    }
+}
+
+impl Sharing for Device {
+    fn name(&self) -> &Object {
+        self.object()
+    }
+
+    fn export_timeline(
+        &self,
+        initial: u64,
+        handles: usize,
+    ) -> Result<(Attachment, Vec<TimelineFd>)> {
+        let (attachment, exporter) = self.exportable_port(initial)?;
+        let handles = (0..handles).map(|_| exporter.export());
+        Ok((attachment, handles.collect::<Result<_>>()?))
+    }
+
+    unsafe fn import_timeline(
+        &self,
+        handle: TimelineFd,
+    ) -> Result<Attachment, Rejected<TimelineFd>> {
+        // SAFETY: this method has the same contract.
+        unsafe { self.import_timeline(handle) }
     }
 }
 

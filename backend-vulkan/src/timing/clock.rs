@@ -90,9 +90,10 @@ impl Inner {
 
     /// Converts a timestamp that was written after `recorded_at` on the host's clock.
     ///
-    /// Otherwise the same as [`Device::time_of`]. The timestamp was written less than one round of
-    /// the counter later. It may be read at any time, unless the two clocks have drifted apart by a
-    /// sixteenth of a round before or since.
+    /// Otherwise the same as [`Device::time_of`]. The timestamp was written less than nine tenths
+    /// of a round of the counter later. It may be read at any time, unless the two clocks drift
+    /// apart by a sixteenth of a round between `recorded_at` and the last sample. If they may have,
+    /// the clock is sampled first.
     pub(crate) fn time_written(&self, timestamp: u64, recorded_at: i64) -> Result<i64> {
         let convert = |refuse_drift: bool| {
             let readings = lock(&self.clock.readings);

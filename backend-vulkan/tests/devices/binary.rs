@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::common::{Gate, TIMEOUT, all_words, on_each_device, skip, words};
+use crate::common::{Stall, TIMEOUT, all_words, on_each_device, skip, words};
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{BinaryFd, Error, HandleKind, Origin, QueueKind, Uuid, host, wait_all};
 use syncline_vulkan::{BinarySemaphore, Buffer, Device, Queue, Recorder};
@@ -140,7 +140,7 @@ fn a_binary_signal_waits_only_for_its_own_work() {
         if place(&first) == place(&second) || place(&first) == place(&consumer) {
             return skip("it has too few driver queues");
         }
-        let gate = Gate::on(device, &first);
+        let stall = Stall::on(device, &first);
         first
             .submit(&[], |_| Ok(()), &[steps.signal_at(1)])
             .unwrap();
@@ -159,7 +159,7 @@ fn a_binary_signal_waits_only_for_its_own_work() {
         ready.unwrap().end().wait(TIMEOUT).unwrap();
         assert_eq!(all_words(&data), 4);
         assert_eq!(steps.value().unwrap(), 0);
-        gate.open();
+        stall.release();
         steps.at(2).wait(TIMEOUT).unwrap();
         for queue in [&first, &second, &consumer] {
             queue.idle(TIMEOUT).unwrap();

@@ -11,7 +11,7 @@ use std::ffi::{CStr, c_char};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::common::{Gate, TIMEOUT, on_each_device};
+use crate::common::{Stall, TIMEOUT, on_each_device};
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::clock::{Clock, Estimate, HostClock, Map, Sample};
 use syncline_core::trace::{Outcome, Trace};
@@ -237,10 +237,10 @@ fn a_blocked_queue_does_not_block_a_sample() {
             let clock = adopted.clock().unwrap();
             sample(&clock);
             let queue = adopted.queue(QueueKind::Transfer, "gated").unwrap();
-            let gate = Gate::on(&adopted, &queue);
-            // Returns while the gate is still closed.
+            let stall = Stall::on(&adopted, &queue);
+            // Returns while the queue is still blocked.
             let sampled = clock.sample();
-            gate.open();
+            stall.release();
             match sampled {
                 Err(Error::ClockSilent { .. }) => assert!(!calibrated),
                 Ok(_) => assert!(calibrated, "{sampled:?}"),

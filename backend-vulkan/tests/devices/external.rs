@@ -10,7 +10,7 @@ use crate::common::{self, TIMEOUT, on_each_device, on_two_of_each_device};
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Error, HandleKind, MemoryFd, Origin, QueueKind, Timeline, TimelineFd, Uuid};
 use syncline_vulkan::ash::vk;
-use syncline_vulkan::{AdoptInfo, Device, Recorder};
+use syncline_vulkan::{AdoptInfo, Buffer, Device, Recorder};
 
 fn device_info_is_complete() {
     on_each_device(|device| {
@@ -273,6 +273,44 @@ fn exported_and_imported_buffers_share_memory() {
     });
 }
 
+/// Vulkan allows no copy between overlapping regions. Drivers do not tell which memory a handle
+/// holds.
+fn a_copy_between_buffers_that_may_share_memory_is_refused() {
+    on_two_of_each_device(|ours, theirs| {
+        if !shares_memory(ours) {
+            return common::skip("it shares no memory");
+        }
+        let export = |device: &Device| device.export_buffer(64, Default::default()).unwrap();
+        let (exported, handle) = export(ours);
+        let imported = ours.import_buffer(handle).unwrap();
+        let other = ours.import_buffer(export(theirs).1).unwrap();
+        let queue = ours.queue(QueueKind::Compute, "copies").unwrap();
+        let copy = |from: &Buffer, to: &Buffer| {
+            let (from, to) = (from.clone(), to.clone());
+            queue.submit(&[], move |r: &mut Recorder| r.copy_buffer(&from, &to), &[])
+        };
+        for (from, to) in [
+            (&exported, &imported),
+            (&imported, &exported),
+            (&imported, &other),
+            (&exported, &exported),
+        ] {
+            let error = copy(from, to).unwrap_err();
+            println!("{error}");
+            let Error::Unsupported { .. } = error.root() else {
+                panic!("{error}");
+            };
+        }
+        // These are known to have different memory.
+        let (new, _) = export(ours);
+        let own = ours.device_buffer(64, Default::default()).unwrap();
+        for (from, to) in [(&exported, &new), (&imported, &own), (&own, &other)] {
+            copy(from, to).unwrap();
+        }
+        queue.idle(TIMEOUT).unwrap();
+    });
+}
+
 /// Both devices create an identical buffer, because its queue families are the physical device's.
 fn shared_buffers_do_not_depend_on_the_queues_of_the_device() {
     on_two_of_each_device(|ours, theirs| {
@@ -376,6 +414,7 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
         shared_buffers_do_not_depend_on_the_queues_of_the_device,
         a_changed_candidate_opens_with_the_answers_of_the_driver,
         exported_and_imported_buffers_share_memory,
+        a_copy_between_buffers_that_may_share_memory_is_refused,
         a_memory_handle_that_does_not_fit_is_returned,
     ]
 }

@@ -1,11 +1,13 @@
 //! Submissions: waits, work, signals, fences and times, on every Vulkan device of the machine.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+#![allow(unsafe_code, reason = "records a command buffer of its own")]
 
-use crate::common::{Gate, TIMEOUT, all_words, on_each_device, words};
+use crate::common::{Stall, TIMEOUT, all_words, on_each_device, words};
 use std::time::Duration;
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Error, QueueKind, wait_all};
-use syncline_vulkan::Device;
+use syncline_vulkan::ash::vk;
+use syncline_vulkan::{Device, Recorder};
 
 fn a_chain_between_two_queues_carries_data() {
     on_each_device(|device| {
@@ -296,7 +298,7 @@ fn a_closed_gate_on_the_device_never_blocks_the_submitter() {
         // Shares the driver queue, and so its in-flight budget, if the family has only one.
         let family = device.queue_of_family(queue.family(), "neighbour").unwrap();
         let filled = words(device, 1);
-        let gate = Gate::on(device, &queue);
+        let stall = Stall::on(device, &queue);
         let (ended, end) = std::sync::mpsc::channel();
         let (held, by_itself) = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -309,7 +311,7 @@ fn a_closed_gate_on_the_device_never_blocks_the_submitter() {
                 let _ = ended.send(queue.held().count);
             });
             let held = end.recv_timeout(TIMEOUT);
-            gate.open();
+            stall.release();
             (held.unwrap_or(0), held.is_ok())
         });
         assert!(by_itself, "the driver is full");
@@ -317,6 +319,44 @@ fn a_closed_gate_on_the_device_never_blocks_the_submitter() {
         queue.idle(TIMEOUT).unwrap();
         family.idle(TIMEOUT).unwrap();
         assert_eq!(all_words(&filled), SUBMISSIONS);
+    });
+}
+
+/// The driver blocks the submitting thread behind earlier work if too much is in flight.
+fn a_submission_of_more_units_than_the_driver_takes_is_refused() {
+    on_each_device(|device| {
+        let queue = device.queue(QueueKind::Compute, "queue").unwrap();
+        let raw = device.raw();
+        // SAFETY: plain recording of an empty command buffer. The pool lives until the queue is
+        // idle.
+        let (pool, empty) = unsafe {
+            let info = vk::CommandPoolCreateInfo::default().queue_family_index(queue.family());
+            let pool = raw.create_command_pool(&info, None).unwrap();
+            let info = vk::CommandBufferAllocateInfo::default()
+                .command_pool(pool)
+                .command_buffer_count(1);
+            let empty = raw.allocate_command_buffers(&info).unwrap()[0];
+            let info = vk::CommandBufferBeginInfo::default()
+                .flags(vk::CommandBufferUsageFlags::SIMULTANEOUS_USE);
+            raw.begin_command_buffer(empty, &info).unwrap();
+            raw.end_command_buffer(empty).unwrap();
+            (pool, empty)
+        };
+        let submit = |buffers: usize| {
+            // SAFETY: an executable command buffer for simultaneous use, which the test keeps.
+            let work = move |r: &mut Recorder| unsafe { r.execute(&vec![empty; buffers]) };
+            queue.submit(&[], work, &[])
+        };
+        // Four units for the submission, and one for the signal of the queue's position.
+        let largest = 16_000 - 5;
+        submit(largest).unwrap();
+        let refused = submit(largest + 1).unwrap_err();
+        assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+        assert!(refused.to_string().contains("16001 units"), "{refused}");
+        submit(1).unwrap();
+        queue.idle(TIMEOUT).unwrap();
+        // SAFETY: its work has finished.
+        unsafe { raw.destroy_command_pool(pool, None) };
     });
 }
 
@@ -348,6 +388,7 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
         fences_are_recorded_again_and_tell_times,
         a_queue_dropped_with_work_in_flight_finishes_it,
         a_closed_gate_on_the_device_never_blocks_the_submitter,
+        a_submission_of_more_units_than_the_driver_takes_is_refused,
         a_buffer_of_another_device_is_refused,
     ]
 }

@@ -101,7 +101,7 @@ impl Shared {
 
 /// One for each direction, as one process signals a timeline: first what the producer signals, then
 /// what the consumer does.
-fn plans<D: Clone + Into<Device>>(
+fn plans<D: syncline::backend::Device>(
     role: Role,
     device: &D,
     endpoint: &Endpoint,

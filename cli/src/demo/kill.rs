@@ -1,4 +1,4 @@
-//! What becomes of one of two processes when the other is killed in the middle.
+//! Kills one of two processes while they work, and reports how the other ends.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -18,26 +18,27 @@ use crate::output::say;
 use syncline_conformance::inventory::device_lines;
 use syncline_conformance::report;
 
-/// Who is killed.
+/// The process to kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Victim {
-    /// Who simulates
+    /// The process that simulates
     Producer,
-    /// Who shades
+    /// The process that shades
     Consumer,
 }
 
-/// More frames than anybody makes before he is killed.
+/// More frames than the pair can make before the kill.
 const FRAMES: u32 = 1_000_000;
 
-/// For both to have started and the first frame to be compared.
+/// Time limit for both processes to start and to compare the first frame.
 const FIRST_FRAME: Duration = Duration::from_secs(60);
 
-/// For the one left alone to end: the second of E3, and the rest for a loaded machine and the end
-/// of its drivers.
+/// Time limit for the surviving process to end.
+///
+/// E3 allows one second. The rest is for a loaded machine and for the end of its drivers.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
-/// The two, which do not outlive this.
+/// Both processes. The drop kills them.
 struct Pair {
     socket: PathBuf,
     consumer: Child,
@@ -54,15 +55,15 @@ impl Drop for Pair {
     }
 }
 
-/// What became of the one whose other was killed.
+/// How the surviving process ended.
 struct Ended {
     /// The exit code, or the signal.
     status: ExitStatus,
-    /// On standard error.
+    /// What it wrote to standard error.
     said: String,
 }
 
-/// Starts both, kills one once a frame was right, and tells how the other ends.
+/// Starts both, kills one after a right frame, and reports how the other ends.
 pub(super) fn run(args: &Args, victim: Victim, inventory: &Inventory) -> Result<ExitCode, Failure> {
     let name = format!("syncline-demo-{}", std::process::id());
     let socket = std::env::temp_dir().join(name);
@@ -76,7 +77,7 @@ pub(super) fn run(args: &Args, victim: Victim, inventory: &Inventory) -> Result<
     let lines = read(out.ok_or_else(|| broken("the consumer has no output"))?);
     let mut compared = Vec::new();
     await_frame(&lines, &mut compared).map_err(|why| {
-        // What it says ends with it.
+        // `said` reads until the process ends.
         let _ = pair.consumer.kill();
         broken(&format!("{why}. {}", said(&mut pair.consumer).trim()))
     })?;
@@ -97,7 +98,7 @@ pub(super) fn run(args: &Args, victim: Victim, inventory: &Inventory) -> Result<
             said(lives).trim()
         )));
     };
-    // No more comes once neither writes.
+    // Nothing more can come after both processes have ended.
     let _ = dies.wait();
     compared.extend(lines.iter());
     let fault = fault(process, &compared, &ended);
@@ -133,7 +134,7 @@ pub(super) fn run(args: &Args, victim: Victim, inventory: &Inventory) -> Result<
     })
 }
 
-/// Whatever is read, line by line, until it is closed.
+/// Reads lines on a thread of its own, until `from` is closed.
 fn read(from: impl Read + Send + 'static) -> Receiver<String> {
     let (send, receive) = channel();
     thread::spawn(move || {
@@ -145,8 +146,7 @@ fn read(from: impl Read + Send + 'static) -> Receiver<String> {
     receive
 }
 
-/// Waits for the first right frame, and keeps every line up to it; or tells why none comes. A wrong
-/// one before it is the end.
+/// Waits for the first right frame and keeps every line up to it. A wrong frame is an error.
 fn await_frame(lines: &Receiver<String>, kept: &mut Vec<String>) -> Result<(), String> {
     let until = Instant::now() + FIRST_FRAME;
     loop {
@@ -166,7 +166,7 @@ fn await_frame(lines: &Receiver<String>, kept: &mut Vec<String>) -> Result<(), S
     }
 }
 
-/// How it ends by itself; nothing if it has not after `bound`, and then it is killed.
+/// Waits for the process to end. After `bound` it kills the process and returns `None`.
 fn ends_within(child: &mut Child, bound: Duration) -> io::Result<Option<Ended>> {
     let until = Instant::now() + bound;
     loop {
@@ -183,8 +183,7 @@ fn ends_within(child: &mut Child, bound: Duration) -> io::Result<Option<Ended>> 
     }
 }
 
-/// What was not as it has to be, if anything: of the frames that the consumer compared, and of how
-/// the other of the two ended.
+/// Returns what was wrong, if anything, with the compared frames or with the surviving process.
 fn fault(killed: u32, compared: &[String], ended: &Ended) -> Option<String> {
     let line = |begins| compared.iter().find(|line| line.starts_with(begins));
     if let Some(wrong) = line(WRONG) {
@@ -252,14 +251,14 @@ mod tests {
     }
 
     #[test]
-    fn one_who_hangs_is_killed_and_reaped() {
+    fn a_process_that_hangs_is_killed_and_reaped() {
         let mut hangs = child("exec sleep 600");
         assert!(ends_within(&mut hangs, Duration::ZERO).unwrap().is_none());
         assert!(hangs.try_wait().unwrap().is_some());
     }
 
     #[test]
-    fn right_frames_and_both_sentences_are_asked_for() {
+    fn right_frames_and_both_sentences_are_required() {
         let lines =
             |lines: &[&str]| -> Vec<String> { lines.iter().map(|&line| line.to_owned()).collect() };
         let right = lines(&["ordered by x", "right      frame 1, the first"]);

@@ -33,10 +33,10 @@ pub(crate) struct Args {
     /// Width and height of a frame; by default 128 with --software
     #[arg(long, default_value_t = usual(512, 128), value_parser = value_parser!(u32).range(16..=4096))]
     size: u32,
-    /// Who simulates: host, cuda, vulkan, or a device by name or index
+    /// The device that simulates: host, cuda, vulkan, or a device by name or index
     #[arg(long, value_name = "DEVICE")]
     producer: Option<String>,
-    /// Who shades: host, cuda, vulkan, or a device by name or index
+    /// The device that shades: host, cuda, vulkan, or a device by name or index
     #[arg(long, value_name = "DEVICE")]
     consumer: Option<String>,
     /// Write every frame to this folder
@@ -61,8 +61,7 @@ pub(crate) struct Args {
     files: record::Files,
 }
 
-/// A default on the machine's devices, and one for software, which takes longer than a GPU by
-/// orders of magnitude.
+/// Returns `default`, or `software` with the software drivers, which are far slower than a GPU.
 fn usual(default: u32, software: u32) -> u32 {
     if crate::software::is_on() {
         software
@@ -71,7 +70,7 @@ fn usual(default: u32, software: u32) -> u32 {
     }
 }
 
-/// The devices of a run, and the words for why they were chosen.
+/// The devices of a run, and the reasons for the choice.
 struct Pair {
     producer: Device,
     consumer: Device,
@@ -112,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         height: args.size,
     };
     let verdict = verify(args, &link, size)?;
-    // Comparing takes longer than making a frame, so speed is measured without it.
+    // Comparing takes longer than making a frame. So the speed is measured without it.
     let (mut fps, mut trace) = (None, None);
     if !args.no_sync {
         let runs = Runs::new(&link, size, args.frames);
@@ -190,7 +189,7 @@ fn verify(args: &Args, link: &Link, size: Size) -> Result<Verdict, Failure> {
     let bar = progress(args.frames);
     let mut verdict = Verdict::default();
     Pipeline::new(link, size)?.run(args.frames, order, |frame, rgba| {
-        // The reference thread makes exactly as many.
+        // The reference thread makes as many frames.
         if expected.recv().is_ok_and(|right| right == rgba) {
             verdict.verified += 1;
         } else {
@@ -206,7 +205,7 @@ fn verify(args: &Args, link: &Link, size: Size) -> Result<Verdict, Failure> {
     Ok(verdict)
 }
 
-/// The right frames, made on a thread of their own a little ahead of their use.
+/// Makes the expected frames on a thread of its own, a little before they are needed.
 fn reference(size: Size, frames: u32) -> Receiver<Vec<u32>> {
     let (send, receive) = sync_channel(8);
     thread::spawn(move || {
@@ -256,9 +255,10 @@ fn name(found: &Found) -> String {
     format!("{} {}", found.info().backend, found.info().marked_name())
 }
 
-/// The devices of both roles: those asked for, else CUDA for the producer and Vulkan on the same
-/// GPU for the consumer, else what comes nearest. With `--software`, which promises both APIs,
-/// nothing takes the part of a driver that is missing.
+/// Chooses the devices of both roles.
+///
+/// By default CUDA is the producer and Vulkan on the same GPU the consumer, or the nearest pair to
+/// that. `--software` promises both APIs, so a missing driver is an error then.
 ///
 /// Two processes that are asked for the same devices choose the same pair.
 fn select<'i>(inventory: &'i Inventory, args: &Args) -> Result<[&'i Found; 2], Failure> {
@@ -267,7 +267,7 @@ fn select<'i>(inventory: &'i Inventory, args: &Args) -> Result<[&'i Found; 2], F
         device.map(|asked| inventory.select(asked)).transpose()
     };
     let (producer, consumer) = (asked(&args.producer)?, asked(&args.consumer)?);
-    // The first of a backend that is one GPU with the other role's device, else the first.
+    // Prefers a device of the backend that is the same GPU as the other role's device.
     let of = |backend, other: Option<&Found>| {
         let same = |found: &&Found| match other {
             Some(other) => found.info().same_gpu(other.info()),
@@ -304,7 +304,7 @@ fn missing(backend: BackendKind, inventory: &Inventory) -> Failure {
     Failure::Words(words + "; `--producer host` or `--consumer host` lets the host take a part")
 }
 
-/// Has another process choose the same devices.
+/// Adds arguments that make another process choose the same devices.
 fn pass_devices(args: &Args, command: &mut Command) {
     let devices = [
         ("--producer", &args.producer),
@@ -317,7 +317,7 @@ fn pass_devices(args: &Args, command: &mut Command) {
     }
 }
 
-/// Opens the devices of both roles, and tells why it is these.
+/// Opens the devices of both roles, and says why they were chosen.
 fn choose(inventory: &Inventory, args: &Args) -> Result<Pair, Failure> {
     let [producer, consumer] = select(inventory, args)?;
     let mut why: Vec<String> = Vec::new();
@@ -332,7 +332,7 @@ fn choose(inventory: &Inventory, args: &Args) -> Result<Pair, Failure> {
         why.push("the first device of each API".into());
     }
     let first = producer.open()?;
-    // One device for both roles is opened once, so that it is one device to the engine too.
+    // A device that has both roles is opened once, so that the engine sees one device.
     let second = if producer.index() == consumer.index() {
         first.clone()
     } else {

@@ -8,8 +8,7 @@ use syncline_bench::frames::Size;
 
 use crate::failure::Failure;
 
-/// Makes the folder, and finds out now rather than at the first frame if nothing can be written
-/// there.
+/// Creates the folder. Fails before the first frame if no file can be written to it.
 pub(crate) fn prepare(folder: &Path) -> Result<(), Failure> {
     fs::create_dir_all(folder).map_err(Failure::write(folder))?;
     let probe = folder.join(".syncline-writable");

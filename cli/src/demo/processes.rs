@@ -17,22 +17,22 @@ use syncline_bench::frames::across::{Consuming, Producing, Role};
 use syncline_conformance::inventory::device_lines;
 use syncline_conformance::report;
 
-/// For the other process to come.
+/// Time limit for the other process to come.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// For the process that listens to be started, after the one that connects.
+/// Time limit for the listening process to start after the connecting one.
 const ABOUT_TO_START: Duration = Duration::from_secs(5);
 
-/// What a process ends with that the other one has left alone.
+/// Exit code of a process that has lost the other one.
 pub(super) const LEFT_ALONE: u8 = 3;
 
-/// What it says then of the frames, before the number of one.
+/// What such a process prints about the frames, before a number.
 pub(super) const LAST_WHOLE: &str = "the last frame that was whole is";
 
-/// What the line of the first right frame begins with.
+/// The beginning of the line of the first right frame.
 pub(super) const RIGHT: &str = "right ";
 
-/// What the line of the first wrong frame begins with.
+/// The beginning of the line of the first wrong frame.
 pub(super) const WRONG: &str = "wrong ";
 
 #[derive(clap::Args, Debug)]
@@ -41,25 +41,24 @@ pub(super) struct Options {
     /// simulates
     #[arg(long)]
     processes: bool,
-    /// Shade and compare, and wait at this socket for the process that simulates, which is started
+    /// Shade and compare, and wait at this socket for the process that simulates. Start that one
     /// with --connect
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["processes", "connect"])]
     listen: Option<PathBuf>,
     /// Simulate, for the process that listens at this socket
     #[arg(long, value_name = "SOCKET", conflicts_with = "processes")]
     connect: Option<PathBuf>,
-    /// Have two processes make frames, kill one of them in the middle as kill -9 does, and tell how
-    /// the other ends
+    /// Have two processes make frames, kill one of them as kill -9 does, and tell how the other
+    /// ends
     #[arg(long, value_name = "ROLE", conflicts_with_all = ["processes", "listen", "connect"])]
     kill: Option<Victim>,
-    /// Simulate, for the process that has the other end of the socket which is this one's standard
-    /// input
+    /// Simulate, for the process at the other end of the socket that is the standard input
     #[arg(long, hide = true, conflicts_with_all = ["processes", "listen", "connect"])]
     inherited: bool,
 }
 
 impl Options {
-    /// True if two processes are to make the frames, and this is one of them.
+    /// Whether this process is one of two that make the frames.
     pub(super) const fn any(&self) -> bool {
         self.processes
             || self.listen.is_some()
@@ -94,23 +93,23 @@ pub(super) fn run(args: &Args, inventory: &Inventory) -> Result<ExitCode, Failur
         .map_err(|rejected| Failure::from(Error::from(rejected)))
         .and_then(|endpoint| consume(args, inventory, &trusted(endpoint)));
     if ended.is_err() {
-        // Otherwise it hears of the end, and follows.
+        // Otherwise the child learns of the end, and ends too.
         let _ = child.kill();
     }
     let _ = child.wait();
     ended
 }
 
-/// An endpoint to another process of the demo, from which opaque handles are taken.
-#[allow(unsafe_code, reason = "says that the other process is trusted")]
+/// Trusts the endpoint's peer with opaque handles. The peer is another process of the demo.
+#[allow(unsafe_code, reason = "trusts the other process")]
 fn trusted(endpoint: Endpoint) -> Endpoint {
-    // SAFETY: the other process is the demo, too, which exports by this library. This program has
-    // started it, or its user has, at a path that the user has named.
+    // SAFETY: the other process is the demo, too, which exports with this library. This program has
+    // started it, or the user has, at a path that the user has named.
     unsafe { endpoint.trust_handles() };
     endpoint
 }
 
-/// Connects to the process that listens, which may be about to be started.
+/// Connects to the listening process, which may not have started yet.
 fn connect(path: &Path) -> Result<Endpoint, Error> {
     let until = Instant::now() + ABOUT_TO_START;
     let may_come = path.parent().is_none_or(|folder| folder.exists());
@@ -142,7 +141,7 @@ fn start(args: &Args, socket: Stdio) -> Result<Child, Failure> {
     started.map_err(|error| Failure::Words(format!("the producer cannot be started: {error}")))
 }
 
-/// The device of a role.
+/// Chooses the device of a role.
 fn device(inventory: &Inventory, role: Role, args: &Args) -> Result<(Device, String), Failure> {
     let [producer, consumer] = super::select(inventory, args)?;
     let found = match role {
@@ -152,12 +151,12 @@ fn device(inventory: &Inventory, role: Role, args: &Args) -> Result<(Device, Str
     Ok((found.open()?, name(found)))
 }
 
-/// What the frames were before the other process was lost.
+/// How far the frames were when the other process was lost.
 #[derive(Debug, Default)]
 struct Until {
-    /// The number, counted from 1, of the last frame that was whole; 0 if none was.
+    /// The number, counted from 1, of the last whole frame. 0 if there was none.
     whole: u64,
-    /// How many were compared and not right.
+    /// How many compared frames were wrong.
     wrong: u32,
 }
 
@@ -174,7 +173,7 @@ impl Until {
     }
 }
 
-/// Ends with what became of the other process, if that is why this one cannot go on.
+/// Reports the loss of the other process, if that is the error. Returns other errors.
 fn left_alone(error: Failure, role: &str, until: &Until, frames: u32) -> Result<ExitCode, Failure> {
     let Some(loss) = loss(&error) else {
         return Err(error);
@@ -184,7 +183,7 @@ fn left_alone(error: Failure, role: &str, until: &Until, frames: u32) -> Result<
     Ok(ExitCode::from(LEFT_ALONE))
 }
 
-/// What an error says of the other process, if it is gone.
+/// Returns what an error says about the other process, if that is lost.
 fn loss(error: &Failure) -> Option<String> {
     let Failure::Syncline(error) = error else {
         return None;

@@ -1,4 +1,4 @@
-//! The demo with a trace of its queues: as JSON for Perfetto, and as a picture.
+//! The demo with a trace of its queues: as JSON for Perfetto, and as an SVG picture.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -14,11 +14,12 @@ use syncline_trace::{check, perfetto, svg};
 use super::runs::{Runs, rounded};
 use crate::failure::Failure;
 
-/// So many runs with a trace are compared with as many without: one is short, and a moment in which
-/// somebody else had the processor is more than a trace costs.
+/// Number of runs with a trace, and as many without.
+///
+/// One run is short. Another program that takes the processor costs more than a trace does.
 const RUNS: usize = 5;
 
-/// And no more once they have taken so long.
+/// No further run begins after this time.
 const ENOUGH: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args, Debug)]
@@ -31,36 +32,35 @@ pub(crate) struct Files {
     timeline: Option<PathBuf>,
 }
 
-/// What a trace says in short.
+/// A summary of a trace.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
-    /// Frames per second of the runs that were traced, the middle one.
+    /// Median of the frames per second with a trace.
     pub(crate) fps: f64,
-    /// Frames per second of those between them that nobody traced.
+    /// Median of the frames per second of the runs between them, without a trace.
     pub(crate) fps_without: f64,
     submissions: usize,
-    /// Those that have the device's times.
+    /// Number of submissions with times of the device.
     timed: usize,
-    /// For which there was no room.
+    /// Number of submissions that did not fit into the trace.
     lost: u64,
     arrows: usize,
-    /// Whose submission began before its signal was made, by the times as they are.
+    /// Number of arrows whose submission began before its signal, by the uncorrected times.
     arrows_backwards: usize,
-    /// How long submissions of more than one queue were in flight at the same time: with the
-    /// driver, and not at their end; in nanoseconds.
+    /// How long submissions of more than one queue were with the driver at the same time.
     in_flight_together_ns: i64,
-    /// How long more than one queue ran at the same time: a GPU that has two contexts take turns
-    /// runs one, ...
+    /// How long more than one queue ran at the same time.
+    ///
+    /// If a GPU runs two contexts in turns, one queue runs at a time.
     together_ns: i64,
-    /// ... of how long from the first submission's beginning to the last one's end.
+    /// Time from the begin of the first submission to the end of the last one.
     whole_ns: i64,
     /// The largest stated error of a time on the host's clock.
     error_ns: u64,
 }
 
 impl Files {
-    /// Finds out now rather than at the end if nothing can be written there. True if a run is to be
-    /// traced.
+    /// Returns whether a run is to be traced. Fails early if a file cannot be written.
     pub(crate) fn prepare(&self) -> Result<bool, Failure> {
         let files = [&self.trace, &self.timeline].into_iter().flatten();
         let mut any = false;
@@ -71,7 +71,7 @@ impl Files {
         Ok(any)
     }
 
-    /// Some runs of the pipeline, with a trace and without in turns; the last trace is written.
+    /// Runs the pipeline with and without a trace in turns, and writes the last trace.
     pub(crate) fn record(&self, runs: &Runs<'_>) -> Result<Summary, Failure> {
         let begun = Instant::now();
         let (mut with, mut without) = (Vec::new(), Vec::new());
@@ -101,7 +101,7 @@ impl Files {
         Ok(Summary::of(&recording, middle(with), middle(without)))
     }
 
-    /// Where everything went, in words.
+    /// Lists the names of the written files.
     pub(crate) fn names(&self) -> String {
         let files = [&self.trace, &self.timeline].into_iter().flatten();
         let names: Vec<_> = files.map(|path| path.display().to_string()).collect();
@@ -149,7 +149,7 @@ impl Summary {
     }
 }
 
-/// The middle one, or the upper of both.
+/// Returns the median. Of two middle values it returns the larger one.
 fn middle(mut of: Vec<f64>) -> f64 {
     of.sort_by(f64::total_cmp);
     of.get(of.len() / 2).copied().unwrap_or_default()
@@ -159,7 +159,7 @@ fn middle(mut of: Vec<f64>) -> f64 {
 fn together(tracks: &[Track], from: impl Fn(&Submission) -> Option<i64>) -> i64 {
     let mut changes: Vec<(i64, i64)> = Vec::new();
     for track in tracks {
-        // Those of one queue end in order, and count once where they overlap.
+        // Submissions of one queue end in order. Where they overlap they count once.
         let mut before = i64::MIN;
         for one in &track.submissions {
             if let (Some(from), Some(ended)) = (from(one), one.ended) {

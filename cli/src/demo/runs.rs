@@ -1,4 +1,4 @@
-//! How fast the demo is, with a trace of its queues and without.
+//! Measures the speed of the demo, with and without a trace of its queues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use syncline_bench::frames::{Order, Pipeline, Size, expected};
 
 use crate::failure::Failure;
 
-/// For what was submitted to end.
+/// Time limit for submitted work.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs whose speed is measured.
@@ -17,7 +17,7 @@ pub(super) struct Runs<'l> {
     link: &'l Link,
     size: Size,
     frames: u32,
-    /// The last frame of each.
+    /// The expected last frame of each run.
     last: Vec<u32>,
 }
 
@@ -31,13 +31,13 @@ impl<'l> Runs<'l> {
         }
     }
 
-    /// Frames per second of one.
+    /// Frames per second of one run.
     pub(super) fn fps(&self, order: Order) -> Result<f64, Failure> {
         let pipeline = Pipeline::new(self.link, self.size)?;
         Ok(pipeline.timed(self.frames, order, &self.last)?)
     }
 
-    /// The same of one that is traced, and what is recorded of it.
+    /// Frames per second of one traced run, and the recording.
     pub(super) fn traced(&self) -> Result<(f64, Recording), Failure> {
         let trace = Arc::new(Trace::new());
         let pipeline = Pipeline::new(self.link, self.size)?.traced(trace.clone())?;
@@ -48,7 +48,7 @@ impl<'l> Runs<'l> {
     }
 }
 
-/// To a tenth of a frame.
+/// Rounds to a tenth of a frame.
 pub(super) fn rounded(fps: f64) -> f64 {
     (fps * 10.0).round() / 10.0
 }

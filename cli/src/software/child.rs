@@ -9,8 +9,7 @@ use std::ptr::null_mut;
 /// The signals by which users and shells end a command.
 const ENDS: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// Runs `command` to its end. A signal to end goes to the child, so that the caller can clean up
-/// behind it.
+/// Runs `command` to its end. Passes signals to it, so that the caller can clean up after it.
 ///
 /// Call this before the process has a second thread, which could take the signals.
 ///
@@ -26,7 +25,7 @@ pub(super) fn run(command: &mut Command) -> io::Result<ExitCode> {
             libc::sigaddset(&raw mut signals, signal);
         }
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals, &raw mut before);
-        // Where the parent process ignores it, this process inherits that and hears of no child.
+        // A parent process that ignores SIGCHLD passes that on. Then `sigwait` would miss the end.
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         (signals, before)
     };
@@ -49,11 +48,10 @@ fn wait(child: &mut Child, signals: &libc::sigset_t) -> io::Result<ExitCode> {
             return Ok(ExitCode::from(code.unwrap_or(2)));
         }
         let mut signal = 0;
-        // SAFETY: a valid set, and a place for one integer. The end of the child is among the
-        // signals.
+        // SAFETY: a valid set, and memory for one integer. SIGCHLD is among the signals.
         unsafe { libc::sigwait(signals, &raw mut signal) };
         if let (true, Ok(process)) = (ENDS.contains(&signal), child.id().try_into()) {
-            // SAFETY: the child has not been reaped, so that the number is still its own.
+            // SAFETY: the child has not been reaped, so its process id is still its own.
             unsafe { libc::kill(process, signal) };
         }
     }

@@ -1,5 +1,4 @@
-//! The libraries that `--software` puts before others, and the lists of paths by which programs
-//! find them.
+//! The libraries that `--software` loads instead of others, and lists of paths that find them.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use crate::failure::Failure;
 /// A library that was built with this command.
 pub(super) fn library(own: &Path, name: &str) -> Result<PathBuf, Failure> {
     let folder = own.parent().unwrap_or(Path::new("."));
-    // Cargo puts the libraries of a command's dependencies into the first one.
+    // Cargo puts the libraries of a command's dependencies into `deps`.
     let places = [folder.join("deps").join(name), folder.join(name)];
     let found = places.iter().find(|place| place.is_file());
     found.cloned().ok_or_else(|| {
@@ -21,8 +20,9 @@ pub(super) fn library(own: &Path, name: &str) -> Result<PathBuf, Failure> {
     })
 }
 
-/// Paths as environment variables list them. What is unset or empty is left out, as an empty path
-/// would mean this folder.
+/// Joins paths as environment variables list them.
+///
+/// Leaves out unset and empty lists, because an empty path would mean the current folder.
 pub(super) fn joined(paths: impl IntoIterator<Item = Option<OsString>>) -> OsString {
     let paths = paths.into_iter().flatten().filter(|path| !path.is_empty());
     let paths: Vec<_> = paths.collect();

@@ -1,5 +1,4 @@
-//! `--software`: CUDA and Vulkan without a GPU, by the software drivers that are built with this
-//! command.
+//! `--software`: CUDA and Vulkan without a GPU, by the software drivers of this project.
 //!
 //! Which libraries a process loads is decided by its environment when it starts. So the command
 //! runs itself once more, with the software CUDA driver under both names by which programs open
@@ -25,16 +24,16 @@ use crate::failure::Failure;
 /// Set where the software drivers are in use.
 const MARK: &str = "SYNCLINE_SOFTWARE";
 
-/// True in a process that `--software` has started, and in its children.
+/// Whether this process runs with the software drivers. `--software` sets that for its children.
 pub(crate) fn is_on() -> bool {
     env::var_os(MARK).is_some()
 }
 
-/// Runs this command once more, with the software drivers, and ends as that ends.
+/// Runs this command once more with the software drivers, and returns its exit code.
 ///
 /// # Errors
-/// A library of this project is missing, or the system refuses a folder or a process. Then nothing
-/// has run.
+/// A library of this project is missing, or the system refuses a folder or a process. Nothing has
+/// run then.
 pub(crate) fn run_again() -> Result<ExitCode, Failure> {
     let folder = Folder::create()?;
     let own = env::current_exe().map_err(|error| Failure::Words(error.to_string()))?;
@@ -59,7 +58,7 @@ pub(crate) fn check() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Refuses a device that is no software.
+/// Refuses a device that is not a software device.
 ///
 /// # Errors
 /// The first such device.
@@ -75,14 +74,14 @@ pub(crate) fn refuse_gpus<'i>(devices: impl IntoIterator<Item = &'i Info>) -> Re
     }
 }
 
-/// Puts the software CUDA driver before the system's, under both names.
+/// Makes the process find the software CUDA driver first, under both names.
 #[cfg(feature = "cuda")]
 fn cuda(command: &mut Command, own: &std::path::Path, folder: &Folder) -> Result<(), Failure> {
     use libraries::{joined, library};
 
     const PATHS: &str = "LD_LIBRARY_PATH";
     let library = library(own, "libsyncline_software_cuda.so")?;
-    // Syncline asks for the first name first, cudarc for the second. Both must get one library.
+    // Syncline loads the first name, cudarc the second. Both must get the same library.
     for name in ["libcuda.so.1", "libcuda.so"] {
         folder.link(&library, name)?;
     }
@@ -94,7 +93,7 @@ fn cuda(command: &mut Command, own: &std::path::Path, folder: &Folder) -> Result
     Ok(())
 }
 
-/// A folder of this process alone, removed when this is dropped.
+/// A folder of this process alone. The drop removes it.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -105,7 +104,7 @@ impl Folder {
             let path = env::temp_dir().join(format!("syncline-software-{process}-{number}"));
             match DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return Ok(Self(path)),
-                // Another process had this id, and was killed.
+                // Left by an earlier process with the same id that was killed.
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && number < 100 => {
                     number += 1;
                 }
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_goes_with_its_handle() -> Result<(), Failure> {
+    fn a_folder_is_removed_with_its_handle() -> Result<(), Failure> {
         let folder = Folder::create()?;
         let other = Folder::create()?;
         let path = folder.0.clone();

@@ -19,11 +19,12 @@ use crate::output::complain;
 /// The first loader that selects drivers by the names of their manifests.
 const OLDEST: u32 = vk::make_api_version(0, 1, 3, 234);
 
-/// What the manifests of lavapipe and SwiftShader have in their file names.
+/// Parts of the file names of the manifests of lavapipe and SwiftShader.
 const DRIVERS: [&str; 2] = ["lvp_icd", "swiftshader"];
 
-/// Lets the process load the layer, and only software drivers. Without a loader there is nothing to
-/// prepare: the inventory says what to install.
+/// Lets the process load the layer, and only software drivers.
+///
+/// Does nothing without a loader. The inventory then says what to install.
 pub(super) fn prepare(command: &mut Command, own: &Path, folder: &Folder) -> Result<(), Failure> {
     const LAYERS: &str = "VK_INSTANCE_LAYERS";
     let library = library(own, LIBRARY)?;
@@ -87,8 +88,7 @@ pub(super) fn prepare(command: &mut Command, own: &Path, folder: &Folder) -> Res
     Ok(())
 }
 
-/// Those of a list of manifests that the loader does not open. A folder may have some that it
-/// opens.
+/// Returns the manifests of a list that the loader does not open. A folder may contain others.
 fn left_out(manifests: &OsStr) -> Vec<PathBuf> {
     let paths = env::split_paths(manifests).filter(|path| !path.as_os_str().is_empty());
     let is_left_out = |path: &PathBuf| {

@@ -1,4 +1,4 @@
-//! The command as a user meets it.
+//! Tests of the command as a user runs it.
 
 mod compare;
 mod processes;

@@ -1,5 +1,4 @@
-//! The demo by two processes, and what becomes of one when the other is killed: on the host, as
-//! where there is no driver at all.
+//! The demo with two processes on the host, and how one ends when the other is killed.
 
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
@@ -17,7 +16,7 @@ fn run(arguments: &[&str]) -> Output {
         .expect("the command starts")
 }
 
-/// Runs it, expects this exit code, and returns what went to standard output and standard error.
+/// Runs the command, checks its exit code, and returns its standard output and standard error.
 fn ends_with(code: i32, arguments: &[&str]) -> (String, String) {
     let output = run(arguments);
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
@@ -43,7 +42,7 @@ fn every_frame_of_two_processes_is_right() {
     assert_eq!(report["mechanism"], "a counter in shared memory");
 }
 
-/// The control: without the waits the frames that come are not the right ones.
+/// The negative control: without the waits the frames are wrong.
 #[test]
 fn without_the_waits_frames_of_two_processes_are_wrong() {
     let demo = ["demo", "--processes", "--frames", "40", "--size", "64"];
@@ -52,7 +51,7 @@ fn without_the_waits_frames_of_two_processes_are_wrong() {
 }
 
 #[test]
-fn one_that_is_killed_ends_the_other_with_exit_code_3() {
+fn a_killed_process_ends_the_other_with_exit_code_3() {
     for victim in ["producer", "consumer"] {
         let (out, _) = ends_with(0, &["demo", "--kill", victim, "--size", "64", "--json"]);
         let report = json(&out);
@@ -65,10 +64,12 @@ fn one_that_is_killed_ends_the_other_with_exit_code_3() {
     }
 }
 
-/// The control: nobody is killed while frames are wrong. Should the first be right by chance, who
-/// has no waits hears of no death, and is ended.
+/// The negative control: no process is killed while frames are wrong.
+///
+/// If the first frame is right by chance, the other process does not notice the kill, because it
+/// waits for nothing. The command then kills it and reports that it has not ended.
 #[test]
-fn nothing_is_shown_by_a_pair_whose_frames_are_wrong() {
+fn a_pair_whose_frames_are_wrong_is_an_error() {
     let demo = ["demo", "--kill", "producer", "--no-sync", "--size", "64"];
     let (out, error) = ends_with(2, &demo);
     let told = ["frames are not right", "has not ended"];
@@ -76,7 +77,7 @@ fn nothing_is_shown_by_a_pair_whose_frames_are_wrong() {
 }
 
 #[test]
-fn what_does_not_go_together_is_refused() {
+fn options_that_exclude_each_other_are_refused() {
     for arguments in [
         &["demo", "--processes", "--listen", "/tmp/x"][..],
         &["demo", "--listen", "/tmp/x", "--connect", "/tmp/x"],

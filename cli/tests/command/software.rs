@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-/// The command, with the machine's own Vulkan drivers and a folder of its own for temporary files.
+/// The command, with the machine's own Vulkan drivers and a temporary folder of its own.
 fn syncline(arguments: &[&str], temporary: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_syncline"));
     command
@@ -21,10 +21,10 @@ fn syncline(arguments: &[&str], temporary: &Path) -> Command {
     command
 }
 
-/// An empty folder of a test's own.
+/// Creates an empty folder for one test.
 fn scratch(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("software-{name}"));
-    // Fails if it was not there.
+    // Fails if there is no folder.
     let _ = fs::remove_dir_all(&path);
     fs::create_dir_all(&path).expect("a folder");
     path
@@ -34,8 +34,9 @@ fn is_empty(folder: &Path) -> bool {
     fs::read_dir(folder).expect("the folder").next().is_none()
 }
 
-/// Runs it, expects this exit code and no file left behind, and returns what went to standard
-/// output and standard error.
+/// Runs the command. Checks its exit code, and that it leaves no file behind.
+///
+/// Returns its standard output and standard error.
 fn ends_with(code: i32, name: &str, arguments: &[&str]) -> (String, String) {
     let temporary = scratch(name);
     ends(code, syncline(arguments, &temporary), &temporary)
@@ -58,7 +59,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
 }
 
-/// The devices of one backend, as `info --json` or a report lists them.
+/// Returns the devices of one backend, as `info --json` or a report lists them.
 fn of<'r>(report: &'r Value, backend: &str) -> Vec<&'r Value> {
     let devices = report["devices"].as_array().expect("a list").iter();
     devices
@@ -66,7 +67,7 @@ fn of<'r>(report: &'r Value, backend: &str) -> Vec<&'r Value> {
         .collect()
 }
 
-/// True if there is a Vulkan driver in software. Without one CUDA has nothing to share with.
+/// Whether there is a software Vulkan driver. Without one CUDA can share with no other device.
 fn has_vulkan(name: &str) -> bool {
     let (out, _) = ends_with(0, name, &["info", "--software", "--json"]);
     let has = !of(&json(&out), "vulkan").is_empty();
@@ -78,7 +79,7 @@ fn has_vulkan(name: &str) -> bool {
 
 #[test]
 fn every_device_says_that_it_is_software() {
-    // In front of the subcommand, too.
+    // `--software` may also come before the subcommand.
     for arguments in [
         ["info", "--software", "--json"],
         ["--software", "info", "--json"],
@@ -148,10 +149,10 @@ fn frames_of_cuda_and_vulkan_on_one_timeline_are_right() {
     }
 }
 
-/// What a link says where both APIs have one semaphore.
+/// The mechanism of a link on which both APIs use the same semaphore.
 const NATIVE: &str = "external timeline semaphore";
 
-/// The control: without the waits the frames that come are not the right ones.
+/// The negative control: without the waits the frames are wrong.
 #[test]
 fn without_the_waits_frames_are_wrong() {
     if !has_vulkan("no-sync") {
@@ -226,7 +227,7 @@ fn the_suite_names_what_is_software() {
     );
 }
 
-/// The demo, where there is no Vulkan driver.
+/// Runs the demo without a Vulkan driver.
 fn without_vulkan(code: i32, arguments: &[&str]) -> (String, String) {
     let temporary = scratch("no-vulkan");
     let demo = ["demo", "--software", "--frames", "9", "--size", "64"];
@@ -276,7 +277,7 @@ fn a_library_that_is_missing_is_named_and_nothing_runs() {
     );
 }
 
-/// A child that does not outlive its test.
+/// A child that is killed at the end of its test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -286,7 +287,7 @@ impl Drop for Running {
     }
 }
 
-/// The command ends as its child does, and cleans up behind it.
+/// The command passes a signal to its child, ends as the child does, and removes its folder.
 #[test]
 fn a_signal_ends_the_child_and_leaves_nothing() {
     let temporary = scratch("signal");
@@ -301,7 +302,7 @@ fn a_signal_ends_the_child_and_leaves_nothing() {
         .arg(running.0.id().to_string())
         .status();
     assert!(kill.expect("kill").success());
-    // The child has the other end: there is an end to this once it is dead.
+    // The child has the other end. So this returns when the child is dead.
     out.read_to_string(&mut text).expect("text");
     let status = running.0.wait().expect("it ends");
     assert_eq!(
@@ -313,7 +314,7 @@ fn a_signal_ends_the_child_and_leaves_nothing() {
 }
 
 #[test]
-fn a_driver_that_is_none_is_refused_by_name() {
+fn a_library_that_is_no_driver_is_refused_by_name() {
     let temporary = scratch("no-driver");
     for (path, why) in [
         ("libm.so.6", "is no CUDA driver"),
@@ -338,7 +339,7 @@ fn shell(code: i32, name: &str, words: &[&str], script: &str) -> (String, String
 #[test]
 fn a_program_sees_the_software_drivers() {
     let layer = has_vulkan("run");
-    // In front of the subcommand, too.
+    // `--software` may also come before the subcommand.
     for words in [["run", "--software"], ["--software", "run"]] {
         let script = "\
             echo \"mark=$SYNCLINE_SOFTWARE layers=$VK_INSTANCE_LAYERS\"
@@ -358,12 +359,12 @@ fn a_program_sees_the_software_drivers() {
 
 #[test]
 fn a_program_ends_as_it_likes_and_has_its_own_arguments() {
-    // Of these words none is the command's own.
+    // The command itself takes none of these words.
     let words = ["run", "--software", "/bin/sh", "-c", "echo \"$@\"; exit 7"];
     let own = ["name", "--software", "--json", "-x", "--", "last"];
     let (out, _) = ends_with(7, "run-arguments", &[&words[..], &own].concat());
     assert_eq!(out, "--software --json -x -- last\n");
-    // As a shell tells the end by a signal.
+    // Reported as a shell reports an end by a signal.
     shell(128 + 9, "run-killed", &["run", "--software"], "kill -9 $$");
 }
 
@@ -380,7 +381,7 @@ fn a_program_that_cannot_be_run_is_named() {
     );
 }
 
-/// A parent process may ignore the signal by which the command hears of the end of its child.
+/// A parent process may ignore SIGCHLD. The command learns of the end of its child nevertheless.
 #[test]
 fn a_parent_that_ignores_sigchld_does_not_keep_the_command() {
     let temporary = scratch("sigchld");

@@ -1,5 +1,4 @@
-//! The command as a user meets it where there is no driver at all: what it prints, and its exit
-//! codes.
+//! The command on a machine without any driver: what it prints, and its exit codes.
 
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
@@ -10,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use syncline_bench::page::{BEGIN, END};
 
-/// The command, with no driver that it could find.
+/// The command, which cannot find any driver.
 fn syncline(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_syncline"));
     command
@@ -25,7 +24,7 @@ fn run(arguments: &[&str]) -> Output {
     syncline(arguments).output().expect("the command starts")
 }
 
-/// Runs it, expects this exit code, and returns what went to standard output and standard error.
+/// Runs the command, checks its exit code, and returns its standard output and standard error.
 pub(crate) fn ends_with(code: i32, arguments: &[&str]) -> (String, String) {
     let output = run(arguments);
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
@@ -43,10 +42,10 @@ pub(crate) fn json(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
 }
 
-/// A path in a folder of the tests' own, where nothing is.
+/// Returns a path in the tests' folder at which there is no file.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    // Fails if it was not there.
+    // Fails if there is no folder.
     let _ = fs::remove_dir_all(&path);
     let _ = fs::remove_file(&path);
     path
@@ -85,7 +84,7 @@ fn bad_input_is_answered_with_exit_code_2() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_known_before_the_run() {
+fn a_report_that_cannot_be_written_is_refused_before_the_run() {
     let folder = env!("CARGO_TARGET_TMPDIR");
     let (out, error) = ends_with(2, &["conformance", "--junit", folder]);
     assert!(error.contains(folder), "{error}");
@@ -188,7 +187,7 @@ fn a_traced_demo_writes_what_perfetto_opens_and_a_picture() {
     );
     let report = json(&out);
     let said = &report["trace"];
-    // Nine frames, each simulated and shaded, in order: each waits for the other side's.
+    // Nine frames, each simulated and shaded. Each submission but the first ones waits.
     for (key, least) in [
         ("submissions", 18),
         ("timed", 18),
@@ -262,7 +261,7 @@ fn conformance_repeats_and_shows_a_table() {
     assert!(rows.contains(&vec!["1", "host"]), "{out}");
     let last = out.lines().last().expect("a tally");
     assert!(last.ends_with("; what passed did so 3 times"), "{last}");
-    // Some need devices that are not there.
+    // Some cases need devices that are missing here.
     let is_row = |line: &&str| line.starts_with("  passed") || line.starts_with("  skipped");
     let ran = out.lines().filter(is_row);
     assert_eq!(ran.count(), rows_of(&file), "{out}");
@@ -273,7 +272,7 @@ fn conformance_repeats_and_shows_a_table() {
     assert!(error.contains("/nonexistent"), "{error}");
 }
 
-/// Another run is recorded, and this one compared with it.
+/// A run is compared with a recorded one.
 #[test]
 fn conformance_compares_with_a_recorded_run() {
     let (file, list) = (scratch("recorded.json"), scratch("exceptions.txt"));
@@ -296,7 +295,7 @@ fn conformance_compares_with_a_recorded_run() {
     let compared = [&run[..], &["--baseline", path]].concat();
     ends_with(0, &[&run[..], &["--json", path]].concat());
     ends_with(0, &compared);
-    // The whole name of a subject stands for that subject alone.
+    // The whole name of a subject selects that subject alone.
     recorded(&[("case.of.a.pair", "cuda Big -> host")]);
     ends_with(0, &compared);
     recorded(&[("case.that.is.gone", "host")]);
@@ -312,7 +311,7 @@ fn conformance_compares_with_a_recorded_run() {
     fs::write(&list, "case.that.is.gone | host").expect("a file");
     let (_, error) = ends_with(2, &excused);
     assert!(error.contains("exceptions.txt:1"), "{error}");
-    // With nothing to compare with it is no success.
+    // A comparison with nothing to compare fails.
     let mut report = json(&fs::read_to_string(&file).expect("the report"));
     report["cases"] = Value::Array(Vec::new());
     fs::write(&file, report.to_string()).expect("a file");
@@ -326,7 +325,7 @@ fn rows_of(report: &Path) -> usize {
 }
 
 #[test]
-fn nobody_reading_is_no_panic() {
+fn a_closed_standard_output_is_no_panic() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let child = syncline(&["info"])
@@ -343,7 +342,7 @@ fn nobody_reading_is_no_panic() {
     );
 }
 
-/// On whatever drivers there are: work is in flight when the third frame cannot be written.
+/// On any driver: the third frame cannot be written while work is in flight.
 #[test]
 fn an_error_in_the_middle_is_no_crash() {
     let folder = scratch("in-the-way");
@@ -385,7 +384,7 @@ fn bench_measures_the_host_and_writes_what_it_found() {
         let is_judged = row["bar"] != "no limit" && row["limit_to_recorded"].is_null();
         assert_eq!(row["met"].is_boolean(), is_judged, "{row}");
     }
-    // The command's own allocator counts.
+    // The command uses the allocator that counts.
     let mut counts = rows.iter().filter(|row| row["id"] == "alloc");
     let allocations = counts.next().map(|row| &row["figures"]["allocations_each"]);
     assert_eq!(allocations, Some(&0.0.into()), "{report}");
@@ -411,7 +410,7 @@ fn a_child_of_bench_does_its_job_alone() {
 #[test]
 fn clocks_are_watched_and_told() {
     let (out, _) = ends_with(0, &["clocks", "--for", "1", "--every", "300"]);
-    // A line of what there is, and one for each look.
+    // One line for the clock, and one for each sample.
     let looks = out.lines().filter(|line| line.contains("host")).count();
     assert!(looks >= 4, "{out}");
     let (out, _) = ends_with(0, &["clocks", "--device", "host", "--for", "0", "--json"]);
@@ -433,7 +432,7 @@ fn hops_are_measured_between_every_two_queues() {
     let matrix = json(&fs::read_to_string(&file).expect("the matrix"));
     assert_eq!(matrix["places"].as_array().map(Vec::len), Some(3));
     let hops = matrix["hops"].as_array().expect("a list");
-    // The thread with each of two queues, and those with each other and themselves.
+    // The thread with each of two queues, and each queue with itself and the other.
     assert_eq!(hops.len(), 5, "{matrix}");
     for hop in hops {
         assert!(hop["hop_ns"].as_f64() > Some(0.0), "{hop}");

@@ -1,9 +1,10 @@
-//! The suite on drivers and on a second process with one bug each: the case of a rule that the bug
-//! breaks has to fail.
+//! Runs the suite with one bug planted in a driver or in a second process.
 //!
-//! A case catches a bug by saying what is wrong, so it does not count when its process goes down.
-//! The same case has to pass as impatiently without the bug. The mutants of the suite's own tests
-//! break the rules that a backend keeps.
+//! The case of a rule that the bug breaks must fail.
+//!
+//! The case must fail with a message. A crash of its process does not count. The same case must
+//! pass without the bug, with the same time limit. The mutants in the suite's own tests break the
+//! rules that a backend keeps.
 
 mod suite;
 mod table;
@@ -18,15 +19,17 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use suite::Outcome;
 use table::{BUGS, Place, Planted, RULES, Side, TYPES, Type};
 
-/// How long a case waits for what must come, as a bug makes many wait in vain. A busy machine gets
-/// several times that.
+/// Time limit of a wait in a case. With a bug many waits last that long.
+///
+/// A busy machine gets several times that.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// So often a case may look for what is done too early: on a busy machine the case itself may be
-/// late.
+/// How often a case is tried that looks for something done too early.
+///
+/// On a busy machine the case itself may look too late.
 const TRIES: u32 = 3;
 
-/// Why a trial is not run.
+/// Why a trial is ignored.
 const NO_VULKAN: &str = "no Vulkan driver in software (Debian: mesa-vulkan-drivers)";
 
 /// Runs the case with the bug and without.
@@ -49,7 +52,7 @@ fn caught(planted: &'static Planted) -> Result<Completion, Failed> {
                 println!("{} is caught by {}: {reason}", planted.bug, planted.case);
                 return Ok(Completion::Completed);
             }
-            // A busy machine may take longer than a second.
+            // A busy machine may need more than this time limit.
             Outcome::Failed { .. } if patience == PATIENCE => {}
             other => return Err(format!("without the bug: {other:?}").into()),
         }
@@ -57,7 +60,7 @@ fn caught(planted: &'static Planted) -> Result<Completion, Failed> {
     Ok(Completion::Completed)
 }
 
-/// What the case says of the bug.
+/// Returns the message with which the case fails.
 fn fails(planted: &'static Planted, subject: &str, patience: Duration) -> Result<String, Failed> {
     let mut last = None;
     for _ in 0..TRIES {
@@ -72,7 +75,7 @@ fn fails(planted: &'static Planted, subject: &str, patience: Duration) -> Result
     Err(format!("{} does not catch it: {last:?}", planted.case).into())
 }
 
-/// The same case without the bug. Several bugs have one.
+/// Runs the same case without the bug. The result is shared by all bugs with this case.
 fn control(planted: &'static Planted, patience: Duration) -> Result<Outcome, Failed> {
     type Known = Arc<OnceLock<Result<Outcome, String>>>;
     static CONTROLS: Mutex<Option<HashMap<String, Known>>> = Mutex::new(None);
@@ -92,7 +95,7 @@ fn control(planted: &'static Planted, patience: Duration) -> Result<Outcome, Fai
     Ok(known.get_or_init(run).clone()?)
 }
 
-/// The program is there, and the compiler says why it does not take it.
+/// Checks that the compiler refuses the program with an error code.
 fn does_not_compile(program: &Type) -> Result<(), Failed> {
     if program.says.contains("error[E") {
         return Ok(());
@@ -100,7 +103,7 @@ fn does_not_compile(program: &Type) -> Result<(), Failed> {
     Err(format!("the compiler says {:?}", program.says).into())
 }
 
-/// A name that the driver does not know is refused, with those that it knows.
+/// A name of a bug that the driver does not know is refused. The error lists the known names.
 fn unknown_name(place: Place) -> Result<Completion, Failed> {
     if place == Place::Layer && suite::subject(None, &[Side::Vulkan])?.is_none() {
         return Ok(Completion::ignored_with(NO_VULKAN));
@@ -112,7 +115,7 @@ fn unknown_name(place: Place) -> Result<Completion, Failed> {
     Err(format!("nothing is said of a name that is unknown: {told}").into())
 }
 
-/// Each rule has a bug, and each case shows the rules of its bug.
+/// Each rule has a bug. Each case shows the rules of its bug.
 fn complete() -> Result<(), Failed> {
     let cases = suite::cases()?;
     for bug in BUGS {
@@ -151,8 +154,8 @@ fn main() -> ExitCode {
     });
     let complete = Trial::test("each_rule_has_a_bug", complete);
     let trials = bugs.chain(types).chain(names).chain([complete]).collect();
-    // A case that catches a bug mostly waits in vain, so there may be more of them at once than
-    // cores.
+    // A case that catches a bug mostly waits for its time limit. So more of them than cores run at
+    // once.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     arguments.test_threads = arguments.test_threads.or(Some(3 * cores));
     libtest_mimic::run(&arguments, trials).exit_code()

@@ -1,4 +1,4 @@
-//! Runs the suite by the command, with a bug planted.
+//! Runs the suite with the command, with a bug planted.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,19 +12,19 @@ use serde_json::Value;
 
 use crate::table::{Place, Planted, Side};
 
-/// GPUs that a software CUDA device and a software Vulkan driver make: parts of their names.
+/// Software GPUs that have a CUDA and a Vulkan device: parts of their names.
 const GPUS: [(&str, &str); 2] = [("lavapipe", "llvmpipe"), ("swiftshader", "SwiftShader")];
 
-/// How a case has ended.
+/// How a case ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
     Failed {
         reason: String,
-        /// Its process went down.
+        /// Whether its process crashed.
         is_lost: bool,
     },
-    /// It was not run.
+    /// The case was not run.
     Skipped(String),
 }
 
@@ -37,7 +37,7 @@ const fn variable(place: Place) -> &'static str {
     }
 }
 
-/// The command, with nothing of the environment that changes what it finds.
+/// The command, without environment variables that change which devices it finds.
 fn conformance(planted: Option<&Planted>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_syncline"));
     command.args(["conformance", "--software"]);
@@ -63,7 +63,7 @@ fn output(command: &mut Command) -> Result<Output, String> {
         .map_err(|error| format!("{command:?}: {error}"))
 }
 
-/// What `--list` prints.
+/// Returns the output of `--list`.
 fn list(planted: Option<&Planted>) -> Result<String, Failed> {
     static WITHOUT: OnceLock<Result<String, String>> = OnceLock::new();
     let now = || list_now(planted);
@@ -81,13 +81,13 @@ fn list_now(planted: Option<&Planted>) -> Result<String, String> {
     Err(format!("--list: {}", text(&output.stderr)))
 }
 
-/// What the command says if a name is planted that no bug has.
+/// Returns what the command prints if a planted name belongs to no bug.
 pub(crate) fn with_unknown_bug(place: Place) -> Result<String, Failed> {
     let output = output(conformance(None).arg("--list").env(variable(place), "none"))?;
     Ok(text(&output.stderr))
 }
 
-/// The rules that each case shows.
+/// Returns the rules that each case shows.
 pub(crate) fn cases() -> Result<HashMap<String, Vec<String>>, Failed> {
     let list = list(None)?;
     let cases = list.lines().filter_map(|line| {
@@ -98,7 +98,7 @@ pub(crate) fn cases() -> Result<HashMap<String, Vec<String>>, Failed> {
     Ok(cases.collect())
 }
 
-/// The name of the subject with these sides. `None` if a Vulkan driver in software is missing.
+/// Returns the name of the subject with these sides, or `None` without a software Vulkan driver.
 pub(crate) fn subject(planted: Option<&Planted>, sides: &[Side]) -> Result<Option<String>, Failed> {
     let list = list(planted)?;
     let subjects: Vec<_> = list
@@ -134,7 +134,7 @@ pub(crate) fn subject(planted: Option<&Planted>, sides: &[Side]) -> Result<Optio
     }
 }
 
-/// A file of the run's own.
+/// Returns a path for a file of one run.
 fn scratch() -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);

@@ -1,5 +1,4 @@
-//! The bugs: where each is planted, the rules of the contract that it breaks, and the case that
-//! catches it.
+//! The table of bugs: where each is planted, which rules it breaks, and which case catches it.
 
 /// Where a bug is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -8,7 +7,7 @@ pub(crate) enum Place {
     Cuda,
     /// In the Vulkan layer.
     Layer,
-    /// In what the second process of a case does.
+    /// In the second process of a case.
     Peer,
 }
 
@@ -27,14 +26,14 @@ pub(crate) enum Side {
 #[derive(Debug)]
 pub(crate) struct Planted {
     pub(crate) place: Place,
-    /// As the environment calls it.
+    /// Its name in the environment variable.
     pub(crate) bug: &'static str,
     /// The rules that it breaks. The case shows each of them.
     pub(crate) rules: &'static [&'static str],
-    /// On which the case runs: one device, or two.
+    /// The sides that the case runs on: one device, or two.
     pub(crate) subject: &'static [Side],
     pub(crate) case: &'static str,
-    /// What the case says.
+    /// A part of the message with which the case fails.
     pub(crate) says: &'static str,
 }
 
@@ -59,8 +58,9 @@ const fn planted(
 use Place::{Cuda as InCuda, Layer as InLayer, Peer as InPeer};
 use Side::{Cuda, Host, OtherCuda, Vulkan};
 
-/// The rules that only a driver, another process or a compiler can break: the mutants break the
-/// others.
+/// The rules that only a driver, another process or a compiler can break.
+///
+/// The mutants break the others.
 pub(crate) const RULES: [&str; 20] = [
     "D1", "D2", "D3", "D4", "D5", "D6", "F7", "E3", "X1", "X2", "X3", "X5", "X6", "X7", "X8", "P1",
     "P2", "P3", "P4", "H1",

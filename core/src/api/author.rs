@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::sharing::Sharing;
 use crate::api::{Device, Queue, submit_wait};
 use crate::base::error::{Error, Object, Result};
 use crate::base::info::{DeviceId, Info, QueueKind};
@@ -66,6 +67,11 @@ pub trait Backend: Clone + Send + Sync + 'static {
             asked: "read its clock".into(),
             reason: "its backend does not read clocks".into(),
         })
+    }
+
+    /// See [`Device::sharing`].
+    fn sharing(&self) -> Option<&dyn Sharing> {
+        None
     }
 }
 
@@ -221,6 +227,10 @@ impl<B: Backend> Device for B {
 
     fn clock(&self) -> Result<Clock> {
         Backend::clock(self)
+    }
+
+    fn sharing(&self) -> Option<&dyn Sharing> {
+        Backend::sharing(self)
     }
 }
 

@@ -1,12 +1,14 @@
 //! What an application calls: the traits of devices and queues, and the stopwatch.
 
 pub(crate) mod author;
+pub(crate) mod sharing;
 pub(crate) mod stopwatch;
 
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::api::sharing::Sharing;
 use crate::base::blockers::Blockers;
 use crate::base::error::{Object, Result};
 use crate::base::info::{DeviceId, Info, QueueKind};
@@ -64,6 +66,11 @@ pub trait Device: Clone + Send + Sync + 'static {
             asked: "read its clock".into(),
             reason: "its backend does not read clocks".into(),
         })
+    }
+
+    /// How the device shares timelines natively, or `None` if it does not.
+    fn sharing(&self) -> Option<&dyn Sharing> {
+        None
     }
 
     /// A timeline with its home on this device, starting at 0.

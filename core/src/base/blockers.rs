@@ -73,7 +73,7 @@ pub enum Signaller {
     /// The other end of a descriptor, or another user of an imported timeline.
     Outside,
     /// No submission has claimed the value yet.
-    Nobody,
+    None,
     /// Nothing: the timeline has failed, or its last handle was dropped.
     Never {
         /// The first cause of the failure, in words.
@@ -129,7 +129,7 @@ impl fmt::Display for Step {
         } = self;
         write!(f, "{timeline} (at {reached}) ")?;
         match by {
-            Signaller::Nobody => write!(f, "has no signal for {value} yet"),
+            Signaller::None => write!(f, "has no signal for {value} yet"),
             Signaller::Never { cause } => write!(f, "will never reach {value}: {cause}"),
             by => write!(f, "is to be signalled to {value} by {by}"),
         }
@@ -152,7 +152,7 @@ impl fmt::Display for Signaller {
             ),
             Self::Outside => f.write_str("something outside the engine"),
             Self::Application => f.write_str("the application, which has claimed the value"),
-            Self::Nobody => f.write_str("nothing yet"),
+            Self::None => f.write_str("nothing yet"),
             Self::Never { cause } => write!(f, "nothing any more: {cause}"),
         }
     }
@@ -208,7 +208,7 @@ mod tests {
                 by("the application, which has claimed the value"),
             ),
             (Signaller::Outside, by("something outside the engine")),
-            (Signaller::Nobody, "has no signal for 2 yet".into()),
+            (Signaller::None, "has no signal for 2 yet".into()),
             (
                 Signaller::Never { cause },
                 "will never reach 2: it broke".into(),

@@ -135,8 +135,12 @@ impl Info {
 /// What a device can do. [`Capabilities::limits`] says what it cannot do, and why.
 #[derive(Debug, Clone, Default)]
 pub struct Capabilities {
+    /// True if a driver executes the queues of the device. False if threads of this process do.
+    pub driver_queues: bool,
     /// True if the driver has timeline objects. If false, the backend builds them itself.
     pub native_timelines: bool,
+    /// True if the device can make binary semaphores.
+    pub binary_semaphores: bool,
     /// Valid bits of a timestamp: the fewest of all queue families that have any. 0: none.
     pub timestamp_bits: u32,
     /// Nanoseconds per tick of a timestamp.

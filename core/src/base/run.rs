@@ -148,7 +148,7 @@ fn drain() {
 /// Runs `action`, which may run or drop an application's objects, and contains its panics.
 ///
 /// The panic hook reports a panic. It must not end a queue, a worker or the watching thread, or the
-/// threads that wait for them. While `action` runs, [`is_letting_go`] is true.
+/// threads that wait for them. While `action` runs, [`must_defer_free`] is true.
 pub(crate) fn run_contained(action: impl FnOnce()) {
     let _foreign_work = ForeignWorkScope::new();
     contain(action);
@@ -156,7 +156,7 @@ pub(crate) fn run_contained(action: impl FnOnce()) {
 
 /// A guard while this thread runs or drops work that its caller may not know.
 ///
-/// See [`is_letting_go`].
+/// See [`must_defer_free`].
 #[must_use]
 pub(crate) struct ForeignWorkScope;
 
@@ -210,16 +210,14 @@ impl Drop for DropScope {
     }
 }
 
-/// True while the engine runs or drops objects on this thread that its caller may not know.
+/// True if an object that is dropped on this thread now must not wait for the device.
 ///
-/// These are objects that finished submissions kept, and work that was just released. The engine
-/// runs and drops them inside a call that may have nothing to do with them.
-///
-/// A backend's object that is dropped meanwhile must not wait for the device, because the device
-/// may stand still until that call returns. The backend puts such an object on a list (deferred
-/// free), and a later call frees it.
+/// True while the engine runs or drops objects on this thread that its caller may not know: objects
+/// that finished submissions kept, and work that was just released. The engine does so inside a
+/// call that may have nothing to do with them, and the device may stand still until that call
+/// returns. A backend puts its object on a list then (deferred free), and a later call frees it.
 #[must_use]
-pub fn is_letting_go() -> bool {
+pub fn must_defer_free() -> bool {
     matches!(FOREIGN_WORK.try_with(|depth| depth.get() > 0), Ok(true))
 }
 

@@ -230,6 +230,7 @@ impl Rounds {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use rstest::rstest;
 
     use super::{Counter, Rounds};
 
@@ -255,11 +256,14 @@ mod tests {
         assert_eq!(Counter::new(64, 52.08).unwrap().elapsed(3, 0), -156);
     }
 
-    #[test]
-    fn new_refuses_invalid_bits_and_periods() {
-        for (bits, period) in [(0, 1.0), (65, 1.0), (36, 0.0), (36, -1.0), (36, f64::NAN)] {
-            assert_eq!(Counter::new(bits, period), None);
-        }
+    #[rstest]
+    #[case::no_bits(0, 1.0)]
+    #[case::too_many_bits(65, 1.0)]
+    #[case::no_period(36, 0.0)]
+    #[case::negative_period(36, -1.0)]
+    #[case::period_is_not_a_number(36, f64::NAN)]
+    fn new_refuses_invalid_bits_and_periods(#[case] bits: u32, #[case] period: f64) {
+        assert_eq!(Counter::new(bits, period), None);
     }
 
     #[test]
@@ -270,12 +274,16 @@ mod tests {
         assert_eq!(slow.elapsed(0, ticks + 2) - slow.elapsed(0, ticks), 105);
         assert_eq!(slow.elapsed(0, ticks), 315_600_000_000_000_000 - 22);
         assert_eq!(slow.elapsed(ticks, 0), -slow.elapsed(0, ticks));
-        // The largest and the smallest periods.
-        for (period, elapsed) in [(1e300, i64::MAX), (1e-300, 0), (f64::MIN_POSITIVE / 2.0, 0)] {
-            let extreme = Counter::new(64, period).unwrap();
-            assert_eq!(extreme.elapsed(0, 1 << 62), elapsed);
-            assert_eq!(extreme.elapsed(0, 0), 0);
-        }
+    }
+
+    #[rstest]
+    #[case::large(1e300, i64::MAX)]
+    #[case::small(1e-300, 0)]
+    #[case::subnormal(f64::MIN_POSITIVE / 2.0, 0)]
+    fn an_extreme_period_saturates_or_gives_zero(#[case] period: f64, #[case] elapsed: i64) {
+        let extreme = Counter::new(64, period).unwrap();
+        assert_eq!(extreme.elapsed(0, 1 << 62), elapsed);
+        assert_eq!(extreme.elapsed(0, 0), 0);
     }
 
     /// The device writes the time up to a round after it was recorded. It is read much later.
@@ -302,25 +310,17 @@ mod tests {
         assert_eq!(Rounds::new(counter).time_after(1, 1), None);
     }
 
-    #[test]
-    fn clocks_may_have_parted_after_70_minutes() {
+    #[rstest]
+    #[case::at_once(0, false)]
+    #[case::just_before(71, false)]
+    #[case::just_after(72, true)]
+    #[case::just_before_backwards(-71, false)]
+    #[case::just_after_backwards(-72, true)]
+    fn clocks_may_have_parted_after_71_minutes(#[case] minutes: i64, #[case] parted: bool) {
         let mut rounds = Rounds::new(counter(36));
         assert!(rounds.may_have_parted(1));
         rounds.follow(1, 0);
-        let minute = 60_000_000_000;
-        for (minutes, parted) in [
-            (0, false),
-            (71, false),
-            (72, true),
-            (-71, false),
-            (-72, true),
-        ] {
-            assert_eq!(
-                rounds.may_have_parted(minutes * minute),
-                parted,
-                "{minutes}"
-            );
-        }
+        assert_eq!(rounds.may_have_parted(minutes * 60_000_000_000), parted);
     }
 
     #[test]

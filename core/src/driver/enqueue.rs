@@ -11,29 +11,38 @@ use crate::driver::keep::Keep;
 use crate::port::Stamp;
 use crate::timeline::point::{Completion, NativePoint};
 
-/// What the engine hands to a backend: one whole submission.
+/// One submission, as the engine hands it to a backend.
 #[derive(Debug)]
 pub struct Batch<'a> {
-    /// To be reached before the work starts. All are pending or reached on a port of this device.
+    /// Points that the device waits for before the work starts.
+    ///
+    /// Each is pending or reached on a port of this device.
     pub waits: &'a [NativePoint<'a>],
-    /// To be reached after the work and before the signals: values of the same timelines that other
-    /// queues signal first.
+    /// Points that the device waits for after the work and before the signals.
+    ///
+    /// They are lower values of the signalled timelines, which other queues signal.
     pub order: &'a [NativePoint<'a>],
-    /// To be signalled after the work, each on a port of this device.
+    /// Points that the device signals after the work, each on a port of this device.
     pub signals: &'a [NativePoint<'a>],
-    /// Signals without a port on this device: the engine makes them once `end` is reached. A backend
-    /// whose work can fail and `end` still come fails them before that; nobody else has to do anything.
+    /// Signals without a port on this device. The engine makes them once `end` is reached.
+    ///
+    /// Most backends ignore them. If `end` can be reached although the work failed, the backend
+    /// must fail these signals before it signals `end`.
     pub relayed: &'a [Completion],
-    /// The queue's own timeline, to be signalled last. Its value is the submission's number.
+    /// The point of the queue's own timeline that the device signals last.
+    ///
+    /// Its value is the submission's number.
     pub end: NativePoint<'a>,
     /// See [`Batch::stamp`].
     pub(crate) times: Written<'a>,
-    /// The work is the engine's own: nothing, or the writing of a [stamp](Enqueue::write_stamp). What a backend does for an application's
-    /// work alone, such as making its context current on the thread, it can leave out.
+    /// True if the submission has no work of an application.
+    ///
+    /// Its work is empty, or only writes a [stamp](Enqueue::write_stamp). A backend can leave out
+    /// what only an application's work needs, such as a current context on the thread.
     pub is_bare: bool,
 }
 
-/// Where the time of a submission's signals is to be written, if one of them wants it.
+/// The stamp for the time of a submission's signals. `None` if no signal needs a time.
 #[derive(Clone, Copy)]
 pub(crate) struct Written<'a>(pub(crate) Option<&'a Arc<dyn Stamp>>);
 
@@ -48,9 +57,10 @@ impl std::fmt::Debug for Written<'_> {
 }
 
 impl Batch<'_> {
-    /// A time to be written where the signals stand: behind `order`, and before the first of them. It is one that this queue
-    /// [has made](Enqueue::stamp), of its own type `S`, for [`Timing::Clock`]; mostly there is none. A backend keeps it until the submission has
-    /// finished.
+    /// The stamp that the device must write after the waits of `order` and before the first signal.
+    ///
+    /// `None` for most submissions. This queue [made](Enqueue::stamp) it for [`Timing::Clock`], and
+    /// `S` is its [`Enqueue::Stamp`]. The backend keeps it until the submission has finished.
     #[must_use]
     #[inline]
     pub fn stamp<S: Stamp>(&self) -> Option<Arc<S>> {
@@ -59,7 +69,9 @@ impl Batch<'_> {
         stamp.downcast().ok()
     }
 
-    /// Submissions of the queue up to this number are known to have finished. A load, of what another thread may be writing.
+    /// The number up to which submissions of the queue are known to have finished.
+    ///
+    /// This is one atomic load. Other threads may raise the number at the same time.
     #[must_use]
     #[inline]
     pub fn finished(&self) -> u64 {
@@ -67,18 +79,20 @@ impl Batch<'_> {
     }
 }
 
-/// What becomes of a submission that is handed to the driver.
+/// The result of handing a submission to the driver.
 #[derive(Debug)]
 pub enum Flush<P> {
-    /// The driver has taken it.
+    /// The driver has accepted the submission.
     Done,
-    /// The driver's queue is locked by somebody else, who wakes the queue when it unlocks.
+    /// Another thread holds the lock of the driver queue. It wakes this queue when it unlocks.
     Busy(P),
-    /// The driver refused it; nothing of it will be signalled.
+    /// The driver refused the submission. None of its signals will be made.
     Refused(Error),
 }
 
-/// How a backend's queue hands submissions to its driver. The [`SubmissionQueue`](crate::backend::SubmissionQueue) calls it, one submission at a time.
+/// How a backend's queue hands submissions to its driver.
+///
+/// The [`SubmissionQueue`](crate::backend::SubmissionQueue) calls it for one submission at a time.
 pub trait Enqueue: Send + Sync + Sized + 'static {
     /// Records the work of one submission.
     ///
@@ -88,18 +102,22 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     /// another submission: safe crates such as `replace_with` move a value out of a `&mut`, and
     /// safe nested work can get it through a thread-local.
     type Recorder<'a>;
-    /// A recorded submission that the driver does not have yet; `()` where recording submits.
+    /// A recorded submission that the driver does not have yet. `()` if recording submits.
     type Prepared: Send + 'static;
-    /// A time that the device writes; [`NoStamp`] if it writes none.
+    /// A time that the device writes. [`NoStamp`] if the device writes no times.
     type Stamp: Stamp;
-    /// How many submissions of one queue, empty ones and records of fences among them, may be in flight before
-    /// further ones are held on the host, so that a driver whose queue is full never blocks the thread that must
-    /// open a gate.
+    /// The largest number of submissions of one queue that may be in flight.
+    ///
+    /// The engine holds further submissions on the host. So a driver that blocks its caller when
+    /// its queue is full never blocks the thread that must open a gate. Empty submissions and
+    /// records of fences count, too.
     const MAX_IN_FLIGHT: u64 = u64::MAX;
 
-    /// What this queue has in flight besides counts here, together with that of every queue which names the
-    /// same budget: for drivers that block on what submissions are made of, or where queues share what fills up.
-    /// Asked once, when the queue is made.
+    /// The in-flight budget that this queue shares with other queues. Called once, at creation.
+    ///
+    /// It bounds what all queues that return the same budget have in flight, besides
+    /// [`MAX_IN_FLIGHT`](Self::MAX_IN_FLIGHT). It is for drivers that block on the parts of a
+    /// submission, or whose queues share the resource that fills up.
     fn in_flight_budget(&self) -> Option<&Arc<InFlightBudget>> {
         None
     }
@@ -108,36 +126,45 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     ///
     /// Signals of one driver queue keep their order without a wait. The number is unique in the
     /// process and never 0, like [`Object::id`]. With `None` the queue has a driver queue of its
-    /// own. Called once, when the queue is made.
+    /// own. Called once, at creation.
     fn order_domain(&self) -> Option<u64> {
         None
     }
 
-    /// Asked before each record: false puts the submission off, and the device's watcher asks again every few
-    /// milliseconds. Each true is followed by one [`Enqueue::record`] on the same thread, so that a backend can
-    /// take a lock in the one and release it in the other. For queues that an application lends, and may use
-    /// for a while in a way that leaves no place for submissions.
+    /// True if the driver queue can take a submission now. Called before each record.
+    ///
+    /// With false the engine delays the submission, and the device's watcher asks again every few
+    /// milliseconds. After each true the engine calls [`Enqueue::record`] once on the same thread.
+    /// So a backend can take a lock here and release it there.
+    ///
+    /// This is for driver queues that an application lends and sometimes uses in a way that allows
+    /// no submissions, such as a stream during capture.
     fn ready(&self) -> bool {
         true
     }
 
-    /// Records one submission: calls `work` exactly once between waits and signals. What the work
-    /// keeps goes into `keep` and lives until the submission has finished.
+    /// Records one submission.
+    ///
+    /// Calls `work` exactly once between the waits and the signals. The objects that the work needs
+    /// go into `keep`, which lives until the submission has finished.
     ///
     /// # Errors
-    /// What `work` returned, or a driver error. Nothing of `batch` may be signalled then; work that the
-    /// driver already has is in order before the next submission, which the engine makes at once.
+    /// The error of `work`, or a driver error. No signal of `batch` may be made then. Work that the
+    /// driver already has runs before the next submission, which the engine makes at once.
     fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Self::Prepared>
     where
         W: for<'r, 'a> FnOnce(&'r mut Self::Recorder<'a>) -> Result<()>;
 
-    /// Hands it to the driver. Never blocks: if the driver's queue is locked, `waker` is woken by
-    /// whoever unlocks it.
+    /// Hands a recorded submission to the driver. Never blocks.
+    ///
+    /// If another thread holds the lock of the driver queue, the backend leaves `waker` with the
+    /// lock and returns [`Flush::Busy`]. The unlocking thread wakes it.
     fn flush(&self, prepared: Self::Prepared, waker: &dyn Fn() -> Waker) -> Flush<Self::Prepared>;
 
-    /// What was submitted up to the submission `reached` has finished, and somebody has waited for that
-    /// ([`Queue::idle`](crate::backend::Queue::idle)): a good moment to take back what it used, besides later records. Called on any thread, also
-    /// while others submit.
+    /// Releases resources of the submissions up to the number `reached`, which have finished.
+    ///
+    /// The engine calls it at the end of [`Queue::idle`](crate::backend::Queue::idle), on any
+    /// thread, also while other threads submit. A backend may also release them in later records.
     fn rest(&self, reached: u64) {
         let _ = reached;
     }
@@ -176,8 +203,9 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
         self.stamp(queue, timing)
     }
 
-    /// Records that the device writes `stamp`. A backend that has [stamps](Enqueue::stamp)
-    /// implements it.
+    /// Records that the device writes `stamp`.
+    ///
+    /// A backend that has [stamps](Enqueue::stamp) implements it.
     ///
     /// # Errors
     /// A driver error.
@@ -187,7 +215,7 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     }
 }
 
-/// The stamp of queues without timestamps. There is no value of it.
+/// The stamp type of queues without timestamps. It has no values.
 #[derive(Debug)]
 pub enum NoStamp {}
 
@@ -197,13 +225,15 @@ impl Stamp for NoStamp {
     }
 }
 
-/// Makes a type invariant in `'a`: neither a longer nor a shorter lifetime fits in its place.
+/// Makes a type invariant in `'a`, so that neither a longer nor a shorter lifetime fits.
 ///
 /// For [`Enqueue::Recorder`]. Each submission's work is called with a lifetime of its own, so the
 /// type of its recorder is the type of no other recorder.
 pub type InvariantLifetime<'a> = PhantomData<fn(&'a ()) -> &'a ()>;
 
-/// Wakes a queue whose driver queue was locked. Cheap to clone; may be called more than once.
+/// Wakes a queue whose driver queue was locked.
+///
+/// It is cheap to clone, and several clones may wake the queue.
 #[derive(Clone)]
 pub struct Waker(pub(crate) Arc<dyn crate::base::run::Wake>);
 

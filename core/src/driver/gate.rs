@@ -1,4 +1,4 @@
-//! A lock on a driver's queue that applications can take, too.
+//! The lock of a driver queue, which applications can take, too.
 
 use std::fmt;
 
@@ -6,31 +6,34 @@ use crate::base::run::wake_all;
 use crate::base::sync::{AtomicU64, Condvar, Mutex, Ordering};
 use crate::driver::enqueue::Waker;
 
-/// A lock that the engine only ever tries, since it must not block, and that an application may block for. Guards what
-/// a driver wants called by one thread at a time.
+/// The lock of a driver queue that needs external synchronization, such as a `VkQueue`.
 ///
-/// A queue that finds it locked leaves its waker, and whoever unlocks wakes it. Where nobody meets, each of locking and
-/// unlocking is one instruction.
+/// The engine only tries it and never blocks. An application may block on it. A queue that finds
+/// the gate locked leaves its waker there, and the unlocking thread wakes that queue. Without
+/// contention, each of lock and unlock is one atomic operation.
 pub struct Gate {
     word: AtomicU64,
     others: Mutex<Others>,
     unlocked: Condvar,
 }
 
-/// What the word says. Nobody holds it.
+/// State of the word: the gate is not locked.
 const FREE: u64 = 0;
-/// Somebody holds it.
+/// State of the word: the gate is locked, and no thread or queue wants it.
 const LOCKED: u64 = 1;
-/// Somebody holds it, and who unlocks has to look after the others.
+/// State of the word: the gate is locked, and the unlocking thread must wake those in [`Others`].
 const WANTED: u64 = 2;
 
-/// Those who found it locked. The word says that there are such, and that is written under their mutex: so whoever
-/// unlocks and reads it finds them. The mutex is only ever held for a few instructions, so that trying never blocks.
+/// The threads and queues that found the gate locked.
+///
+/// The word is set to [`WANTED`] under the mutex around this. So an unlocking thread that reads
+/// `WANTED` finds them here. The mutex is held only for a few instructions, so a try does not block
+/// for long.
 #[derive(Default)]
 struct Others {
-    /// Threads of the application that block.
+    /// The number of application threads that block.
     waiting: usize,
-    /// Queues that have gone on to other things.
+    /// The wakers of queues that did not block.
     blocked: Vec<Waker>,
 }
 
@@ -45,7 +48,7 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Takes the lock, or leaves the waker with whoever has it. Never blocks.
+    /// Takes the lock, or leaves the waker for the thread that holds it. Never blocks.
     #[must_use = "it stays locked until it is unlocked"]
     #[inline]
     pub fn try_lock(&self, waker: &dyn Fn() -> Waker) -> bool {
@@ -75,10 +78,11 @@ impl Gate {
         }
     }
 
-    /// Takes the lock if it is free, else tells whoever has it that somebody wants it. To be called with the others'
-    /// mutex: no one else writes that the lock is wanted.
+    /// Takes the lock if it is free. Otherwise sets the word to [`WANTED`] and returns false.
+    ///
+    /// The caller holds the mutex of `others`. Only code that holds it writes `WANTED`.
     fn take_or_want(&self, others: &Others) -> bool {
-        // Whom the one before has not looked after is left to this one.
+        // The holder before may not have woken all of them. This holder wakes the rest.
         let taken = if others.waiting == 0 && others.blocked.is_empty() {
             LOCKED
         } else {
@@ -97,7 +101,9 @@ impl Gate {
         }
     }
 
-    /// Gives the lock up, for whoever has it, and wakes who found it locked: queues then submit on this thread.
+    /// Unlocks the gate and wakes the threads and queues that found it locked.
+    ///
+    /// Queues then submit on this thread. Any thread may unlock, not only the one that locked.
     #[inline]
     pub fn unlock(&self) {
         if self.word.swap(FREE, Ordering::Release) == WANTED {

@@ -38,13 +38,13 @@ struct State {
 
 /// A queue that shares a budget.
 pub(crate) trait Sharer: Send + Sync {
-    /// Its own timeline, which advances with what finishes.
+    /// Its own timeline, which advances as submissions finish.
     fn progress(&self) -> &Arc<Shared>;
 
     /// Gives back what finished submissions took, and everything if the queue has failed.
     fn give_back(&self);
 
-    /// Whether somebody is registered to give back once it gets on.
+    /// True while a [`Follower`] is registered on its timeline.
     fn followed(&self) -> &AtomicBool;
 }
 
@@ -59,7 +59,7 @@ impl InFlightBudget {
         })
     }
 
-    /// How much is in flight, as far as is known.
+    /// The units in flight. Finished submissions count until their queue gives the units back.
     #[must_use]
     #[inline]
     pub fn taken(&self) -> u64 {
@@ -77,7 +77,9 @@ impl InFlightBudget {
         state.sharers.push(sharer);
     }
 
-    /// Registers `waiter` to be woken once the budget is not full. Returns false if it is not full now.
+    /// Registers `waiter` to be woken once the budget is not full.
+    ///
+    /// Returns false, and registers nothing, if the budget is not full now.
     pub(crate) fn wait_for(self: &Arc<Self>, waiter: &Arc<dyn Wake>) -> bool {
         {
             let mut state = self.state.lock();
@@ -85,20 +87,21 @@ impl InFlightBudget {
                 state.waiting.push(waiter.clone());
             }
         }
-        // Whoever gives back lets the number down first and then looks for who waits: one sees the other.
+        // `take_back` lowers the number first and then looks for waiters. This registers the waiter
+        // first and then reads the number. So one of the two sees the other.
         if self.is_full() {
             self.follow_all();
         }
         if self.is_full() {
             return true;
         }
-        // What is not waited for must not be kept alive.
+        // A waiter that stayed registered would be kept alive.
         let mut state = self.state.lock();
         state.waiting.retain(|known| !Arc::ptr_eq(known, waiter));
         false
     }
 
-    /// Sees to it that somebody notices when submissions finish.
+    /// Registers a [`Follower`] on each queue that shares the budget.
     fn follow_all(self: &Arc<Self>) {
         // The last handle of a queue may be dropped here, which is never done under a lock.
         let sharers: SmallVec<[Arc<dyn Sharer>; 8]> = {
@@ -116,7 +119,8 @@ impl InFlightBudget {
         }
         let progress = sharer.progress();
         loop {
-            // What is reached after this look is not given back for certain.
+            // `give_back` may miss submissions that finish after this load. Registering for `next`
+            // fails then, and the loop starts again.
             let next = progress.reached() + 1;
             sharer.give_back();
             if progress.failure().is_some() || progress.pending() < next {
@@ -157,7 +161,7 @@ impl Wake for Follower {
             sharer.followed().store(false, Ordering::SeqCst);
             sharer.give_back();
         }
-        // All of them: what has filled the budget since may be another's.
+        // Another queue may have filled the budget meanwhile, so all of them are followed.
         if !self.budget.state.lock().waiting.is_empty() {
             self.budget.follow_all();
         }
@@ -165,14 +169,18 @@ impl Wake for Follower {
 }
 
 impl InFlightBudget {
-    /// Counts what a submission takes that is in flight now: so whoever finds the budget full also finds the submission
-    /// that has filled it.
+    /// Counts the units of a submission that its queue has noted as in flight.
+    ///
+    /// Because the queue notes it first, a thread that finds the budget full also finds the
+    /// submissions that filled it.
     #[inline]
     pub(crate) fn count(&self, units: u64) {
         self.taken.fetch_add(units, Ordering::SeqCst);
     }
 
-    /// Takes back what finished submissions had taken. No lock may be held: it may release others.
+    /// Subtracts the units of finished submissions and wakes queues that waited for them.
+    ///
+    /// Call it without a lock, because it may release held submissions.
     pub(crate) fn take_back(&self, units: u64) {
         if units == 0 {
             return;

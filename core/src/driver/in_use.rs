@@ -1,4 +1,4 @@
-//! Objects that a queue uses again and again: each is kept once, until the last submission that used it has finished.
+//! Driver objects that many submissions of one queue use, each kept once.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,18 +7,22 @@ use smallvec::SmallVec;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// So many of the objects that were used last are looked through for one that is used again.
+/// How many of the newest entries a search for an object compares.
 const LOOKS: usize = 16;
 
-/// What the submissions of one queue use in the driver, with the last of them that uses each: for semaphores, of which a
-/// queue uses the same few all the time.
+/// Driver objects in use by the submissions of one queue, each with the last submission using it.
+///
+/// It is made for semaphores: a queue uses the same few in most submissions. An object is kept
+/// once, until the last submission that uses it has finished.
 pub struct InUse<T>(Mutex<List<T>>);
 
 struct List<T> {
     objects: Vec<(Arc<T>, u64)>,
-    /// Where the next one is looked for first: behind the last one, as submissions use the same ones in the same order.
+    /// The index that the next search compares first: the one after the latest object.
+    ///
+    /// Submissions often use the same objects in the same order.
     next: usize,
-    /// The length at which those are let go that nobody uses any more: twice what the last look left.
+    /// The length above which unused objects are released: twice what the last release left.
     look_at: usize,
 }
 
@@ -35,7 +39,7 @@ impl<T> List<T> {
         }
     }
 
-    /// As [`List::add`], for one that is not where it is looked for first; its place is `next` then.
+    /// Same as [`List::add`], for an object that is not at the index `next`. Sets `next` to it.
     fn find_and_add(&mut self, object: &Arc<T>, number: u64) {
         let latest = self.objects.len().saturating_sub(LOOKS);
         let is_it = |(known, _): &(Arc<T>, u64)| Arc::ptr_eq(known, object);
@@ -76,7 +80,9 @@ impl<T> InUse<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The submission `number`, the last one so far, uses `objects`. Those up to `reached` have finished.
+    /// Notes that the submission `number` uses `objects`.
+    ///
+    /// `number` is the highest so far. Submissions up to `reached` have finished.
     pub fn add<'o>(&self, objects: impl IntoIterator<Item = &'o Arc<T>>, number: u64, reached: u64)
     where
         T: 'o,
@@ -89,14 +95,14 @@ impl<T> InUse<T> {
             list.objects.len() > list.look_at.max(LOOKS)
         };
         if crowded {
-            self.let_go(reached);
+            self.release(reached);
         }
     }
 
-    /// Lets go of what the submissions up to `reached` alone have used.
-    pub fn let_go(&self, reached: u64) {
+    /// Releases the objects that no submission after `reached` uses.
+    pub fn release(&self, reached: u64) {
         loop {
-            // Dropped without the lock: a driver's own object goes with it.
+            // Dropped without the lock, because a drop may destroy an object of the driver.
             let mut done: SmallVec<[Arc<T>; 8]> = SmallVec::new();
             {
                 let mut list = self.list();
@@ -128,14 +134,14 @@ mod tests {
             used.add([&once], number, 0);
         }
         assert_eq!(Arc::strong_count(&once), 2);
-        used.let_go(999);
+        used.release(999);
         assert_eq!(Arc::strong_count(&once), 2);
-        used.let_go(1000);
+        used.release(1000);
         assert_eq!(Arc::strong_count(&once), 1);
     }
 
     #[test]
-    fn many_are_let_go_as_they_finish() {
+    fn many_objects_are_released_as_their_submissions_finish() {
         let used = InUse::default();
         for number in 1..=1000 {
             used.add([&Arc::new(number)], number, number - 1);
@@ -144,7 +150,7 @@ mod tests {
         let kept: Vec<_> = (0..100).map(Arc::new).collect();
         used.add(&kept, 2000, 1000);
         assert!(kept.iter().all(|object| Arc::strong_count(object) > 1));
-        used.let_go(2000);
+        used.release(2000);
         assert!(kept.iter().all(|object| Arc::strong_count(object) == 1));
         assert!(used.list().objects.is_empty());
     }

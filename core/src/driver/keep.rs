@@ -1,9 +1,9 @@
-//! What a submission keeps until the device has finished with it.
+//! The objects that a submission keeps until it has finished.
 
 use std::any::Any;
 use std::sync::Arc;
 
-/// What a submission keeps until the device has finished with it: objects, and units of a budget.
+/// The objects and the units of a budget that a submission keeps until it has finished.
 #[derive(Default)]
 pub struct Keep {
     /// The first objects, stored inline. Empty if the first is `None`.

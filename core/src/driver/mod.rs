@@ -1,5 +1,8 @@
-//! What a queue needs from a backend: how it hands over submissions (`enqueue`), and the kit for that: what a
-//! submission keeps, the lock of a driver's queue, pools, and the in-flight budget.
+//! What a queue needs from a backend.
+//!
+//! `enqueue` is the trait that hands submissions to a driver. The other modules are a kit for
+//! backends: the objects that a submission keeps, the lock of a driver queue, pools, and the
+//! in-flight budget.
 
 pub(crate) mod enqueue;
 pub(crate) mod gate;

@@ -1,4 +1,4 @@
-//! Shared objects that are used again once nobody has them any more.
+//! A pool of shared objects, which are used again once all their users have dropped them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,25 +6,27 @@ use std::sync::atomic::{Ordering, fence};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Objects handed out behind an [`Arc`], which go to the next user once all others have let go of them: for the
-/// [stamps](crate::backend::Enqueue::stamp) of a queue, so that a timed record allocates nothing.
+/// A pool of objects behind an [`Arc`], each free once all users have dropped their handles.
 ///
-/// It keeps them all: at most about twice as many as were ever in use at the same time.
+/// It is made for the [stamps](crate::backend::Enqueue::stamp) of a queue, so that a timed record
+/// allocates nothing. The pool never shrinks. It holds at most about twice as many objects as were
+/// ever in use at the same time.
 pub struct Recycled<T>(Mutex<List<T>>);
 
 struct List<T> {
     objects: Vec<Arc<T>>,
-    /// The place of the next one to be looked at, round and round: what was handed out longest ago has mostly been let go of.
+    /// The index of the object that is tried next. It goes round the list, so the object that was
+    /// handed out longest ago, which is most likely free, is tried first.
     next: usize,
-    /// The size at which all are looked at before one more is made.
+    /// The length at which the whole list is searched before another object is made.
     sort_at: usize,
 }
 
-/// How many that are in use are passed over at each call.
+/// How many objects a call tries before it searches the whole list or makes another.
 const LOOKS: usize = 4;
 
 impl<T> List<T> {
-    /// One that is in nobody's hands, after `renew`, if that says that it can be used.
+    /// Finds an object that is not in use and for which `renew` returns true.
     #[inline]
     fn unused(&mut self, mut renew: impl FnMut(&mut Arc<T>) -> bool) -> Option<Arc<T>> {
         for _ in 0..LOOKS {
@@ -45,10 +47,10 @@ impl<T> List<T> {
         self.sort(renew)
     }
 
-    /// As [`List::unused`], once what nobody has stands in front.
+    /// Same as [`List::unused`], over the whole list. Moves the free objects to the front first.
     #[cold]
     fn sort(&mut self, mut renew: impl FnMut(&mut Arc<T>) -> bool) -> Option<Arc<T>> {
-        // Each is asked once: others let go of them meanwhile.
+        // Other threads drop handles meanwhile, so each count is read once here.
         let mut free = 0;
         for at in 0..self.objects.len() {
             if is_alone(&self.objects[at]) {
@@ -61,7 +63,7 @@ impl<T> List<T> {
             .iter_mut()
             .position(|object| is_alone(object) && renew(object));
         if found.is_none() {
-            // Nobody has them, but they cannot be used yet.
+            // Some are free but cannot be used again yet.
             self.sort_at = 2 * self.objects.len();
         }
         self.next = found.map_or(0, |found| (found + 1) % self.objects.len());
@@ -69,7 +71,10 @@ impl<T> List<T> {
     }
 }
 
-/// True if nobody else has it, who could let another have it. What others did with it comes before what is done with it now.
+/// True if the list has the only handle.
+///
+/// Only the list can clone a handle then. The fence orders all uses through other handles before
+/// what the caller does next.
 #[inline]
 fn is_alone<T>(object: &Arc<T>) -> bool {
     let alone = Arc::strong_count(object) == 1;
@@ -80,10 +85,12 @@ fn is_alone<T>(object: &Arc<T>) -> bool {
 }
 
 impl<T> Recycled<T> {
-    /// An object that nobody else has: an old one after `renew`, which runs under a lock, or what `make` returns.
+    /// Returns an object without another user.
+    ///
+    /// It is a free one after `renew`, which runs under the pool's lock, or the result of `make`.
     ///
     /// # Errors
-    /// That of `make`.
+    /// The error of `make`.
     pub fn take<E>(
         &self,
         renew: impl FnOnce(&mut T),
@@ -101,11 +108,13 @@ impl<T> Recycled<T> {
         self.take_or_make(renewed, make)
     }
 
-    /// As [`Recycled::take`], for objects that can be renewed as they lie: `renew` tells whether this one can be used again
-    /// now, and runs for a few of them at the most as a rule. Nobody has a [`Weak`](std::sync::Weak) of them.
+    /// Same as [`Recycled::take`], for objects that are renewed through a shared reference.
+    ///
+    /// `renew` returns true if the object can be used again now. A call usually tries at most a few
+    /// objects. No [`Weak`](std::sync::Weak) of the objects may exist.
     ///
     /// # Errors
-    /// That of `make`.
+    /// The error of `make`.
     #[inline]
     pub fn take_fit<E>(
         &self,
@@ -115,11 +124,13 @@ impl<T> Recycled<T> {
         self.take_or_make(|object| renew(object), make)
     }
 
-    /// `object`, which this has handed out, after `renew`, if nobody else has it and that says that it can be used again: for who brings
-    /// one back when he takes one, and so needs no lock. As for [`Recycled::take_fit`], nobody has a [`Weak`](std::sync::Weak) of it.
+    /// Returns `object` again if it has no other user and `renew` returns true. Takes no lock.
+    ///
+    /// This pool handed out `object`, and the caller exchanges it for the next one. No
+    /// [`Weak`](std::sync::Weak) of it may exist.
     #[inline]
     pub fn take_again(&self, object: Arc<T>, renew: impl FnOnce(&T) -> bool) -> Option<Arc<T>> {
-        /// It is in the list, too.
+        /// The handle of the list and that of the caller.
         const ALONE: usize = 2;
         let alone = Arc::strong_count(&object) == ALONE;
         if alone {
@@ -181,14 +192,14 @@ mod tests {
     use super::*;
     use std::convert::Infallible;
 
-    /// The number that a fresh one gets; one that is used again has 100 more than it had.
+    /// Takes an object. A new one is `fresh`, and one that is used again grows by 100.
     fn take(pool: &Recycled<u32>, fresh: u32) -> Arc<u32> {
         let taken = pool.take(|old| *old += 100, || Ok::<_, Infallible>(fresh));
         taken.unwrap_or_else(|never| match never {})
     }
 
     #[test]
-    fn what_somebody_has_is_nobody_elses() {
+    fn an_object_in_use_is_not_handed_out() {
         let pool = Recycled::default();
         let (one, two) = (take(&pool, 1), take(&pool, 2));
         assert_eq!((*one, *two), (1, 2));
@@ -198,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_that_are_kept_for_long_do_not_make_it_grow() {
+    fn objects_that_are_kept_for_long_do_not_make_the_pool_grow() {
         let pool = Recycled::default();
         let _kept: Vec<_> = (0..50).map(|n| take(&pool, n)).collect();
         for n in 50..2000 {
@@ -208,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_not_fit_is_passed_over_until_it_is() {
+    fn an_object_is_used_again_only_when_renew_accepts_it() {
         let pool = Recycled::default();
         drop((take(&pool, 1), take(&pool, 2)));
         let even = |fresh| {
@@ -224,14 +235,14 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_brought_back_is_used_again_if_nobody_else_has_it() {
+    fn an_object_that_is_given_back_is_used_again_if_it_has_no_other_user() {
         let pool = Recycled::default();
         let (one, two) = (take(&pool, 1), take(&pool, 2));
         let also = two.clone();
         assert!(pool.take_again(two, |_| true).is_none());
         let again = pool.take_again(one, |_| true).unwrap();
         assert_eq!(*again, 1);
-        // While somebody has it, it is nobody else's; refused, it is the next one's.
+        // An object in use is not handed out. One that `renew` refused is free for the next call.
         assert_eq!(*take(&pool, 3), 3);
         assert!(pool.take_again(again, |_| false).is_none());
         assert!(pool.take_again(also, |_| false).is_none());
@@ -241,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_cannot_be_made_leaves_nothing() {
+    fn an_error_of_make_leaves_the_pool_empty() {
         let pool = Recycled::<u32>::default();
         assert_eq!(pool.take(|_| (), || Err("no")), Err("no"));
         assert!(pool.list().objects.is_empty());

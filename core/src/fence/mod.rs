@@ -294,12 +294,18 @@ impl Fence {
     /// ([`Device::clocked_fence`](crate::backend::Device::clocked_fence)), and be recorded and
     /// complete.
     ///
-    /// Never blocks, with one exception. If fewer than 64 bits of a timestamp are valid, timestamps
-    /// wrap around. If the clock was not sampled within some 60 wraparounds before or after the
-    /// record, the call samples it and blocks for that time. Where a wraparound takes a minute, 60
-    /// of them take an hour. The number of wraparounds is right if the device's clock and the
-    /// host's clock have drifted by less than 1/16 of a wraparound between the record and the
-    /// sample. That holds for 125 wraparounds at least, and for about a thousand as a rule.
+    /// The call never blocks, except that it takes a sample of the clock in two cases:
+    ///
+    /// * The clock of a Vulkan device has no sample yet.
+    /// * Fewer than 64 bits of a timestamp are valid, so timestamps wrap around, and the clock's
+    ///   last sample is more than some 60 wraparounds before or after the record. Where a
+    ///   wraparound takes a minute, 60 of them take an hour.
+    ///
+    /// The number of wraparounds is right under two conditions. The device writes the time less
+    /// than nine tenths of a wraparound after the engine has recorded the command for it. The
+    /// device's clock and the host's clock drift by less than 1/16 of a wraparound between the
+    /// record and the last sample. That holds for 125 wraparounds at least, and for about a
+    /// thousand as a rule.
     ///
     /// # Errors
     /// [`Error::TimingDisabled`], [`Error::NotRecorded`], [`Error::NotReady`],

@@ -96,7 +96,7 @@ fn walk<'p>(
                 }
                 None if of.is_signalled_outside() => Signaller::Outside,
                 None if of.is_claimed(value) => Signaller::Application,
-                None => Signaller::Nobody,
+                None => Signaller::None,
             },
         };
         found.add(step(&of, value, by));

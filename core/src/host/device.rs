@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use crate::backend::{Attachment, Backend, Identity};
+use crate::backend::{Attachment, Backend, Identity, Sharing};
 use crate::base::sync::Mutex;
 use crate::clock::{Clock, SameClock};
 use crate::host::descriptor::Poller;
@@ -76,6 +76,7 @@ impl Device {
             // It is no substitute for a GPU.
             software: false,
             capabilities: Capabilities {
+                driver_queues: false,
                 native_timelines: true,
                 timestamp_bits: 64,
                 timestamp_period_ns: 1.0,
@@ -172,6 +173,10 @@ impl Backend for Device {
     /// The host's monotonic clock.
     fn clock(&self) -> Result<Clock> {
         Ok(self.0.clock.clone())
+    }
+
+    fn sharing(&self) -> Option<&dyn Sharing> {
+        Some(self)
     }
 }
 

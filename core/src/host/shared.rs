@@ -7,11 +7,11 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use crate::backend::{Attachment, ByEngine, Counter, Device as _, Port, Watch, Watcher};
+use crate::backend::{Attachment, ByEngine, Counter, Device as _, Port, Sharing, Watch, Watcher};
 use crate::host::Device;
 use crate::memory::counter::Sleeper;
 use crate::port::attachment::Nature;
-use crate::{CounterFd, Error, HandleKind, Rejected, Result};
+use crate::{CounterFd, Error, HandleKind, Object, Rejected, Result};
 
 /// Makes handles of an exportable timeline, one per importer.
 #[derive(Clone, Debug)]
@@ -119,6 +119,22 @@ impl Device {
             .of_nature(Nature::Page)
             .watched_by(self.counter_watch())
             .with_max_value_difference(self.info().capabilities.max_value_difference)
+    }
+}
+
+impl Sharing for Device {
+    fn name(&self) -> &Object {
+        self.object()
+    }
+
+    fn export_counter(&self, initial: u64, handles: usize) -> Result<(Attachment, Vec<CounterFd>)> {
+        let (attachment, exporter) = self.exportable_port(initial)?;
+        let handles = (0..handles).map(|_| exporter.export());
+        Ok((attachment, handles.collect::<Result<_>>()?))
+    }
+
+    fn import_counter(&self, handle: CounterFd) -> Result<Attachment, Rejected<CounterFd>> {
+        self.import_timeline(handle)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use syncline_core::backend::{Device as _, Queue as _, is_letting_go};
+use syncline_core::backend::{Device as _, Queue as _, must_defer_free};
 use syncline_core::host::{Device, Recorder};
 use syncline_core::{Error, Point, QueueKind, Timeline, wait_all, wait_any};
 
@@ -492,7 +492,11 @@ fn what_has_finished_is_let_go_before_what_comes_next_goes() {
     struct Kept(Arc<Mutex<Vec<&'static str>>>);
     impl Drop for Kept {
         fn drop(&mut self) {
-            let what = if is_letting_go() { "let go" } else { "dropped" };
+            let what = if must_defer_free() {
+                "let go"
+            } else {
+                "dropped"
+            };
             self.0.lock().unwrap().push(what);
         }
     }

@@ -315,7 +315,7 @@ fn a_time_out_tells_who_waits_for_whom() {
     let expected = vec![
         ("y", 5, by(&b)),
         ("x", 1, by(&a)),
-        ("gate", 3, Signaller::Nobody),
+        ("gate", 3, Signaller::None),
     ];
     assert_eq!(told, expected, "{blockers}");
     gate.signal(3).unwrap();
@@ -334,7 +334,7 @@ fn blockers(ended: Result<(), Error>) -> Blockers {
 /// The timelines that no signal is on its way for, by label.
 fn missing(blockers: &Blockers) -> Vec<&str> {
     let steps = blockers.steps().iter();
-    let missing = steps.filter(|step| step.by == Signaller::Nobody);
+    let missing = steps.filter(|step| step.by == Signaller::None);
     missing.map(|step| step.timeline.label()).collect()
 }
 

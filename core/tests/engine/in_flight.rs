@@ -341,7 +341,7 @@ fn a_time_out_tells_no_step_that_the_driver_has_finished() {
     let told = steps();
     assert!(!told.iter().any(by_the_driver), "{told:?}");
     assert!(
-        told.iter().any(|step| step.by == Signaller::Nobody),
+        told.iter().any(|step| step.by == Signaller::None),
         "{told:?}"
     );
     gate.signal(1).unwrap();

@@ -1,4 +1,4 @@
-//! Descriptors as fences, and eventfds that are told of points.
+//! Descriptors as fences, and eventfds that are notified of points.
 
 #![allow(unsafe_code, reason = "makes descriptors that are not open")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
@@ -27,7 +27,7 @@ fn add(fd: impl AsFd, count: u64) {
     assert_eq!(rustix::io::write(fd, &count.to_ne_bytes()).unwrap(), 8);
 }
 
-/// What an eventfd counted since the last call.
+/// The count of an eventfd since the last call.
 fn take(fd: impl AsFd) -> u64 {
     let mut count = [0; 8];
     match rustix::io::read(fd, &mut count) {
@@ -75,14 +75,14 @@ fn an_eventfd_is_a_fence() {
     add(&theirs, 1);
     assert!(fence.is_complete().unwrap());
     fence.wait(LONG).unwrap();
-    // Nothing was read, and what was seen stays.
+    // The wait read nothing from the eventfd, and the fence stays complete.
     assert_eq!(take(&theirs), 1);
     assert!(fence.is_complete().unwrap());
     fence.wait(Duration::ZERO).unwrap();
 }
 
 #[test]
-fn what_a_watch_saw_stays_although_it_is_drained_at_once() {
+fn a_fence_stays_complete_although_its_eventfd_is_drained_at_once() {
     let _alone = alone();
     let device = host::Device::new();
     for _ in 0..200 {
@@ -92,8 +92,7 @@ fn what_a_watch_saw_stays_although_it_is_drained_at_once() {
             let fence = fence.clone();
             std::thread::spawn(move || fence.wait_with(syncline_core::WaitMode::Block, LONG))
         };
-        // Signalled and drained as fast as can be until a look has hit: it must then be the last
-        // one needed.
+        // The eventfd is signalled and drained until one poll has seen it. That poll must suffice.
         let start = Instant::now();
         while !waiter.is_finished() {
             add(&theirs, 1);
@@ -106,7 +105,7 @@ fn what_a_watch_saw_stays_although_it_is_drained_at_once() {
 }
 
 #[test]
-fn minus_one_is_done() {
+fn a_fence_without_a_descriptor_is_complete() {
     let _alone = alone();
     let device = host::Device::new();
     let fence = device
@@ -127,7 +126,7 @@ fn minus_one_is_done() {
 }
 
 #[test]
-fn every_kind_that_can_be_polled_is_taken() {
+fn every_kind_of_descriptor_that_can_be_polled_is_imported() {
     let _alone = alone();
     let device = host::Device::new();
     let timer = {
@@ -177,15 +176,15 @@ fn every_kind_that_can_be_polled_is_taken() {
 }
 
 #[test]
-fn what_cannot_be_waited_for_stays_with_the_caller() {
+fn a_descriptor_that_cannot_be_polled_is_refused_and_stays_open() {
     let _alone = alone();
     let device = host::Device::new();
-    // The first import makes what watches; it stays.
+    // The first import starts the device's watch, which opens descriptors that stay.
     drop(import(&device, event(), "warm up"));
     let open = |path: &str, flags| rustix::fs::open(path, flags, Mode::empty()).unwrap();
     let (_reader, writer) = pipe().unwrap();
-    // SAFETY: no process has that many descriptors, so none is closed by accident; it is never
-    // dropped.
+    // SAFETY: no process has that many descriptors, so none is closed by accident. The value is
+    // never dropped.
     let closed = unsafe { OwnedFd::from_raw_fd(1_000_000) };
     let memory = rustix::fs::memfd_create("memory", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     for (what, fd) in [
@@ -218,7 +217,7 @@ fn what_cannot_be_waited_for_stays_with_the_caller() {
 }
 
 #[test]
-fn an_end_that_closes_first_is_a_failure_of_that_fence_alone() {
+fn a_closed_other_end_fails_only_its_fence() {
     let _alone = alone();
     let device = host::Device::new();
     let theirs = event();
@@ -244,7 +243,7 @@ fn an_end_that_closes_first_is_a_failure_of_that_fence_alone() {
     for fence in &gone {
         assert!(fence.is_complete().is_err());
     }
-    // What was written before the end counts.
+    // Data that was written before the end closed completes the fence.
     let (reader, writer) = pipe().unwrap();
     let written = import(&device, reader, "written");
     rustix::io::write(&writer, b"x").unwrap();
@@ -256,7 +255,7 @@ fn an_end_that_closes_first_is_a_failure_of_that_fence_alone() {
 }
 
 #[test]
-fn waits_of_any_kind_take_them() {
+fn all_kinds_of_waits_take_descriptors() {
     let _alone = alone();
     let device = host::Device::new();
     let queue = device.queue(QueueKind::Compute, "consumer").unwrap();
@@ -290,7 +289,7 @@ fn waits_of_any_kind_take_them() {
     assert!(sent.is_held());
     assert!(timeline.at(1).wait(SHORT).is_err());
     assert!(!ran.load(Ordering::SeqCst));
-    // The fence may go: the point waits on.
+    // The fence may be dropped, because the point keeps the descriptor.
     let [first, second] = fences;
     drop(first);
     add(&theirs[0], 1);
@@ -304,7 +303,7 @@ fn waits_of_any_kind_take_them() {
 }
 
 #[test]
-fn recording_and_timing_one_is_refused() {
+fn a_fence_of_a_descriptor_is_neither_recorded_nor_timed() {
     let _alone = alone();
     let device = host::Device::new();
     let queue = device.queue(QueueKind::Compute, "q").unwrap();
@@ -340,9 +339,9 @@ fn thousands_of_imports_leave_no_descriptor() {
             let theirs = event();
             let fence = import(&device, twin(&theirs), "theirs");
             match n % 4 {
-                // Never asked.
+                // Never queried.
                 0 => {}
-                // Asked, and dropped unsignalled.
+                // Queried, and dropped without a signal.
                 1 => assert!(!fence.is_complete().unwrap()),
                 2 => {
                     add(&theirs, 1);
@@ -360,7 +359,7 @@ fn thousands_of_imports_leave_no_descriptor() {
     round(8);
     let before = settled(open_descriptors);
     round(4000);
-    // The watching thread lets go within its round.
+    // The watching thread drops its descriptors at the end of its round.
     until("descriptors are left open", || open_descriptors() <= before);
 }
 
@@ -378,12 +377,12 @@ fn a_descriptor_is_closed_once() {
     drop(points);
     until("the reading end was never closed", || {
         rustix::io::fcntl_getfd(
-            // SAFETY: only asked about; nobody relies on it.
+            // SAFETY: the borrow only serves to ask whether the number is open.
             unsafe { std::os::fd::BorrowedFd::borrow_raw(number) },
         )
         .is_err()
     });
-    // Whoever gets the number next keeps it.
+    // The next descriptor with this number must stay open.
     let (mut others, mut found) = (Vec::new(), false);
     while !found {
         let other = event();
@@ -393,12 +392,12 @@ fn a_descriptor_is_closed_once() {
     drop(device);
     std::thread::yield_now();
     for other in &others {
-        rustix::io::fcntl_getfd(other).expect("closed by somebody else");
+        rustix::io::fcntl_getfd(other).expect("the descriptor was closed twice");
     }
 }
 
 #[test]
-fn an_eventfd_hears_of_no_value_that_cannot_come() {
+fn an_eventfd_is_not_notified_of_an_impossible_value() {
     let _alone = alone();
     let device = host::Device::new();
     let timeline = device.timeline("line").unwrap();
@@ -415,17 +414,17 @@ fn an_eventfd_hears_of_no_value_that_cannot_come() {
         "{}",
         refused.error
     );
-    // Back, and open.
+    // It comes back open.
     rustix::io::fcntl_getfd(&refused.handle).unwrap();
 }
 
 #[test]
-fn an_eventfd_hears_of_points() {
+fn an_eventfd_is_notified_of_points() {
     let _alone = alone();
     let device = host::Device::new();
     let timeline = device.timeline("heard of").unwrap();
     let ours = event();
-    // Several notifications count.
+    // Each notification adds to the count.
     timeline.at(1).notify(twin(&ours)).unwrap().detach();
     timeline.at(1).notify(twin(&ours)).unwrap().detach();
     let taken_back = timeline.at(1).notify(twin(&ours)).unwrap();
@@ -436,19 +435,19 @@ fn an_eventfd_hears_of_points() {
     assert_eq!(take(&ours), 2);
     timeline.signal(2).unwrap();
     assert_eq!(take(&ours), 1);
-    // Reached already, and empty points.
+    // Points that are reached already, and empty points.
     timeline.at(2).notify(twin(&ours)).unwrap().detach();
     syncline_core::Point::EMPTY
         .notify(twin(&ours))
         .unwrap()
         .detach();
     assert_eq!(take(&ours), 2);
-    // A failure is told too; the point says what it was.
+    // A failure notifies, too. The point reports the error.
     timeline.at(9).notify(twin(&ours)).unwrap().detach();
     timeline.fail(Error::work(std::io::Error::other("on purpose")));
     assert_eq!(take(&ours), 1);
     assert!(timeline.at(9).is_reached().is_err());
-    // So is the end of the last handle.
+    // So does the drop of the last handle.
     let timeline = device.timeline("dropped").unwrap();
     timeline.at(1).notify(twin(&ours)).unwrap().detach();
     drop(timeline);
@@ -456,7 +455,7 @@ fn an_eventfd_hears_of_points() {
 }
 
 #[test]
-fn an_eventfd_hears_of_what_is_only_pending() {
+fn an_eventfd_is_notified_of_pending_points() {
     let _alone = alone();
     let device = host::Device::new();
     let (queue, timeline) = (
@@ -482,11 +481,11 @@ fn an_eventfd_hears_of_what_is_only_pending() {
     assert_eq!(take(&reached), 0);
     open.send(()).unwrap();
     timeline.at(1).wait(LONG).unwrap();
-    until("never told", || take(&reached) == 1);
+    until("no notification came", || take(&reached) == 1);
 }
 
 #[test]
-fn an_eventfd_can_be_heard_through_a_fence_again() {
+fn a_notified_eventfd_can_be_imported_as_a_fence() {
     let _alone = alone();
     let device = host::Device::new();
     let timeline = device.timeline("timeline").unwrap();
@@ -502,7 +501,7 @@ fn an_eventfd_can_be_heard_through_a_fence_again() {
 }
 
 #[test]
-fn only_an_eventfd_is_notified() {
+fn only_an_eventfd_can_be_notified() {
     let _alone = alone();
     let device = host::Device::new();
     let timeline = device.timeline("timeline").unwrap();
@@ -519,7 +518,7 @@ fn only_an_eventfd_is_notified() {
         assert_eq!(rejected.handle.as_raw_fd(), number);
         rustix::io::fcntl_getfd(&rejected.handle).unwrap();
     }
-    // One that is full does not stop whoever signals.
+    // A full eventfd does not block the signalling thread.
     let full = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     add(&full, u64::MAX - 1);
     timeline.at(1).notify(full).unwrap().detach();

@@ -1,22 +1,22 @@
-//! What happens while the process exits.
+//! Drivers are not taken down while the process exits.
 
-#![allow(unsafe_code, reason = "registers what runs at exit")]
+#![allow(unsafe_code, reason = "registers functions that run at exit")]
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use syncline_core::backend::TakingDown;
+use syncline_core::backend::TeardownGuard;
 
 const CHILD: &str = "SYNCLINE_TEST_EXITS";
 
 static EXITS: AtomicBool = AtomicBool::new(false);
 
-/// Standard output may be gone by then.
+/// Writes to standard error without a lock or buffer, because std may have shut down by then.
 fn say(what: &str) {
-    // SAFETY: as many bytes as there are.
+    // SAFETY: the pointer and the length are those of `what`.
     unsafe { libc::write(2, what.as_ptr().cast(), what.len()) };
 }
 
@@ -24,7 +24,7 @@ extern "C" fn exit_begins() {
     EXITS.store(true, Ordering::SeqCst);
 }
 
-/// Something of an application that takes a driver down when it is dropped.
+/// An object of an application that takes a driver down when it is dropped.
 struct Owner(&'static str);
 
 impl Drop for Owner {
@@ -36,42 +36,67 @@ impl Drop for Owner {
 /// Stands for the destructors of a driver.
 extern "C" fn destructors() {
     say("destructors run, ");
-    TakingDown::let_go(Owner("an owner is dropped, "));
-    match TakingDown::begin() {
+    TeardownGuard::drop_owner(Owner("an owner is dropped, "));
+    match TeardownGuard::begin() {
         Some(_) => say("and drivers are still taken down"),
         None => say("and no driver is taken down any more"),
     }
 }
 
-/// No test, but for the other process of the one below.
+/// Not a test. The child of the tests below runs it.
 #[test]
 fn the_process_that_exits() {
     let Ok(how) = std::env::var(CHILD) else {
         return;
     };
-    // SAFETY: a function that does not unwind.
+    // SAFETY: the function does not unwind.
     unsafe { libc::atexit(destructors) };
     if how == "prepared" {
-        TakingDown::prepare();
+        TeardownGuard::register();
+        std::process::exit(0);
+    }
+    #[cfg(target_env = "gnu")]
+    if how == "often" {
+        let before = heap_bytes();
+        for _ in 0..10_000 {
+            drop(TeardownGuard::begin());
+        }
+        say(&format!("{} KiB, ", (heap_bytes() - before) / 1024));
+        std::process::exit(0);
+    }
+    if how == "stuck" {
+        for _ in 0..5 {
+            drop(TeardownGuard::begin());
+            // SAFETY: as above. Keeps the registration before it from being the last one.
+            unsafe { libc::atexit(exit_begins) };
+        }
+        let _stuck = TeardownGuard::begin();
         std::process::exit(0);
     }
     let (begun, begins) = channel();
     thread::spawn(move || {
-        let going = TakingDown::begin();
+        let going = TeardownGuard::begin();
         begun.send(()).unwrap();
         while !EXITS.load(Ordering::SeqCst) {
             thread::yield_now();
         }
-        // An exit that does not wait gets ahead of this.
+        // An exit that does not wait runs the destructors before this ends.
         thread::sleep(Duration::from_millis(50));
         say("a driver is taken down, ");
         drop(going);
     });
     begins.recv().unwrap();
-    // What is registered last runs first.
-    // SAFETY: as above.
+    // The function that is registered last runs first.
+    // SAFETY: the function does not unwind.
     unsafe { libc::atexit(exit_begins) };
     std::process::exit(0);
+}
+
+/// The number of bytes that malloc(3) has handed out.
+#[cfg(target_env = "gnu")]
+fn heap_bytes() -> usize {
+    // SAFETY: it has no preconditions.
+    unsafe { libc::mallinfo2() }.uordblks
 }
 
 fn said(how: &str) -> String {
@@ -86,9 +111,9 @@ fn said(how: &str) -> String {
     said
 }
 
-/// Where nothing was taken down before the exit.
+/// No driver was taken down before the exit.
 #[test]
-fn a_driver_that_is_loaded_is_not_taken_down_by_an_exit() {
+fn an_exit_does_not_take_a_loaded_driver_down() {
     assert_eq!(
         said("prepared"),
         "destructors run, and no driver is taken down any more"
@@ -96,9 +121,35 @@ fn a_driver_that_is_loaded_is_not_taken_down_by_an_exit() {
 }
 
 #[test]
-fn an_exit_waits_for_a_driver_that_is_taken_down() {
+fn an_exit_waits_for_a_driver_that_is_being_taken_down() {
     assert_eq!(
         said("taking down"),
         "a driver is taken down, destructors run, and no driver is taken down any more"
     );
+}
+
+/// The C library keeps a list of what runs at exit. Each entry takes 32 bytes.
+#[cfg(target_env = "gnu")]
+#[test]
+fn many_teardowns_leave_one_function_to_run_at_exit() {
+    let said = said("often");
+    let kibibytes: usize = said.split(' ').next().unwrap().parse().unwrap();
+    assert!(kibibytes < 64, "{said}");
+    assert!(
+        said.ends_with("and no driver is taken down any more"),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_exit_waits_two_seconds_in_all_for_a_stuck_teardown() {
+    let begun = Instant::now();
+    assert_eq!(
+        said("stuck"),
+        "destructors run, and no driver is taken down any more"
+    );
+    let waited = begun.elapsed();
+    // One wait for each of the teardowns would take 12 seconds.
+    let expected = Duration::from_secs(2)..Duration::from_secs(8);
+    assert!(expected.contains(&waited), "{waited:?}");
 }

@@ -1,5 +1,6 @@
-//! Tests of what belongs to a whole process: its descriptors, its threads and its memory. Some
-//! start other processes.
+//! Tests of state that belongs to a whole process: its descriptors, threads and memory.
+//!
+//! Some of them start other processes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -15,7 +16,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Taken by each test that counts or forges descriptors, counts threads, or makes some of either.
+/// Locks out other tests. For tests that make or count descriptors or threads.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -25,8 +26,9 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// What `count` tells, three times in a row. A thread of the test program that begins has a file
-/// open for a moment.
+/// The result of `count`, once three more calls in a row return the same.
+///
+/// A thread of the test program that is starting has a file open for a moment.
 fn settled<T: PartialEq>(count: impl Fn() -> T) -> T {
     let mut found = count();
     let mut same = 0;
@@ -38,7 +40,7 @@ fn settled<T: PartialEq>(count: impl Fn() -> T) -> T {
     found
 }
 
-/// What `count` tells, once that is `expected`, or if it does not come to that.
+/// The result of `count`, once it is `expected` or after 20 seconds.
 fn soon<T: PartialEq>(count: impl Fn() -> T, expected: &T) -> T {
     let begun = Instant::now();
     loop {
@@ -50,7 +52,7 @@ fn soon<T: PartialEq>(count: impl Fn() -> T, expected: &T) -> T {
     }
 }
 
-/// Set in a process that runs a single test.
+/// The environment variable that is set in a process that runs a single test.
 const APART: &str = "SYNCLINE_PROCESS_APART";
 
 /// Runs the calling test in a process of its own and returns true. Returns false in that process.

@@ -1,4 +1,4 @@
-//! A process that can start no thread any more.
+//! A wait in a process that cannot start threads.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use syncline_core::backend::{Attachment, ByEngine, Port, Watch, Watcher};
 use syncline_core::{DeviceId, Result, Timeline};
 
-/// Would have to be watched.
+/// A device whose ports need a watching thread.
 #[derive(Default)]
 struct Driver {
     watcher: Watcher,
@@ -68,7 +68,7 @@ fn a_wait_ends_although_no_thread_can_be_started_to_watch() {
             std::thread::sleep(Duration::from_millis(50));
             signalled.store(1, Ordering::SeqCst);
         });
-        // A thread that is only starting needs memory, too.
+        // A thread that is starting needs memory, so the limit comes after it runs.
         running.recv().unwrap();
         // Address space for smaller objects, but not for another stack of 2 MiB.
         let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -94,15 +94,15 @@ fn a_wait_ends_although_no_thread_can_be_started_to_watch() {
         ended.unwrap();
         assert!(
             !driver.watched.load(Ordering::SeqCst),
-            "somebody watched after all"
+            "a thread called watch"
         );
-        // At its time-out it would look in any case.
+        // The wait also polls at its time-out.
         assert!(
             took < Duration::from_secs(10),
             "it slept through the signal"
         );
     });
-    // With budget again the next wait has its watching thread.
+    // Without the limit the next wait has a watching thread.
     counter.store(0, Ordering::SeqCst);
     assert!(line.at(2).wait(Duration::from_millis(20)).is_err());
     assert!(driver.watched.load(Ordering::SeqCst));

@@ -1,5 +1,4 @@
-//! A driver that takes no submissions for a while, in a process that can start no thread to try it
-//! again.
+//! A driver that is not ready for a while, in a process that cannot start a thread to try again.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -12,7 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use syncline_core::backend::{Batch, Enqueue, Flush, Keep, NoStamp, SubmissionQueue, Waker};
 use syncline_core::{DeviceId, Object, Result, WaitMode};
 
-/// A stream that is taken when it is first asked for, each time that the test says so.
+/// A lent stream that is not ready for as many calls as the number that the test sets.
 struct Lent(Arc<AtomicU64>);
 
 impl Enqueue for Lent {
@@ -48,7 +47,7 @@ impl Enqueue for Lent {
 }
 
 #[test]
-fn who_waits_tries_the_driver_again_himself() {
+fn a_waiting_thread_tries_the_driver_again() {
     if crate::runs_apart() {
         return;
     }

@@ -17,7 +17,6 @@ use std::sync::Arc;
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Error, Fence, HandleKind, Object, Result, SignalOnly, WaitOnly, host};
 
-use super::make::find;
 use super::{Duty, Made, Mechanism, PartyId, Plan, Timelines};
 use crate::any::{Device, Queue, Recorder};
 use crate::binary::BinarySemaphore;
@@ -75,11 +74,15 @@ impl Plan {
     ///   its device is not in `devices`, or if the plan is for a timeline.
     /// * A driver error.
     pub fn make_binary(&self, label: &str, devices: &[Device]) -> Result<MadeBinary> {
-        let devices: Vec<&Device> = devices.iter().collect();
-        self.require_here(label, &devices)?;
+        let any: Vec<_> = devices.iter().map(|device| device as _).collect();
+        self.require_here(label, &any)?;
         self.require_binary(label)?;
+        let find = |id: PartyId| {
+            let mut devices = devices.iter();
+            devices.find(|device| device.id().get() == id.device)
+        };
         let home = self.home().id();
-        let Some(maker) = find(&devices, home) else {
+        let Some(maker) = find(home) else {
             return Err(self.cannot(label, "no device makes it".into()));
         };
         let made = match self.mechanism() {
@@ -91,7 +94,7 @@ impl Plan {
         let mut semaphores = Vec::new();
         for part in self.parts() {
             let id = part.party.id();
-            if let (Duty::Import(_), Some(importer)) = (part.duty, find(&devices, id)) {
+            if let (Duty::Import(_), Some(importer)) = (part.duty, find(id)) {
                 let imported = importer.import_binary(made.export()?, label)?;
                 semaphores.push(DeviceSemaphore::alone(id, imported));
             }

@@ -1,6 +1,6 @@
 //! Decides which mechanism serves given parties, and why the other mechanisms do not.
 
-use syncline_core::{BackendKind, HandleKind};
+use syncline_core::HandleKind;
 
 use super::conflict::Obstacle;
 use super::party::{Needs, Party, Process};
@@ -235,9 +235,10 @@ fn same_device(all: &Requirements, binary: bool) -> Result<Fit, Obstacles> {
     if binary {
         let makes = devices
             .first()
-            .filter(|p| p.backend() == Some(BackendKind::Vulkan));
-        require(makes.is_some(), &devices, || {
-            "only Vulkan's devices make binary semaphores".into()
+            .filter(|p| p.makes(HandleKind::BinaryOpaqueFd));
+        require(makes.is_some(), &devices, || match devices.first() {
+            Some(device) => format!("{device} makes no binary semaphores"),
+            None => "threads make no binary semaphores".into(),
         })?;
         one_to_one(parties)?;
     }
@@ -284,7 +285,7 @@ fn one_to_one(parties: &[Party]) -> Result<(), Obstacles> {
     }
 }
 
-/// A semaphore that one Vulkan device exports and every other device with a driver imports.
+/// A semaphore that one device exports and every other device with a driver imports.
 fn external(all: &Requirements, kind: HandleKind) -> Result<Fit, Obstacles> {
     let parties = all.parties();
     let driven: Vec<_> = parties.iter().filter(|p| p.is_driven()).collect();
@@ -311,11 +312,7 @@ fn external(all: &Requirements, kind: HandleKind) -> Result<Fit, Obstacles> {
             "it needs two devices, each with a driver",
         )]);
     }
-    let exporters = || {
-        driven
-            .iter()
-            .filter(|p| p.backend() == Some(BackendKind::Vulkan))
-    };
+    let exporters = || driven.iter().filter(|p| p.makes(kind));
     if exporters().next().is_none() {
         return Err(vec![Obstacle::of(
             driven.iter().copied(),
@@ -377,14 +374,15 @@ fn external(all: &Requirements, kind: HandleKind) -> Result<Fit, Obstacles> {
 
 /// The obstacle that a signalling process cannot read the value of the timeline.
 ///
-/// A Vulkan device can query the semaphore. Any other device knows only its own signals. So a
-/// process other than the exporter's, with several devices, needs a Vulkan device to signal.
+/// A device with native timelines, such as a Vulkan device, can query the semaphore. Any other
+/// device knows only its own signals. So a process other than the exporter's, with several devices,
+/// needs a device that can query it.
 fn blind_signaller(exporter: &Party, parties: &[Party], driven: &[&Party]) -> Option<Obstacle> {
     let signaller = parties.iter().find(|p| p.needs_any(Needs::SIGNAL))?;
     let process = signaller.id().process;
     let there = driven.iter().copied();
     let there: Vec<_> = there.filter(|p| p.id().process == process).collect();
-    let asks = |p: &&Party| p.backend() == Some(BackendKind::Vulkan);
+    let asks = |p: &&Party| p.makes(HandleKind::TimelineOpaqueFd);
     if process == exporter.id().process || there.len() < 2 || there.iter().any(asks) {
         return None;
     }

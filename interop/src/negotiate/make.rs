@@ -8,11 +8,67 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use syncline_core::backend::{Attachment, Device as _};
-use syncline_core::{Error, Object, Result, SignalOnly, Timeline, WaitOnly, host};
+use syncline_core::backend::{self, Attachment, Attachments, Sharing};
+use syncline_core::clock::Clock;
+use syncline_core::{DeviceId, Error, Info, Object, Result, SignalOnly, Timeline, WaitOnly, host};
 
-use super::{Duty, Mechanism, Needs, Party, PartyId, Permission, Plan, Process};
+use super::{Duty, Mechanism, Needs, Part, Party, PartyId, Permission, Plan, Process};
 use crate::any::Device;
+
+/// A device of any backend, with what making a timeline needs. Object-safe.
+pub(crate) trait AnyDevice {
+    fn id(&self) -> DeviceId;
+    fn object(&self) -> &Object;
+    fn info(&self) -> &Info;
+    fn port(&self, initial: u64) -> Result<Attachment>;
+    fn timeline_from(&self, label: &str, initial: u64) -> Result<Timeline>;
+    fn clock(&self) -> Result<Clock>;
+    fn sharing(&self) -> Option<&dyn Sharing>;
+}
+
+impl<D: backend::Device> AnyDevice for D {
+    fn id(&self) -> DeviceId {
+        backend::Device::id(self)
+    }
+
+    fn object(&self) -> &Object {
+        backend::Device::object(self)
+    }
+
+    fn info(&self) -> &Info {
+        backend::Device::info(self)
+    }
+
+    fn port(&self, initial: u64) -> Result<Attachment> {
+        backend::Device::port(self, initial)
+    }
+
+    fn timeline_from(&self, label: &str, initial: u64) -> Result<Timeline> {
+        backend::Device::timeline_from(self, label, initial)
+    }
+
+    fn clock(&self) -> Result<Clock> {
+        backend::Device::clock(self)
+    }
+
+    fn sharing(&self) -> Option<&dyn Sharing> {
+        backend::Device::sharing(self)
+    }
+}
+
+impl dyn AnyDevice + '_ {
+    /// How the device shares timelines.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if its capabilities promise that and its backend does not do it.
+    fn sharer(&self) -> Result<&dyn Sharing> {
+        self.sharing().ok_or_else(|| Error::Unsupported {
+            object: self.object().clone(),
+            asked: "share a timeline".into(),
+            reason: "its backend does not do so".into(),
+        })
+    }
+}
 
 /// The timeline of a plan, with the access that the plan grants to each party.
 ///
@@ -92,7 +148,7 @@ impl Plan {
     /// * If [`Plan::has_timestamps`] is true, the errors of
     ///   [`Device::clock`](syncline_core::backend::Device::clock) for each device that signals.
     pub fn make(&self, label: &str, initial: u64, devices: &[Device]) -> Result<Made> {
-        let devices: Vec<&Device> = devices.iter().collect();
+        let devices: Vec<_> = devices.iter().map(|device| device as _).collect();
         let timelines = match self.mechanism() {
             Mechanism::Bridge => self.bridge(label, initial, &devices)?,
             _ => Timelines::Single(self.timeline(label, initial, &devices)?),
@@ -101,7 +157,7 @@ impl Plan {
     }
 
     /// Makes a timeline on each device, the home's first.
-    fn bridge(&self, label: &str, initial: u64, devices: &[&Device]) -> Result<Timelines> {
+    fn bridge(&self, label: &str, initial: u64, devices: &[&dyn AnyDevice]) -> Result<Timelines> {
         self.require_present(label, devices)?;
         let home = self.home().id();
         let mut sides: Vec<_> = self
@@ -133,7 +189,7 @@ impl Plan {
         &self,
         label: &str,
         initial: u64,
-        devices: &[&Device],
+        devices: &[&dyn AnyDevice],
     ) -> Result<Timeline> {
         self.require_present(label, devices)?;
         let home = find(devices, self.home().id());
@@ -145,12 +201,7 @@ impl Plan {
             // All parties are threads.
             (Mechanism::SameDevice, None) => host::Device::new().timeline_from(label, initial),
             (Mechanism::ExternalTimeline, Some(home)) => {
-                let importing = |duty: Duty| matches!(duty, Duty::Import(_));
-                let importers = self.parts().filter(|part| importing(part.duty));
-                let importers: Vec<&Device> = importers
-                    .filter_map(|part| find(devices, part.party.id()))
-                    .collect();
-                external(home, &importers, label, initial)
+                self.external(label, initial, home, devices)
             }
             (other, _) => Err(self.cannot(label, format!("{other} has no single timeline"))),
         };
@@ -160,7 +211,11 @@ impl Plan {
     /// Enables timestamps of `timeline` if a party needs them.
     ///
     /// The timeline gets the clock of each device of this process that signals it through a port.
-    pub(crate) fn clocked(&self, timeline: Timeline, devices: &[&Device]) -> Result<Timeline> {
+    pub(crate) fn clocked(
+        &self,
+        timeline: Timeline,
+        devices: &[&dyn AnyDevice],
+    ) -> Result<Timeline> {
         if !self.has_timestamps() {
             return Ok(timeline);
         }
@@ -177,22 +232,53 @@ impl Plan {
         timeline.clocked(clocks)
     }
 
-    /// Makes a counter in host memory, which the CUDA devices register. The home port is the
-    /// host's.
-    fn shared_memory(&self, label: &str, initial: u64, devices: &[&Device]) -> Result<Timeline> {
-        let own = |party: &Party| find(devices, party.id());
-        let taking = self.parties().iter().filter_map(own);
-        let (hosts, importers): (Vec<_>, Vec<_>) =
-            taking.partition(|device| matches!(device, Device::Host(_)));
-        let host = match hosts.first() {
-            Some(Device::Host(host)) => host.clone(),
-            _ => host::Device::new(),
-        };
+    /// Makes a timeline semaphore of `home`, which the other devices import.
+    ///
+    /// The home port is the exporter's, because the host can read its counter. The host cannot read
+    /// the counter of every import.
+    fn external(
+        &self,
+        label: &str,
+        initial: u64,
+        home: &dyn AnyDevice,
+        devices: &[&dyn AnyDevice],
+    ) -> Result<Timeline> {
+        let imports = |part: &Part| matches!(part.duty, Duty::Import(_));
+        let importers = self.parts().filter(imports);
+        let importers: Vec<_> = importers
+            .filter_map(|part| find(devices, part.party.id()))
+            .collect();
         Timeline::new(label, initial, |initial| {
-            let (home, exporter) = host.exportable_port(initial)?;
-            let mut ports = smallvec::smallvec![home];
-            for importer in importers {
-                ports.push(counter_port(importer, &exporter)?);
+            let (port, handles) = home.sharer()?.export_timeline(initial, importers.len())?;
+            let mut ports = smallvec::smallvec![port];
+            for (importer, handle) in importers.into_iter().zip(handles) {
+                // SAFETY: the semaphore is new, and this timeline is the only one over it. So all
+                // signals of the semaphore have increasing values.
+                ports.push(unsafe { importer.sharer()?.import_timeline(handle)? });
+            }
+            Ok(ports)
+        })
+    }
+
+    /// Makes a counter in host memory, which the devices with driver queues import. The home port
+    /// is the host's.
+    fn shared_memory(
+        &self,
+        label: &str,
+        initial: u64,
+        devices: &[&dyn AnyDevice],
+    ) -> Result<Timeline> {
+        let own = self.parties().iter();
+        let (importers, hosts): (Vec<_>, Vec<_>) = own
+            .filter_map(|party| find(devices, party.id()))
+            .partition(|device| device.info().capabilities.driver_queues);
+        let new = host::Device::new();
+        let host = hosts.first().copied().unwrap_or(&new);
+        Timeline::new(label, initial, |initial| {
+            let (port, handles) = host.sharer()?.export_counter(initial, importers.len())?;
+            let mut ports: Attachments = smallvec::smallvec![port];
+            for (importer, handle) in importers.into_iter().zip(handles) {
+                ports.push(importer.sharer()?.import_counter(handle)?);
             }
             Ok(ports)
         })
@@ -215,7 +301,7 @@ impl Plan {
     }
 
     /// Requires a plan for a timeline, and [`Plan::require_here`].
-    fn require_present(&self, label: &str, devices: &[&Device]) -> Result<()> {
+    fn require_present(&self, label: &str, devices: &[&dyn AnyDevice]) -> Result<()> {
         self.require_here(label, devices)?;
         self.require_timeline(label)
     }
@@ -233,7 +319,7 @@ impl Plan {
     }
 
     /// Requires that all parties are in this process and that `devices` has their devices.
-    pub(super) fn require_here(&self, label: &str, devices: &[&Device]) -> Result<()> {
+    pub(super) fn require_here(&self, label: &str, devices: &[&dyn AnyDevice]) -> Result<()> {
         let here = Process::this();
         let across = match self.is_binary() {
             true => "make_binary_across",
@@ -256,65 +342,10 @@ impl Plan {
     }
 }
 
-pub(super) fn find<'d>(devices: &[&'d Device], id: PartyId) -> Option<&'d Device> {
+/// The device of the party `id`.
+pub(super) fn find<'d>(devices: &[&'d dyn AnyDevice], id: PartyId) -> Option<&'d dyn AnyDevice> {
     let mut devices = devices.iter().copied();
     devices.find(|device| device.id().get() == id.device)
-}
-
-/// Makes a timeline of `home` and exports it once for each importer.
-#[cfg(feature = "vulkan")]
-fn external(home: &Device, importers: &[&Device], label: &str, initial: u64) -> Result<Timeline> {
-    Timeline::new(label, initial, |initial| {
-        let Device::Vulkan(vulkan) = home else {
-            return Err(exports_nothing(home));
-        };
-        // The home port is the exporter's, because the host can read its counter. The host cannot
-        // read the counter of every import.
-        let (port, exporter) = vulkan.exportable_port(initial)?;
-        let mut ports = smallvec::smallvec![port];
-        for importer in importers {
-            // SAFETY: the semaphore is new, and this timeline is the only one over it. So all
-            // signals of the semaphore have increasing values.
-            ports.push(unsafe {
-                match importer {
-                    #[cfg(feature = "cuda")]
-                    Device::Cuda(cuda) => cuda.import_timeline(exporter.export()?)?,
-                    Device::Vulkan(vulkan) => vulkan.import_timeline(exporter.export()?)?,
-                    Device::Host(_) => continue,
-                }
-            });
-        }
-        Ok(ports)
-    })
-}
-
-#[cfg(not(feature = "vulkan"))]
-fn external(home: &Device, _: &[&Device], _: &str, _: u64) -> Result<Timeline> {
-    Err(exports_nothing(home))
-}
-
-/// Makes the port of `device` for a counter in shared memory.
-fn counter_port(device: &Device, exporter: &host::Exporter) -> Result<Attachment> {
-    match device {
-        #[cfg(feature = "cuda")]
-        Device::Cuda(cuda) => Ok(cuda.import_counter(exporter.export()?)?),
-        other => {
-            let _ = exporter;
-            Err(Error::Unsupported {
-                object: other.object().clone(),
-                asked: "wait for a counter in shared memory".into(),
-                reason: "only CUDA streams can".into(),
-            })
-        }
-    }
-}
-
-fn exports_nothing(home: &Device) -> Error {
-    Error::Unsupported {
-        object: home.object().clone(),
-        asked: "export a timeline".into(),
-        reason: "only Vulkan devices can".into(),
-    }
 }
 
 impl Made {

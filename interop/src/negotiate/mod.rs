@@ -22,6 +22,7 @@ pub use conflict::{Conflict, Obstacle, Way};
 pub(crate) use make::Timelines;
 pub use make::{Granted, Made};
 pub use mechanism::Mechanism;
+pub(crate) use party::Queues;
 pub use party::{Needs, Party, PartyId, Process, Requirements};
 pub use plan::{Duty, Enforcement, NextBest, Part, Permission, Plan};
 

@@ -4,11 +4,10 @@ use std::fmt;
 
 use bitflags::bitflags;
 pub use syncline_core::Process;
-use syncline_core::backend::Device as _;
+use syncline_core::backend::Device;
 use syncline_core::{BackendKind, HandleKind, Info, Origin, Uuid};
 
 use super::Mechanism;
-use crate::any::Device;
 
 /// Identity of a party: a process and one of its devices, or the threads of that process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,13 +111,24 @@ pub struct Party {
     /// Sorted, without duplicates.
     pub(crate) imports: Vec<HandleKind>,
     pub(crate) timestamps: bool,
+    pub(crate) queues: Queues,
     pub(crate) needs: Needs,
+}
+
+/// What the queues of a device are, independent of its backend. All false for threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Queues {
+    /// [`Capabilities::driver_queues`](syncline_core::Capabilities::driver_queues).
+    pub(crate) driver: bool,
+    /// [`Capabilities::native_timelines`](syncline_core::Capabilities::native_timelines).
+    pub(crate) native_timelines: bool,
+    /// [`Capabilities::binary_semaphores`](syncline_core::Capabilities::binary_semaphores).
+    pub(crate) binary_semaphores: bool,
 }
 
 impl Party {
     /// The party of a device of this process.
-    pub fn of<D: Clone + Into<Device>>(device: &D) -> Self {
-        let device = device.clone().into();
+    pub fn of<D: Device>(device: &D) -> Self {
         let process = Process::this();
         let id = PartyId {
             process,
@@ -140,9 +150,9 @@ impl Party {
         Self {
             id,
             backend: Some(info.backend),
-            name: match info.backend {
-                BackendKind::Host => info.name.clone(),
-                backend => format!("{backend} {}", info.name),
+            name: match can.driver_queues {
+                true => format!("{} {}", info.backend, info.name),
+                false => info.name.clone(),
             },
             uuid: info.uuid,
             partition: info.parent_uuid.is_some(),
@@ -150,6 +160,11 @@ impl Party {
             exports: sorted(&can.exports),
             imports: sorted(&can.imports),
             timestamps: can.timestamp_bits > 0,
+            queues: Queues {
+                driver: can.driver_queues,
+                native_timelines: can.native_timelines,
+                binary_semaphores: can.binary_semaphores,
+            },
             needs: Needs::empty(),
         }
     }
@@ -167,6 +182,7 @@ impl Party {
             exports: Vec::new(),
             imports: Vec::new(),
             timestamps: true,
+            queues: Queues::default(),
             needs: Needs::empty(),
         }
     }
@@ -285,8 +301,17 @@ impl Party {
     }
 
     /// True for a device with a driver, which has native objects. False for the host.
-    pub(crate) fn is_driven(&self) -> bool {
-        !matches!(self.backend, None | Some(BackendKind::Host))
+    pub(crate) const fn is_driven(&self) -> bool {
+        self.queues.driver
+    }
+
+    /// True if its device makes objects of `kind`, whether or not it exports them.
+    pub(super) const fn makes(&self, kind: HandleKind) -> bool {
+        match kind {
+            HandleKind::TimelineOpaqueFd => self.queues.driver && self.queues.native_timelines,
+            HandleKind::BinaryOpaqueFd => self.queues.binary_semaphores,
+            _ => false,
+        }
     }
 
     /// True if both are equal apart from their needs.

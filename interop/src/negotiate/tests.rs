@@ -62,6 +62,9 @@ fn party(kind: Kind, in_process: u32, device: u64) -> Party {
         software: false,
         capabilities: Capabilities {
             timestamp_bits: times,
+            driver_queues: backend != BackendKind::Host,
+            native_timelines: backend != BackendKind::Cuda,
+            binary_semaphores: backend == BackendKind::Vulkan,
             exports: exports.to_vec(),
             imports: imports.to_vec(),
             ..Capabilities::default()

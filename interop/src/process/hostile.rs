@@ -14,9 +14,9 @@ use super::Endpoint;
 use super::connection::BEHIND_DESCRIPTORS;
 use super::handover::{OutgoingObject, hand_over};
 use super::message::{Content, Extent, HEADER, Handle, MAX_MESSAGE, Message, Offer};
-use super::parties::Agreed;
+use super::parties::{Agreed, queues_of};
 use super::socket::{self, Deadline};
-use crate::negotiate::{Mechanism, Needs, Party, PartyId, Process};
+use crate::negotiate::{Mechanism, Needs, Party, PartyId, Process, Queues};
 
 /// The hostile peer: a bare socket, and the sequence number that its next message should have.
 pub(super) struct Raw {
@@ -251,6 +251,10 @@ pub(super) fn samples() -> Vec<Message> {
         exports: vec![HandleKind::TimelineOpaqueFd, HandleKind::MemoryOpaqueFd],
         imports: vec![HandleKind::CounterMemfd],
         timestamps: true,
+        queues: match device {
+            0 => Queues::default(),
+            _ => queues_of(BackendKind::Vulkan),
+        },
         needs: Needs::SIGNAL | Needs::TIMESTAMPS,
     };
     let memory = Offer {

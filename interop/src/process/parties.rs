@@ -3,7 +3,7 @@
 use syncline_core::{BackendKind, HandleKind, Uuid};
 
 use super::wire::{Malformed, Reader, TooMuch, Writer};
-use crate::negotiate::{Mechanism, Needs, Party, PartyId, Process};
+use crate::negotiate::{Mechanism, Needs, Party, PartyId, Process, Queues};
 
 /// Maximum number of parties in one message.
 pub(crate) const MAX_PARTIES: usize = 32;
@@ -177,6 +177,7 @@ fn write_party(to: &mut Writer<'_>, party: &Party) -> Result<(), TooMuch> {
         exports,
         imports,
         timestamps,
+        queues: _,
         needs,
     } = party;
     write_process(to, id.process)?;
@@ -238,8 +239,18 @@ fn read_party(from: &mut Reader<'_>) -> Result<Party, Malformed> {
         exports: read_handles(from)?,
         imports: read_handles(from)?,
         timestamps: from.flag("whether a party writes times")?,
+        queues: backend.map_or_else(Queues::default, queues_of),
         needs: read_needs(from)?,
     })
+}
+
+/// The queues of a backend of this library. A message does not carry them.
+pub(super) const fn queues_of(backend: BackendKind) -> Queues {
+    Queues {
+        driver: !matches!(backend, BackendKind::Host),
+        native_timelines: !matches!(backend, BackendKind::Cuda),
+        binary_semaphores: matches!(backend, BackendKind::Vulkan),
+    }
 }
 
 fn read_needs(from: &mut Reader<'_>) -> Result<Needs, Malformed> {

@@ -1,5 +1,7 @@
-//! The clocks of CUDA and of Vulkan on one GPU, and of the host. Needs a GPU that both share; set `SYNCLINE_REQUIRE_CUDA` to make its
-//! absence a failure. `SYNCLINE_CLOCK_SECONDS` says for how long the order is checked, 5 if it does not. Prints what it has measured.
+//! Compares the clocks of CUDA, of Vulkan and of the host on one GPU. Prints what it measured.
+//!
+//! Needs a GPU that CUDA and Vulkan share. `SYNCLINE_REQUIRE_CUDA` makes its absence a failure.
+//! `SYNCLINE_CLOCK_SECONDS` sets for how long the order is checked. The default is 5 s.
 #![cfg(all(feature = "cuda", feature = "vulkan"))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -10,7 +12,7 @@ use syncline::clock::{Axis, Clock, Finding, HostClock};
 use syncline::{Device, Fence, Inventory, Link, ProbeOptions, Queue, QueueKind};
 
 const LIMIT: Duration = Duration::from_secs(30);
-/// The stated errors that are asked for, in nanoseconds.
+/// Largest stated errors that the test accepts, in nanoseconds.
 const BETWEEN: u64 = 1_000;
 const TO_THE_HOST: u64 = 3_000;
 
@@ -50,8 +52,10 @@ fn record(queue: &Queue, device: &Device) -> Fence {
     fence
 }
 
-/// CUDA, then Vulkan, then CUDA, in order by a shared timeline: their times, subtracted as they are, never contradict that
-/// by more than is stated, nor do the host's before and behind.
+/// Records a time on CUDA, then on Vulkan, then on CUDA, in the order of a shared timeline.
+///
+/// No time contradicts this order by more than its stated error. Each time lies between the
+/// host's clock before and after.
 #[test]
 fn times_of_both_apis_are_on_one_axis() {
     let _alone = crate::alone();
@@ -94,7 +98,7 @@ fn times_of_both_apis_are_on_one_axis() {
             assert_eq!(passed.axis, Axis::One, "{passed:?}");
             assert!(
                 passed.nanoseconds >= -passed.error.cast_signed(),
-                "{passed:?} between what comes one after the other"
+                "{passed:?} between two times in this order"
             );
             assert_eq!(
                 pair[0].since(&pair[1]).unwrap().nanoseconds,
@@ -111,7 +115,7 @@ fn times_of_both_apis_are_on_one_axis() {
                 "{host:?} of {time:?} is not between {before} and {after}"
             );
         }
-        // CUDA's, whose samples are the better ones.
+        // The time of CUDA: its samples are more accurate than those of Vulkan.
         to_host.push(times[0].to_host().unwrap().error);
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -119,6 +123,6 @@ fn times_of_both_apis_are_on_one_axis() {
     tell("stated error of CUDA to the host", &mut to_host);
     tell("from one API's time to the other's", &mut hops);
     assert!(between.iter().all(|&error| error <= BETWEEN));
-    // All but a few, for which the machine had other things to do.
+    // A tenth may be larger, because other programs can delay a sample.
     assert!(to_host[to_host.len() * 9 / 10] <= TO_THE_HOST);
 }

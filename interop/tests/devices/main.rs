@@ -1,4 +1,4 @@
-//! What the devices of this machine do together, the memory of the host, and the repository's texts.
+//! Tests across the devices of this machine, of host memory, and of the repository's texts.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -10,9 +10,9 @@ mod memory;
 mod raw_signals;
 mod told;
 
-/// Keeps the other tests of this program out. Each test that opens devices of a GPU takes this first.
+/// Keeps the other tests of this program out. Each test that opens a GPU takes this first.
 ///
-/// NVIDIA's driver (580.159) crashed or hung where threads opened and dropped several devices at the same time.
+/// NVIDIA's driver (580.159) crashed or hung when several threads opened and dropped devices.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

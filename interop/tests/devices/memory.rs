@@ -1,4 +1,6 @@
-//! Memory that there is not. The test runs in a process of its own, because it limits the memory of its process.
+//! Host memory that the system cannot provide.
+//!
+//! The test runs in a process of its own, because it limits the address space of that process.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -7,12 +9,11 @@ use std::process::Command;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use syncline::{Error, Memory, host};
 
-/// Set in the process that runs nothing but this test.
+/// Set in the process that runs this test alone.
 const APART: &str = "SYNCLINE_MEMORY_APART";
-const TEST: &str =
-    "memory::host_memory_that_there_is_not_is_refused_and_what_there_is_is_taken_once";
+const TEST: &str = "memory::unavailable_host_memory_is_refused_and_available_memory_is_taken_once";
 
-/// Bytes of addresses that this process has taken.
+/// Returns the size of this process's address space, in bytes.
 fn taken() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let mut size = status
@@ -23,7 +24,7 @@ fn taken() -> u64 {
 }
 
 #[test]
-fn host_memory_that_there_is_not_is_refused_and_what_there_is_is_taken_once() {
+fn unavailable_host_memory_is_refused_and_available_memory_is_taken_once() {
     if std::env::var_os(APART).is_none() {
         let ran = Command::new(std::env::current_exe().unwrap())
             .args([TEST, "--exact", "--nocapture"])

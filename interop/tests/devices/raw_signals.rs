@@ -1,5 +1,6 @@
-//! Signals that an application makes on a shared timeline by itself, and binary semaphores within submissions. Needs a GPU that Vulkan and CUDA share; set
-//! `SYNCLINE_REQUIRE_CUDA` to make its absence a failure.
+//! Signals that an application submits itself on a shared timeline, and binary semaphores.
+//!
+//! Needs a GPU that Vulkan and CUDA share. `SYNCLINE_REQUIRE_CUDA` makes its absence a failure.
 #![cfg(all(feature = "cuda", feature = "vulkan"))]
 #![allow(unsafe_code, reason = "submits as an application does")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -47,7 +48,7 @@ fn a_raw_signal_shows_the_memory_behind_it() {
         queue.submit(&[], work, &[]).unwrap();
         let mut claim = frames.claim(value, 0).unwrap();
         let guard = queue.stream();
-        // SAFETY: a claim of this timeline, and a live stream; the timeline is kept.
+        // SAFETY: the claim is of this timeline, the stream is live, and the timeline is kept.
         unsafe { cuda.submit_claimed(&frames, &mut claim, guard.raw()) }.unwrap();
         drop(guard);
         frames.at(value).wait(LIMIT).unwrap();
@@ -61,7 +62,7 @@ fn a_raw_signal_shows_the_memory_behind_it() {
 }
 
 #[test]
-fn raw_signals_take_their_place_among_the_others() {
+fn raw_signals_keep_the_order_of_the_timeline() {
     let _alone = crate::alone();
     let Some((cuda, link)) = shared() else { return };
     let frames = link.timeline("frames").unwrap();
@@ -71,10 +72,10 @@ fn raw_signals_take_their_place_among_the_others() {
     );
     let mut claim = frames.claim(2, 0).unwrap();
     let stream = raw.stream().raw();
-    // SAFETY: a claim of this timeline, and a live stream; the timeline is kept.
+    // SAFETY: the claim is of this timeline, the stream is live, and the timeline is kept.
     let submit = |claim: &mut _| unsafe { cuda.submit_claimed(&frames, claim, stream) };
     submit(&mut claim).unwrap();
-    // Once it has succeeded further calls do nothing.
+    // After a successful call further calls do nothing.
     submit(&mut claim).unwrap();
     queue
         .submit(&[frames.at(2)], |_| Ok(()), &[frames.signal_at(3)])
@@ -117,7 +118,7 @@ fn a_submission_waits_for_another_apis_binary_semaphore() {
         writer.submit(&[], write, &[]).unwrap();
         let (source, to, imported) = (source.clone(), seen.clone(), imported.clone());
         let read = move |r: &mut cuda::Recorder| {
-            // SAFETY: just submitted, and nobody else waits for it.
+            // SAFETY: the signal was submitted above, and no other wait consumes it.
             unsafe { r.wait_semaphore(&imported) }?;
             r.copy(&source, &to)
         };
@@ -134,14 +135,14 @@ fn a_submission_waits_for_another_apis_binary_semaphore() {
 }
 
 #[test]
-fn an_import_alone_is_no_timeline() {
+fn a_timeline_of_an_import_alone_is_refused() {
     let _alone = crate::alone();
     let Some((cuda, link)) = shared() else { return };
     let Device::Vulkan(vulkan) = link.right() else {
         return;
     };
     let (_home, handle) = vulkan.export_timeline(0).unwrap();
-    // SAFETY: nothing signals it.
+    // SAFETY: nothing signals the imported semaphore.
     let import = unsafe { cuda.import_timeline(handle) }.unwrap();
     let refused = Timeline::new("blind", 0, |_| Ok([import].into_iter().collect()));
     assert!(

@@ -1,4 +1,6 @@
-//! Times that one process tells others (M6), on every device that has a clock: the other process's part is played by a timeline of its own.
+//! Times of signals that a process publishes to others (M6), on every device that has a clock.
+//!
+//! A second timeline in this process takes the part of the other process.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::Duration;
@@ -9,7 +11,7 @@ use syncline::{Device, Error, Inventory, ProbeOptions, QueueKind, Timeline, host
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// Those that can tell when they signal.
+/// Opens the devices whose timelines have times.
 fn devices() -> Vec<Device> {
     let inventory = Inventory::probe(&ProbeOptions::default());
     let opened = inventory.devices().iter().filter_map(|one| one.open().ok());
@@ -18,7 +20,7 @@ fn devices() -> Vec<Device> {
         .collect()
 }
 
-/// A timeline of `device`, and as another process has it.
+/// Creates a timeline of `device`, and the timeline as another process imports it.
 fn told(device: &Device) -> (Timeline, Timeline) {
     let host = host::Device::new();
     let (_, exporter) = host.exportable_port(0).unwrap();
@@ -34,9 +36,11 @@ fn told(device: &Device) -> (Timeline, Timeline) {
     (signalled, heard.clocked_elsewhere(times).unwrap())
 }
 
-/// Between two readings of the host's clock around the signal, within the error that is told, also after samples have grown old; and there as soon as the value is.
+/// Each published time lies between two readings of the host's clock around the signal.
+///
+/// It is known as soon as the value is reached. Its stated error holds when samples are old, too.
 #[test]
-fn a_devices_times_are_told_within_their_error() {
+fn published_times_are_within_their_error() {
     let _alone = crate::alone();
     for device in devices() {
         let (signalled, heard) = told(&device);
@@ -61,7 +65,7 @@ fn a_devices_times_are_told_within_their_error() {
             );
             assert!(at >= last, "{device:?}: {value} at {at}, behind {last}");
             last = at;
-            // The other process may see a value a moment before the signaller counts it (P4).
+            // The importing side may see a value shortly before the signaller counts it (P4).
             signalled.at(value).wait(LONG).unwrap();
             let own = signalled.at(value).time().unwrap().to_host().unwrap();
             let apart = own.nanoseconds.abs_diff(at);
@@ -84,9 +88,9 @@ fn a_devices_times_are_told_within_their_error() {
     }
 }
 
-/// Timelines come and go while a sample is taken for them, with their devices.
+/// Timelines and their devices are dropped while a sample is taken for them.
 #[test]
-fn what_tells_goes_with_its_timeline() {
+fn timelines_are_dropped_while_they_publish() {
     let _alone = crate::alone();
     for device in devices() {
         for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! Which descriptors an endpoint is made of. What is refused stays open and as it was.
+//! Which descriptors become endpoints. A refused descriptor is returned open and unchanged.
 
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,7 +13,7 @@ use syncline::{Error, PeerLoss};
 use super::{Alone, loss};
 
 #[test]
-fn what_is_no_connected_socket_of_messages_is_refused() {
+fn only_connected_seqpacket_sockets_become_endpoints() {
     let alone = Alone::new();
     let seqpacket = || {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
@@ -59,7 +59,9 @@ fn what_is_no_connected_socket_of_messages_is_refused() {
     alone.nothing_is_left_but(told.handle);
 }
 
-/// A directory of a file system that this test runs (FUSE). It answers until the directory is open, and then no more.
+/// A directory of a FUSE file system that this test runs.
+///
+/// The file system answers until the directory is open, and never after that.
 struct Stuck {
     directory: Option<OwnedFd>,
     _system: OwnedFd,
@@ -67,7 +69,7 @@ struct Stuck {
 }
 
 impl Stuck {
-    /// `None` where this process may mount nothing.
+    /// Returns `None` if this process may not mount.
     fn new() -> Option<Self> {
         const OPENDIR: u32 = 27;
         let path = std::env::temp_dir().join(format!("syncline-stuck-{}", std::process::id()));
@@ -84,7 +86,7 @@ impl Stuck {
         let options = format!("fd={number},rootmode=40000,user_id=0,group_id=0");
         let options = std::ffi::CString::new(options).ok()?;
         let kind = c"fuse".as_ptr();
-        // SAFETY: all are texts that live through the call.
+        // SAFETY: all pointers are to strings that live through the call.
         let mounted =
             unsafe { libc::mount(kind, c_path.as_ptr(), kind, 0, options.as_ptr().cast()) };
         if mounted != 0 {
@@ -103,7 +105,7 @@ impl Stuck {
                 assert!(length >= 40);
                 let word = |at| u32::from_ne_bytes(request[at..at + 4].try_into().unwrap());
                 let is_last = word(4) == OPENDIR;
-                // The first request is for version 7.31 of the protocol.
+                // The kernel first sends FUSE_INIT. The answer is for version 7.31.
                 let mut answer = vec![0; 16 + if is_last { 16 } else { 64 }];
                 let length = u32::try_from(answer.len()).unwrap();
                 answer[..4].copy_from_slice(&length.to_ne_bytes());
@@ -128,15 +130,15 @@ impl Stuck {
 impl Drop for Stuck {
     fn drop(&mut self) {
         let path = std::ffi::CString::new(self.path.to_str().unwrap()).unwrap();
-        // SAFETY: a text that lives through the call.
+        // SAFETY: the string lives through the call.
         unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
         let _ = std::fs::remove_dir(&self.path);
     }
 }
 
-/// A file whose system does not answer is refused as every other file is.
+/// A file of a file system that does not answer is refused like any other file.
 #[test]
-fn a_file_whose_system_does_not_answer_is_refused_at_once() {
+fn a_file_of_a_stuck_file_system_is_refused_at_once() {
     let alone = Alone::new();
     if let Some(mut stuck) = Stuck::new() {
         let directory = stuck.directory.take().unwrap();
@@ -146,10 +148,10 @@ fn a_file_whose_system_does_not_answer_is_refused_at_once() {
             done.send(rejected.error.to_string()).unwrap();
         });
         let told = told.recv_timeout(super::LONG);
-        // Whoever still waits for the file's system gets an error now.
+        // A thread that still waits for the file system gets an error now.
         drop(stuck);
         opens.join().unwrap();
-        let told = told.expect("it waits for the file's system");
+        let told = told.expect("`open` waits for the file system");
         assert!(told.contains("it is a Directory, not a socket"), "{told}");
     } else {
         println!("skipped: this process may not mount");
@@ -165,7 +167,7 @@ impl Alone {
 }
 
 #[test]
-fn nobody_greets() {
+fn a_peer_that_does_not_greet_is_an_error() {
     let alone = Alone::new();
     let (ours, theirs) = Endpoint::pair().unwrap();
     let rejected = Endpoint::open(ours, "alone", Duration::from_millis(10)).unwrap_err();
@@ -185,7 +187,7 @@ fn nobody_greets() {
 }
 
 #[test]
-fn an_endpoint_leaves_nothing_behind_and_is_what_it_says() {
+fn a_dropped_endpoint_leaves_no_descriptor_and_no_thread() {
     fn shared<T: Send + Sync + Clone + 'static>() {}
     shared::<Endpoint>();
     let alone = Alone::new();

@@ -1,5 +1,6 @@
-//! P1: a side that keeps to nothing, byte by byte. Whatever it sends, the endpoint is closed with a typed error or can be used still, and
-//! no descriptor stays.
+//! P1: a peer process that breaks the protocol, byte by byte.
+//!
+//! The endpoint either closes with a typed error or stays usable. No descriptor stays open.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +15,7 @@ use syncline::{Error, PeerLoss};
 
 use super::{Alone, LONG, error, loss};
 
-/// A message, as the form says: magic, version, kind, length, sequence, body.
+/// Encodes a message: magic, version, kind, length, sequence, body.
 fn message(kind: u16, sequence: u64, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).unwrap();
     [
@@ -42,7 +43,7 @@ fn point(sequence: u64) -> Vec<u8> {
     message(7, sequence, &[1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0])
 }
 
-/// An object that tells one counter in shared memory, its number that of its message.
+/// Encodes an object with one counter in shared memory. The object has the number of its message.
 fn object(sequence: u64) -> Vec<u8> {
     let values = [0; 16];
     let handle = [1, 4, 0];
@@ -51,7 +52,7 @@ fn object(sequence: u64) -> Vec<u8> {
     message(4, sequence, &body)
 }
 
-/// The other side.
+/// The socket of the hostile peer.
 struct Raw(OwnedFd);
 
 impl Raw {
@@ -68,7 +69,7 @@ impl Raw {
     }
 }
 
-/// An endpoint, and the other side, which has greeted.
+/// Opens an endpoint. The peer has already greeted.
 fn opened() -> (Endpoint, Raw) {
     let (ours, theirs) = Endpoint::pair().unwrap();
     let raw = Raw(theirs);
@@ -80,7 +81,7 @@ fn ask(endpoint: &Endpoint, timeout: Duration) -> Error {
     error(endpoint.negotiate(Party::threads().waits(), timeout))
 }
 
-/// Plays one case, and looks at what became of it: closed, for this reason, and nothing left.
+/// Runs one case. The endpoint must close for the reason `expected` and leave nothing behind.
 fn shuts_out(expected: &str, case: impl FnOnce(&Raw)) {
     let alone = Alone::new();
     {
@@ -94,7 +95,7 @@ fn shuts_out(expected: &str, case: impl FnOnce(&Raw)) {
         let same = refused.to_string();
         assert_eq!(endpoint.check().unwrap_err().to_string(), same);
         assert_eq!(ask(&endpoint, LONG).to_string(), same);
-        // It sees that nobody is there any more.
+        // The peer sees that the endpoint has closed the connection.
         let gone = rustix::net::send(&raw.0, &point(1), SendFlags::NOSIGNAL);
         assert_eq!(gone, Err(rustix::io::Errno::PIPE));
     }
@@ -156,7 +157,7 @@ fn wrong_versions_kinds_and_lengths() {
     shuts_out("at most 32 parties", |raw| raw.send(&counts));
 }
 
-/// A pipe, a file, a directory, a socket, memory.
+/// Returns descriptors of a pipe, a file, a directory, a socket and a memory file.
 fn anything() -> Vec<OwnedFd> {
     let open = |path: &str| OwnedFd::from(std::fs::File::open(path).unwrap());
     let (reader, _) = std::io::pipe().unwrap();
@@ -203,7 +204,7 @@ fn surplus_descriptors() {
     });
 }
 
-/// As many points as go in. What is behind them is not taken in, and what is waited for may be there.
+/// The peer sends points until the socket is full. The endpoint keeps 1024 and stays usable.
 #[test]
 fn a_flood_of_points() {
     let alone = Alone::new();
@@ -211,7 +212,7 @@ fn a_flood_of_points() {
         let (endpoint, raw) = opened();
         let flood = std::thread::spawn(move || {
             let mut sent = 0_u64;
-            // Until the endpoint is gone.
+            // Until the endpoint is dropped.
             while rustix::net::send(&raw.0, &point(sent + 1), SendFlags::NOSIGNAL).is_ok() {
                 sent += 1;
             }
@@ -231,7 +232,7 @@ fn a_flood_of_points() {
     alone.nothing_is_left();
 }
 
-/// Objects that nobody takes, with descriptors: they wait up to a bound, and are closed behind it.
+/// Objects that this process does not take, with descriptors. Too many close the endpoint.
 #[test]
 fn a_flood_of_objects() {
     shuts_out("messages to be sent as they are asked for", |raw| {
@@ -242,21 +243,21 @@ fn a_flood_of_objects() {
     });
 }
 
-/// What is no violation: it waits, and the endpoint goes on.
+/// Well-formed messages that no call expects are kept, and the endpoint stays usable.
 #[test]
-fn what_is_well_formed_leaves_it_usable() {
+fn well_formed_messages_leave_the_endpoint_usable() {
     let alone = Alone::new();
     {
         let (endpoint, raw) = opened();
         let fd = &anything()[0];
         raw.send(&point(1));
-        // Taken and refused, of numbers that nobody has given.
+        // The answers "taken" and "refused" for numbers that this process has not given.
         raw.send(&message(5, 2, &[77, 0, 0, 0]));
         raw.send(&message(6, 3, &[78, 0, 0, 0, 2, 0, b'n', b'o']));
         raw.send_beside(&object(4), &[fd.as_fd()]);
         assert!(ask(&endpoint, Duration::ZERO).is_timeout());
         endpoint.check().unwrap();
-        // Parties of this very process, which only this process may tell.
+        // A list of parties that contains this process. Only this process may list itself.
         let this = Process::this();
         let (id, started) = (this.id.to_le_bytes(), this.started.to_le_bytes());
         let party = [
@@ -280,7 +281,7 @@ fn what_is_well_formed_leaves_it_usable() {
 }
 
 #[test]
-fn whoever_hangs_up_in_the_middle_is_left() {
+fn a_peer_that_hangs_up_has_left() {
     let alone = Alone::new();
     {
         let (endpoint, raw) = opened();
@@ -293,7 +294,7 @@ fn whoever_hangs_up_in_the_middle_is_left() {
 }
 
 #[test]
-fn greetings_that_are_none() {
+fn malformed_greetings_are_refused() {
     let alone = Alone::new();
     {
         let with = |at: usize, byte: u8| {

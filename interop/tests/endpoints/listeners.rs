@@ -1,4 +1,4 @@
-//! Endpoints by a path.
+//! Endpoints that connect by a path.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use syncline::process::{Endpoint, Listener};
 
 use super::{Alone, LONG};
 
-/// A directory of this test's own.
+/// A temporary directory of one test.
 struct Folder(std::path::PathBuf);
 
 impl Folder {
@@ -57,7 +57,7 @@ fn a_path_is_taken_once_and_given_back() {
         );
         drop(listener);
         assert!(!path.exists());
-        // What somebody else has put there stays.
+        // A file that another program has put there stays.
         std::fs::write(&path, "a file").unwrap();
         assert_eq!(
             code(&Listener::bind(&path).unwrap_err()),
@@ -80,7 +80,7 @@ fn a_path_is_taken_once_and_given_back() {
 }
 
 #[test]
-fn who_connects_is_greeted() {
+fn a_connecting_process_is_greeted() {
     let alone = Alone::new();
     {
         let folder = Folder::new("greets");
@@ -93,7 +93,7 @@ fn who_connects_is_greeted() {
             assert_eq!(one.peer(), other.peer());
             one.check().unwrap();
         });
-        // Who connects and does not greet holds nobody up for longer than is said, and the next one is served.
+        // A client that does not greet delays `accept` up to its time limit. The next is served.
         let silent = std::thread::scope(|scope| {
             let accepts = scope.spawn(|| listener.accept("server", Duration::from_millis(20)));
             let silent = mute(&path);
@@ -104,7 +104,7 @@ fn who_connects_is_greeted() {
         std::thread::scope(|scope| {
             let accepts = scope.spawn(|| {
                 loop {
-                    // Where the mute one came too late for the first.
+                    // The mute client may have connected too late for the first `accept`.
                     match listener.accept("server", LONG) {
                         Err(error) if error.is_timeout() => {}
                         other => break other.unwrap(),
@@ -121,7 +121,7 @@ fn who_connects_is_greeted() {
     alone.nothing_is_left();
 }
 
-/// Connects, and says nothing.
+/// Connects, and sends nothing.
 fn mute(path: &std::path::Path) -> rustix::fd::OwnedFd {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
@@ -130,7 +130,7 @@ fn mute(path: &std::path::Path) -> rustix::fd::OwnedFd {
     socket
 }
 
-/// Where nobody accepts, and the system keeps no more: whoever connects waits, and no longer than it says.
+/// The listener accepts nothing and its backlog is full: `connect` ends after its time limit.
 #[test]
 fn a_full_backlog_times_out() {
     let alone = Alone::new();
@@ -140,7 +140,7 @@ fn a_full_backlog_times_out() {
         let _listener = Listener::bind(&path).unwrap();
         let mut waiting = Vec::new();
         let refused = loop {
-            // Connected as soon as there is room, and then not greeted.
+            // While the backlog has room, `connect` succeeds and then waits for a greeting.
             match Endpoint::connect(&path, "client", Duration::from_millis(5)).unwrap_err() {
                 Error::PeerSilent { awaited, .. }
                     if awaited == "send a greeting" && waiting.len() < 64 =>
@@ -170,7 +170,7 @@ fn mute_if_there_is_room(path: &std::path::Path) -> Option<rustix::fd::OwnedFd> 
     connected.is_ok().then_some(socket)
 }
 
-/// A client that connects and says nothing holds neither the call nor the clients behind it.
+/// A client that connects and sends nothing delays neither `accept` nor the next clients.
 #[test]
 fn a_silent_client_does_not_hold_those_behind_it() {
     let alone = Alone::new();
@@ -189,7 +189,7 @@ fn a_silent_client_does_not_hold_those_behind_it() {
         let client = Endpoint::connect(&path, "client", LONG).unwrap();
         let server = told
             .recv_timeout(LONG)
-            .expect("it waits for the silent client")
+            .expect("`accept` waits for the silent client")
             .unwrap();
         assert_eq!(server.peer(), client.peer());
         drop(silent);
@@ -211,7 +211,7 @@ fn clients_that_do_not_greet_well_do_not_end_the_call() {
             rustix::net::send(&socket, bytes, rustix::net::SendFlags::empty()).unwrap();
             socket
         };
-        // Each of them waits to be accepted before the honest client does.
+        // These connections are in the backlog before the honest client.
         drop(mute(&path));
         let stays = rubbish();
         drop(rubbish());
@@ -223,19 +223,19 @@ fn clients_that_do_not_greet_well_do_not_end_the_call() {
             server.check().unwrap();
             drop(client);
         });
-        // Where no honest one comes in time, the last one's error is told, or that nobody came.
+        // Without an honest client `accept` returns the error of the last client, or a timeout.
         let hung_up = mute(&path);
         drop(hung_up);
         let refused = listener.accept("server", Duration::ZERO).unwrap_err();
         assert!(matches!(refused, Error::PeerLost { .. }), "{refused}");
-        let nobody = listener.accept("server", Duration::ZERO).unwrap_err();
-        assert!(nobody.is_timeout(), "{nobody}");
+        let refused = listener.accept("server", Duration::ZERO).unwrap_err();
+        assert!(refused.is_timeout(), "{refused}");
         drop(stays);
     }
     alone.nothing_is_left();
 }
 
-/// It would be an abstract socket, whose name has no permissions.
+/// An empty path would name an abstract socket, which has no permissions.
 #[test]
 fn an_empty_path_is_refused() {
     let alone = Alone::new();

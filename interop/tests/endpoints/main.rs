@@ -1,4 +1,6 @@
-//! P1, P3: endpoints as an application has them: descriptors that are none, a side that keeps to nothing, and other processes.
+//! P1, P3: endpoints as an application uses them.
+//!
+//! Covers wrong descriptors, peers that break the protocol, and other processes.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,10 +25,10 @@ use std::time::{Duration, Instant};
 use syncline::process::Disagreement;
 use syncline::{Error, PeerLoss};
 
-/// Longer than anything takes.
+/// Time limit for everything that ends by itself.
 const LONG: Duration = Duration::from_secs(20);
 
-/// What descriptors and threads are counted in belongs to one test at a time.
+/// Runs one test at a time, because descriptors and threads are counted for the whole process.
 struct Alone {
     _lock: MutexGuard<'static, ()>,
     had: (usize, usize),
@@ -36,8 +38,8 @@ impl Alone {
     fn new() -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
         let lock = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        // Threads of the test program that begin open a file for a moment, when they first allocate.
-        // A closing thread of an earlier test may not have had its name when that was done, and so was not counted.
+        // A new thread of the test program opens a file for a moment when it first allocates.
+        // A closing thread of an earlier test may not have its name yet. It is counted later.
         let begin = Instant::now();
         let mut had = now();
         let mut same = 0;
@@ -50,13 +52,17 @@ impl Alone {
         Self { _lock: lock, had }
     }
 
-    /// As many descriptors and endpoints' threads as before. Threads that were joined are in /proc for a moment more.
+    /// Checks that this process has as many descriptors and endpoint threads as before.
+    ///
+    /// Retries, because a joined thread stays in /proc for a moment.
     fn nothing_is_left(&self) {
         assert_eq!(soon(self.had), self.had);
     }
 }
 
-/// What [`now`] tells, once that is `had`, or if it does not come to that. Threads that look after a process have a file of its open for a moment.
+/// Repeats [`now`] until it returns `had`, up to a time limit. Returns the last result.
+///
+/// Threads that watch a process open a file of it for a moment.
 fn soon(had: (usize, usize)) -> (usize, usize) {
     let begin = Instant::now();
     loop {
@@ -68,7 +74,7 @@ fn soon(had: (usize, usize)) -> (usize, usize) {
     }
 }
 
-/// How many descriptors this process has, and how many threads of endpoints.
+/// Counts the descriptors and the endpoint threads of this process.
 fn now() -> (usize, usize) {
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
     let threads = std::fs::read_dir("/proc/self/task")

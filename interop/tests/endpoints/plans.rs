@@ -1,5 +1,7 @@
-//! X1, P3, P4, E3: plans carried out by two processes and by three. The children are this program again, with a socket as their standard input, and tell by their
-//! exit codes what they have found.
+//! X1, P3, P4, E3: plans that two or three processes carry out.
+//!
+//! The children run this program again, with a socket as their standard input. Their exit codes
+//! say what they found.
 
 use std::io::Write;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -13,15 +15,15 @@ use syncline::{Device, Error, PeerExit, PeerLoss, QueueKind, Result, host};
 
 use super::{Alone, LONG};
 
-/// How the child behaves, and that it is one.
+/// Set in a child: its role.
 const ROLE: &str = "SYNCLINE_PLANS_CHILD";
 
-/// What children end with.
+/// Exit codes of children.
 const FINE: i32 = 0;
 const OTHERWISE: i32 = 80;
 const TOLD_OF_A_DEATH: i32 = 81;
 
-/// A child in a role. Ends with the test.
+/// A child in a role. Killed when dropped.
 struct Member {
     child: Child,
     endpoint: Endpoint,
@@ -46,7 +48,7 @@ impl Member {
         assert_eq!(status.code(), Some(code), "{status}");
     }
 
-    /// Lets it go on: it waits for a point, whichever.
+    /// Sends the point that the child waits for. Its value does not matter.
     fn go(&self, made: &Made, own: &Party) {
         let line = made.wait_only(own.id()).unwrap();
         self.endpoint.send_point(line.at(1), LONG).unwrap();
@@ -64,13 +66,13 @@ fn make(plan: &Plan, device: &host::Device, peers: &[&Endpoint], time: Duration)
     plan.make_across("frames", 0, &[Device::Host(device.clone())], peers, time)
 }
 
-/// No test, but for the other tests' children.
+/// The child processes of the other tests.
 #[test]
 fn the_child() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
-    // SAFETY: standard input, which nothing else here uses.
+    // SAFETY: nothing else in this process uses standard input.
     let socket = unsafe { OwnedFd::from_raw_fd(0) };
     let endpoint = Endpoint::open(socket, "child", LONG).unwrap();
     let device = host::Device::new();
@@ -80,7 +82,7 @@ fn the_child() {
     };
     let plan = endpoint.negotiate(own.clone(), LONG).unwrap();
     if role == "comes late" {
-        // The other side says when it has given up, by what it does next.
+        // The peer shows that it has given up by what it does next.
         let waited = endpoint.receive_point(Duration::from_millis(700));
         assert!(matches!(waited, Err(Error::PeerSilent { .. })));
     }
@@ -92,7 +94,7 @@ fn the_child() {
             Error::Import { reason, .. } => {
                 reason.contains("withdrawn") && reason.contains("killed by signal 9")
             }
-            // It was withdrawn before it was looked at.
+            // The offer was withdrawn before this process looked at it.
             refused => refused.is_timeout(),
         };
         let left = super::soon(before);
@@ -115,7 +117,7 @@ fn the_child() {
                 Ok(())
             };
             queue.submit(&[], work, &[line.signal_at(1)]).unwrap();
-            // As at the end of a scope: what was submitted goes on, and this process lives, until it is killed.
+            // As at the end of a scope. The submission goes on, and this process lives.
             drop((line, made, endpoint));
             go.send(()).unwrap();
             loop {
@@ -124,7 +126,7 @@ fn the_child() {
         }
         "signals" => {
             let line = made.signal_only(own.id()).unwrap();
-            // Once the other side has let go of all but its view.
+            // The peer sends a point after it has dropped all but its view.
             drop(endpoint.receive_point(LONG).unwrap());
             line.signal(1).unwrap();
             let gone = endpoint.receive_point(LONG);
@@ -148,7 +150,7 @@ fn the_child() {
                 Ok(()) => FINE,
                 Err(Error::Failed { cause, .. }) => match &*cause {
                     Error::PeerLost { how, process, .. } => {
-                        // Of its parent's other child, by its parent.
+                        // The parent told this child how its other child ended.
                         let exit = Some(PeerExit::Signal(9));
                         assert_eq!(*how, PeerLoss::Died { exit });
                         assert!(![0, std::process::id()].contains(process));
@@ -164,9 +166,11 @@ fn the_child() {
     std::process::exit(code);
 }
 
-/// A signaller that ends its part in good order, with work under way, and lives: what it had claimed comes, and then that nothing else does.
+/// The signaller drops its side while work is under way, and lives.
+///
+/// The claimed value is reached. The next value fails, because no handle can signal it.
 #[test]
-fn what_was_claimed_comes_although_the_signaller_has_let_go() {
+fn a_claimed_value_is_reached_after_the_signaller_drops_its_side() {
     let alone = Alone::new();
     let scene = || {
         let member = Member::new("signals and lets go");
@@ -180,13 +184,13 @@ fn what_was_claimed_comes_although_the_signaller_has_let_go() {
         assert!(told.contains("last handle"), "{told}");
     };
     scene();
-    // The thread that watches may have had the last of it, for a moment.
+    // The watching thread may hold the last reference for a moment.
     alone.nothing_is_left();
 }
 
-/// What the plan grants outlives what it came out of, on the side that waits; and so does the watch over the other process.
+/// The waiting side may drop everything but its view. The other process is watched nevertheless.
 #[test]
-fn who_may_wait_may_let_go_of_the_rest() {
+fn a_waiter_may_drop_everything_but_its_view() {
     let alone = Alone::new();
     {
         let mut member = Member::new("signals");
@@ -219,7 +223,7 @@ fn who_may_wait_may_let_go_of_the_rest() {
     alone.nothing_is_left();
 }
 
-/// An offer that was given up does not stand in the way of the next.
+/// An offer that timed out does not disturb the next one.
 #[test]
 fn a_second_try_finds_the_second_offer() {
     let alone = Alone::new();
@@ -242,11 +246,11 @@ fn a_second_try_finds_the_second_offer() {
         member.ends_with(FINE);
     };
     scene();
-    // The thread that watches may have had the last of it, for a moment.
+    // The watching thread may hold the last reference for a moment.
     alone.nothing_is_left();
 }
 
-/// More than an inbox holds are given up, and the next is made as ever.
+/// More offers time out than an inbox holds. The next offer succeeds.
 #[test]
 fn many_offers_that_were_given_up_leave_nothing() {
     let alone = Alone::new();
@@ -265,7 +269,7 @@ fn many_offers_that_were_given_up_leave_nothing() {
             );
         }
         assert_eq!(super::now().0, before);
-        // No device has memory here, which is said of that, and not of a timeline.
+        // No device has memory here. The error says so about the memory, not about a timeline.
         let (peers, devices) = ([&member.endpoint], [Device::Host(device.clone())]);
         let refused = plan.memory_across("pixels", 16, &devices, &peers, LONG);
         let refused = refused.unwrap_err().to_string();
@@ -277,11 +281,11 @@ fn many_offers_that_were_given_up_leave_nothing() {
         member.ends_with(FINE);
     };
     scene();
-    // The thread that watches may have had the last of it, for a moment.
+    // The watching thread may hold the last reference for a moment.
     alone.nothing_is_left();
 }
 
-/// The second is dead before it can be sent anything, or while it is waited for: the first has nothing.
+/// The second process dies before the offer or during it. The first process gets nothing.
 #[test]
 fn where_one_is_dead_the_other_has_nothing() {
     let alone = Alone::new();
@@ -300,13 +304,13 @@ fn where_one_is_dead_the_other_has_nothing() {
         first.ends_with(FINE);
         second.child.wait().unwrap();
     }
-    // The thread that watches may have had the last of it, for a moment.
+    // The watching thread may hold the last reference for a moment.
     alone.nothing_is_left();
 }
 
-/// Who hears first that all have it sends a point of it: the one in the middle knows it by then.
+/// A process sends a point as soon as it knows that all have the object. The home knows it by then.
 #[test]
-fn a_point_may_come_as_soon_as_everybody_has_it() {
+fn a_point_may_come_as_soon_as_all_have_the_object() {
     let alone = Alone::new();
     let scene = || {
         let (mut quick, mut late) = (Member::new("sends at once"), Member::new("comes late"));
@@ -326,13 +330,15 @@ fn a_point_may_come_as_soon_as_everybody_has_it() {
         late.ends_with(FINE);
     };
     scene();
-    // The thread that watches may have had the last of it, for a moment.
+    // The watching thread may hold the last reference for a moment.
     alone.nothing_is_left();
 }
 
-/// One signals, and two wait, of which one has no way to it. When it is killed both are told: the one by the endpoint, the other by the page.
+/// One process signals and two wait. One of the waiters has no connection to the signaller.
+///
+/// The signaller is killed. One waiter learns it by its endpoint, the other by the counter page.
 #[test]
-fn the_third_hears_of_a_death_by_the_page() {
+fn a_waiter_without_a_connection_learns_of_a_death_by_the_page() {
     let alone = Alone::new();
     let scene = || {
         let mut signaller = Member::new("is killed");
@@ -353,6 +359,6 @@ fn the_third_hears_of_a_death_by_the_page() {
         signaller.child.wait().unwrap();
     };
     scene();
-    // The thread that watches may have had the last of it, for a moment.
+    // The watching thread may hold the last reference for a moment.
     alone.nothing_is_left();
 }

@@ -1,5 +1,7 @@
-//! P2: points of a timeline that two processes have, and what it costs to pass them. The child is this program again, with a socket as its standard input, and tells by
-//! its exit code what it has found.
+//! P2: points of a timeline that two processes share. Passing them allocates nothing.
+//!
+//! The child runs this program again, with a socket as its standard input. Its exit code says what
+//! it found.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::{Command, Stdio};
@@ -10,14 +12,14 @@ use syncline::process::Endpoint;
 
 use super::{Alone, LONG, heap};
 
-/// Set for the child.
+/// Set in the child.
 const CHILD: &str = "SYNCLINE_POINTS_CHILD";
 
-/// What the child ends with if it has allocated nothing, and if it has.
+/// Exit codes of the child: it allocated nothing, or something.
 const FINE: i32 = 0;
 const ALLOCATES: i32 = 82;
 
-/// How many go each way, the first one uncounted.
+/// Number of points in each direction. Allocations for the first one are not counted.
 const POINTS: u64 = 1000;
 
 fn made(endpoint: &Endpoint, own: &Party, device: &host::Device) -> Made {
@@ -26,7 +28,7 @@ fn made(endpoint: &Endpoint, own: &Party, device: &host::Device) -> Made {
         .unwrap()
 }
 
-/// How often this thread allocates for all points but the first.
+/// Counts the allocations of this thread for all points but the first.
 fn allocated(mut pass: impl FnMut(u64)) -> u64 {
     pass(0);
     let before = heap::so_far();
@@ -41,13 +43,13 @@ fn receives(endpoint: &Endpoint) -> u64 {
     })
 }
 
-/// No test, but for the other test's child.
+/// The child process of the other test.
 #[test]
 fn the_child() {
     if std::env::var_os(CHILD).is_none() {
         return;
     }
-    // SAFETY: standard input, which nothing else here uses.
+    // SAFETY: nothing else in this process uses standard input.
     let socket = unsafe { OwnedFd::from_raw_fd(0) };
     let endpoint = Endpoint::open(socket, "child", LONG).unwrap();
     let device = host::Device::new();
@@ -56,7 +58,7 @@ fn the_child() {
     let line = made.signal_only(own.id()).unwrap();
     let received = receives(&endpoint);
     let sent = allocated(|value| endpoint.send_signal(line.signal_at(value), LONG).unwrap());
-    // Until the other side has received them all.
+    // Until the peer has received all of them and closes.
     assert!(endpoint.receive_point(LONG).is_err());
     let code = match received + sent {
         0 => FINE,
@@ -84,7 +86,7 @@ fn neither_process_allocates_for_a_point() {
     let sent = allocated(|value| endpoint.send_point(line.at(value), LONG).unwrap());
     let received = receives(&endpoint);
     assert_eq!((sent, received), (0, 0));
-    // It does count.
+    // The counter counts.
     let before = heap::so_far();
     drop(std::hint::black_box(Box::new(1)));
     assert!(heap::so_far() > before);

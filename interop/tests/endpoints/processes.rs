@@ -1,4 +1,6 @@
-//! P1, P3, X1: two processes and more. The children are this program again, with a socket as their standard input.
+//! P1, P3, X1: endpoints of two and more processes.
+//!
+//! The children run this program again, with a socket as their standard input.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -13,9 +15,9 @@ use syncline::{Error, PeerExit, PeerLoss, host};
 
 use super::{Alone, LONG, error, loss};
 
-/// How the child behaves, and that it is one.
+/// Set in a child: its role.
 const ROLE: &str = "SYNCLINE_ENDPOINTS_CHILD";
-/// Where it connects, if it has no socket.
+/// The path that the child connects to, if it has no socket.
 const PATH: &str = "SYNCLINE_ENDPOINTS_PATH";
 
 fn command(role: &str) -> Command {
@@ -28,7 +30,7 @@ fn command(role: &str) -> Command {
     command
 }
 
-/// A child in a role, and the endpoint to it. Ends with the test.
+/// A child in a role, and the endpoint to it. The child is killed when this is dropped.
 struct Family(Child, Option<Endpoint>);
 
 impl Family {
@@ -53,13 +55,13 @@ impl Family {
         self.1.as_ref().unwrap()
     }
 
-    /// It ends by itself, having found everything as it should be.
+    /// Checks that the child ends by itself with exit code 0.
     fn succeeds(&mut self) {
         let status = self.0.wait().unwrap();
         assert!(status.success(), "{status}");
     }
 
-    /// By `SIGKILL`.
+    /// Sends `SIGKILL`.
     fn kill(&mut self) {
         self.0.kill().unwrap();
     }
@@ -73,7 +75,7 @@ impl Drop for Family {
     }
 }
 
-/// No test, but for the other tests' children.
+/// The child processes of the other tests.
 #[test]
 fn the_child() {
     let Ok(role) = std::env::var(ROLE) else {
@@ -96,12 +98,12 @@ fn the_child() {
     }
     if role == "holds the socket" {
         let stdin = std::io::stdin();
-        // Until the test is done.
+        // Until the test has ended.
         poll(&mut [PollFd::new(&stdin, PollFlags::RDHUP)], None).unwrap();
         return;
     }
     if role == "speaks for its parent" {
-        // The first message behind its parent's greeting.
+        // The message after the parent's greeting.
         let mut point =
             *b"SYNL\x03\0\x07\0\x0c\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0";
         point[20] = 1;
@@ -111,7 +113,7 @@ fn the_child() {
     // SAFETY: the test program does not use its standard input.
     let socket = unsafe { OwnedFd::from_raw_fd(0) };
     let lent = socket.try_clone().unwrap();
-    // Before the parent hears of it.
+    // Before the greeting to the parent.
     let _grandchild = (role == "has a child").then(|| {
         let lent = lent.try_clone().unwrap();
         command("holds the socket").stdin(lent).spawn().unwrap()
@@ -137,7 +139,7 @@ fn the_child() {
         }
         "is one of several, again and again" => loop {
             match endpoint.negotiate(waits(), LONG) {
-                // The one in the middle has begun anew.
+                // The negotiating process has begun a new round.
                 Err(Disagreement::Error(Error::Message { .. })) => {}
                 Err(Disagreement::Error(Error::PeerLost { .. })) => break,
                 other => assert_eq!(agrees(other, &waits()).parties().len(), 4),
@@ -152,7 +154,7 @@ fn the_child() {
             );
         }
         "needs a while" => {
-            // As the parent does, it gives up and tries again.
+            // Gives up and tries again, as the parent does.
             let mut tries = 0;
             while let Err(answer) = endpoint.negotiate(waits(), Duration::from_millis(3)) {
                 let Disagreement::Error(error) = answer else {
@@ -162,7 +164,7 @@ fn the_child() {
                 tries += 1;
                 assert!(tries < 10_000, "{error}");
             }
-            // The other side may have given up the round that this one has ended.
+            // The peer may have given up the round that this process has ended.
             while endpoint.check().is_ok() {
                 let _ = endpoint.negotiate(waits(), Duration::from_millis(3));
             }
@@ -187,14 +189,14 @@ fn the_child() {
     }
 }
 
-/// Carries the plan out, and waits for 1.
+/// Carries the plan out, and waits for value 1.
 fn awaits(plan: &Plan, peers: &[&Endpoint]) {
     let made = plan.make_across("frames", 0, &[], peers, LONG).unwrap();
     let line = made.wait_only(Party::threads().id()).unwrap();
     line.at(1).wait(LONG).unwrap();
 }
 
-/// Connects its parent, and the process that comes to the path.
+/// Connects its parent and the process that comes to the path.
 fn middle() {
     // SAFETY: the test program does not use its standard input.
     let socket = unsafe { OwnedFd::from_raw_fd(0) };
@@ -207,7 +209,7 @@ fn middle() {
     awaits(&plan, &peers);
 }
 
-/// Connects its parent, and the process that comes to the path. Its parent negotiates for both.
+/// Connects its parent and the process that comes to the path. Its parent negotiates for all.
 fn corner() {
     // SAFETY: the test program does not use its standard input.
     let socket = unsafe { OwnedFd::from_raw_fd(0) };
@@ -223,7 +225,7 @@ fn corner() {
     let made = plan.make_across("frames", 0, &devices, &[&parent, &other], LONG);
     let made = made.unwrap();
     made.signal_only(party.id()).unwrap().signal(1).unwrap();
-    // Until both have waited.
+    // Until both peers have waited.
     for peer in [&parent, &other] {
         assert_eq!(loss(&peer.receive_point(LONG).unwrap_err()), PeerLoss::Left);
     }
@@ -239,43 +241,45 @@ fn last_corner() {
     awaits(&plan, &[&parent, &corner]);
 }
 
-/// Signals a timeline once a child that it forks has dropped all that it inherited.
+/// Forks a child that drops all that it inherited, and signals a timeline after that.
 fn forks(endpoint: Endpoint, lent: OwnedFd) {
     let own = Party::threads().signals();
     let plan = endpoint.negotiate(own.clone(), LONG).unwrap();
     let made = plan.make_across("frames", 0, &[], &[&endpoint], LONG);
     let made = made.unwrap();
     let line = made.signal_only(own.id()).unwrap();
-    // Of this one the parent has a claim alone: without that nothing more can come, and the page would say so.
+    // The parent keeps nothing but a claim of this timeline. If the child withdrew the claim, the
+    // page would say that no value can come.
     let claimed = plan.make_across("claimed", 0, &[], &[&endpoint], LONG);
     let claimed = claimed.unwrap();
     let claim = claimed.signal_only(own.id()).unwrap().claim(1, 0).unwrap();
     drop(claimed);
     let path = std::env::temp_dir().join(format!("syncline-forks-{}", std::process::id()));
     let listener = Listener::bind(&path).unwrap();
-    // SAFETY: the child calls nothing but drops of what it has inherited, which take no lock of another thread, and ends.
+    // SAFETY: the child only drops what it inherited, which takes no lock of another thread, and
+    // exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: a drop that waits for a thread of the parent's ends by a signal.
+        // SAFETY: ends the child by a signal if a drop waits for a thread of the parent.
         unsafe { libc::alarm(20) };
         drop((line, made, claim, plan, listener, endpoint, lent));
-        // SAFETY: it ends here.
+        // SAFETY: the child ends here.
         unsafe { libc::_exit(0) };
     }
     let mut status = 0;
-    // SAFETY: the child's id, and room for its status.
+    // SAFETY: the child's id, and memory for its status.
     let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!((ended, status), (child, 0), "the child does not end well");
     assert!(path.exists(), "the child has removed the listener's path");
     line.signal(1).unwrap();
     endpoint.send_signal(line.signal_at(1), LONG).unwrap();
-    // Until the test is done.
+    // Until the test has ended.
     let end = endpoint.receive_point(LONG).unwrap_err();
     assert_eq!(loss(&end), PeerLoss::Left);
     drop((lent, claim));
 }
 
-/// Until it is killed.
+/// Sleeps until this process is killed.
 fn park() -> ! {
     loop {
         std::thread::park();
@@ -332,9 +336,9 @@ fn three_processes_and_one_in_the_middle() {
     alone.nothing_is_left();
 }
 
-/// The one in the middle gives up at first; the others have told it what they need then, and go on waiting.
+/// The negotiating process gives up several rounds. The others sent their needs and keep waiting.
 #[test]
-fn the_one_in_the_middle_begins_anew() {
+fn the_negotiating_process_begins_a_new_round() {
     let alone = Alone::new();
     {
         let role = "is one of several, again and again";
@@ -349,12 +353,12 @@ fn the_one_in_the_middle_begins_anew() {
                 "{answer:?}"
             );
         }
-        // One of them may be in the middle of what was given up: once each.
+        // Each process may still be in a round that was given up, so up to three tries fail.
         let plan = (0..4).find_map(|_| ask(LONG).ok()).unwrap();
         assert_eq!(plan.parties().len(), 4);
         assert!(
             begin.elapsed() < LONG,
-            "they waited to the end of their patience"
+            "the processes waited for their whole time limit"
         );
         for family in &mut families {
             family.1 = None;
@@ -364,9 +368,9 @@ fn the_one_in_the_middle_begins_anew() {
     alone.nothing_is_left();
 }
 
-/// While another is waited for, who never speaks.
+/// One process dies while the negotiating process waits for another, which never answers.
 #[test]
-fn the_one_in_the_middle_hears_of_any_death() {
+fn the_negotiating_process_notices_any_death() {
     let alone = Alone::new();
     {
         let silent = Family::new("is killed");
@@ -392,7 +396,7 @@ fn the_one_in_the_middle_hears_of_any_death() {
     alone.nothing_is_left();
 }
 
-/// Two that give up and begin anew come together in the end.
+/// Two processes that give up and begin again agree in the end.
 #[test]
 fn rounds_that_were_given_up_are_passed_over() {
     let alone = Alone::new();
@@ -443,7 +447,7 @@ fn each_process_speaks_for_itself() {
             .collect();
         let refused = error(endpoint.negotiate(many, LONG));
         assert!(refused.to_string().contains("32 is the most"), "{refused}");
-        // Nothing of that was sent.
+        // Nothing of the refused call was sent.
         let own = Party::threads().signals().needing(Needs::HOST_ACCESS);
         endpoint.negotiate(own, LONG).unwrap();
         family.succeeds();
@@ -451,7 +455,7 @@ fn each_process_speaks_for_itself() {
     alone.nothing_is_left();
 }
 
-/// Dead by `SIGKILL`, while another thread waits for it.
+/// A process is killed by `SIGKILL` while another thread waits for its message.
 #[test]
 fn a_killed_process_ends_a_blocked_call() {
     let alone = Alone::new();
@@ -476,7 +480,7 @@ fn a_killed_process_ends_a_blocked_call() {
 }
 
 #[test]
-fn an_end_is_told_with_its_exit_code() {
+fn the_exit_code_of_a_process_is_reported() {
     let alone = Alone::new();
     {
         let family = Family::new("ends with 3");
@@ -488,14 +492,14 @@ fn an_end_is_told_with_its_exit_code() {
 }
 
 #[test]
-fn one_that_leaves_and_lives_has_left() {
+fn a_process_that_closes_its_endpoint_and_lives_has_left() {
     let alone = Alone::new();
     {
         let mut family = Family::new("leaves");
         let lost = error(family.endpoint().negotiate(Party::threads().waits(), LONG));
         assert_eq!(loss(&lost), PeerLoss::Left);
         assert!(family.0.try_wait().unwrap().is_none());
-        // That does not change with its death.
+        // Its death does not change that.
         family.kill();
         family.0.wait().unwrap();
         assert_eq!(
@@ -506,9 +510,9 @@ fn one_that_leaves_and_lives_has_left() {
     alone.nothing_is_left();
 }
 
-/// The socket of a process in the hands of its child: the kernel says who sends.
+/// A child of the peer sends on the peer's socket. The kernel tells which process sent.
 #[test]
-fn a_message_of_another_process_is_none_of_the_peers() {
+fn a_message_of_another_process_is_refused() {
     let alone = Alone::new();
     {
         let family = Family::new("is spoken for");
@@ -540,32 +544,34 @@ fn a_process_connects_by_a_path() {
     alone.nothing_is_left();
 }
 
-/// Neither a child of the same user, which may be sandboxed, nor a process of another one, for who may start such a process.
+/// A child of the same user is not trusted, because it may be sandboxed.
+///
+/// A process of another user is not trusted either. That is tested if this process may start one.
 #[test]
 fn no_process_is_trusted_with_handles_before_the_application_says_so() {
     let alone = Alone::new();
     let distrusts = |family: &Family| {
         assert!(!family.endpoint().trusts_handles());
-        // SAFETY: it sends nothing.
+        // SAFETY: the child sends no handle.
         unsafe { family.endpoint().trust_handles() };
         assert!(family.endpoint().trusts_handles());
     };
     distrusts(&Family::new("is killed"));
     if rustix::process::geteuid().is_root() {
-        let nobody = 65534;
-        let probe = command("none").uid(nobody).env_remove(ROLE).status();
+        let other_user = 65534;
+        let probe = command("none").uid(other_user).env_remove(ROLE).status();
         if probe.is_ok_and(|status| status.success()) {
             distrusts(&Family::with("is killed", |command| {
-                command.uid(nobody);
+                command.uid(other_user);
             }));
         }
     }
     alone.nothing_is_left();
 }
 
-/// P3: a child of fork(2) drops its copies, and nobody notices: neither the peers of its parent, nor who connects there.
+/// P3: a child of fork(2) drops its copies. The peers and the listener of its parent stay usable.
 #[test]
-fn a_forked_child_drops_its_copies_in_silence() {
+fn a_forked_child_drops_its_copies_without_effect() {
     let alone = Alone::new();
     {
         let mut family = Family::new("forks");
@@ -577,7 +583,7 @@ fn a_forked_child_drops_its_copies_in_silence() {
         let line = made.wait_only(own.id()).unwrap();
         let claimed = plan.make_across("claimed", 0, &[], &[endpoint], LONG);
         let claimed = claimed.unwrap();
-        // Sent once the child has ended.
+        // Sent after the child has ended.
         let point = endpoint.receive_point(LONG).unwrap();
         point.point().wait(LONG).unwrap();
         endpoint.check().unwrap();
@@ -593,7 +599,9 @@ fn a_forked_child_drops_its_copies_in_silence() {
     alone.nothing_is_left();
 }
 
-/// X1: three in a chain, whose middle has started after one end. It alone has an endpoint to each, and so makes the object.
+/// X1: three processes in a chain, whose middle starts after one end.
+///
+/// Only the middle has an endpoint to each process, so it makes the object.
 #[test]
 fn the_middle_of_a_chain_is_the_home() {
     let alone = Alone::new();
@@ -618,15 +626,16 @@ fn the_middle_of_a_chain_is_the_home() {
     alone.nothing_is_left();
 }
 
-/// X1: three processes, each with an endpoint to each other. One that does not negotiate for the others is the home, as it
-/// has told of its endpoints.
+/// X1: three processes, each with an endpoint to each other.
+///
+/// The home is a process that does not negotiate for the others. It has listed its endpoints.
 #[test]
 fn a_corner_of_a_triangle_is_the_home() {
     let alone = Alone::new();
     {
         let path = std::env::temp_dir().join(format!("syncline-corner-{}", std::process::id()));
         let [mut corner, mut last] = ["is a corner", "is the last corner"].map(|role| {
-            // The corner greets its parent once it has bound the path.
+            // The corner greets its parent after it has bound the path.
             Family::with(role, |command| {
                 command.env(PATH, &path);
             })

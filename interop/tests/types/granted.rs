@@ -1,4 +1,6 @@
-//! What does not compile in `missing/`, with the right to it: so it is that right, and nothing else, that is missing there.
+//! The programs of `missing/` with the right that each one lacks there. They compile.
+//!
+//! So each program of `missing/` fails to compile for the missing right only.
 #![allow(
     unsafe_code,
     reason = "callers vouch for binary semaphores, and for what a descriptor is"

@@ -1,7 +1,9 @@
-//! An application with a cudarc context and a renderer on `ash`, both its own: CUDA makes frames,
-//! the renderer's own `vkQueueSubmit` uses them, and neither side waits on the host for the other.
+//! An application with a cudarc context and a renderer on `ash`. Both are its own.
 //!
-//! What to copy: `adopt` and `Compute::adopt`, which hand both to Syncline, and the loop in `run`.
+//! CUDA makes frames, and the renderer's own `vkQueueSubmit` uses them. Neither side waits on the
+//! host for the other.
+//!
+//! What to copy: `adopt` and `Compute::adopt`, which adopt both in Syncline, and the loop in `run`.
 #![allow(unsafe_code, reason = "adopts, launches and submits")]
 
 use std::error::Error;
@@ -25,13 +27,13 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
-    // What the application has: its compute, if there is CUDA, and its renderer on the same GPU.
+    // The application's own: CUDA, if there is any, and a renderer on the same GPU.
     let compute = Compute::new().map_err(|error| error.to_string());
     let cuda = compute.as_ref().map(|compute| &compute.device);
     let uuid = cuda.ok().and_then(|cuda| cuda.info().uuid);
     let renderer = Arc::new(Renderer::new(arguments.device.as_deref(), uuid)?);
 
-    // What Syncline makes of it: a device each, and what both share.
+    // Adopted by Syncline: a device for each, and a link between them.
     let vulkan = adopt(&renderer)?;
     let link = link(&vulkan, cuda.map_err(String::as_str), arguments.producer)?;
     let producer = match Host::new(link.right())? {
@@ -42,7 +44,7 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
         .map(|_| link.buffer(BYTES))
         .collect::<Result<Vec<_>, _>>()?;
     println!("memory: {}", slots[0].how());
-    // One timeline for each direction, signalled by one side: `n` is frame `n`.
+    // One timeline for each direction. One side signals it, with the number of the frame.
     let (drawable, drawn) = (link.timeline("drawable")?, link.timeline("drawn")?);
     let graphics = vulkan.queue_on(renderer.family, 0, "the renderer's")?;
     let readbacks = (0..SLOTS)
@@ -51,7 +53,7 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
 
     let mut verdict = Verdict::default();
     let mut verify = |frame: u64| {
-        // A draw that has finished has written what the host reads.
+        // After the draw has finished, the host can read what it wrote.
         drawn.at(frame).wait(LIMIT)?;
         let words = readbacks[slot(frame)].as_words().unwrap_or_default();
         let words = words.iter().map(|word| word.load(Ordering::Relaxed));
@@ -62,8 +64,8 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
     for frame in 1..=frames {
         let buffer = &slots[slot(frame)];
 
-        // The producer waits until the frame that was in this buffer is drawn: before the first it
-        // is.
+        // The producer waits until the last frame in this buffer has been drawn. For the first
+        // frames that is value 0, which is reached.
         let free = [drawn.at(frame.saturating_sub(SLOTS))];
         let waits = if arguments.no_sync { &[] } else { &free[..] };
         producer.produce(
@@ -74,8 +76,8 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
             drawable.signal_at(frame),
         )?;
 
-        // The renderer's own submission. It waits for this frame, and says that it is going to
-        // signal one.
+        // The renderer submits itself. Its submission waits for this frame, and a claim announces
+        // its signal.
         let Memory::Vulkan(from) = buffer.left() else {
             return Err("the renderer's side of the memory is not Vulkan's".into());
         };
@@ -90,20 +92,20 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
         let wait = if arguments.no_sync {
             None
         } else {
-            // A raw wait goes to the driver only once its signal is on the way: CUDA's is at once,
-            // the host's when it is done.
+            // A raw wait may go to the driver only when its signal is pending. CUDA's signal is
+            // pending at once, the host's when its work is done.
             drawable.at(frame).wait_pending(LIMIT)?;
             Some((vulkan.semaphore(drawable.at(frame))?, frame))
         };
         let mut claim = drawn.claim(frame, 0)?;
         claim.wait_ready(LIMIT)?;
         let signal = (vulkan.semaphore_of(&drawn)?, claim.value());
-        let guard = graphics.lock(); // the VkQueue, to this thread alone
+        let guard = graphics.lock(); // the lock that Syncline takes to use this VkQueue
         renderer.submit(guard.raw(), commands, wait, signal)?;
         drop(guard);
         claim.submitted()?;
 
-        // Some frames behind, so that all three work at once.
+        // Compares an earlier frame, so that all three work at once.
         if frame >= SLOTS {
             verify(frame + 1 - SLOTS)?;
         }
@@ -111,14 +113,16 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
     for frame in (frames + 2).saturating_sub(SLOTS).max(1)..=frames {
         verify(frame)?;
     }
-    // Before the program ends, so does everything that it has given to a driver.
+    // All submissions must finish before the program ends.
     producer.idle()?;
     graphics.idle(LIMIT)?;
     Ok(verdict)
 }
 
-/// The renderer's device and queue, as Syncline sees them. Both stay the renderer's: nothing of
-/// them is destroyed, and the renderer lives until the last object of the adopted device is gone.
+/// Adopts the renderer's device and queue. Both stay the renderer's.
+///
+/// Syncline destroys neither. The renderer lives until the last object of the adopted device is
+/// dropped.
 fn adopt(renderer: &Arc<Renderer>) -> syncline::Result<vulkan::Device> {
     let info = vulkan::AdoptInfo {
         entry: renderer.entry.clone(),
@@ -129,12 +133,12 @@ fn adopt(renderer: &Arc<Renderer>) -> syncline::Result<vulkan::Device> {
         owner: Some(renderer.clone()),
         enabled: renderer.enabled,
     };
-    // SAFETY: the renderer made all of it, with what it says, and is kept. It submits under the
-    // queue's guard alone.
+    // SAFETY: the renderer created all of it as described, and the owner keeps the renderer. It
+    // submits under the queue's guard only.
     unsafe { vulkan::Device::adopt(info) }
 }
 
-/// The application's CUDA, and what Syncline sees of it.
+/// The application's CUDA stream and kernel, and the device and queue that Syncline adopted.
 struct Compute {
     stream: Arc<CudaStream>,
     kernel: CudaFunction,
@@ -144,7 +148,7 @@ struct Compute {
 
 impl Compute {
     fn new() -> Result<Self, Box<dyn Error>> {
-        // cudarc panics where there is no driver, so somebody else asks first.
+        // cudarc panics without a driver, so Syncline checks for one first.
         cuda::Driver::load()?;
         let context = CudaContext::new(0)?;
         let stream = context.new_stream()?;
@@ -154,7 +158,7 @@ impl Compute {
         Self::adopt(&context, stream, kernel)
     }
 
-    /// The context and the stream are kept by what is made of them, and stay the application's.
+    /// Adopts the context and the stream. The adopted objects keep them alive.
     fn adopt(
         context: &Arc<CudaContext>,
         stream: Arc<CudaStream>,
@@ -198,13 +202,13 @@ impl Producer {
                         shared_mem_bytes: 0,
                     };
                     let (pointer, late) = (words.pointer(), late.as_nanos() as u64);
-                    // Syncline does not know what a pointer points to: it has to be told what the
-                    // kernel uses.
+                    // Syncline does not know what a pointer points to. So the work names the memory
+                    // that the kernel uses.
                     recorder.keep(Arc::new(words.clone()));
                     let mut launch = stream.launch_builder(&kernel);
                     launch.arg(&pointer).arg(&WORDS).arg(&frame).arg(&late);
-                    // SAFETY: these are the kernel's parameters, and it writes WORDS words of
-                    // memory that is kept.
+                    // SAFETY: these are the kernel's parameters. It writes WORDS words of memory
+                    // that is kept.
                     unsafe { launch.launch(config) }.map_err(syncline::Error::work)?;
                     Ok(())
                 };

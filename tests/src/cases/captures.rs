@@ -191,44 +191,46 @@ fn set(stream: sys::CUstream, buffer: &Memory, value: u32) -> Verdict {
     })
 }
 
-/// A place in a graph where the device waits for the host: for longer than a case waits for
-/// anything, but not for ever, so that a case that fails does not hang.
-struct Gate(Arc<AtomicBool>);
+/// A host function in a graph that blocks the stream until the case releases it.
+///
+/// It ends by itself after twice the time that a case waits for anything. So a failing case does
+/// not hang.
+struct Stall(Arc<AtomicBool>);
 
-impl Gate {
-    fn open_one() -> Self {
+impl Stall {
+    fn released() -> Self {
         Self(Arc::new(AtomicBool::new(true)))
     }
 
-    fn close(&self) {
+    fn hold(&self) {
         self.0.store(false, Ordering::SeqCst);
     }
 
-    fn open(&self) {
+    fn release(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
 
     fn put_into(&self, stream: sys::CUstream) -> Verdict {
-        unsafe extern "C" fn wait(gate: *mut c_void) {
-            // SAFETY: the case keeps it until the stream is through.
-            let gate = unsafe { &*gate.cast::<AtomicBool>() };
+        unsafe extern "C" fn wait(released: *mut c_void) {
+            // SAFETY: the case keeps the flag until the stream has finished.
+            let released = unsafe { &*released.cast::<AtomicBool>() };
             let start = Instant::now();
-            while !gate.load(Ordering::SeqCst) && start.elapsed() < 2 * patience() {
+            while !released.load(Ordering::SeqCst) && start.elapsed() < 2 * patience() {
                 std::thread::sleep(Duration::from_micros(100));
             }
         }
-        let gate = Arc::as_ptr(&self.0).cast_mut().cast::<c_void>();
+        let released = Arc::as_ptr(&self.0).cast_mut().cast::<c_void>();
         // SAFETY: the flag outlives the work; the function calls no driver.
         done("cuLaunchHostFunc", unsafe {
-            sys::cuLaunchHostFunc(stream, Some(wait), gate)
+            sys::cuLaunchHostFunc(stream, Some(wait), released)
         })
     }
 }
 
-impl Drop for Gate {
+impl Drop for Stall {
     fn drop(&mut self) {
-        self.open();
-        // Whatever still waits there has the flag for a moment more.
+        self.release();
+        // A host function that still waits reads the flag once more.
         std::mem::forget(self.0.clone());
     }
 }
@@ -299,9 +301,9 @@ fn edge(world: &World<Equipped>) -> Verdict {
         (cuda_queue(world, "first")?, cuda_queue(world, "second")?);
     let buffer = world.left.buffer(WORDS)?;
     let (fork, join) = (world.left.fence("fork"), world.left.fence("join"));
-    let gate = Gate::open_one();
+    let stall = Stall::released();
     let capture = Capture::begin(&native)?;
-    gate.put_into(capture.stream)?;
+    stall.put_into(capture.stream)?;
     set(capture.stream, &buffer, 1)?;
     first.record(&fork)?;
     second.wait(&fork)?;
@@ -312,13 +314,13 @@ fn edge(world: &World<Equipped>) -> Verdict {
     first.wait(&join)?;
     let graph = capture.end()?;
     for _ in 0..3 {
-        gate.close();
+        stall.hold();
         let line = world.left.timeline("line")?;
         first.submit(&[], graph.launch(), &[line.signal_at(1)])?;
         check_error!(line.at(1).wait(SHORT), Error::TimedOut { .. });
-        gate.open();
+        stall.release();
         line.at(1).wait(patience())?;
-        // Without the edge the second stream's work comes first, before the gate.
+        // Without the edge the second stream's work comes first, before the stall.
         check!(
             Equipped::read(&buffer).iter().all(|&word| word == 2),
             "the wait became no edge: the other stream's work came first"
@@ -431,15 +433,15 @@ fn each_records(world: &World<Equipped>) -> Verdict {
         native.record_external(fence.library()),
         Error::Unsupported { .. }
     );
-    let gate = Gate::open_one();
+    let stall = Stall::released();
     let capture = Capture::begin(&native)?;
-    gate.put_into(capture.stream)?;
+    stall.put_into(capture.stream)?;
     native.record_external(fence.library())?;
     check_error!(queue.record(&fence), Error::Capturing { .. });
     let graph = capture.end()?;
     check!(fence.is_complete()?, "not complete before the first launch");
     for _ in 0..3 {
-        gate.close();
+        stall.hold();
         queue.submit(&[], graph.launch(), &[])?;
         check!(
             !fence.is_complete()?,
@@ -450,19 +452,19 @@ fn each_records(world: &World<Equipped>) -> Verdict {
         right.wait(&fence)?;
         let waits = right.position().keep();
         check_error!(waits.point().wait(SHORT), Error::TimedOut { .. });
-        gate.open();
+        stall.release();
         fence.wait(patience())?;
         early.point().wait(patience())?;
         waits.point().wait(patience())?;
         queue.idle(patience())?;
         // A later launch does not move what was taken before.
-        gate.close();
+        stall.hold();
         queue.submit(&[], graph.launch(), &[])?;
         check!(
             !fence.is_complete()? && early.point().is_reached()?,
             "a launch moved a wait that was issued before it"
         );
-        gate.open();
+        stall.release();
         fence.wait(patience())?;
         queue.idle(patience())?;
     }

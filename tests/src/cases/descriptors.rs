@@ -474,7 +474,7 @@ fn a_thousand<S: Subject>(world: &World<S>) -> Verdict {
 
 fn hears<S: Subject>(world: &World<S>) -> Verdict {
     let (left, line) = (world.left_queue("left")?, world.timeline("line")?);
-    let (gate, still) = (world.timeline("gate")?, world.left.gate()?);
+    let (gate, still) = (world.timeline("gate")?, world.left.stall()?);
     let ours = event()?;
     let tell = |value, pending: bool| -> Result<_, Stop> {
         let (point, eventfd) = (line.at(value), twin(&ours)?);
@@ -506,7 +506,7 @@ fn hears<S: Subject>(world: &World<S>) -> Verdict {
         take(&ours) == 0,
         "told of a pending point as of a reached one"
     );
-    still.open()?;
+    still.release()?;
     heard(&ours, 2, "a point that was reached")?;
     // What is there already is told at once.
     tell(1, true)?.detach();
@@ -527,13 +527,13 @@ fn hears<S: Subject>(world: &World<S>) -> Verdict {
 }
 
 fn pending_first<S: Subject>(world: &World<S>) -> Verdict {
-    let gate = world.left.gate()?;
+    let stall = world.left.stall()?;
     let (left, line) = (world.left_queue("left")?, world.timeline("line")?);
     let (pending, reached) = (event()?, event()?);
     let tell = |told: Result<Notification, Rejected<_>>| told.map_err(|rejected| rejected.error);
     tell(line.at(1).notify_pending(twin(&pending)?))?.detach();
     tell(line.at(1).notify(twin(&reached)?))?.detach();
-    left.block(&gate)?;
+    left.block(&stall)?;
     left.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
     heard(&pending, 1, "a point that is pending")?;
     std::thread::sleep(SHORT);
@@ -541,7 +541,7 @@ fn pending_first<S: Subject>(world: &World<S>) -> Verdict {
         take(&reached) == 0,
         "told of a point that is pending as if it were reached"
     );
-    gate.open()?;
+    stall.release()?;
     heard(&reached, 1, "a point that was reached")?;
     check!(line.at(1).is_reached()?, "told before the point came");
     Ok(())

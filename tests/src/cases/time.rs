@@ -45,14 +45,14 @@ fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
         let queue = queue(device)?;
         let mut stamps: Vec<(Fence<S>, Instant, Instant)> = Vec::new();
         for closed in [Duration::ZERO, DELAY, DELAY / 4, DELAY / 2] {
-            let gate = device.gate()?;
+            let stall = device.stall()?;
             let fence = device.timed_fence("stamp");
-            queue.block(&gate)?;
+            queue.block(&stall)?;
             queue.record(&fence)?;
             thread::sleep(closed);
-            // Not before: the gate is still closed.
+            // Not before the release: the device is still blocked.
             let from = Instant::now();
-            gate.open()?;
+            stall.release()?;
             fence.wait(patience())?;
             stamps.push((fence, from, Instant::now()));
         }
@@ -154,10 +154,10 @@ fn not_ready<S: Subject>(world: &World<S>) -> Verdict {
         held.wait(patience())?;
         check!(held.elapsed_since(&second)? >= 0, "time ran backwards");
 
-        let gate = device.gate()?;
-        queue.block(&gate)?;
+        let stall = device.stall()?;
+        queue.block(&stall)?;
         let blocked = stamp("blocked")?;
-        // If asking waited, nobody would ever open the gate: it hangs, and that is told.
+        // A query that blocked would hang: this thread releases the stall only later.
         asked(&blocked)?;
         unchanged("while the device stood still")?;
         let opened = AtomicBool::new(false);
@@ -171,14 +171,14 @@ fn not_ready<S: Subject>(world: &World<S>) -> Verdict {
                         Err(Error::NotReady { .. }) if Instant::now() < end => thread::yield_now(),
                         Err(other) => return Stop::fail(format!("asked all the time: {other}")),
                         Ok(_) if !was_open && !opened.load(Ordering::SeqCst) => {
-                            return Stop::fail("a time came out of a closed gate");
+                            return Stop::fail("a time exists although the device is blocked");
                         }
                         Ok(time) => return Ok(time),
                     }
                 }
             });
             opened.store(true, Ordering::SeqCst);
-            gate.open()?;
+            stall.release()?;
             blocked.wait(patience())?;
             let (asked, told) = (join(asking)??, blocked.elapsed_since(&second)?);
             check!(asked == told, "{asked} ns, and later {told} ns");

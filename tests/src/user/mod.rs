@@ -9,22 +9,22 @@
 //! | [`Fence`] | the same |
 //! | [`Clock`], [`Time`] | `clock::Clock`, `clock::Time` |
 //! | [`Stopwatch`] | the same |
-//! | [`Gate`], [`Latch`] | nothing: device-side work that the host holds up |
+//! | [`Stall`], [`Latch`] | nothing: device-side work that blocks until the host releases it |
 //! | [`wait_all`], [`wait_any`] | the same |
 //! | [`all`], [`any`] | `future::all`, `future::any` |
 
 mod clock;
 mod fence;
-mod gate;
 mod queue;
+mod stall;
 mod stopwatch;
 mod timeline;
 mod world;
 
 pub use clock::{Clock, Time};
 pub use fence::Fence;
-pub use gate::{Gate, Latch};
 pub use queue::{Queue, Submitted};
+pub use stall::{Latch, Stall};
 pub use stopwatch::Stopwatch;
 pub use syncline::Signal;
 pub use timeline::{KeptPoint, Point, Timeline, all, any, wait_all, wait_any};

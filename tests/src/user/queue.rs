@@ -7,7 +7,7 @@ use syncline::backend::{Held, Queue as _};
 use syncline::{Object, Result, Signal};
 
 use super::timeline::library;
-use super::{Fence, Gate, Point};
+use super::{Fence, Point, Stall};
 use crate::Subject;
 use crate::subject::{QueueOf, RecorderOf};
 
@@ -59,13 +59,13 @@ impl<S: Subject> Queue<S> {
         Ok(Submitted::new(&self.on, library))
     }
 
-    /// Submits work that stands still on the device until `gate` opens. See
-    /// [`Device::gate`](super::Device::gate) for what a case must not do meanwhile.
+    /// Submits work that blocks the device until `stall` is released. See
+    /// [`Device::stall`](super::Device::stall) for what a case must not do meanwhile.
     ///
     /// # Errors
     /// The backend's.
-    pub fn block(&self, gate: &Gate<S>) -> Result<Submitted<'_, S>> {
-        let latch = gate.latch();
+    pub fn block(&self, stall: &Stall<S>) -> Result<Submitted<'_, S>> {
+        let latch = stall.latch();
         self.submit(&[], move |recorder| latch.block(recorder), &[])
     }
 

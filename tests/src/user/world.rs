@@ -5,7 +5,7 @@ use std::fmt;
 use syncline::backend::{Attachment, Device as _};
 use syncline::{DeviceId, Error, Info, Object, QueueKind, Result};
 
-use super::{Clock, Fence, Gate, Queue, Timeline};
+use super::{Clock, Fence, Queue, Stall, Timeline};
 use crate::case::Stop;
 use crate::subject::RecorderOf;
 use crate::{Case, Subject};
@@ -195,15 +195,16 @@ impl<S: Subject> Device<S> {
         self.0.busy(recorder, time)
     }
 
-    /// A closed gate for work of this device. **No closed gate may stand on a queue while the case
-    /// needs progress on another queue of the same device**: driver queues and connections are
-    /// shared.
+    /// Creates a stall that is not released, for work of this device.
+    ///
+    /// **While a stall blocks a queue, the case must need no progress on another queue of the same
+    /// device**, because queues may share driver queues and connections.
     ///
     /// # Errors
-    /// A skip if the device cannot be held up; the backend's.
-    pub fn gate(&self) -> Result<Gate<S>, Stop> {
+    /// A skip if the device cannot block until the host releases it. Also the backend's errors.
+    pub fn stall(&self) -> Result<Stall<S>, Stop> {
         match self.0.latch() {
-            Ok(latch) => Ok(Gate::new(latch)),
+            Ok(latch) => Ok(Stall::new(latch)),
             Err(Error::Unsupported { reason, .. }) => Stop::skip(reason),
             Err(other) => Err(other.into()),
         }

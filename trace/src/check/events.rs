@@ -1,4 +1,4 @@
-//! Each event by itself.
+//! Checks each event alone.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use super::{Contents, Kind, Problem};
 
-/// So far from zero that doubles still tell nanoseconds apart, in nanoseconds.
+/// Largest distance from zero at which doubles still distinguish nanoseconds, in nanoseconds.
 const FARTHEST: f64 = 1e15;
 
 pub(super) type Thread = (u64, u64);
 
-/// Nanoseconds.
+/// A slice of a thread. Times are in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slice<'v> {
     pub(super) begin: i64,
@@ -24,7 +24,7 @@ pub(super) struct Slice<'v> {
 pub(super) enum Role {
     Start,
     Step,
-    /// True if it is bound to the slice around it, and not to the next.
+    /// Whether it is bound to the slice around it, and not to the next one.
     End(bool),
 }
 
@@ -170,7 +170,7 @@ impl<'v> Check<'v> {
             at: time(event, phase, "ts")?,
             begins,
             event: index,
-            // Its end need not say it.
+            // An end event may omit the name.
             name: match event.get("name") {
                 None if !begins => String::new(),
                 _ => string(event, phase, "name")?.to_owned(),
@@ -218,7 +218,7 @@ impl<'v> Check<'v> {
             Some("p") => {
                 whole(event, 'i', "pid")?;
             }
-            // It is a slice without duration to the importer.
+            // The importer treats it as a slice without duration.
             _ => {
                 let thread = thread(event, 'i')?;
                 self.slices.entry(thread).or_default().push(Slice {
@@ -288,7 +288,7 @@ fn string<'v>(event: &'v Value, phase: char, field: &'static str) -> Result<&'v 
     }
 }
 
-/// A number of 32 bits, as the importer asks of processes and threads. It takes 0 for none.
+/// Returns a 32-bit number, as the importer requires for processes and threads. 0 means none there.
 fn whole(event: &Value, phase: char, field: &'static str) -> Result<u64, Kind> {
     let found = event.get(field).ok_or(Kind::Missing { phase, field })?;
     match found.as_u64() {
@@ -301,7 +301,7 @@ fn thread(event: &Value, phase: char) -> Result<Thread, Kind> {
     Ok((whole(event, phase, "pid")?, whole(event, phase, "tid")?))
 }
 
-/// Microseconds as nanoseconds.
+/// Converts microseconds to nanoseconds.
 fn time(event: &Value, phase: char, field: &'static str) -> Result<i64, Kind> {
     let found = event.get(field).ok_or(Kind::Missing { phase, field })?;
     let expected = "microseconds from 0 to 1e12, as a number";
@@ -314,7 +314,7 @@ fn time(event: &Value, phase: char, field: &'static str) -> Result<i64, Kind> {
     }
     #[allow(
         clippy::cast_possible_truncation,
-        reason = "it lies within 10 to the 15th"
+        reason = "the value is below 10 to the 15th"
     )]
     Ok(nanoseconds as i64)
 }
@@ -327,7 +327,7 @@ fn category(event: &Value) -> Result<String, Kind> {
     }
 }
 
-/// An id: a whole number, or a string, which is hexadecimal for flows.
+/// Returns an id: a whole number, or a string, which is hexadecimal for flows.
 fn identity(event: &Value, phase: char) -> Result<String, Kind> {
     match event.get("id") {
         Some(Value::Number(id)) if id.is_u64() => Ok(id.to_string()),

@@ -1,8 +1,8 @@
-//! Whether a text is a trace that Perfetto's importer takes in whole.
+//! Checks that Perfetto's importer accepts a whole trace.
 //!
-//! The importer drops what it does not understand and only counts it, so that a trace may open and
-//! lack half of what it should show. [`trace`] finds what would be dropped, cut, bound to another
-//! slice, or depend on the importer's version:
+//! The importer drops events that it does not understand, and only counts them. So a trace may open
+//! and lack half of its content. [`trace`] finds events that would be dropped, cut, bound to
+//! another slice, or that depend on the importer's version:
 //!
 //! * the fields that each kind of event needs, and their types;
 //! * slices of one thread that overlap without one lying inside the other, or lie too deep;
@@ -11,9 +11,9 @@
 //!   slice, and the end not before the start;
 //! * control characters in names, at which some versions stop reading.
 //!
-//! Of slices that state the errors of their times, as those of [`perfetto`](crate::perfetto) do
-//! (`began_ns`, `ended_ns` and their `…_error_ns` in the arguments), it also asks that no flow ends
-//! earlier than it began beyond these errors.
+//! Slices of [`perfetto`](crate::perfetto) state the errors of their times in the arguments
+//! (`began_ns`, `ended_ns` and their `…_error_ns`). For such slices it also checks that no flow
+//! ends earlier than it began, beyond these errors.
 
 mod events;
 mod together;
@@ -24,12 +24,12 @@ use serde_json::Value;
 
 use events::Check;
 
-/// What a valid trace holds.
+/// What a valid trace contains.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Contents {
     /// All events.
     pub events: usize,
-    /// Slices of threads, instants not counted.
+    /// Slices of threads, without instants.
     pub slices: usize,
     /// Instants.
     pub instants: usize,
@@ -47,9 +47,9 @@ pub struct Contents {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{}{kind}", Where(*.event))]
 pub struct Problem {
-    /// The event's index among `traceEvents`; `None` if it is about the whole.
+    /// The event's index among `traceEvents`. `None` if the problem concerns the whole trace.
     pub event: Option<usize>,
-    /// What it is.
+    /// What is wrong.
     pub kind: Kind,
 }
 
@@ -128,19 +128,21 @@ pub enum Kind {
     /// No slice of the thread encloses the flow's event.
     #[error("a flow's event that no slice of its thread encloses")]
     FlowUnbound,
-    /// A slice of the thread begins at the very time, and it depends on the importer's version
-    /// which of the two it takes first.
+    /// A slice of the thread begins at the same time as the flow's event.
+    ///
+    /// Versions of the importer differ in which of the two they take first.
     #[error(
         "a flow's event at the time at which event {0} begins, which it may be bound to or not"
     )]
     FlowAtBoundary(usize),
-    /// The slice that the flow starts in begins later than the one that it ends in: the viewer
-    /// turns the arrow.
+    /// The slice at the flow's start begins later than the slice at its end.
+    ///
+    /// The viewer turns the arrow then.
     #[error(
         "the flow's arrow would be turned, as it ends in a slice that began before the one that it starts in (event {0})"
     )]
     FlowTurned(usize),
-    /// What signalled ended later than what waited for it began, beyond the errors that both state.
+    /// The signal ended later than the wait began, beyond the stated errors of both.
     #[error("the flow runs back in time by {nanoseconds} ns beyond the stated errors")]
     FlowBackwards {
         /// By how much.
@@ -148,15 +150,15 @@ pub enum Kind {
     },
 }
 
-/// As in the importer.
+/// The importer's limit.
 const DEEPEST: usize = 512;
 
 /// Checks a trace.
 ///
 /// # Errors
 ///
-/// All that is wrong with it, in the order of the events, as far as it can be told: events that
-/// lack what they need are left out of what is asked of several together.
+/// All problems, in the order of the events. An event that lacks a field is left out of the checks
+/// that concern several events.
 pub fn trace(json: &str) -> Result<Contents, Vec<Problem>> {
     let whole = |kind| vec![Problem { event: None, kind }];
     let value: Value =

@@ -1,4 +1,4 @@
-//! Events together: slices in slices, beginnings with ends, flows from slice to slice.
+//! Checks events together: nested slices, beginnings with ends, flows from slice to slice.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,10 @@ use super::events::{Check, FlowEvent, Mark, Role, Slice, Thread};
 use super::{DEEPEST, Kind};
 
 impl<'v> Check<'v> {
-    /// What is asked of events together.
+    /// Checks events together.
     pub(super) fn together(&mut self) {
         for (thread, mut marks) in std::mem::take(&mut self.marks) {
-            // Of what is at the same time, ends are taken first.
+            // At the same time the importer takes ends first.
             marks.sort_by_key(|mark| (mark.at, mark.begins));
             let slices = self.pairs(marks);
             self.contents.slices += slices.len();
@@ -24,7 +24,7 @@ impl<'v> Check<'v> {
         }
         let mut slices = std::mem::take(&mut self.slices);
         for slices in slices.values_mut() {
-            // A longer one that begins at the same time is taken first.
+            // Of slices that begin at the same time the importer takes the longest first.
             slices.sort_by_key(|slice| (slice.begin, std::cmp::Reverse(slice.end), slice.event));
             self.nest(slices);
         }
@@ -33,8 +33,9 @@ impl<'v> Check<'v> {
         }
     }
 
-    /// Beginnings with their ends, of one thread or one asynchronous id, in the order in which the
-    /// importer takes them.
+    /// Pairs beginnings with their ends, in the importer's order.
+    ///
+    /// `marks` are of one thread or of one asynchronous id.
     pub(super) fn pairs(&mut self, marks: Vec<Mark>) -> Vec<Slice<'v>> {
         let mut slices = Vec::new();
         let mut open: Vec<Mark> = Vec::new();
@@ -59,7 +60,7 @@ impl<'v> Check<'v> {
         slices
     }
 
-    /// Looks for overlaps among the slices of one thread, which are in order.
+    /// Looks for overlaps among the slices of one thread. They are in order.
     pub(super) fn nest(&mut self, slices: &[Slice<'v>]) {
         let mut stack: Vec<Slice<'v>> = Vec::new();
         for &slice in slices {
@@ -86,7 +87,7 @@ impl<'v> Check<'v> {
         }
     }
 
-    /// One flow: its events in the order in which the importer takes them.
+    /// Checks one flow. Its events are in the order in which the importer takes them.
     pub(super) fn follow(
         &mut self,
         slices: &HashMap<Thread, Vec<Slice<'v>>>,
@@ -137,7 +138,7 @@ impl<'v> Check<'v> {
     }
 }
 
-/// The slice that a flow's event is bound to, of those of its thread, which are in order.
+/// Returns the slice of the thread that a flow's event is bound to. The slices are in order.
 fn bind<'v>(slices: &[Slice<'v>], flow: FlowEvent) -> Result<Slice<'v>, Kind> {
     let after = slices.partition_point(|slice| slice.begin <= flow.at);
     if matches!(flow.role, Role::End(false)) {
@@ -145,11 +146,11 @@ fn bind<'v>(slices: &[Slice<'v>], flow: FlowEvent) -> Result<Slice<'v>, Kind> {
         return slices.get(from).copied().ok_or(Kind::FlowUnbound);
     }
     let around = slices[..after].iter().rev();
-    // A slice that has ended is not looked at any more once another has begun, so the last one
-    // counts; it may lie in others.
+    // The importer forgets a slice that has ended once another begins. So the last slice counts,
+    // or one of those around it.
     let bound = around.take(DEEPEST).find(|slice| slice.end >= flow.at);
     let bound = *bound.ok_or(Kind::FlowUnbound)?;
-    // At the same time, newer importers take slices first, and older ones what comes first in the
+    // At the same time newer importers take slices first. Older ones take what comes first in the
     // text.
     let touches = || {
         slices[..after]
@@ -164,14 +165,14 @@ fn bind<'v>(slices: &[Slice<'v>], flow: FlowEvent) -> Result<Slice<'v>, Kind> {
     }
 }
 
-/// By how much the one ended after the other began, beyond the errors that they state.
+/// Returns by how much `from` ended after `to` began, beyond their stated errors.
 fn backwards(from: Option<&Value>, to: Option<&Value>) -> Option<i128> {
     let number = |args: Option<&Value>, field: &str| match args?.get(field)? {
         Value::Number(number) => number.as_i128(),
         Value::String(number) => number.parse().ok(),
         _ => None,
     };
-    // Saturates: a document may say anything.
+    // Saturates, because a document may contain any number.
     let error = |args, field| number(args, field).unwrap_or(0);
     let ended = number(from, "ended_ns")?.saturating_sub(error(from, "ended_error_ns"));
     let began = number(to, "began_ns")?.saturating_add(error(to, "began_error_ns"));

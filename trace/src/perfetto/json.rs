@@ -1,4 +1,4 @@
-//! Each event as JSON.
+//! Writes each event as JSON.
 
 use std::fmt::{self, Formatter};
 
@@ -63,7 +63,8 @@ impl Layout<'_> {
                 let submission = &of.submissions[*index];
                 let name = life::name(submission);
                 let pending = submission.outcome == Outcome::Pending;
-                // The first names the track, so that all of a queue stand together.
+                // The name begins with the queue, so that the viewer shows a queue's tracks
+                // together.
                 let name = match phase {
                     Phase::Before => format!("{} · before the run", of.queue),
                     Phase::Held if pending && submission.released.is_none() => {
@@ -175,23 +176,28 @@ impl Layout<'_> {
     }
 }
 
-/// Nanoseconds as the format's microseconds. Within [`FARTHEST`] the double nearest to the quotient
-/// is written with at most three decimals, and read as the same number of nanoseconds.
+/// Converts nanoseconds to the format's microseconds.
+///
+/// Within [`FARTHEST`] the nearest double is written with at most three decimals, and reads back as
+/// the same number of nanoseconds.
 fn microseconds(nanoseconds: i64) -> Value {
     if nanoseconds % 1000 == 0 {
         return (nanoseconds / 1000).into();
     }
-    #[allow(clippy::cast_precision_loss, reason = "it lies below 2 to the 53rd")]
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "the value is below 2 to the 53rd"
+    )]
     let exact = nanoseconds as f64;
     (exact / 1000.0).into()
 }
 
-/// Importers read integers of 64 bits with a sign, and make others into doubles.
+/// Writes a number. Importers read signed 64-bit integers, and convert larger ones to doubles.
 fn number(value: u64) -> Value {
     i64::try_from(value).map_or_else(|_| value.to_string().into(), Value::from)
 }
 
-/// Without control characters, escaped or not, at which some importers stop.
+/// Removes control characters, at which some importers stop even if they are escaped.
 pub(super) fn plain(text: &str) -> String {
     text.chars()
         .map(|c| match c {

@@ -1,4 +1,4 @@
-//! Where everything stands: processes, threads, slices, and the arrows between them.
+//! Places everything: processes, threads, slices, and the arrows between them.
 
 use serde_json::{Map, Value, json};
 use syncline_core::trace::{Arrow, Edge, Place, Recording};
@@ -7,15 +7,17 @@ use super::json::plain;
 use crate::life;
 use crate::rows::{Placed, Rows};
 
-/// The farthest from the origin, in nanoseconds: microseconds with three decimals then have no more
-/// than 15 digits, which a double keeps.
+/// The largest distance from the origin, in nanoseconds.
+///
+/// Within it, microseconds with three decimals have at most 15 digits, which a double keeps.
 const FARTHEST: i128 = 999_999_999_000_000;
-/// So long that an arrow ends inside, between one nanosecond and the next.
+/// Shortest slice: an arrow can end inside it, between one nanosecond and the next.
 const LEAST: i64 = 2;
-/// Two steps of a GPU's clock: what the run before it leaves no room for is hardly an overlap.
+/// Two steps of a GPU's clock. A smaller overlap of runs is not shown as one.
 const TOLERANCE: i64 = 64;
-/// An event that is not metadata. What it says is made when it is written, which keeps a long
-/// recording's events small.
+/// An event that is not metadata.
+///
+/// Its arguments are made when it is written. That keeps the events of a long recording small.
 pub(super) struct Event {
     pub(super) ts: i64,
     pub(super) pid: u32,
@@ -25,8 +27,9 @@ pub(super) struct Event {
 
 pub(super) enum What {
     /// A submission's run: indices of its track and of it.
+    /// A submission's run: indices of its track and of the submission.
     Run(usize, usize, i64),
-    /// A host's signal.
+    /// A signal by the host.
     Signal(usize, i64),
     /// Beginning and end of a submission's time before its run: its indices, the asynchronous id.
     Begin(Phase, usize, usize, u64),
@@ -61,7 +64,7 @@ pub(super) struct Layout<'r> {
     pub(super) runs: Vec<Vec<Option<Slice>>>,
     /// By host signal.
     pub(super) signals: Vec<Option<Slice>>,
-    /// By track and submission: what it waited for, as its slice says it.
+    /// By track and submission: its waits, as its slice lists them.
     pub(super) waits: Vec<Vec<Vec<Value>>>,
     pub(super) next_pid: u32,
     pub(super) next_tid: u32,
@@ -78,8 +81,8 @@ impl<'r> Layout<'r> {
             signals: vec![None; recording.host_signals.len()],
             waits: vec![Vec::new(); recording.tracks.len()],
             next_pid: 1,
-            // Threads are told apart by their number alone in some viewers, and one that is its
-            // process's is its main thread.
+            // Some viewers identify a thread by its number alone. A thread with the number of its
+            // process is the main thread.
             next_tid: 1_000_001,
         };
         layout.host();
@@ -93,18 +96,18 @@ impl<'r> Layout<'r> {
             layout.notes(pid, &device.tracks);
         }
         layout.arrows();
-        // Stable: what is at the same time stays in the order in which it was made.
+        // A stable sort: events at the same time keep their order.
         layout.events.sort_by_key(|event| event.ts);
         layout
     }
 
-    /// A time as nanoseconds since the origin.
+    /// Returns a time as nanoseconds since the origin, within the format's range.
     pub(super) fn at(&self, time: i64) -> i64 {
         let since = i128::from(time) - i128::from(self.origin);
         i64::try_from(since.clamp(0, FARTHEST)).unwrap_or_default()
     }
 
-    /// The same, exactly, for arguments.
+    /// Returns a time as nanoseconds since the origin, for arguments, which have no range.
     pub(super) fn exactly(&self, time: i64) -> Value {
         let since = i128::from(time) - i128::from(self.origin);
         i64::try_from(since).map_or_else(|_| Value::from(since.to_string()), Value::from)
@@ -137,7 +140,7 @@ impl<'r> Layout<'r> {
         tid
     }
 
-    /// Threads for rows, the first of which has the bare name.
+    /// Makes a thread for each row. The first one has the name without a number.
     pub(super) fn threads(&mut self, pid: u32, name: &str, rows: usize) -> Vec<u32> {
         let name = if name.trim().is_empty() {
             "unnamed"
@@ -220,7 +223,7 @@ impl<'r> Layout<'r> {
         }
     }
 
-    /// Asynchronous slices, as these overlap whenever two submissions are in flight.
+    /// Adds asynchronous slices, because submissions in flight overlap.
     pub(super) fn before(&mut self, pid: u32, track: usize, asynchronous: &mut u64) {
         let recording = self.recording;
         for (index, submission) in recording.tracks[track].submissions.iter().enumerate() {
@@ -332,9 +335,10 @@ impl<'r> Layout<'r> {
         }
     }
 
-    /// Says the arrow, if there is a place in both slices from which it runs forward. An arrow is
-    /// bound to the last slice that has begun on its thread, and which of two events at the same
-    /// time counts first depends on the viewer; so it lies strictly inside.
+    /// Adds the arrow, if there is a position in both slices from which it runs forward.
+    ///
+    /// An arrow is bound to the last slice that has begun on its thread. Viewers differ in which of
+    /// two events at the same time counts first. So the arrow ends strictly inside its slices.
     pub(super) fn flow(&mut self, from: Slice, to: Slice, id: u64) -> bool {
         if from.placed.begin > to.placed.begin
             || (from.pid, from.tid) == (to.pid, to.tid) && from.placed == to.placed
@@ -354,8 +358,9 @@ impl<'r> Layout<'r> {
     }
 }
 
-/// When the recording was begun, or the earliest time if one lies before that: the format's
-/// importers read times below zero wrongly.
+/// Returns the begin of the recording, or the earliest time if that is earlier.
+///
+/// The format's importers read negative times wrongly.
 fn origin(recording: &Recording) -> i64 {
     let mut origin = recording.begun;
     for submission in recording.tracks.iter().flat_map(|track| &track.submissions) {

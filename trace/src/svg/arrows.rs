@@ -1,4 +1,4 @@
-//! Arrows, from signals to the waits that they released.
+//! Draws arrows from signals to the waits that they released.
 
 use std::collections::HashSet;
 
@@ -40,7 +40,7 @@ impl Draw<'_> {
             };
             let against = life::contradiction(recording, &arrow).is_some();
             self.said.against += usize::from(against);
-            // Both ends must be in sight: a bar that is cut off begins or ends elsewhere.
+            // Both ends must be visible, because a cut bar begins or ends elsewhere.
             let signalled = recording
                 .signalled(arrow.from)
                 .map(|time| self.since(time.nanoseconds));

@@ -1,4 +1,4 @@
-//! The axis of time: round ticks, and times in words.
+//! The axis of time: round ticks, and times as text.
 
 /// A unit of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,14 +27,14 @@ const UNITS: [Unit; 4] = [
     },
 ];
 
-/// The unit in which a time of this size is said.
+/// Chooses the unit for a time of this size.
 fn unit(nanoseconds: i128) -> Unit {
     let size = nanoseconds.unsigned_abs();
     let fits = |unit: &&Unit| size >= 10_u128.pow(unit.power);
     *UNITS.iter().rev().find(fits).unwrap_or(&UNITS[0])
 }
 
-/// A time with so many decimals, rounded towards zero.
+/// Formats a time with this number of decimals, rounded towards zero.
 fn say(nanoseconds: i128, unit: Unit, decimals: u32) -> String {
     let sign = if nanoseconds < 0 { "−" } else { "" };
     let size = nanoseconds.unsigned_abs();
@@ -49,7 +49,7 @@ fn say(nanoseconds: i128, unit: Unit, decimals: u32) -> String {
     format!("{sign}{whole}.{rest:0width$} {}", unit.name)
 }
 
-/// A time in words, with three digits or more.
+/// Formats a time with at least three digits.
 pub(super) fn words(nanoseconds: i128) -> String {
     let unit = unit(nanoseconds);
     let whole = nanoseconds.unsigned_abs() / 10_u128.pow(unit.power);
@@ -62,18 +62,19 @@ pub(super) fn words(nanoseconds: i128) -> String {
     say(nanoseconds, unit, decimals)
 }
 
-/// Where the ticks are and what they say.
+/// The positions of the ticks and their labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Axis {
-    /// In nanoseconds since the recording was begun, with their labels.
+    /// In nanoseconds since the begin of the recording, with their labels.
     pub(super) ticks: Vec<(i128, String)>,
-    /// What the labels count from, if they had too many digits otherwise: since the recording was
-    /// begun, in words.
+    /// The time from which the labels count, if they would have too many digits otherwise.
+    ///
+    /// As text, since the begin of the recording.
     pub(super) base: Option<String>,
 }
 
 impl Axis {
-    /// At most `most` ticks, at 1, 2 or 5 times a power of ten, from one time to a later one.
+    /// Makes at most `most` ticks between two times, at 1, 2 or 5 times a power of ten.
     pub(super) fn new(from: i128, to: i128, most: u32) -> Self {
         let most = i128::from(most.max(1));
         let (step, power) = step(to - from, most);
@@ -81,7 +82,7 @@ impl Axis {
         let mut base = 0;
         let mut said = unit(last);
         if said.power > power + 3 {
-            // Times late in a long recording would have as many digits as that has steps.
+            // Late times in a long recording would have many digits.
             base = from.div_euclid(step * 10) * (step * 10);
             said = unit(to - base);
         }
@@ -104,7 +105,7 @@ impl Axis {
     }
 }
 
-/// The smallest step of which no more than so many go into the length, and the power of ten in it.
+/// Returns the smallest step of which at most `most` fit, and the power of ten in it.
 fn step(length: i128, most: i128) -> (i128, u32) {
     let mut power = 0;
     loop {
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_time_have_ticks_too() {
+    fn the_largest_times_have_ticks() {
         let axis = Axis::new(i128::from(i64::MIN) * 2, i128::from(i64::MAX) * 2, 8);
         assert!((4..=9).contains(&axis.ticks.len()));
     }

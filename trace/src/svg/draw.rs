@@ -1,4 +1,4 @@
-//! The picture itself: lanes from top to bottom, then what lies on them.
+//! Draws the picture: lanes from top to bottom, then the bars on them.
 
 use std::collections::HashMap;
 
@@ -16,16 +16,16 @@ use crate::rows::Rows;
 pub(super) const MARGIN: f64 = 24.0;
 pub(super) const BAR: f64 = 22.0;
 pub(super) const BAR_GAP: f64 = 3.0;
-/// A line of the time before runs, below the bars.
+/// Height of the lines below the bars that show the time before runs.
 pub(super) const STRIP: f64 = 5.0;
 pub(super) const STRIP_GAP: f64 = 2.0;
-/// More submissions than this that wait at the same time are drawn over each other.
+/// Number of such lines. More submissions that wait at the same time overlap.
 pub(super) const STRIPS: usize = 4;
 pub(super) const LANE_PAD: f64 = 7.0;
 pub(super) const DEVICE: f64 = 30.0;
 pub(super) const SMALL: f64 = 11.0;
 
-/// What a bar takes up, for arrows.
+/// The area of a bar, for arrows.
 #[derive(Clone, Copy)]
 pub(super) struct Area {
     pub(super) left: f64,
@@ -34,7 +34,7 @@ pub(super) struct Area {
     pub(super) bottom: f64,
 }
 
-/// What was left out or is to be said of it all.
+/// What the picture has to say in words.
 #[derive(Default)]
 pub(super) struct Said {
     pub(super) shown: usize,
@@ -60,10 +60,10 @@ pub(super) struct Draw<'r> {
     pub(super) left: f64,
     pub(super) right: f64,
     pub(super) y: f64,
-    /// Under everything: bands.
+    /// Bands, below everything else.
     pub(super) bands: String,
     pub(super) bars: String,
-    /// Above the arrows.
+    /// Labels, above the arrows.
     pub(super) labels: String,
     pub(super) arrows: String,
     pub(super) areas: HashMap<(usize, usize), Area>,
@@ -71,7 +71,7 @@ pub(super) struct Draw<'r> {
     pub(super) said: Said,
 }
 
-/// The whole picture.
+/// Draws the whole picture.
 pub(super) fn picture(recording: &Recording, options: &Options) -> String {
     let full = f64::from(options.width.clamp(480, 8000));
     let window = Window::of(recording, options);
@@ -148,18 +148,21 @@ impl Draw<'_> {
         i128::from(time) - i128::from(self.recording.begun)
     }
 
-    /// Where a time lies, which may be outside.
-    #[allow(clippy::cast_precision_loss, reason = "a pixel is far wider than that")]
+    /// Converts a time to a horizontal position, which may be outside.
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "a pixel is far wider than the error"
+    )]
     pub(super) fn x(&self, since: i128) -> f64 {
         let share = (since - self.window.from) as f64 / self.window.length() as f64;
         self.left + share * (self.right - self.left)
     }
 
-    /// Pixels as nanoseconds.
+    /// Converts pixels to nanoseconds.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
-        reason = "saturates, and is for what can be seen"
+        reason = "saturates, and is used for visible times"
     )]
     pub(super) fn nanoseconds(&self, pixels: f64) -> i64 {
         (pixels * self.window.length() as f64 / (self.right - self.left)) as i64
@@ -187,7 +190,7 @@ impl Draw<'_> {
         }
     }
 
-    /// The ground of a lane from here on, and its name.
+    /// Draws the ground of a lane at the current height, and its name.
     pub(super) fn band(&mut self, name: &str, beside: Option<&str>, height: f64) {
         let (left, top) = (self.left, self.y);
         self.bands.push_str(&format!(
@@ -271,7 +274,7 @@ impl Draw<'_> {
         self.said.shown += runs.len();
 
         let pixel = self.nanoseconds(1.0);
-        // What is drawn a pixel wide would hide the overlap of a pixel.
+        // A run is at least a pixel wide, which would hide an overlap of a pixel.
         let mut bars = Rows::new(0, pixel.clamp(0, 1_000_000));
         let bars_at: Vec<_> = runs
             .iter()
@@ -281,7 +284,7 @@ impl Draw<'_> {
         let strips_at: Vec<usize> = befores
             .iter()
             .map(|&(made, end, _)| {
-                // Shorter than can be seen takes no room.
+                // A time that is too short to be seen needs no line.
                 let seen = i128::from(end) - i128::from(made) > i128::from(pixel);
                 if seen {
                     strips.place(made, end).row
@@ -333,7 +336,7 @@ impl Draw<'_> {
         }
     }
 
-    /// What is said under a queue's name.
+    /// Returns the text under a queue's name.
     pub(super) fn beside(&mut self, track: &Track) -> Option<String> {
         self.said.lost = self.said.lost.saturating_add(track.lost);
         if let Some(reason) = &track.untimed {

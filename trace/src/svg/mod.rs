@@ -1,14 +1,13 @@
-//! One picture, in SVG: a lane for each queue, what ran there when, and which signal released which
-//! wait.
+//! An SVG picture: a lane for each queue with its runs, and arrows from signals to waits.
 //!
-//! The picture stands by itself: no scripts, no fonts, nothing to load. It brings its own ground,
-//! light or dark as the reader asks for, so that it can be read on any page. APIs have colours that
-//! stay apart for the colour-blind, and no meaning hangs on a colour alone: what failed, was held
-//! or had not ended looks different, too, and hovering over a run in a browser tells its times.
+//! The picture needs nothing else: no scripts, no fonts, no files. It has a background of its own,
+//! light or dark as the reader's system prefers, so that it can be read on any page. The colours of
+//! APIs differ for the colour-blind, too. No meaning depends on a colour alone: failed, held and
+//! unfinished runs look different. A browser shows the times of a run under the pointer.
 //!
-//! Runs narrower than half a pixel are drawn together with those beside them, so the size of a
-//! picture is bounded by its width. How many these were is said in the picture, as is all else that
-//! it leaves out.
+//! Runs narrower than half a pixel are drawn together with their neighbours. So the size of a
+//! picture is bounded by its width. The picture says how many these were, and what else it leaves
+//! out.
 
 mod arrows;
 mod axis;
@@ -23,20 +22,21 @@ use std::fmt::{self, Display, Formatter};
 
 use syncline_core::trace::Recording;
 
-/// What of a recording is drawn, and how wide.
+/// Which part of a recording is drawn, and how wide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// What stands above it. By default the number of queues and the APIs they belong to.
+    /// The title above the picture. By default the number of queues and their APIs.
     pub title: Option<String>,
-    /// The beginning of what is drawn, in nanoseconds since the recording was begun. By default see
+    /// The begin of the drawn part, in nanoseconds since the recording began. By default see
     /// [`submissions`](Self::submissions).
     pub from: Option<i64>,
-    /// Its end, likewise. If it is not after the beginning, one microsecond is drawn.
+    /// The end of the drawn part. If it is not after the begin, one microsecond is drawn.
     pub to: Option<i64>,
-    /// In pixels, from 480 to 8000; others count as the nearest of these. By default 1280.
+    /// The width in pixels, clamped to 480..=8000. By default 1280.
     pub width: u32,
-    /// Of a recording with more submissions than this, those in its middle are drawn, unless
-    /// [`from`](Self::from) or [`to`](Self::to) is given. By default 48; at least 1.
+    /// Number of submissions that are drawn, from the middle of a longer recording.
+    ///
+    /// Ignored if [`from`](Self::from) or [`to`](Self::to) is given. By default 48, and at least 1.
     pub submissions: usize,
 }
 
@@ -52,7 +52,7 @@ impl Default for Options {
     }
 }
 
-/// A recording as a picture; [`Display`] writes it.
+/// A recording that [`Display`] writes as a picture.
 #[derive(Debug, Clone)]
 pub struct Picture<'r> {
     recording: &'r Recording,
@@ -60,7 +60,7 @@ pub struct Picture<'r> {
 }
 
 impl<'r> Picture<'r> {
-    /// The recording as a picture.
+    /// Wraps a recording.
     #[must_use]
     pub const fn new(recording: &'r Recording, options: Options) -> Self {
         Self { recording, options }

@@ -1,4 +1,4 @@
-//! Runs, and the time before them.
+//! Draws runs, and the time before them.
 
 use syncline_core::trace::{Outcome, Submission, Track};
 
@@ -9,8 +9,9 @@ use super::text::{escape, fit_name};
 use crate::life::{self, Known};
 
 impl Draw<'_> {
-    /// A run. Gives where it ends, if it was drawn and not left to the one before it, which ends at
-    /// `last`.
+    /// Draws a run and returns where it ends.
+    ///
+    /// A narrow run is left to the one before it, which ends at `last`.
     pub(super) fn bar(&mut self, t: usize, s: usize, y: f64, last: f64) -> f64 {
         let recording = self.recording;
         let track = &recording.tracks[t];
@@ -41,7 +42,7 @@ impl Draw<'_> {
         }
         let class = style::class(track.backend);
         let (x, wide) = (begin, (end - begin).max(1.5));
-        // A hair between runs that follow each other.
+        // A thin gap between runs that follow each other.
         let wide = if wide > 4.0 { wide - 0.75 } else { wide };
         let round = if wide > 10.0 {
             3.0
@@ -86,7 +87,7 @@ impl Draw<'_> {
             ));
         }
         if let Some(label) = label {
-            // Clipped by a box of its own, should the reader's font be wider than any.
+            // Clipped by its own box, in case the reader's font is wider than expected.
             self.labels.push_str(&format!(
                 "<svg x=\"{x:.2}\" y=\"{y:.1}\" width=\"{wide:.2}\" height=\"{BAR}\"><text class=\"{text}\" x=\"4\" y=\"15\">{}</text></svg>\n",
                 escape(&label),
@@ -130,7 +131,7 @@ impl Draw<'_> {
         details
     }
 
-    /// The time before a run.
+    /// Draws the time before a run.
     pub(super) fn strip(
         &mut self,
         track: &Track,

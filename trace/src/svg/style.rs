@@ -12,8 +12,9 @@ pub(super) const fn class(backend: BackendKind) -> &'static str {
     }
 }
 
-/// Runs, on any ground, and the time before them on a light and on a dark one. Runs have white text
-/// on them, and any two APIs are told apart by the colour-blind, too.
+/// Colours of runs, and of the time before them on a light and on a dark background.
+///
+/// Runs have white text on them. The colour-blind can distinguish any two APIs.
 const COLOURS: [(&str, &str, &str, &str); 4] = [
     ("host", "#4a55d2", "#a4aae9", "#7d88f2"),
     ("cuda", "#007f5c", "#8cc8b7", "#2fb088"),
@@ -61,7 +62,7 @@ pub(super) fn definitions() -> String {
          .near{stroke-width:1.1}.far{stroke-width:1.5}.against{stroke-width:1.5;stroke-dasharray:4 3}.fail{stroke-width:1.4}",
     );
     for (name, colour, ..) in COLOURS {
-        // Labels keep their legibility where an arrow crosses them.
+        // Labels stay readable where an arrow crosses them.
         style.push_str(&format!(
             ".{name}{{fill:{colour}}}.in-{name}{{fill:#fff;stroke:{colour};stroke-width:3;stroke-linejoin:round;paint-order:stroke}}"
         ));
@@ -88,8 +89,9 @@ mod tests {
 
     type Triple = [f64; 3];
 
-    /// What is seen of linear red, green and blue: by most, and by protanopes, deuteranopes and
-    /// tritanopes (Machado and others, 2009).
+    /// How linear red, green and blue are seen by most people and by the colour-blind.
+    ///
+    /// The latter are protanopes, deuteranopes and tritanopes (Machado and others, 2009).
     const EYES: [[Triple; 3]; 4] = [
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
         [
@@ -133,7 +135,7 @@ mod tests {
         one.max(other) / one.min(other)
     }
 
-    /// In the CIE's L*a*b*, where the eye's differences are distances.
+    /// Converts to CIE L*a*b*, in which distances correspond to differences that people see.
     fn lab(seen: Triple) -> Triple {
         let [red, green, blue] = seen.map(|part| part.clamp(0.0, 1.0));
         let x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.950_47;
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn any_two_apis_are_told_apart_by_everybody() {
+    fn any_two_apis_can_be_distinguished_by_the_colour_blind_too() {
         for eye in EYES {
             let seen = COLOURS.map(|(name, colour, ..)| {
                 let linear = linear(colour);
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn text_can_be_read_and_runs_be_seen() {
+    fn text_is_readable_and_runs_are_visible() {
         for (name, colour, ..) in COLOURS {
             assert!(contrast(colour, "#ffffff") >= 4.5, "{name}");
             for ground in GROUNDS {

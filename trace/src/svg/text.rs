@@ -1,7 +1,8 @@
-//! Text in a picture: what fits, and what XML allows.
+//! Text in a picture: its width, and what XML allows.
 
-/// For text and attributes alike. What XML cannot hold becomes a replacement character, and white
-/// space a space.
+/// Escapes text for elements and attributes.
+///
+/// Characters that XML forbids become a replacement character, and white space becomes a space.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -20,7 +21,7 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
-/// How wide it is at most, about, in pixels. Nobody knows the reader's font; this is a wide one.
+/// Estimates the width in pixels. The reader's font is unknown, so this assumes a wide one.
 pub(super) fn width(text: &str, size: f64) -> f64 {
     text.chars().map(|c| size * em(c)).sum()
 }
@@ -36,8 +37,7 @@ fn em(c: char) -> f64 {
     }
 }
 
-/// As much of it as fits, with an ellipsis if that is not all; `None` if less than two characters
-/// would be left.
+/// Cuts text to a width, with an ellipsis. `None` if fewer than two characters would be left.
 pub(super) fn fit(text: &str, size: f64, room: f64) -> Option<String> {
     if text.trim().is_empty() || room <= 0.0 {
         return None;
@@ -59,8 +59,9 @@ pub(super) fn fit(text: &str, size: f64, room: f64) -> Option<String> {
     (fitted.chars().count() >= 2).then(|| format!("{fitted}…"))
 }
 
-/// A run's name: all of it, else the number at its end, which tells it from its neighbours, else
-/// its beginning.
+/// Fits a run's name: all of it, or else the number at its end, or else its beginning.
+///
+/// The number distinguishes a run from its neighbours.
 pub(super) fn fit_name(name: &str, size: f64, room: f64) -> Option<String> {
     if width(name, size) > room
         && let Some((_, number)) = name.rsplit_once([' ', '#', '-', '_', ':'])
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_xml_gives_a_meaning_or_forbids_is_replaced() {
+    fn characters_that_xml_reserves_or_forbids_are_replaced() {
         assert_eq!(
             escape("<a&\"b\">\u{0}\u{7f}\n\u{ffff}é"),
             "&lt;a&amp;&quot;b&quot;&gt;\u{fffd}\u{fffd} \u{fffd}é"
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_cut_to_its_room() {
+    fn text_is_cut_to_its_width() {
         assert_eq!(fit("frame 12", 10.0, 100.0).as_deref(), Some("frame 12"));
         let cut = fit("a very long label", 10.0, 50.0).unwrap();
         assert!(cut.ends_with('…') && width(&cut, 10.0) <= 50.0, "{cut}");

@@ -1,11 +1,11 @@
-//! Which part of a recording is drawn.
+//! Chooses the part of a recording that is drawn.
 
 use syncline_core::trace::Recording;
 
 use super::Options;
 use crate::life;
 
-/// From when to when, in nanoseconds since the recording was begun.
+/// Begin and end in nanoseconds since the recording began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Window {
     pub(super) from: i128,
@@ -46,12 +46,12 @@ impl Window {
             begins.sort_unstable();
             let skipped = (begins.len() - most) / 2;
             let middle = &begins[skipped..skipped + most];
-            // Up to where the next one begins, not to the end of what may run for long.
+            // Ends where the next submission begins, because the last one may run for long.
             let next = begins.get(skipped + most).map(|&(begin, _)| begin);
             first = middle.first().map_or(first, |&(begin, _)| begin);
             last = next.unwrap_or(last);
         } else {
-            // Air on both sides, so that the first and the last can be told from what is cut off.
+            // A margin on both sides shows that the first and last run are not cut off.
             let air = ((last - first) / 60).max(1);
             first -= air;
             last += air;

@@ -1,4 +1,4 @@
-//! What stands above and below the lanes: the title, what the marks mean, and what there is to say.
+//! The text above and below the lanes: title, legend and notes.
 
 use syncline_core::BackendKind;
 
@@ -39,7 +39,7 @@ impl Draw<'_> {
         }
     }
 
-    /// The title, and which part is shown.
+    /// Writes the title, and which part is shown.
     pub(super) fn head(&self, title: &str, full: f64) -> String {
         let all: usize = self
             .recording
@@ -68,7 +68,7 @@ impl Draw<'_> {
         )
     }
 
-    /// What the marks mean, of those that occur.
+    /// Writes the legend of the marks that occur.
     pub(super) fn legend(&mut self, out: &mut String) {
         let said = &self.said;
         let class = said

@@ -1,4 +1,4 @@
-//! The check refuses broken documents, each kind by its name.
+//! The check refuses broken documents with a typed problem.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
@@ -30,7 +30,7 @@ fn check(events: &[Value]) -> Result<check::Contents, Vec<Problem>> {
     check::trace(&json!({"traceEvents": events}).to_string())
 }
 
-/// The document with one event changed, or more of them, must be refused by this one problem.
+/// Changes one or more events of the document. The check must find this one problem.
 #[track_caller]
 fn refused(event: usize, kind: Kind, change: impl FnOnce(&mut Vec<Value>)) {
     let mut events = sound();
@@ -175,7 +175,7 @@ fn fields_of_the_wrong_kind() {
 fn slices_that_overlap() {
     let slice = |ts: f64, dur: f64| json!({"ph": "X", "name": "x", "pid": 1, "tid": 20, "ts": ts, "dur": dur});
     let two = |a: Value, b: Value| check(&[a, b]);
-    // One after the other, one in the other, both from the same time.
+    // One after the other, one inside the other, both from the same time.
     for (a, b) in [
         ((0.0, 5.0), (5.0, 5.0)),
         ((0.0, 5.0), (1.0, 2.0)),
@@ -192,10 +192,10 @@ fn slices_that_overlap() {
     };
     assert_eq!(two(slice(0.0, 5.0), slice(4.999, 5.0)), overlap(1, 0));
     assert_eq!(two(slice(4.999, 5.0), slice(0.0, 5.0)), overlap(0, 1));
-    // In the one, but over the end of the other.
+    // Inside one slice, but overlapping the end of the other.
     let three = [slice(0.0, 10.0), slice(1.0, 3.0), slice(2.0, 5.0)];
     assert_eq!(check(&three), overlap(2, 1));
-    // On another thread there is nothing to overlap.
+    // A slice on another thread does not overlap.
     let mut other = slice(4.0, 5.0);
     other["tid"] = json!(21);
     assert!(two(slice(0.0, 5.0), other).is_ok());
@@ -236,7 +236,7 @@ fn beginnings_and_ends() {
     refused(7, Kind::Unended, |events| {
         events.remove(8);
     });
-    // Another id, category or process is another slice.
+    // A different id, category or process makes a different slice.
     for (field, value) in [("id", json!(2)), ("cat", json!("other")), ("pid", json!(2))] {
         let mut events = sound();
         events[8][field] = value;
@@ -257,7 +257,7 @@ fn flows_that_lack_an_end() {
     refused(END - 1, Kind::FlowUnstarted, |events| {
         events.remove(START);
     });
-    // The end comes before the start, so it finds none.
+    // The end comes before the start.
     let mut events = sound();
     events[START]["ts"] = json!(12.6);
     events[FROM]["dur"] = json!(20);
@@ -307,16 +307,16 @@ fn flows_that_are_bound_to_nothing_or_to_another() {
     refused(END, Kind::FlowUnbound, |events| {
         events[END]["ts"] = json!(22.501)
     });
-    // Without "bp" it is the next slice, of which there is none.
+    // Without "bp" it is bound to the next slice, and there is none.
     refused(END, Kind::FlowUnbound, |events| {
         events[END].as_object_mut().unwrap().remove("bp");
     });
-    // At the end of its slice another begins.
+    // Another slice begins where its slice ends.
     refused(START, Kind::FlowAtBoundary(10), |events| {
         events[START]["ts"] = json!(11);
         events.push(json!({"ph": "X", "name": "next", "pid": 1, "tid": 10, "ts": 11, "dur": 1}));
     });
-    // It is the slice's own beginning, but some read it before that.
+    // It is at the begin of its own slice, but some versions read the event first.
     refused(END, Kind::FlowAtBoundary(10), |events| {
         events[END]["ts"] = json!(12);
         events[TO]["tid"] = json!(98);
@@ -329,12 +329,12 @@ fn flows_that_are_bound_to_nothing_or_to_another() {
 
 #[test]
 fn flows_that_run_backwards() {
-    // In the order of its events, but the viewer draws from slice to slice.
+    // Its events are in order, but the viewer draws from slice to slice.
     refused(END, Kind::FlowTurned(START), |events| {
         events[TO]["ts"] = json!(0.5);
         events[TO]["dur"] = json!(20);
     });
-    // 11 000 - 5 against 10 000 + 5.
+    // 11 000 - 5 compared with 10 000 + 5.
     refused(END, Kind::FlowBackwards { nanoseconds: 990 }, |events| {
         events[TO]["args"]["began_ns"] = json!(10_000);
     });
@@ -347,7 +347,7 @@ fn flows_that_run_backwards() {
         events[TO]["args"][field] = value;
         assert!(check(&events).is_ok());
     }
-    // Numbers at the end of all numbers.
+    // The largest and smallest numbers.
     let farthest = i128::MAX.to_string();
     for (ended, began) in [
         (&farthest[..], i128::MIN.to_string()),

@@ -1,5 +1,4 @@
-//! What is written of a recording: Perfetto's JSON and the picture, and the check that documents
-//! pass.
+//! Tests of both outputs, Perfetto's JSON and the SVG picture, and of the check for JSON.
 
 mod check;
 mod frames;

@@ -1,5 +1,4 @@
-//! The JSON: what it says of a recording, and that whatever was recorded makes a document that
-//! Perfetto takes in whole.
+//! The JSON: what it says about a recording. Perfetto accepts the document of any recording.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
@@ -37,10 +36,10 @@ fn named<'e>(events: &'e [Value], phase: &str, name: &str) -> &'e Value {
 fn frames_are_a_slice_for_each_submission_and_an_arrow_for_each_wait() {
     let recording = frames(12);
     let contents = valid(&recording);
-    // Five submissions a frame, and the host's signals from the fourth on.
+    // Five submissions per frame. The host signals from the fourth frame on.
     assert_eq!(contents.slices, 12 * 5 + 9);
-    // Each waits for one before it, but the uploads, and from the fourth on the drawing for a
-    // signal of the host, too.
+    // Each submission but the uploads waits for the one before it. From the fourth frame on the
+    // drawing also waits for a signal of the host.
     assert_eq!(contents.flows, 12 * 4 + 9);
     assert_eq!(contents.flows, recording.arrows().len());
     assert_eq!(contents.processes, 4);
@@ -224,7 +223,7 @@ proptest! {
         prop_assert!(contents.flows <= recording.arrows().len());
         for event in events(&recording) {
             let began = &event["args"]["began_ns"];
-            // Those that no integer of 64 bits holds are strings.
+            // Numbers outside the range of `i64` are strings.
             let Some(began) = began.as_i64().map(i128::from).or_else(|| began.as_str()?.parse().ok()) else {
                 continue;
             };

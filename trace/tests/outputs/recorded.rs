@@ -1,4 +1,4 @@
-//! What a real trace of host queues leaves, in both outputs.
+//! Both outputs of a real trace of host queues.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
@@ -14,8 +14,9 @@ use syncline_trace::svg::{Options, Picture};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Twelve frames through two queues, the first of them behind a gate that the host opens; then one
-/// that fails, and one that is not over when the trace is.
+/// Records twelve frames through two queues, then a failed frame and one that does not end.
+///
+/// The first frame waits for a timeline that the host signals.
 fn recording() -> Recording {
     let device = host::Device::new();
     let queue = |label| device.queue(QueueKind::Compute, label).unwrap();
@@ -59,8 +60,9 @@ fn recording() -> Recording {
     recording
 }
 
-/// The picture of the recording between two times of the host's clock. However long the rest has
-/// taken, what lies there is wide enough to be drawn.
+/// Draws the recording between two times of the host's clock.
+///
+/// The interval is wide enough to be drawn, however long the rest has taken.
 fn between(recording: &Recording, from: i64, to: i64) -> String {
     let options = Options {
         from: Some(from - recording.begun),
@@ -77,7 +79,7 @@ fn a_real_recording_is_taken_in_whole_with_all_its_arrows() {
     let recording = recording();
     let json = perfetto::Trace::new(&recording).to_string();
     let contents = check::trace(&json).unwrap_or_else(|problems| panic!("{problems:?}\n{json}"));
-    // Each frame's encoding waits for its drawing, and the first drawing for the host.
+    // Each encoding waits for its drawing. The first drawing waits for the host.
     assert_eq!(recording.arrows().len(), 13);
     assert_eq!(contents.flows, 13, "{json}");
     assert!(contents.slices > 24, "{contents:?}");
@@ -111,8 +113,7 @@ fn a_real_recording_is_taken_in_whole_with_all_its_arrows() {
     }
 }
 
-/// What was recorded on a GPU, by `syncline demo --trace`: Perfetto takes it in whole, with all of
-/// its arrows.
+/// A recording of a GPU by `syncline demo --trace`: Perfetto accepts it with all its arrows.
 #[test]
 fn the_recorded_trace_is_taken_in_whole() {
     let text = include_str!("../../../results/h200/trace.json");

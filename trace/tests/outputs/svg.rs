@@ -1,4 +1,4 @@
-//! The picture: well-formed whatever was recorded, and with all in it that it is for.
+//! The picture: well-formed for any recording, and complete.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
@@ -27,7 +27,7 @@ fn classed<'a>(document: &'a Document<'_>, class: &'a str) -> impl Iterator<Item
         .filter(move |node| node.attribute("class") == Some(class))
 }
 
-/// Of the marks in the plot: the legend stands in groups of its own.
+/// Whether a mark is in the plot. The legend has groups of its own.
 fn in_plot(node: &Node<'_, '_>) -> bool {
     node.ancestors()
         .all(|node| node.attribute("transform").is_none())
@@ -130,7 +130,7 @@ fn of_a_long_recording_the_middle_is_drawn_and_said() {
     assert!((48..60).contains(&shown), "{which}");
     assert!(texts.iter().any(|text| text == "draw 200"), "{texts:?}");
     assert!(svg.len() < 100_000);
-    // All of it on request, in a size that the width bounds.
+    // The whole recording on request. The width bounds the size of the text.
     let all = Options {
         from: Some(0),
         to: Some(1_000_000_000),

@@ -1,5 +1,7 @@
-//! What the tests of this crate share. Without a CUDA device each test is reported as ignored, with
-//! the reason. With `SYNCLINE_REQUIRE_CUDA` set it fails.
+//! Shared by the tests of this crate.
+//!
+//! Without a CUDA device each test is reported as ignored, with the reason. With
+//! `SYNCLINE_REQUIRE_CUDA` set it fails.
 #![allow(clippy::panic, reason = "a test may panic")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,11 +12,12 @@ use syncline_core::backend::Device as _;
 use syncline_core::{BackendKind, Error, Result};
 use syncline_cuda::{Device, Driver};
 
-/// No wait of a test lasts longer.
+/// Time limit for every wait of a test.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// Freeing memory waits for all work of the context, another test's closed gates included: one at a
-/// time.
+/// Runs one test at a time.
+///
+/// Freeing memory waits for all work of the context, including the stalls of another test.
 static ALONE: Mutex<()> = Mutex::new(());
 
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
@@ -32,7 +35,7 @@ pub(crate) fn open() -> Result<Device> {
     }
 }
 
-/// Why there is no GPU to test on, if so.
+/// Returns why there is no GPU to test on.
 fn why_not() -> Option<String> {
     let error = open().err()?;
     assert!(
@@ -58,20 +61,19 @@ macro_rules! trials {
 }
 pub(crate) use trials;
 
-/// A trial of each function. Without a CUDA device it is ignored, with the reason.
+/// Makes a trial of each function. Without a CUDA device it is ignored, with the reason.
 pub(crate) fn trials_on_cuda(tests: Vec<(&'static str, fn())>) -> Vec<Trial> {
     trials_unless(tests, &why_not())
 }
 
-/// As [`trials_on_cuda`], and ignored on a driver in software: what these measure are a GPU's
-/// properties.
+/// As [`trials_on_cuda`], but ignored on a software driver: these tests measure a GPU.
 pub(crate) fn trials_on_a_gpu(tests: Vec<(&'static str, fn())>) -> Vec<Trial> {
     let is_software = || open().is_ok_and(|device| device.info().software);
     let software = || is_software().then(|| "the CUDA driver is software".into());
     trials_unless(tests, &why_not().or_else(software))
 }
 
-/// A trial of each function, ignored for the reason, if there is one.
+/// Makes a trial of each function. It is ignored if there is a `reason`.
 fn trials_unless(tests: Vec<(&'static str, fn())>, reason: &Option<String>) -> Vec<Trial> {
     let trial = |(name, test): (&'static str, fn())| {
         let reason = reason.clone();

@@ -9,8 +9,8 @@ use syncline_core::{Error, QueueKind, host};
 use syncline_cuda::sys;
 
 use super::setup::{
-    GLOBAL, Gate, OpensOnDrop, RELAXED, Recording, SHORT, Setup, THREAD_LOCAL, WORDS, copy, launch,
-    ok, set,
+    GLOBAL, RELAXED, Recording, ReleasesOnDrop, SHORT, Setup, Stall, THREAD_LOCAL, WORDS, copy,
+    launch, ok, set,
 };
 use crate::common::{LIMIT, trials};
 
@@ -21,7 +21,7 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
         timelines_have_no_place_in_a_capture,
         another_captures_fence_is_refused_and_harms_neither,
         an_invalidated_capture_is_a_typed_error,
-        an_event_that_cannot_be_asked_fails_its_own_timeline,
+        an_event_that_cannot_be_queried_fails_its_own_timeline,
     ]
 }
 
@@ -55,11 +55,11 @@ fn a_fence_of_a_capture_has_no_position() {
             let elapsed = elapsed.elapsed_since(&elapsed);
             assert!(is_captured(&elapsed), "{elapsed:?}");
         }
-        // Others go on meanwhile, and are asked for.
+        // Other queues work meanwhile, and are polled.
         elsewhere.submit(&[], |_| Ok(()), &[]).unwrap();
         elsewhere.idle(LIMIT).unwrap();
         let graph = Arc::new(recording.end());
-        // After the capture it is no position either, and no place any more.
+        // After the capture the fence has no position either, and no place in a capture.
         assert!(is_captured(&fence.is_complete()));
         let ended = elsewhere.wait(&fence);
         assert!(
@@ -80,16 +80,16 @@ fn a_wait_in_the_capture_is_an_edge() {
     let (first, second) = (setup.queue("first"), setup.queue("second"));
     let (made, taken) = (setup.memory(), setup.memory());
     let (fork, join) = (setup.device.fence("fork"), setup.device.fence("join"));
-    let gate = Gate::closed();
-    gate.open();
+    let stall = Stall::holding();
+    stall.release();
     let recording = Recording::begin(&first, THREAD_LOCAL);
-    gate.put_into(recording.stream);
+    stall.put_into(recording.stream);
     set(recording.stream, &made, 7);
     first.record(&fork).unwrap();
     second.wait(&fork).unwrap();
     copy(second.stream().raw(), &made, &taken);
     second.record(&join).unwrap();
-    // Recorded again: the edge that is there stays.
+    // Recording again keeps the existing edge.
     first.record(&fork).unwrap();
     first.wait(&join).unwrap();
     let graph = Arc::new(recording.end());
@@ -97,19 +97,19 @@ fn a_wait_in_the_capture_is_an_edge() {
         for buffer in [&made, &taken] {
             buffer.write_words(&vec![round; WORDS as usize]).unwrap();
         }
-        gate.close();
+        stall.hold();
         let done = setup.device.timeline("done").unwrap();
         first
             .submit(&[], launch(&graph), &[done.signal_at(1)])
             .unwrap();
-        // Were there no edge, the copy would be through by now.
+        // Without the edge the copy would have finished by now.
         assert!(done.at(1).wait(SHORT).unwrap_err().is_timeout());
         assert_eq!(taken.read_words().unwrap()[0], round);
-        gate.open();
+        stall.release();
         done.at(1).wait(LIMIT).unwrap();
         assert!(taken.read_words().unwrap().iter().all(|&word| word == 7));
     }
-    // The second stream is its own again.
+    // The second stream is no longer part of the capture.
     second.submit(&[], |_| Ok(()), &[]).unwrap();
     second.idle(LIMIT).unwrap();
     first.idle(LIMIT).unwrap();
@@ -134,14 +134,14 @@ fn timelines_have_no_place_in_a_capture() {
     capturing(submit(&[], &[timeline.signal_at(1)]));
     capturing(queue.wait(&outside));
     let mut claim = timeline.claim(1, 0).unwrap();
-    // SAFETY: the claim is the timeline's, the stream alive.
+    // SAFETY: the claim is of this timeline, and the stream is live.
     capturing(unsafe {
         setup
             .device
             .submit_claimed(&timeline, &mut claim, recording.stream)
     });
     drop(claim);
-    // Nothing to wait for adds nothing.
+    // A wait for a fence that was never recorded adds nothing.
     queue.wait(&never).unwrap();
     assert_eq!(queue.position().value(), 0);
     drop(recording.end());
@@ -156,7 +156,7 @@ fn another_captures_fence_is_refused_and_harms_neither() {
     setup.make_current();
     let (first, second) = (setup.queue("first"), setup.queue("second"));
     let place = setup.device.fence("place");
-    // Relaxed, because one of them ends, and its graph is made, while the other goes on.
+    // Relaxed mode, because one capture ends and becomes a graph while the other goes on.
     let one = Recording::begin(&first, RELAXED);
     let two = Recording::begin(&second, RELAXED);
     first.record(&place).unwrap();
@@ -166,7 +166,7 @@ fn another_captures_fence_is_refused_and_harms_neither() {
         "{refused:?}"
     );
     drop(two.end());
-    // A capture of the same stream later is another one.
+    // A later capture of the same stream is a different one.
     drop(one.end());
     let again = Recording::begin(&first, THREAD_LOCAL);
     let ended = first.wait(&place);
@@ -184,7 +184,7 @@ fn an_invalidated_capture_is_a_typed_error() {
     let place = setup.device.fence("place");
     let recording = Recording::begin(&queue, THREAD_LOCAL);
     queue.record(&place).unwrap();
-    // What an application must not do.
+    // A call that an application must not make here. It invalidates the capture.
     // SAFETY: a live stream.
     let broken = unsafe { sys::cuStreamSynchronize(recording.stream) };
     assert_ne!(broken, sys::CUresult::CUDA_SUCCESS);
@@ -210,7 +210,7 @@ fn an_invalidated_capture_is_a_typed_error() {
     fence.wait(LIMIT).unwrap();
 }
 
-fn an_event_that_cannot_be_asked_fails_its_own_timeline() {
+fn an_event_that_cannot_be_queried_fails_its_own_timeline() {
     let setup = Setup::new();
     setup.make_current();
     let (left, right) = (setup.queue("left"), setup.queue("right"));
@@ -218,9 +218,9 @@ fn an_event_that_cannot_be_asked_fails_its_own_timeline() {
         setup.device.timeline("broken").unwrap(),
         setup.device.timeline("whole").unwrap(),
     );
-    let gates = [Gate::closed(), Gate::closed()];
-    for (queue, timeline, gate) in [(&left, &broken, &gates[0]), (&right, &whole, &gates[1])] {
-        gate.put_into(queue.stream().raw());
+    let stalls = [Stall::holding(), Stall::holding()];
+    for (queue, timeline, stall) in [(&left, &broken, &stalls[0]), (&right, &whole, &stalls[1])] {
+        stall.put_into(queue.stream().raw());
         queue
             .submit(&[], |_| Ok(()), &[timeline.signal_at(1)])
             .unwrap();
@@ -229,8 +229,7 @@ fn an_event_that_cannot_be_asked_fails_its_own_timeline() {
     std::thread::scope(|scope| {
         let waits = [&broken, &whole].map(|line| scope.spawn(|| line.at(1).wait(LIMIT)));
         std::thread::sleep(SHORT);
-        // What an application must not do with it: recorded into a capture, it cannot be asked any
-        // more.
+        // An application must not do this. An event recorded into a capture cannot be queried.
         let captured = setup.queue("captured");
         let recording = Recording::begin(&captured, RELAXED);
         // SAFETY: a live event and stream.
@@ -239,7 +238,7 @@ fn an_event_that_cannot_be_asked_fails_its_own_timeline() {
         let error = failed.join().unwrap().unwrap_err();
         assert!(matches!(error, Error::Failed { .. }), "{error:?}");
         let _ = recording.try_end();
-        gates.iter().for_each(OpensOnDrop::open);
+        stalls.iter().for_each(ReleasesOnDrop::release);
         fine.join().unwrap().unwrap();
     });
 }

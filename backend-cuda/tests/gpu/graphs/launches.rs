@@ -9,7 +9,7 @@ use syncline_core::{Error, Fence, QueueKind, host};
 use syncline_cuda::Recorder;
 
 use super::setup::{
-    Gate, OpensOnDrop, ReadNow, Recording, SHORT, Setup, THREAD_LOCAL, copy, launch, set,
+    ReadNow, Recording, ReleasesOnDrop, SHORT, Setup, Stall, THREAD_LOCAL, copy, launch, set,
 };
 use crate::common::{LIMIT, open, trials};
 
@@ -37,13 +37,13 @@ fn each_launch_records_an_external_fence() {
         matches!(unsupported, Err(Error::Unsupported { .. })),
         "{unsupported:?}"
     );
-    let gates = [Gate::closed(), Gate::closed()];
-    let graphs = gates.each_ref().map(|gate| {
+    let stalls = [Stall::holding(), Stall::holding()];
+    let graphs = stalls.each_ref().map(|stall| {
         let recording = Recording::begin(&queue, THREAD_LOCAL);
-        gate.put_into(recording.stream);
+        stall.put_into(recording.stream);
         set(recording.stream, &words, 5);
         queue.record_external(&fence).unwrap();
-        // It is no place in the graph, and so has no edges.
+        // It has no place in the graph, and so no edges.
         let refused = queue.record(&fence);
         assert!(
             matches!(refused, Err(Error::Capturing { .. })),
@@ -59,7 +59,7 @@ fn each_launch_records_an_external_fence() {
     });
     fence.wait(Duration::ZERO).unwrap();
     for _ in 0..3 {
-        gates.iter().for_each(OpensOnDrop::close);
+        stalls.iter().for_each(ReleasesOnDrop::hold);
         queue.submit(&[], launch(&graphs[0]), &[]).unwrap();
         assert!(!fence.is_complete().unwrap());
         let early = fence.point().unwrap();
@@ -70,9 +70,9 @@ fn each_launch_records_an_external_fence() {
         worker.wait(&fence).unwrap();
         assert!(fence.wait(SHORT).unwrap_err().is_timeout());
         assert!(!waits[0].position().is_reached().unwrap());
-        // A second launch records it again; what waits already is not moved.
+        // A second launch records it again. Waits that were submitted before keep their record.
         queue.submit(&[], launch(&graphs[1]), &[]).unwrap();
-        gates[0].open();
+        stalls[0].release();
         early.point().wait(LIMIT).unwrap();
         for waiting in &waits {
             waiting.idle(LIMIT).unwrap();
@@ -80,7 +80,7 @@ fn each_launch_records_an_external_fence() {
         worker.idle(LIMIT).unwrap();
         assert_eq!(words.read_words_now()[0], 5);
         assert!(!fence.is_complete().unwrap());
-        gates[1].open();
+        stalls[1].release();
         fence.wait(LIMIT).unwrap();
         assert!(fence.is_complete().unwrap());
         queue.idle(LIMIT).unwrap();
@@ -93,12 +93,12 @@ fn each_launch_waits_for_an_external_fence() {
     let (queue, producer) = (setup.queue("captured"), setup.queue("producer"));
     let fence = setup.device.fence("produced");
     let (from, to) = (setup.memory(), setup.memory());
-    let gate = Gate::closed();
-    // Recorded before it was known to any graph: that record counts.
+    let stall = Stall::holding();
+    // Recorded before any graph uses the fence. A launch waits for that record.
     let record = |value: u32| {
-        gate.close();
+        stall.hold();
         let filled = from.clone();
-        let latch = OpensOnDrop(gate.0.clone());
+        let latch = ReleasesOnDrop(stall.0.clone());
         let work = move |r: &mut Recorder| {
             latch.put_into(r.stream());
             std::mem::forget(latch);
@@ -122,11 +122,11 @@ fn each_launch_waits_for_an_external_fence() {
             .submit(&[], launch(&graph), &[done.signal_at(1)])
             .unwrap();
         assert!(done.at(1).wait(SHORT).unwrap_err().is_timeout());
-        gate.open();
+        stall.release();
         done.at(1).wait(LIMIT).unwrap();
         assert_eq!(to.read_words().unwrap()[0], value);
         fence.wait(LIMIT).unwrap();
-        // Again, with nothing recorded since: nothing to wait for.
+        // Launched again without a new record. There is nothing to wait for.
         queue.submit(&[], launch(&graph), &[]).unwrap();
         queue.idle(LIMIT).unwrap();
     }
@@ -146,7 +146,7 @@ fn a_held_record_of_an_external_fence_is_not_complete() {
     let graph = Arc::new(recording.end());
     producer.submit(&[gate.at(1)], |_| Ok(()), &[]).unwrap();
     producer.record(&fence).unwrap();
-    // The driver's event knows of nothing yet.
+    // The record is held, so the driver's event was never recorded.
     assert!(!fence.is_complete().unwrap());
     let point = fence.point().unwrap();
     let sent = queue.submit(&[point.point()], launch(&graph), &[]).unwrap();
@@ -173,7 +173,7 @@ fn graphs_keep_what_they_need_and_no_longer() {
         queue.submit(&[], launch(&graph), &[]).unwrap();
     }
     queue.idle(LIMIT).unwrap();
-    // And one that outlives its device.
+    // A graph that outlives its device.
     let recording = Recording::begin(&queue, THREAD_LOCAL);
     let fence = setup.device.fence("outlived");
     queue.record_external(&fence).unwrap();
@@ -189,18 +189,17 @@ fn waits_for_a_graph_fence_do_not_wait_for_each_other() {
     setup.make_current();
     let (queue, other) = (setup.queue("captured"), setup.queue("other"));
     let fence = setup.device.fence("again and again");
-    let gate = Gate::closed();
+    let stall = Stall::holding();
     let recording = Recording::begin(&queue, THREAD_LOCAL);
-    gate.put_into(recording.stream);
+    stall.put_into(recording.stream);
     queue.record_external(&fence).unwrap();
     let graph = Arc::new(recording.end());
     for _ in 0..3 {
-        gate.close();
+        stall.hold();
         queue.submit(&[], launch(&graph), &[]).unwrap();
         let early = fence.point().unwrap();
         assert!(!early.point().is_reached().unwrap());
-        // Recorded again where nothing is in the way: complete at once, although the launch is not
-        // through.
+        // A record on an idle queue is complete at once, although the launch has not finished.
         other.record(&fence).unwrap();
         other.idle(LIMIT).unwrap();
         let (slow, latch) = (setup.queue("slow"), setup.device.timeline("latch").unwrap());
@@ -211,7 +210,7 @@ fn waits_for_a_graph_fence_do_not_wait_for_each_other() {
         latch.signal(1).unwrap();
         late.point().wait(LIMIT).unwrap();
         assert!(!early.point().is_reached().unwrap());
-        gate.open();
+        stall.release();
         early.point().wait(LIMIT).unwrap();
         queue.idle(LIMIT).unwrap();
         slow.idle(LIMIT).unwrap();
@@ -235,7 +234,7 @@ fn a_timed_fence_stays_timed_and_one_never_recorded_stays_so() {
     }
     queue.wait_external(&never).unwrap();
     assert!(!never.is_recorded());
-    // F1, as before the graph knew of it.
+    // F1, as before any graph used the fence.
     queue.wait(&never).unwrap();
     drop(recording.end());
     other.record(&timed).unwrap();

@@ -1,4 +1,4 @@
-//! Everything else while a stream is being captured.
+//! Other work while a stream is being captured.
 #![allow(unsafe_code, reason = "captures streams, as an application does")]
 
 use std::ptr::null_mut;
@@ -45,7 +45,7 @@ fn what_is_released_during_a_capture_goes_after_it() {
         assert!(sent.is_held());
     }
     let recording = Recording::begin(&queue, THREAD_LOCAL);
-    // Released here, while nothing can go.
+    // Released here, but nothing can be submitted during the capture.
     gate.signal(1).unwrap();
     assert!(done.at(1).wait(SHORT).unwrap_err().is_timeout());
     assert_eq!(queue.held().count, 3);
@@ -121,7 +121,7 @@ fn the_legacy_stream_cannot_join_a_capture() {
     legacy.idle(LIMIT).unwrap();
 }
 
-/// Nothing of ours is in it either: no event, and no time of a trace.
+/// The graph has no node of this library: no event, and no time of a trace.
 fn a_capture_that_work_leaves_open_is_refused() {
     let setup = Setup::new();
     setup.make_current();
@@ -182,7 +182,7 @@ fn no_submission_gets_into_a_capture_that_begins() {
     queue.idle(LIMIT).unwrap();
 }
 
-/// D5.
+/// D5: also the signal of a claim.
 fn no_signal_of_a_claim_gets_into_a_capture_that_begins() {
     let setup = Setup::new();
     setup.make_current();
@@ -206,7 +206,7 @@ fn no_signal_of_a_claim_gets_into_a_capture_that_begins() {
     queue.idle(LIMIT).unwrap();
 }
 
-/// F7. A fence that is a place in a graph says so; any other one is complete in the end.
+/// F7: a fence that is a place in a graph says so. Any other fence completes.
 fn a_record_is_a_place_in_a_capture_or_no_part_of_it() {
     let setup = Setup::new();
     setup.make_current();
@@ -216,7 +216,7 @@ fn a_record_is_a_place_in_a_capture_or_no_part_of_it() {
         let fence = setup.device.fence("recorded");
         queue.record(&fence)?;
         recorded.push(fence);
-        // So many events at the most.
+        // Bounds the number of events.
         if recorded.len() > 4096 {
             recorded.drain(..2048);
         }
@@ -231,9 +231,10 @@ fn a_record_is_a_place_in_a_capture_or_no_part_of_it() {
     queue.idle(LIMIT).unwrap();
 }
 
-/// Calls `put` again and again on a thread, and meanwhile captures the queue's stream 300 times,
-/// and on until `put` has put something into the stream. No node may come into a graph. Returns how
-/// often it has.
+/// Calls `put` repeatedly on a thread while this thread captures the queue's stream.
+///
+/// Captures at least 300 times, and until `put` has added work to the stream. No graph may contain
+/// a node. Returns how often `put` has added work.
 fn beside_captures(
     queue: &Queue,
     mut put: impl FnMut() -> syncline_core::Result<bool> + Send,
@@ -264,7 +265,7 @@ fn beside_captures(
                 break;
             }
             assert!(begun.elapsed() < LIMIT, "nothing is put into the stream");
-            // For a thread that waits for the stream.
+            // Gives a thread that waits for the stream a chance to take it.
             std::thread::sleep(Duration::from_micros(20));
             let recording = Recording::begin(queue, RELAXED);
             std::thread::sleep(Duration::from_micros(50));

@@ -1,5 +1,4 @@
-//! Graph capture: fences that become places in a graph, and fences that every launch records or
-//! waits for.
+//! Graph capture. Fences become places in a graph, or each launch records them or waits for them.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Captures, graphs, and gates in streams.
+//! Helpers for captures, for graphs, and for streams that the host blocks.
 #![allow(unsafe_code, reason = "captures streams, as an application does")]
 
 use std::ffi::c_void;
@@ -39,7 +39,7 @@ impl Setup {
     pub(crate) fn new() -> Self {
         let alone = alone();
         let device = open().unwrap();
-        // Whatever the driver does only once is done before anything is captured.
+        // The driver does some work only once. That must happen before a capture.
         let (from, to) = (device.buffer(64).unwrap(), device.buffer(64).unwrap());
         let queue = device.queue(QueueKind::Compute, "warm-up").unwrap();
         let work = move |r: &mut Recorder| {
@@ -58,26 +58,29 @@ impl Setup {
         self.device.queue(QueueKind::Compute, label).unwrap()
     }
 
-    /// Words on the device. (A graph that copies from host memory to host memory does so when it is
-    /// launched.)
+    /// Allocates words on the device.
+    ///
+    /// A graph that copies from host memory to host memory does so when it is launched.
     pub(crate) fn memory(&self) -> DeviceBuffer {
         self.device.buffer(WORDS * 4).unwrap()
     }
 
-    /// Words that the host reads too.
+    /// Allocates words that the host can read.
     pub(crate) fn words(&self) -> DeviceBuffer {
         self.device.host_buffer(WORDS * 4).unwrap()
     }
 
-    /// The context is current until the end of the test's thread, as an application has it.
+    /// Makes the context current until the test's thread ends, as an application does.
     pub(crate) fn make_current(&self) {
         // SAFETY: the context is alive as long as the device.
         ok(unsafe { sys::cuCtxSetCurrent(self.device.raw_context()) });
     }
 }
 
-/// A capture of a queue's stream. It begins and ends under the stream's guard: otherwise a held
-/// submission could come in between on another thread.
+/// A capture of a queue's stream.
+///
+/// It begins and ends under the stream's guard. Otherwise another thread could send a held
+/// submission in between.
 pub(crate) struct Recording<'q> {
     queue: &'q Queue,
     pub(crate) stream: sys::CUstream,
@@ -91,7 +94,7 @@ impl<'q> Recording<'q> {
         Self::begun(queue)
     }
 
-    /// One that has begun on the queue's stream.
+    /// Returns the capture that has begun on the queue's stream.
     pub(crate) fn begun(queue: &'q Queue) -> Self {
         let stream = queue.stream().raw();
         Self { queue, stream }
@@ -100,14 +103,14 @@ impl<'q> Recording<'q> {
     pub(crate) fn try_end(self) -> Result<Graph, sys::CUresult> {
         let mut graph = null_mut();
         let guard = self.queue.stream();
-        // SAFETY: this thread began it; writes one handle.
+        // SAFETY: this thread began the capture. The call writes one handle.
         let ended = unsafe { sys::cuStreamEndCapture(guard.raw(), &raw mut graph) };
         drop(guard);
         if ended != sys::CUresult::CUDA_SUCCESS {
             return Err(ended);
         }
         let mut executable = null_mut();
-        // SAFETY: the graph has just been captured; writes one handle.
+        // SAFETY: the graph has just been captured. The call writes one handle.
         ok(unsafe { sys::cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) });
         // SAFETY: nothing uses the graph itself any more.
         ok(unsafe { sys::cuGraphDestroy(graph) });
@@ -118,12 +121,12 @@ impl<'q> Recording<'q> {
         self.try_end().expect("the capture is whole")
     }
 
-    /// How many nodes were captured.
+    /// Ends the capture and returns how many nodes it has.
     pub(crate) fn end_counting(self) -> usize {
         let (mut graph, mut nodes) = (null_mut(), 0);
         let guard = self.queue.stream();
-        // SAFETY: this thread began it, and nobody else has the graph; writes one handle and one
-        // number.
+        // SAFETY: this thread began the capture, and only this function has the graph. The calls
+        // write one handle and one number.
         unsafe {
             ok(sys::cuStreamEndCapture(guard.raw(), &raw mut graph));
             ok(sys::cuGraphGetNodes(graph, null_mut(), &raw mut nodes));
@@ -138,7 +141,7 @@ pub(crate) struct Graph(pub(crate) sys::CUgraphExec);
 // SAFETY: graphs may be used from any thread, one at a time.
 unsafe impl Send for Graph {}
 
-// SAFETY: as above; the tests launch from one thread.
+// SAFETY: the tests launch from one thread only.
 unsafe impl Sync for Graph {}
 
 impl Drop for Graph {
@@ -153,7 +156,7 @@ pub(crate) fn launch(
 ) -> impl FnOnce(&mut Recorder) -> syncline_core::Result<()> + use<> {
     let graph = graph.clone();
     move |r| {
-        // SAFETY: kept; what it uses outlives the test's waits.
+        // SAFETY: the graph is kept. Its memory lives until the test has waited for the launch.
         unsafe { r.launch_graph(graph.0) }?;
         r.keep(graph);
         Ok(())
@@ -161,7 +164,7 @@ pub(crate) fn launch(
 }
 
 pub(crate) fn set(stream: sys::CUstream, buffer: &DeviceBuffer, value: u32) {
-    // SAFETY: that many words, alive until the test ends.
+    // SAFETY: the buffer has that many words and lives until the test ends.
     ok(unsafe { sys::cuMemsetD32Async(buffer.pointer(), value, WORDS as usize, stream) });
 }
 
@@ -172,49 +175,49 @@ pub(crate) fn copy(stream: sys::CUstream, from: &DeviceBuffer, to: &DeviceBuffer
     });
 }
 
-/// A place on a stream where the device waits for the host, but no more than 20 seconds.
+/// A host function that blocks a stream until the test releases it, for at most 20 seconds.
 #[derive(Default)]
-pub(crate) struct Gate(pub(crate) AtomicBool);
+pub(crate) struct Stall(pub(crate) AtomicBool);
 
-impl Gate {
-    pub(crate) fn closed() -> OpensOnDrop {
-        OpensOnDrop(Arc::default())
+impl Stall {
+    pub(crate) fn holding() -> ReleasesOnDrop {
+        ReleasesOnDrop(Arc::default())
     }
 }
 
-pub(crate) struct OpensOnDrop(pub(crate) Arc<Gate>);
+pub(crate) struct ReleasesOnDrop(pub(crate) Arc<Stall>);
 
-impl OpensOnDrop {
+impl ReleasesOnDrop {
     pub(crate) fn put_into(&self, stream: sys::CUstream) {
-        unsafe extern "C" fn wait(gate: *mut c_void) {
-            // SAFETY: the test keeps it until the stream is through.
-            let gate = unsafe { &*gate.cast::<Gate>() };
+        unsafe extern "C" fn wait(stall: *mut c_void) {
+            // SAFETY: the test keeps it until the stream has finished.
+            let stall = unsafe { &*stall.cast::<Stall>() };
             let start = Instant::now();
-            while !gate.0.load(Ordering::SeqCst) && start.elapsed() < Duration::from_secs(20) {
+            while !stall.0.load(Ordering::SeqCst) && start.elapsed() < Duration::from_secs(20) {
                 std::thread::sleep(Duration::from_micros(100));
             }
         }
-        let gate = Arc::as_ptr(&self.0).cast_mut().cast::<c_void>();
-        // SAFETY: the gate outlives the work; the function calls no driver.
-        ok(unsafe { sys::cuLaunchHostFunc(stream, Some(wait), gate) });
+        let stall = Arc::as_ptr(&self.0).cast_mut().cast::<c_void>();
+        // SAFETY: the stall outlives the work. The function calls no driver.
+        ok(unsafe { sys::cuLaunchHostFunc(stream, Some(wait), stall) });
     }
 
-    pub(crate) fn open(&self) {
+    pub(crate) fn release(&self) {
         self.0.0.store(true, Ordering::SeqCst);
     }
 
-    pub(crate) fn close(&self) {
+    pub(crate) fn hold(&self) {
         self.0.0.store(false, Ordering::SeqCst);
     }
 }
 
-impl Drop for OpensOnDrop {
+impl Drop for ReleasesOnDrop {
     fn drop(&mut self) {
-        self.open();
+        self.release();
     }
 }
 
-/// Reads without the driver, which would wait for the device.
+/// Reads without a driver call, which would wait for the device.
 pub(crate) trait ReadNow {
     fn read_words_now(&self) -> Vec<u32>;
 }

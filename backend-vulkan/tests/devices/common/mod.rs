@@ -170,12 +170,12 @@ pub(crate) fn all_words(buffer: &Buffer) -> u32 {
 ///
 /// The drop opens it, so that no failing test leaves a device waiting. Drop it only when the
 /// queue's work has finished or is about to finish.
-pub(crate) struct Gate {
+pub(crate) struct Stall {
     device: Device,
     event: vk::Event,
 }
 
-impl Gate {
+impl Stall {
     /// Submits the wait to `queue`.
     pub(crate) fn on(device: &Device, queue: &Queue) -> Self {
         // SAFETY: the structure is valid. The event is destroyed on drop.
@@ -197,17 +197,17 @@ impl Gate {
             Ok(())
         };
         let device = device.clone();
-        queue.submit(&[], work, &[]).expect("closing the gate");
+        queue.submit(&[], work, &[]).expect("stalling the queue");
         Self { device, event }
     }
 
-    pub(crate) fn open(&self) {
+    pub(crate) fn release(&self) {
         // SAFETY: a live event.
-        unsafe { self.device.raw().set_event(self.event) }.expect("opening the gate");
+        unsafe { self.device.raw().set_event(self.event) }.expect("releasing the queue");
     }
 }
 
-impl Drop for Gate {
+impl Drop for Stall {
     fn drop(&mut self) {
         // SAFETY: a live event, used only by this thread. Once the device is idle, no work waits
         // for it.

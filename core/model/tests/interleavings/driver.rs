@@ -1,5 +1,6 @@
-//! A backend with nothing behind it: its driver completes a submission in the call, or when the
-//! case says so.
+//! A backend without a device, whose driver completes submissions.
+//!
+//! It completes them in the call, or when the case says so.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +13,9 @@ use syncline_model::backend::{
 };
 use syncline_model::{DeviceId, Object, Result, Timeline, host};
 
-/// A port whose values are the engine's own. It tells when host signals meet or come out of order.
+/// A port whose value only the engine changes.
+///
+/// It panics if two host signals overlap or come out of order.
 #[derive(Default)]
 struct Counter {
     value: AtomicU64,
@@ -40,13 +43,13 @@ pub(crate) fn timeline(device: DeviceId, label: &str) -> Timeline {
     Timeline::new(label, 0, |_| Ok([attachment].into_iter().collect())).unwrap()
 }
 
-/// A timeline of the host, with nothing behind it but the engine's own words, and its device.
+/// A timeline of the host, and its device. It has no port and lives in the engine's own words.
 pub(crate) fn host_timeline(label: &str) -> (Timeline, DeviceId) {
     let host = host::Device::new();
     (host.timeline(label).unwrap(), host.id())
 }
 
-/// When the driver completes what it has taken.
+/// When the driver completes the submissions that it has taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Completes {
     InTheCall,
@@ -54,31 +57,32 @@ pub(crate) enum Completes {
     WhenRun,
 }
 
-/// One queue's driver, which takes at most `ROOM` submissions at a time.
-pub(crate) struct Driver<const ROOM: u64> {
+/// The driver of one queue, which has at most `CAPACITY` submissions at a time.
+pub(crate) struct Driver<const CAPACITY: u64> {
     domain: u64,
     completes: Completes,
-    /// What it shares with other drivers, of which work takes what it says.
+    /// The budget that it shares with other drivers. The work of a case takes units of it.
     budget: Option<Arc<InFlightBudget>>,
     taken: Mutex<VecDeque<Task>>,
-    /// The lock of the driver's queue, which others hold at times.
+    /// The lock of the driver queue, which other threads hold at times.
     gate: Arc<Gate>,
 }
 
-/// One submission as the driver has it.
+/// One submission in the driver.
 pub(crate) struct Task {
     waits: KeptPoints,
     signals: Vec<Completion>,
 }
 
 impl Task {
-    /// How many points it waits for.
+    /// The number of points that it waits for.
     pub(crate) fn waits(&self) -> usize {
         self.waits.len()
     }
 
-    /// The signal and the position of a submission with one signal and no wait, to be completed in
-    /// any order.
+    /// The signal and the position of a submission with one signal and no wait.
+    ///
+    /// The case may complete them in any order.
     pub(crate) fn parts(self) -> (Completion, Completion) {
         let parts: [_; 2] = self
             .signals
@@ -87,8 +91,9 @@ impl Task {
         parts.into()
     }
 
-    /// Every wait is for something that needs the host no more, so in a queue's order they all
-    /// come.
+    /// Waits for all points and completes the signals.
+    ///
+    /// The points are pending, so they are reached without further calls to the engine.
     pub(crate) fn run(self) {
         for wait in &self.waits {
             wait.point().wait(super::FOREVER).unwrap();
@@ -99,31 +104,31 @@ impl Task {
 
 pub(crate) type Queue = Arc<SubmissionQueue<Driver<{ u64::MAX }>>>;
 
-/// A queue whose driver takes any number of submissions.
+/// A queue whose driver takes any number of submissions at a time.
 pub(crate) fn queue(device: DeviceId, label: &str, completes: Completes) -> Queue {
     narrow_queue(device, label, completes)
 }
 
-/// A queue whose driver takes `ROOM` submissions at a time.
-pub(crate) fn narrow_queue<const ROOM: u64>(
+/// A queue whose driver takes at most `CAPACITY` submissions at a time.
+pub(crate) fn narrow_queue<const CAPACITY: u64>(
     device: DeviceId,
     label: &str,
     completes: Completes,
-) -> Arc<SubmissionQueue<Driver<ROOM>>> {
+) -> Arc<SubmissionQueue<Driver<CAPACITY>>> {
     make_queue(device, label, completes, None)
 }
 
-/// A queue whose driver shares `budget` and completes when it is run.
+/// A queue whose driver shares `budget` and completes its submissions when it is run.
 pub(crate) fn sharing_queue(device: DeviceId, label: &str, budget: &Arc<InFlightBudget>) -> Queue {
     make_queue(device, label, Completes::WhenRun, Some(budget.clone()))
 }
 
-fn make_queue<const ROOM: u64>(
+fn make_queue<const CAPACITY: u64>(
     device: DeviceId,
     label: &str,
     completes: Completes,
     budget: Option<Arc<InFlightBudget>>,
-) -> Arc<SubmissionQueue<Driver<ROOM>>> {
+) -> Arc<SubmissionQueue<Driver<CAPACITY>>> {
     let object = Object::new("queue", label);
     let driver = Driver {
         domain: object.id(),
@@ -135,7 +140,7 @@ fn make_queue<const ROOM: u64>(
     SubmissionQueue::new(object, device, timeline(device, "position"), driver)
 }
 
-/// A queue on the driver's queue of `other`.
+/// A queue that submits to the same driver queue as `other`.
 pub(crate) fn queue_beside(other: &Queue, device: DeviceId, label: &str) -> Queue {
     let object = Object::new("queue", label);
     let driver = Driver {
@@ -148,33 +153,33 @@ pub(crate) fn queue_beside(other: &Queue, device: DeviceId, label: &str) -> Queu
     SubmissionQueue::new(object, device, timeline(device, "position"), driver)
 }
 
-impl<const ROOM: u64> Driver<ROOM> {
-    /// Completes the oldest submission, if there is one.
+impl<const CAPACITY: u64> Driver<CAPACITY> {
+    /// Completes the oldest submission. Returns false if there is none.
     pub(crate) fn run(&self) -> bool {
         self.take().map(Task::run).is_some()
     }
 
-    /// Takes the oldest submission out, to be completed without the driver.
+    /// Removes the oldest submission, so that the case can complete it itself.
     pub(crate) fn take(&self) -> Option<Task> {
         self.taken.lock().unwrap().pop_front()
     }
 
-    /// Somebody other than the engine takes the driver's queue.
+    /// Locks the driver queue, as an application does. Blocks until it is free.
     pub(crate) fn hold(&self) {
         self.gate.lock();
     }
 
-    /// And gives it back: who found it taken is woken.
+    /// Unlocks the driver queue and wakes the queues and threads that found it locked.
     pub(crate) fn let_go(&self) {
         self.gate.unlock();
     }
 }
 
-impl<const ROOM: u64> Enqueue for Driver<ROOM> {
+impl<const CAPACITY: u64> Enqueue for Driver<CAPACITY> {
     type Recorder<'a> = Keep;
     type Prepared = Task;
     type Stamp = NoStamp;
-    const MAX_IN_FLIGHT: u64 = ROOM;
+    const MAX_IN_FLIGHT: u64 = CAPACITY;
 
     fn order_domain(&self) -> Option<u64> {
         Some(self.domain)
@@ -207,8 +212,8 @@ impl<const ROOM: u64> Enqueue for Driver<ROOM> {
                 let mut taken = self.taken.lock().unwrap();
                 taken.push_back(task);
                 assert!(
-                    taken.len() as u64 <= ROOM,
-                    "more than the driver has room for"
+                    taken.len() as u64 <= CAPACITY,
+                    "more submissions than the driver can take"
                 );
             }
         }

@@ -1,4 +1,4 @@
-//! Things that are dropped, against what still uses them.
+//! Drops of timelines and queues, against threads that still use them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,9 @@ use syncline_model::{DeviceId, Error};
 use crate::driver::{Completes, queue, timeline};
 use crate::{FOREVER, interrupted};
 
-/// Two handles go, one of them behind a submission that has claimed the value: it still comes.
+/// Two handles are dropped, one of them after a submission claimed the value.
+///
+/// The value is still reached.
 #[test]
 fn the_last_drops_against_a_claim() {
     interrupted(4, || {
@@ -29,7 +31,7 @@ fn the_last_drops_against_a_claim() {
     });
 }
 
-/// The same with a submission that is held until the last handle is gone.
+/// The last handle is dropped while a held submission that claimed a value is released.
 #[test]
 fn the_last_drop_against_a_held_claim() {
     interrupted(3, || {
@@ -52,7 +54,7 @@ fn the_last_drop_against_a_held_claim() {
     });
 }
 
-/// A submission waits for a timeline that loses its last handle: it is skipped, once.
+/// A submission that waits for a timeline without handles is skipped, once.
 #[test]
 fn the_last_drop_against_a_submission() {
     interrupted(3, || {
@@ -78,7 +80,7 @@ fn the_last_drop_against_a_submission() {
     });
 }
 
-/// Says when it is dropped.
+/// Counts its drops.
 struct Kept(Arc<AtomicU64>);
 
 impl Drop for Kept {
@@ -87,7 +89,9 @@ impl Drop for Kept {
     }
 }
 
-/// The queue goes while its driver completes the work: what that kept goes once, and not before.
+/// The queue is dropped while its driver completes the work.
+///
+/// The object that the work keeps is dropped once, and not before the work has finished.
 #[test]
 fn the_drop_of_a_queue_against_a_completion() {
     interrupted(4, || {
@@ -106,7 +110,7 @@ fn the_drop_of_a_queue_against_a_completion() {
                 &[line.signal_at(1)],
             )
             .unwrap();
-        // What a driver has lives without its queue.
+        // A submission in the driver outlives its queue.
         let task = queue.driver().take().unwrap();
         let seen = dropped.clone();
         let running = thread::spawn(move || {
@@ -120,8 +124,10 @@ fn the_drop_of_a_queue_against_a_completion() {
     });
 }
 
-/// A claim that becomes pending while somebody asks is in the list, or pending: the value that it
-/// brings is never said to be cancelled.
+/// A wait on a closed timeline finds a claim that becomes pending at the same time.
+///
+/// The claim is always either in the list or pending, so the wait does not report its value as
+/// cancelled.
 #[test]
 fn a_release_against_a_wait_for_a_closed_timeline() {
     interrupted(3, || {

@@ -1,4 +1,4 @@
-//! Waits that are awaited, against whatever ends them.
+//! Futures, against the signals, failures and drops that end them.
 
 use std::future::{Future, IntoFuture};
 use std::pin::{Pin, pin};
@@ -13,45 +13,45 @@ use syncline_model::{DeviceId, Error, Result};
 use crate::driver::{Completes, queue, timeline};
 use crate::{interrupted, is_planted, planted};
 
-/// A waker that counts its calls, for an executor that sleeps in between.
+/// A waker that counts its calls, for an executor that sleeps between them.
 #[derive(Default)]
-struct Bell {
-    rung: Mutex<u64>,
+struct CountingWaker {
+    woken: Mutex<u64>,
     changed: Condvar,
 }
 
-impl Wake for Bell {
+impl Wake for CountingWaker {
     fn wake(self: Arc<Self>) {
-        *self.rung.lock().unwrap() += 1;
+        *self.woken.lock().unwrap() += 1;
         self.changed.notify_one();
     }
 }
 
-impl Bell {
-    fn rung(&self) -> u64 {
-        *self.rung.lock().unwrap()
+impl CountingWaker {
+    fn woken(&self) -> u64 {
+        *self.woken.lock().unwrap()
     }
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let bell = Arc::new(Bell::default());
-    let waker = Waker::from(bell.clone());
+    let counting = Arc::new(CountingWaker::default());
+    let waker = Waker::from(counting.clone());
     let mut future = pin!(future);
-    let mut heard = 0;
+    let mut seen = 0;
     loop {
         if let Poll::Ready(ended) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return ended;
         }
-        let mut rung = bell.rung.lock().unwrap();
-        while *rung == heard {
-            rung = bell.changed.wait(rung).unwrap();
+        let mut woken = counting.woken.lock().unwrap();
+        while *woken == seen {
+            woken = counting.changed.wait(woken).unwrap();
         }
-        heard = *rung;
+        seen = *woken;
     }
 }
 
-fn poll(future: &mut WaitAll, bell: &Arc<Bell>) -> Poll<Result<()>> {
-    let waker = Waker::from(bell.clone());
+fn poll(future: &mut WaitAll, waker: &Arc<CountingWaker>) -> Poll<Result<()>> {
+    let waker = Waker::from(waker.clone());
     Pin::new(future).poll(&mut Context::from_waker(&waker))
 }
 
@@ -129,7 +129,7 @@ fn two_signals_against_a_future_of_any() {
     });
 }
 
-/// A future that is polled again with another waker, between and during signals, wakes the new one.
+/// A future that is polled with another waker during a signal wakes the new waker.
 #[test]
 fn a_signal_against_a_change_of_waker() {
     interrupted(5, || {
@@ -142,20 +142,21 @@ fn a_signal_against_a_change_of_waker() {
     });
 }
 
-/// A future is dropped while what it waits for comes. It may still be woken by that signal, but
-/// nothing of it is left behind.
+/// A future is dropped while its point is signalled.
+///
+/// The signal may still wake it once. Afterwards the engine has no clone of its waker.
 #[test]
 fn a_signal_against_the_drop_of_a_future() {
     interrupted(5, || {
         let line = timeline(DeviceId::new(), "line");
-        let bell = Arc::new(Bell::default());
+        let waker = Arc::new(CountingWaker::default());
         let mut future = line.at(1).into_future();
-        assert!(poll(&mut future, &bell).is_pending());
+        assert!(poll(&mut future, &waker).is_pending());
         let signaller = line.clone();
         let signalling = thread::spawn(move || signaller.signal(1).unwrap());
         drop(future);
         signalling.join().unwrap();
-        assert!(bell.rung() <= 1);
-        assert_eq!(Arc::strong_count(&bell), 1);
+        assert!(waker.woken() <= 1);
+        assert_eq!(Arc::strong_count(&waker), 1);
     });
 }

@@ -27,8 +27,7 @@ fn a_signal_against_a_wait() {
     });
 }
 
-/// A third thread reads the claims while the signal is made. The signal wakes the wait all the
-/// same.
+/// The signal wakes the wait although a third thread reads the claims at the same time.
 #[test]
 fn a_signal_that_another_thread_makes_against_a_wait() {
     interrupted(2, || {
@@ -64,7 +63,7 @@ fn signals_against_two_waits() {
     });
 }
 
-/// A wait whose time is over takes its registration back, and that is all.
+/// A wait that times out during a signal ends with a time-out or with the value.
 #[test]
 fn a_time_out_against_a_signal() {
     interrupted(4, || {
@@ -76,7 +75,7 @@ fn a_time_out_against_a_signal() {
     });
 }
 
-/// Nobody else's registration goes with it.
+/// A wait that times out removes only its own registration.
 #[test]
 fn a_time_out_beside_another_wait() {
     interrupted(2, || {
@@ -98,7 +97,7 @@ fn ends_in_time(line: &Timeline) {
     }
 }
 
-/// Of two equal signals one is made, and the other is told why not.
+/// Of two equal signals one is made, and the other is refused with the reason.
 #[test]
 fn equal_signals() {
     interrupted(5, || {
@@ -116,7 +115,7 @@ fn equal_signals() {
     });
 }
 
-/// A higher signal waits for nobody, and a lower one comes before it or not at all.
+/// The highest of three signals is always made. Each lower one is made before it or refused.
 #[test]
 fn signals_in_a_row_from_three_threads() {
     interrupted(2, || {
@@ -142,7 +141,7 @@ fn signals_in_a_row_from_three_threads() {
     });
 }
 
-/// A signal of the host and one of a queue, of one value: one of them is made.
+/// Of a host signal and a queue's signal of the same value, exactly one is made.
 fn against_a_queue(completes: Completes, interruptions: usize) {
     interrupted(interruptions, move || {
         let (line, device) = host_timeline("line");
@@ -159,7 +158,7 @@ fn against_a_queue(completes: Completes, interruptions: usize) {
         let reached = line.at(1).is_reached().unwrap();
         assert!(reached || (submitted.is_ok() && completes == Completes::WhenRun));
         assert!(line.at(1).is_pending().unwrap());
-        // Nobody has left anything behind.
+        // No claim and no waiter is left behind.
         while queue.driver().run() {}
         assert_eq!(line.value().unwrap(), 1);
         line.signal(2).unwrap();
@@ -180,8 +179,7 @@ fn a_signal_against_a_queue_that_ends_later() {
     against_a_queue(Completes::WhenRun, 4);
 }
 
-/// What is pending is in the host's way, whatever was so when it looked: its signal leaves nothing
-/// out.
+/// A host signal is refused if a lower value is pending, also if it became pending meanwhile.
 #[test]
 fn a_signal_against_submissions_before_it() {
     interrupted(4, || {
@@ -193,7 +191,7 @@ fn a_signal_against_submissions_before_it() {
             .submit(&[], |_| Ok(()), &[line.signal_at(1)])
             .map(|_| ());
         match (submitted, signalling.join().unwrap()) {
-            // It came first, or all of it did.
+            // The host signal came first.
             (Err(Error::SignalNotAboveReached { .. }), Ok(())) => {}
             (Ok(()), Err(Error::SignalOverlapsClaim { .. })) => {
                 assert!(!line.at(1).is_reached().unwrap());
@@ -204,8 +202,9 @@ fn a_signal_against_submissions_before_it() {
     });
 }
 
-/// The driver is faster than who submits: what it has completed is in nobody's way, although its
-/// claim still stands.
+/// The driver completes a submission before the submitting thread removes its claim.
+///
+/// The claim does not refuse the next signal.
 #[test]
 fn a_completion_against_a_signal_after_it() {
     interrupted(3, || {
@@ -228,8 +227,9 @@ fn a_completion_against_a_signal_after_it() {
     });
 }
 
-/// A failure freezes the value: a signal that says success was made before, and one that does not
-/// never shows.
+/// A failure freezes the value.
+///
+/// A signal that returned success was made before it, and a refused signal never becomes visible.
 #[test]
 fn a_failure_against_signals_against_a_wait() {
     interrupted(2, || {
@@ -257,8 +257,7 @@ fn a_failure_against_signals_against_a_wait() {
     });
 }
 
-/// A submission that is refused gives its claim back, and what is signalled then is neither lost
-/// nor refused.
+/// A refused submission withdraws its claim. Signals after that are neither lost nor refused.
 #[test]
 fn a_refusal_against_signals() {
     interrupted(4, || {
@@ -271,7 +270,7 @@ fn a_refusal_against_signals() {
         });
         let refused = queue.submit(&[], |_| Err(planted()), &[line.signal_at(4)]);
         assert!(refused.is_err());
-        // It was in the way of either, or of none.
+        // The claim may have refused either of the signals, or none.
         let (first, second) = signalling.join().unwrap();
         for signalled in [first, second] {
             if let Err(error) = signalled {
@@ -287,7 +286,7 @@ fn a_refusal_against_signals() {
     });
 }
 
-/// A held submission is let go by such a signal, which nobody but its signaller tells.
+/// A host signal releases a held submission. Only the signalling thread can release it.
 #[test]
 fn a_signal_against_a_submission_that_waits() {
     interrupted(4, || {

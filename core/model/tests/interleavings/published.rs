@@ -1,6 +1,7 @@
-//! Timelines that are told of by a page: whichever thread has news, it is on the page in the end,
-//! also where another one is writing there. The page itself is memory that loom knows nothing of,
-//! and is looked at once all is done.
+//! Published timelines, whose value and end are written to a page.
+//!
+//! Every change is on the page in the end, also if another thread was writing the page at that
+//! time. Loom does not model the memory of the page, so most cases read it only at the end.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ fn on_the_host() -> Timeline {
     host::Device::new().timeline("line").unwrap()
 }
 
-/// Where it has ended, and why.
+/// The value at which the timeline has ended, and the cause.
 fn end(counter: &Counter) -> (u64, String) {
     let mut reached = 0;
     loop {
@@ -41,7 +42,7 @@ fn a_signal_against_another() {
         let (line, counter) = published(on_the_host());
         let other = line.clone();
         let signals = thread::spawn(move || {
-            // Perhaps too late.
+            // It is refused if the other signal came first.
             let _ = other.signal(1);
         });
         line.signal(2).unwrap();
@@ -66,8 +67,10 @@ fn a_failure_against_a_signal() {
     });
 }
 
-/// What was claimed comes, and then the end, which nobody tells but who lets go of the last handle
-/// or notices the last value.
+/// The page shows the claimed value and then the end of the timeline.
+///
+/// The end is written by the thread that drops the last handle or by the one that completes the
+/// last value.
 #[test]
 fn the_last_drop_against_a_completion() {
     interrupted(3, || {
@@ -86,8 +89,9 @@ fn the_last_drop_against_a_completion() {
     });
 }
 
-/// A held claim becomes pending while the end of the last handle is told: nothing ends before its
-/// value.
+/// A held claim becomes pending while the last handle is dropped.
+///
+/// The page does not show the end before the claimed value.
 #[test]
 fn the_last_drop_against_a_promotion() {
     interrupted(2, || {
@@ -108,8 +112,10 @@ fn the_last_drop_against_a_promotion() {
     });
 }
 
-/// A value shows once the page has it: the process may end then. Loom knows nothing of the page; so
-/// the thread that has looked there also does what tells others, and loom tries both orders.
+/// A value is visible only after the page has it, because the process may end at once.
+///
+/// Loom does not model the page. So the thread that has read the page also fails the timeline, and
+/// loom tries both orders.
 #[test]
 fn a_look_against_a_signal() {
     interrupted(3, || {
@@ -128,7 +134,9 @@ fn a_look_against_a_signal_that_is_carried() {
     });
 }
 
-/// A bridge of a side that is a page, and one of the host. Both are on the same device.
+/// A bridge of two sides on one device.
+///
+/// Returns the side with a page, the other side, the page and the device.
 fn bridged() -> (Timeline, Timeline, Arc<Counter>, DeviceId) {
     let host = host::Device::new();
     let (page, exporter) = host.exportable_port(0).unwrap();
@@ -139,8 +147,9 @@ fn bridged() -> (Timeline, Timeline, Arc<Counter>, DeviceId) {
     (page, side, counter, host.id())
 }
 
-/// A thread sees the value of a queue's submission on the published side and goes on from there,
-/// before that value shows on the other side.
+/// A thread signals the next value once it sees a queue's value on the published side.
+///
+/// That value may not be visible on the other side yet.
 fn an_answer(goes_on: fn(Timeline, Timeline) -> Timeline) {
     interrupted(2, move || {
         let (page, side, _, device) = bridged();
@@ -172,8 +181,9 @@ fn an_answer_on_the_published_side() {
     an_answer(|page, _| page);
 }
 
-/// Of a submission that signals a published timeline, the position comes first, twice: it waits
-/// until the page has the signal, and then shows.
+/// The position of a submission is completed, twice, before its signal of a published timeline.
+///
+/// The position becomes visible only after the page has the signal.
 #[test]
 fn a_position_that_comes_before_its_signal() {
     interrupted(2, || {
@@ -196,7 +206,7 @@ fn a_position_that_comes_before_its_signal() {
     });
 }
 
-/// The positions of two submissions and their signals come in three threads.
+/// Three threads complete the positions and the signals of two submissions.
 #[test]
 fn positions_against_their_signals() {
     interrupted(2, || {

@@ -1,4 +1,4 @@
-//! Submissions that are held, against whatever lets them go.
+//! Submissions that are held or meet a locked driver queue, against threads that release them.
 
 use std::sync::Arc;
 
@@ -10,13 +10,14 @@ use syncline_model::{DeviceId, Error, Result};
 use crate::driver::{Completes, narrow_queue, queue, queue_beside, sharing_queue, timeline};
 use crate::{FOREVER, interrupted, is_planted, planted};
 
-/// Notes in which order work runs. What it says itself would go to the engine, which takes a panic
-/// of it for a failure.
+/// The order in which work runs.
+///
+/// Work cannot check the order itself: the engine takes a panic of work for a failure.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u64>>>);
 
 impl Log {
-    /// Work that notes `number`.
+    /// Work that adds `number` to the log.
     fn note(&self, number: u64) -> impl FnOnce(&mut Keep) -> Result<()> + Send + 'static {
         let log = self.clone();
         move |_| {
@@ -47,7 +48,7 @@ fn a_release_against_a_submission() {
     });
 }
 
-/// The second submission goes behind the first, whoever lets that one go.
+/// The second submission runs after the first, whichever thread releases the first.
 #[test]
 fn a_release_against_the_next_submission() {
     interrupted(4, || {
@@ -64,7 +65,7 @@ fn a_release_against_the_next_submission() {
     });
 }
 
-/// Both of what a submission waits for come from other threads at once.
+/// Two threads signal the two points of one submission at the same time.
 #[test]
 fn two_releases_against_each_other() {
     interrupted(4, || {
@@ -78,13 +79,13 @@ fn two_releases_against_each_other() {
         let opening = thread::spawn(move || left.signal(1).unwrap());
         right.signal(1).unwrap();
         opening.join().unwrap();
-        // Whoever came last has let it go.
+        // The later of the two signals has released it.
         assert_eq!(log.ran(), [1]);
         queue.idle(FOREVER).unwrap();
     });
 }
 
-/// Two queues, each fed by the other, from two threads.
+/// Two threads submit to two queues, and each queue waits for the other.
 #[test]
 fn submissions_that_cross() {
     interrupted(3, || {
@@ -107,8 +108,7 @@ fn submissions_that_cross() {
     });
 }
 
-/// A circle that two threads close at once: one of them is refused, and the other one's is held or
-/// goes.
+/// Two threads submit the two halves of a circle. One is refused, and the other is held.
 #[test]
 fn a_circle_from_two_threads() {
     interrupted(4, || {
@@ -135,7 +135,7 @@ fn a_circle_from_two_threads() {
             "{refused:?}"
         );
         assert_eq!(left.held().count + right.held().count, 1);
-        // The other's wait is nobody's any more: the host may end it.
+        // The held submission waits for a value without a claim, so the host may signal it.
         let open = if results[0].is_ok() { &back } else { &there };
         open.signal(1).unwrap();
         assert_eq!(left.held().count + right.held().count, 0);
@@ -162,8 +162,9 @@ fn a_failure_against_a_submission() {
     });
 }
 
-/// What waits behind the front is told of a failure too, although its queue waits for something
-/// else.
+/// A failure skips a held submission that is not the first of its queue.
+///
+/// The first submission waits for another timeline.
 #[test]
 fn a_failure_against_a_submission_that_is_not_the_first() {
     interrupted(4, || {
@@ -189,7 +190,9 @@ fn a_failure_against_a_submission_that_is_not_the_first() {
     });
 }
 
-/// The same, while the queue's turn comes: the submission is skipped by one of the two, once.
+/// Same as the case above, while another thread releases the first submission.
+///
+/// One of the two threads skips the second submission, once.
 #[test]
 fn a_failure_against_a_release() {
     interrupted(4, || {
@@ -208,16 +211,16 @@ fn a_failure_against_a_release() {
         let opening = thread::spawn(move || gate.signal(1).unwrap());
         fails.fail(planted());
         opening.join().unwrap();
-        // Both are through with it: nothing is left to wait for.
+        // Both threads are done, so nothing is left to wait for.
         assert!(is_planted(&out.at(1).is_reached().unwrap_err()));
         assert_eq!(queue.held().count, 0);
         queue.idle(FOREVER).unwrap();
     });
 }
 
-/// A driver with budget for one: the next goes when that is finished.
+/// A driver takes one submission at a time. The next one goes to it when that one has finished.
 #[test]
-fn a_completion_against_a_submission_without_room() {
+fn a_completion_against_a_submission_over_the_bound() {
     interrupted(4, || {
         let device = DeviceId::new();
         let queue = narrow_queue::<1>(device, "queue", Completes::WhenRun);
@@ -232,10 +235,11 @@ fn a_completion_against_a_submission_without_room() {
     });
 }
 
-/// A budget for one unit that two queues share: what the one takes is given back, whoever had noted
-/// that, and the other goes.
+/// Two queues share a budget of one unit.
+///
+/// The unit of the first submission is given back, and the second submission is released.
 #[test]
-fn a_submission_that_takes_room_against_one_that_finds_none() {
+fn a_submission_that_takes_units_against_one_that_finds_none() {
     interrupted(3, || {
         let device = DeviceId::new();
         let budget = InFlightBudget::new(1);
@@ -260,17 +264,18 @@ fn a_submission_that_takes_room_against_one_that_finds_none() {
         for queue in [&left, &right] {
             queue.idle(FOREVER).unwrap();
         }
-        // Both find that there is some again.
+        // Both queues find the budget free again.
         left.submit(&[], |_| Ok(()), &[]).unwrap();
         right.submit(&[], |_| Ok(()), &[]).unwrap();
         assert_eq!(budget.taken(), 0);
     });
 }
 
-/// What a submission has taken is given back once, by the next one on its queue or by another
-/// thread that looks.
+/// The units of a submission are given back once.
+///
+/// The next submission of its queue gives them back, or another thread that submits does.
 #[test]
-fn submissions_that_take_room_against_who_gives_back() {
+fn submissions_that_take_units_against_a_thread_that_gives_them_back() {
     interrupted(2, || {
         let device = DeviceId::new();
         let budget = InFlightBudget::new(8);
@@ -290,14 +295,14 @@ fn submissions_that_take_room_against_who_gives_back() {
         submitting.join().unwrap();
         while queue.driver().run() {}
         queue.idle(FOREVER).unwrap();
-        // What was given back twice would be missing now.
+        // A unit that was given back twice would be missing now.
         queue.submit(&[], takes, &[]).unwrap();
         assert_eq!(budget.taken(), 3);
         assert!(queue.driver().run());
     });
 }
 
-/// The driver's queue is given back while the engine finds it taken.
+/// The driver queue is unlocked while the engine finds it locked.
 #[test]
 fn an_unlock_against_a_submission() {
     interrupted(5, || {
@@ -312,7 +317,7 @@ fn an_unlock_against_a_submission() {
     });
 }
 
-/// Two threads that block for the driver's queue, and a submission that finds it taken by either.
+/// Two threads block on the lock of the driver queue, and a submission finds it locked by either.
 #[test]
 fn two_that_hold_the_driver_against_a_submission() {
     interrupted(3, || {
@@ -333,7 +338,7 @@ fn two_that_hold_the_driver_against_a_submission() {
     });
 }
 
-/// Two queues on one driver's queue, and a thread that blocks for it.
+/// Two queues share one driver queue, and a thread blocks on its lock.
 #[test]
 fn two_queues_on_one_driver_against_one_that_holds_it() {
     interrupted(3, || {
@@ -356,7 +361,7 @@ fn two_queues_on_one_driver_against_one_that_holds_it() {
     });
 }
 
-/// And while another thread lets a held submission go to it.
+/// The driver queue is unlocked while another thread releases a held submission to it.
 #[test]
 fn an_unlock_against_a_release() {
     interrupted(4, || {
@@ -369,14 +374,15 @@ fn an_unlock_against_a_release() {
         let unlocking = thread::spawn(move || owner.driver().let_go());
         gate.signal(1).unwrap();
         unlocking.join().unwrap();
-        // Neither may leave it to the other.
+        // One of the two threads has sent the submission.
         assert_eq!(queue.held().count, 0);
         queue.idle(FOREVER).unwrap();
     });
 }
 
-/// A submission signals a timeline that fails while the signal before its own is pending: its other
-/// signals learn of that, wherever it stands.
+/// A submission signals a timeline that fails while the signal before its own is pending.
+///
+/// Its other signals fail, too, in every state of the submission.
 #[test]
 fn a_failure_against_a_submission_that_signals() {
     interrupted(3, || {
@@ -399,7 +405,7 @@ fn a_failure_against_a_submission_that_signals() {
         );
         match submitted {
             Ok(_) => assert!(is_planted(&out.at(1).wait(FOREVER).unwrap_err())),
-            // Nobody signals what has failed.
+            // The timeline had failed before the submission.
             Err(error) => assert!(is_planted(&error), "{error}"),
         }
         failing.join().unwrap();

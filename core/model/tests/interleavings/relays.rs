@@ -17,12 +17,12 @@ fn a_completion_against_a_relay() {
         let queue = queue(far, "far", Completes::WhenRun);
         let driver = queue.clone();
         let running = thread::spawn(move || {
-            // Not before the driver has it.
+            // The driver has the submission then.
             driver.position().wait_pending(FOREVER).unwrap();
             driver.driver().run()
         });
         queue.submit(&[], |_| Ok(()), &[line.signal_at(1)]).unwrap();
-        // If the other thread asked for the position before there was one.
+        // The other thread completed nothing if it read the position before the submission.
         if !running.join().unwrap() {
             assert!(queue.driver().run());
         }
@@ -30,8 +30,7 @@ fn a_completion_against_a_relay() {
     });
 }
 
-/// The work is done while the timeline fails: the signal is made or it is not, and everybody agrees
-/// on it.
+/// The work ends while the timeline fails. The wait and the frozen value agree about the signal.
 #[test]
 fn a_relay_against_a_failure() {
     interrupted(4, || {
@@ -54,7 +53,7 @@ fn a_relay_against_a_failure() {
     });
 }
 
-/// The work of the second signal is done before, while or after the first is made.
+/// The work of the second signal ends before, during or after the first signal.
 #[test]
 fn a_relay_against_its_predecessor() {
     interrupted(4, || {
@@ -74,13 +73,16 @@ fn a_relay_against_its_predecessor() {
         });
         assert!(second.driver().run());
         line.at(2).wait(FOREVER).unwrap();
-        assert!(begun.load(Ordering::Acquire), "ahead of its predecessor");
+        assert!(
+            begun.load(Ordering::Acquire),
+            "the second signal came before the first"
+        );
         running.join().unwrap();
         assert_eq!(line.value().unwrap(), 2);
     });
 }
 
-/// A queue waits for what the host is to signal for another device's queue.
+/// A queue waits for a signal that the host makes for a queue of another device.
 #[test]
 fn a_relay_against_a_submission_that_waits_for_it() {
     interrupted(4, || {
@@ -98,8 +100,7 @@ fn a_relay_against_a_submission_that_waits_for_it() {
     });
 }
 
-/// Who sees a submission, and then finds the queue idle, finds the signal that the host makes for
-/// it.
+/// A thread that sees a submission and then finds the queue idle also sees the relayed signal.
 #[test]
 fn a_relay_against_an_idle_queue() {
     interrupted(3, || {

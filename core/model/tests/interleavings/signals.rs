@@ -1,4 +1,4 @@
-//! Signals from several sides of one timeline: who may make them, and in which order they come.
+//! Signals of one timeline by several threads and queues: which are made, and in which order.
 
 use loom::thread;
 use syncline_model::{DeviceId, Error};
@@ -6,7 +6,7 @@ use syncline_model::{DeviceId, Error};
 use crate::driver::{Completes, queue, timeline};
 use crate::{FOREVER, interrupted, planted};
 
-/// Of two equal signals one is made, and the other is told why not.
+/// Of two equal signals one is made, and the other is refused with the reason.
 #[test]
 fn equal_signals() {
     interrupted(5, || {
@@ -29,7 +29,7 @@ fn equal_signals() {
     });
 }
 
-/// The port tells if signals of one timeline meet or come out of order.
+/// Signals of one timeline neither overlap nor come out of order. The port checks that.
 #[test]
 fn signals_in_a_row_from_two_threads() {
     interrupted(5, || {
@@ -43,8 +43,7 @@ fn signals_in_a_row_from_two_threads() {
     });
 }
 
-/// A signal of the host and one of a queue, of one value: one of them is made, and the queue's work
-/// runs only if it is the queue's.
+/// Of a host signal and a queue's signal of the same value, exactly one is made.
 #[test]
 fn a_host_signal_against_a_queue() {
     interrupted(5, || {
@@ -70,8 +69,9 @@ fn a_host_signal_against_a_queue() {
     });
 }
 
-/// Two queues signal one timeline, the higher value maybe first. If both are accepted they come in
-/// order, and the work of each comes before its own.
+/// Two queues signal one timeline, and the higher value may be first.
+///
+/// The higher signal is always made. The lower one is made before it or refused.
 #[test]
 fn two_queues_signal_one_timeline() {
     interrupted(4, || {
@@ -101,7 +101,7 @@ fn two_queues_signal_one_timeline() {
     });
 }
 
-/// Two queues signal one value: one of them is accepted, and the other is told why not.
+/// Two queues signal one value. One is accepted, and the other is refused.
 fn one_value(completes: Completes, interruptions: usize) {
     interrupted(interruptions, move || {
         let device = DeviceId::new();
@@ -135,8 +135,10 @@ fn two_queues_signal_one_value_and_end_later() {
     one_value(Completes::WhenRun, 3);
 }
 
-/// A submission with two signals, of which another thread takes the second: one of the two goes,
-/// and if that is not the first, nothing is left of it.
+/// Another thread claims the second of the two signals of a submission.
+///
+/// One of the two submissions is accepted. If the one with two signals is refused, its first claim
+/// is withdrawn.
 #[test]
 fn a_submission_that_steps_back_against_a_signal() {
     interrupted(3, || {
@@ -164,8 +166,9 @@ fn a_submission_that_steps_back_against_a_signal() {
     });
 }
 
-/// A consumer that leaves budget for its producer is in nobody's way, not for a moment: neither of
-/// the host's signal nor of a queue's.
+/// A consumer that claims only the value after its producer's never refuses the producer.
+///
+/// The producer is a host signal or a queue.
 #[test]
 fn a_consumer_against_its_producer() {
     for by_host in [true, false] {
@@ -220,7 +223,7 @@ fn a_held_submission_against_its_producer() {
     });
 }
 
-/// A signal of the host that leaves something out is refused, and refuses nobody else's meanwhile.
+/// A host signal above a pending value is refused. It does not refuse another signal meanwhile.
 #[test]
 fn a_signal_too_far_against_a_submission() {
     interrupted(3, || {
@@ -236,8 +239,10 @@ fn a_signal_too_far_against_a_submission() {
     });
 }
 
-/// The driver is done before the submission has said so: whoever signals next says that at the same
-/// time, and it must not look as if his value came from the first one's queue.
+/// The driver completes a submission before the submitting thread promotes its signal.
+///
+/// The next submission promotes its own signal at the same time. The engine must note the right
+/// queue for each value.
 #[test]
 fn a_submission_that_ends_early_against_the_next() {
     interrupted(3, || {
@@ -269,8 +274,9 @@ fn a_submission_that_ends_early_against_the_next() {
     });
 }
 
-/// The same, and more is signalled before the first one has said so: what was pending stays
-/// pending.
+/// Same as the case above, with two more signals before the first submission promotes its own.
+///
+/// A value that was pending stays pending.
 #[test]
 fn a_submission_that_ends_early_against_two_more() {
     interrupted(4, || {
@@ -300,7 +306,7 @@ fn a_submission_that_ends_early_against_two_more() {
             submitting.join().unwrap();
             left.driver().run();
         }
-        // Nothing is left behind, whoever has moved what.
+        // No claim is left behind.
         let reached = line.value().unwrap();
         line.signal(reached + 1).unwrap();
     });
@@ -383,8 +389,9 @@ fn a_wait_for_the_position_against_submissions() {
     });
 }
 
-/// A submission that its own work refuses takes its claim back, whoever looks at the claims
-/// meanwhile: the host's signal of the same value is refused only while it stood.
+/// A submission whose work returns an error withdraws its claim.
+///
+/// The host's signal of the same value is refused only while the claim exists.
 #[test]
 fn a_refusal_against_a_host_signal() {
     interrupted(5, || {
@@ -405,7 +412,7 @@ fn a_refusal_against_a_host_signal() {
     });
 }
 
-/// Two threads submit to one queue: the claims are decided in the queue's order.
+/// Two threads submit to one queue. The engine decides their claims in the queue's order.
 #[test]
 fn two_threads_signal_through_one_queue() {
     interrupted(3, || {
@@ -427,7 +434,7 @@ fn two_threads_signal_through_one_queue() {
     });
 }
 
-/// A host that waits for the value to be pending sees it as soon as the driver has the submission.
+/// A wait for pending ends once the driver has the submission, before it completes it.
 #[test]
 fn a_wait_for_pending_against_a_submission() {
     interrupted(5, || {
@@ -448,8 +455,7 @@ fn a_wait_for_pending_against_a_submission() {
     });
 }
 
-/// Of two who wait for different values to be pending, the first to be woken does not take the
-/// other's place.
+/// Two threads wait until different values are pending. Waking one keeps the other registered.
 #[test]
 fn two_waits_for_pending_against_submissions() {
     interrupted(2, || {

@@ -1,4 +1,4 @@
-//! Host threads that wait, against whatever ends their wait.
+//! Waiting host threads, against the signals, failures and drops that end their waits.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn a_signal_against_a_wait() {
     });
 }
 
-/// What was written before a signal is there after the wait, and after a query that says so.
+/// Writes before a signal are visible after a wait, and after a query that returned true.
 #[test]
 fn a_wait_and_a_query_make_writes_visible() {
     interrupted(4, || {
@@ -66,7 +66,7 @@ fn a_failure_against_a_wait() {
     });
 }
 
-/// A failure and a signal: the wait ends with either, and what it saw stays so.
+/// A wait ends with a failure or a signal. Later queries agree with its result.
 #[test]
 fn a_failure_against_a_signal_against_a_wait() {
     interrupted(2, || {
@@ -102,8 +102,7 @@ fn a_time_out_against_a_signal() {
     });
 }
 
-/// The thread of a wait that was over waits again: a late wake-up of the first is none for the
-/// second.
+/// A thread whose wait timed out waits again. A late wake-up of the first does not end the second.
 #[test]
 fn a_time_out_then_a_wait() {
     interrupted(3, || {
@@ -153,7 +152,7 @@ fn signals_against_a_wait_for_any() {
     });
 }
 
-/// One is reached, and then the other one fails. A reached point wins.
+/// One point is reached, and then the other fails. The wait returns the reached point.
 #[test]
 fn a_failure_against_a_wait_for_any() {
     interrupted(4, || {
@@ -170,7 +169,7 @@ fn a_failure_against_a_wait_for_any() {
     });
 }
 
-/// One fails; the other one never comes.
+/// One timeline fails, and the other point is never reached.
 #[test]
 fn a_failure_against_a_wait_for_all() {
     interrupted(4, || {
@@ -184,7 +183,7 @@ fn a_failure_against_a_wait_for_all() {
     });
 }
 
-/// Who reads the value while it is signalled never sees it fall, nor `pending` below it.
+/// A thread that reads the value during signals never sees it fall, nor `pending` below it.
 #[test]
 fn queries_against_signals() {
     interrupted(4, || {
@@ -204,7 +203,7 @@ fn queries_against_signals() {
     });
 }
 
-/// The last handle goes while a thread waits: nobody can signal any more.
+/// The last handle is dropped while a thread waits, so no signal can come.
 #[test]
 fn the_last_drop_against_a_wait() {
     interrupted(4, || {
@@ -220,7 +219,7 @@ fn the_last_drop_against_a_wait() {
     });
 }
 
-/// Two handles go at once, one of them after a signal.
+/// Two threads drop the two handles, one of them after a signal.
 #[test]
 fn two_drops_and_a_signal_against_a_wait() {
     interrupted(2, || {

@@ -1,6 +1,7 @@
-//! A device whose driver signals by itself, with the engine's watching thread between it and who
-//! waits. No time-out ends a watch here: the thread must be nudged whenever there is something new
-//! to look for.
+//! A device whose driver signals by itself, and the threads that watch its port.
+//!
+//! The engine's watching thread polls the port for waiting threads. No time-out ends a watch here,
+//! so the thread must be nudged for each new value that it must watch for.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +14,7 @@ use syncline_model::{DeviceId, Error, Result, Timeline};
 
 use crate::{FOREVER, interrupted, is_planted, planted};
 
-/// A counter, and whoever watches it.
+/// A counter of the driver, and the state of a thread that watches it.
 #[derive(Default)]
 struct Native {
     state: Mutex<State>,
@@ -27,14 +28,14 @@ struct State {
 }
 
 impl Native {
-    /// The driver's own doing.
+    /// Sets the counter, as the driver does.
     fn execute(&self, value: u64) {
         self.state.lock().unwrap().value = value;
         self.changed.notify_all();
     }
 }
 
-/// Not the device: that would keep itself.
+/// The port. It refers to the counter and not to the device, because the device keeps the port.
 struct Counter(Arc<Native>);
 
 impl Port for Counter {
@@ -52,7 +53,7 @@ struct Device {
     native: Arc<Native>,
     watcher: Watcher,
     lends: bool,
-    /// Somebody is in `watch`.
+    /// True while a thread is in `watch`.
     watched: AtomicBool,
 }
 
@@ -63,7 +64,7 @@ impl Watch for Device {
 
     fn watch(&self, ports: &[(&dyn Port, u64)], _: Instant) -> Result<()> {
         let met = self.watched.swap(true, Ordering::SeqCst);
-        assert!(!met, "two calls at a time");
+        assert!(!met, "two calls of watch at a time");
         let lowest = ports.iter().map(|&(_, value)| value).min().unwrap();
         let mut state = self.native.state.lock().unwrap();
         while !state.nudged && state.value < lowest {
@@ -95,7 +96,7 @@ impl Device {
         })
     }
 
-    /// All of them have the one counter.
+    /// A timeline on the device's counter. All timelines of a device share it.
     fn timeline(self: &Arc<Self>, label: &str) -> Timeline {
         let attachment = Attachment::new(DeviceId::new(), 0, Counter(self.native.clone()))
             .watched_by(self.clone());
@@ -109,13 +110,13 @@ fn watched() -> (Timeline, Arc<Device>) {
     (device.timeline("line"), device)
 }
 
-/// With a driver whose watch a thread that waits calls itself.
+/// A timeline of a device that lends its watch, so that a waiting thread calls `watch` itself.
 fn lent() -> (Timeline, Arc<Device>) {
     let device = Device::new(true);
     (device.timeline("line"), device)
 }
 
-/// The application's submission executes while a thread waits for it, and then the timeline goes.
+/// A submission of the application executes while a thread waits for it.
 #[test]
 fn a_driver_against_a_wait() {
     interrupted(2, || {
@@ -128,8 +129,9 @@ fn a_driver_against_a_wait() {
     });
 }
 
-/// The wait begins before the value is even pending: the watching thread has nothing to look for
-/// until it is.
+/// A wait begins before its value is pending.
+///
+/// The watching thread watches for the value only after the claim is declared submitted.
 #[test]
 fn a_declaration_against_a_wait() {
     interrupted(2, || {
@@ -143,8 +145,9 @@ fn a_declaration_against_a_wait() {
     });
 }
 
-/// A claim is taken back while somebody waits for it and the last handle goes: whoever does the
-/// latter last ends it.
+/// A claim is withdrawn and the last handle is dropped while a thread waits for the value.
+///
+/// The later of the two ends the wait.
 #[test]
 fn a_withdrawal_against_the_last_drop() {
     interrupted(3, || {
@@ -159,13 +162,13 @@ fn a_withdrawal_against_the_last_drop() {
             "{error}"
         );
         withdrawing.join().unwrap();
-        // The watching thread may hold the timeline until its round is over, which it never is
-        // here.
+        // The watching thread may hold the timeline until its round ends. Without a time-out, only
+        // a nudge ends the round.
         device.nudge();
     });
 }
 
-/// A thread that waits alone watches itself, and needs nobody.
+/// A thread that waits alone watches the port itself, without the watching thread.
 #[test]
 fn a_driver_against_a_wait_that_leads() {
     interrupted(3, || {
@@ -192,8 +195,10 @@ fn a_failure_against_a_wait_that_leads() {
     });
 }
 
-/// Who waits for the higher value leads, or would, and makes way as the other comes: its value is
-/// only signalled once the other has the lower one.
+/// Two threads wait for a lower and a higher value, and one of them watches the port.
+///
+/// The higher value is signalled only after the wait for the lower one has ended. So a thread that
+/// watches for the higher value must also end that wait.
 #[test]
 fn a_wait_that_leads_against_another() {
     interrupted(1, || {
@@ -215,7 +220,7 @@ fn a_wait_that_leads_against_another() {
     });
 }
 
-/// The value comes past what both wait for: who leads by then tells the other, whichever that is.
+/// One value ends both waits. The thread that watches the port wakes the other.
 #[test]
 fn a_wait_that_leads_tells_another() {
     interrupted(2, || {
@@ -231,7 +236,7 @@ fn a_wait_that_leads_tells_another() {
     });
 }
 
-/// The same with waits for two timelines: he who made way is served by the watching thread.
+/// Two threads wait for two timelines of one device. The value of the counter ends both waits.
 #[test]
 fn a_wait_that_leads_against_one_for_another_timeline() {
     interrupted(2, || {

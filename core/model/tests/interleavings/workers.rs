@@ -1,4 +1,4 @@
-//! A host queue's worker thread: what is submitted finds it looking, asleep, or about to be either.
+//! The worker thread of a host queue, which searches for tasks or sleeps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use syncline_model::{Error, QueueKind, host};
 
 use crate::{FOREVER, interrupted};
 
-/// Each is run, and then the thread ends: with the last handle, whenever that goes.
+/// The worker runs each submission, and then ends because the last handle was dropped.
 #[test]
 fn submissions_against_a_worker() {
     interrupted(3, || {
@@ -35,8 +35,7 @@ fn submissions_against_a_worker() {
     });
 }
 
-/// Who finds a value reached finds when that was: the time has its place before the worker, or
-/// whoever asks, can come to it.
+/// A thread that finds a value reached also finds its time.
 #[test]
 fn a_question_for_a_time_against_a_worker() {
     interrupted(2, || {
@@ -59,7 +58,7 @@ fn a_question_for_a_time_against_a_worker() {
     });
 }
 
-/// The same of signals of the host, one after the other.
+/// Same as the case above, for two host signals in a row.
 #[test]
 fn a_question_for_a_time_against_signals() {
     interrupted(3, || {

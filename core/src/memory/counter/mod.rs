@@ -283,7 +283,8 @@ impl Counter {
     /// The highest value that signallers report as [pending](Counter::note_pending).
     ///
     /// From the first call on, a change of this value also wakes threads of this process that sleep
-    /// on the page.
+    /// on the page. A value that a call has returned wakes them no more, so the caller passes it on
+    /// to the waiters.
     ///
     /// # Errors
     /// [`Error::Corrupted`] if the page holds `u64::MAX` or a value above what was announced.
@@ -365,7 +366,9 @@ impl Counter {
     /// True if the page reports a higher pending value than [`Counter::pending`] has returned.
     ///
     /// False in a process that has never called [`Counter::pending`]. Returns true once for each
-    /// value.
+    /// value, so that a watch ends once for it, even if the engine does not read the value then.
+    /// No second caller misses the value: only the watch of the counter's one timeline calls this,
+    /// and one thread at a time watches a device.
     fn has_new_pending(&self) -> bool {
         let last = self.last_pending.load(Ordering::Acquire);
         if last == u64::MAX {

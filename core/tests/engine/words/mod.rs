@@ -1,4 +1,4 @@
-//! The device that tests of queues share: it does nothing by itself.
+//! A device for tests of queues, which does nothing by itself.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use syncline_core::backend::{Attachment, ByEngine, Port, Watch};
 use syncline_core::{DeviceId, Result, Timeline, Watcher};
 
-/// A device whose counters are words, which the test or its drivers set.
+/// A device whose counters are words that the test or its drivers set.
 #[derive(Default)]
 pub(crate) struct Words {
     watcher: Watcher,

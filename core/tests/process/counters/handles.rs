@@ -1,8 +1,10 @@
-//! X3, X4, E5: descriptors that are no counters, and the count of those that are.
+//! X3, X4, E5: descriptors that are no counters, and counts of open descriptors and mappings.
 
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
+use rstest::rstest;
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::pipe::pipe;
 use syncline_core::{CounterFd, Error, Rejected, host};
 
 use super::{Hostile, alone, exported, imported};
@@ -12,7 +14,7 @@ const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
 
-/// A memfd of so many bytes, with what a page begins with and these seals.
+/// A memfd with a size, first bytes and seals.
 fn memfd(bytes: u64, header: &[u8], seals: SealFlags) -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let fd = rustix::fs::memfd_create("hostile", flags).unwrap();
@@ -28,140 +30,93 @@ fn header(magic: &[u8; 8], version: u32) -> Vec<u8> {
     [&magic[..], &version.to_ne_bytes()].concat()
 }
 
-/// What each is, and what the refusal says of it.
-fn hostile() -> Vec<(&'static str, OwnedFd, &'static str)> {
-    let good = header(b"SYNCLCTR", 3);
-    let open =
-        |path: &str, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).unwrap();
-    let twin = |flags| {
-        let fd = memfd(4096, &good, SEALS);
-        open(&format!("/proc/self/fd/{}", fd.as_raw_fd()), flags)
-    };
-    let (reading, writing) = rustix::pipe::pipe().unwrap();
-    let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();
-    vec![
-        ("the reading end of a pipe", reading, "read and written"),
-        ("the writing end of a pipe", writing, "read and written"),
-        ("a socket", socket.into(), "else than a memfd"),
-        ("a directory", open("/", OFlags::RDONLY), "read and written"),
-        (
-            "/dev/zero",
-            open("/dev/zero", OFlags::RDWR),
-            "else than a memfd",
-        ),
-        (
-            "the program",
-            open("/proc/self/exe", OFlags::RDONLY),
-            "read and written",
-        ),
-        ("a path", twin(OFlags::PATH), "read and written"),
-        (
-            "a memfd for reading",
-            twin(OFlags::RDONLY),
-            "read and written",
-        ),
-        (
-            "a memfd for writing",
-            twin(OFlags::WRONLY),
-            "read and written",
-        ),
-        (
-            "a memfd without seals",
-            memfd(4096, &good, SealFlags::empty()),
-            "lacks the seals",
-        ),
-        (
-            "one that can shrink",
-            memfd(4096, &good, SEALS - SealFlags::SHRINK),
-            "SHRINK",
-        ),
-        (
-            "one that can grow",
-            memfd(4096, &good, SEALS - SealFlags::GROW),
-            "GROW",
-        ),
-        (
-            "one that takes more seals",
-            memfd(4096, &good, SEALS - SealFlags::SEAL),
-            "SEAL",
-        ),
-        (
-            "one that nobody writes to",
-            memfd(4096, &good, SEALS | SealFlags::WRITE),
-            "against writing",
-        ),
-        (
-            "one that others cannot map",
-            memfd(4096, &good, SEALS | SealFlags::FUTURE_WRITE),
-            "against writing",
-        ),
-        ("an empty memfd", memfd(0, &good, SEALS), "0 bytes"),
-        ("a short memfd", memfd(4095, &good, SEALS), "4095 bytes"),
-        ("a long memfd", memfd(8192, &good, SEALS), "8192 bytes"),
-        (
-            "a memfd of zeroes",
-            memfd(4096, &[0; 12], SEALS),
-            "begins with",
-        ),
-        (
-            "one of another make",
-            memfd(4096, &header(b"SYNCLCTS", 3), SEALS),
-            "begins with",
-        ),
-        (
-            "one of version 0",
-            memfd(4096, &header(b"SYNCLCTR", 0), SEALS),
-            "version 0",
-        ),
-        (
-            "one of version 1",
-            memfd(4096, &header(b"SYNCLCTR", 1), SEALS),
-            "version 1",
-        ),
-        (
-            "one of version 4",
-            memfd(4096, &header(b"SYNCLCTR", 4), SEALS),
-            "version 4",
-        ),
-    ]
+/// A memfd that is a correct page except for its seals.
+fn sealed(seals: SealFlags) -> OwnedFd {
+    memfd(4096, &header(b"SYNCLCTR", 3), seals)
 }
 
-#[test]
-fn what_is_no_counter_is_refused_and_comes_back_open() {
+/// A memfd that is a correct page except for its size.
+fn sized(bytes: u64) -> OwnedFd {
+    memfd(bytes, &header(b"SYNCLCTR", 3), SEALS)
+}
+
+/// A memfd that is a correct page except for the first bytes.
+fn headed(header: &[u8]) -> OwnedFd {
+    memfd(4096, header, SEALS)
+}
+
+fn open(path: &str, flags: OFlags) -> OwnedFd {
+    rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).unwrap()
+}
+
+/// A correct page, opened again with other flags.
+fn reopened(flags: OFlags) -> OwnedFd {
+    let fd = sealed(SEALS);
+    open(&format!("/proc/self/fd/{}", fd.as_raw_fd()), flags)
+}
+
+fn socket() -> OwnedFd {
+    std::os::unix::net::UnixStream::pair().unwrap().0.into()
+}
+
+/// `make` makes the descriptor, and the error's reason contains `reason`.
+#[rstest]
+#[case::reading_end_of_a_pipe(|| pipe().unwrap().0, "read and written")]
+#[case::writing_end_of_a_pipe(|| pipe().unwrap().1, "read and written")]
+#[case::socket(socket, "else than a memfd")]
+#[case::directory(|| open("/", OFlags::RDONLY), "read and written")]
+#[case::device_file(|| open("/dev/zero", OFlags::RDWR), "else than a memfd")]
+#[case::program_file(|| open("/proc/self/exe", OFlags::RDONLY), "read and written")]
+#[case::path_only(|| reopened(OFlags::PATH), "read and written")]
+#[case::page_for_reading(|| reopened(OFlags::RDONLY), "read and written")]
+#[case::page_for_writing(|| reopened(OFlags::WRONLY), "read and written")]
+#[case::no_seals(|| sealed(SealFlags::empty()), "lacks the seals")]
+#[case::no_seal_against_shrinking(|| sealed(SEALS - SealFlags::SHRINK), "SHRINK")]
+#[case::no_seal_against_growing(|| sealed(SEALS - SealFlags::GROW), "GROW")]
+#[case::no_seal_against_more_seals(|| sealed(SEALS - SealFlags::SEAL), "SEAL")]
+#[case::sealed_against_writing(|| sealed(SEALS | SealFlags::WRITE), "against writing")]
+#[case::sealed_against_new_mappings(|| sealed(SEALS | SealFlags::FUTURE_WRITE), "against writing")]
+#[case::empty(|| sized(0), "0 bytes")]
+#[case::too_short(|| sized(4095), "4095 bytes")]
+#[case::too_long(|| sized(8192), "8192 bytes")]
+#[case::all_zero(|| headed(&[0; 12]), "begins with")]
+#[case::other_magic(|| headed(&header(b"SYNCLCTS", 3)), "begins with")]
+#[case::version_0(|| headed(&header(b"SYNCLCTR", 0)), "version 0")]
+#[case::version_1(|| headed(&header(b"SYNCLCTR", 1)), "version 1")]
+#[case::version_4(|| headed(&header(b"SYNCLCTR", 4)), "version 4")]
+fn a_descriptor_that_is_no_counter_is_refused_and_stays_open(
+    #[case] make: fn() -> OwnedFd,
+    #[case] reason: &str,
+) {
     let _alone = alone();
-    for (what, fd, says) in hostile() {
-        let number = fd.as_raw_fd();
-        let Err(Rejected { handle, error }) = CounterFd::from_fd(fd) else {
-            panic!("{what} was taken for a counter");
-        };
-        assert_eq!(handle.as_raw_fd(), number, "{what}");
-        assert!(rustix::fs::fstat(&handle).is_ok(), "{what} was closed");
-        let Error::Import {
-            what: named,
-            reason,
-            ..
-        } = &error
-        else {
-            panic!("{what}: {error:?}");
-        };
-        assert!(reason.contains(says), "{what}: {error}");
-        assert!(named.contains(&number.to_string()), "{what}: {error}");
-    }
+    let fd = make();
+    let number = fd.as_raw_fd();
+    let Rejected { handle, error } = CounterFd::from_fd(fd).unwrap_err();
+    assert_eq!(handle.as_raw_fd(), number);
+    assert!(rustix::fs::fstat(&handle).is_ok(), "it was closed");
+    let Error::Import {
+        what, reason: told, ..
+    } = &error
+    else {
+        panic!("{error:?}");
+    };
+    assert!(told.contains(reason), "{error}");
+    assert!(what.contains(&number.to_string()), "{error}");
 }
 
 #[test]
 fn a_closed_descriptor_is_refused_and_not_closed_again() {
     let _alone = alone();
     let spare = memfd(0, &[], SealFlags::empty());
-    // High enough that nobody takes it meanwhile.
+    // The number is so high that no other thread gets it meanwhile.
     let closed = rustix::io::fcntl_dupfd_cloexec(&spare, 700)
         .unwrap()
         .into_raw_fd();
     #[allow(unsafe_code, reason = "makes a descriptor that is not open")]
     let fd = unsafe {
-        // SAFETY: just opened, and forgotten by its owner.
+        // SAFETY: it is open, and `into_raw_fd` left it without an owner.
         drop(OwnedFd::from_raw_fd(closed));
-        // SAFETY: what comes back is forgotten before it could be closed again.
+        // SAFETY: the test calls `into_raw_fd` on it again, so it is never closed.
         OwnedFd::from_raw_fd(closed)
     };
     let rejected = CounterFd::from_fd(fd).unwrap_err();
@@ -169,9 +124,9 @@ fn a_closed_descriptor_is_refused_and_not_closed_again() {
     assert!(matches!(rejected.error, Error::Import { .. }));
 }
 
-/// Between the handle and the import somebody writes over the head.
+/// Another process writes over the header after the handle was checked and before the import.
 #[test]
-fn a_head_that_changes_is_seen_by_the_import() {
+fn an_import_checks_the_header_again() {
     let _alone = alone();
     let device = host::Device::new();
     let (_line, exporter) = exported(&device, 0);
@@ -195,7 +150,7 @@ fn mappings() -> usize {
 }
 
 #[test]
-fn descriptors_and_pages_are_counted_exactly() {
+fn no_descriptor_and_no_mapping_is_left_open() {
     let _alone = alone();
     let device = host::Device::new();
     let count = || (open_descriptors(), mappings());
@@ -206,7 +161,7 @@ fn descriptors_and_pages_are_counted_exactly() {
         is((before.0 + 1, before.1 + 1));
         let handles: Vec<_> = (0..1000).map(|_| exporter.export().unwrap()).collect();
         is((before.0 + 1001, before.1 + 1));
-        // Each is consumed by its import, which leaves the page.
+        // An import closes its handle and keeps the mapping.
         let views: Vec<_> = handles.into_iter().map(|h| imported(&device, h)).collect();
         is((before.0 + 1, before.1 + 1001));
         drop(exporter);
@@ -217,7 +172,7 @@ fn descriptors_and_pages_are_counted_exactly() {
         }
     }
     is(before);
-    // Counters that come and go, and imports that fail.
+    // Counters that are dropped, and imports that fail.
     for _ in 0..1000 {
         let (_line, exporter) = exported(&device, 7);
         let handle = exporter.export().unwrap();

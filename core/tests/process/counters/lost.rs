@@ -1,77 +1,78 @@
-//! E3: several survive a process, and one of them signals in its place: whoever else has died, and
-//! whatever stands in the page.
+//! E3: recovery after the death of a process, when one of the survivors makes its signals.
+//!
+//! It must work although other survivors died, too, and with any content of the page.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use rstest::rstest;
 use syncline_core::backend::{Attachment, ByEngine, Port, RemainingPeers};
 use syncline_core::{DeviceId, Error, Result};
 
 use super::*;
 
-/// Where the page counts turns.
-const RELEASED: u64 = 392;
+/// The offset of the number of recovery turns in the page.
+const RECOVERY_TURNS: u64 = 392;
 
-/// A semaphore of a driver's that several processes have.
+/// A semaphore of a driver that several processes share.
 #[derive(Default)]
 struct Semaphore {
     value: AtomicU64,
     signals: Mutex<Vec<u64>>,
-    /// The thread that has made the last of them has the name [`RELEASES`].
+    /// True if the thread that made the last signal has the name [`RECOVERY_THREAD`].
     is_named: AtomicBool,
 }
 
 impl Semaphore {
-    /// These are the signals that are made, and no others.
+    /// Waits for the signals `expected`, and checks that no others are made.
     #[track_caller]
     fn gets(&self, expected: &[u64]) {
         let made = || self.signals.lock().unwrap();
-        // A thread may have begun that has no name yet.
-        until(|| made().len() >= expected.len() && !is_releasing());
+        // A recovery thread that has just started may have no name yet.
+        until(|| made().len() >= expected.len() && !is_recovering());
         let mut made = made().clone();
-        // Who was kept from running for longer than a turn comes too late for his.
+        // A thread that the system did not run for longer than a turn signals late.
         made.sort_unstable();
         assert_eq!(made, expected);
     }
 }
 
-/// What the system keeps of the name of a thread that lets something go.
-const RELEASES: &str = "syncline-releas";
+/// The name of a recovery thread, as the system cuts it.
+const RECOVERY_THREAD: &str = "syncline-releas";
 
-/// A thread of this process is about to let something go.
-fn is_releasing() -> bool {
+/// True if this process has a recovery thread.
+fn is_recovering() -> bool {
     let threads = std::fs::read_dir("/proc/self/task").unwrap();
     threads.flatten().any(|thread| {
         let name = std::fs::read_to_string(thread.path().join("comm"));
-        name.is_ok_and(|name| name.trim_end() == RELEASES)
+        name.is_ok_and(|name| name.trim_end() == RECOVERY_THREAD)
     })
 }
 
-/// Otherwise [`Semaphore::gets`] would look for a thread that has another name, and not see a
-/// signal too many.
+/// Otherwise [`Semaphore::gets`] would search for a wrong name and could miss a late signal.
 #[test]
-fn who_lets_go_has_the_name_that_is_looked_for() {
+fn a_recovery_thread_has_the_name_that_tests_search_for() {
     let _alone = alone();
     let scene = Scene::new();
     let line = scene.with_device(true);
-    scene.tell();
+    scene.report_death();
     hears(&line);
     scene.semaphore.gets(&[6]);
     assert!(scene.semaphore.is_named.load(Ordering::SeqCst));
 }
 
 #[track_caller]
-fn until(come: impl Fn() -> bool) {
+fn until(is_done: impl Fn() -> bool) {
     let patience = Instant::now() + LONG;
-    while !come() {
-        assert!(Instant::now() < patience, "it does not come");
+    while !is_done() {
+        assert!(Instant::now() < patience, "the condition stays false");
         std::thread::yield_now();
     }
 }
 
-/// What one device has of it.
+/// The port of one device for the semaphore.
 struct Native {
     of: Arc<Semaphore>,
     is_readable: bool,
@@ -94,14 +95,14 @@ impl Port for Native {
     fn recover(&self, value: u64, _: ByEngine<'_>) -> Result<bool> {
         self.of.value.fetch_max(value, Ordering::SeqCst);
         let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
-        let named = name.trim_end() == RELEASES;
+        let named = name.trim_end() == RECOVERY_THREAD;
         self.of.is_named.store(named, Ordering::SeqCst);
         self.of.signals.lock().unwrap().push(value);
         Ok(true)
     }
 }
 
-/// A page whose signaller has promised 6, and come to 2.
+/// A page whose signaller has reported 6 as pending and reached 2.
 struct Scene {
     exporter: host::Exporter,
     page: Hostile,
@@ -120,12 +121,12 @@ impl Scene {
         }
     }
 
-    /// The timeline as a process has it that waits by the page alone.
+    /// The timeline in a process that has only the page.
     fn by_the_page(&self) -> Timeline {
         self.line(None)
     }
 
-    /// As a process has it whose device waits for the semaphore natively.
+    /// The timeline in a process whose device also waits for the semaphore natively.
     fn with_device(&self, is_readable: bool) -> Timeline {
         let of = self.semaphore.clone();
         self.line(Some(Native { of, is_readable }))
@@ -143,8 +144,8 @@ impl Scene {
         .unwrap()
     }
 
-    /// One with a way to the signaller tells everybody of its death, and dies.
-    fn tell(&self) {
+    /// A process with a connection to the signaller reports its death on the page, and then dies.
+    fn report_death(&self) {
         let counter = self.exporter.counter();
         counter.fail_as_lost(&Error::work(io::Error::other("the process has died")));
     }
@@ -156,110 +157,124 @@ fn hears(line: &Timeline) {
     assert!(told.contains("has died"), "{told}");
 }
 
-/// Those who had a turn have died with it, or nobody had one and somebody keeps to nothing.
-#[test]
-fn nobody_can_keep_survivors_from_letting_go() {
+/// A survivor makes the signal in its turn, whatever number of turns the page shows.
+///
+/// The survivors that took the earlier turns have died, or a process wrote a wrong number.
+#[rstest]
+#[case::no_turn_taken(0)]
+#[case::one_turn_taken(1)]
+#[case::three_turns_taken(3)]
+#[case::a_wrong_number(u32::MAX)]
+fn turns_of_others_do_not_prevent_recovery(
+    #[case] taken: u32,
+    #[values(true, false)] is_readable: bool,
+) {
     let _alone = alone();
-    for taken in [0, 1, 3, u32::MAX] {
-        for is_readable in [true, false] {
-            let scene = Scene::new();
-            scene.page.write(RELEASED, &taken.to_ne_bytes());
-            let line = scene.with_device(is_readable);
-            scene.tell();
-            hears(&line);
-            // As others may have made it, and what is signalled has to grow.
-            let owed = 6 + u64::from(taken);
-            scene.semaphore.gets(&[owed.min(1002)]);
-        }
-    }
+    let scene = Scene::new();
+    scene.page.write(RECOVERY_TURNS, &taken.to_ne_bytes());
+    let line = scene.with_device(is_readable);
+    scene.report_death();
+    hears(&line);
+    // Each earlier turn may have made the signal, so the value is higher by their number.
+    let owed = 6 + u64::from(taken);
+    scene.semaphore.gets(&[owed.min(1002)]);
 }
 
-/// Who can look sees that another one has done it; what is not enough he makes up for.
-#[test]
-fn who_sees_it_done_does_nothing() {
+/// A survivor that can read the semaphore makes the signal only if the value is too low.
+#[rstest]
+#[case::made_before_any_turn(0, 6, &[])]
+#[case::made_in_an_earlier_turn(1, 6, &[])]
+#[case::made_with_a_higher_value(1, 9, &[])]
+#[case::made_with_a_value_that_is_too_low(1, 5, &[7])]
+fn a_survivor_that_sees_the_signal_does_not_make_it(
+    #[case] turn: u32,
+    #[case] before: u64,
+    #[case] made: &[u64],
+) {
     let _alone = alone();
-    for (turn, before, made) in [(0, 6, &[][..]), (1, 6, &[]), (1, 9, &[]), (1, 5, &[7])] {
-        let scene = Scene::new();
-        let lines = [scene.with_device(true), scene.by_the_page()];
-        scene.page.write(RELEASED, &u32::to_ne_bytes(turn));
-        scene.semaphore.value.store(before, Ordering::SeqCst);
-        scene.tell();
-        lines.iter().for_each(hears);
-        scene.semaphore.gets(made);
-    }
+    let scene = Scene::new();
+    let lines = [scene.with_device(true), scene.by_the_page()];
+    scene.page.write(RECOVERY_TURNS, &u32::to_ne_bytes(turn));
+    scene.semaphore.value.store(before, Ordering::SeqCst);
+    scene.report_death();
+    lines.iter().for_each(hears);
+    scene.semaphore.gets(made);
 }
 
-/// Those who cannot look make it again, one higher each.
+/// Survivors that cannot read the semaphore all signal, each with a value that is higher by one.
 #[test]
-fn who_sees_nothing_lets_go_too() {
+fn survivors_that_cannot_read_the_semaphore_all_signal() {
     let _alone = alone();
     let scene = Scene::new();
     let lines = [false; 3].map(|is_readable| scene.with_device(is_readable));
-    scene.tell();
+    scene.report_death();
     lines.iter().for_each(hears);
     scene.semaphore.gets(&[6, 7, 8]);
 }
 
-/// Who has nothing of a driver's raises the page's counter, and is in nobody's way.
+/// A survivor without a driver's semaphore raises the counter of the page and takes no turn.
 #[test]
-fn who_has_the_page_alone_takes_no_turn() {
+fn a_survivor_with_only_the_page_takes_no_turn() {
     let _alone = alone();
     let scene = Scene::new();
     let first = scene.by_the_page();
-    scene.tell();
+    scene.report_death();
     hears(&first);
     until(|| scene.page.read_word(REACHED) == 6);
-    assert_eq!(scene.page.read_word(RELEASED) as u32, 0);
+    assert_eq!(scene.page.read_word(RECOVERY_TURNS) as u32, 0);
     let second = scene.with_device(true);
     hears(&second);
     scene.semaphore.gets(&[6]);
-    assert_eq!(second.frozen_value(), 2, "a signal of the dead counts");
+    assert_eq!(second.frozen_value(), 2, "a recovery signal counts");
 }
 
-/// All ones are no promise: that is found before the loss is told of, and owed is what was pending
-/// before.
-#[test]
-fn all_ones_are_no_promise() {
+/// Pending values of all ones fail the timeline. Recovery signals the last correct pending value.
+///
+/// The wrong values are found before the loss is reported.
+#[rstest]
+#[case::one_survivor(RemainingPeers::One)]
+#[case::several_survivors(RemainingPeers::Several)]
+fn a_pending_value_of_all_ones_is_not_signalled(#[case] remaining: RemainingPeers) {
     let _alone = alone();
-    for remaining in [RemainingPeers::One, RemainingPeers::Several] {
-        let scene = Scene::new();
-        let line = scene.with_device(true);
-        for at in [ANNOUNCED, ANNOUNCED + 8] {
-            scene.page.write_word(at, u64::MAX);
-        }
-        let dead = Error::work(io::Error::other("the process has died"));
-        let counter = scene.exporter.counter();
-        line.downgrade().lose(counter, dead, remaining);
-        let told = line.at(3).wait(LONG).unwrap_err().to_string();
-        assert!(told.contains("all ones"), "{told}");
-        scene.semaphore.gets(&[6]);
+    let scene = Scene::new();
+    let line = scene.with_device(true);
+    for at in [ANNOUNCED, ANNOUNCED + 8] {
+        scene.page.write_word(at, u64::MAX);
     }
+    let dead = Error::work(io::Error::other("the process has died"));
+    let counter = scene.exporter.counter();
+    line.downgrade().lose(counter, dead, remaining);
+    let told = line.at(3).wait(LONG).unwrap_err().to_string();
+    assert!(told.contains("all ones"), "{told}");
+    scene.semaphore.gets(&[6]);
 }
 
-/// What the page promises is a lie: no driver is given more than it may be.
-#[test]
-fn a_lie_reaches_no_driver() {
+/// If the page shows a pending value that is too high, recovery signals the largest legal value.
+#[rstest]
+#[case::the_largest_word(u64::MAX - 1)]
+#[case::the_highest_bit(1 << 63)]
+#[case::just_above_the_largest_legal_value(1003)]
+fn a_pending_value_that_is_too_high_is_not_signalled(
+    #[case] pending: u64,
+    #[values(RemainingPeers::One, RemainingPeers::Several)] remaining: RemainingPeers,
+) {
     let _alone = alone();
-    for lie in [u64::MAX - 1, 1 << 63, 1003] {
-        for remaining in [RemainingPeers::One, RemainingPeers::Several] {
-            let scene = Scene::new();
-            let line = scene.with_device(true);
-            scene.page.write_word(ANNOUNCED, lie);
-            scene.page.write_word(ANNOUNCED + 8, lie);
-            let dead = Error::work(io::Error::other("the process has died"));
-            let counter = scene.exporter.counter();
-            line.downgrade().lose(counter, dead, remaining);
-            hears(&line);
-            scene.semaphore.gets(&[1002]);
-            until(|| scene.page.read_word(REACHED) == 1002);
-        }
-    }
+    let scene = Scene::new();
+    let line = scene.with_device(true);
+    scene.page.write_word(ANNOUNCED, pending);
+    scene.page.write_word(ANNOUNCED + 8, pending);
+    let dead = Error::work(io::Error::other("the process has died"));
+    let counter = scene.exporter.counter();
+    line.downgrade().lose(counter, dead, remaining);
+    hears(&line);
+    scene.semaphore.gets(&[1002]);
+    until(|| scene.page.read_word(REACHED) == 1002);
 }
 
-/// One that shows more at each look: whoever has its page keeps raising it.
+/// A port whose value is higher at each poll, because another process keeps raising it.
 struct Rising(Arc<AtomicU64>);
 
-/// Then it stands still, so that who looks until nothing more comes ends some time.
+/// The value at which it stops rising, so that a loop until the value stays the same ends.
 const HIGH: u64 = 10_000;
 
 impl Port for Rising {
@@ -277,32 +292,32 @@ impl Port for Rising {
     }
 }
 
-/// Nobody keeps a survivor busy by raising what the dead has signalled.
+/// A process that keeps raising the value does not delay a survivor.
 #[test]
-fn who_goes_on_raising_a_page_holds_nobody_up() {
+fn a_value_that_keeps_rising_does_not_delay_a_survivor() {
     let _alone = alone();
     let scene = Scene::new();
-    let looks = Arc::new(AtomicU64::new(2));
-    let port = Attachment::new(DeviceId::new(), 2, Rising(looks.clone()))
+    let polls = Arc::new(AtomicU64::new(2));
+    let port = Attachment::new(DeviceId::new(), 2, Rising(polls.clone()))
         .with_max_value_difference(2 * HIGH)
         .signalled_elsewhere(true);
     let line = Timeline::new("heard", 2, |_| Ok([port].into_iter().collect())).unwrap();
     let dead = Error::work(io::Error::other("the process has died"));
     let counter = scene.exporter.counter();
-    let before = looks.load(Ordering::SeqCst);
+    let before = polls.load(Ordering::SeqCst);
     line.downgrade().lose(counter, dead, RemainingPeers::One);
-    let looked = looks.load(Ordering::SeqCst) - before;
-    assert!(looked < 10, "{looked} looks");
+    let polled = polls.load(Ordering::SeqCst) - before;
+    assert!(polled < 10, "{polled} polls");
     let told = line.at(HIGH).wait(LONG).unwrap_err().to_string();
     assert!(told.contains("has died"), "{told}");
 }
 
-/// Nobody else is there: at once, whatever stands in the page.
+/// The only survivor makes the signal at once, whatever number of turns the page shows.
 #[test]
-fn the_only_survivor_waits_for_nobody() {
+fn the_only_survivor_does_not_wait_for_turns() {
     let _alone = alone();
     let scene = Scene::new();
-    scene.page.write(RELEASED, &5_u32.to_ne_bytes());
+    scene.page.write(RECOVERY_TURNS, &5_u32.to_ne_bytes());
     let line = scene.with_device(true);
     let dead = Error::work(io::Error::other("the process has died"));
     let counter = scene.exporter.counter();
@@ -311,32 +326,35 @@ fn the_only_survivor_waits_for_nobody() {
     assert_eq!(*signals, [6]);
 }
 
-/// A process is killed while it says why it fails the timeline: what it had reached counts, and
-/// others say that it has died.
-#[test]
-fn who_dies_while_he_says_why_is_told_of() {
+/// A process dies while it writes a failure. A survivor replaces the failure and reports the death.
+///
+/// Values that were reached stay reached.
+#[rstest]
+#[case::attempt_0(1)]
+#[case::attempt_1(3)]
+#[case::attempt_3(7)]
+#[case::the_last_attempt(u32::MAX)]
+fn an_incomplete_failure_of_a_dead_process_is_replaced(#[case] begun: u32) {
     let _alone = alone();
-    for begun in [1_u32, 3, 7, u32::MAX] {
-        let scene = Scene::new();
-        let lines = [scene.by_the_page(), scene.by_the_page()];
-        scene.page.write_word(REACHED, 5);
-        scene.page.write(FAILED, &begun.to_ne_bytes());
-        let dead = Error::work(io::Error::other("the process has died"));
-        let counter = scene.exporter.counter();
-        lines[0]
-            .downgrade()
-            .lose(counter, dead, RemainingPeers::Several);
-        for line in &lines {
-            let told = line.at(6).wait(LONG).unwrap_err().to_string();
-            assert!(told.contains("has died"), "{told}");
-            assert_eq!(line.frozen_value(), 5, "what was reached is lost");
-        }
+    let scene = Scene::new();
+    let lines = [scene.by_the_page(), scene.by_the_page()];
+    scene.page.write_word(REACHED, 5);
+    scene.page.write(FAILED, &begun.to_ne_bytes());
+    let dead = Error::work(io::Error::other("the process has died"));
+    let counter = scene.exporter.counter();
+    lines[0]
+        .downgrade()
+        .lose(counter, dead, RemainingPeers::Several);
+    for line in &lines {
+        let told = line.at(6).wait(LONG).unwrap_err().to_string();
+        assert!(told.contains("has died"), "{told}");
+        assert_eq!(line.frozen_value(), 5, "a reached value is lost");
     }
 }
 
-/// Nobody knows of the death: it ends all the same, where it was.
+/// No process reports the death. The timeline still fails at the value that was reached.
 #[test]
-fn what_nobody_says_ends_all_the_same() {
+fn an_incomplete_failure_that_is_not_replaced_ends_the_timeline() {
     let _alone = alone();
     let scene = Scene::new();
     let line = scene.by_the_page();

@@ -1,5 +1,7 @@
-//! Timelines in shared memory, as an application has them: handles that are none, pages that lie,
-//! threads that sleep, and a second process.
+//! Timelines in shared memory, through the interface that applications use.
+//!
+//! The tests pass wrong handles, write wrong values to pages, let threads sleep, and start a second
+//! process.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,27 +22,30 @@ mod waits;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use rstest::rstest;
 use syncline_core::backend::{Attachment, Device as _, Queue as _};
 use syncline_core::{CounterFd, QueueKind, Timeline, host};
 
 use crate::alone;
 
-/// Longer than anything takes.
+/// A time-out that no correct wait reaches.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Where the counter, what was announced, the failure and the first record of why lie in the page.
+/// Offsets in the page: the counter, the announced value, the failure, and the first cause record.
 const REACHED: u64 = 128;
 const ANNOUNCED: u64 = 136;
 const FAILED: u64 = 512;
 const RECORD: u64 = 640;
+/// The offset of the two words of the futex wait: `sleepers`, and `wakes` after it.
+const FUTEX_WAIT: u64 = 384;
 
-/// A timeline over one port, that others signal, too.
+/// A timeline over one port, which other processes may signal, too.
 fn line(label: &str, initial: u64, port: Attachment) -> Timeline {
     let port = port.signalled_elsewhere(true);
     Timeline::new(label, initial, |_| Ok([port].into_iter().collect())).unwrap()
 }
 
-/// A timeline, and what makes handles of it.
+/// A timeline, and the exporter that makes handles of it.
 fn exported(device: &host::Device, initial: u64) -> (Timeline, host::Exporter) {
     let (port, exporter) = device.exportable_port(initial).unwrap();
     (line("exported", initial, port), exporter)
@@ -51,7 +56,7 @@ fn imported(device: &host::Device, handle: CounterFd) -> Timeline {
     line("imported", 0, port)
 }
 
-/// The page, as somebody has it who keeps to nothing.
+/// The page in the hands of a process that writes anything to it.
 struct Hostile(OwnedFd);
 
 impl Hostile {
@@ -75,50 +80,51 @@ impl Hostile {
     }
 }
 
-/// Queues of two devices pass values to and fro through two timelines over one page, with the host
-/// in between.
-#[test]
-fn two_ports_of_one_page_are_one_counter() {
+/// Queues of two devices and the host signal in turn, through two timelines over one page.
+#[rstest]
+#[case::from_zero(0)]
+#[case::across_32_bits((1 << 32) - 2)]
+#[case::across_63_bits((1 << 63) - 2)]
+#[case::near_the_last_value(u64::MAX - 200)]
+fn two_ports_of_one_page_are_one_counter(#[case] initial: u64) {
     let _alone = alone();
-    for initial in [0, (1 << 32) - 2, (1 << 63) - 2, u64::MAX - 200] {
-        let (left, right) = (host::Device::new(), host::Device::new());
-        let (ours, exporter) = exported(&left, initial);
-        let theirs = imported(&right, exporter.export().unwrap());
-        let one = left.queue(QueueKind::Compute, "left").unwrap();
-        let other = right.queue(QueueKind::Compute, "right").unwrap();
-        for round in 0..30 {
-            let at = initial + 3 * round;
-            // The waiting side first: nobody here has claimed what it waits for.
-            let waits = other
-                .submit(
-                    &[theirs.at(at + 1)],
-                    |_| Ok(()),
-                    &[theirs.signal_at(at + 2)],
-                )
-                .unwrap();
-            assert!(
-                waits.is_held(),
-                "a wait went to the worker before its signal"
-            );
-            one.submit(&[ours.at(at)], |_| Ok(()), &[ours.signal_at(at + 1)])
-                .unwrap();
-            ours.at(at + 2).wait(LONG).unwrap();
-            ours.signal(at + 3).unwrap();
-            theirs.at(at + 3).wait(LONG).unwrap();
-            assert_eq!(theirs.value().unwrap(), at + 3);
-        }
-        one.idle(LONG).unwrap();
-        other.idle(LONG).unwrap();
+    let (left, right) = (host::Device::new(), host::Device::new());
+    let (ours, exporter) = exported(&left, initial);
+    let theirs = imported(&right, exporter.export().unwrap());
+    let one = left.queue(QueueKind::Compute, "left").unwrap();
+    let other = right.queue(QueueKind::Compute, "right").unwrap();
+    for round in 0..30 {
+        let at = initial + 3 * round;
+        // The wait is submitted first, so no signal of its value is claimed yet.
+        let waits = other
+            .submit(
+                &[theirs.at(at + 1)],
+                |_| Ok(()),
+                &[theirs.signal_at(at + 2)],
+            )
+            .unwrap();
+        assert!(
+            waits.is_held(),
+            "a wait went to the worker before its signal"
+        );
+        one.submit(&[ours.at(at)], |_| Ok(()), &[ours.signal_at(at + 1)])
+            .unwrap();
+        ours.at(at + 2).wait(LONG).unwrap();
+        ours.signal(at + 3).unwrap();
+        theirs.at(at + 3).wait(LONG).unwrap();
+        assert_eq!(theirs.value().unwrap(), at + 3);
     }
+    one.idle(LONG).unwrap();
+    other.idle(LONG).unwrap();
 }
 
 #[test]
-fn the_host_says_that_it_does() {
+fn the_host_reports_that_it_exports_and_imports_counters() {
     use syncline_core::HandleKind::CounterMemfd;
     let device = host::Device::new();
     let can = &device.info().capabilities;
     assert!(can.exports.contains(&CounterMemfd) && can.imports.contains(&CounterMemfd));
     assert_eq!(CounterMemfd.name(), "counter-memfd");
-    // Its other timelines have nobody who watches them, and nothing to export.
+    // The ports of its other timelines need no watch.
     assert!(device.port(0).unwrap().watch().is_none());
 }

@@ -1,4 +1,4 @@
-//! T1, P4, E5: pages that lie, and failures that stand in them.
+//! T1, P4, E5: wrong values and failures in pages.
 
 use std::thread;
 
@@ -7,7 +7,7 @@ use syncline_core::{Error, QueueKind, Timeline, host};
 
 use super::{ANNOUNCED, FAILED, Hostile, LONG, REACHED, RECORD, alone, exported, imported};
 
-/// What a failed timeline says, here and to whoever waits.
+/// The cause of a failed timeline, for a wait. Also checks that a query fails.
 #[track_caller]
 fn failed(line: &Timeline, value: u64) -> Error {
     let error = line.at(value).wait(LONG).unwrap_err();
@@ -43,7 +43,7 @@ fn a_value_that_goes_back_fails_the_timeline() {
 }
 
 #[test]
-fn all_ones_fail_the_timeline() {
+fn a_value_of_all_ones_fails_the_timeline() {
     let _alone = alone();
     let (ours, theirs, hostile) = two();
     hostile.write_word(ANNOUNCED, u64::MAX);
@@ -61,7 +61,7 @@ fn all_ones_fail_the_timeline() {
 }
 
 #[test]
-fn a_value_ahead_of_what_was_announced_fails_the_timeline() {
+fn a_value_above_the_announced_one_fails_the_timeline() {
     let _alone = alone();
     let (ours, theirs, hostile) = two();
     hostile.write_word(REACHED, 25);
@@ -75,10 +75,9 @@ fn a_value_ahead_of_what_was_announced_fails_the_timeline() {
     }
 }
 
-/// Nothing that stands there takes the process down, whoever looks; most of it is a failure, the
-/// rest a value.
+/// No content of a page makes a call panic or return a value of all ones.
 #[test]
-fn any_bytes_are_survived() {
+fn random_words_in_a_page_cause_no_panic() {
     let _alone = alone();
     let device = host::Device::new();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -92,7 +91,7 @@ fn any_bytes_are_survived() {
         let (ours, exporter) = exported(&device, 1);
         let hostile = Hostile::of(&exporter);
         for _ in 0..20 {
-            // Not the bell's: 96 and 97.
+            // Words of the header, the values, the futex wait, the failure and its records.
             let word = [0, 1, 16, 17, 18, 48, 64, 80, 81, 82, 100, 162][next() as usize % 12];
             let value = if next() % 2 == 0 { next() } else { next() % 4 };
             hostile.write_word(8 * word, value);
@@ -104,10 +103,11 @@ fn any_bytes_are_survived() {
     }
 }
 
-/// Whoever sleeps hears of it without a bell, too: within the time after which the watch looks
-/// again.
+/// A wrong value ends the wait of a sleeping thread without a wake.
+///
+/// The watch checks the page again after a time.
 #[test]
-fn a_page_that_breaks_ends_a_wait() {
+fn a_wrong_value_ends_a_wait() {
     let _alone = alone();
     let (ours, theirs, hostile) = two();
     thread::scope(|scope| {
@@ -120,7 +120,7 @@ fn a_page_that_breaks_ends_a_wait() {
 }
 
 #[test]
-fn a_failure_in_the_page_is_told_with_its_cause() {
+fn a_failure_in_the_page_is_reported_with_its_cause() {
     let _alone = alone();
     let (ours, theirs, hostile) = two();
     ours.signal(30).unwrap();
@@ -137,15 +137,15 @@ fn a_failure_in_the_page_is_told_with_its_cause() {
         }
         other => panic!("{other}"),
     }
-    // What was reached before stays so.
+    // Values that were reached before stay reached.
     assert_eq!(theirs.frozen_value(), 30);
     assert!(ours.signal(31).is_err());
     assert_eq!(hostile.read_word(REACHED), 30);
 }
 
-/// Work that fails signals nothing, in the page neither.
+/// A submission whose work panics does not signal, so the page keeps its value.
 #[test]
-fn a_failed_submission_stores_nothing() {
+fn a_failed_submission_stores_no_value() {
     let _alone = alone();
     let device = host::Device::new();
     let (ours, exporter) = exported(&device, 0);

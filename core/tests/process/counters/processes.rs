@@ -1,4 +1,6 @@
-//! X2, Q9: two processes. The child is this program again, with the page as its standard input.
+//! X2, Q9: two processes that share a page.
+//!
+//! The child runs this program again, with the page as its standard input.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -8,16 +10,16 @@ use std::time::Duration;
 use rustix::fs::MemfdFlags;
 use syncline_core::{CounterFd, Error, Timeline, host};
 
-use super::{LONG, alone, exported, imported};
+use super::{FUTEX_WAIT, LONG, alone, exported, imported};
 
-/// How the child behaves, and that it is one.
+/// The environment variable with the role of a child. Set in children only.
 const ROLE: &str = "SYNCLINE_COUNTERS_CHILD";
-/// What the counter guards: two words in a file.
+/// The environment variable with the path of the file whose two words the counter guards.
 const DATA: &str = "SYNCLINE_COUNTERS_DATA";
 
 const ROUNDS: u64 = 10_000;
 
-/// Exit codes of the child besides 0: what it found.
+/// Exit codes of a child that found an error.
 const TIMED_OUT: i32 = 71;
 const WRONG_DATA: i32 = 72;
 
@@ -31,7 +33,7 @@ fn set_word(file: &File, at: u64, value: u64) {
     rustix::io::pwrite(file, &value.to_ne_bytes(), at).unwrap();
 }
 
-/// Starts the child, in a role, with a handle of its own.
+/// Starts a child in the role `role` with its own handle of the page.
 fn child(role: &str, handle: CounterFd, data: &File) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "counters::processes::the_child", "--nocapture"])
@@ -54,7 +56,7 @@ fn parent() -> (Timeline, host::Exporter, File) {
     (line, exporter, data.into())
 }
 
-/// No test, but for the other tests' children.
+/// Not a test. The children of the other tests run it.
 #[test]
 fn the_child() {
     let Ok(role) = std::env::var(ROLE) else {
@@ -66,7 +68,7 @@ fn the_child() {
     let data = File::options().read(true).write(true).open(path).unwrap();
     let (rounds, patience) = match &*role {
         "answers" => (ROUNDS, LONG),
-        "waits for nobody" => (1, Duration::from_millis(50)),
+        "waits without a signal" => (1, Duration::from_millis(50)),
         "does not wait" => (1, Duration::ZERO),
         "dies in its sleep" => (1, Duration::MAX),
         other => panic!("no role {other}"),
@@ -86,10 +88,9 @@ fn the_child() {
     }
 }
 
-/// Ten thousand times there and back, each side looking at what the other has written before its
-/// signal.
+/// Two processes signal in turn 10,000 times. Each checks the data that the other wrote before.
 #[test]
-fn two_processes_pass_values_to_and_fro() {
+fn two_processes_signal_in_turn() {
     let _alone = alone();
     let (line, exporter, data) = parent();
     let mut child = child("answers", exporter.export().unwrap(), &data);
@@ -103,48 +104,50 @@ fn two_processes_pass_values_to_and_fro() {
     assert_eq!(line.value().unwrap(), 2 * ROUNDS);
 }
 
-/// The signal taken out: who waits for it times out.
+/// Same as the test above without the parent's signal. The child times out.
 #[test]
 fn without_the_signal_the_other_process_times_out() {
     let _alone = alone();
     let (_line, exporter, data) = parent();
     set_word(&data, 0, 1);
-    let mut child = child("waits for nobody", exporter.export().unwrap(), &data);
+    let mut child = child("waits without a signal", exporter.export().unwrap(), &data);
     assert_eq!(child.wait().unwrap().code(), Some(TIMED_OUT));
 }
 
-/// The wait taken out: who does not wait reads what was there before.
+/// Same as the test above without the child's wait. The child reads the old data.
 #[test]
 fn without_the_wait_the_other_process_reads_old_data() {
     let _alone = alone();
     let (line, exporter, data) = parent();
     let mut child = child("does not wait", exporter.export().unwrap(), &data);
-    // What it should have waited for comes when it has gone.
+    // The parent writes and signals only after the child has exited.
     assert_eq!(child.wait().unwrap().code(), Some(WRONG_DATA));
     set_word(&data, 0, 1);
     line.signal(1).unwrap();
 }
 
-/// A process that is killed while it sleeps leaves the page whole: the others go on.
+/// A process that is killed while it sleeps on a page does not disturb others that use the page.
 #[test]
-fn a_process_killed_in_its_sleep_harms_nobody() {
+fn a_process_killed_in_its_sleep_leaves_the_page_usable() {
     let _alone = alone();
     let (line, exporter, data) = parent();
     let page = super::Hostile::of(&exporter);
     let mut dying = child("dies in its sleep", exporter.export().unwrap(), &data);
-    // It has marked the page, and is about to sleep or does.
-    while page.read_word(384) as u32 == 0 {
+    let sleepers = || page.read_word(FUTEX_WAIT) as u32;
+    let wakes = || page.read_word(FUTEX_WAIT) >> 32;
+    // Until the child has set `sleepers`. It sleeps then, or is about to.
+    while sleepers() == 0 {
         std::thread::yield_now();
     }
     dying.kill().unwrap();
     assert!(!dying.wait().unwrap().success());
-    // The first signal finds that nobody sleeps there any more: later ones make no system call.
+    // The first signal clears `sleepers`, so later signals make no system call.
     line.signal(1).unwrap();
-    assert_eq!(page.read_word(384) as u32, 0);
-    let bell = page.read_word(384) >> 32;
+    assert_eq!(sleepers(), 0);
+    let before = wakes();
     line.signal(2).unwrap();
     line.signal(3).unwrap();
-    assert_eq!(page.read_word(384) >> 32, bell, "it rings for the dead");
+    assert_eq!(wakes(), before, "a signal woke a dead process");
     let (line, exporter, data) = parent();
     let mut other = child("answers", exporter.export().unwrap(), &data);
     for round in 0..100 {

@@ -1,5 +1,6 @@
-//! P4, E3: what a page tells of a timeline that another process signals, here with that process's
-//! part played by a timeline of its own.
+//! P4, E3: pages that report the state of a timeline to other processes.
+//!
+//! A second timeline of this process stands for the timeline of the other process.
 
 use std::io;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
 
+use rstest::rstest;
 use syncline_core::backend::{
     Attachment, ByEngine, Counter, Page, Port, RemainingPeers, Watch, Watcher,
 };
@@ -14,8 +16,10 @@ use syncline_core::{DeviceId, Error, Object, Result};
 
 use super::*;
 
-/// A timeline of the one who signals, with a page beside it, and as another process has it through
-/// that.
+/// Makes a timeline of the signaller, the same timeline in another process, and its counter.
+type Make = fn(u64) -> (Timeline, Timeline, Arc<Counter>);
+
+/// A [`Make`] for a page whose counter is beside the timeline's own.
 fn beside(initial: u64) -> (Timeline, Timeline, Arc<Counter>) {
     let device = host::Device::new();
     let (_, exporter) = device.exportable_port(initial).unwrap();
@@ -27,7 +31,7 @@ fn beside(initial: u64) -> (Timeline, Timeline, Arc<Counter>) {
     (signalled, heard, exporter.counter().clone())
 }
 
-/// The same where the page's counter is the timeline's own.
+/// A [`Make`] for a page whose counter is the timeline's own.
 fn own(initial: u64) -> (Timeline, Timeline, Arc<Counter>) {
     let (port, exporter) = host::Device::new().exportable_port(initial).unwrap();
     let signalled = Timeline::new("signalled", initial, |_| Ok([port].into_iter().collect()));
@@ -45,7 +49,7 @@ fn imported_at(handle: CounterFd, initial: u64) -> Timeline {
     Timeline::new("heard", initial, |_| Ok([port].into_iter().collect())).unwrap()
 }
 
-/// Work on a queue of `line`'s device that signals it to `value` once it is let go.
+/// Submits work that signals `line` to `value` after the returned sender has sent.
 fn gated(queue: &host::Queue, line: &Timeline, value: u64) -> Sender<()> {
     let (go, gate) = channel();
     let job = move |r: &mut host::Recorder| {
@@ -56,8 +60,11 @@ fn gated(queue: &host::Queue, line: &Timeline, value: u64) -> Sender<()> {
     go
 }
 
-/// Calls `act` where whatever that wakes waits until it is done: inside a submission's work.
-fn put_off<T: Send + 'static>(queue: &host::Queue, act: impl FnOnce() -> T + Send + 'static) -> T {
+/// Calls `act` inside a submission's work, so that wakes of the engine run only after it.
+fn without_wakes<T: Send + 'static>(
+    queue: &host::Queue,
+    act: impl FnOnce() -> T + Send + 'static,
+) -> T {
     let (tell, told) = channel();
     let work = move |_: &mut host::Recorder| {
         tell.send(act()).unwrap();
@@ -67,27 +74,28 @@ fn put_off<T: Send + 'static>(queue: &host::Queue, act: impl FnOnce() -> T + Sen
     told.recv().unwrap()
 }
 
-/// P4: this process may end as soon as a value is reported in it.
-#[test]
-fn a_value_is_told_before_it_is_reported() {
+/// P4: the page has a value before the value is visible here, because this process may end at once.
+#[rstest]
+#[case::counter_beside(beside)]
+#[case::own_counter(own)]
+fn the_page_has_a_value_before_it_is_visible(#[case] make: Make) {
     let _alone = alone();
     let queue = host::Device::new().queue(QueueKind::Compute, "queue");
     let queue = queue.unwrap();
-    for (signalled, _heard, counter) in [beside(0), own(0)] {
-        for value in 1..20 {
-            let (line, page) = (signalled.clone(), counter.clone());
-            let told = put_off(&queue, move || {
-                line.signal(value).unwrap();
-                page.value().unwrap()
-            });
-            assert_eq!(told, value);
-        }
+    let (signalled, _heard, counter) = make(0);
+    for value in 1..20 {
+        let (line, page) = (signalled.clone(), counter.clone());
+        let told = without_wakes(&queue, move || {
+            line.signal(value).unwrap();
+            page.value().unwrap()
+        });
+        assert_eq!(told, value);
     }
 }
 
-/// The same through a bridge, one of whose sides other processes have.
+/// Same as the test above, for a bridge with a side that other processes have.
 #[test]
-fn a_bridge_tells_a_value_before_it_is_reported() {
+fn the_page_has_a_value_of_a_bridge_before_it_is_visible() {
     let _alone = alone();
     let device = host::Device::new();
     let (page, exporter) = device.exportable_port(0).unwrap();
@@ -103,12 +111,12 @@ fn a_bridge_tells_a_value_before_it_is_reported() {
     let queue = device.queue(QueueKind::Compute, "signals").unwrap();
     for value in (1..60).step_by(3) {
         let (side, told) = (sides[1].clone(), counter.clone());
-        let told = put_off(&queue, move || {
+        let told = without_wakes(&queue, move || {
             side.signal(value).unwrap();
             told.value().unwrap()
         });
         assert_eq!(told, value);
-        // Another side goes on from there, and then that of the page.
+        // Another side signals the next value, and then the side of the page.
         let (waits, signals) = ([sides[2].at(value)], [sides[2].signal_at(value + 1)]);
         queue.submit(&waits, |_| Ok(()), &signals).unwrap();
         sides[0].at(value + 1).wait(LONG).unwrap();
@@ -119,10 +127,11 @@ fn a_bridge_tells_a_value_before_it_is_reported() {
     }
 }
 
-/// One side goes on without the other, although what one of them brings is signalled ahead: the
-/// bridge still fails.
+/// Two sides of a bridge reach the same value through different queues, so the bridge fails.
+///
+/// It also fails if one of the values was already signalled ahead on the page.
 #[test]
-fn sides_that_part_fail_although_one_is_signalled_ahead() {
+fn sides_that_signal_independently_fail_the_bridge() {
     let _alone = alone();
     let device = host::Device::new();
     for round in 0..50 {
@@ -152,9 +161,9 @@ fn sides_that_part_fail_although_one_is_signalled_ahead() {
     }
 }
 
-/// A queue is idle once the host has made the signals of its submissions, too.
+/// A queue is idle only after the host has made the signals of its submissions.
 #[test]
-fn an_idle_queue_owes_no_signals_of_the_host() {
+fn an_idle_queue_has_no_relayed_signals_left() {
     let _alone = alone();
     let device = host::Device::new();
     let (signalled, heard, _) = own(0);
@@ -174,7 +183,7 @@ fn an_idle_queue_owes_no_signals_of_the_host() {
         go.send(()).unwrap();
         assert_eq!(idle.join().unwrap().unwrap(), 2);
     });
-    // One that is refused, or never comes, is not waited for.
+    // A relayed signal of a skipped or refused submission is not waited for.
     let gate = device.timeline("gate").unwrap();
     let (waits, signals) = ([gate.at(1)], [signalled.signal_at(3)]);
     second.submit(&waits, |_| Ok(()), &signals).unwrap();
@@ -187,10 +196,9 @@ fn an_idle_queue_owes_no_signals_of_the_host() {
     second.idle(LONG).unwrap();
 }
 
-/// What is pending is heard of before it is reached, by threads that sleep for it; and not before
-/// it is pending.
+/// A wait for pending ends once the value is pending, and before it is reached.
 #[test]
-fn pending_and_reached_are_two_things() {
+fn a_wait_for_pending_ends_before_the_value_is_reached() {
     let _alone = alone();
     let device = host::Device::new();
     let (_, exporter) = device.exportable_port(5).unwrap();
@@ -215,36 +223,42 @@ fn pending_and_reached_are_two_things() {
     }
 }
 
-#[test]
-fn a_failure_comes_with_its_cause() {
+#[rstest]
+#[case::counter_beside(beside)]
+#[case::own_counter(own)]
+fn a_failure_is_published_with_its_cause(#[case] make: Make) {
     let _alone = alone();
-    for (signalled, heard, _) in [beside(0), own(0)] {
-        signalled.signal(3).unwrap();
-        heard.at(3).wait(LONG).unwrap();
-        std::thread::scope(|scope| {
-            let sleeper = scope.spawn(|| heard.at(4).wait(LONG));
-            signalled.fail(Error::work(io::Error::other("the lens is dirty")));
-            let told = sleeper.join().unwrap().unwrap_err().to_string();
-            assert!(told.contains("the lens is dirty"), "{told}");
-        });
-        heard.at(3).wait(LONG).unwrap();
-        let told = heard.at(5).wait_pending(LONG).unwrap_err();
-        assert!(matches!(told, Error::Failed { .. }), "{told:?}");
-    }
+    let (signalled, heard, _) = make(0);
+    signalled.signal(3).unwrap();
+    heard.at(3).wait(LONG).unwrap();
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| heard.at(4).wait(LONG));
+        signalled.fail(Error::work(io::Error::other("the lens is dirty")));
+        let told = sleeper.join().unwrap().unwrap_err().to_string();
+        assert!(told.contains("the lens is dirty"), "{told}");
+    });
+    heard.at(3).wait(LONG).unwrap();
+    let told = heard.at(5).wait_pending(LONG).unwrap_err();
+    assert!(matches!(told, Error::Failed { .. }), "{told:?}");
 }
 
-/// With the last handle gone nothing comes but what was claimed: that does, and what is above it
-/// ends.
-#[test]
-fn the_end_of_the_last_handle_is_told() {
+#[rstest]
+#[case::counter_beside(beside)]
+#[case::own_counter(own)]
+fn the_drop_of_the_last_handle_is_published(#[case] make: Make) {
     let _alone = alone();
-    for (signalled, heard, _) in [beside(0), own(0)] {
-        signalled.signal(1).unwrap();
-        drop(signalled);
-        heard.at(1).wait(LONG).unwrap();
-        let told = heard.at(2).wait(LONG).unwrap_err().to_string();
-        assert!(told.contains("last handle"), "{told}");
-    }
+    let (signalled, heard, _) = make(0);
+    signalled.signal(1).unwrap();
+    drop(signalled);
+    heard.at(1).wait(LONG).unwrap();
+    let told = heard.at(2).wait(LONG).unwrap_err().to_string();
+    assert!(told.contains("last handle"), "{told}");
+}
+
+/// Claimed values are still reached after the last handle is dropped. Higher values end.
+#[test]
+fn claims_outlive_the_last_handle_in_other_processes() {
+    let _alone = alone();
     let device = host::Device::new();
     let (_, exporter) = device.exportable_port(0).unwrap();
     let signalled = device.timeline("signalled").unwrap();
@@ -254,7 +268,7 @@ fn the_end_of_the_last_handle_is_told() {
     let heard = imported_at(exporter.export().unwrap(), 0);
     let queue = device.queue(QueueKind::Compute, "signals").unwrap();
     let first = gated(&queue, &signalled, 7);
-    // Held, and not pending before the gate's signal is.
+    // Held, so its signal is not pending before the gate's.
     let gate = device.timeline("gate").unwrap();
     let waits = [gate.at(1)];
     queue
@@ -269,10 +283,9 @@ fn the_end_of_the_last_handle_is_told() {
     assert!(told.contains("last handle"), "{told}");
 }
 
-/// The same where nothing but the claim keeps the timeline, whose signal the host makes once the
-/// work is done.
+/// Only a claim keeps the timeline, and the host makes its signal after the work.
 #[test]
-fn the_end_behind_a_relayed_signal_is_told() {
+fn the_end_after_a_relayed_signal_is_published() {
     let _alone = alone();
     for _ in 0..50 {
         let (signalled, heard, _) = own(0);
@@ -287,16 +300,17 @@ fn the_end_behind_a_relayed_signal_is_told() {
     }
 }
 
-/// Who signals has died: everybody who has the page hears of it, with what was reached kept; and
-/// what waits natively is let go.
+/// The signalling process has died. All processes with the page learn of it.
+///
+/// Reached values stay reached, and the page is raised to release native waits.
 #[test]
-fn the_dead_are_told_of_and_stood_in_for() {
+fn the_death_of_the_signaller_is_published_and_recovered() {
     let _alone = alone();
     let (port, exporter) = host::Device::new().exportable_port(0).unwrap();
     let signalled = Timeline::new("signalled", 0, |_| Ok([port].into_iter().collect())).unwrap();
     signalled.signal(2).unwrap();
     let counter = exporter.counter();
-    // It has promised more, and dies.
+    // The signaller reports 6 as pending, and dies.
     counter.announce(6).unwrap();
     counter.note_pending(6);
     let hears: Vec<_> = (0..3)
@@ -315,21 +329,20 @@ fn the_dead_are_told_of_and_stood_in_for() {
         let told = sleeper.join().unwrap().unwrap_err().to_string();
         assert!(told.contains("has died"), "{told}");
     });
-    assert_eq!(page.read_word(REACHED), 6, "nobody lets go what waits");
+    assert_eq!(page.read_word(REACHED), 6, "native waits are not released");
     hears[1]
         .downgrade()
         .lose(counter, dead(), RemainingPeers::One);
     for heard in &hears {
-        assert_eq!(heard.frozen_value(), 2, "a signal of the dead counts");
+        assert_eq!(heard.frozen_value(), 2, "a recovery signal counts");
         heard.at(2).wait(LONG).unwrap();
         let told = heard.at(3).wait(LONG).unwrap_err();
         assert!(matches!(told, Error::Failed { .. }), "{told:?}");
     }
 }
 
-/// More said to be pending than was ever announced is a lie, and the end of the timeline.
 #[test]
-fn a_promise_beyond_what_was_announced_fails_it() {
+fn a_pending_value_above_the_announced_one_fails_the_timeline() {
     let _alone = alone();
     let (_signalled, heard, counter) = own(0);
     counter.note_pending(4);
@@ -337,10 +350,9 @@ fn a_promise_beyond_what_was_announced_fails_it() {
     assert!(told.contains("announced"), "{told}");
 }
 
-/// The first cause stays, if it stands on the page: who has failed his timeline and then dies was
-/// not killed in the middle.
+/// A process fails its timeline and then dies. The cause that it wrote to the page stays.
 #[test]
-fn the_first_cause_stays() {
+fn the_first_cause_of_a_failure_stays() {
     let _alone = alone();
     let (signalled, heard, counter) = own(0);
     signalled.signal(1).unwrap();
@@ -352,10 +364,11 @@ fn the_first_cause_stays() {
     heard.at(1).wait(LONG).unwrap();
 }
 
-/// Who follows another process's timeline may let go of his handles: what he kept with it goes with
-/// the last point.
+/// The handles of a timeline that another process signals may be dropped.
+///
+/// Points stay usable, and an object kept with the timeline is dropped with the last point.
 #[test]
-fn handles_of_who_follows_close_nothing() {
+fn dropping_the_handles_of_an_imported_timeline_keeps_its_points() {
     let _alone = alone();
     let (signalled, heard, _) = beside(0);
     let kept = Arc::new(());
@@ -371,11 +384,11 @@ fn handles_of_who_follows_close_nothing() {
     signalled.signal(2).unwrap();
     point.point().wait(LONG).unwrap();
     drop(point);
-    assert_eq!(Arc::strong_count(&kept), 1, "it is kept by nobody");
+    assert_eq!(Arc::strong_count(&kept), 1, "the object was not dropped");
     assert!(weak.at(2).is_none());
 }
 
-/// How often a watch has ended before its time without a nudge.
+/// Counts the watches that ended before their time without a nudge.
 struct Watched {
     device: Arc<dyn Watch>,
     nudged: AtomicBool,
@@ -405,10 +418,11 @@ impl Watch for Watched {
     }
 }
 
-/// A raw claim asks what is pending; once it is gone, threads sleep as before: the news of it ends
-/// one sleep.
+/// A claim of the application makes this process poll what is pending.
+///
+/// After the claim is dropped, the new pending value ends one sleep, and then threads sleep again.
 #[test]
-fn a_watch_sleeps_after_a_raw_claim() {
+fn a_watch_sleeps_after_a_claim_of_the_application() {
     let _alone = alone();
     let (port, exporter) = host::Device::new().exportable_port(0).unwrap();
     let watched = Arc::new(Watched {
@@ -421,7 +435,7 @@ fn a_watch_sleeps_after_a_raw_claim() {
     let mut claim = line.claim(2, 0).unwrap();
     let counter = exporter.counter();
     counter.announce(2).unwrap();
-    // As long as there is a claim it is asked what is pending; this says that nothing is.
+    // With a claim, a query also reads the pending value, which is 0 here.
     assert!(!line.at(2).is_reached().unwrap());
     counter.note_pending(2);
     claim.submitted().unwrap();
@@ -431,15 +445,16 @@ fn a_watch_sleeps_after_a_raw_claim() {
     assert_eq!(watched.early.load(Ordering::SeqCst), 1);
 }
 
-/// A signal, and a failure behind it, come while another thread writes to the page: that has what
-/// was reached before the failure.
+/// A signal and then a failure come while another thread writes an earlier value to the page.
+///
+/// The page shows the last value that was reached before the failure.
 #[test]
-fn a_failure_freezes_the_page_at_what_was_reached() {
+fn a_failure_freezes_the_page_at_the_reached_value() {
     let _alone = alone();
     for round in 0..200 {
         let (signalled, heard, counter) = beside(0);
         std::thread::scope(|scope| {
-            // Who sleeps there makes it long to write that something is reached.
+            // A sleeping thread makes the write of a reached value slow, because it is woken.
             let sleeper = scope.spawn(|| heard.at(3).wait(LONG));
             let fails = scope.spawn(|| {
                 while counter.value().unwrap() < 1 {
@@ -456,7 +471,7 @@ fn a_failure_freezes_the_page_at_what_was_reached() {
     }
 }
 
-/// A device that is lost: the memory that it has written cannot be asked for any more.
+/// A device that is lost once the flag is set. Its memory cannot be read then.
 struct Lost(Arc<AtomicBool>);
 
 impl Port for Lost {
@@ -481,10 +496,11 @@ impl Port for Lost {
     }
 }
 
-/// A device that writes the page itself is lost, and its process lives, where nobody waits: who
-/// waits elsewhere hears of it, and is let go.
+/// A device that writes the page itself is lost. Its process lives, and none of its threads waits.
+///
+/// Waits in other processes fail, and native waits are released.
 #[test]
-fn a_lost_device_of_a_signaller_that_lives_is_told() {
+fn a_lost_device_of_a_living_signaller_is_published() {
     let _alone = alone();
     let (port, exporter) = host::Device::new().exportable_port(0).unwrap();
     let lost = Arc::new(AtomicBool::new(false));
@@ -494,7 +510,7 @@ fn a_lost_device_of_a_signaller_that_lives_is_told() {
     let counter = exporter.counter();
     signalled.publish(counter.clone(), Page::Own).unwrap();
     let heard = imported_at(exporter.export().unwrap(), 0);
-    // As a stream that signals 4 does.
+    // The same calls as for a stream that signals 4.
     let mut claim = signalled.claim(4, 0).unwrap();
     counter.announce(4).unwrap();
     counter.note_pending(4);
@@ -503,7 +519,7 @@ fn a_lost_device_of_a_signaller_that_lives_is_told() {
     heard.at(4).wait_pending(LONG).unwrap();
     lost.store(true, Ordering::SeqCst);
     let Error::Failed { cause, .. } = heard.at(4).wait(LONG).unwrap_err() else {
-        panic!("it is reached");
+        panic!("the value is reached");
     };
     assert!(
         matches!(*cause, Error::FailedElsewhere { code: 719, .. }),
@@ -513,7 +529,7 @@ fn a_lost_device_of_a_signaller_that_lives_is_told() {
     let page = super::Hostile::of(&exporter);
     let patience = Instant::now() + LONG;
     while page.read_word(REACHED) < 4 {
-        assert!(Instant::now() < patience, "nobody lets go what waits");
+        assert!(Instant::now() < patience, "native waits are not released");
         std::thread::yield_now();
     }
 }

@@ -1,4 +1,4 @@
-//! T4, T6, X4: threads that sleep on pages, all of one device on one watch.
+//! T4, T6, X4: threads that sleep on pages. All threads of one device share one watch.
 
 use std::thread;
 use std::time::Duration;
@@ -8,10 +8,9 @@ use syncline_core::{Error, QueueKind, host, wait_all, wait_any};
 
 use super::{LONG, alone, exported, imported};
 
-/// A thread that sleeps is woken by a signal through another device; a lost wakeup is a wait that
-/// times out.
+/// A signal through another device wakes a sleeping thread. A lost wakeup is a wait that times out.
 #[test]
-fn a_waiter_asleep_is_woken() {
+fn a_sleeping_waiter_is_woken() {
     let _alone = alone();
     let (left, right) = (host::Device::new(), host::Device::new());
     let (ours, exporter) = exported(&left, 0);
@@ -31,8 +30,7 @@ fn a_waiter_asleep_is_woken() {
     });
 }
 
-/// The same where several threads wait on one device, for several pages: then one thread watches
-/// for all.
+/// Several threads wait for several pages of one device, and one thread watches for all of them.
 #[test]
 fn many_waiters_of_one_device_are_woken() {
     let _alone = alone();
@@ -63,7 +61,7 @@ fn many_waiters_of_one_device_are_woken() {
 }
 
 #[test]
-fn lists_are_waited_for_beside_other_timelines() {
+fn lists_of_points_may_mix_pages_and_other_timelines() {
     let _alone = alone();
     let (left, right) = (host::Device::new(), host::Device::new());
     let (ours, exporter) = exported(&left, 0);
@@ -81,7 +79,7 @@ fn lists_are_waited_for_beside_other_timelines() {
             .unwrap();
         wait_all(&[plain.at(1), theirs.at(1), ours.at(1)], LONG).unwrap();
     });
-    // A queue of a device without a port of it is held until the value is reached.
+    // A submission on a device without a port is held until the value is reached.
     let other = host::Device::new()
         .queue(QueueKind::Compute, "other")
         .unwrap();
@@ -95,7 +93,7 @@ fn lists_are_waited_for_beside_other_timelines() {
 }
 
 #[test]
-fn a_wait_for_nobody_times_out() {
+fn a_wait_without_a_signal_times_out() {
     let _alone = alone();
     let device = host::Device::new();
     let (ours, _exporter) = exported(&device, 0);
@@ -110,9 +108,9 @@ fn a_wait_for_nobody_times_out() {
     ours.at(1).wait(Duration::ZERO).unwrap();
 }
 
-/// A claim for a signal that somebody else makes is taken for pending once the page says so.
+/// A claim for another process's signal can be declared submitted once the page shows it pending.
 #[test]
-fn the_page_says_what_is_pending() {
+fn a_claim_becomes_pending_once_the_page_shows_it() {
     let _alone = alone();
     let (left, right) = (host::Device::new(), host::Device::new());
     let (ours, exporter) = exported(&left, 0);
@@ -130,7 +128,7 @@ fn the_page_says_what_is_pending() {
     claim.submitted().unwrap();
     theirs.at(1).require_pending().unwrap();
     assert!(!theirs.at(1).is_reached().unwrap());
-    // What somebody has promised is his to signal.
+    // Another process has announced the signal, so the host may not make it.
     let error = ours.signal(1).unwrap_err();
     assert!(
         matches!(error, Error::SignalOverlapsClaim { .. }),

@@ -17,6 +17,7 @@ use syncline_core::{
 #[cfg(feature = "vulkan")]
 use super::Content;
 use super::{DeviceSemaphore, Execution, Handle};
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
 use crate::any::Device;
 #[cfg(feature = "vulkan")]
 use crate::binary::BinarySemaphore;
@@ -428,7 +429,7 @@ impl Ports {
 
 /// Adds timestamps to a timeline that this process signals, if the plan has them.
 fn clocked(execution: &Execution<'_>, timeline: Timeline) -> Result<Timeline> {
-    let devices: Vec<&Device> = execution.devices.iter().collect();
+    let devices: Vec<_> = execution.devices.iter().map(|device| device as _).collect();
     execution.plan.clocked(timeline, &devices)
 }
 
@@ -444,20 +445,12 @@ fn counters(
     execution: &Execution<'_>,
     handle: &impl Fn() -> Result<CounterFd>,
 ) -> Vec<Result<Attachment>> {
-    #[cfg(feature = "cuda")]
-    if execution.plan.mechanism() == Mechanism::SharedMemory {
-        let devices = execution
-            .own()
-            .filter_map(|party| execution.device(party.id()));
-        return devices
-            .filter_map(|device| match device {
-                Device::Cuda(cuda) => {
-                    Some(handle().and_then(|handle| Ok(cuda.import_counter(handle)?)))
-                }
-                _ => None,
-            })
-            .collect();
+    if execution.plan.mechanism() != Mechanism::SharedMemory {
+        return Vec::new();
     }
-    let _ = (execution, handle);
-    Vec::new()
+    let driven = execution.own().filter(|party| party.is_driven());
+    let sharing = driven.filter_map(|party| execution.device(party.id())?.sharing());
+    sharing
+        .map(|sharing| Ok(sharing.import_counter(handle()?)?))
+        .collect()
 }

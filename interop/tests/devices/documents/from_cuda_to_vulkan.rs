@@ -6,13 +6,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 fn main() -> syncline::Result<()> {
     let inventory = Inventory::probe(&ProbeOptions::default());
-    let any = |_| inventory.select("host");             // so that this runs on a machine without either
-    let cuda = inventory.select("cuda").or_else(any)?.open()?;      // or adopt a context that you made with cudarc
-    let vulkan = inventory.select("vulkan").or_else(any)?.open()?;  // or adopt your engine's VkDevice
-    let link = syncline::connect(&cuda, &vulkan);       // one GPU: natively; `share` refuses anything else
+    // The host backend takes the place of a device that this machine does not have.
+    let host = |_| inventory.select("host");
+    // An application can also adopt its own CUDA context and its own VkDevice.
+    let cuda = inventory.select("cuda").or_else(host)?.open()?;
+    let vulkan = inventory.select("vulkan").or_else(host)?.open()?;
+    // On one GPU this shares natively. Elsewhere it relays, where `share` would return an error.
+    let link = syncline::connect(&cuda, &vulkan);
     println!("{} ({})", link.mechanism(), link.why());
     let frames = link.timeline("frames")?;
-    let heights = link.buffer(1 << 16)?;                // one memory, or one on each of two GPUs
+    let heights = link.buffer(1 << 16)?; // one allocation, or one on each of two GPUs
     let compute = cuda.queue(QueueKind::Compute, "simulate")?;
     let graphics = vulkan.queue(QueueKind::Graphics, "shade")?;
 
@@ -20,21 +23,21 @@ fn main() -> syncline::Result<()> {
         let memory = heights.left().clone();
         compute.submit(&[frames.at(2 * n - 2)], move |recorder| simulate(recorder, &memory),
             &[frames.signal_at(2 * n - 1)])?;
-        if heights.is_relayed() {                       // two memories: this thread copies
+        if heights.is_relayed() { // two allocations: this thread copies
             frames.at(2 * n - 1).wait(PATIENCE)?;
             heights.relay();
         }
         graphics.submit(&[frames.at(2 * n - 1)], |_| Ok(()), &[frames.signal_at(2 * n)])?;
     }
-    frames.at(600).wait(PATIENCE)?;                     // or wait_any with points of any backends
-    compute.idle(PATIENCE)?;                            // before the program ends
+    frames.at(600).wait(PATIENCE)?; // or wait_any with points of any backends
+    compute.idle(PATIENCE)?; // before the program ends
     graphics.idle(PATIENCE)
 }
 
 fn simulate(recorder: &mut Recorder<'_>, memory: &Memory) -> syncline::Result<()> {
     match (recorder, memory) {
         (Recorder::Cuda(stream), Memory::Cuda(buffer)) => {
-            stream.memset_d32(buffer, 7)                // or launch kernels on stream.stream()
+            stream.memset_d32(buffer, 7) // or launch kernels on stream.stream()
         }
         (Recorder::Host(worker), memory) => {
             let memory = memory.clone();

@@ -1,5 +1,7 @@
-//! The examples of README.md and docs/adopt.md, run on what is there: CUDA's part is played by the host where there is no
-//! CUDA. Each example is a file here, and stands in its document word for word.
+//! Runs the examples of README.md and docs/adopt.md on the devices that this machine has.
+//!
+//! The host backend takes the part of CUDA if there is no CUDA. Each example is a file here. Its
+//! document contains the same text.
 
 #![allow(unsafe_code, reason = "submits as an application does")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
@@ -19,13 +21,13 @@ use syncline::{
     vulkan,
 };
 
-/// Longer than anything takes.
+/// Time limit for everything that ends by itself.
 const LONG: Duration = Duration::from_secs(30);
 
-/// That this process is a child, and with which device.
+/// Set in the child process: the name of its device.
 const CHILD: &str = "SYNCLINE_DOCUMENTS_CHILD";
 
-/// An example, as a module: its text stays as it is in the document.
+/// Compiles an example as a module, and keeps its text.
 macro_rules! example {
     ($name:ident, $file:literal $(, $more:item)?) => {
         #[allow(
@@ -56,7 +58,7 @@ example!(from_process_to_process, "from_process_to_process.rs");
 example!(how_long_it_took, "how_long_it_took.rs");
 example!(your_own_submissions, "your_own_submissions.rs");
 
-/// What stands between ```` ```rust ```` and the end of the block.
+/// Returns the Rust code blocks of a document.
 fn blocks(document: &str) -> Vec<&str> {
     let blocks = document.split("```rust").skip(1);
     let blocks = blocks.filter_map(|block| block.split_once("```"));
@@ -65,7 +67,7 @@ fn blocks(document: &str) -> Vec<&str> {
         .collect()
 }
 
-/// No example is in a document that is not run below, and none differs from what is run.
+/// Every example of a document is run below, with the same text.
 #[test]
 fn what_the_documents_show_is_what_is_run() {
     let readme = [
@@ -92,8 +94,9 @@ fn what_the_documents_show_is_what_is_run() {
     }
 }
 
-/// The architecture page stays one page, and names only files that exist. The index of decisions lists
-/// each of them.
+/// The architecture page has at most 8000 characters and names only files that exist.
+///
+/// The index of decisions lists each decision.
 #[test]
 fn the_architecture_page_is_short_and_its_paths_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -138,7 +141,7 @@ fn from_cuda_to_vulkan_runs() {
     from_cuda_to_vulkan::run().unwrap();
 }
 
-/// What the application has itself: a Vulkan device, a queue of it, and commands.
+/// What an application brings: a Vulkan device, a queue of it, and commands.
 struct Application {
     device: vulkan::Device,
     queue: vulkan::Queue,
@@ -147,7 +150,7 @@ struct Application {
 }
 
 impl Application {
-    /// None where there is no Vulkan device.
+    /// Returns `None` if there is no Vulkan device.
     fn new() -> Option<Self> {
         let inventory = Inventory::probe(&ProbeOptions::default());
         let Ok(Device::Vulkan(device)) = inventory.select("vulkan").and_then(|found| found.open())
@@ -156,7 +159,7 @@ impl Application {
             return None;
         };
         let queue = device.queue(QueueKind::Graphics, "own").unwrap();
-        // SAFETY: valid, of this device, and destroyed at the end.
+        // SAFETY: the arguments are valid and of this device. `drop` destroys the pool.
         let (pool, commands) = unsafe {
             let info = vk::CommandPoolCreateInfo::default().queue_family_index(queue.family());
             let pool = device.raw().create_command_pool(&info, None).unwrap();
@@ -182,10 +185,10 @@ impl Application {
 impl Drop for Application {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // What was submitted wrongly may never end.
+            // A wrong submission may never finish.
             return;
         }
-        // SAFETY: nothing runs any more, and nobody else has the pool.
+        // SAFETY: the device is idle, and only this value uses the pool.
         unsafe {
             let _guard = self.queue.lock();
             let _ = self.device.raw().device_wait_idle();
@@ -194,7 +197,7 @@ impl Drop for Application {
     }
 }
 
-/// The queue of CUDA that reads, or of the host where there is no CUDA.
+/// Returns a CUDA device and a queue that reads. Falls back to the host backend.
 fn reader() -> (Device, Queue) {
     let inventory = Inventory::probe(&ProbeOptions::default());
     let cuda = inventory.select("cuda").and_then(|found| found.open());
@@ -203,7 +206,9 @@ fn reader() -> (Device, Queue) {
     (device, queue)
 }
 
-/// Runs an example that claims `value` of `line`, whose predecessor another queue signals, once that has come.
+/// Runs `example`, which claims `value` of `line`, and signals `gate` once the claim exists.
+///
+/// `gate` releases the queue that signals the value before `value`.
 fn behind_another_queue(
     line: &Timeline,
     value: u64,
@@ -220,10 +225,10 @@ fn behind_another_queue(
         };
         let begin = Instant::now();
         while !claimed() && !ends.is_finished() {
-            assert!(begin.elapsed() < LONG, "nothing is claimed");
+            assert!(begin.elapsed() < LONG, "the example claims no value");
             std::thread::yield_now();
         }
-        // Whatever the example does before this is behind its claim.
+        // The example has claimed, so it waits for the value before its own.
         let other = line.at(value - 1).is_pending();
         assert!(matches!(other, Ok(false)), "{other:?}");
         gate.signal(1).unwrap();
@@ -295,7 +300,7 @@ fn your_own_submissions_run() {
         run(3)?;
         line.at(3).wait(LONG)
     });
-    // A wait whose signal never comes ends the call, and leaves the value to be claimed again.
+    // A failed wait ends the call. The value can be claimed again.
     waited.fail(Error::work(std::io::Error::other("broken")));
     assert!(matches!(run(4), Err(Error::Failed { .. })));
     line.signal(4).unwrap();
@@ -307,7 +312,7 @@ fn device(name: &str) -> Option<Device> {
     inventory.select(name).and_then(|found| found.open()).ok()
 }
 
-/// No test, but for the other process of the one below: its standard input is a socket.
+/// The child process of the test below. Its standard input is a socket.
 #[test]
 fn the_other_process() {
     let Ok(name) = std::env::var(CHILD) else {
@@ -316,7 +321,7 @@ fn the_other_process() {
     // SAFETY: the test program does not use its standard input.
     let socket = unsafe { OwnedFd::from_raw_fd(0) };
     let endpoint = Endpoint::open(socket, "child", LONG).unwrap();
-    // SAFETY: the other process is this same program, which exports by this library.
+    // SAFETY: the other process is this same program, which exports with this library.
     unsafe { endpoint.trust_handles() };
     from_process_to_process::frames(&device(&name).unwrap(), &endpoint, false).unwrap();
 }
@@ -340,7 +345,7 @@ fn from_process_to_process_runs() {
             .spawn()
             .unwrap();
         let endpoint = Endpoint::open(ours, "parent", LONG).unwrap();
-        // SAFETY: as above.
+        // SAFETY: the other process is this same program, which exports with this library.
         unsafe { endpoint.trust_handles() };
         let made = from_process_to_process::frames(&device, &endpoint, true);
         let ended = child.wait().unwrap();

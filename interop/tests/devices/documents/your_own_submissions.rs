@@ -4,7 +4,7 @@ use vulkan::ash::vk;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A `vkQueueSubmit` of the application's own, which waits for `wait` and signals `value` of `timeline`.
+/// Calls `vkQueueSubmit` itself. The submission waits for `wait` and signals `value` of `timeline`.
 pub fn submit(
     device: &vulkan::Device,
     queue: &vulkan::Queue,
@@ -13,12 +13,12 @@ pub fn submit(
     timeline: &Timeline,
     value: u64,
 ) -> syncline::Result<()> {
-    // 1. The value is ours to signal, and nothing overtakes what comes before it.
+    // 1. Only this claim may signal the value. The value before it becomes pending first.
     let mut claim = timeline.claim(value, 0)?;
     claim.wait_ready(PATIENCE)?;
-    // 2. What the submission waits for is on its way, too.
+    // 2. The awaited value becomes pending, too.
     wait.wait_pending(PATIENCE)?;
-    // 3. The submission waits for that, and for the value before its own, which another queue may signal.
+    // 3. The submission waits for both, because another queue may signal the value before its own.
     let own = device.semaphore_of(timeline)?;
     let (waits, befores) = ([device.semaphore(wait)?, own], [wait.value(), claim.predecessor()]);
     let (signals, values) = ([own], [claim.value()]);
@@ -32,11 +32,12 @@ pub fn submit(
         .command_buffers(&buffers)
         .signal_semaphores(&signals)
         .push_next(&mut values);
-    let guard = queue.lock(); // the VkQueue, to this thread alone
-    // SAFETY: all of this device, finished before anything of it is destroyed, and no other thread uses the VkQueue now.
+    let guard = queue.lock(); // the lock that Syncline takes to use this VkQueue
+    // SAFETY: all handles are of this device and live until the submission has finished. The
+    // guard keeps other threads from the VkQueue.
     unsafe { device.raw().queue_submit(guard.raw(), &[submit], vk::Fence::null()) }
         .map_err(Error::work)?;
     drop(guard);
-    // 4. The value is on its way: what was held for it goes.
+    // 4. The value is pending now. Submissions that were held for it go to their drivers.
     claim.submitted()
 }

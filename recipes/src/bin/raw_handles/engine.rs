@@ -1,6 +1,7 @@
-//! The application, in the style of C: it has handles and numbers, gives them away in a structure
-//! of C's, and calls the drivers itself. It knows nothing of Syncline; what it gets from there are
-//! a semaphore and a value.
+//! The application, in the style of C. It has raw handles and calls the drivers itself.
+//!
+//! It passes its handles in a C structure and does not know Syncline. It gets semaphores and
+//! values back.
 #![allow(unsafe_code, reason = "the drivers, as C calls them")]
 
 use std::error::Error;
@@ -13,33 +14,33 @@ use syncline::Uuid;
 use syncline::vulkan::ash::vk::{self, Handle as _};
 use syncline_recipes::{BLOCK, Draw, PTX, Renderer, Stop, WORDS};
 
-/// What it lends: `struct engine_handles` of its header.
+/// The handles that the engine lends: `struct engine_handles` of its header.
 #[repr(C)]
 pub(crate) struct Handles {
-    /// `CUcontext`; null where there is no CUDA.
+    /// `CUcontext`. Null if there is no CUDA.
     pub(crate) cuda_context: *mut c_void,
     /// `CUstream`.
     pub(crate) cuda_stream: *mut c_void,
-    /// `vkGetInstanceProcAddr`, as the engine has found it.
+    /// `vkGetInstanceProcAddr`, as the engine found it.
     pub(crate) get_instance_proc_addr: vk::PFN_vkGetInstanceProcAddr,
-    /// `VkInstance`, made for Vulkan 1.2.
+    /// `VkInstance`, created for Vulkan 1.2.
     pub(crate) instance: *mut c_void,
     /// `VkPhysicalDevice`.
     pub(crate) physical_device: *mut c_void,
-    /// `VkDevice`, made with `timelineSemaphore`.
+    /// `VkDevice`, created with `timelineSemaphore`.
     pub(crate) device: *mut c_void,
     /// `VkQueue`.
     pub(crate) queue: *mut c_void,
     pub(crate) queue_family: u32,
     pub(crate) queue_index: u32,
-    /// What the device was made with, besides.
+    /// What else the device was created with.
     pub(crate) has_host_query_reset: bool,
     pub(crate) has_external_semaphore_fd: bool,
     pub(crate) has_external_memory_fd: bool,
     pub(crate) has_calibrated_timestamps: bool,
 }
 
-/// What it is given: `struct engine_semaphore` of its header.
+/// The semaphore that the engine gets: `struct engine_semaphore` of its header.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Semaphore {
@@ -48,7 +49,7 @@ pub(crate) struct Semaphore {
     pub(crate) value: u64,
 }
 
-/// The engine. Its Vulkan is the renderer that all recipes have.
+/// The engine. Its Vulkan part is the renderer of all recipes.
 pub(crate) struct Engine {
     cuda: Result<Cuda, String>,
     renderer: Renderer,
@@ -70,7 +71,7 @@ impl Engine {
         Ok(Self { cuda, renderer })
     }
 
-    /// Why it has no CUDA, if so.
+    /// Returns why there is no CUDA.
     pub(crate) fn without_cuda(&self) -> Option<&str> {
         self.cuda.as_ref().err().map(String::as_str)
     }
@@ -96,7 +97,7 @@ impl Engine {
         }
     }
 
-    /// Puts the kernel that makes a frame into its stream.
+    /// Launches the kernel that makes a frame on its stream.
     pub(crate) fn launch(
         &self,
         mut words: sys::CUdeviceptr,
@@ -113,8 +114,7 @@ impl Engine {
         ];
         let grid = (WORDS.div_ceil(BLOCK), 1, 1);
         let (kernel, stream) = (cuda.kernel, cuda.stream);
-        // SAFETY: these are the kernel's parameters; the memory lives until the frame has been
-        // made.
+        // SAFETY: these are the kernel's parameters. The memory lives until the frame is finished.
         unsafe {
             result::ctx::set_current(cuda.context)?;
             result::launch_kernel(kernel, grid, (BLOCK, 1, 1), 0, stream, &mut parameters)?;
@@ -122,7 +122,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Draws a frame with its own `vkQueueSubmit`, while nobody else uses the queue.
+    /// Draws a frame with its own `vkQueueSubmit`. No other thread may use the queue meanwhile.
     pub(crate) fn draw(
         &self,
         draw: &Draw<'_>,
@@ -138,15 +138,15 @@ impl Engine {
 
 impl Cuda {
     fn start() -> Result<Self, Box<dyn Error>> {
-        // SAFETY: looks for the driver's library, without which cudarc panics.
+        // SAFETY: only looks for the driver's library, without which cudarc panics.
         if !unsafe { sys::is_culib_present() } {
             return Err("the CUDA driver's library is not there".into());
         }
         result::init()?;
         let device = result::device::get(0)?;
         let image = CString::new(PTX)?;
-        // SAFETY: each handle is of the one before, and current where it must be; the text ends in
-        // a zero.
+        // SAFETY: each handle comes from the call before, and the context is current. The text
+        // ends in a zero byte.
         unsafe {
             let context = result::primary_ctx::retain(device)?;
             result::ctx::set_current(context)?;
@@ -165,15 +165,15 @@ impl Cuda {
 
     fn uuid(&self) -> Result<Uuid, DriverError> {
         let uuid = result::device::get_uuid(self.device)?;
-        // C's `char`, which has a sign on some machines.
+        // `char` of C is signed on some machines.
         Ok(Uuid(uuid.bytes.map(|byte| byte.to_ne_bytes()[0])))
     }
 }
 
 impl Drop for Cuda {
     fn drop(&mut self) {
-        // SAFETY: its own, and nobody has them any more. A driver that is gone says so, and has
-        // nothing left.
+        // SAFETY: the handles are its own, and nothing uses them any more. A driver that has shut
+        // down returns an error.
         unsafe {
             let _ = result::ctx::set_current(self.context);
             let _ = result::stream::destroy(self.stream);

@@ -1,6 +1,7 @@
-//! An application that has bare handles only, as C has them, and calls both drivers by itself:
-//! Syncline borrows the handles, and gives back the semaphore and the value that each of its
-//! submissions waits for and signals.
+//! An application that has raw handles only, as C has them, and calls both drivers itself.
+//!
+//! Syncline borrows the handles. It returns the semaphore and the value that each submission of the
+//! application waits for and signals.
 //!
 //! What to copy: `Borrowed::adopt`, `next_frame`, and how `run` finds out when the handles are no
 //! longer in use. `engine.rs` is the application.
@@ -31,11 +32,11 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
     let engine = Engine::start(arguments.device.as_deref())?;
-    // Nothing is ever sent: the channel closes when the last object is gone that uses the engine's
-    // handles.
+    // Nothing is sent on this channel. It closes when the last object that uses the engine's
+    // handles is dropped.
     let (in_use, unused) = channel();
     let verdict = frames(&engine, in_use, arguments);
-    // A thread of Syncline's may still be on its way out with one, so this is what tells that they
+    // A thread of Syncline may still drop such an object. After the channel has closed, the handles
     // may be destroyed.
     match unused.recv_timeout(LIMIT) {
         Err(RecvTimeoutError::Disconnected) => verdict,
@@ -84,16 +85,16 @@ fn frames(
         let waits = if arguments.no_sync { &[] } else { &free[..] };
         match (&host, &borrowed.cuda, buffer.right()) {
             (None, Some((device, stream)), Memory::Cuda(words)) => {
-                // The stream waits: an empty submission through Syncline, which is in the stream
-                // once it has settled. What the engine puts there next comes behind it.
+                // The stream waits by an empty submission of Syncline. After `settle` it is in the
+                // stream, so the engine's next command comes after it.
                 stream.submit(waits, |_| Ok(()), &[])?;
                 stream.settle(LIMIT)?;
                 engine.launch(words.pointer(), frame as u32, arguments.late())?;
-                // The stream signals: behind what the engine has put there.
+                // The stream signals after the engine's command.
                 let mut claim = drawable.claim(frame, 0)?;
                 claim.wait_ready(LIMIT)?;
                 let guard = stream.stream();
-                // SAFETY: a claim of this timeline, which is kept, and the engine's live stream.
+                // SAFETY: the claim is of this timeline, which is kept, and the stream is live.
                 unsafe { device.submit_claimed(&drawable, &mut claim, guard.raw()) }?;
             }
             (Some(host), ..) => {
@@ -135,12 +136,13 @@ fn frames(
     if let Some(host) = &host {
         host.idle(LIMIT)?;
     }
-    // The engine's launches are its own, but every signal behind them says that they have finished.
+    // Syncline does not know the engine's launches. Each signal behind them says that they
+    // finished.
     drawable.at(last).wait(LIMIT)?;
     Ok(verdict)
 }
 
-/// What Syncline makes of the engine's handles. All of it is lent; nothing of it is destroyed here.
+/// Devices and queues that Syncline adopted from the engine. It destroys none of the handles.
 struct Borrowed {
     vulkan: vulkan::Device,
     family: u32,
@@ -149,15 +151,15 @@ struct Borrowed {
 }
 
 impl Borrowed {
-    /// `in_use` stands for the owner of each handle: it is kept for as long as the handle is used.
+    /// Adopts the handles. Objects that use a handle keep a clone of `in_use`.
     fn adopt(handles: &Handles, in_use: &Sender<Infallible>) -> Result<Self, Stop> {
-        // A handle of C's is an address (or a number, for `VkSemaphore` and all others that are not
-        // dispatchable).
+        // A handle in C is an address. Handles that are not dispatchable, such as `VkSemaphore`,
+        // are numbers.
         let raw = |pointer: *mut std::ffi::c_void| pointer.addr() as u64;
         let family = handles.queue_family;
         let queue = vk::Queue::from_raw(raw(handles.queue));
-        // SAFETY: the engine's handles belong together, were made with what is said, and outlive
-        // what says that they are in use. The engine uses the queue under the guard alone.
+        // SAFETY: the engine's handles belong together and were created as described. They live
+        // until all clones of `in_use` are dropped. The engine uses the queue under its guard only.
         let vulkan = unsafe {
             let mut info = AdoptInfo::from_handles(vulkan::Handles {
                 get_instance_proc_addr: Some(handles.get_instance_proc_addr),
@@ -179,7 +181,7 @@ impl Borrowed {
             None
         } else {
             let (context, stream) = (handles.cuda_context.cast(), handles.cuda_stream.cast());
-            // SAFETY: as above; the stream is one of the context.
+            // SAFETY: as above. The stream is of the context.
             unsafe {
                 let device = cuda::Device::adopt_context(context, Some(Arc::new(in_use.clone())))?;
                 let owner = Some(Arc::new(in_use.clone()) as _);
@@ -195,8 +197,10 @@ impl Borrowed {
         })
     }
 
-    /// Lets `submit` make a submission of its own, with the semaphores of `frame`: it waits for
-    /// that of `wait`, if there is one, and signals that of `signal`.
+    /// Calls `submit`, which makes a submission of the engine's own for `frame`.
+    ///
+    /// The submission waits for the semaphore of `wait`, if there is one, and signals that of
+    /// `signal`.
     fn next_frame(
         &self,
         frame: u64,
@@ -210,8 +214,8 @@ impl Borrowed {
         };
         let wait = match wait {
             Some(timeline) => {
-                // A raw wait goes to the driver only once its signal is on the way: CUDA's is at
-                // once, the host's when it is done.
+                // A raw wait may go to the driver only when its signal is pending. CUDA's signal is
+                // pending at once, the host's when its work is done.
                 timeline.at(frame).wait_pending(LIMIT)?;
                 Some(bare(self.vulkan.semaphore(timeline.at(frame))?))
             }
@@ -220,7 +224,7 @@ impl Borrowed {
         let mut claim = signal.claim(frame, 0)?;
         claim.wait_ready(LIMIT)?;
         let signal = bare(self.vulkan.semaphore_of(signal)?);
-        let guard = self.queue.lock(); // the VkQueue, to this thread alone
+        let guard = self.queue.lock(); // the lock that Syncline takes to use this VkQueue
         submit(wait, signal)?;
         drop(guard);
         Ok(claim.submitted()?)

@@ -1,5 +1,5 @@
 //! wgpu and Syncline on one `VkDevice`.
-#![allow(unsafe_code, reason = "looks behind wgpu")]
+#![allow(unsafe_code, reason = "uses wgpu's Vulkan handles")]
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use syncline::{Claim, Point, Timeline, Uuid};
 use syncline_recipes::{LIMIT, Stop, pick};
 use wgpu::hal::api::Vulkan;
 
-/// wgpu's device and queue, and what Syncline sees of them.
+/// wgpu's device and queue, and the device that Syncline adopted.
 pub(crate) struct Gpu {
     pub(crate) adopted: vulkan::Device,
     pub(crate) device: wgpu::Device,
@@ -28,7 +28,7 @@ impl Gpu {
         let (mut offers, mut refused) = (Vec::new(), Vec::new());
         for adapter in adapters {
             let offer = {
-                // SAFETY: nothing of it is destroyed.
+                // SAFETY: nothing of the adapter is destroyed.
                 let Some(hal) = (unsafe { adapter.as_hal::<Vulkan>() }) else {
                     continue;
                 };
@@ -37,8 +37,8 @@ impl Gpu {
                     refused.push("wgpu's instance is older than Vulkan 1.2".to_owned());
                     continue;
                 }
-                // SAFETY: wgpu's own, alive as long as the adapter, and made for 1.2 or later as
-                // just seen.
+                // SAFETY: wgpu's handles live as long as the adapter. The check above shows that
+                // the instance is of version 1.2 or later.
                 unsafe {
                     Offer::of(
                         instance.entry(),
@@ -53,7 +53,7 @@ impl Gpu {
             }
         }
         if offers.is_empty() && refused.is_empty() {
-            // wgpu lists what there is, and not why there is nothing.
+            // wgpu does not say why it lists no adapter.
             refused.extend(
                 vulkan::Instance::load()
                     .err()
@@ -66,8 +66,7 @@ impl Gpu {
             required_limits: wgpu::Limits::downlevel_defaults(),
             ..wgpu::DeviceDescriptor::default()
         };
-        // wgpu enables timeline semaphores by itself, wherever there are such. The rest is asked
-        // for here.
+        // wgpu enables timeline semaphores itself. The callback adds the extensions for sharing.
         let extensions = offer.extensions;
         let also = Box::new(
             move |with: wgpu::hal::vulkan::CreateDeviceCallbackArgs<'_, '_, '_>| {
@@ -79,18 +78,18 @@ impl Gpu {
             },
         );
         let opened = {
-            // SAFETY: nothing of it is destroyed.
+            // SAFETY: nothing of the adapter is destroyed.
             let hal = unsafe { adapter.as_hal::<Vulkan>() };
             let hal = hal.ok_or("wgpu's adapter is not Vulkan's any more")?;
             let (features, limits) = (wanted.required_features, &wanted.required_limits);
-            // SAFETY: only extensions are added, and only such as the physical device offers.
+            // SAFETY: adds only extensions, and only those that the physical device offers.
             unsafe { hal.open_with_callback(features, limits, &wanted.memory_hints, Some(also)) }?
         };
-        // SAFETY: made of this adapter, with these features.
+        // SAFETY: opened from this adapter, with these features.
         let (device, queue) = unsafe { adapter.create_device_from_hal(opened, &wanted) }?;
         device.on_uncaptured_error(Arc::new(|error| eprintln!("wgpu: {error}")));
         let enabled = Enabled {
-            // A feature, which wgpu does not enable.
+            // wgpu does not enable this feature.
             host_query_reset: false,
             ..offer.enabled
         };
@@ -101,11 +100,12 @@ impl Gpu {
         })
     }
 
-    /// wgpu's device as Syncline sees it, without its queue: then wgpu alone calls that, whenever
-    /// it likes, and nobody needs a lock. wgpu's handle is the owner, so that its device lives
-    /// until the last object made of the adopted one is gone.
+    /// Adopts wgpu's device without its queue.
+    ///
+    /// So only wgpu uses the queue, and no lock is needed. The owner is wgpu's handle. Its device
+    /// lives until the last object made from the adopted one is dropped.
     fn adopt(device: &wgpu::Device, enabled: Enabled) -> Result<vulkan::Device, Stop> {
-        // SAFETY: nothing of it is destroyed.
+        // SAFETY: nothing of the device is destroyed.
         let hal = unsafe { device.as_hal::<Vulkan>() }.ok_or("wgpu's device is not Vulkan's")?;
         let info = AdoptInfo {
             entry: hal.shared_instance().entry().clone(),
@@ -116,12 +116,12 @@ impl Gpu {
             owner: Some(Arc::new(device.clone())),
             enabled,
         };
-        // SAFETY: all of it is wgpu's, made with these extensions, and kept by the owner.
+        // SAFETY: the handles are wgpu's, created with these extensions, and the owner keeps them.
         Ok(unsafe { vulkan::Device::adopt(info) }?)
     }
 
-    /// A shared buffer as wgpu's. Its memory stays Syncline's, and lives until wgpu is done with
-    /// it.
+    /// Makes a wgpu buffer of a shared buffer. Its memory stays Syncline's, and lives until wgpu
+    /// has dropped its buffer.
     pub(crate) fn import(&self, buffer: &vulkan::Buffer) -> wgpu::Buffer {
         let kept = buffer.clone();
         let done = Box::new(move || drop(kept));
@@ -131,7 +131,7 @@ impl Gpu {
             usage: wgpu::BufferUsages::STORAGE,
             mapped_at_creation: false,
         };
-        // SAFETY: a buffer of this very VkDevice, made for storage, of that size, and kept; a
+        // SAFETY: the buffer is of the same VkDevice, of that size, usable as storage, and kept. A
         // producer writes all of it before wgpu reads.
         unsafe {
             let raw = wgpu::hal::vulkan::Buffer::from_raw_externally_owned(buffer.raw(), done);
@@ -139,11 +139,10 @@ impl Gpu {
         }
     }
 
-    /// wgpu's own submission, behind `wait`, if any, and with the signal of `claim`, which is one
-    /// of `timeline`.
+    /// Submits to wgpu's queue, with an optional `wait`, and with the signal of `claim`.
     ///
-    /// wgpu keeps both for *the next* submission to its queue, whoever makes it: so no other thread
-    /// may submit between.
+    /// `claim` is of `timeline`. wgpu attaches both to its *next* submission. So no other thread
+    /// may submit to wgpu's queue meanwhile.
     pub(crate) fn submit(
         &self,
         commands: impl IntoIterator<Item = wgpu::CommandBuffer>,
@@ -151,12 +150,12 @@ impl Gpu {
         timeline: &Timeline,
         claim: &mut Claim,
     ) -> Result<wgpu::SubmissionIndex, Stop> {
-        // SAFETY: nothing of it is destroyed.
+        // SAFETY: nothing of the queue is destroyed.
         let hal = unsafe { self.queue.as_hal::<Vulkan>() }.ok_or("wgpu's queue is not Vulkan's")?;
         let wait = match wait {
             Some(point) => {
-                // A raw wait goes to the driver only once its signal is on the way: CUDA's is at
-                // once, the host's when it is done.
+                // A raw wait may go to the driver only when its signal is pending. CUDA's signal is
+                // pending at once, the host's when its work is done.
                 point.wait_pending(LIMIT)?;
                 Some((self.adopted.semaphore(point)?, point.value()))
             }
@@ -170,8 +169,8 @@ impl Gpu {
         }
         hal.add_signal_semaphore(signal, Some(claim.value()));
         let submission = self.queue.submit(commands);
-        // A submission that wgpu refuses, for commands that are not valid, leaves them there:
-        // nothing was signalled then.
+        // If wgpu refuses a submission because of invalid commands, the semaphores remain attached,
+        // and nothing is signalled.
         if hal.remove_signal_semaphore(signal) {
             wait.map(|(semaphore, _)| hal.remove_wait_semaphore(semaphore));
             return Err("wgpu has refused the submission".into());
@@ -180,16 +179,17 @@ impl Gpu {
         Ok(submission)
     }
 
-    /// A command buffer of wgpu's that takes a shared buffer from the other API, or gives it back:
-    /// wgpu itself knows of no other. Without a barrier, as for memory that is not exported, it is
-    /// empty. Raw commands have an encoder of their own: wgpu records its own commands only when
-    /// their encoder is finished.
+    /// Records the barrier that takes a shared buffer from the other API, or gives it back.
+    ///
+    /// wgpu does not know the other API. Memory that is not exported needs no barrier, and the
+    /// command buffer is empty then. Raw commands need an encoder of their own, because wgpu
+    /// records its own commands only when their encoder is finished.
     pub(crate) fn transfer(
         &self,
         barrier: impl FnOnce(u32) -> Option<vk::BufferMemoryBarrier<'static>>,
     ) -> Result<wgpu::CommandBuffer, Stop> {
         let family = {
-            // SAFETY: nothing of it is destroyed.
+            // SAFETY: nothing of the device is destroyed.
             let hal = unsafe { self.device.as_hal::<Vulkan>() };
             hal.ok_or("wgpu's device is not Vulkan's")?
                 .queue_family_index()
@@ -198,8 +198,8 @@ impl Gpu {
         if let Some(barrier) = barrier(family) {
             let all = vk::PipelineStageFlags::ALL_COMMANDS;
             let none = vk::DependencyFlags::empty();
-            // SAFETY: the encoder is used for nothing else, and its command buffer is open; the
-            // buffer lives until wgpu is done with it.
+            // SAFETY: the encoder is used for nothing else, and its command buffer is open. The
+            // buffer lives until wgpu has finished with it.
             let recorded = unsafe {
                 encoder.as_hal_mut::<Vulkan, _, _>(|hal| {
                     let commands = hal?.raw_handle();

@@ -1,10 +1,11 @@
-//! An application on wgpu: CUDA makes frames, and a wgpu submission waits for each and shades it,
-//! without the host in between. wgpu owns its Vulkan device and queue; Syncline only makes
+//! An application on wgpu. CUDA makes frames, and wgpu submissions wait for them and shade them.
+//!
+//! The host does not wait in between. wgpu owns its Vulkan device and queue. Syncline makes only
 //! semaphores and memory on that device.
 //!
-//! What to copy: `gpu.rs`, which has wgpu open its device with what sharing needs, has it adopted,
-//! makes wgpu's of a shared buffer, and adds a wait and a signal to a wgpu submission; and the loop
-//! in `run`. `shader.rs` is wgpu as everybody writes it.
+//! What to copy: `gpu.rs` and the loop in `run`. `gpu.rs` opens wgpu's device with the extensions
+//! for sharing, adopts it, makes wgpu buffers of shared buffers, and adds a wait and a signal to a
+//! wgpu submission. `shader.rs` is usual wgpu code.
 
 mod gpu;
 mod producer;
@@ -32,7 +33,7 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
     let link = link(&gpu.adopted, cuda, arguments.producer)?;
     let producer = Producer::new(link.right())?;
     let (drawable, drawn) = (link.timeline("drawable")?, link.timeline("drawn")?);
-    // Dropped before the device is: wgpu's share of the memory, then ours.
+    // wgpu's buffers are dropped first, then the shared memory, then the device.
     let slots = (0..SLOTS)
         .map(|_| link.buffer(BYTES))
         .collect::<Result<Vec<_>, _>>()?;
@@ -51,8 +52,8 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
         Ok::<_, Stop>(())
     };
     for frame in 1..=u64::from(arguments.frames) {
-        // The producer waits until the frame that was in this buffer is shaded: before the first it
-        // is.
+        // The producer waits until the last frame in this buffer has been shaded. For the first
+        // frames that is value 0, which is reached.
         let free = [drawn.at(frame.saturating_sub(SLOTS))];
         let waits = if arguments.no_sync { &[] } else { &free[..] };
         let memory = slots[slot(frame)].right();

@@ -1,4 +1,4 @@
-//! Who makes the frames: CUDA, on a device that Syncline opens, or the host.
+//! The producer of the frames: CUDA, on a device that Syncline opens, or the host.
 #![allow(unsafe_code, reason = "launches a kernel")]
 
 use std::ffi::c_void;
@@ -8,8 +8,9 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::{Device, Memory, Point, QueueKind, Signal, cuda};
 use syncline_recipes::{Arguments, BLOCK, Host, LIMIT, PTX, Stop, WORDS};
 
-/// The first CUDA device, opened by Syncline. An application with a context of its own adopts that,
-/// as `cudarc_ash` does.
+/// Opens the first CUDA device.
+///
+/// An application with a context of its own adopts that, as `cudarc_ash` does.
 pub(crate) fn first_cuda() -> syncline::Result<cuda::Device> {
     let devices = cuda::Driver::load()?.devices()?;
     let first = devices
@@ -64,8 +65,8 @@ impl Producer {
                     ];
                     recorder.keep(Arc::new(words.clone()));
                     let blocks = [WORDS.div_ceil(BLOCK), 1, 1];
-                    // SAFETY: these are the kernel's parameters, and it writes WORDS words of
-                    // memory that is kept.
+                    // SAFETY: these are the kernel's parameters. It writes WORDS words of memory
+                    // that is kept.
                     unsafe { recorder.launch(&kernel, blocks, [BLOCK, 1, 1], &mut parameters) }
                 };
                 queue.submit(waits, launch, &[signal])?;
@@ -84,7 +85,7 @@ impl Producer {
     }
 }
 
-/// A kernel's parameter: the driver reads it during the launch.
+/// Returns the address of a kernel's parameter. The driver reads it during the launch.
 fn parameter<T>(value: &mut T) -> *mut c_void {
     std::ptr::from_mut(value).cast()
 }

@@ -1,4 +1,4 @@
-//! What the application does with a frame, in wgpu's own words.
+//! The application's shader, in wgpu.
 
 use syncline::{Memory, vulkan};
 use syncline_recipes::{BYTES, LIMIT, Stop, WORDS, produced, slot};
@@ -16,12 +16,12 @@ const SHADER: &str = "
         }
     }";
 
-/// What the shader makes of a word.
+/// The word that the shader writes.
 pub(crate) const fn shaded(frame: u32, index: u32) -> u32 {
     produced(frame, index).wrapping_mul(3) ^ 0x5aa5_f00d
 }
 
-/// A shared buffer as wgpu sees it, and where the host reads what became of the frame in it.
+/// A shared buffer as wgpu uses it, and the buffer in which the host reads the result.
 pub(crate) struct Frame {
     shared: vulkan::Buffer,
     buffer: wgpu::Buffer,
@@ -41,7 +41,7 @@ impl Frame {
         })
     }
 
-    /// What the submission has made of the frame.
+    /// Reads what the submission made of the frame.
     pub(crate) fn read(
         &self,
         gpu: &Gpu,
@@ -71,7 +71,7 @@ fn buffer(gpu: &Gpu, usage: wgpu::BufferUsages) -> wgpu::Buffer {
     })
 }
 
-/// The shader, with what it reads of each frame bound, and where it writes.
+/// The shader, with the buffers that it reads and writes bound for each frame.
 pub(crate) struct Shader {
     pipeline: wgpu::ComputePipeline,
     frames: Vec<wgpu::BindGroup>,
@@ -117,8 +117,9 @@ impl Shader {
         }
     }
 
-    /// Takes the buffer from CUDA, shades what is in it, copies that to where the host reads it,
-    /// and gives the buffer back.
+    /// Takes the buffer from CUDA, shades its content, and gives the buffer back.
+    ///
+    /// Copies the result to a buffer that the host reads.
     pub(crate) fn commands(
         &self,
         gpu: &Gpu,

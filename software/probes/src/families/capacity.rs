@@ -59,17 +59,17 @@ pub(crate) fn list() -> Vec<Probe> {
     let mut list = Vec::new();
     for (name, command) in COMMANDS {
         list.push(Probe::new(format!("capacity.one.{name}"), move || {
-            one(*command, Gate::Wait)
+            one(*command, BlockedBy::Wait)
         }));
     }
     for (name, command) in [("memset", Command::Memset), ("launch", Command::Launch)] {
         list.push(Probe::new(
             format!("capacity.behind_wait32.{name}"),
-            move || one(command, Gate::Wait32),
+            move || one(command, BlockedBy::Wait32),
         ));
         list.push(Probe::new(
             format!("capacity.behind_kernel.{name}"),
-            move || one(command, Gate::Kernel),
+            move || one(command, BlockedBy::Kernel),
         ));
         list.push(Probe::new(
             format!("capacity.of_64_streams.{name}"),
@@ -86,7 +86,7 @@ pub(crate) fn list() -> Vec<Probe> {
 }
 
 #[derive(Clone, Copy)]
-enum Gate {
+enum BlockedBy {
     Wait,
     Wait32,
     Kernel,
@@ -205,7 +205,7 @@ fn graph(stream: Handle) -> Result<Handle, String> {
 }
 
 /// Counts the calls that return before one blocks. A call blocks if it takes 2 seconds. Then the
-/// gate is opened.
+/// stream is released.
 fn count(words: Words, call: impl Fn(usize) -> u32) -> Answer {
     let (taken, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -245,7 +245,7 @@ fn count(words: Words, call: impl Fn(usize) -> u32) -> Answer {
 }
 
 /// Counts twice, each time on a new stream: an answer that varies is not compared.
-fn one(command: Command, gate: Gate) -> Answer {
+fn one(command: Command, by: BlockedBy) -> Answer {
     let mut answers = Vec::new();
     for _ in 0..2 {
         let kit = match Kit::new(command) {
@@ -253,13 +253,13 @@ fn one(command: Command, gate: Gate) -> Answer {
             kit => kit?,
         };
         let stream = stream()?;
-        match gate {
-            Gate::Wait => park(stream, kit.words, 0)?,
-            Gate::Wait32 => {
+        match by {
+            BlockedBy::Wait => park(stream, kit.words, 0)?,
+            BlockedBy::Wait32 => {
                 let code = cu().stream_wait_value32(stream, kit.words.at(0), 1, 0);
                 check("cuStreamWaitValue32", code)?;
             }
-            Gate::Kernel => spin(stream, kit.words, 0)?,
+            BlockedBy::Kernel => spin(stream, kit.words, 0)?,
         }
         answers.push(count(kit.words, |number| {
             kit.enqueue(command, number, stream)

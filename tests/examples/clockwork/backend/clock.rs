@@ -8,8 +8,9 @@ use syncline::clock::{Effort, Sample, Sampler};
 
 use super::driver::{Machine, TICK};
 
-/// How often the clock is read for one sample, and for how long: the thread may be interrupted
-/// between two readings.
+/// How often the clock is read for one sample, and for how long.
+///
+/// The thread may be interrupted between two readings.
 const EFFORT: Effort = Effort {
     limit: Duration::from_micros(200),
     samples: 8,

@@ -1,15 +1,18 @@
 //! Devices, and the counters under their timelines.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use syncline::backend::{self, Attachment, Backend, ByEngine, EngineQueue, Identity, Watch};
+use syncline::backend::{
+    self, Attachment, Backend, ByEngine, EngineQueue, Identity, Sharing, Watch, Watcher,
+};
 use syncline::clock::Clock;
 use syncline::{
-    BackendKind, Capabilities, DeviceId, Error, Info, Object, QueueFamily, QueueKind, Result,
-    Timeline, Watcher,
+    BackendKind, Candidate, Capabilities, DeviceId, Error, HandleKind, Info, Object, QueueFamily,
+    QueueKind, Result, Timeline, Uuid,
 };
 
 use super::clock::Ticks;
@@ -17,29 +20,24 @@ use super::driver::{Faults, Handle, Machine, QUEUES, TICK};
 use super::memory::Buffer;
 use super::queue::{Channel, HardwareQueue};
 
-/// A machine that is switched on. Cheap to clone; everything made from it keeps it alive.
+/// A machine that is switched on. Devices are opened on it, and share its hardware queues.
 #[derive(Clone)]
-pub(crate) struct Device(Arc<Inner>);
+pub(crate) struct Hardware(Arc<HardwareParts>);
 
-pub(super) struct Inner {
-    id: DeviceId,
-    object: Object,
+struct HardwareParts {
     info: Info,
-    pub(super) queues: [Arc<HardwareQueue>; QUEUES],
+    queues: [Arc<HardwareQueue>; QUEUES],
     next_queue: AtomicUsize,
-    watcher: Watcher,
-    /// Made when it is first asked for.
-    clock: OnceLock<Clock>,
-    pub(super) machine: Arc<Machine>,
+    machine: Arc<Machine>,
 }
 
-impl Device {
+impl Hardware {
     /// Switches a machine on.
     ///
     /// # Errors
     /// [`Error::Native`] if the system has no thread for it.
     pub(crate) fn start() -> Result<Self> {
-        let object = Object::new("device", "clockwork");
+        let object = Object::new("machine", "clockwork");
         let machine = Machine::start().map_err(|error| Error::Native {
             object: object.clone(),
             call: "starting the machine",
@@ -48,23 +46,95 @@ impl Device {
         })?;
         let machine = Arc::new(machine);
         let queue = |index| Arc::new(HardwareQueue::new(&machine, index));
-        Ok(Self(Arc::new(Inner {
-            id: DeviceId::new(),
-            object,
-            info: info(),
+        Ok(Self(Arc::new(HardwareParts {
+            info: info(uuid(object.id())),
             queues: std::array::from_fn(queue),
             next_queue: AtomicUsize::new(0),
-            watcher: Watcher::default(),
-            clock: OnceLock::new(),
             machine,
         })))
     }
 
+    /// Opens a device. Each device has an identity and objects of its own.
+    pub(crate) fn open(&self) -> Device {
+        Device(Arc::new(Inner {
+            id: DeviceId::new(),
+            object: Object::new("device", "clockwork"),
+            hardware: self.clone(),
+            watcher: Watcher::default(),
+            nudged: AtomicBool::new(false),
+            clock: OnceLock::new(),
+        }))
+    }
+}
+
+/// The machine as an inventory lists it.
+impl Candidate for Hardware {
+    type Device = Device;
+
+    fn info(&self) -> &Info {
+        &self.0.info
+    }
+
+    fn open(&self) -> Result<Device> {
+        Ok(Self::open(self))
+    }
+}
+
+impl fmt::Debug for Hardware {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Hardware({})", self.0.info.name)
+    }
+}
+
+/// A device of a machine. Cheap to clone; everything made from it keeps it alive.
+#[derive(Clone)]
+pub(crate) struct Device(Arc<Inner>);
+
+pub(super) struct Inner {
+    id: DeviceId,
+    object: Object,
+    hardware: Hardware,
+    watcher: Watcher,
+    /// Set by [`Watch::nudge`].
+    nudged: AtomicBool,
+    /// Made when it is first asked for.
+    clock: OnceLock<Clock>,
+}
+
+impl Device {
+    /// Opens a device of a new machine.
+    ///
+    /// # Errors
+    /// Same errors as [`Hardware::start`].
+    pub(crate) fn start() -> Result<Self> {
+        Ok(Hardware::start()?.open())
+    }
+
+    /// Opens another device of the same machine.
+    pub(crate) fn open_again(&self) -> Self {
+        self.0.hardware.open()
+    }
+
+    pub(super) fn machine(&self) -> &Arc<Machine> {
+        &self.0.hardware.0.machine
+    }
+
     /// A fresh counter of the machine.
     pub(crate) fn counter(&self, initial: u64) -> Port {
-        let machine = self.0.machine.clone();
-        let handle = machine.counter(initial);
+        self.port_of(self.machine().counter(initial))
+    }
+
+    /// The port of a counter that the machine has.
+    pub(super) fn port_of(&self, handle: Handle) -> Port {
+        let machine = self.machine().clone();
         Port(Arc::new(Counter { machine, handle }))
+    }
+
+    /// The device's part in a timeline. The machine signals by itself, so the watch tells the host.
+    pub(super) fn attach(&self, attachment: Attachment) -> Attachment {
+        attachment
+            .watched_by(self.watch())
+            .with_max_value_difference(self.identity().info.capabilities.max_value_difference)
     }
 
     /// What waits for its counters.
@@ -74,27 +144,37 @@ impl Device {
 
     /// Memory of so many words, all zero.
     pub(crate) fn buffer(&self, words: usize) -> Buffer {
-        Buffer::new(&self.0.machine, words)
+        Buffer::new(self.machine(), words)
     }
 
     /// What the driver says was done wrong.
     pub(crate) fn faults(&self) -> Faults {
-        self.0.machine.faults()
+        self.machine().faults()
     }
 
     /// Its clock, to be read.
     pub(crate) fn ticks(&self) -> Ticks {
-        Ticks(self.0.machine.clone())
+        Ticks(self.machine().clone())
     }
 
-    /// The hardware queue for the next logical one: they share the few there are.
+    /// The hardware queue for the next queue of any device. All devices share the few there are.
     pub(super) fn hardware_queue(&self) -> Arc<HardwareQueue> {
-        let index = self.0.next_queue.fetch_add(1, Ordering::Relaxed);
-        self.0.queues[index % QUEUES].clone()
+        let hardware = &self.0.hardware.0;
+        let index = hardware.next_queue.fetch_add(1, Ordering::Relaxed);
+        hardware.queues[index % QUEUES].clone()
     }
 }
 
-fn info() -> Info {
+/// The identity of a machine: of its process, and there of the object `id`.
+fn uuid(id: u64) -> Uuid {
+    let [process, id] = [u64::from(std::process::id()), id].map(u64::to_le_bytes);
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&process);
+    bytes[8..].copy_from_slice(&id);
+    Uuid(bytes)
+}
+
+fn info(uuid: Uuid) -> Info {
     let family = QueueFamily {
         kind: QueueKind::Graphics,
         count: Some(QUEUES as u32),
@@ -105,22 +185,25 @@ fn info() -> Info {
         backend: BackendKind::Other("clockwork"),
         name: "clockwork machine".into(),
         vendor: "this example".into(),
-        uuid: None,
+        uuid: Some(uuid),
         parent_uuid: None,
         driver_uuid: None,
         luid: None,
         driver: "clockwork 1".into(),
         software: false,
         capabilities: Capabilities {
+            driver_queues: true,
             native_timelines: true,
             timestamp_bits: 64,
             timestamp_period_ns: TICK as f64,
             calibrated_clock: true,
             max_value_difference: u64::MAX,
+            exports: vec![HandleKind::TimelineOpaqueFd],
+            imports: vec![HandleKind::TimelineOpaqueFd],
             queues: vec![family],
             limits: [
-                ("exports", "its counters have no handles that travel"),
-                ("imports", "it takes no objects of others"),
+                ("exports", "its counters only"),
+                ("imports", "counters of the same machine only"),
                 (
                     "stream memory operations",
                     "its lists wait for counters, and write no others",
@@ -142,15 +225,13 @@ impl Backend for Device {
         Identity {
             id: self.0.id,
             object: &self.0.object,
-            info: &self.0.info,
+            info: &self.0.hardware.0.info,
         }
     }
 
     fn port(&self, initial: u64) -> Result<Attachment> {
-        // The machine signals by itself, so its watch tells the host.
-        Ok(Attachment::new(self.0.id, initial, self.counter(initial))
-            .watched_by(self.watch())
-            .with_max_value_difference(self.0.info.capabilities.max_value_difference))
+        let counter = Attachment::new(self.0.id, initial, self.counter(initial));
+        Ok(self.attach(counter))
     }
 
     fn check(&self) -> Result<()> {
@@ -165,6 +246,10 @@ impl Backend for Device {
     fn clock(&self) -> Result<Clock> {
         let made = || Clock::new(Object::new("clock", "clockwork"), self.ticks());
         Ok(self.0.clock.get_or_init(made).clone())
+    }
+
+    fn sharing(&self) -> Option<&dyn Sharing> {
+        Some(self)
     }
 }
 
@@ -218,11 +303,12 @@ impl Watch for Inner {
                 Some((port.downcast_ref::<Port>()?.handle(), value))
             })
             .collect();
-        self.machine.wait_any(&counters, until);
+        let machine = &self.hardware.0.machine;
+        machine.wait_any(&counters, until, &self.nudged);
         Ok(())
     }
 
     fn nudge(&self) {
-        self.machine.interrupt();
+        self.hardware.0.machine.interrupt(&self.nudged);
     }
 }

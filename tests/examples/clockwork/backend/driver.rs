@@ -7,7 +7,7 @@
 //! carries on.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ pub(crate) enum Command {
     Time(Arc<OnceLock<u64>>),
 }
 
-/// What was done wrong, for as long as anybody cares: also when the machine is gone.
+/// What was done wrong. Can be read after the machine is gone.
 #[derive(Clone, Default)]
 pub(crate) struct Faults(Arc<Mutex<Vec<String>>>);
 
@@ -74,8 +74,9 @@ struct State {
     objects: HashMap<Handle, Object>,
     next: u64,
     queues: [Ring; QUEUES],
+    /// Counters that have a name, and wait for their import.
+    named: HashMap<u64, Arc<AtomicU64>>,
     faults: Faults,
-    interrupted: bool,
     stopped: bool,
 }
 
@@ -89,7 +90,7 @@ struct Shared {
     state: Mutex<State>,
     /// For the device: there is something to do.
     work: Condvar,
-    /// For the host: a counter has moved, or somebody interrupts.
+    /// For the host: a counter has moved, or a wait is interrupted.
     news: Condvar,
     /// For the host: a hardware queue has run a command.
     space: Condvar,
@@ -193,14 +194,40 @@ impl Machine {
         self.shared.work.notify_one();
     }
 
-    /// Blocks until one of the counters is at its value, somebody interrupts, or the time is over.
-    pub(crate) fn wait_any(&self, counters: &[(Handle, u64)], until: Instant) {
+    /// Gives the counter a name, for one [`Machine::import`].
+    pub(crate) fn export(&self, counter: Handle) -> u64 {
+        let mut state = self.shared.lock();
+        state.next += 1;
+        let name = state.next;
+        match state.objects.get(&counter) {
+            Some(Object::Counter(cell)) => {
+                let cell = cell.clone();
+                state.named.insert(name, cell);
+            }
+            _ => state.faults.push(format!("{counter:?} is no counter")),
+        }
+        name
+    }
+
+    /// A second handle of the counter with this name, or `None` if no counter has it.
+    pub(crate) fn import(&self, name: u64) -> Option<Handle> {
+        let cell = self.shared.lock().named.remove(&name)?;
+        Some(self.make(Object::Counter(cell)))
+    }
+
+    /// Blocks until a counter is at its value, the wait is interrupted, or the time is over.
+    pub(crate) fn wait_any(
+        &self,
+        counters: &[(Handle, u64)],
+        until: Instant,
+        interrupted: &AtomicBool,
+    ) {
         let mut state = self.shared.lock();
         loop {
             let reached = |&(counter, value): &(Handle, u64)| state.value(counter) >= value;
             let left = until.saturating_duration_since(Instant::now());
-            if counters.iter().any(reached) || state.interrupted || left.is_zero() {
-                state.interrupted = false;
+            let interrupted = interrupted.swap(false, Ordering::Relaxed);
+            if counters.iter().any(reached) || interrupted || left.is_zero() {
                 return;
             }
             let (woken, _) = self
@@ -212,9 +239,12 @@ impl Machine {
         }
     }
 
-    /// Ends the present [`Machine::wait_any`], or the next.
-    pub(crate) fn interrupt(&self) {
-        self.shared.lock().interrupted = true;
+    /// Ends the present [`Machine::wait_any`] with the same flag, or the next.
+    pub(crate) fn interrupt(&self, flag: &AtomicBool) {
+        // Under the lock, or a waiter could be between its look and its sleep.
+        let state = self.shared.lock();
+        flag.store(true, Ordering::Relaxed);
+        drop(state);
         self.shared.news.notify_all();
     }
 

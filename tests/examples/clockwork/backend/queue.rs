@@ -85,8 +85,10 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// A hardware queue behind the lock that the driver asks for. The engine only tries it: a queue
-/// that finds it taken leaves its waker, and whoever has it wakes the queue.
+/// A hardware queue behind the lock that the driver requires.
+///
+/// The engine only tries the lock. A queue that finds it taken leaves its waker, and the thread
+/// that releases the lock wakes the queue.
 pub(crate) struct HardwareQueue {
     machine: Arc<Machine>,
     index: usize,

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use syncline::Result;
+use syncline::{Result, Timeline, connect};
 use syncline_conformance::{Subject, Suite, World};
 
 use super::driver::Faults;
@@ -63,9 +63,14 @@ impl Subject for Clockwork {
         latch.set_first(1);
         Ok(())
     }
+
+    /// Native for two devices of one machine, otherwise through the engine.
+    fn timeline_with(&self, other: &Self, label: &str, initial: u64) -> Result<Timeline> {
+        connect(&self.0, &other.0).timeline_from(label, initial)
+    }
 }
 
-/// One machine, and two of them.
+/// One machine, two of them, and two devices of one machine.
 #[derive(Default)]
 pub(crate) struct ClockworkSuite {
     /// What the drivers have to say, of every machine that was started.
@@ -74,6 +79,7 @@ pub(crate) struct ClockworkSuite {
 
 pub(crate) const ONE: &str = "clockwork";
 pub(crate) const TWO: &str = "clockwork -> clockwork";
+pub(crate) const SHARED: &str = "clockwork -> clockwork (same machine)";
 
 impl ClockworkSuite {
     fn start(&self) -> Result<Clockwork> {
@@ -89,15 +95,19 @@ impl Suite for ClockworkSuite {
     type Subject = Clockwork;
 
     fn subjects(&self) -> Vec<String> {
-        vec![ONE.into(), TWO.into()]
+        vec![ONE.into(), TWO.into(), SHARED.into()]
     }
 
     fn open(&self, subject: &str) -> Result<World<Clockwork>> {
         let left = self.start()?;
-        if subject == ONE {
-            return Ok(World::one(left));
+        match subject {
+            ONE => Ok(World::one(left)),
+            SHARED => {
+                let right = Clockwork(left.0.open_again());
+                Ok(World::two(left, right))
+            }
+            _ => Ok(World::two(left, self.start()?)),
         }
-        Ok(World::two(left, self.start()?))
     }
 
     fn complaints(&self) -> Vec<String> {

@@ -29,7 +29,7 @@ fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
         let (host, resolution) = (clock.host_clock(), clock.library().resolution());
         for &closed in times {
             let closed = Duration::from_millis(closed);
-            let gate = device.gate()?;
+            let stall = device.stall()?;
             let (before, after) = (
                 device.clocked_fence("before")?,
                 device.clocked_fence("after")?,
@@ -39,12 +39,12 @@ fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
                 Ok(before.wait(patience())?)
             });
             recorded?;
-            queue.block(&gate)?;
+            queue.block(&stall)?;
             queue.record(&after)?;
             thread::sleep(closed);
-            // Not before: the gate is still closed.
+            // Not before the release: the device is still blocked.
             let (second, opened) = Seen::around(host, || -> Verdict {
-                gate.open()?;
+                stall.release()?;
                 Ok(after.wait(patience())?)
             });
             opened?;

@@ -171,8 +171,8 @@ fn bounded<S: Subject>(world: &World<S>) -> Verdict {
             "a sample beside 3 others took {longest:?}"
         );
 
-        let gate = device.gate()?;
-        queue.block(&gate)?;
+        let stall = device.stall()?;
+        queue.block(&stall)?;
         let (in_time, last) = thread::scope(|scope| -> Result<_, Stop> {
             let sampling = scope.spawn(|| {
                 let last = clock.sample();
@@ -188,7 +188,7 @@ fn bounded<S: Subject>(world: &World<S>) -> Verdict {
             }
             let in_time = sampling.is_finished();
             // If it waits for the device it ends now.
-            gate.open()?;
+            stall.release()?;
             Ok((in_time, join(sampling)?))
         })?;
         check!(in_time, "a sample waits for a device that stands still");

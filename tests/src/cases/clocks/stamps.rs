@@ -31,12 +31,12 @@ fn not_ready<S: Subject>(world: &World<S>) -> Verdict {
         queue.record(&known)?;
         known.wait(patience())?;
         let before = known.time()?.nanoseconds();
-        let gate = device.gate()?;
-        queue.block(&gate)?;
+        let stall = device.stall()?;
+        queue.block(&stall)?;
         let late = device.clocked_fence("late")?;
         queue.record(&late)?;
         let name = late.object();
-        // If asking waited, nobody would ever open the gate: it hangs, and that is told.
+        // A query that blocked would hang: this thread releases the stall only later.
         check_error!(late.time(), Error::NotReady { fence } if fence == *name);
         check_error!(late.elapsed_since(&known), Error::NotReady { fence } if fence == *name);
         let told = known.time()?.nanoseconds();
@@ -54,14 +54,14 @@ fn not_ready<S: Subject>(world: &World<S>) -> Verdict {
                         Err(Error::NotReady { .. }) if Instant::now() < end => thread::yield_now(),
                         Err(other) => return Stop::fail(format!("asked all the time: {other}")),
                         Ok(_) if !was_open && !opened.load(Ordering::SeqCst) => {
-                            return Stop::fail("a time came out of a closed gate");
+                            return Stop::fail("a time exists although the device is blocked");
                         }
                         Ok(time) => return Ok(time.nanoseconds()),
                     }
                 }
             });
             opened.store(true, Ordering::SeqCst);
-            gate.open()?;
+            stall.release()?;
             late.wait(patience())?;
             let (asked, told) = (join(asking)??, late.time()?);
             check!(
@@ -181,11 +181,11 @@ fn again<S: Subject>(world: &World<S>) -> Verdict {
             check!(now >= last, "recorded anew at {now} ns, after {last} ns");
             last = now;
         }
-        let gate = device.gate()?;
-        queue.block(&gate)?;
+        let stall = device.stall()?;
+        queue.block(&stall)?;
         queue.record(&fence)?;
         check_error!(fence.time(), Error::NotReady { .. });
-        gate.open()?;
+        stall.release()?;
         fence.wait(patience())?;
         check!(fence.time()?.nanoseconds() >= last, "time ran backwards");
         queue.idle(patience())?;

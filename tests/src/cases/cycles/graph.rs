@@ -100,8 +100,8 @@ fn graph<S: Subject>(world: &World<S>) -> Verdict {
 
 /// What is told while a device stands still.
 fn with_the_device<S: Subject>(world: &World<S>) -> Verdict {
-    let latch = match world.left.gate() {
-        Ok(latch) => latch,
+    let stall = match world.left.stall() {
+        Ok(stall) => stall,
         Err(Stop::Skipped(_)) => return Ok(()),
         Err(failed) => return Err(failed),
     };
@@ -109,7 +109,7 @@ fn with_the_device<S: Subject>(world: &World<S>) -> Verdict {
     let far = world
         .left
         .own(syncline::host::Device::new().timeline("far")?);
-    let (queue, block) = (world.left_queue("busy")?, latch.latch());
+    let (queue, block) = (world.left_queue("busy")?, stall.latch());
     queue.submit(
         &[],
         move |recorder| block.block(recorder),
@@ -125,7 +125,7 @@ fn with_the_device<S: Subject>(world: &World<S>) -> Verdict {
             "with the device, it is told as {blockers}"
         );
     }
-    latch.open()?;
+    stall.release()?;
     near.at(1).wait(patience())?;
     far.at(1).wait(patience())?;
     queue.idle(patience())?;

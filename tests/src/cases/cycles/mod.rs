@@ -71,7 +71,7 @@ fn told(blockers: &Blockers) -> Vec<(&str, u64, String)> {
                 format!("driver for {queue}")
             }
             Signaller::Application => "application".into(),
-            Signaller::Nobody => "nobody".into(),
+            Signaller::None => "nobody".into(),
             other => format!("{other}"),
         };
         (step.timeline.label(), step.value, by)

@@ -181,7 +181,7 @@ fn no_raw_event(world: &World<Equipped>) -> Verdict {
 pub(super) fn held_record(
     world: &World<Equipped>,
     hold: &user::Timeline<Equipped>,
-    still: &user::Gate<Equipped>,
+    still: &user::Stall<Equipped>,
 ) -> Result<(user::Queue<Equipped>, user::Fence<Equipped>), Stop> {
     let queue = world.left_queue("left")?;
     let fence = world.left.fence("fence");
@@ -293,8 +293,8 @@ fn own_submission_has_no_time(world: &World<Equipped>) -> Verdict {
     queue.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
     line.at(1).wait(patience())?;
     let first = line.at(1).time()?.nanoseconds();
-    let gate = world.left.gate()?;
-    queue.block(&gate)?;
+    let stall = world.left.stall()?;
+    queue.block(&stall)?;
     let mut claim = line.claim(3, 0)?;
     submit_by_oneself(queue.library(), line.library(), &mut claim)?;
     check_error!(line.at(3).time(), Error::NotReached { reached: 1, .. });
@@ -303,7 +303,7 @@ fn own_submission_has_no_time(world: &World<Equipped>) -> Verdict {
     other.submit(&[], |_| Ok(()), &[line.signal_at(5)])?;
     let host = world.left.clock()?.host_clock();
     let (between, ended) = Seen::around(host, || -> syncline::Result<()> {
-        gate.open()?;
+        stall.release()?;
         line.at(5).wait(patience())
     });
     ended?;

@@ -242,7 +242,7 @@ pub(super) fn owners(world: &World<Equipped>, device: &Device) -> Verdict {
     let (alive, raw) = (Arc::downgrade(&stream), stream.0);
     // SAFETY: the owner keeps the stream.
     let queue = unsafe { device.adopt_raw_stream(raw, Some(stream), "given away") }?;
-    let (still, line) = (world.left.gate()?, device.timeline("line")?);
+    let (still, line) = (world.left.stall()?, device.timeline("line")?);
     let latch = still.latch();
     queue.submit(
         &[],
@@ -258,7 +258,7 @@ pub(super) fn owners(world: &World<Equipped>, device: &Device) -> Verdict {
         alive.strong_count() > 0,
         "the owner of a stream is gone, and work is in flight there"
     );
-    still.open()?;
+    still.release()?;
     line.at(1).wait(patience())?;
     let_go(&alive, "a stream")?;
 
@@ -370,7 +370,7 @@ fn of_cudarc(world: &World<Equipped>) -> Verdict {
 
 /// The event behind a fence, for the application's own streams.
 pub(super) fn no_raw_event(world: &World<Equipped>, device: &Device) -> Verdict {
-    let (hold, still) = (world.timeline("hold")?, world.left.gate()?);
+    let (hold, still) = (world.timeline("hold")?, world.left.stall()?);
     let (queue, fence) = held_record(world, &hold, &still)?;
     let mark = fence.point()?;
     let point = mark.point().library();
@@ -393,7 +393,7 @@ pub(super) fn no_raw_event(world: &World<Equipped>, device: &Device) -> Verdict 
         "the device stands still, and the event of the fence says {:?}",
         asked()
     );
-    still.open()?;
+    still.release()?;
     fence.wait(patience())?;
     ok("cuEventQuery", asked())?;
     check!(

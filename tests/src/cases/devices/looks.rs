@@ -146,6 +146,16 @@ fn as_driver(world: &World<Equipped>) -> Verdict {
             "native timelines: {}",
             can.native_timelines
         );
+        check!(
+            can.driver_queues != (info.backend == BackendKind::Host),
+            "queues of a driver: {}",
+            can.driver_queues
+        );
+        check!(
+            can.binary_semaphores == (info.backend == BackendKind::Vulkan),
+            "binary semaphores: {}",
+            can.binary_semaphores
+        );
         for (has, limit) in [
             (can.native_timelines, "native timelines"),
             (can.calibrated_clock, "calibrated clock"),

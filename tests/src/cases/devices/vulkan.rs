@@ -167,7 +167,7 @@ fn carry(
 
 /// The semaphore behind a fence, for the application's own submissions.
 pub(super) fn no_raw_event(world: &World<Equipped>, device: &Device) -> Verdict {
-    let (hold, still) = (world.timeline("hold")?, world.left.gate()?);
+    let (hold, still) = (world.timeline("hold")?, world.left.stall()?);
     let (queue, fence) = held_record(world, &hold, &still)?;
     let mark = fence.point()?;
     let point = mark.point().library();
@@ -190,7 +190,7 @@ pub(super) fn no_raw_event(world: &World<Equipped>, device: &Device) -> Verdict 
         "the device stands still before {}, and its semaphore is at {seen}",
         point.value()
     );
-    still.open()?;
+    still.release()?;
     fence.wait(patience())?;
     let seen = counter(device, raw)?;
     check!(

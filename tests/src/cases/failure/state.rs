@@ -78,8 +78,8 @@ fn under_way<S: Subject>(world: &World<S>) -> Verdict {
     let buffer = world.left.buffer(WORDS)?;
     left.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
     line.at(1).wait(patience())?;
-    let gate = world.left.gate()?;
-    left.block(&gate)?;
+    let stall = world.left.stall()?;
+    left.block(&stall)?;
     let to = buffer.clone();
     let end = left.submit(
         &[],
@@ -92,7 +92,7 @@ fn under_way<S: Subject>(world: &World<S>) -> Verdict {
         line.at(2).wait(patience()),
         Error::Failed { cause, .. } if cause.to_string() == "work failed: meanwhile"
     );
-    gate.open()?;
+    stall.release()?;
     end.end().wait(patience())?;
     check!(
         is_filled::<S>(&buffer, 5),

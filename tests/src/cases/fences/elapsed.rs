@@ -30,16 +30,16 @@ fn elapsed<S: Subject>(world: &World<S>) -> Verdict {
         world.left.timed_fence("end"),
     );
     for _ in 0..ROUNDS {
-        let gate = world.left.gate()?;
+        let stall = world.left.stall()?;
         let before = Instant::now();
         left.record(&begin)?;
         begin.wait(patience())?;
         let between = Instant::now();
-        left.block(&gate)?;
+        left.block(&stall)?;
         left.record(&end)?;
         std::thread::sleep(DELAY * 2);
         let inside = between.elapsed();
-        gate.open()?;
+        stall.release()?;
         end.wait(patience())?;
         let forward = end.elapsed_since(&begin)?;
         within(forward, inside, before.elapsed())?;

@@ -38,9 +38,9 @@ fn dropped_while_waited_for<S: Subject>(world: &World<S>) -> Verdict {
         let line = world.timeline("gate")?;
         let close = |queue: &Queue<S>| queue.submit(&[line.at(1)], |_| Ok(()), &[]).map(|_| ());
         drop_behind(world, round, close, || Ok(line.signal(1)?))?;
-        let gate = world.left.gate()?;
-        let close = |queue: &Queue<S>| queue.block(&gate).map(|_| ());
-        drop_behind(world, round, close, || Ok(gate.open()?))?;
+        let stall = world.left.stall()?;
+        let close = |queue: &Queue<S>| queue.block(&stall).map(|_| ());
+        drop_behind(world, round, close, || Ok(stall.release()?))?;
     }
     Ok(())
 }

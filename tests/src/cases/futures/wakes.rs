@@ -181,10 +181,10 @@ fn none_is_lost<S: Subject>(world: &World<S>) -> Verdict {
 }
 
 fn pending_first<S: Subject>(world: &World<S>) -> Verdict {
-    let latch = world.left.gate()?;
+    let stall = world.left.stall()?;
     let (gate, line) = (world.timeline("gate")?, world.left.timeline("line")?);
     let queue = world.left_queue("left")?;
-    let block = latch.latch();
+    let block = stall.latch();
     queue.submit(
         &[gate.at(1)],
         move |recorder| block.block(recorder),
@@ -203,7 +203,7 @@ fn pending_first<S: Subject>(world: &World<S>) -> Verdict {
         late.woken() == 0 && poll(&mut reached, &late).is_pending(),
         "reached although the device stands still"
     );
-    latch.open()?;
+    stall.release()?;
     late.wait_for(1)?;
     ready(reached, &late)??;
     queue.idle(patience())?;

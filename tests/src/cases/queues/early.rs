@@ -17,9 +17,9 @@ cases! {
 }
 
 fn nothing_ends<S: Subject>(world: &World<S>) -> Verdict {
-    let gate = world.left.gate()?;
+    let stall = world.left.stall()?;
     let left = world.left_queue("left")?;
-    let blocked = left.block(&gate)?;
+    let blocked = left.block(&stall)?;
     let last = left.submit(&[], |_| Ok(()), &[])?;
     let short = Duration::from_millis(5);
     check_error!(blocked.end().wait(short), Error::TimedOut { .. });
@@ -29,7 +29,7 @@ fn nothing_ends<S: Subject>(world: &World<S>) -> Verdict {
         !left.position().is_reached()?,
         "the queue's position is reached while its work stands still"
     );
-    gate.open()?;
+    stall.release()?;
     left.idle(patience())?;
     check!(blocked.end().is_reached()?, "idle, but work has not ended");
     Ok(())

@@ -108,13 +108,13 @@ fn settle<S: Subject>(world: &World<S>) -> Verdict {
 
 /// The device is held up, not the host: everything is with the driver, and nothing is reached.
 fn stands_still<S: Subject>(world: &World<S>) -> Verdict {
-    let gate = world.left.gate()?;
+    let stall = world.left.stall()?;
     let line = world.timeline("line")?;
     let fence = world.left.fence("fence");
     let left = world.left_queue("left")?;
     left.record(&fence)?;
     fence.wait(patience())?;
-    left.block(&gate)?;
+    left.block(&stall)?;
     left.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
     left.record(&fence)?;
     left.settle(patience())?;
@@ -130,7 +130,7 @@ fn stands_still<S: Subject>(world: &World<S>) -> Verdict {
         !fence.is_complete()?,
         "a fence behind work that stands still is complete"
     );
-    gate.open()?;
+    stall.release()?;
     line.at(1).wait(patience())?;
     fence.wait(patience())?;
     Ok(())

@@ -136,11 +136,11 @@ fn closed_gate<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("gate")?;
     let close = |queue: &Queue<S>| queue.submit(&[line.at(1)], |_| Ok(()), &[]).map(|_| ());
     flood(world, close, || Ok(line.signal(1)?))?;
-    let gate = world.left.gate()?;
+    let stall = world.left.stall()?;
     flood(
         world,
-        |queue| queue.block(&gate).map(|_| ()),
-        || Ok(gate.open()?),
+        |queue| queue.block(&stall).map(|_| ()),
+        || Ok(stall.release()?),
     )
 }
 

@@ -69,9 +69,9 @@ fn fences<S: Subject>(world: &World<S>) -> Verdict {
     ];
     grows_nothing(|| {
         let line = world.timeline("gate")?;
-        let gate = world.left.gate()?;
+        let stall = world.left.stall()?;
         queues[0].submit(&[line.at(1)], |_| Ok(()), &[])?;
-        queues[1].block(&gate)?;
+        queues[1].block(&stall)?;
         let mut fences = Vec::with_capacity(count);
         for n in 0..count {
             let fence = world.left.fence("one of many");
@@ -81,7 +81,7 @@ fn fences<S: Subject>(world: &World<S>) -> Verdict {
         for fence in &fences {
             check!(!fence.is_complete()?, "{fence:?} is complete behind a gate");
         }
-        gate.open()?;
+        stall.release()?;
         line.signal(1)?;
         let points = fences.iter().map(|fence| fence.point());
         let points = points.collect::<syncline::Result<Vec<_>>>()?;

@@ -64,12 +64,12 @@ fn covered<S: Subject>(world: &World<S>) -> Verdict {
 /// goes: it comes all the same, for the host and for queues. What is above it is cancelled, and
 /// what the work keeps lives on.
 fn stands_still<S: Subject>(world: &World<S>) -> Verdict {
-    let gate = world.left.gate()?;
+    let stall = world.left.stall()?;
     let line = world.timeline("line")?;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     let (source, target) = (world.left.buffer(1)?, world.right.buffer(1)?);
     let kept = Arc::new(());
-    let (latch, to, object) = (gate.latch(), source.clone(), kept.clone());
+    let (latch, to, object) = (stall.latch(), source.clone(), kept.clone());
     left.submit(
         &[],
         move |recorder| {
@@ -117,7 +117,7 @@ fn stands_still<S: Subject>(world: &World<S>) -> Verdict {
             Arc::strong_count(&kept) == 2,
             "what work keeps went with a timeline, while the device works"
         );
-        gate.open()?;
+        stall.release()?;
         join(reached)??;
         Ok(())
     })?;

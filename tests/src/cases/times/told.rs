@@ -73,15 +73,15 @@ fn not_reached<S: Subject>(world: &World<S>) -> Verdict {
         none_yet(2)?;
 
         let opens = world.timeline("opens")?;
-        let gate = on.device.gate()?;
-        let latch = gate.latch();
+        let stall = on.device.stall()?;
+        let latch = stall.latch();
         let block = move |recorder: &mut crate::RecorderOf<'_, S>| latch.block(recorder);
         let held = queue.submit(&[opens.at(1)], block, &[line.signal_at(2)])?;
         check!(held.is_held(), "a submission is not held");
         none_yet(2)?;
         opens.signal(1)?;
         line.at(2).wait_pending(patience())?;
-        // If asking waited, nobody would ever open the gate: it hangs, and that is told.
+        // A query that blocked would hang: this thread releases the stall only later.
         none_yet(2)?;
         tells(line.at(1), &first, "while the device stood still")?;
         let opened = AtomicBool::new(false);
@@ -96,14 +96,14 @@ fn not_reached<S: Subject>(world: &World<S>) -> Verdict {
                         }
                         Err(other) => return Stop::fail(format!("asked all the time: {other}")),
                         Ok(_) if !was_open && !opened.load(Ordering::SeqCst) => {
-                            return Stop::fail("a time came out of a closed gate");
+                            return Stop::fail("a time exists although the device is blocked");
                         }
                         Ok(time) => return Ok(time.nanoseconds()),
                     }
                 }
             });
             opened.store(true, Ordering::SeqCst);
-            gate.open()?;
+            stall.release()?;
             line.at(2).wait(patience())?;
             let (asked, told) = (join(asking)??, line.at(2).time()?);
             check!(

@@ -39,17 +39,17 @@ fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let host = on.device.clock()?.host_clock();
         for (value, closed) in (1..).zip([Duration::ZERO, DELAY, DELAY / 4]) {
-            let gate = on.device.gate()?;
-            let latch = gate.latch();
+            let stall = on.device.stall()?;
+            let latch = stall.latch();
             on.queue.submit(
                 &[],
                 move |recorder| latch.block(recorder),
                 &[on.line.signal_at(value)],
             )?;
             thread::sleep(closed);
-            // Not before: the gate is still closed.
+            // Not before the release: the device is still blocked.
             let (between, ended) = Seen::around(host, || -> syncline::Result<()> {
-                gate.open()?;
+                stall.release()?;
                 on.line.at(value).wait(patience())
             });
             ended?;

@@ -184,14 +184,14 @@ fn zero<S: Subject>(world: &World<S>) -> Verdict {
     behind.queue.idle(patience())?;
     drop(behind);
 
-    let latch = match world.right.gate() {
-        Ok(latch) => latch,
+    let stall = match world.right.stall() {
+        Ok(stall) => stall,
         Err(Stop::Skipped(_)) => return Ok(()),
         Err(failed) => return Err(failed),
     };
     let behind = Behind::new(world)?;
     let queue = world.right_queue("standing still")?;
-    queue.block(&latch)?;
+    queue.block(&stall)?;
     let line = world.right.timeline("still")?;
     queue.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
     let fence = world.right.fence("still");
@@ -204,7 +204,7 @@ fn zero<S: Subject>(world: &World<S>) -> Verdict {
         claim: None,
     };
     all_end_soon(&still)?;
-    latch.open()?;
+    stall.release()?;
     still.queue.idle(patience())?;
     behind.gate.signal(1)?;
     behind.queue.idle(patience())?;

@@ -137,9 +137,9 @@ fn every_mix<S: Subject>(world: &World<S>) -> Verdict {
         let line = lines.line(place, Failed);
         line.fail(cause(line.object().label()));
     }
-    // From here on nothing is needed of the left device, until the latch opens.
-    let latch = world.left.gate()?;
-    let block = latch.latch();
+    // From here on nothing is needed of the left device until the stall is released.
+    let stall = world.left.stall()?;
+    let block = stall.latch();
     left.submit(
         &[],
         move |recorder| block.block(recorder),
@@ -169,7 +169,7 @@ fn every_mix<S: Subject>(world: &World<S>) -> Verdict {
             !all.is_finished() && !any.is_finished(),
             "a wait ended while the device stood still"
         );
-        latch.open()?;
+        stall.release()?;
         join(all)??;
         let named = join(any)??;
         check!(named == 2, "{named} is named, but only 2 was signalled");

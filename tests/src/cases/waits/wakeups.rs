@@ -146,11 +146,11 @@ fn polling<S: Subject>(world: &World<S>) -> Verdict {
 }
 
 fn pending_first<S: Subject>(world: &World<S>) -> Verdict {
-    let latch = world.left.gate()?;
+    let stall = world.left.stall()?;
     let (gate, line) = (world.timeline("gate")?, world.timeline("line")?);
     let far = world.right.timeline("of the right")?;
     let queue = world.left_queue("left")?;
-    let block = latch.latch();
+    let block = stall.latch();
     queue.submit(
         &[gate.at(1)],
         move |recorder| block.block(recorder),
@@ -196,7 +196,7 @@ fn pending_first<S: Subject>(world: &World<S>) -> Verdict {
                 Error::TimedOut { .. }
             );
         }
-        latch.open()?;
+        stall.release()?;
         for of in [&line, &far] {
             of.at(1).wait(patience())?;
             of.at(1).wait_pending(Duration::ZERO)?;

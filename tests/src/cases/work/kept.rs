@@ -79,9 +79,9 @@ fn done_once<S: Subject>(world: &World<S>) -> Verdict {
 }
 
 fn keeps<S: Subject>(world: &World<S>) -> Verdict {
-    let gate = world.left.gate()?;
+    let stall = world.left.stall()?;
     let left = world.left_queue("left")?;
-    let (latch, kept) = (gate.latch(), Arc::new(()));
+    let (latch, kept) = (stall.latch(), Arc::new(()));
     let object = kept.clone();
     left.submit(
         &[],
@@ -98,7 +98,7 @@ fn keeps<S: Subject>(world: &World<S>) -> Verdict {
         Arc::strong_count(&kept) == 2,
         "what work asked to keep is gone while the device works"
     );
-    gate.open()?;
+    stall.release()?;
     left.idle(patience())?;
     check!(
         Arc::strong_count(&kept) == 1,
@@ -237,8 +237,8 @@ fn lets_memory_go<S: Subject>(world: &World<S>) -> Verdict {
             let end = queue.submit(&[], filling::<S>(&buffer, 7), &[line.signal_at(1)])?;
             drop((buffer, line));
             end.end().wait(patience())?;
-            let gate = side.gate()?;
-            standing.block(&gate)?;
+            let stall = side.stall()?;
+            standing.block(&stall)?;
             standing.settle(patience())?;
             let waits = [hold.at(1)];
             let waits = &waits[..usize::from(held)];
@@ -249,7 +249,7 @@ fn lets_memory_go<S: Subject>(world: &World<S>) -> Verdict {
                 scope.spawn(move || told.send(several()));
                 let ended = heard.recv_timeout(patience());
                 // Also for the scope, which waits for the thread.
-                gate.open()?;
+                stall.release()?;
                 match ended {
                     Ok(submitted) => Ok(submitted?),
                     Err(_) => Stop::fail(format!(

@@ -1,4 +1,4 @@
-//! A recording as a frame pipeline over CUDA, Vulkan and the host leaves it, made up.
+//! A made-up recording of a frame pipeline over CUDA, Vulkan and the host.
 
 #![allow(clippy::unwrap_used, reason = "made-up numbers are small")]
 
@@ -15,15 +15,16 @@ const QUEUES: [(&str, &str, BackendKind); 5] = [
     ("encode", "16 threads", BackendKind::Host),
 ];
 
-/// The timelines of what the application signals itself.
+/// The timelines that the application signals.
 const DRAWN: usize = 0;
 const FILTERED: usize = 1;
 const COPIED: usize = 2;
 const SLOTS: usize = 3;
 const UPLOADED: usize = 4;
 
-/// So many frames, of which three are in flight: uploaded and drawn by Vulkan, filtered and copied
-/// by CUDA, encoded by the host.
+/// Makes a recording of `count` frames, three of them in flight.
+///
+/// Vulkan uploads and draws them, CUDA filters and copies them, and the host encodes them.
 pub(crate) fn frames(count: u64) -> Recording {
     let mut recording = Recording {
         begun: 7_000_000_000_123,
@@ -114,8 +115,8 @@ pub(crate) fn frames(count: u64) -> Recording {
         ];
         for (queue, takes, waits, signal, what) in steps {
             at += 6_000 + jitter(3_000);
-            // What waits for a host's signal, or in another API for what the driver cannot take, is
-            // held.
+            // Held are waits for the host's signals, and waits for another API that the driver
+            // cannot make.
             let held = queue == 4 || queue == 0 && frame > 3;
             if queue == 1 {
                 ready = ready.min(at);

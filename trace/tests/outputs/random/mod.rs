@@ -1,4 +1,4 @@
-//! Recordings of any shape: real ones, and such as no device leaves.
+//! Random recordings, also such as no device makes.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -7,7 +7,7 @@ use syncline_core::clock::Estimate;
 use syncline_core::trace::{Edge, HostSignal, Outcome, Recording, Submission, Track};
 use syncline_core::{BackendKind, Uuid};
 
-/// Mostly close together, so that slices touch and overlap; now and then the ends of time.
+/// Times that are mostly close together, so that slices touch and overlap. Some are extreme.
 fn time() -> impl Strategy<Value = i64> {
     prop_oneof![
         8 => 0..400_i64,
