@@ -21,8 +21,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     what: Option<What>,
 
-    /// Only subjects with this name, with this in their names (see --list), or with the device of
-    /// this index
+    /// Only subjects with this in their names (see --list), or with the device of this index
     #[arg(long)]
     device: Option<String>,
     /// Only rows whose id contains this; repeat it for more rows

@@ -63,7 +63,7 @@ pub struct Row {
     pub raw: &'static str,
     /// The least work that keeps the contract.
     pub floor: Floor,
-    /// The limits of all variants without limits of their own. Without limits a row is only printed.
+    /// The limits of all variants without their own. Without limits a row is only printed.
     pub limits: &'static [Limit],
     /// The kinds of subjects that it runs on.
     pub on: &'static [On],
@@ -78,9 +78,9 @@ pub struct Row {
 pub enum Floor {
     /// The raw side: the contract needs nothing more.
     Raw,
-    /// A side of its own, written by hand and measured with the other two. The text says what it does.
+    /// A side of its own, by hand and measured with the other two. The text describes it.
     Side(&'static str),
-    /// There is no floor to measure. The text says why.
+    /// There is no floor to measure. The text gives the reason.
     Unmeasured(&'static str),
 }
 

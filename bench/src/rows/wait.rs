@@ -142,7 +142,7 @@ fn any(call: &Call<'_>, lab: &mut dyn Lab, count: u64) -> Outcome<()> {
     // A wait looks at all points and registers all of them before it sleeps.
     let per_point = [OURS_SIDE, LOOK].map(|side| lab.median(side).unwrap_or(0.0));
     let begins = per_point.iter().sum::<f64>() * count as f64;
-    let asleep = ASLEEP + 3 * Duration::from_nanos(begins as u64);
+    let asleep = ASLEEP + 2 * Duration::from_nanos(begins as u64);
     let mut wakes = Wakes::default();
     for _ in 0..3 * lab.rounds() {
         // In turns, as the sides of a race.
