@@ -8,10 +8,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::{
-    Attachment, ByEngine, Device as _, Page, Port, Queue as _, Watch, Watcher,
-};
+use syncline_core::backend::{Attachment, ByEngine, Device as _, Port, Queue as _, Watch, Watcher};
 use syncline_core::host::{Device, Recorder};
+use syncline_core::internal::Page;
 use syncline_core::{Claim, DeviceId, Error, QueueKind, Result, Timeline};
 
 use crate::words::Words;

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use crate::words::{Word, Words};
 use syncline_core::backend::{
-    Batch, Counter, Enqueue, Flush, Keep, NoStamp, Page, RemainingPeers, SubmissionQueue, Waker,
+    Batch, Counter, Enqueue, Flush, Keep, NoStamp, SubmissionQueue, Waker,
 };
-use syncline_core::{DeviceId, Error, Object, Result, Timeline, WeakTimeline, host};
+use syncline_core::internal::{Page, RemainingPeers, WeakTimeline};
+use syncline_core::{DeviceId, Error, Object, Result, Timeline, host};
 
 /// A driver before whose next record the process that is waited for dies, and whose queue is locked
 /// then, perhaps.

@@ -11,9 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use syncline_core::backend::{
-    Batch, Counter, Device as _, Enqueue, Flush, Keep, NativePoint, NoStamp, Page, SubmissionQueue,
-    Waker,
+    Batch, Counter, Device as _, Enqueue, Flush, Keep, NativePoint, NoStamp, SubmissionQueue, Waker,
 };
+use syncline_core::internal::Page;
 use syncline_core::{DeviceId, Error, Object, Result, Timeline, host};
 
 use crate::words::{Word, Words};

@@ -39,7 +39,7 @@ impl Shared {
     /// on.
     ///
     /// Then the watching thread is not needed. The next registration ends this. See
-    /// [`Watcher::lead`](crate::Watcher).
+    /// [`Watcher::lead`](crate::backend::Watcher).
     pub(super) fn try_lead(&self, state: &mut State, ticket: Ticket, value: u64) -> bool {
         let Some(device) = self.watch().filter(|device| device.lends()) else {
             return false;
