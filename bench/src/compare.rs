@@ -485,14 +485,13 @@ mod tests {
         assert!(matches!(error, Err(CompareError::Missing(_))), "{error:?}");
     }
 
-    #[test]
-    fn a_file_that_is_no_recording_is_named() {
-        let missing = Recording::read(Path::new("/nonexistent/bench.json"));
-        let this = Recording::read(Path::new(env!("CARGO_MANIFEST_PATH")));
-        for (read, name) in [(missing, "/nonexistent/bench.json"), (this, "Cargo.toml")] {
-            let error = read.map(drop).expect_err("no recording");
-            assert!(matches!(error, CompareError::Unreadable { .. }), "{error}");
-            assert!(error.to_string().contains(name), "{error}");
-        }
+    #[rstest]
+    #[case::missing("/nonexistent/bench.json")]
+    #[case::another_file(env!("CARGO_MANIFEST_PATH"))]
+    fn a_file_that_is_no_recording_is_named(#[case] path: &str) {
+        let read = Recording::read(Path::new(path));
+        let error = read.map(drop).expect_err("no recording");
+        assert!(matches!(error, CompareError::Unreadable { .. }), "{error}");
+        assert!(error.to_string().contains(path), "{error}");
     }
 }

@@ -155,16 +155,15 @@ impl Drop for Worker {
 mod tests {
     use std::thread;
 
+    use rstest::rstest;
+
     use super::*;
 
-    #[test]
-    fn spinning_and_sleeping_threads_are_woken() {
-        for patience in [Patience::NONE, Patience::OURS] {
-            woken(&Counter::new(patience));
-        }
-    }
-
-    fn woken(counter: &Counter) {
+    #[rstest]
+    #[case::sleeping(Patience::NONE)]
+    #[case::spinning(Patience::OURS)]
+    fn a_waiting_thread_is_woken_at_its_value(#[case] patience: Patience) {
+        let counter = &Counter::new(patience);
         thread::scope(|scope| {
             let sleeper = scope.spawn(|| counter.wait(2));
             while *counter.sleepers.lock().expect("no panic") == 0 {
@@ -179,14 +178,10 @@ mod tests {
         assert_eq!(*counter.sleepers.lock().expect("no panic"), 0);
     }
 
-    #[test]
-    fn a_worker_ends_after_its_last_job() {
-        for patience in [Patience::NONE, Patience::OURS] {
-            done(patience);
-        }
-    }
-
-    fn done(patience: Patience) {
+    #[rstest]
+    #[case::sleeping(Patience::NONE)]
+    #[case::spinning(Patience::OURS)]
+    fn a_worker_ends_after_its_last_job(#[case] patience: Patience) {
         let (counter, ran) = (
             Arc::new(Counter::new(patience)),
             Arc::new(AtomicU64::new(0)),

@@ -148,22 +148,30 @@ pub fn spirv_words(bytes: &[u8]) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
-    #[test]
-    fn spirv_files_are_spirv() {
+    #[rstest]
+    #[case::step(STEP_SPV)]
+    #[case::shade(SHADE_SPV)]
+    #[case::delay(DELAY_SPV)]
+    fn spirv_files_are_spirv(#[case] file: &[u8]) {
         const MAGIC: u32 = 0x0723_0203;
-        for file in [STEP_SPV, SHADE_SPV, DELAY_SPV] {
-            assert_eq!(file.len() % 4, 0);
-            assert_eq!(spirv_words(file).first(), Some(&MAGIC));
-        }
+        assert_eq!(file.len() % 4, 0);
+        assert_eq!(spirv_words(file).first(), Some(&MAGIC));
+    }
+
+    #[rstest]
+    #[case::step("step")]
+    #[case::shade("shade")]
+    #[case::delay("delay")]
+    fn ptx_has_an_entry_for_each_kernel(#[case] kernel: &str) {
+        assert!(WAVE_PTX.contains(&format!(".visible .entry {kernel}(")));
     }
 
     #[test]
-    fn ptx_has_the_three_entries_and_no_nul() {
-        for entry in ["step", "shade", "delay"] {
-            assert!(WAVE_PTX.contains(&format!(".visible .entry {entry}(")));
-        }
+    fn ptx_is_ascii_without_a_nul() {
         assert!(WAVE_PTX.is_ascii() && !WAVE_PTX.contains('\0'));
     }
 

@@ -155,6 +155,8 @@ impl StepParams {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     #[test]
@@ -165,22 +167,23 @@ mod tests {
         assert_eq!(arc(3 << 30), -ARC_ONE);
     }
 
-    #[test]
-    fn emitters_stay_inside_and_move() {
-        for side in [64, 512, 4096] {
-            let mut seen = Vec::new();
-            for step in (0..100_000).step_by(97) {
-                let params = StepParams::at(side, side, step);
-                for emitter in params.emitters {
-                    let inside = 0..=(side << POSITION_BITS).cast_signed();
-                    assert!(inside.contains(&emitter.x) && inside.contains(&emitter.y));
-                }
-                seen.push(params.emitters[0].x);
+    #[rstest]
+    #[case::small(64)]
+    #[case::demo(512)]
+    #[case::large(4096)]
+    fn emitters_stay_inside_and_move(#[case] side: u32) {
+        let mut seen = Vec::new();
+        for step in (0..100_000).step_by(97) {
+            let params = StepParams::at(side, side, step);
+            for emitter in params.emitters {
+                let inside = 0..=(side << POSITION_BITS).cast_signed();
+                assert!(inside.contains(&emitter.x) && inside.contains(&emitter.y));
             }
-            seen.sort_unstable();
-            seen.dedup();
-            assert!(seen.len() > 100);
+            seen.push(params.emitters[0].x);
         }
+        seen.sort_unstable();
+        seen.dedup();
+        assert!(seen.len() > 100);
     }
 
     #[test]

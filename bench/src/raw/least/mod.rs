@@ -118,6 +118,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     #[test]
@@ -142,16 +144,14 @@ mod tests {
         assert!(claims.withdraw(1000, 1002) && !claims.withdraw(1000, 1002));
     }
 
-    #[test]
-    fn a_claim_above_an_outdated_value_is_refused() {
+    #[rstest]
+    #[case::above_an_outdated_value(0, 4)]
+    #[case::not_above(3, 3)]
+    #[case::the_largest_value(3, u64::MAX)]
+    fn a_wrong_claim_is_refused_and_changes_nothing(#[case] before: u64, #[case] value: u64) {
         let claims = Claims::default();
         assert_eq!(claims.claim_above(0, 3), Ok(()));
-        for (before, value) in [(0, 4), (3, 3), (3, u64::MAX)] {
-            assert!(
-                claims.claim_above(before, value).is_err(),
-                "{before} {value}"
-            );
-        }
+        assert!(claims.claim_above(before, value).is_err());
         assert!(claims.withdraw(0, 3));
         assert_eq!(claims.claim_above(0, 1), Ok(()));
     }
