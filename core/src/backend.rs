@@ -6,6 +6,7 @@
 //! | [`BackendQueue`] | backends whose queues have methods of their own | contains an [`EngineQueue`] |
 //! | [`Enqueue`] | each backend | hands a whole submission to the driver |
 //! | [`Port`] | each backend | a timeline as one device sees it |
+//! | [`SharedPort`] | backends whose ports other processes use too | pending values and recovery |
 //! | [`Watch`] | backends whose drivers signal by themselves | blocks until a port advances |
 //! | [`Stamp`] | backends with timestamps | a time written at a queue position |
 //! | [`Sharing`] | backends that share timelines natively | exports and imports counters |
@@ -41,12 +42,9 @@ pub use crate::driver::in_use::InUse;
 pub use crate::driver::keep::Keep;
 pub use crate::driver::recycled::Recycled;
 pub use crate::fence::mark::NativeMark;
-pub use crate::link::publish::Page;
 pub use crate::memory::counter::Counter;
 pub use crate::port::attachment::{Attachment, Attachments};
 pub use crate::port::watch::Watcher;
-pub use crate::port::{ByEngine, Port, Stamp, Watch};
+pub use crate::port::{ByEngine, Port, SharedPort, Stamp, Watch};
 pub use crate::queue::{Held, SubmissionQueue, Submitted, Traceable};
 pub use crate::timeline::point::{Completion, KeptPoints, NativePoint};
-pub use crate::timeline::state::RemainingPeers;
-pub use crate::timeline::times::SharedTimes;

@@ -45,11 +45,9 @@ pub use base::stage::Stage;
 #[cfg(syncline_loom)]
 pub use base::sync::Memory;
 pub use fence::Fence;
-pub use link::publish::WeakTimeline;
 pub use memory::counter::CounterFd;
 pub use memory::{SharedWords, WordsFd};
-pub use port::watch::Watcher;
-pub use queue::{Held, SubmissionQueue, Submitted};
+pub use queue::{Held, Submitted};
 pub use timeline::Timeline;
 pub use timeline::access::{SignalOnly, WaitOnly};
 pub use timeline::claim::Claim;
@@ -57,3 +55,13 @@ pub use timeline::point::{KeptPoint, Point, Signal};
 pub use wait::future;
 pub use wait::notify::Notification;
 pub use wait::{WaitMode, wait_all, wait_any};
+
+/// What the crate `syncline` uses to publish timelines to other processes.
+///
+/// Not a part of the contract. It may change in any version.
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::link::publish::{Page, WeakTimeline};
+    pub use crate::timeline::state::RemainingPeers;
+    pub use crate::timeline::times::SharedTimes;
+}

@@ -8,7 +8,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline::backend::{Device as _, Page, Queue as _, SharedTimes};
+use syncline::backend::{Device as _, Queue as _};
+use syncline::internal::{Page, SharedTimes};
 use syncline::{
     Device, Error, Fence, Point, Queue, QueueKind, Recorder, Result, Timeline, WaitMode, host,
     wait_all, wait_any,

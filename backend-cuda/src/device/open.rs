@@ -5,9 +5,10 @@ use std::sync::{Arc, Condvar, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
+use syncline_core::backend::Watcher;
 use syncline_core::backend::{InFlightBudget, Mutex, Port, Watch};
 use syncline_core::clock::Clock;
-use syncline_core::{DeviceId, Error, Info, Object, Result, Watcher};
+use syncline_core::{DeviceId, Error, Info, Object, Result};
 
 use crate::device::context::Context;
 use crate::device::event::{Events, ReleasedEvents};

@@ -203,8 +203,9 @@ impl<'a> Recorder<'a> {
         let (stream, _bound) = self.bound_stream()?;
         let driver = stream.context().driver();
         // SAFETY: both buffers have this many bytes, as checked above, belong to this device, and
-        // are kept until the submission has finished. The stream belongs to this device's context,
-        // and the queue keeps it.
+        // are kept until the submission has finished. Two imports may have the same memory, which
+        // the driver API does not forbid (cudaMemcpy does). Then each byte is copied to itself.
+        // The stream belongs to this device's context, and the queue keeps it.
         let done = unsafe {
             driver.memcpy_dtod_async(to.pointer(), from.pointer(), from.words() * 4, stream.raw())
         };

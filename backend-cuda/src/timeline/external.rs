@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::sys;
-use syncline_core::backend::{ByEngine, Port};
+use syncline_core::backend::{ByEngine, Port, SharedPort};
 use syncline_core::{Error, Object, Result};
 
 use crate::device::context::Context;
@@ -115,14 +115,20 @@ impl Port for ExternalPort {
         })
     }
 
-    fn recover(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
-        by.check(self, &self.device)?;
-        self.signal_on_own_stream(&Events::plain(self.semaphore.context()), value)?;
-        Ok(true)
+    fn shared(&self) -> Option<&dyn SharedPort> {
+        Some(self)
     }
 
     fn visible(&self, reached: u64) -> Result<u64> {
         self.visibility.visible(reached, self.semaphore.context())
+    }
+}
+
+impl SharedPort for ExternalPort {
+    fn recover(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
+        by.check(self, &self.device)?;
+        self.signal_on_own_stream(&Events::plain(self.semaphore.context()), value)?;
+        Ok(true)
     }
 }
 

@@ -2,27 +2,33 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::FileType;
+use rustix::fs::{AtFlags, FileType, StatxFlags};
 
 /// The kind of file that a descriptor refers to. All exports of one driver have the same kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileKind {
     kind: FileType,
     /// The device number of a device file.
-    device: u64,
+    device: Numbers,
     /// The file system and the size of a regular file. SwiftShader exports memory as regular files,
     /// and consumes a descriptor even when it refuses the import.
-    file: Option<(u64, i64)>,
+    file: Option<(Numbers, u64)>,
 }
 
+/// Major and minor number.
+type Numbers = (u32, u32);
+
 impl FileKind {
+    /// Does not ask the file system, which may be another process that does not answer (FUSE).
     pub(crate) fn of(fd: BorrowedFd<'_>) -> rustix::io::Result<Self> {
-        let stat = rustix::fs::fstat(fd)?;
-        let kind = FileType::from_raw_mode(stat.st_mode);
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let status = rustix::fs::statx(fd, c"", flags, StatxFlags::TYPE | StatxFlags::SIZE)?;
+        let kind = FileType::from_raw_mode(status.stx_mode.into());
+        let file_system = (status.stx_dev_major, status.stx_dev_minor);
         Ok(Self {
             kind,
-            device: stat.st_rdev,
-            file: (kind == FileType::RegularFile).then_some((stat.st_dev, stat.st_size)),
+            device: (status.stx_rdev_major, status.stx_rdev_minor),
+            file: (kind == FileType::RegularFile).then_some((file_system, status.stx_size)),
         })
     }
 
@@ -35,18 +41,13 @@ impl FileKind {
 
     /// Size of a regular file in bytes.
     pub(crate) fn size(&self) -> Option<u64> {
-        self.file
-            .map(|(_, bytes)| u64::try_from(bytes).unwrap_or(0))
+        self.file.map(|(_, bytes)| bytes)
     }
 }
 
 impl std::fmt::Display for FileKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Some((file_system, size)) = self.file {
-            let (major, minor) = (
-                rustix::fs::major(file_system),
-                rustix::fs::minor(file_system),
-            );
+        if let Some(((major, minor), size)) = self.file {
             return write!(f, "a file of {size} bytes on {major}:{minor}");
         }
         match self.kind {
@@ -54,10 +55,7 @@ impl std::fmt::Display for FileKind {
             FileType::Socket => f.write_str("a socket"),
             FileType::Directory => f.write_str("a directory"),
             FileType::CharacterDevice | FileType::BlockDevice => {
-                let (major, minor) = (
-                    rustix::fs::major(self.device),
-                    rustix::fs::minor(self.device),
-                );
+                let (major, minor) = self.device;
                 write!(f, "device file {major}:{minor}")
             }
             _ => f.write_str("an anonymous kernel object"),

@@ -4,8 +4,9 @@
 use std::sync::{Arc, OnceLock};
 
 use ash::{khr, vk};
+use syncline_core::backend::Watcher;
 use syncline_core::clock::HostClock;
-use syncline_core::{DeviceId, Error, Info, Object, Result, Watcher};
+use syncline_core::{DeviceId, Error, Info, Object, Result};
 
 use crate::device::clock_readings::DeviceClock;
 use crate::device::deferred_destroy::DeferredDestroy;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ash::vk;
-use syncline_core::backend::{self, Attachment, ByEngine};
+use syncline_core::backend::{self, Attachment, ByEngine, SharedPort};
 use syncline_core::{Object, Result, Timeline};
 
 use crate::device::open::{Device, Inner};
@@ -135,13 +135,8 @@ impl backend::Port for Port {
         self.0.value().map(Some)
     }
 
-    fn recover(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
-        by.check(self, &self.0.object)?;
-        // Pending signals may have completed meanwhile.
-        if self.0.value()? < value {
-            backend::Port::signal(self, value, by)?;
-        }
-        Ok(true)
+    fn shared(&self) -> Option<&dyn SharedPort> {
+        Some(self)
     }
 
     /// Calls `vkSignalSemaphore`. Drivers do not check that the value grows, but the engine has.
@@ -163,6 +158,17 @@ impl backend::Port for Port {
                 .device
                 .failed(&semaphore.object, "vkSignalSemaphore", code)
         })
+    }
+}
+
+impl SharedPort for Port {
+    fn recover(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
+        by.check(self, &self.0.object)?;
+        // Pending signals may have completed meanwhile.
+        if self.0.value()? < value {
+            backend::Port::signal(self, value, by)?;
+        }
+        Ok(true)
     }
 }
 

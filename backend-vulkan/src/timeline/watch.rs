@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use ash::vk;
 use smallvec::SmallVec;
+use syncline_core::Result;
+use syncline_core::backend::Watcher;
 use syncline_core::backend::{self, Attachment, Watch};
-use syncline_core::{Result, Watcher};
 
 use crate::device::open::Inner;
 use crate::driver::lock::lock;

@@ -244,6 +244,8 @@ mod tests {
     use std::collections::VecDeque;
     use std::sync::atomic::{AtomicI64, Ordering};
 
+    use rstest::rstest;
+
     use super::*;
     use crate::base::error::{Error, Object};
     use crate::base::info::Uuid;
@@ -398,24 +400,29 @@ mod tests {
         assert_eq!((itself.nanoseconds, itself.axis), (0, Axis::Same));
     }
 
-    #[test]
-    fn times_of_two_clocks_are_compared_on_the_host_clock() {
-        let ours = || clock(FAR, 900, 0.0, GPU).0;
-        let other_gpu = clock(FAR, 900, 0.0, Some(Uuid([8; 16]))).0;
-        let of_no_gpu = clock(FAR, 900, 0.0, None).0;
-        // Ahead by more than the errors of both.
-        let off = clock(FAR + 20_000, 900, 0.0, GPU).0;
-        for other in [other_gpu, of_no_gpu, off] {
-            let ours = ours();
-            for (one, two) in [(&ours, &other), (&other, &ours)] {
-                assert_eq!(one.compare(two).unwrap().finding, Finding::Two);
-                let (start, end) = times(one, two);
-                let elapsed = end.since(&start).unwrap();
-                assert_eq!(elapsed.axis, Axis::Host);
-                assert!(elapsed.error >= 1_800, "{elapsed:?}");
-            }
+    #[rstest]
+    #[case::of_another_gpu(FAR, Some(Uuid([8; 16])))]
+    #[case::of_no_gpu(FAR, None)]
+    #[case::ahead_by_more_than_both_errors(FAR + 20_000, GPU)]
+    fn times_of_two_clocks_are_compared_on_the_host_clock(
+        #[case] ahead: i64,
+        #[case] gpu: Option<Uuid>,
+    ) {
+        let ours = clock(FAR, 900, 0.0, GPU).0;
+        let other = clock(ahead, 900, 0.0, gpu).0;
+        for (one, two) in [(&ours, &other), (&other, &ours)] {
+            assert_eq!(one.compare(two).unwrap().finding, Finding::Two);
+            let (start, end) = times(one, two);
+            let elapsed = end.since(&start).unwrap();
+            assert_eq!(elapsed.axis, Axis::Host);
+            assert!(elapsed.error >= 1_800, "{elapsed:?}");
         }
-        // A deviation above `CLOSE`.
+    }
+
+    /// The deviation is above [`Clock::CLOSE`].
+    #[test]
+    fn times_of_a_coarse_clock_are_compared_on_the_host_clock() {
+        let ours = || clock(FAR, 900, 0.0, GPU).0;
         let coarse = clock(FAR, 60_000, 0.0, GPU).0;
         let found = ours().compare(&coarse).unwrap();
         assert_eq!(found.finding, Finding::Unknown);
@@ -438,40 +445,37 @@ mod tests {
         assert_eq!(other.compare(&one).unwrap().finding, Finding::Two);
     }
 
+    /// A scripted sample that agrees with the other clock.
+    const RIGHT: (i64, u64) = (FAR, 900);
+    /// A scripted sample that contradicts the other clock.
+    const OFF: (i64, u64) = (FAR + 100_000, 900);
+
     /// Three consecutive contradictions are final. One or two are not.
-    #[test]
-    fn a_single_contradiction_is_not_final() {
-        let (right, off) = ((FAR, 900), (FAR + 100_000, 900));
-        for first in [
-            &[off][..],
-            &[right, off],
-            &[right, right, off],
-            &[off, off, right],
-        ] {
-            let (one, other, scripted) = Scripted::pair();
-            scripted.set_script(first);
+    #[rstest]
+    #[case::in_the_first_sample(&[OFF])]
+    #[case::in_the_second_sample(&[RIGHT, OFF])]
+    #[case::in_the_third_sample(&[RIGHT, RIGHT, OFF])]
+    #[case::in_the_first_two_samples(&[OFF, OFF, RIGHT])]
+    fn a_single_contradiction_is_not_final(#[case] first: &[(i64, u64)]) {
+        let (one, other, scripted) = Scripted::pair();
+        scripted.set_script(first);
+        assert_eq!(one.compare(&other).unwrap().finding, Finding::Unknown);
+        expire_comparisons([&one, &other]);
+        assert!(one.compare(&other).unwrap().are_one());
+        for later in [&[OFF][..], &[OFF, OFF]] {
+            expire_comparisons([&one, &other]);
+            scripted.set_script(later);
             assert_eq!(
                 one.compare(&other).unwrap().finding,
                 Finding::Unknown,
-                "{first:?}"
+                "{later:?}"
             );
             expire_comparisons([&one, &other]);
-            assert!(one.compare(&other).unwrap().are_one(), "{first:?}");
-            for later in [&[off][..], &[off, off]] {
-                expire_comparisons([&one, &other]);
-                scripted.set_script(later);
-                assert_eq!(
-                    one.compare(&other).unwrap().finding,
-                    Finding::Unknown,
-                    "{later:?}"
-                );
-                expire_comparisons([&one, &other]);
-                assert!(one.compare(&other).unwrap().are_one(), "{later:?}");
-            }
-            expire_comparisons([&one, &other]);
-            scripted.set_script(&[off; 3]);
-            assert_eq!(one.compare(&other).unwrap().finding, Finding::Two);
+            assert!(one.compare(&other).unwrap().are_one(), "{later:?}");
         }
+        expire_comparisons([&one, &other]);
+        scripted.set_script(&[OFF; 3]);
+        assert_eq!(one.compare(&other).unwrap().finding, Finding::Two);
     }
 
     /// An inexact result is not measured again for each pair of times, but after `COMPARE_AGAIN`.
@@ -506,16 +510,16 @@ mod tests {
         assert_eq!(scripted.asked(), 3);
     }
 
-    #[test]
-    fn clocks_of_different_gpus_are_not_sampled() {
+    #[rstest]
+    #[case::of_no_gpu(None)]
+    #[case::of_another_gpu(Some(Uuid([8; 16])))]
+    fn clocks_of_different_gpus_are_not_sampled(#[case] gpu: Option<Uuid>) {
         let scripted = Scripted::default();
         let other = scripted.clock();
-        for gpu in [None, Some(Uuid([8; 16]))] {
-            let one = clock(FAR, 900, 0.0, gpu).0;
-            for (one, other) in [(&one, &other), (&other, &one)] {
-                let found = one.compare(other).unwrap();
-                assert_eq!((found.finding, found.error), (Finding::Two, u64::MAX));
-            }
+        let one = clock(FAR, 900, 0.0, gpu).0;
+        for (one, other) in [(&one, &other), (&other, &one)] {
+            let found = one.compare(other).unwrap();
+            assert_eq!((found.finding, found.error), (Finding::Two, u64::MAX));
         }
         assert_eq!(scripted.asked(), 0);
     }

@@ -163,6 +163,7 @@ impl Estimate {
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use proptest::prelude::*;
+    use rstest::rstest;
 
     use super::super::map::tests::{STEADY, Truth, deviations, truth};
     use super::*;
@@ -211,26 +212,22 @@ mod tests {
     }
 
     /// A map has a much larger error for early times.
-    #[test]
-    fn early_times_are_as_exact_as_late_ones() {
+    #[rstest]
+    #[case::steady(STEADY)]
+    #[case::warming(Truth { warming: 0.01, ..STEADY })]
+    fn early_times_are_as_exact_as_late_ones(#[case] truth: Truth) {
         let seconds = 1_200;
-        let warming = Truth {
-            warming: 0.01,
-            ..STEADY
-        };
-        for truth in [STEADY, warming] {
-            let history = history(truth, &long(seconds));
-            let mut worst = 0;
-            for device in (300_000_000..seconds * 1_000_000_000).step_by(77_777_777) {
-                let found = history.to_host(device).unwrap();
-                let off = (found.nanoseconds as f64 - truth.host(device)).abs();
-                assert!(off <= found.error as f64, "{off} {found:?} {device}");
-                worst = worst.max(found.error);
-            }
-            assert!(worst < 1_500, "{worst}");
-            let early = history.latest.to_host(300_000_000_000).unwrap();
-            assert!(early.error > 1_000_000, "{early:?}");
+        let history = history(truth, &long(seconds));
+        let mut worst = 0;
+        for device in (300_000_000..seconds * 1_000_000_000).step_by(77_777_777) {
+            let found = history.to_host(device).unwrap();
+            let off = (found.nanoseconds as f64 - truth.host(device)).abs();
+            assert!(off <= found.error as f64, "{off} {found:?} {device}");
+            worst = worst.max(found.error);
         }
+        assert!(worst < 1_500, "{worst}");
+        let early = history.latest.to_host(300_000_000_000).unwrap();
+        assert!(early.error > 1_000_000, "{early:?}");
     }
 
     /// No samples for a minute.

@@ -356,6 +356,7 @@ fn slope(early: &Sample, late: &Sample) -> Range {
 #[cfg(test)]
 pub(super) mod tests {
     use proptest::prelude::*;
+    use rstest::rstest;
 
     use super::*;
 
@@ -498,40 +499,40 @@ pub(super) mod tests {
         assert!(map.samples.len() <= KEPT);
     }
 
-    #[test]
-    fn good_samples_between_wide_ones_determine_the_drift() {
-        for looks in [30, 200] {
-            let mut map = Map::default();
-            for at in 0..looks {
-                let good = (5..looks - 5).contains(&at) && at % 3 == 0;
-                let deviation = if good { 500 } else { 3_000_000 };
-                map.add(STEADY.sample(at * 100_000_000, deviation, 0.9));
-            }
-            let drift = map.drift().unwrap();
-            assert!((drift.ppm - 20.0).abs() <= drift.error_ppm, "{drift:?}");
-            assert!(drift.error_ppm < 2.0, "{looks}: {drift:?}");
-            let now = map.to_host((looks - 1) * 100_000_000).unwrap();
-            assert!(now.error < 2_500, "{looks}: {now:?}");
+    #[rstest]
+    #[case::few(30)]
+    #[case::more_than_are_kept(200)]
+    fn good_samples_between_wide_ones_determine_the_drift(#[case] count: i64) {
+        let mut map = Map::default();
+        for at in 0..count {
+            let good = (5..count - 5).contains(&at) && at % 3 == 0;
+            let deviation = if good { 500 } else { 3_000_000 };
+            map.add(STEADY.sample(at * 100_000_000, deviation, 0.9));
         }
+        let drift = map.drift().unwrap();
+        assert!((drift.ppm - 20.0).abs() <= drift.error_ppm, "{drift:?}");
+        assert!(drift.error_ppm < 2.0, "{drift:?}");
+        let now = map.to_host((count - 1) * 100_000_000).unwrap();
+        assert!(now.error < 2_500, "{now:?}");
     }
 
-    #[test]
-    fn a_wide_sample_does_not_enlarge_the_error() {
-        for off in [-1.0, 1.0] {
-            let mut map = Map::default();
-            for at in 0..20 {
-                map.add(STEADY.sample(at * 100_000_000, 1_000, 0.0));
-            }
-            // The host was interrupted for 6 ms. The next good sample comes 1 ms later.
-            map.add(STEADY.sample(2_000_000_000, 3_000_000, off));
-            let wide = map.to_host(2_000_000_500).unwrap();
-            assert!(wide.error < 1_500, "{wide:?}");
-            map.add(STEADY.sample(2_001_000_000, 1_000, 0.0));
-            let good = map.to_host(2_001_000_500).unwrap();
-            assert!(good.error < 1_500, "{good:?}");
-            let drift = map.drift().unwrap();
-            assert!(drift.error_ppm < 2.0, "{drift:?}");
+    #[rstest]
+    #[case::too_early(-1.0)]
+    #[case::too_late(1.0)]
+    fn a_wide_sample_does_not_enlarge_the_error(#[case] off: f64) {
+        let mut map = Map::default();
+        for at in 0..20 {
+            map.add(STEADY.sample(at * 100_000_000, 1_000, 0.0));
         }
+        // The host was interrupted for 6 ms. The next good sample comes 1 ms later.
+        map.add(STEADY.sample(2_000_000_000, 3_000_000, off));
+        let wide = map.to_host(2_000_000_500).unwrap();
+        assert!(wide.error < 1_500, "{wide:?}");
+        map.add(STEADY.sample(2_001_000_000, 1_000, 0.0));
+        let good = map.to_host(2_001_000_500).unwrap();
+        assert!(good.error < 1_500, "{good:?}");
+        let drift = map.drift().unwrap();
+        assert!(drift.error_ppm < 2.0, "{drift:?}");
     }
 
     #[test]
@@ -595,45 +596,45 @@ pub(super) mod tests {
         assert!(now.error < 600, "{now:?}");
     }
 
-    #[test]
-    fn a_drift_above_the_limit_keeps_the_error_large() {
-        for ppm in [500.3, 600.0, -500.3, -600.0] {
-            // A short period, so that the cosine has almost no effect.
-            let fast = Truth {
-                ppm,
-                period: 1.0,
-                ..STEADY
-            };
-            let mut map = Map::default();
-            for at in 0..10 {
-                map.add(fast.sample(at * 1_000_000_000, 10, 0.0));
-            }
-            // The same error as after a first sample: 500 ppm of ten seconds.
-            let later = map.to_host(19_000_000_000).unwrap();
-            assert!(later.error > 4_990_000, "{ppm}: {later:?}");
+    #[rstest]
+    #[case::just_above_plus_500_ppm(500.3)]
+    #[case::far_above_plus_500_ppm(600.0)]
+    #[case::just_below_minus_500_ppm(-500.3)]
+    #[case::far_below_minus_500_ppm(-600.0)]
+    fn a_drift_beyond_the_limit_keeps_the_error_large(#[case] ppm: f64) {
+        // A short period, so that the cosine has almost no effect.
+        let fast = Truth {
+            ppm,
+            period: 1.0,
+            ..STEADY
+        };
+        let mut map = Map::default();
+        for at in 0..10 {
+            map.add(fast.sample(at * 1_000_000_000, 10, 0.0));
         }
+        // The same error as after a first sample: 500 ppm of ten seconds.
+        let later = map.to_host(19_000_000_000).unwrap();
+        assert!(later.error > 4_990_000, "{later:?}");
     }
 
     /// A GPU that begins to work warms like this for minutes: 0.04 ppm per second.
-    #[test]
-    fn the_error_is_a_bound_while_the_drift_changes_slowly() {
+    #[rstest]
+    #[case::samples_every_100_ms(100_000_000)]
+    #[case::samples_every_second(1_000_000_000)]
+    #[case::samples_every_10_s(10_000_000_000)]
+    fn the_error_is_a_bound_while_the_drift_changes_slowly(#[case] every: i64) {
         let warming = Truth {
             warming: 0.04,
             ..STEADY
         };
-        for every in [100_000_000, 1_000_000_000, 10_000_000_000] {
-            let mut map = Map::default();
-            for at in 0..200_000_000_000 / every {
-                map.add(warming.sample(at * every, 1_000, 0.0));
-                for beyond in [every, 10_000_000_000, 60_000_000_000] {
-                    let device = at * every + beyond;
-                    let there = map.to_host(device).unwrap();
-                    let off = (there.nanoseconds as f64 - warming.host(device)).abs();
-                    assert!(
-                        off <= there.error as f64,
-                        "{off} {there:?} {at} {every} {beyond}"
-                    );
-                }
+        let mut map = Map::default();
+        for at in 0..200_000_000_000 / every {
+            map.add(warming.sample(at * every, 1_000, 0.0));
+            for beyond in [every, 10_000_000_000, 60_000_000_000] {
+                let device = at * every + beyond;
+                let there = map.to_host(device).unwrap();
+                let off = (there.nanoseconds as f64 - warming.host(device)).abs();
+                assert!(off <= there.error as f64, "{off} {there:?} {at} {beyond}");
             }
         }
     }

@@ -161,6 +161,8 @@ impl super::Sampler for SameClock {
 mod tests {
     use std::time::{Duration, Instant};
 
+    use rstest::rstest;
+
     use super::*;
     use crate::base::error::Object;
 
@@ -233,29 +235,29 @@ mod tests {
         assert_eq!(Sample::between(7, 5, 7).deviation, 0);
     }
 
-    #[test]
-    fn to_monotonic_returns_the_time_within_its_error() {
-        for clock in [HostClock::Monotonic, HostClock::MonotonicRaw] {
-            let before = HostClock::Monotonic.now();
-            let own = clock.now();
-            let after = HostClock::Monotonic.now();
-            std::thread::sleep(Duration::from_millis(5));
-            let exact = Estimate {
-                nanoseconds: own,
-                error: 0,
-            };
-            let converted = clock.to_monotonic(exact);
-            let earliest = converted
-                .nanoseconds
-                .saturating_sub_unsigned(converted.error);
-            let latest = converted
-                .nanoseconds
-                .saturating_add_unsigned(converted.error);
-            assert!(
-                earliest <= after && before <= latest,
-                "{clock:?}: {converted:?}, {before} to {after}"
-            );
-        }
+    #[rstest]
+    #[case::monotonic(HostClock::Monotonic)]
+    #[case::monotonic_raw(HostClock::MonotonicRaw)]
+    fn to_monotonic_returns_the_time_within_its_error(#[case] clock: HostClock) {
+        let before = HostClock::Monotonic.now();
+        let own = clock.now();
+        let after = HostClock::Monotonic.now();
+        std::thread::sleep(Duration::from_millis(5));
+        let exact = Estimate {
+            nanoseconds: own,
+            error: 0,
+        };
+        let converted = clock.to_monotonic(exact);
+        let earliest = converted
+            .nanoseconds
+            .saturating_sub_unsigned(converted.error);
+        let latest = converted
+            .nanoseconds
+            .saturating_add_unsigned(converted.error);
+        assert!(
+            earliest <= after && before <= latest,
+            "{converted:?}, {before} to {after}"
+        );
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Keep {
 
     /// True if it keeps no object, and has allocated nothing.
     #[inline]
-    pub(crate) const fn has_no_room(&self) -> bool {
+    pub(crate) const fn is_unallocated(&self) -> bool {
         self.few[0].is_none() && self.more.capacity() == 0
     }
 

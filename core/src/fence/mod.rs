@@ -106,7 +106,7 @@ impl Fence {
     /// A fence that holds a native mark from the start, in place of a position.
     ///
     /// Queues of `device`, named `owner`, record it natively. See
-    /// [`SubmissionQueue::record_natively`](crate::SubmissionQueue::record_natively).
+    /// [`SubmissionQueue::record_natively`](crate::backend::SubmissionQueue::record_natively).
     #[must_use]
     pub fn native(
         device: DeviceId,

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Weak;
 
+use rstest::rstest;
+
 use super::*;
 use crate::api::Device as _;
 use crate::base::error::Object;
@@ -191,17 +193,17 @@ fn steps_of(many: u64, crosswise: bool) -> (usize, usize) {
     (held, steps::take())
 }
 
-#[test]
-fn entering_and_leaving_are_linear() {
-    for crosswise in [false, true] {
-        let few = steps_of(1_000, crosswise);
-        let many = steps_of(100_000, crosswise);
-        assert!(few.0 > 1_000 && few.1 >= 1_000, "{few:?}");
-        // A hundred times as many, with an allowance for the logarithm of that.
-        let least = |steps: usize| 200 * steps;
-        assert!(
-            many.0 < least(few.0) && many.1 < least(few.1),
-            "{few:?} for 1 000, {many:?} for 100 000"
-        );
-    }
+#[rstest]
+#[case::one_queue(false)]
+#[case::two_queues_crosswise(true)]
+fn entering_and_leaving_are_linear(#[case] crosswise: bool) {
+    let few = steps_of(1_000, crosswise);
+    let many = steps_of(100_000, crosswise);
+    assert!(few.0 > 1_000 && few.1 >= 1_000, "{few:?}");
+    // A hundred times as many, with an allowance for the logarithm of that.
+    let least = |steps: usize| 200 * steps;
+    assert!(
+        many.0 < least(few.0) && many.1 < least(few.1),
+        "{few:?} for 1 000, {many:?} for 100 000"
+    );
 }

@@ -103,7 +103,7 @@ impl Recorded {
     /// True if it is empty and owns no allocation.
     #[inline]
     fn is_unallocated(&self) -> bool {
-        self.closures.is_unallocated() && self.keep.has_no_room()
+        self.closures.is_unallocated() && self.keep.is_unallocated()
     }
 }
 

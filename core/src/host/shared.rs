@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use crate::backend::{Attachment, ByEngine, Counter, Device as _, Port, Sharing, Watch, Watcher};
+use crate::backend::{
+    Attachment, ByEngine, Counter, Device as _, Port, SharedPort, Sharing, Watch, Watcher,
+};
 use crate::host::Device;
 use crate::memory::counter::Sleeper;
 use crate::port::attachment::Nature;
@@ -88,7 +90,7 @@ impl Device {
         Ok((self.attach(attachment), exporter))
     }
 
-    /// Imports the counter behind a handle. The port polls its value.
+    /// Imports the counter behind a handle, which other processes signal too.
     ///
     /// An opaque handle is refused by its type:
     ///
@@ -171,7 +173,18 @@ impl Port for CounterPort {
         self.0.value().map(Some)
     }
 
-    fn told(&self) -> u64 {
+    fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
+        by.check(self, self.0.object())?;
+        self.0.signal(value)
+    }
+
+    fn shared(&self) -> Option<&dyn SharedPort> {
+        Some(self)
+    }
+}
+
+impl SharedPort for CounterPort {
+    fn last_polled(&self) -> u64 {
         self.0.seen()
     }
 
@@ -185,11 +198,6 @@ impl Port for CounterPort {
 
     fn pending_elsewhere(&self) -> Result<u64> {
         self.0.pending()
-    }
-
-    fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
-        by.check(self, self.0.object())?;
-        self.0.signal(value)
     }
 
     fn recover(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {

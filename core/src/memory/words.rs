@@ -201,6 +201,7 @@ mod tests {
     use std::fs::File;
     use std::sync::atomic::Ordering;
 
+    use rstest::rstest;
     use rustix::fs::{MemfdFlags, SealFlags};
 
     use super::*;
@@ -234,38 +235,41 @@ mod tests {
         assert!(text.contains("huge pages"), "{text}");
     }
 
-    #[test]
-    fn other_descriptors_are_refused_and_returned() {
-        for bytes in [0, 3, 10, u64::MAX] {
-            let error = SharedWords::new(bytes).unwrap_err();
-            assert!(matches!(error, Error::Unsupported { .. }), "{error}");
-        }
-        let memory = |bytes: u64, seals: SealFlags| {
-            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-            let file = rustix::fs::memfd_create("other", flags).unwrap();
-            rustix::fs::ftruncate(&file, bytes).unwrap();
-            rustix::fs::fcntl_add_seals(&file, seals).unwrap();
-            file
-        };
-        let sized = SealFlags::SHRINK | SealFlags::GROW;
-        let file: OwnedFd = File::open("/dev/null").unwrap().into();
-        let refused = [
-            (file, "read and written"),
-            (memory(8, SealFlags::empty()), "lacks the seals"),
-            (memory(8, sized), "lacks the seals"),
-            (
-                memory(8, sized | SealFlags::SEAL | SealFlags::WRITE),
-                "writing",
-            ),
-            (memory(6, sized | SealFlags::SEAL), "no whole words"),
-            (memory(0, sized | SealFlags::SEAL), "no whole words"),
-        ];
-        for (fd, expected) in refused {
-            let number = fd.as_raw_fd();
-            let rejected = WordsFd::from_fd(fd).unwrap_err();
-            let text = rejected.error.to_string();
-            assert!(text.contains(expected), "{text}");
-            assert_eq!(rejected.handle.as_raw_fd(), number);
-        }
+    #[rstest]
+    #[case::nothing(0)]
+    #[case::less_than_a_word(3)]
+    #[case::a_part_of_a_word(10)]
+    #[case::too_much(u64::MAX)]
+    fn other_sizes_are_refused(#[case] bytes: u64) {
+        let error = SharedWords::new(bytes).unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    }
+
+    /// The seals of a file of fixed size, which may still be added to.
+    const SIZED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+    /// The seals of a correct file.
+    const SEALED: SealFlags = SIZED.union(SealFlags::SEAL);
+
+    fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create("other", flags).unwrap();
+        rustix::fs::ftruncate(&file, bytes).unwrap();
+        rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+        file
+    }
+
+    #[rstest]
+    #[case::a_device_for_reading(File::open("/dev/null").unwrap().into(), "read and written")]
+    #[case::no_seals(memory(8, SealFlags::empty()), "lacks the seals")]
+    #[case::no_seal_against_more_seals(memory(8, SIZED), "lacks the seals")]
+    #[case::sealed_against_writing(memory(8, SEALED.union(SealFlags::WRITE)), "writing")]
+    #[case::a_part_of_a_word(memory(6, SEALED), "no whole words")]
+    #[case::empty(memory(0, SEALED), "no whole words")]
+    fn other_descriptors_are_refused_and_returned(#[case] fd: OwnedFd, #[case] expected: &str) {
+        let number = fd.as_raw_fd();
+        let rejected = WordsFd::from_fd(fd).unwrap_err();
+        let text = rejected.error.to_string();
+        assert!(text.contains(expected), "{text}");
+        assert_eq!(rejected.handle.as_raw_fd(), number);
     }
 }

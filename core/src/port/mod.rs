@@ -10,11 +10,11 @@ use std::time::Instant;
 use crate::base::error::{Object, Result};
 use crate::port::watch::Watcher;
 
-/// The right to signal one [`Port`], which only the engine gives, and only for the length of a call.
+/// The right to signal one [`Port`]. The engine gives it, for the length of one call.
 ///
-/// Safe code can find a port: by its type, in a [`Watch`], or in a list of points. It cannot signal it past the timeline (X7), because it
-/// can neither make such a right nor keep one. A right that was given for another port does not pass
-/// [`ByEngine::check`].
+/// Safe code can find a port by its type, in a [`Watch`] or in a list of points. It cannot signal
+/// the port past its timeline (X7), because it can neither make nor keep this right.
+/// [`ByEngine::check`] refuses the right to another port.
 ///
 /// ```compile_fail,E0423
 /// use syncline_core::backend::{ByEngine, Port};
@@ -46,8 +46,9 @@ impl<'a> ByEngine<'a> {
         Self(port)
     }
 
-    /// Refuses to signal `port`, which `object` names, if the right is for another port. A backend whose driver does not
-    /// check that counters grow asks this first.
+    /// Checks that this is the right to signal `port`. `object` is the name of the port in errors.
+    ///
+    /// Call this first if the driver does not check that counters grow.
     ///
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported).
@@ -72,87 +73,141 @@ impl std::fmt::Debug for ByEngine<'_> {
 
 /// One timeline as one device sees it: a timeline semaphore, a ring of events, an imported semaphore.
 pub trait Port: Any + Send + Sync {
-    /// Asked of the home port when the application says that its own submission signals `value` and is with
-    /// the driver: whether the port will see that.
+    /// Returns the value that the counter has reached. Never blocks.
+    ///
+    /// `None` if the host [cannot read it](Port::is_readable). Then the engine knows the value from
+    /// its own signals or from another port.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) if it would not; the claim stays open then.
+    /// [`Error::DeviceLost`](crate::Error::DeviceLost) or a driver error. The timeline fails with
+    /// it.
+    fn poll(&self) -> Result<Option<u64>>;
+
+    /// Signals `value` from the host.
+    ///
+    /// The engine has checked that the value is next. It makes one call at a time, under the lock
+    /// that orders the host's signals of this timeline. So the call must not signal the same
+    /// timeline, and must not wait for another thread.
+    ///
+    /// # Errors
+    /// A driver error. The timeline fails with it.
+    fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()>;
+
+    /// True if the host can read the value here. The home of a timeline must be such a port.
+    fn is_readable(&self) -> bool {
+        true
+    }
+
+    /// Returns how much of `reached` the host may act on.
+    ///
+    /// `reached` is the value of the timeline's home. The memory that the device of this port wrote
+    /// before a signal must be visible to the host before the signal is. The engine asks every port
+    /// but the home. A result below `reached` is 0 or a value that was signalled before. The rest
+    /// must follow soon, without an action of the host.
+    ///
+    /// # Errors
+    /// Same errors as [`Port::poll`].
+    fn visible(&self, reached: u64) -> Result<u64> {
+        Ok(reached)
+    }
+
+    /// Checks that the port will show a signal of `value` that the application has submitted itself.
+    ///
+    /// The engine asks the home when the application says that its own submission is with the
+    /// driver.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the port would not show it. The claim
+    /// stays open then.
     fn sees_submitted(&self, value: u64) -> Result<()> {
         let _ = value;
         Ok(())
     }
 
-    /// Whether the host can read the value here: a timeline's home must be such a port.
-    fn is_readable(&self) -> bool {
-        true
+    /// The port as one that other processes use too, or `None` if it is not.
+    fn shared(&self) -> Option<&dyn SharedPort> {
+        None
     }
+}
 
-    /// The value it has reached, or `None` if the host [cannot read it](Port::is_readable) (the engine then knows
-    /// the value from its own signals or from another port).
+/// A port of a counter that other processes use too.
+pub trait SharedPort {
+    /// The highest value that [`Port::poll`] has returned, on any thread.
     ///
-    /// # Errors
-    /// [`Error::DeviceLost`](crate::Error::DeviceLost) or a driver error; the timeline fails with it.
-    fn poll(&self) -> Result<Option<u64>>;
-
-    /// The highest value that [`Port::poll`] has told of, on whatever thread. Asked of a home whose poll ends with an error, as the one who was told may not have come to
-    /// use it yet; nothing needs to be told by ports that fail with their device.
-    fn told(&self) -> u64 {
+    /// The engine reads it when the `poll` of a home fails, because another thread may have polled
+    /// a value that it has not used yet. 0 for a port that fails together with its device.
+    fn last_polled(&self) -> u64 {
         0
     }
 
-    /// Up to which value signals are known to be pending that are made beyond this engine, by another process for one. Asked of homes whose
-    /// attachment says that it is [signalled elsewhere](crate::backend::Attachment::signalled_elsewhere), once before anybody waits, and whenever
-    /// the value is asked for; [`Watch::watch`] returns when it has grown.
+    /// The value up to which signals outside this engine are pending.
+    ///
+    /// The engine asks a home that is
+    /// [signalled elsewhere](crate::backend::Attachment::signalled_elsewhere): before the first
+    /// wait, and at each query of the value. [`Watch::watch`] returns when this value has grown.
     ///
     /// # Errors
-    /// As for [`Port::poll`].
+    /// Same errors as [`Port::poll`].
     fn pending_elsewhere(&self) -> Result<u64> {
         Ok(0)
     }
 
-    /// True if poll ends with an error because whoever signals is gone, with what he had said to be [pending](Port::pending_elsewhere): then nothing of that
-    /// comes by itself. Asked of a home whose poll has ended with an error.
+    /// True if `poll` fails because the signalling process is gone.
+    ///
+    /// Then the values that it reported as [pending](SharedPort::pending_elsewhere) do not come any
+    /// more. The engine asks a home whose `poll` has failed.
     fn is_lost(&self) -> bool {
         false
     }
 
-    /// How many have asked before, of all that have the same timeline in whatever process, once it [is lost](Port::is_lost): in this order they
-    /// [release](Port::recover) what one of them has to. As far as a page can be believed: any number may come.
+    /// The number of processes that have asked before, once the timeline [is lost](Self::is_lost).
+    ///
+    /// In this order the processes [recover](Self::recover) the timeline, until one of them has. A
+    /// hostile peer may cause any number.
     fn recovery_turn(&self) -> u32 {
         0
     }
 
-    /// Who should have signalled this timeline is dead, and it has failed: lets go what waits for it natively, up to `value`, by a signal
-    /// in his place. False if nothing waits here natively but what another port lets go.
+    /// Releases what waits natively up to `value`, by a signal in place of the dead process.
+    ///
+    /// The timeline has failed. Returns false if nothing waits natively at this port, except for
+    /// waits that another port releases.
     ///
     /// # Errors
-    /// A driver error; then the next port is asked.
+    /// A driver error. The engine then asks the next port.
     fn recover(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
         let _ = (value, by);
         Ok(false)
     }
-
-    /// Signals from the host. The engine has checked that the value is next, and calls one at a time: under
-    /// the lock that keeps the host's signals of this timeline in order. So it must not signal the same timeline,
-    /// nor wait for anything that needs another thread to.
-    ///
-    /// # Errors
-    /// A driver error; the timeline fails with it.
-    fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()>;
-
-    /// How much of `reached`, the value that the timeline's home reads, the host may act on: the memory
-    /// that this port's device wrote before it signalled a value must be visible to the host first. Asked
-    /// of every port but the home. An answer below `reached` is a value that was signalled before, or 0, and
-    /// means that the rest follows by itself, soon.
-    ///
-    /// # Errors
-    /// As [`Port::poll`].
-    fn visible(&self, reached: u64) -> Result<u64> {
-        Ok(reached)
-    }
 }
 
 impl dyn Port {
+    /// See [`SharedPort::last_polled`].
+    pub(crate) fn last_polled(&self) -> u64 {
+        self.shared().map_or(0, SharedPort::last_polled)
+    }
+
+    /// See [`SharedPort::pending_elsewhere`].
+    pub(crate) fn pending_elsewhere(&self) -> Result<u64> {
+        self.shared().map_or(Ok(0), SharedPort::pending_elsewhere)
+    }
+
+    /// See [`SharedPort::is_lost`].
+    pub(crate) fn is_lost(&self) -> bool {
+        self.shared().is_some_and(SharedPort::is_lost)
+    }
+
+    /// See [`SharedPort::recovery_turn`].
+    pub(crate) fn recovery_turn(&self) -> u32 {
+        self.shared().map_or(0, SharedPort::recovery_turn)
+    }
+
+    /// See [`SharedPort::recover`].
+    pub(crate) fn recover(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
+        let shared = self.shared();
+        shared.map_or(Ok(false), |shared| shared.recover(value, by))
+    }
+
     /// The port, if it is of type `P`.
     #[inline]
     pub(crate) fn downcast_ref<P: Port>(&self) -> Option<&P> {
@@ -161,25 +216,30 @@ impl dyn Port {
     }
 }
 
-/// A device whose driver advances ports by itself, so that somebody must watch them. One thread per
-/// device does, started when first needed, or a thread that waits itself (see [`Watch::lends`]).
+/// A device whose driver advances ports by itself.
+///
+/// One thread of the engine watches all ports of the device. It starts with the first wait. A
+/// waiting thread may take its place (see [`Watch::lends`]).
 pub trait Watch: Send + Sync + 'static {
     /// The device's watcher.
     fn watcher(&self) -> &Watcher;
 
-    /// Blocks until one of the ports reaches its value, the watch is nudged, or `until` has passed.
+    /// Blocks until a port reaches its value, the watch is nudged, or `until` has passed.
+    ///
     /// May return early.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`](crate::Error::DeviceLost) or a driver error; the watched timelines fail with it.
+    /// [`Error::DeviceLost`](crate::Error::DeviceLost) or a driver error. The watched timelines
+    /// fail with it.
     fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()>;
 
     /// Ends the present call of [`Watch::watch`], or the next one if there is none.
     fn nudge(&self);
 
-    /// True if a thread that waits may call [`Watch::watch`] itself, in the watching thread's place. It does where nobody
-    /// else waits for anything of this device, so that one thread sleeps and wakes and not two, one after the other. There
-    /// is never more than one call at a time.
+    /// True if a waiting thread may call [`Watch::watch`] itself.
+    ///
+    /// It does so if no other thread waits for this device. Then a signal wakes one thread and not
+    /// two in turn. There is never more than one call at a time.
     fn lends(&self) -> bool {
         false
     }
@@ -187,24 +247,30 @@ pub trait Watch: Send + Sync + 'static {
 
 /// A time written by a device at a queue position.
 pub trait Stamp: Any + Send + Sync {
-    /// Nanoseconds from `start` to this stamp; negative if `start` is the later one. Both are complete, and were
-    /// [made](crate::backend::Enqueue::stamp) for the same timing.
+    /// Nanoseconds from `start` to this stamp, negative if `start` is later.
+    ///
+    /// Both stamps are complete and were [made](crate::backend::Enqueue::stamp) for the same
+    /// timing.
     ///
     /// # Errors
     /// A driver error, or [`Error::NotReady`](crate::Error::NotReady).
     fn nanoseconds_since(&self, start: &dyn Stamp) -> Result<i64>;
 
-    /// The time on the device's [clock](crate::backend::Device::clock), in nanoseconds, of a complete stamp that was made for
-    /// [`Timing::Clock`](crate::backend::Timing::Clock); `None` from backends without a clock, which are never asked.
+    /// The time on the device's [clock](crate::backend::Device::clock), in nanoseconds.
+    ///
+    /// The stamp is complete and was made for [`Timing::Clock`](crate::backend::Timing::Clock).
+    /// `None` from backends without a clock, which the engine does not ask.
     ///
     /// # Errors
-    /// As for [`Stamp::nanoseconds_since`].
+    /// Same errors as [`Stamp::nanoseconds_since`].
     fn time(&self) -> Result<Option<i64>> {
         Ok(None)
     }
 
-    /// As [`Stamp::time`], of a stamp that may not be complete: the time if the device has written it; `None` if it has not, or nobody can tell
-    /// without waiting for work. A trace asks, of submissions that have not ended.
+    /// Same as [`Stamp::time`], for a stamp that may not be complete. Never blocks.
+    ///
+    /// `None` if the device has not written the time, or if this cannot be known without waiting
+    /// for work. A trace asks this of submissions that have not ended.
     fn time_if_written(&self) -> Option<i64> {
         None
     }

@@ -11,8 +11,9 @@ use smallvec::SmallVec;
 
 use super::entry::Work;
 use super::graph_entries::GraphEntries;
-use super::hold::{AllAwaited, AllTaken, Awaited, Taken};
+
 use super::send::Handed;
+use super::verdict::{AllAwaited, AllTaken, Awaited, Taken};
 use super::{SubmissionQueue, Submitted, withdraw_all};
 use crate::base::error::{Error, Result};
 use crate::base::run::DeferWakes;
@@ -182,7 +183,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         withdraw_all(&fast.taken());
     }
 
-    /// Claims the signals. The predecessor of each must need no wait, or be among the waits.
+    /// Claims the signals, if no predecessor of a signal needs a wait that is not among the waits.
     ///
     /// If this is false, some signals may be claimed.
     #[inline]
@@ -251,10 +252,6 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if !self.try_leave() {
             self.drive(me);
         }
-        Ok(Submitted {
-            end: self.own.at(number),
-            held: false,
-            skipped: None,
-        })
+        Ok(Submitted::sent(self.own.at(number)))
     }
 }

@@ -1,7 +1,7 @@
 //! The entries of a held submission in the graph of held submissions.
 
 use super::SubmissionQueue;
-use super::hold::Taken;
+use super::verdict::Taken;
 use crate::base::blockers::Blockers;
 use crate::base::error::{Error, Result};
 use crate::driver::enqueue::Enqueue;

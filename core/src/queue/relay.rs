@@ -1,10 +1,11 @@
 //! Signals that the host makes for a queue without a port on its device.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::SubmissionQueue;
-use super::hold::Taken;
+use super::verdict::Taken;
 use crate::base::error::{Error, Result};
 use crate::base::run::{Wake, are_wakes_deferred};
 use crate::base::stage::Stage;
@@ -65,6 +66,35 @@ impl OutstandingRelay {
     }
 }
 
+/// The signals that the host will make for a queue, in order.
+#[derive(Default)]
+pub(super) struct Relays {
+    list: VecDeque<OutstandingRelay>,
+    /// Settled relays are removed when there are so many, at least [`FIRST_PRUNE`].
+    prune_at: usize,
+}
+
+impl Relays {
+    /// Adds signals. Returns timelines to be dropped without the lock.
+    fn add(&mut self, relays: impl Iterator<Item = OutstandingRelay>) -> Vec<Arc<Shared>> {
+        // These may be the last references to their timelines.
+        let mut dropped = Vec::new();
+        self.list.extend(relays);
+        if self.list.len() >= self.prune_at.max(FIRST_PRUNE) {
+            self.list.retain(|relayed| {
+                let Some(of) = relayed.of.upgrade() else {
+                    return false;
+                };
+                let standing = of.standing(relayed.value);
+                dropped.push(of);
+                matches!(standing, Standing::Open | Standing::Pending)
+            });
+            self.prune_at = 2 * self.list.len();
+        }
+        dropped
+    }
+}
+
 impl<E: Enqueue> SubmissionQueue<E> {
     /// Notes the host signals of submission `number`, before the driver has it.
     pub(super) fn note_relays(&self, number: u64, claims: &[Taken<'_>]) {
@@ -74,30 +104,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
             of: Arc::downgrade(claim.of),
             value: claim.claim.upto,
         });
-        // These may be the last references to their timelines, so they are dropped without the
-        // lock.
-        let mut dropped = Vec::new();
-        let mut state = self.state.lock();
-        state.relays.extend(relayed);
-        if state.relays.len() >= state.prune_relays_at.max(FIRST_PRUNE) {
-            state.relays.retain(|relayed| {
-                let Some(of) = relayed.of.upgrade() else {
-                    return false;
-                };
-                let standing = of.standing(relayed.value);
-                dropped.push(of);
-                matches!(standing, Standing::Open | Standing::Pending)
-            });
-            state.prune_relays_at = 2 * state.relays.len();
-        }
-        drop(state);
+        let dropped = self.state.lock().relays.add(relayed);
         drop(dropped);
     }
 
     /// Forgets the host signals of submission `number`, which was refused.
     pub(super) fn forget_relays(&self, number: u64) {
         let mut state = self.state.lock();
-        state.relays.retain(|relayed| relayed.number != number);
+        state.relays.list.retain(|relayed| relayed.number != number);
     }
 
     /// Waits until the host has made its signals of all submissions up to `number`, which have
@@ -135,7 +149,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     ) -> Result<()> {
         let next = || {
             let state = self.state.lock();
-            let next = state.relays.front();
+            let next = state.relays.list.front();
             next.filter(|next| next.number <= number).cloned()
         };
         while let Some(next) = next() {
@@ -147,8 +161,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 }
             }
             let mut state = self.state.lock();
-            if state.relays.front().is_some_and(|front| front.is(&next)) {
-                state.relays.pop_front();
+            if state
+                .relays
+                .list
+                .front()
+                .is_some_and(|front| front.is(&next))
+            {
+                state.relays.list.pop_front();
             }
         }
         Ok(())
@@ -159,45 +178,47 @@ impl<E: Enqueue> SubmissionQueue<E> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
 
+    use rstest::rstest;
+
     use super::*;
     use crate::api::{Device as _, Queue as _};
     use crate::backend::BackendQueue as _;
     use crate::{QueueKind, host};
 
     /// The list stays short, also behind a signal that waits for its predecessor.
-    #[test]
-    fn settled_relays_are_removed() {
+    #[rstest]
+    #[case::in_front(false)]
+    #[case::behind_a_stuck_one(true)]
+    fn settled_relays_are_removed(#[case] is_stuck: bool) {
         let device = host::Device::new();
         let queue = device.queue(QueueKind::Compute, "queue").unwrap();
         let other = host::Device::new();
-        for is_stuck in [false, true] {
-            let first = other.timeline("first").unwrap();
-            let predecessor = first.shared().claim(1, 0).unwrap();
-            if is_stuck {
-                let signals = [first.signal_at(2)];
-                queue.submit(&[], |_| Ok(()), &signals).unwrap();
-            }
-            let mut kept = Vec::new();
-            for number in 0..10 * FIRST_PRUNE {
-                let line = other.timeline("line").unwrap();
-                let signals = [line.signal_at(1)];
-                queue.submit(&[], |_| Ok(()), &signals).unwrap();
-                line.at(1).wait(Duration::from_secs(20)).unwrap();
-                let state = queue.engine().submissions().state.lock();
-                let (length, capacity) = (state.relays.len(), state.relays.capacity());
-                assert!(length <= 2 * FIRST_PRUNE, "{length}");
-                assert!(capacity <= 4 * FIRST_PRUNE, "capacity {capacity}");
-                drop(state);
-                if number % 2 == 0 {
-                    kept.push(line);
-                }
-            }
-            // The outstanding signal is still in the list.
-            let idle = queue.idle(Duration::ZERO);
-            assert_eq!(idle.is_err(), is_stuck, "{idle:?}");
-            first.shared().withdraw(predecessor);
-            first.signal(1).unwrap();
-            queue.idle(Duration::from_secs(20)).unwrap();
+        let first = other.timeline("first").unwrap();
+        let predecessor = first.shared().claim(1, 0).unwrap();
+        if is_stuck {
+            let signals = [first.signal_at(2)];
+            queue.submit(&[], |_| Ok(()), &signals).unwrap();
         }
+        let mut kept = Vec::new();
+        for number in 0..10 * FIRST_PRUNE {
+            let line = other.timeline("line").unwrap();
+            let signals = [line.signal_at(1)];
+            queue.submit(&[], |_| Ok(()), &signals).unwrap();
+            line.at(1).wait(Duration::from_secs(20)).unwrap();
+            let state = queue.engine().submissions().state.lock();
+            let (length, capacity) = (state.relays.list.len(), state.relays.list.capacity());
+            assert!(length <= 2 * FIRST_PRUNE, "{length}");
+            assert!(capacity <= 4 * FIRST_PRUNE, "capacity {capacity}");
+            drop(state);
+            if number % 2 == 0 {
+                kept.push(line);
+            }
+        }
+        // The outstanding signal is still in the list.
+        let idle = queue.idle(Duration::ZERO);
+        assert_eq!(idle.is_err(), is_stuck, "{idle:?}");
+        first.shared().withdraw(predecessor);
+        first.signal(1).unwrap();
+        queue.idle(Duration::from_secs(20)).unwrap();
     }
 }

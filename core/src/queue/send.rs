@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::entry::{Entry, kept};
+use super::entry::{Entry, fill, kept};
 use super::fast_path::own_point;
 use super::graph_entries::GraphEntries;
-use super::hold::{Awaited, State, Taken};
 use super::relay::Relay;
+use super::verdict::{Awaited, Taken};
 use super::{SubmissionQueue, panic_message, withdraw_all};
 use crate::base::error::{Error, Failure, Result};
 use crate::base::run::{Wake, wake_all};
@@ -119,8 +119,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 // It waits for no node, so it closes no circle. It is entered because a search for
                 // blockers must find it.
                 let (mut lists, mut entered) = (Box::<Lists>::default(), Lists::default());
-                State::<E>::fill(&mut lists, &[], claims);
-                State::<E>::fill(&mut entered, &[], claims);
+                fill(&mut lists, &[], claims);
+                fill(&mut entered, &[], claims);
                 entries.entry = self.take_entry(number, &mut entered).ok();
                 self.put_back(number, prepared, keep, Some(lists), entries);
             }
@@ -338,10 +338,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let objects = !keep.is_empty();
         let mut state = self.state.lock();
         if units > 0 {
-            state.taken.push_back((number, units));
+            state.in_flight.add_units(number, units);
         }
         if objects {
-            state.kept.push_back((number, std::mem::take(keep)));
+            state.in_flight.add_kept(number, std::mem::take(keep));
         }
         drop(state);
         // Budget alone is looked for only when it is used up.
@@ -389,7 +389,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     pub(super) fn pass_over(self: &Arc<Self>, number: u64, keep: Keep, entries: GraphEntries<'_>) {
         if !self.driver.ready() {
             let pass = Entry::pass(number, kept(keep), entries);
-            self.state.lock().push_front(pass);
+            self.state.lock().held.push_front(pass);
             return;
         }
         self.pass(number, keep, entries);
@@ -424,7 +424,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             // The queue itself has failed. The driver may still use the kept objects, so they live
             // as long as the queue.
             Handed::Refused(error) => {
-                self.state.lock().kept.push_back((number, kept));
+                self.state.lock().in_flight.add_kept(number, kept);
                 own.fail(error.into_cause());
             }
         }

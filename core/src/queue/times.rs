@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::SubmissionQueue;
-use super::hold::Taken;
+use super::verdict::Taken;
 use crate::base::error::{Error, Result};
 use crate::base::sync::Ordering;
 use crate::base::timing::Timing;

@@ -22,7 +22,7 @@ pub(super) struct Follower {
     position: usize,
     /// The device's clock, or the reason why there are no times.
     clock: Result<Clock, String>,
-    room: usize,
+    capacity: usize,
     submissions: Mutex<Submissions>,
 }
 
@@ -34,7 +34,7 @@ struct Submissions {
     /// The number of accepted submissions, and the highest submission number.
     noted: usize,
     last: u64,
-    /// The number of submissions for which there was no room.
+    /// The number of submissions beyond the capacity.
     lost: u64,
     /// Why the first stamp without a time could not be made.
     untimed: Option<String>,
@@ -58,7 +58,7 @@ struct Followed {
     signals: Vec<Edge>,
 }
 
-/// A submission whose outcome is known, with times of the device's clock.
+/// A submission that has ended, or was open at the end of the trace. Its device times are raw.
 struct Ended {
     number: u64,
     made: i64,
@@ -99,7 +99,7 @@ impl FollowSubmission for Followed {
 }
 
 impl Followed {
-    /// What became of the submission. `over` is its outcome if the queue's position has passed it.
+    /// What became of the submission. `over` is `None` while the queue may still finish it.
     fn end(&self, number: u64, over: Option<Outcome>) -> Ended {
         let released = match self.released.load(Ordering::Relaxed) {
             NEVER => None,
@@ -176,7 +176,7 @@ impl Follow for Follower {
         self.gather();
         {
             let mut submissions = lock(&self.submissions);
-            if submissions.noted >= self.room {
+            if submissions.noted >= self.capacity {
                 submissions.lost += 1;
                 return None;
             }
@@ -239,7 +239,7 @@ impl Follower {
             position: trace.timeline(&queue.own, false),
             queue,
             clock,
-            room: trace.room,
+            capacity: trace.capacity,
             submissions: Mutex::default(),
         })
     }

@@ -45,7 +45,7 @@ pub struct Trace {
 struct Inner {
     begun: i64,
     /// The most submissions recorded per queue, and the most host signals.
-    room: usize,
+    capacity: usize,
     followers: Mutex<Vec<Arc<Follower>>>,
     timelines: Mutex<Timelines>,
     host: Mutex<(Vec<HostSignal>, u64)>,
@@ -80,28 +80,27 @@ impl Default for Trace {
 
 impl Trace {
     /// The number of submissions recorded per queue, and of host signals, without
-    /// [`Trace::with_room`].
-    pub const ROOM: usize = 100_000;
+    /// [`Trace::with_capacity`].
+    pub const CAPACITY: usize = 100_000;
     /// The interval at which the devices' clocks are sampled.
     pub const SAMPLED_EVERY: Duration = Duration::from_millis(250);
 
     /// Begins a trace that follows no queue yet.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_room(Self::ROOM)
+        Self::with_capacity(Self::CAPACITY)
     }
 
-    /// Begins a trace with room for `room` submissions per queue and as many host signals.
+    /// Begins a trace that records up to `capacity` submissions per queue and as many host signals.
     ///
-    /// A submission takes about 300 bytes.
-    ///
-    /// Later ones are counted and not recorded. The trace also grows by 100 bytes per second and
-    /// clock, to convert early times as exactly as late ones.
+    /// Later ones are counted and not recorded. A recorded submission takes about 300 bytes. Memory
+    /// is allocated as submissions come. The trace also grows by 100 bytes per second and clock, to
+    /// convert early times as exactly as late ones.
     #[must_use]
-    pub fn with_room(room: usize) -> Self {
+    pub fn with_capacity(capacity: usize) -> Self {
         let inner = Arc::new(Inner {
             begun: HostClock::Monotonic.now(),
-            room,
+            capacity,
             followers: Mutex::default(),
             timelines: Mutex::default(),
             host: Mutex::default(),
@@ -301,7 +300,7 @@ impl ObserveHostSignals for Inner {
             None => format!("{:?}", thread.id()),
         };
         let mut host = lock(&self.host);
-        if host.0.len() < self.room {
+        if host.0.len() < self.capacity {
             let signal = Edge { timeline, value };
             host.0.push(HostSignal { at, thread, signal });
         } else {

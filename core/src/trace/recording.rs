@@ -21,7 +21,7 @@ pub struct Recording {
     pub tracks: Vec<Track>,
     /// Host signals, in the order of their times.
     pub host_signals: Vec<HostSignal>,
-    /// The number of further host signals for which there was no room.
+    /// The number of host signals beyond the trace's capacity.
     pub host_lost: u64,
     /// The names of the timelines. [`Edge::timeline`] is an index into it.
     pub timelines: Vec<String>,
@@ -46,7 +46,7 @@ pub struct Track {
     pub position: usize,
     /// Its submissions, in order.
     pub submissions: Vec<Submission>,
-    /// The number of further submissions for which there was no room.
+    /// The number of submissions beyond the trace's capacity.
     pub lost: u64,
     /// Why the device wrote no times, if it wrote none.
     pub untimed: Option<String>,

@@ -1,13 +1,14 @@
 //! Notification of an event loop through an eventfd.
 
 use std::fmt;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FileType;
 
 use crate::base::error::{Error, Object, Result};
+use crate::base::file_kind::file_kind;
 use crate::base::handle::Rejected;
 use crate::base::run::Wake;
 use crate::base::stage::Stage;
@@ -78,8 +79,8 @@ impl Point<'_> {
 /// Writes 0 to it, which changes nothing in an eventfd. The kernel's other objects without a file
 /// type refuse the write. Descriptors with a file type are refused before.
 fn require_eventfd(fd: &OwnedFd) -> Result<(), String> {
-    let status = rustix::fs::fstat(fd).map_err(|errno| format!("it cannot be used: {errno}"))?;
-    if FileType::from_raw_mode(status.st_mode) != FileType::Unknown {
+    let kind = file_kind(fd.as_fd()).map_err(|errno| format!("it cannot be used: {errno}"))?;
+    if kind != FileType::Unknown {
         return Err("it is not an eventfd".into());
     }
     match rustix::io::write(fd, &0_u64.to_ne_bytes()) {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rstest::rstest;
 use syncline_core::backend::{Device as _, Queue as _, must_defer_free};
 use syncline_core::host::{Device, Recorder};
 use syncline_core::{Error, Point, QueueKind, Timeline, wait_all, wait_any};
@@ -20,7 +21,7 @@ fn nothing(_: &mut Recorder<'_>) -> syncline_core::Result<()> {
 fn a_chain_of_512_queues_submitted_backwards() {
     const LINKS: usize = 512;
     let device = Device::new();
-    // Link n waits for what link n - 1 signals, and is submitted before it.
+    // Link n waits for the signal of link n - 1, and is submitted before it.
     let links: Vec<_> = (0..=LINKS)
         .map(|i| device.timeline(&format!("link {i}")).unwrap())
         .collect();
@@ -70,7 +71,7 @@ fn closures_run_in_the_order_of_the_timeline() {
     let queues: Vec<_> = (0..8)
         .map(|i| device.queue(QueueKind::Compute, &format!("q{i}")).unwrap())
         .collect();
-    // The queues in the most adverse order, each of them in its own.
+    // The last queue first. The submissions of one queue are in order.
     for (q, queue) in queues.iter().enumerate().rev() {
         for n in (0..64u64).filter(|n| n % 8 == q as u64) {
             let seen = seen.clone();
@@ -90,13 +91,12 @@ fn closures_run_in_the_order_of_the_timeline() {
     assert_eq!(*seen.lock().unwrap(), (0..64).collect::<Vec<_>>());
 }
 
-/// What waits behind a closure that takes long may be of any kind, and in any order: as most are,
-/// or not.
+/// A host queue runs all kinds of submissions in order after a long closure, in any mix of kinds.
 #[test]
-fn a_host_queue_does_what_has_come_together_in_order() {
+fn a_host_queue_runs_accumulated_submissions_in_order() {
     const KINDS: u64 = 8;
     type Log = Arc<Mutex<Vec<(u64, bool)>>>;
-    /// Notes that it runs, and whether what was to be signalled before is.
+    /// A closure that logs its number, and whether the signal before its own was reached.
     fn note(log: &Log, number: u64, line: &Timeline) -> impl FnOnce() + Send + 'static {
         let (log, before) = (log.clone(), line.at(number).keep());
         move || {
@@ -130,7 +130,7 @@ fn a_host_queue_does_what_has_come_together_in_order() {
                 Ok(())
             };
             let (before, signal) = (line.at(number), [line.signal_at(number + 1)]);
-            // Each kind once next to each other.
+            // The rounds together put each kind next to each other kind.
             let kind = (first + number * (1 + number / KINDS)) % KINDS;
             let submitted = match kind {
                 0 => queue.submit(&[], run, &signal),
@@ -255,7 +255,7 @@ fn failure_passes_through_chains_with_the_first_cause() {
 }
 
 #[test]
-fn dropping_the_last_handle_cancels_what_nobody_will_signal() {
+fn dropping_the_last_handle_cancels_waits_without_a_claim() {
     let device = Device::new();
     let queue = device.queue(QueueKind::Compute, "q").unwrap();
     let line = device.timeline("line").unwrap();
@@ -281,7 +281,7 @@ fn dropping_the_last_handle_cancels_what_nobody_will_signal() {
 }
 
 #[test]
-fn a_covered_wait_survives_the_last_handle() {
+fn a_wait_for_a_claimed_value_survives_the_last_handle() {
     let device = Device::new();
     let queue = device.queue(QueueKind::Compute, "q").unwrap();
     let gate = device.timeline("gate").unwrap();
@@ -327,43 +327,43 @@ fn rejected_work_withdraws_its_claims_and_a_panic_is_a_failure() {
     queue.idle(LONG).unwrap();
 }
 
-/// A closure that panics on the worker thread, alone in its submission or beside another.
-#[test]
-fn a_panic_on_the_worker_fails_what_comes_behind_it_and_no_more() {
+/// A closure panics on the worker thread, alone in its submission or beside another closure.
+#[rstest]
+#[case::alone(false)]
+#[case::beside_another_closure(true)]
+fn a_panic_on_the_worker_fails_only_its_signals_and_dependents(#[case] more: bool) {
     let device = Device::new();
     let queue = device.queue(QueueKind::Compute, "q").unwrap();
-    for more in [false, true] {
-        let (line, next, fine) = (
-            device.timeline("line").unwrap(),
-            device.timeline("next").unwrap(),
-            device.timeline("fine").unwrap(),
-        );
-        let oh = move |recorder: &mut Recorder| {
-            recorder.run(|| panic!("oh"));
-            if more {
-                recorder.run(|| ());
-            }
-            Ok(())
-        };
-        let never = |recorder: &mut Recorder| {
-            recorder.run(|| unreachable!("its wait has failed"));
-            Ok(())
-        };
-        queue.submit(&[], oh, &[line.signal_at(1)]).unwrap();
-        queue
-            .submit(&[line.at(1)], never, &[line.signal_at(2)])
-            .unwrap();
-        queue
-            .submit(&[line.at(1)], never, &[next.signal_at(1)])
-            .unwrap();
-        queue.submit(&[], nothing, &[fine.signal_at(1)]).unwrap();
-        for failed in [line.at(1), line.at(2), next.at(1)] {
-            let cause = failed.wait(LONG).unwrap_err().to_string();
-            assert!(cause.contains("oh"), "{cause}");
+    let (line, next, fine) = (
+        device.timeline("line").unwrap(),
+        device.timeline("next").unwrap(),
+        device.timeline("fine").unwrap(),
+    );
+    let oh = move |recorder: &mut Recorder| {
+        recorder.run(|| panic!("oh"));
+        if more {
+            recorder.run(|| ());
         }
-        fine.at(1).wait(LONG).unwrap();
-        queue.idle(LONG).unwrap();
+        Ok(())
+    };
+    let never = |recorder: &mut Recorder| {
+        recorder.run(|| unreachable!("its wait has failed"));
+        Ok(())
+    };
+    queue.submit(&[], oh, &[line.signal_at(1)]).unwrap();
+    queue
+        .submit(&[line.at(1)], never, &[line.signal_at(2)])
+        .unwrap();
+    queue
+        .submit(&[line.at(1)], never, &[next.signal_at(1)])
+        .unwrap();
+    queue.submit(&[], nothing, &[fine.signal_at(1)]).unwrap();
+    for failed in [line.at(1), line.at(2), next.at(1)] {
+        let cause = failed.wait(LONG).unwrap_err().to_string();
+        assert!(cause.contains("oh"), "{cause}");
     }
+    fine.at(1).wait(LONG).unwrap();
+    queue.idle(LONG).unwrap();
 }
 
 #[test]
@@ -429,7 +429,7 @@ fn racing_equal_signals_have_one_winner() {
 }
 
 #[test]
-fn threads_hammering_one_queue_lose_nothing() {
+fn many_threads_on_one_queue_lose_no_submission() {
     let device = Device::new();
     let queue = device.queue(QueueKind::Compute, "q").unwrap();
     let gate = device.timeline("gate").unwrap();
@@ -485,51 +485,56 @@ fn keeps_are_dropped_once_the_work_is_done() {
     assert_eq!(Arc::strong_count(&kept), 1);
 }
 
-/// To let go of memory may be to wait for all work of the device, and what goes next may stand
-/// there until the host does something.
-#[test]
-fn what_has_finished_is_let_go_before_what_comes_next_goes() {
+/// Freeing memory may wait for all work of the device, and the next submission may block there.
+#[rstest]
+#[case::next_one_goes_at_once(false)]
+#[case::next_one_is_held(true)]
+fn objects_of_finished_work_are_dropped_before_the_next_submission_goes(#[case] held: bool) {
     struct Kept(Arc<Mutex<Vec<&'static str>>>);
     impl Drop for Kept {
         fn drop(&mut self) {
             let what = if must_defer_free() {
-                "let go"
+                "by the queue"
             } else {
-                "dropped"
+                "by the test"
             };
             self.0.lock().unwrap().push(what);
         }
     }
-    for held in [false, true] {
-        let device = Device::new();
-        let queue = device.queue(QueueKind::Compute, "q").unwrap();
-        let gate = device.timeline("gate").unwrap();
-        let happened = Arc::new(Mutex::new(Vec::new()));
-        let kept = Arc::new(Kept(happened.clone()));
-        let first = queue.submit(
-            &[],
-            move |recorder| {
-                recorder.keep(kept);
-                Ok(())
-            },
-            &[],
-        );
-        first.unwrap().end().wait(LONG).unwrap();
-        let told = happened.clone();
-        let goes = move |_: &mut Recorder<'_>| {
-            told.lock().unwrap().push("goes");
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let gate = device.timeline("gate").unwrap();
+    let happened = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::new(Kept(happened.clone()));
+    let first = queue.submit(
+        &[],
+        move |recorder| {
+            recorder.keep(kept);
             Ok(())
-        };
-        let waits = [gate.at(1)];
-        let accepted = queue.submit(&waits[..usize::from(held)], goes, &[]);
-        assert_eq!(accepted.unwrap().is_held(), held);
-        let then: &[_] = if held { &[] } else { &["goes"] };
-        assert_eq!(*happened.lock().unwrap(), [&["let go"], then].concat());
-        gate.signal(1).unwrap();
-        queue.idle(LONG).unwrap();
-        drop(Kept(happened.clone()));
-        assert_eq!(*happened.lock().unwrap(), ["let go", "goes", "dropped"]);
-    }
+        },
+        &[],
+    );
+    first.unwrap().end().wait(LONG).unwrap();
+    let told = happened.clone();
+    let goes = move |_: &mut Recorder<'_>| {
+        told.lock().unwrap().push("next submission");
+        Ok(())
+    };
+    let waits = [gate.at(1)];
+    let accepted = queue.submit(&waits[..usize::from(held)], goes, &[]);
+    assert_eq!(accepted.unwrap().is_held(), held);
+    let then: &[_] = if held { &[] } else { &["next submission"] };
+    assert_eq!(
+        *happened.lock().unwrap(),
+        [&["by the queue"], then].concat()
+    );
+    gate.signal(1).unwrap();
+    queue.idle(LONG).unwrap();
+    drop(Kept(happened.clone()));
+    assert_eq!(
+        *happened.lock().unwrap(),
+        ["by the queue", "next submission", "by the test"]
+    );
 }
 
 #[test]
@@ -562,29 +567,33 @@ fn released_work_may_signal_the_timeline_that_released_it() {
     line.at(2).wait(LONG).unwrap();
 }
 
-/// Claims of very high values stand where those of others do not fit, and the way there leads
-/// through both.
-#[test]
-fn signals_of_very_high_values() {
+/// Signals of the host and of a queue work across the values at which their storage changes.
+#[rstest]
+#[case::across_62_bits((1 << 62) - 4)]
+#[case::across_63_bits((1 << 63) - 4)]
+#[case::near_the_last_value(u64::MAX - 8)]
+fn very_high_values_are_signalled_one_by_one(#[case] first: u64) {
     let device = Device::new();
     let queue = device.queue(QueueKind::Compute, "queue").unwrap();
-    for first in [(1 << 62) - 4, (1 << 63) - 4, u64::MAX - 8] {
-        let line = device.timeline_from("line", first).unwrap();
-        for value in [first + 1, first + 3, first + 5] {
-            line.signal(value).unwrap();
-            assert_eq!(line.value().unwrap(), value);
-            let again = line.signal(value).unwrap_err();
-            assert!(
-                matches!(again, Error::SignalNotAboveReached { reached, .. } if reached == value),
-                "{again}"
-            );
-            queue
-                .submit(&[], nothing, &[line.signal_at(value + 1)])
-                .unwrap();
-            line.at(value + 1).wait(LONG).unwrap();
-        }
+    let line = device.timeline_from("line", first).unwrap();
+    for value in [first + 1, first + 3, first + 5] {
+        line.signal(value).unwrap();
+        assert_eq!(line.value().unwrap(), value);
+        let again = line.signal(value).unwrap_err();
+        assert!(
+            matches!(again, Error::SignalNotAboveReached { reached, .. } if reached == value),
+            "{again}"
+        );
+        queue
+            .submit(&[], nothing, &[line.signal_at(value + 1)])
+            .unwrap();
+        line.at(value + 1).wait(LONG).unwrap();
     }
-    let line = device.timeline("line").unwrap();
+}
+
+#[test]
+fn signals_may_jump_to_very_high_values() {
+    let line = Device::new().timeline("line").unwrap();
     for value in [1 << 62, 1 << 63, u64::MAX - 1] {
         line.signal(value).unwrap();
         assert_eq!(line.value().unwrap(), value);

@@ -1,4 +1,4 @@
-//! Timelines that a bridge makes one: what is carried, in which order, and how they close.
+//! Bridges: which values they carry between their sides, in which order, and how they close.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -8,10 +8,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::{
-    Attachment, ByEngine, Device as _, Page, Port, Queue as _, Watch, Watcher,
-};
+use rstest::rstest;
+use syncline_core::backend::{Attachment, ByEngine, Device as _, Port, Queue as _, Watch, Watcher};
 use syncline_core::host::{Device, Recorder};
+use syncline_core::internal::Page;
 use syncline_core::{Claim, DeviceId, Error, QueueKind, Result, Timeline};
 
 use crate::words::Words;
@@ -29,7 +29,7 @@ fn bridged<const N: usize>() -> [Timeline; N] {
     made.try_into().unwrap()
 }
 
-/// A side whose driver writes `word` by itself, and one of the host.
+/// A bridge of a side whose driver writes `word` by itself and a side of the host.
 fn with_a_driver(word: &Arc<AtomicU64>) -> [Timeline; 2] {
     let words = Arc::new(Words::default());
     let driven = words.port(DeviceId::new(), word.clone());
@@ -44,8 +44,9 @@ fn ends(ended: &Result<()>) {
     );
 }
 
-/// A submission that waits for a value which nobody has claimed, and signals one above: nothing
-/// comes of it, on no side.
+/// A submission waits for a value without a claim and signals the next value.
+///
+/// After the last handle is dropped, the wait can never end, so the signal ends on all sides.
 #[test]
 fn a_gap_below_a_claim_ends_with_the_last_handle_on_all_sides() {
     let other = Device::new();
@@ -60,25 +61,26 @@ fn a_gap_below_a_claim_ends_with_the_last_handle_on_all_sides() {
     ends(&far.point().wait(LONG));
 }
 
-/// What was claimed by hand is withdrawn after the last handle has gone.
-#[test]
-fn a_claim_that_goes_last_ends_all_sides() {
-    for own_wait in [0, 1] {
-        let [here, there] = with_a_driver(&Arc::default());
-        let claim = here.claim(2, own_wait).unwrap();
-        let (near, far) = (here.at(2).keep(), there.at(2).keep());
-        drop((here, there));
-        assert!(!far.point().is_reached().unwrap());
-        drop(claim);
-        ends(&near.point().wait(LONG));
-        ends(&far.point().wait(LONG));
-    }
+/// A claim of the application is withdrawn after the last handle was dropped.
+#[rstest]
+#[case::without_an_own_wait(0)]
+#[case::behind_an_own_wait(1)]
+fn a_claim_that_is_dropped_last_ends_all_sides(#[case] own_wait: u64) {
+    let [here, there] = with_a_driver(&Arc::default());
+    let claim = here.claim(2, own_wait).unwrap();
+    let (near, far) = (here.at(2).keep(), there.at(2).keep());
+    drop((here, there));
+    assert!(!far.point().is_reached().unwrap());
+    drop(claim);
+    ends(&near.point().wait(LONG));
+    ends(&far.point().wait(LONG));
 }
 
-/// The last handle goes with a signal on its way: it still comes, to all sides, and nothing after
-/// it.
+/// The last handle is dropped while a signal is pending.
+///
+/// The signal still reaches all sides, and higher values end.
 #[test]
-fn what_is_on_its_way_comes_after_the_last_handle() {
+fn a_pending_signal_comes_after_the_last_handle() {
     let word = Arc::new(AtomicU64::new(0));
     let [here, there] = with_a_driver(&word);
     let mut claim = here.claim(2, 0).unwrap();
@@ -91,9 +93,9 @@ fn what_is_on_its_way_comes_after_the_last_handle() {
     last.point().wait(LONG).unwrap();
 }
 
-/// Two of four sides take turns, each after it has seen the other's last value on its own side.
+/// Two of four sides signal in turn. Each waits on its own side for the last value of the other.
 #[test]
-fn sides_that_take_turns_never_meet() {
+fn sides_that_signal_in_turn_do_not_fail() {
     for _ in 0..100 {
         let lines = Arc::new(bridged::<4>());
         let threads: Vec<_> = (0..2_usize)
@@ -118,8 +120,7 @@ fn sides_that_take_turns_never_meet() {
 
 type Event = Box<dyn FnOnce() + Send>;
 
-/// A counter that is its driver's own, and what happens once while a signal of the host is made
-/// there.
+/// A counter that its driver writes, and an event that happens once during a host signal.
 struct Counter {
     word: Arc<AtomicU64>,
     meanwhile: Arc<Mutex<Option<Event>>>,
@@ -139,7 +140,7 @@ impl Port for Counter {
     }
 }
 
-/// A watch that sees nothing until it is told to look.
+/// A watch that does not return until `looks` is set.
 #[derive(Default)]
 struct Blind {
     watcher: Watcher,
@@ -168,12 +169,13 @@ impl Watch for Blind {
     fn nudge(&self) {}
 }
 
-/// Two sides over counters that only the test's thread reads. The driver of the first is about to
-/// signal 3.
+/// Two sides over counters that only the test's thread reads.
+///
+/// A signal of 3 on the first side is pending with its driver.
 struct Unwatched {
     words: [Arc<AtomicU64>; 2],
     sides: [Timeline; 2],
-    /// Happens once, while a signal of the host is made on the second side.
+    /// Happens once, during a host signal on the second side.
     meanwhile: Arc<Mutex<Option<Event>>>,
     watch: Arc<Blind>,
     _claim: Claim,
@@ -197,7 +199,7 @@ impl Unwatched {
         let mut claim = sides[0].claim(3, 0).unwrap();
         claim.submitted().unwrap();
         let state = watch.state.lock().unwrap();
-        // The watching thread reads nothing from here on.
+        // The watching thread is in `watch` from here on and reads nothing.
         let begun = watch
             .changed
             .wait_timeout_while(state, LONG, |state| !state.begun);
@@ -219,7 +221,7 @@ impl Drop for Unwatched {
     }
 }
 
-/// Both sides have failed because `asked` came to a side that had reached `reached`.
+/// Checks that both sides failed because `value` came to a side that had reached `stood`.
 fn both_failed(sides: &[Timeline; 2], value: u64, stood: u64) {
     for side in sides {
         match side.at(6).wait(LONG) {
@@ -236,8 +238,7 @@ fn both_failed(sides: &[Timeline; 2], value: u64, stood: u64) {
     }
 }
 
-/// The driver of one side has reached 3, which nothing has noticed, when the other side is
-/// signalled to 5.
+/// One side is signalled to 5 after the driver of the other side has reached 3 unnoticed.
 #[test]
 fn a_signal_that_meets_an_unnoticed_value_fails_both() {
     let bridge = Unwatched::new();
@@ -247,8 +248,9 @@ fn a_signal_that_meets_an_unnoticed_value_fails_both() {
     both_failed(&bridge.sides, 5, 3);
 }
 
-/// The driver of one side reaches 3 while the other side is being signalled to 5, and the 3 is
-/// noticed before the 5 is carried.
+/// The driver of one side reaches 3 during a signal of 5 on the other side.
+///
+/// The bridge notices the 3 before it carries the 5.
 #[test]
 fn a_value_that_meets_an_unnoticed_signal_fails_both() {
     let bridge = Unwatched::new();
@@ -268,11 +270,12 @@ fn a_value_that_meets_an_unnoticed_signal_fails_both() {
     both_failed(&bridge.sides, 3, 5);
 }
 
-/// One side's driver goes on while another side goes on without it, at any time. Either the first
-/// is noticed in time and all is well, or both sides fail with what stood in the way, as seen from
-/// one side or the other. One value never hides the other.
+/// The driver of one side and the host on the other side signal independently.
+///
+/// Either the bridge carries the driver's value in time, or both sides fail. The error names the
+/// conflict as seen from one side or the other. One value never hides the other.
 #[test]
-fn who_goes_on_without_the_other_fails_both() {
+fn independent_signals_of_two_sides_fail_both_or_none() {
     for _ in 0..50 {
         let word = Arc::new(AtomicU64::new(0));
         let [here, there] = with_a_driver(&word);
@@ -280,7 +283,7 @@ fn who_goes_on_without_the_other_fails_both() {
         claim.submitted().unwrap();
         word.store(3, Ordering::SeqCst);
         if there.signal(5).is_err() {
-            // The 3 was just being carried.
+            // The bridge was carrying the 3.
             continue;
         }
         match here.at(5).wait(LONG) {
@@ -308,9 +311,9 @@ fn who_goes_on_without_the_other_fails_both() {
     }
 }
 
-/// A failure while another thread carries reaches all sides, however they meet.
+/// A failure reaches all sides, also while another thread carries a value.
 #[test]
-fn failures_and_signals_meet_anywhere() {
+fn a_failure_during_signals_reaches_all_sides() {
     for _ in 0..300 {
         let [here, there] = bridged();
         let (left, right) = (here.clone(), there.clone());
@@ -323,36 +326,35 @@ fn failures_and_signals_meet_anywhere() {
     }
 }
 
-/// What is kept of a side while the bridge is made is a handle of the bridge: it closes nothing by
-/// itself, and keeps all sides open.
-#[test]
-fn a_handle_kept_while_a_bridge_is_made_is_one_of_the_bridge() {
-    for drops_kept_first in [true, false] {
-        let mut kept = Vec::new();
-        let ports = (0..2).map(|_| Device::new().port(0));
-        let made = Timeline::bridged_as("bridge", 0, ports, |_, side| {
-            kept.push(side.clone());
-            Ok(())
-        });
-        let (first, last) = if drops_kept_first {
-            (kept, made.unwrap())
-        } else {
-            (made.unwrap(), kept)
-        };
-        drop(first);
-        last[0].signal(1).unwrap();
-        last[1].at(1).wait(LONG).unwrap();
-        last[1].signal(2).unwrap();
-        last[0].at(2).wait(LONG).unwrap();
-        let points: Vec<_> = last.iter().map(|side| side.at(3).keep()).collect();
-        drop(last);
-        for point in points {
-            ends(&point.point().wait(LONG));
-        }
+/// A handle that is cloned while the bridge is made keeps all sides open, like any other handle.
+#[rstest]
+#[case::kept_one_is_dropped_first(true)]
+#[case::kept_one_is_dropped_last(false)]
+fn a_handle_kept_while_a_bridge_is_made_is_one_of_the_bridge(#[case] drops_kept_first: bool) {
+    let mut kept = Vec::new();
+    let ports = (0..2).map(|_| Device::new().port(0));
+    let made = Timeline::bridged_as("bridge", 0, ports, |_, side| {
+        kept.push(side.clone());
+        Ok(())
+    });
+    let (first, last) = if drops_kept_first {
+        (kept, made.unwrap())
+    } else {
+        (made.unwrap(), kept)
+    };
+    drop(first);
+    last[0].signal(1).unwrap();
+    last[1].at(1).wait(LONG).unwrap();
+    last[1].signal(2).unwrap();
+    last[0].at(2).wait(LONG).unwrap();
+    let points: Vec<_> = last.iter().map(|side| side.at(3).keep()).collect();
+    drop(last);
+    for point in points {
+        ends(&point.point().wait(LONG));
     }
 }
 
-/// A bridge that is not made leaves nothing open.
+/// If a bridge cannot be made, waits on its sides end.
 #[test]
 fn an_error_while_a_bridge_is_made_closes_its_sides() {
     let mut points = Vec::new();
@@ -376,7 +378,7 @@ fn publish(side: &Timeline) -> Result<()> {
     side.publish(exporter.counter().clone(), Page::Own)
 }
 
-/// P4: each of two published sides would have to be signalled before the other one.
+/// P4: of two published sides, each would have to be signalled before the other.
 #[test]
 fn a_second_published_side_is_refused() {
     let refused = |error: &Error| match error {
@@ -388,7 +390,7 @@ fn a_second_published_side_is_refused() {
     refused(&made.unwrap_err());
     let sides = bridged::<3>();
     publish(&sides[1]).unwrap();
-    // The same side once more is no other one.
+    // Publishing the same side again is allowed.
     publish(&sides[1]).unwrap();
     for side in [&sides[0], &sides[2]] {
         refused(&publish(side).unwrap_err());
@@ -401,9 +403,11 @@ fn a_second_published_side_is_refused() {
     }
 }
 
-/// P4, for a side that is published after the bridge is made.
+/// P4: the page has a value before it is visible on the other side.
+///
+/// The side is published after the bridge is made.
 #[test]
-fn a_value_is_on_the_side_that_is_published_later_before_it_shows() {
+fn a_side_that_is_published_later_has_a_value_before_it_is_visible() {
     let (page, exporter) = Device::new().exportable_port(0).unwrap();
     let counter = exporter.counter().clone();
     let [page, side] = Timeline::bridged("bridge", 0, [Ok(page), Device::new().port(0)])
@@ -412,7 +416,7 @@ fn a_value_is_on_the_side_that_is_published_later_before_it_shows() {
         .unwrap();
     page.publish(counter.clone(), Page::Own).unwrap();
     let (tell, told) = channel();
-    before_it_is_carried(move || {
+    before_the_bridge_carries(move || {
         side.signal(1)?;
         let _ = tell.send((side.value(), counter.value()));
         Ok(())
@@ -421,26 +425,27 @@ fn a_value_is_on_the_side_that_is_published_later_before_it_shows() {
     assert_eq!((value.unwrap(), counted.unwrap()), (1, 1));
 }
 
-/// A side that other processes have, and one that they do not have.
+/// A bridge of a published side and a side that is not published.
 fn with_a_page() -> [Timeline; 2] {
     let sides = bridged();
     publish(&sides[0]).unwrap();
     sides
 }
 
-/// Calls `act` inside a submission's work: what it wakes waits until it has returned, and so does
-/// the bridge.
-fn before_it_is_carried(act: impl FnOnce() -> Result<()> + Send + 'static) {
+/// Calls `act` inside a submission's work.
+///
+/// Wakes of the engine, such as that of the bridge, run only after `act` has returned.
+fn before_the_bridge_carries(act: impl FnOnce() -> Result<()> + Send + 'static) {
     let queue = Device::new().queue(QueueKind::Compute, "queue").unwrap();
     queue.submit(&[], move |_| act(), &[]).unwrap();
 }
 
-/// The published side was signalled ahead, and has gone on, when the bridge looks at both.
+/// The published side was signalled ahead and then again before the bridge reads both sides.
 #[test]
 fn a_published_side_goes_on_from_a_value_that_is_yet_to_be_carried() {
     let sides = with_a_page();
     let [page, side] = sides.clone();
-    before_it_is_carried(move || {
+    before_the_bridge_carries(move || {
         side.signal(1)?;
         page.signal(2)
     });
@@ -449,20 +454,19 @@ fn a_published_side_goes_on_from_a_value_that_is_yet_to_be_carried() {
     }
 }
 
-/// The published side has gone on by itself: no signal ahead hides that.
+/// The published side has a signal of its own. A signal ahead does not hide the conflict.
 #[test]
-fn a_published_side_that_has_gone_on_by_itself_is_not_signalled_ahead() {
+fn a_published_side_with_a_signal_of_its_own_is_not_signalled_ahead() {
     let sides = with_a_page();
     let [page, side] = sides.clone();
-    before_it_is_carried(move || {
+    before_the_bridge_carries(move || {
         page.signal(3)?;
         side.signal(5)
     });
     both_failed(&sides, 3, 5);
 }
 
-/// The driver of a published side has reached 3, which nothing has noticed, when the other side is
-/// signalled to 5.
+/// One side is signalled to 5 after the driver of the published side has reached 3 unnoticed.
 #[test]
 fn a_signal_ahead_that_meets_an_unnoticed_value_fails_both() {
     let bridge = Unwatched::new();
@@ -474,10 +478,11 @@ fn a_signal_ahead_that_meets_an_unnoticed_value_fails_both() {
     both_failed(&bridge.sides, 5, 3);
 }
 
-/// What waits for the published side is let go in the middle of a signal of the other side, and
-/// signals that side itself.
+/// A signal of one side releases work that waits for the published side.
+///
+/// The work runs during that signal and signals the same side again.
 #[test]
-fn work_that_a_signal_ahead_lets_go_may_signal_the_same_side() {
+fn work_that_a_signal_ahead_releases_may_signal_the_same_side() {
     let sides = with_a_page();
     let [page, side] = sides.clone();
     let queue = Device::new().queue(QueueKind::Compute, "queue").unwrap();

@@ -1,10 +1,11 @@
-//! Submissions that wait for each other: circles refused, the rest held, and who waits for whom.
+//! Submissions that wait for each other: circles are refused, others are held, blockers reported.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use rstest::rstest;
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::host::{Device, Queue, Recorder};
 use syncline_core::{
@@ -25,7 +26,7 @@ fn link(queue: &Queue, waits: &[Point<'_>], signals: &[Signal<'_>]) -> Result<()
     queue.submit(waits, nothing, signals).map(|_| ())
 }
 
-/// What the error says, after a check that it is a circle.
+/// The text of the error, which must be that of a circle.
 fn circle(result: Result<(), Error>) -> String {
     match result {
         Err(error @ Error::Circular { .. }) => error.to_string(),
@@ -43,7 +44,7 @@ fn two_queues_that_wait_for_each_other() {
     for word in ["\"b\"", "\"y\"", "\"a\"", "\"x\"", "submission 1"] {
         assert!(told.contains(word), "{word} is missing: {told}");
     }
-    // Nothing has changed: x is free for somebody else, who opens the rest.
+    // The refused submission changed nothing: the host may signal x, which releases the rest.
     assert_eq!(b.held().count, 0);
     x.signal(1).unwrap();
     y.at(1).wait(LONG).unwrap();
@@ -65,7 +66,8 @@ fn a_circle_through_the_order_of_a_queue() {
     link(&a, &[], &[y.signal_at(1)]).unwrap();
     link(&b, &[gate.at(1)], &[]).unwrap();
     link(&b, &[y.at(1)], &[]).unwrap();
-    // Behind the wait for y on its own queue, and x is what y waits behind.
+    // On queue b it comes after the wait for y. On queue a the signal of y comes after the wait
+    // for x.
     let told = circle(link(&b, &[], &[x.signal_at(1)]));
     assert!(told.contains("\"x\"") && told.contains("\"y\""), "{told}");
     x.signal(1).unwrap();
@@ -96,7 +98,7 @@ fn a_circle_through_the_order_of_signals() {
     let device = Device::new();
     let (a, b) = (queue(&device, "a"), queue(&device, "b"));
     let (x, y) = (device.timeline("x").unwrap(), device.timeline("y").unwrap());
-    // x to 2 comes after x to 1, whoever signals that; y waits for x at 2.
+    // The signal of x to 2 comes after any signal of x to 1. The signal of y waits for x at 2.
     link(&a, &[x.at(1)], &[x.signal_at(2)]).unwrap();
     link(&a, &[x.at(2)], &[y.signal_at(1)]).unwrap();
     circle(link(&b, &[y.at(1)], &[x.signal_at(1)]));
@@ -121,12 +123,12 @@ fn a_circle_through_signals_of_the_host() {
 }
 
 #[test]
-fn what_a_legal_signal_can_still_break_is_held() {
+fn a_submission_that_a_legal_signal_can_release_is_held() {
     let device = Device::new();
     let (a, b) = (queue(&device, "a"), queue(&device, "b"));
     let (x, y) = (device.timeline("x").unwrap(), device.timeline("y").unwrap());
     link(&a, &[x.at(1)], &[y.signal_at(1)]).unwrap();
-    // b signals x to 2 only; x to 1 is open to anybody.
+    // b claims only the value 2 of x, so the host may signal 1.
     link(&b, &[x.at(1), y.at(1)], &[x.signal_at(2)]).unwrap();
     assert_eq!(b.held().count, 1);
     x.signal(1).unwrap();
@@ -134,7 +136,7 @@ fn what_a_legal_signal_can_still_break_is_held() {
 }
 
 #[test]
-fn a_long_circle_is_spelled_out() {
+fn the_error_of_a_long_circle_names_all_links() {
     const LINKS: usize = 12;
     let device = Device::new();
     let lines: Vec<Timeline> = (0..LINKS)
@@ -145,7 +147,7 @@ fn a_long_circle_is_spelled_out() {
         .collect();
     let wait = |n: usize| lines[n].at(1);
     let signal = |n: usize| lines[(n + 1) % LINKS].signal_at(1);
-    // In an order that neither follows the chain nor runs against it.
+    // The order neither follows the chain nor reverses it.
     for n in (0..LINKS).map(|n| n * 5 % LINKS).take(LINKS - 1) {
         link(&queues[n], &[wait(n)], &[signal(n)]).unwrap();
     }
@@ -162,8 +164,7 @@ fn a_long_circle_is_spelled_out() {
         );
     }
     lines[0].fail(Error::work(std::io::Error::other("over")));
-    // The failure goes along the chain, up to the submission that was refused and so signals
-    // nothing.
+    // The failure goes along the chain up to the refused submission, which signals nothing.
     let failed = |line: &Timeline, cause: &str| {
         matches!(
             line.at(1).wait(LONG),
@@ -186,15 +187,15 @@ fn a_long_circle_is_spelled_out() {
 }
 
 #[test]
-fn a_signal_that_the_host_makes_holds_up_only_who_waits_for_it() {
+fn a_relayed_signal_blocks_only_submissions_that_wait_for_it() {
     let (home, away) = (Device::new(), Device::new());
     let (v, h) = (queue(&home, "v"), queue(&away, "h"));
     let [u, w] = ["u", "w"].map(|label| home.timeline(label).unwrap());
     let t = home.timeline("t").unwrap();
     link(&v, &[u.at(1)], &[]).unwrap();
     link(&v, &[], &[t.signal_at(1)]).unwrap();
-    // Its signal of t has to wait for the one before, which is behind u. The submission itself has
-    // not.
+    // Its signal of t waits for the signal before, which waits for u. The submission itself does
+    // not wait for u.
     link(&h, &[w.at(1)], &[t.signal_at(2)]).unwrap();
     let told = t.at(2).blockers().to_string();
     for word in ["submission 1 of host queue \"h\"", "\"u\"", "\"w\""] {
@@ -203,7 +204,7 @@ fn a_signal_that_the_host_makes_holds_up_only_who_waits_for_it() {
     link(&h, &[], &[u.signal_at(1)]).unwrap();
     w.signal(1).unwrap();
     t.at(2).wait(LONG).unwrap();
-    // But whoever waits for that signal, and must come before it, closes a circle.
+    // A submission that waits for such a signal, and must come before it, closes a circle.
     let [x, y] = ["x", "y"].map(|label| home.timeline(label).unwrap());
     link(&h, &[x.at(1)], &[y.signal_at(1)]).unwrap();
     let told = circle(link(&v, &[y.at(1)], &[x.signal_at(1)]));
@@ -213,7 +214,7 @@ fn a_signal_that_the_host_makes_holds_up_only_who_waits_for_it() {
 }
 
 #[test]
-fn nobody_brings_a_value_of_a_failed_timeline() {
+fn a_value_of_a_failed_timeline_is_reported_as_never_signalled() {
     let device = Device::new();
     let a = queue(&device, "a");
     let [bad, gate] = ["bad", "gate"].map(|label| device.timeline(label).unwrap());
@@ -228,7 +229,7 @@ fn nobody_brings_a_value_of_a_failed_timeline() {
 }
 
 #[test]
-fn a_failure_reaches_submissions_whose_turn_has_not_come() {
+fn a_failure_skips_submissions_behind_a_held_one() {
     let device = Device::new();
     let a = queue(&device, "a");
     let (gate, bad, after, next) = (
@@ -266,14 +267,14 @@ fn a_failure_reaches_submissions_whose_turn_has_not_come() {
         next.at(1).wait(Duration::ZERO),
         Err(Error::TimedOut { .. })
     ));
-    // Known to have failed before the call: the same.
+    // The timeline has failed before the submission.
     let late = device.timeline("late").unwrap();
     link(&a, &[bad.at(2)], &[late.signal_at(1)]).unwrap();
     assert!(matches!(
         late.at(1).wait(Duration::ZERO),
         Err(Error::Failed { .. })
     ));
-    // And a last handle that goes.
+    // The last handle of the timeline is dropped.
     let (lone, other) = (
         device.timeline("lone").unwrap(),
         device.timeline("other").unwrap(),
@@ -290,7 +291,7 @@ fn a_failure_reaches_submissions_whose_turn_has_not_come() {
 }
 
 #[test]
-fn a_time_out_tells_who_waits_for_whom() {
+fn a_time_out_reports_the_chain_of_blockers() {
     let device = Device::new();
     let (a, b) = (queue(&device, "a"), queue(&device, "b"));
     let (gate, x, y) = (
@@ -323,7 +324,7 @@ fn a_time_out_tells_who_waits_for_whom() {
     assert!(y.at(7).blockers().steps().is_empty());
 }
 
-/// What a time-out brings.
+/// The blockers in the error of a time-out.
 fn blockers(ended: Result<(), Error>) -> Blockers {
     match ended {
         Err(Error::TimedOut { blockers, .. }) => blockers,
@@ -331,14 +332,14 @@ fn blockers(ended: Result<(), Error>) -> Blockers {
     }
 }
 
-/// The timelines that no signal is on its way for, by label.
+/// The labels of the timelines for which no signal was submitted.
 fn missing(blockers: &Blockers) -> Vec<&str> {
     let steps = blockers.steps().iter();
     let missing = steps.filter(|step| step.by == Signaller::None);
     missing.map(|step| step.timeline.label()).collect()
 }
 
-/// Chains submissions on `queues` in turn behind `gate`. The timeline that the last one signals.
+/// Submits a chain behind `gate` to `queues` in turn. Returns the timeline of its last signal.
 fn chain(device: &Device, queues: &[&Queue], gate: &Timeline, links: usize) -> Timeline {
     let mut before = None;
     for n in 0..links {
@@ -351,7 +352,7 @@ fn chain(device: &Device, queues: &[&Queue], gate: &Timeline, links: usize) -> T
 }
 
 #[test]
-fn a_time_out_of_a_list_tells_what_each_point_waits_for() {
+fn a_time_out_of_a_list_reports_the_blockers_of_each_point() {
     let device = Device::new();
     let [a, b, c] = ["a", "b", "c"].map(|label| queue(&device, label));
     let gates = ["one", "two", "three"].map(|label| device.timeline(label).unwrap());
@@ -376,7 +377,7 @@ fn a_time_out_of_a_list_tells_what_each_point_waits_for() {
 }
 
 #[test]
-fn a_long_answer_ends_with_the_signal_that_is_missing() {
+fn a_long_report_ends_with_the_missing_signal() {
     const LINKS: usize = 400;
     let device = Device::new();
     let names: Vec<_> = (0..LINKS).map(|n| format!("queue {n}")).collect();
@@ -386,7 +387,7 @@ fn a_long_answer_ends_with_the_signal_that_is_missing() {
         device.timeline("short").unwrap(),
         device.timeline("far").unwrap(),
     );
-    // A queue each: the chain is the only way from one submission to the next.
+    // Each link has its own queue, so only the chain leads from one submission to the next.
     let long = chain(&device, &queues, &far, LINKS);
     let told = blockers(long.at(1).wait(Duration::ZERO));
     assert_eq!(missing(&told), ["far"], "{told}");
@@ -400,8 +401,7 @@ fn a_long_answer_ends_with_the_signal_that_is_missing() {
     }
     let gap = format!("({} steps are left out here)", LINKS + 1 - 32);
     assert!(told.to_string().contains(&gap), "{told}");
-    // The end of a chain that is shorter stays, too, although it is not among the last steps of
-    // all.
+    // The report keeps the end of a shorter chain, too, although it is not among the last steps.
     let near = chain(&device, &queues[..20], &short, 20);
     let told = blockers(wait_all(&[near.at(1), long.at(1)], Duration::ZERO));
     let mut ends = missing(&told);
@@ -414,10 +414,11 @@ fn a_long_answer_ends_with_the_signal_that_is_missing() {
     assert_eq!(long.at(1).blockers().left_out(), 0);
 }
 
-/// Not each of very many submissions is looked at: the first that a queue holds holds up all
-/// others.
+/// The report finds the missing signal although it does not search each of very many submissions.
+///
+/// The first held submission of a queue blocks all others of the queue.
 #[test]
-fn the_missing_signal_is_told_behind_any_number_of_submissions() {
+fn the_missing_signal_is_reported_behind_any_number_of_submissions() {
     const LINKS: usize = 20_000;
     let device = Device::new();
     let (a, b) = (queue(&device, "a"), queue(&device, "b"));
@@ -431,31 +432,27 @@ fn the_missing_signal_is_told_behind_any_number_of_submissions() {
     last.at(1).wait(LONG).unwrap();
 }
 
-#[test]
-fn a_chain_of_32768_is_held_whatever_its_order() {
-    const LINKS: u64 = 32_768;
-    const BLOCK: u64 = LINKS / 16;
+const LINKS: u64 = 32_768;
+const BLOCK: u64 = LINKS / 16;
+
+#[rstest]
+#[case::ascending((0..LINKS).collect())]
+#[case::odd_links_first((1..LINKS).step_by(2).chain((0..LINKS).step_by(2)).collect())]
+#[case::last_block_first((0..16).rev().flat_map(|block| block * BLOCK..(block + 1) * BLOCK).collect())]
+fn a_chain_of_32768_may_be_submitted_in_any_order(#[case] order: Vec<u64>) {
     let device = Device::new();
-    let forwards: Vec<u64> = (0..LINKS).collect();
-    let every_other: Vec<u64> = (1..LINKS).step_by(2).chain((0..LINKS).step_by(2)).collect();
-    let blocks: Vec<u64> = (0..16)
-        .rev()
-        .flat_map(|block| block * BLOCK..(block + 1) * BLOCK)
-        .collect();
-    for order in [forwards, every_other, blocks] {
-        let gate = device.timeline("gate").unwrap();
-        let chain = device.timeline("chain").unwrap();
-        // Each queue takes its links in ascending order, so that it can run.
-        let queues: Vec<Queue> = (0..32).map(|_| queue(&device, "link")).collect();
-        for n in order {
-            let first = [gate.at(1)];
-            let other = [chain.at(n)];
-            let waits = if n == 0 { &first } else { &other };
-            let to = &queues[(2 * (n / BLOCK) + n % 2) as usize];
-            link(to, waits, &[chain.signal_at(n + 1)]).unwrap();
-        }
-        assert_eq!(chain.value().unwrap(), 0);
-        gate.signal(1).unwrap();
-        chain.at(LINKS).wait(Duration::from_secs(60)).unwrap();
+    let gate = device.timeline("gate").unwrap();
+    let chain = device.timeline("chain").unwrap();
+    // Each queue gets its links in ascending order, so that it can run.
+    let queues: Vec<Queue> = (0..32).map(|_| queue(&device, "link")).collect();
+    for n in order {
+        let first = [gate.at(1)];
+        let other = [chain.at(n)];
+        let waits = if n == 0 { &first } else { &other };
+        let to = &queues[(2 * (n / BLOCK) + n % 2) as usize];
+        link(to, waits, &[chain.signal_at(n + 1)]).unwrap();
     }
+    assert_eq!(chain.value().unwrap(), 0);
+    gate.signal(1).unwrap();
+    chain.at(LINKS).wait(Duration::from_secs(60)).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Errors of the application whose destructors panic: whoever drops the last of them goes on.
+//! Errors of the application whose destructors panic. The thread that drops the last one goes on.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rstest::rstest;
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::host::{self, Device};
 use syncline_core::{Error, QueueKind, Result};
 
 const LONG: Duration = Duration::from_secs(5);
 
-/// An error that panics where it is dropped, and counts that.
+/// An error that counts its drops, and panics in each.
 #[derive(Debug)]
 struct Bomb(Arc<AtomicUsize>);
 
@@ -44,10 +45,9 @@ fn until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// Nobody waits for work that was held and fails: the queue alone remembers why, for those that may
-/// ask, and only the last of these errors.
+/// Held work fails without a waiter. Only the queue keeps the errors, and only the last 256.
 #[test]
-fn held_work_that_fails_for_nobody_harms_no_queue() {
+fn held_work_whose_errors_panic_does_not_harm_the_queue() {
     const ALL: usize = 300;
     let device = Device::new();
     let queue = device.queue(QueueKind::Compute, "q").unwrap();
@@ -66,54 +66,51 @@ fn held_work_that_fails_for_nobody_harms_no_queue() {
     assert_eq!(
         dropped(),
         ALL - 256,
-        "not as many are forgotten as are to be"
+        "the queue keeps another number of errors"
     );
     queue.submit(&[], nothing, &[]).unwrap();
     queue.idle(LONG).unwrap();
     drop(queue);
-    until("the queue has gone, and its errors have not", || {
-        dropped() == ALL
-    });
+    until("a dropped queue keeps errors", || dropped() == ALL);
     let other = device.queue(QueueKind::Compute, "other").unwrap();
     other.submit(&[], nothing, &[]).unwrap();
     other.idle(LONG).unwrap();
 }
 
-/// The last who know of the cause are the worker threads.
-#[test]
-fn a_cause_that_a_worker_drops_harms_no_worker() {
+/// The worker threads have the last handles of the cause.
+#[rstest]
+#[case::no_signal(0)]
+#[case::one_signal(1)]
+#[case::two_signals(2)]
+fn a_cause_that_a_worker_drops_does_not_harm_the_worker(#[case] signals: usize) {
     let device = Device::new();
     let [first, second] =
         ["first", "second"].map(|label| device.queue(QueueKind::Compute, label).unwrap());
     let count = Arc::new(AtomicUsize::new(0));
-    for signals in [0, 1] {
-        for others in [0, 1] {
-            let (go, gate) = std::sync::mpsc::channel::<()>();
-            let line = device.timeline("line").unwrap();
-            let [out, more] = ["out", "more"].map(|label| device.timeline(label).unwrap());
-            let blocks = move |recorder: &mut host::Recorder| {
-                recorder.run(move || {
-                    let _ = gate.recv();
-                });
-                Ok(())
-            };
-            first.submit(&[], blocks, &[line.signal_at(1)]).unwrap();
-            let runs = |recorder: &mut host::Recorder| {
-                recorder.run(|| ());
-                Ok(())
-            };
-            let before = count.load(Ordering::SeqCst);
-            let all = [out.signal_at(1), more.signal_at(1)];
-            let signals = &all[..signals + others];
-            second.submit(&[line.at(1)], runs, signals).unwrap();
-            line.fail(Error::work(Bomb(count.clone())));
-            drop((line, out, more));
-            drop(go);
-            until("nobody drops it", || count.load(Ordering::SeqCst) > before);
-            for queue in [&first, &second] {
-                queue.submit(&[], runs, &[]).unwrap();
-                queue.idle(LONG).unwrap();
-            }
-        }
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    let line = device.timeline("line").unwrap();
+    let [out, more] = ["out", "more"].map(|label| device.timeline(label).unwrap());
+    let blocks = move |recorder: &mut host::Recorder| {
+        recorder.run(move || {
+            let _ = gate.recv();
+        });
+        Ok(())
+    };
+    first.submit(&[], blocks, &[line.signal_at(1)]).unwrap();
+    let runs = |recorder: &mut host::Recorder| {
+        recorder.run(|| ());
+        Ok(())
+    };
+    let all = [out.signal_at(1), more.signal_at(1)];
+    second.submit(&[line.at(1)], runs, &all[..signals]).unwrap();
+    line.fail(Error::work(Bomb(count.clone())));
+    drop((line, out, more));
+    drop(go);
+    until("the cause is not dropped", || {
+        count.load(Ordering::SeqCst) > 0
+    });
+    for queue in [&first, &second] {
+        queue.submit(&[], runs, &[]).unwrap();
+        queue.idle(LONG).unwrap();
     }
 }

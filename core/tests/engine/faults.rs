@@ -1,5 +1,4 @@
-//! F5: what is told of times once the driver has a fault, which no driver at hand has when a test
-//! wants it.
+//! F5: queries of times after a driver fault, which this file's own driver reports on demand.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -14,7 +13,7 @@ use syncline_core::backend::{Stamp, Waker};
 use syncline_core::host::Device;
 use syncline_core::{Error, Object, Result, Timeline};
 
-/// The driver's half of everything: a counter, until the device is lost.
+/// The driver: a counter that can be read until the device is lost.
 #[derive(Default)]
 struct Driver {
     counter: AtomicU64,
@@ -51,7 +50,7 @@ impl Stamp for Time {
     }
 }
 
-/// A queue that takes everything, and finishes it when the test says so.
+/// A driver queue that takes every submission. The test finishes them through the counter.
 struct Taking(AtomicU64);
 
 impl Enqueue for Taking {
@@ -85,8 +84,8 @@ impl Enqueue for Taking {
 }
 
 #[test]
-fn asking_for_a_time_neither_hides_a_fault_nor_takes_it_away() {
-    // Lends its fences to a queue of the same identity.
+fn a_query_of_a_time_neither_hides_nor_clears_a_fault() {
+    // The queue below has the identity of this device, so it takes this device's fences.
     let device = Device::new();
     let driver = Arc::new(Driver::default());
     let own = Timeline::new("position", 0, |_| {
@@ -110,14 +109,14 @@ fn asking_for_a_time_neither_hides_a_fault_nor_takes_it_away() {
     driver.lost.store(true, Ordering::SeqCst);
     let is_the_fault = |result: Result<()>| {
         let Err(Error::Failed { cause, .. }) = result else {
-            panic!("a fault is told as {result:?}");
+            panic!("the fault is reported as {result:?}");
         };
         assert!(
             matches!(&*cause, Error::DeviceLost { code: -4, .. }),
             "{cause}"
         );
     };
-    // However often, in either order, and by every other way to ask.
+    // Every query returns the fault, in either order and more than once.
     for _ in 0..2 {
         is_the_fault(third.elapsed_since(&first).map(drop));
         is_the_fault(first.elapsed_since(&third).map(drop));
@@ -125,6 +124,6 @@ fn asking_for_a_time_neither_hides_a_fault_nor_takes_it_away() {
         is_the_fault(third.wait(Duration::ZERO));
         is_the_fault(queue.idle(Duration::ZERO));
     }
-    // What was there before the fault stays.
+    // Times from before the fault can still be read.
     assert_eq!(second.elapsed_since(&first).unwrap(), 100);
 }

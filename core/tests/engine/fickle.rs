@@ -1,5 +1,6 @@
-//! The engine over a driver that is often busy, sometimes refuses, and takes only a few submissions
-//! at a time: what the host backend never does.
+//! The engine over a driver that is often busy, sometimes refuses, and takes few submissions.
+//!
+//! The host backend does none of these.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -16,7 +17,7 @@ use syncline_core::{DeviceId, Error, KeptPoint, Object, Result, Timeline, wait_a
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// A port that reads nothing.
+/// A port that the host cannot poll for a value.
 struct Bare;
 
 impl Port for Bare {
@@ -39,7 +40,7 @@ struct Task {
     refused: bool,
 }
 
-/// A queue whose lock somebody else often holds, and the thread that executes what it has taken.
+/// A driver whose queue is often locked, with a thread that executes its submissions.
 struct Fickle {
     number: u64,
     dice: AtomicU64,
@@ -47,7 +48,7 @@ struct Fickle {
     in_flight: Arc<AtomicU64>,
     recording: AtomicBool,
     tasks: Mutex<Sender<Task>>,
-    /// Wakers of queues that found it locked; another thread wakes them.
+    /// Wakers of queues that found it locked. Another thread wakes them.
     blocked: Mutex<Sender<Waker>>,
 }
 
@@ -111,7 +112,7 @@ impl Enqueue for Fickle {
     {
         assert!(
             !self.recording.swap(true, Ordering::SeqCst),
-            "two at a time"
+            "two records at a time"
         );
         let worked = work(&mut ());
         self.recording.store(false, Ordering::SeqCst);
@@ -121,7 +122,7 @@ impl Enqueue for Fickle {
         Ok(Task {
             waits: waits.map(|wait| wait.keep()).collect(),
             signals: signals.map(|signal| signal.completion()).collect(),
-            // Not the empty ones: a queue that refuses these is gone.
+            // Empty submissions are not refused, because the queue would fail then.
             refused: self.refuses && !batch.signals.is_empty() && self.one_in(40),
         })
     }
@@ -140,8 +141,9 @@ impl Enqueue for Fickle {
     }
 }
 
-/// Two queues of two devices count one timeline up in turn, a third follows, all from their own
-/// threads.
+/// Two queues of two devices signal one timeline in turn, and a third follows.
+///
+/// Each queue has its own submitting thread.
 fn round(refuses: bool) {
     let (near, far) = (DeviceId::new(), DeviceId::new());
     let queue = |device, number: u64| {
@@ -184,7 +186,7 @@ fn round(refuses: bool) {
 }
 
 #[test]
-fn a_busy_driver_loses_nothing() {
+fn a_busy_driver_loses_no_submission() {
     let until = Instant::now() + Duration::from_secs(1);
     while Instant::now() < until {
         round(false);
@@ -192,7 +194,7 @@ fn a_busy_driver_loses_nothing() {
 }
 
 #[test]
-fn a_driver_that_refuses_fails_what_waits_and_hangs_nobody() {
+fn a_driver_that_refuses_fails_waits_and_hangs_no_thread() {
     let until = Instant::now() + Duration::from_secs(1);
     while Instant::now() < until {
         round(true);

@@ -1,4 +1,4 @@
-//! Waits as futures, polled by hand and by a small executor.
+//! Futures of points, polled by the test and by a small executor.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -13,7 +13,7 @@ use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::host::Device;
 use syncline_core::{Error, KeptPoint, Point, QueueKind, future};
 
-/// Counts how often it is woken, and unparks the thread that made it.
+/// A waker that counts its calls and unparks the thread that made it.
 struct Count(AtomicUsize, thread::Thread);
 
 impl Count {
@@ -33,7 +33,7 @@ impl Wake for Count {
     }
 }
 
-/// Runs one future to its end on this thread. A lost wakeup hangs here.
+/// Runs one future to its end on this thread. Hangs if a wakeup is lost.
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let count = Count::new();
@@ -112,15 +112,15 @@ fn a_dropped_future_is_not_woken() {
     assert_eq!(
         Arc::strong_count(&count),
         1,
-        "something of it is still registered"
+        "its waker is still registered"
     );
     line.signal(1).unwrap();
     assert_eq!(count.woken(), 0);
 }
 
-/// Dropped by what is woken just before it by the same signal.
+/// One signal wakes two futures, and the first waker drops the second future.
 #[test]
-fn a_future_dropped_while_its_wake_is_on_the_way_is_not_woken() {
+fn a_future_that_is_dropped_during_the_signal_is_not_woken() {
     struct Drops(std::sync::Mutex<Option<future::WaitAll>>);
     impl Wake for Drops {
         fn wake(self: Arc<Self>) {
@@ -146,7 +146,7 @@ fn a_future_dropped_while_its_wake_is_on_the_way_is_not_woken() {
 }
 
 #[test]
-fn failures_and_last_handles_end_a_future() {
+fn a_failure_or_the_last_drop_ends_a_future() {
     let device = Device::new();
     let (bad, lone) = (
         device.timeline("bad").unwrap(),
@@ -182,7 +182,7 @@ fn any_and_all_over_two_devices() {
     b.signal(2).unwrap();
     a.signal(1).unwrap();
     assert!(matches!(poll(&mut all, &count), Poll::Ready(Ok(()))));
-    // A reached point wins over a failed one; of failed ones the lowest tells.
+    // A reached point takes precedence over a failed one.
     a.fail(cause());
     assert!(matches!(
         poll(&mut future::any(&[a.at(9), b.at(2)]), &count),
@@ -199,7 +199,7 @@ fn any_and_all_over_two_devices() {
 }
 
 #[test]
-fn pending_comes_before_reached() {
+fn a_future_of_pending_ends_before_one_of_reached() {
     let device = Device::new();
     let queue = device.queue(QueueKind::Compute, "queue").unwrap();
     let (gate, line) = (

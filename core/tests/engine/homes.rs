@@ -1,4 +1,4 @@
-//! A timeline's home is a port that the host can read: otherwise nobody would ever see it advance.
+//! Home ports: the host must be able to read them, and they are never signalled backwards.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rstest::rstest;
 use syncline_core::backend::{Attachment, ByEngine, Device as _, Port, Queue as _};
 use syncline_core::{DeviceId, Error, QueueKind, Result, Timeline};
 
 use crate::words::Words;
 
-/// A counter on the host, or one that only a device sees.
+/// A counter of the host, or one that only a device can read.
 struct Counter {
     readable: bool,
 }
@@ -33,24 +34,30 @@ fn timeline(readable: &[bool]) -> Result<Timeline> {
     Timeline::new("line", 0, |_| Ok(readable.iter().map(port).collect()))
 }
 
+#[rstest]
+#[case::no_port(&[])]
+#[case::only_an_unreadable_port(&[false])]
+#[case::an_unreadable_port_first(&[false, true])]
+fn a_home_that_the_host_cannot_read_is_refused(#[case] ports: &[bool]) {
+    let refused = timeline(ports);
+    assert!(
+        matches!(refused, Err(Error::Unsupported { .. })),
+        "{refused:?}"
+    );
+}
+
 #[test]
-fn a_home_that_the_host_cannot_read_is_refused() {
-    for ports in [&[][..], &[false], &[false, true]] {
-        let refused = timeline(ports);
-        assert!(
-            matches!(refused, Err(Error::Unsupported { .. })),
-            "{ports:?}: {refused:?}"
-        );
-    }
+fn a_readable_home_with_an_unreadable_second_port_is_accepted() {
     timeline(&[true, false]).unwrap().signal(1).unwrap();
 }
 
-/// The home of a timeline that two devices share, and the other port, which tells how often it is
-/// asked.
+/// The state of the two ports of a timeline that two devices share.
+///
+/// The second port counts the queries of what is visible.
 #[derive(Clone, Default)]
 struct Shared(Arc<[AtomicU64; 3]>);
 
-/// What the home reads, what of that is visible, and how often that was asked.
+/// The indices of the home's value, of the visible value, and of the number of queries of it.
 const COUNTER: usize = 0;
 const VISIBLE: usize = 1;
 const ASKED: usize = 2;
@@ -81,10 +88,11 @@ impl Port for Other {
     }
 }
 
-/// The other device is asked what of a value is visible only by who wants that value: while its
-/// work goes on, every question may hold it up.
+/// The engine asks the other device what is visible only for a query that needs the answer.
+///
+/// Each question may delay the work of that device.
 #[test]
-fn only_who_wants_a_value_has_the_other_device_asked() {
+fn only_a_query_that_needs_it_asks_the_other_device() {
     let shared = Shared::default();
     let of = &shared.0;
     let ports = [
@@ -97,7 +105,7 @@ fn only_who_wants_a_value_has_the_other_device_asked() {
     of[VISIBLE].store(3, Ordering::Relaxed);
     assert!(!line.at(5).is_reached().unwrap());
     assert_eq!(of[ASKED].load(Ordering::Relaxed), 0);
-    // Who tells how far it is does ask.
+    // A time-out asks, because its error reports the reached value.
     let waited = line.at(5).wait(Duration::ZERO);
     assert!(
         matches!(waited, Err(Error::TimedOut { reached: 3, .. })),
@@ -112,7 +120,7 @@ fn only_who_wants_a_value_has_the_other_device_asked() {
     assert!(line.at(5).is_reached().unwrap());
 }
 
-/// A port behind which nothing is visible until it was asked so many times.
+/// A port that reports values as visible only after a number of queries.
 struct VisibleAfter(Arc<AtomicU64>);
 
 impl Port for VisibleAfter {
@@ -129,10 +137,11 @@ impl Port for VisibleAfter {
     }
 }
 
-/// Q9. The application may know from another timeline a value that does not count here yet. Its
-/// next signal waits until that value counts.
+/// Q9: a host signal waits until the value that the counter shows is visible.
+///
+/// The application may know that value from another timeline.
 #[test]
-fn a_signal_waits_until_what_the_counter_shows_is_visible() {
+fn a_signal_waits_until_the_value_below_is_visible() {
     let (words, counter) = (Arc::new(Words::default()), Arc::default());
     let questions = Arc::new(AtomicU64::new(u64::MAX));
     let ports = [
@@ -143,7 +152,7 @@ fn a_signal_waits_until_what_the_counter_shows_is_visible() {
     let mut claim = line.claim(5, 0).unwrap();
     claim.submitted().unwrap();
     drop(claim);
-    // Neither reached nor shown: the signal would come in between.
+    // The counter does not show 5 yet, so the signal of 6 would come before it.
     let refused = line.signal(6);
     assert!(
         matches!(refused, Err(Error::SignalOverlapsClaim { .. })),
@@ -151,37 +160,47 @@ fn a_signal_waits_until_what_the_counter_shows_is_visible() {
     );
     counter.store(5, Ordering::SeqCst);
     assert_eq!(line.value().unwrap(), 0);
-    // A call that asks once is refused; to wait is to ask again.
+    // One query is not enough here, so the signal must repeat it.
     questions.store(2, Ordering::Relaxed);
     line.signal(6).unwrap();
     assert_eq!(line.value().unwrap(), 6);
 }
 
-/// A counter that has its own value signalled backwards is no counter any more, whatever driver is
-/// behind it.
+/// A port that stands at 100.
+fn port_at_100() -> Attachment {
+    Attachment::new(DeviceId::new(), 100, Counter { readable: true })
+}
+
+/// A timeline starts at the value of its ports, so that no counter is signalled backwards.
+#[rstest]
+#[case::far_below(0)]
+#[case::just_below(99)]
+#[case::just_above(101)]
+fn a_port_at_another_value_is_refused(#[case] initial: u64) {
+    let refused = Timeline::new("line", initial, |_| {
+        Ok([port_at_100()].into_iter().collect())
+    });
+    let Err(Error::Unsupported { asked, reason, .. }) = &refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(asked, &format!("start at {initial}"));
+    assert!(reason.ends_with("stands at 100"), "{reason}");
+    // Also as the second port.
+    let refused = Timeline::new("line", initial, |_| {
+        let home = Attachment::new(DeviceId::new(), initial, Counter { readable: true });
+        Ok([home, port_at_100()].into_iter().collect())
+    });
+    assert!(refused.is_err(), "{refused:?}");
+}
+
 #[test]
-fn a_port_that_stands_at_another_value_is_refused() {
-    let port = || Attachment::new(DeviceId::new(), 100, Counter { readable: true });
-    for initial in [0, 99, 101] {
-        let refused = Timeline::new("line", initial, |_| Ok([port()].into_iter().collect()));
-        let Err(Error::Unsupported { asked, reason, .. }) = &refused else {
-            panic!("at {initial}: {refused:?}");
-        };
-        assert_eq!(asked, &format!("start at {initial}"));
-        assert!(reason.ends_with("stands at 100"), "{reason}");
-        // The second port, too.
-        let refused = Timeline::new("line", initial, |_| {
-            let home = Attachment::new(DeviceId::new(), initial, Counter { readable: true });
-            Ok([home, port()].into_iter().collect())
-        });
-        assert!(refused.is_err(), "{refused:?}");
-    }
-    let line = Timeline::new("line", 100, |_| Ok([port()].into_iter().collect())).unwrap();
+fn a_timeline_starts_at_the_value_of_its_port() {
+    let line = Timeline::new("line", 100, |_| Ok([port_at_100()].into_iter().collect())).unwrap();
     line.signal(1).unwrap_err();
     line.signal(101).unwrap();
 }
 
-/// What an imported counter shows has been signalled, by whichever side.
+/// Values up to the one that an imported counter shows have been signalled already.
 #[test]
 fn an_imported_home_is_not_signalled_backwards() {
     let shared = Shared::default();
@@ -191,7 +210,7 @@ fn an_imported_home_is_not_signalled_backwards() {
     assert_eq!(line.frozen_value(), 0);
     let claimed = line.downgrade();
     assert!(claimed.at(100).unwrap().point().is_pending().unwrap());
-    // A queue's claim asks no driver.
+    // The claim of a queue is refused without a call of the port.
     let queue = syncline_core::host::Device::new();
     let queue = queue.queue(QueueKind::Compute, "queue").unwrap();
     for value in [1, 100] {
@@ -209,7 +228,7 @@ fn an_imported_home_is_not_signalled_backwards() {
     line.signal(101).unwrap();
 }
 
-/// T1: an imported port that is not the home may stand further than the home, too.
+/// T1: an imported port that is not the home may show a higher value than the home.
 #[test]
 fn an_imported_second_port_is_not_signalled_backwards() {
     let home = Shared::default();
@@ -234,31 +253,40 @@ fn an_imported_second_port_is_not_signalled_backwards() {
     }
     assert_eq!(second.0[COUNTER].load(Ordering::Relaxed), 100);
     assert!(line.at(100).is_pending().unwrap());
-    // The home shows the same counter in the end, and then the timeline goes on.
+    // Once the home shows the same value, the timeline can be signalled.
     home.0[COUNTER].store(100, Ordering::Relaxed);
     line.signal(101).unwrap();
 }
 
-/// T1: a timeline begins at no value that its imported home has yet to reach.
-#[test]
-fn an_imported_home_below_the_first_value_is_refused() {
+/// Makes a timeline at `initial` whose imported home stands at 3.
+fn imported_at_3(initial: u64) -> Result<Timeline> {
     let shared = Shared::default();
     shared.0[COUNTER].store(3, Ordering::Relaxed);
-    let make = |initial| {
-        let home = Attachment::imported(DeviceId::new(), Home(shared.clone()));
-        Timeline::new("line", initial, |_| Ok([home].into_iter().collect()))
-    };
-    for initial in [4, 5] {
-        let Err(Error::Unsupported { asked, reason, .. }) = make(initial) else {
-            panic!("it begins at {initial}");
-        };
-        assert_eq!(asked, format!("start at {initial}"));
-        assert!(reason.ends_with("stands at 3"), "{reason}");
-    }
-    make(3).unwrap().signal(4).unwrap();
+    let home = Attachment::imported(DeviceId::new(), Home(shared));
+    Timeline::new("line", initial, |_| Ok([home].into_iter().collect()))
 }
 
-/// An attachment by itself goes forwards only, and not at all where others signal.
+/// T1: a timeline does not start at a value that its imported home has not reached.
+#[rstest]
+#[case::one_below(4)]
+#[case::two_below(5)]
+fn an_imported_home_below_the_first_value_is_refused(#[case] initial: u64) {
+    let refused = imported_at_3(initial);
+    let Err(Error::Unsupported { asked, reason, .. }) = &refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(asked, &format!("start at {initial}"));
+    assert!(reason.ends_with("stands at 3"), "{reason}");
+}
+
+#[test]
+fn a_timeline_may_start_at_the_value_of_its_imported_home() {
+    imported_at_3(3).unwrap().signal(4).unwrap();
+}
+
+/// An attachment that is not in a timeline can only be signalled to higher values.
+///
+/// It cannot be signalled at all if other processes or devices signal it.
 #[test]
 fn an_attachment_is_not_signalled_backwards() {
     let shared = Shared::default();
@@ -285,7 +313,7 @@ fn an_attachment_is_not_signalled_backwards() {
     Timeline::new("line", 5, |_| Ok([port].into_iter().collect())).unwrap_err();
 }
 
-/// The right to signal one port does not do for another one, not even while it lasts.
+/// A [`ByEngine`] for one port is refused by another port, also during the call that received it.
 #[test]
 fn the_right_to_signal_is_for_one_port() {
     struct Careful(AtomicU64);
@@ -299,7 +327,7 @@ fn the_right_to_signal_is_for_one_port() {
             Ok(())
         }
     }
-    /// Passes on what it is signalled with.
+    /// A port that signals another port with the [`ByEngine`] that it receives.
     struct Thief(Arc<Timeline>, DeviceId);
     impl Port for Thief {
         fn poll(&self) -> Result<Option<u64>> {
@@ -322,10 +350,11 @@ fn the_right_to_signal_is_for_one_port() {
     assert_eq!(port.poll().unwrap(), Some(101));
 }
 
-/// A page that others have failed already is a timeline that has failed, and no error of making
-/// one.
+/// An imported home that cannot be read does not prevent making the timeline.
+///
+/// An example is a page that another process has failed. The first query reports the failure.
 #[test]
-fn an_imported_home_that_cannot_be_read_is_found_by_the_first_query() {
+fn an_imported_home_that_cannot_be_read_fails_the_first_query() {
     struct Broken;
     impl Port for Broken {
         fn poll(&self) -> Result<Option<u64>> {

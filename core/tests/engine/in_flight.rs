@@ -1,5 +1,6 @@
-//! Queues that share what their driver takes before it blocks: together they stay below the bound,
-//! and what is held for that goes by itself, whoever it was that filled the budget.
+//! Queues that share an in-flight budget: together they stay below its bound.
+//!
+//! Submissions that are held for the budget are released by themselves, whichever queue filled it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -8,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::words::Words;
+use rstest::rstest;
 use syncline_core::backend::{
     Batch, Device as _, Enqueue, Flush, InFlightBudget, Keep, NoStamp, SubmissionQueue, Waker,
 };
@@ -16,17 +18,17 @@ use syncline_core::{DeviceId, Error, Object, Result, Signaller, Step, host};
 const LONG: Duration = Duration::from_secs(20);
 const BOUND: u64 = 8;
 
-/// A driver queue that finishes nothing until it is told to.
+/// A driver queue whose submissions the test finishes.
 struct Slow {
     number: u64,
     budget: Arc<InFlightBudget>,
     handed: Arc<AtomicU64>,
-    /// What the driver holds of all queues, in units, and the most that it ever held.
+    /// The units of all queues in the driver, and the largest number of units so far.
     total: Arc<(AtomicU64, AtomicU64)>,
     broken: Arc<AtomicBool>,
 }
 
-/// Work says how many units it takes.
+/// The number of units that work takes.
 struct Units(u64);
 
 impl Enqueue for Slow {
@@ -122,7 +124,7 @@ impl One {
         self.engine.submit(&[], work, &[]).unwrap().is_held()
     }
 
-    /// The driver finishes so many units of what it has of this queue, in submissions of `each`.
+    /// Finishes the oldest `submissions` of this queue, which took `each` units.
     fn finish(&self, submissions: u64, each: u64) {
         self.total.0.fetch_sub(submissions * each, Ordering::SeqCst);
         self.word.fetch_add(submissions, Ordering::SeqCst);
@@ -142,7 +144,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
 }
 
 #[test]
-fn queues_share_the_room_and_what_is_held_goes_when_another_queue_gets_on() {
+fn a_held_submission_goes_when_another_queue_frees_the_budget() {
     let setup = Setup::new();
     let (left, right) = (setup.queue(1), setup.queue(2));
     for _ in 0..BOUND / 2 {
@@ -153,13 +155,15 @@ fn queues_share_the_room_and_what_is_held_goes_when_another_queue_gets_on() {
     assert!(right.submit(1));
     assert_eq!((left.handed(), right.handed()), (BOUND / 2, BOUND / 2));
     assert!(right.engine.held().waiting_for.is_none());
-    // Nobody asks the left queue how far it is.
+    // The test does not query the left queue.
     left.finish(2, 1);
-    until("the held ones go", || {
+    until("the held submissions do not go", || {
         left.handed() + right.handed() == BOUND + 2
     });
     assert_eq!(setup.total.1.load(Ordering::SeqCst), BOUND);
-    until("they are counted", || setup.budget.taken() == BOUND);
+    until("their units are not counted", || {
+        setup.budget.taken() == BOUND
+    });
     left.finish(left.handed() - 2, 1);
     right.finish(right.handed(), 1);
     left.engine.idle(LONG).unwrap();
@@ -167,7 +171,7 @@ fn queues_share_the_room_and_what_is_held_goes_when_another_queue_gets_on() {
 }
 
 #[test]
-fn a_submission_that_is_refused_gives_back_what_has_finished_before_it() {
+fn a_refused_submission_gives_back_units_of_finished_ones() {
     let setup = Setup::new();
     let queue = setup.queue(1);
     assert!(!queue.submit(3));
@@ -203,44 +207,45 @@ fn a_queue_with_nothing_in_flight_waits_for_the_others() {
 }
 
 #[test]
-fn what_is_larger_than_the_room_goes_while_there_is_some() {
+fn a_submission_larger_than_the_budget_goes_while_a_unit_is_free() {
     let setup = Setup::new();
     let queue = setup.queue(1);
     assert!(!queue.submit(10 * BOUND));
     assert!(queue.submit(1));
     queue.finish(1, 10 * BOUND);
-    until("the small one goes", || queue.handed() == 2);
-    // A submission that takes no units waits too: what it takes is known when it is recorded.
+    until("the small one does not go", || queue.handed() == 2);
+    // A submission without units waits, too, because its units are known only when it is recorded.
     queue.submit(BOUND);
-    until("one unit leaves room for it", || queue.handed() == 3);
+    until("it does not go beside one unit", || queue.handed() == 3);
     assert!(queue.submit(0));
     queue.finish(1, 1);
     queue.finish(1, BOUND);
-    until("the empty one goes", || queue.handed() == 4);
+    until("the empty one does not go", || queue.handed() == 4);
     queue.finish(1, 0);
     queue.engine.idle(LONG).unwrap();
 }
 
-/// Work may say anything of itself.
-#[test]
-fn what_says_that_it_is_beyond_all_numbers_fills_the_room_and_no_more() {
+/// Work may report any number of units.
+#[rstest]
+#[case::all_bits(u64::MAX)]
+#[case::the_highest_bit(1 << 63)]
+#[case::the_second_highest_bit(1 << 62)]
+fn any_number_of_units_only_fills_the_budget(#[case] units: u64) {
     let setup = Setup::new();
     let queues = [setup.queue(1), setup.queue(2)];
-    for units in [u64::MAX, 1 << 63, 1 << 62] {
-        assert!(!queues[0].submit(units));
-        assert!(queues[0].submit(units) && queues[1].submit(units));
-        until("all of them go", || {
-            for queue in &queues {
-                queue.finish(queue.handed() - queue.word.load(Ordering::SeqCst), 0);
-            }
-            let mut ends = queues.iter().map(|queue| queue.engine.position());
-            ends.all(|end| end.is_reached().unwrap())
-        });
-    }
+    assert!(!queues[0].submit(units));
+    assert!(queues[0].submit(units) && queues[1].submit(units));
+    until("some submissions do not go", || {
+        for queue in &queues {
+            queue.finish(queue.handed() - queue.word.load(Ordering::SeqCst), 0);
+        }
+        let mut ends = queues.iter().map(|queue| queue.engine.position());
+        ends.all(|end| end.is_reached().unwrap())
+    });
 }
 
 #[test]
-fn a_dropped_queue_gives_its_room_back_when_it_is_finished() {
+fn a_dropped_queue_gives_its_units_back_when_its_work_has_finished() {
     let setup = Setup::new();
     let (dropped, other) = (setup.queue(1), setup.queue(2));
     assert!(!dropped.submit(BOUND));
@@ -251,19 +256,19 @@ fn a_dropped_queue_gives_its_room_back_when_it_is_finished() {
     assert_eq!(other.handed(), 0);
     total.0.fetch_sub(BOUND, Ordering::SeqCst);
     word.store(1, Ordering::SeqCst);
-    until("the other one goes", || other.handed() == 1);
+    until("the other one does not go", || other.handed() == 1);
     other.finish(1, 1);
     other.engine.idle(LONG).unwrap();
-    until("everything is let go", || setup.budget.taken() <= 1);
+    until("units are not given back", || setup.budget.taken() <= 1);
 }
 
 #[test]
-fn a_failed_queue_takes_no_room() {
+fn a_failed_queue_takes_no_units() {
     let setup = Setup::new();
     let (failed, other) = (setup.queue(1), setup.queue(2));
     assert!(!failed.submit(BOUND - 1));
     failed.broken.store(true, Ordering::SeqCst);
-    // Neither the submission nor its number gets to the driver: the queue itself has failed.
+    // The driver refuses even the empty submission for its number, so the queue fails.
     assert!(failed.engine.submit(&[], |_| Ok(()), &[]).is_err());
     assert!(!other.submit(1));
     assert!(!other.submit(BOUND - 1));
@@ -312,14 +317,14 @@ fn many_threads_and_queues_stay_below_the_bound_and_end() {
         done.store(true, Ordering::SeqCst);
         ends.into_iter().for_each(|end| end.unwrap());
     });
-    // Each thread may have found the last unit free at the same time.
+    // All threads may have found the last unit free at the same time.
     let most = setup.total.1.load(Ordering::SeqCst);
     assert!(most <= BOUND + QUEUES, "{most} of {BOUND}");
 }
 
-/// Nobody has asked the driver since: only the description does.
+/// Only the report of the blockers polls the driver here.
 #[test]
-fn a_time_out_tells_no_step_that_the_driver_has_finished() {
+fn a_time_out_reports_no_step_that_the_driver_has_finished() {
     let setup = Setup::new();
     let queue = setup.queue(1);
     let gate = host::Device::new().timeline("gate").unwrap();

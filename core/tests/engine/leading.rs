@@ -1,5 +1,7 @@
-//! A thread that waits watches the device itself where nobody else waits for anything of it, and
-//! makes way for others.
+//! A waiting thread that leads: it calls the device's `watch` itself.
+//!
+//! It does so while no other thread or submission waits for the device, and then leaves the watch
+//! to the watching thread.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -8,11 +10,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
+use rstest::rstest;
 use syncline_core::backend::{Attachment, ByEngine, Device as _, Port, Queue as _, Watch, Watcher};
 use syncline_core::{DeviceId, Error, QueueKind, Result, Timeline, WaitMode, host};
 
 const LONG: Duration = Duration::from_secs(10);
-/// Long enough to be asleep, or in the driver's hands.
+/// After this time a waiting thread sleeps or is in `watch`.
 const A_WHILE: Duration = Duration::from_millis(30);
 
 /// A device whose counters advance when the test says so, and that lends its watch.
@@ -23,14 +26,14 @@ struct Driver {
     changed: Condvar,
     watched: AtomicBool,
     lost: AtomicBool,
-    /// Its watch ends in time. If not, only late enough for everybody to notice.
+    /// True if `watch` returns at its time-out. Otherwise it returns much later, unless nudged.
     punctual: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
     nudged: bool,
-    /// Who has called `watch`, in turn.
+    /// The threads that called `watch`, in order, without repetitions.
     callers: Vec<ThreadId>,
 }
 
@@ -47,7 +50,7 @@ impl Driver {
         (line.unwrap(), counter)
     }
 
-    /// Its driver's own doing.
+    /// Sets `counter` to `value`, as the driver does.
     fn execute(&self, counter: &Counter, value: u64) {
         let _state = self.state.lock().unwrap();
         counter.0.store(value, Ordering::SeqCst);
@@ -64,7 +67,7 @@ impl Driver {
         self.state.lock().unwrap().callers.clone()
     }
 
-    /// Blocks until `thread` is the last that has called `watch`.
+    /// Blocks until `is_it` is true for the last thread that called `watch`.
     fn until_watched_by(&self, is_it: impl Fn(ThreadId) -> bool) {
         let since = Instant::now();
         while !self.callers().last().is_some_and(|&last| is_it(last)) {
@@ -81,7 +84,7 @@ impl Watch for Driver {
 
     fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()> {
         let met = self.watched.swap(true, Ordering::SeqCst);
-        assert!(!met, "two calls at a time");
+        assert!(!met, "two calls of watch at a time");
         let late = !self.punctual.load(Ordering::SeqCst);
         let until = if late { until + LONG } else { until };
         let mut state = self.state.lock().unwrap();
@@ -142,13 +145,13 @@ fn wait(line: &Timeline, value: u64, timeout: Duration) -> Result<()> {
     line.at(value).wait_with(WaitMode::Block, timeout)
 }
 
-/// By being told, and not by a watch that was over at last.
+/// Checks that a nudge or signal ended the wait, and not the late end of a watch.
 fn in_time(since: Instant) {
     assert!(since.elapsed() < LONG / 2, "{:?}", since.elapsed());
 }
 
 #[test]
-fn who_waits_alone_watches_for_himself() {
+fn a_thread_that_waits_alone_leads() {
     let driver = Arc::new(Driver::default());
     let (line, counter) = driver.timeline("line", true);
     thread::scope(|scope| {
@@ -162,7 +165,7 @@ fn who_waits_alone_watches_for_himself() {
 }
 
 #[test]
-fn it_ends_in_time_and_changes_nothing() {
+fn a_leading_wait_times_out_in_time_and_changes_nothing() {
     let driver = Arc::new(Driver::default());
     driver.punctual.store(true, Ordering::SeqCst);
     let (line, counter) = driver.timeline("line", true);
@@ -178,7 +181,7 @@ fn it_ends_in_time_and_changes_nothing() {
 }
 
 #[test]
-fn a_failure_ends_it() {
+fn a_failure_ends_a_leading_wait() {
     let driver = Arc::new(Driver::default());
     let (line, _counter) = driver.timeline("line", true);
     thread::scope(|scope| {
@@ -194,7 +197,7 @@ fn a_failure_ends_it() {
 }
 
 #[test]
-fn the_loss_of_the_device_ends_it() {
+fn the_loss_of_the_device_ends_a_leading_wait() {
     let driver = Arc::new(Driver::default());
     let (line, _counter) = driver.timeline("line", true);
     thread::scope(|scope| {
@@ -211,7 +214,7 @@ fn the_loss_of_the_device_ends_it() {
 }
 
 #[test]
-fn the_last_drop_ends_it() {
+fn the_last_drop_ends_a_leading_wait() {
     let driver = Arc::new(Driver::default());
     let (line, _counter) = driver.timeline("line", false);
     let mut claim = line.claim(1, 0).unwrap();
@@ -232,42 +235,44 @@ fn the_last_drop_ends_it() {
     drop(claim);
 }
 
-/// Each of the two is told in time, whoever came first: one of them leads, and makes way for the
-/// watching thread.
-#[test]
-fn two_that_wait_for_different_values() {
-    for (first, second) in [(1, 2), (2, 1)] {
-        let driver = Arc::new(Driver::default());
-        let (line, counter) = driver.timeline("line", true);
-        thread::scope(|scope| {
-            let leading = scope.spawn(|| wait(&line, first, LONG));
-            driver.until_watched_by(|_| true);
-            let leader = leading.thread().id();
-            let other = scope.spawn(|| wait(&line, second, LONG));
-            let them = [leader, other.thread().id()];
-            driver.until_watched_by(|last| !them.contains(&last));
-            let since = Instant::now();
-            driver.execute(&counter, 1);
-            let (low, high) = if first < second {
-                (leading, other)
-            } else {
-                (other, leading)
-            };
-            low.join().unwrap().unwrap();
-            in_time(since);
-            assert!(!high.is_finished());
-            let since = Instant::now();
-            driver.execute(&counter, 2);
-            high.join().unwrap().unwrap();
-            in_time(since);
-        });
-    }
+/// The first waiting thread leads, and leaves the watch to the watching thread for the second.
+///
+/// Both waits end in time.
+#[rstest]
+#[case::lower_value_first(1, 2)]
+#[case::higher_value_first(2, 1)]
+fn two_waits_for_different_values_end_in_time(#[case] first: u64, #[case] second: u64) {
+    let driver = Arc::new(Driver::default());
+    let (line, counter) = driver.timeline("line", true);
+    thread::scope(|scope| {
+        let leading = scope.spawn(|| wait(&line, first, LONG));
+        driver.until_watched_by(|_| true);
+        let leader = leading.thread().id();
+        let other = scope.spawn(|| wait(&line, second, LONG));
+        let them = [leader, other.thread().id()];
+        driver.until_watched_by(|last| !them.contains(&last));
+        let since = Instant::now();
+        driver.execute(&counter, 1);
+        let (low, high) = if first < second {
+            (leading, other)
+        } else {
+            (other, leading)
+        };
+        low.join().unwrap().unwrap();
+        in_time(since);
+        assert!(!high.is_finished());
+        let since = Instant::now();
+        driver.execute(&counter, 2);
+        high.join().unwrap().unwrap();
+        in_time(since);
+    });
 }
 
-/// What waits for a lower value of the same timeline is released in the meantime, on a queue of
-/// another device.
+/// A submission that waits for a lower value of the timeline is released during a leading wait.
+///
+/// Its queue belongs to another device.
 #[test]
-fn a_wait_beside_a_held_submission() {
+fn a_leading_wait_does_not_delay_a_held_submission() {
     let driver = Arc::new(Driver::default());
     let (line, counter) = driver.timeline("line", true);
     let device = host::Device::new();
@@ -287,9 +292,9 @@ fn a_wait_beside_a_held_submission() {
     });
 }
 
-/// And what waits for the very value is not left behind by a thread that has what it waited for.
+/// A submission that is held for the same value is released although the leading wait has ended.
 #[test]
-fn a_wait_beside_a_submission_that_is_held_for_the_same() {
+fn a_leading_wait_and_a_held_submission_for_one_value_both_end() {
     for _ in 0..200 {
         let driver = Arc::new(Driver::default());
         let (line, counter) = driver.timeline("line", true);
@@ -310,7 +315,7 @@ fn a_wait_beside_a_submission_that_is_held_for_the_same() {
 }
 
 #[test]
-fn a_wait_for_another_timeline_of_the_device() {
+fn a_leading_wait_does_not_delay_a_wait_for_another_timeline() {
     let driver = Arc::new(Driver::default());
     let (first, one) = driver.timeline("first", true);
     let (second, two) = driver.timeline("second", true);
@@ -327,7 +332,7 @@ fn a_wait_for_another_timeline_of_the_device() {
         driver.execute(&one, 1);
         leading.join().unwrap().unwrap();
         in_time(since);
-        // And once it has nothing to do any more, it is led again.
+        // Once the watching thread has nothing to watch for, a waiting thread leads again.
         thread::sleep(A_WHILE);
         let again = scope.spawn(|| wait(&first, 2, LONG));
         let waiter = again.thread().id();
@@ -337,9 +342,9 @@ fn a_wait_for_another_timeline_of_the_device() {
     });
 }
 
-/// A submission of somebody else's that becomes pending meanwhile is no reason to make way.
+/// Other submissions that become pending do not end the watch of a leading thread.
 #[test]
-fn what_others_submit_meanwhile_wakes_nobody() {
+fn other_submissions_do_not_interrupt_a_leading_wait() {
     let driver = Arc::new(Driver::default());
     let (line, counter) = driver.timeline("line", false);
     let mut claims: Vec<_> = (1..10).map(|value| line.claim(value, 0).unwrap()).collect();

@@ -1,5 +1,4 @@
-//! E3, P4: submissions that are about to wait natively for another process, when that one dies; and
-//! what other processes hear of signals that a driver makes.
+//! E3, P4: native waits for another process that dies, and published signals that a driver makes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -9,13 +8,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::words::{Word, Words};
+use rstest::rstest;
 use syncline_core::backend::{
-    Batch, Counter, Enqueue, Flush, Keep, NoStamp, Page, RemainingPeers, SubmissionQueue, Waker,
+    Batch, Counter, Enqueue, Flush, Keep, NoStamp, SubmissionQueue, Waker,
 };
-use syncline_core::{DeviceId, Error, Object, Result, Timeline, WeakTimeline, host};
+use syncline_core::internal::{Page, RemainingPeers, WeakTimeline};
+use syncline_core::{DeviceId, Error, Object, Result, Timeline, host};
 
-/// A driver before whose next record the process that is waited for dies, and whose queue is locked
-/// then, perhaps.
+/// A driver during whose next call of `ready` the awaited process dies.
+///
+/// Its queue may be locked when the submission is flushed.
 struct Driver {
     dies: Mutex<Option<(WeakTimeline, Arc<Counter>)>>,
     is_locked: Arc<AtomicBool>,
@@ -32,7 +34,7 @@ impl Enqueue for Driver {
     }
 
     fn ready(&self) -> bool {
-        // The queue has judged what it waits for by now.
+        // The engine has already checked the waits of the submission.
         if let Some((line, counter)) = self.dies.lock().unwrap().take() {
             let dead = Error::work(io::Error::other("the process has died"));
             line.lose(&counter, dead, RemainingPeers::One);
@@ -56,51 +58,52 @@ impl Enqueue for Driver {
     }
 }
 
-/// Neither the list of what fails nor the look at what has failed has it: it comes between the two.
-/// Also where it goes to the driver only once that is unlocked.
-#[test]
-fn what_is_on_its_way_to_the_driver_fails_too() {
-    for locked in [false, true] {
-        let (words, device) = (Arc::new(Words::default()), DeviceId::new());
-        let exporter = host::Device::new().exportable_port(0).unwrap().1;
-        let counter = exporter.counter();
-        let line = Timeline::new("from afar", 0, |_| {
-            let page = host::Device::new().import_timeline(exporter.export()?);
-            let here = words.port(device, Arc::default());
-            Ok([page.map_err(|rejected| rejected.error)?, here]
-                .into_iter()
-                .collect())
-        });
-        let line = line.unwrap();
-        counter.announce(2).unwrap();
-        counter.note_pending(2);
-        assert!(line.at(2).is_pending().unwrap());
-        let is_locked = Arc::new(AtomicBool::new(locked));
-        let waits = Arc::default();
-        let driver = Driver {
-            dies: Mutex::new(Some((line.downgrade(), counter.clone()))),
-            is_locked: Arc::clone(&is_locked),
-            waits: Arc::clone(&waits),
-        };
-        let own = words.timeline(device, "position", Arc::default());
-        let queue = SubmissionQueue::new(Object::new("queue", "queue"), device, own, driver);
-        let shaded = words.timeline(device, "shaded", Arc::default());
-        let submitted = queue.submit(&[line.at(2)], |()| Ok(()), &[shaded.signal_at(1)]);
-        assert_eq!(submitted.unwrap().is_held(), locked);
-        let fails = || {
-            let told = shaded.at(1).is_reached().unwrap_err().to_string();
-            assert!(told.contains("has died"), "{told}");
-        };
-        is_locked.store(false, Ordering::SeqCst);
-        if let Some(waker) = waits.lock().unwrap().take() {
-            fails();
-            waker.wake();
-        }
+/// A process dies after the engine checked a submission's waits and before it noted its signals.
+///
+/// Its signals fail, also if the submission goes to the driver only after an unlock.
+#[rstest]
+#[case::driver_queue_is_free(false)]
+#[case::driver_queue_is_locked(true)]
+fn a_death_fails_signals_of_a_submission_that_is_being_sent(#[case] locked: bool) {
+    let (words, device) = (Arc::new(Words::default()), DeviceId::new());
+    let exporter = host::Device::new().exportable_port(0).unwrap().1;
+    let counter = exporter.counter();
+    let line = Timeline::new("from afar", 0, |_| {
+        let page = host::Device::new().import_timeline(exporter.export()?);
+        let here = words.port(device, Arc::default());
+        Ok([page.map_err(|rejected| rejected.error)?, here]
+            .into_iter()
+            .collect())
+    });
+    let line = line.unwrap();
+    counter.announce(2).unwrap();
+    counter.note_pending(2);
+    assert!(line.at(2).is_pending().unwrap());
+    let is_locked = Arc::new(AtomicBool::new(locked));
+    let waits = Arc::default();
+    let driver = Driver {
+        dies: Mutex::new(Some((line.downgrade(), counter.clone()))),
+        is_locked: Arc::clone(&is_locked),
+        waits: Arc::clone(&waits),
+    };
+    let own = words.timeline(device, "position", Arc::default());
+    let queue = SubmissionQueue::new(Object::new("queue", "queue"), device, own, driver);
+    let shaded = words.timeline(device, "shaded", Arc::default());
+    let submitted = queue.submit(&[line.at(2)], |()| Ok(()), &[shaded.signal_at(1)]);
+    assert_eq!(submitted.unwrap().is_held(), locked);
+    let fails = || {
+        let told = shaded.at(1).is_reached().unwrap_err().to_string();
+        assert!(told.contains("has died"), "{told}");
+    };
+    is_locked.store(false, Ordering::SeqCst);
+    if let Some(waker) = waits.lock().unwrap().take() {
         fails();
+        waker.wake();
     }
+    fails();
 }
 
-/// A driver that makes signals in the call, that of the queue's position first.
+/// A driver that makes signals in the call, first that of the queue's position.
 struct Quick;
 
 impl Enqueue for Quick {
@@ -133,10 +136,9 @@ impl Enqueue for Quick {
     }
 }
 
-/// P4: once a queue has finished its submissions, or is reported to have, other processes know what
-/// these have signalled.
+/// P4: once the position of a queue is reached, the pages have the signals of its submissions.
 #[test]
-fn a_position_is_reported_once_its_signals_are_told() {
+fn a_position_is_reached_after_its_signals_are_published() {
     let (words, device) = (Arc::new(Words::default()), DeviceId::new());
     let own = words.timeline(device, "position", Arc::default());
     let queue = SubmissionQueue::new(Object::new("queue", "queue"), device, own, Quick);
@@ -160,7 +162,7 @@ fn a_position_is_reported_once_its_signals_are_told() {
             assert_eq!(counter.value().unwrap(), value, "{line:?}");
         }
     }
-    // One that has failed meanwhile keeps nobody waiting.
+    // A timeline that has failed does not delay the queue.
     let (failed, counter) = &lines[0];
     let signals = [failed.signal_at(100)];
     failed.fail(Error::work(io::Error::other("the lens is dirty")));

@@ -1,5 +1,4 @@
-//! A driver that takes no submissions for a while: what is held stays held, and goes by itself
-//! later.
+//! A driver that is not ready for a while. Submissions are held and go by themselves later.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -13,12 +12,12 @@ use syncline_core::{DeviceId, Error, Object, Result, host};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// A stream that an application has taken for itself now and then.
+/// A lent stream that the application sometimes uses itself.
 struct Lent {
     number: u64,
     taken: Arc<AtomicBool>,
     asked: Arc<AtomicU64>,
-    /// The next record fails, because the stream is taken in the middle of it.
+    /// True if the application takes the stream during the next record, which fails then.
     interrupts: Arc<AtomicBool>,
 }
 
@@ -42,7 +41,7 @@ impl Enqueue for Lent {
     {
         assert!(
             !self.taken.load(Ordering::SeqCst),
-            "never without being asked"
+            "recorded although not ready"
         );
         if self.interrupts.swap(false, Ordering::SeqCst) {
             self.taken.store(true, Ordering::SeqCst);
@@ -108,7 +107,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
 }
 
 #[test]
-fn what_is_released_meanwhile_goes_later_by_itself() {
+fn a_submission_released_meanwhile_goes_later_by_itself() {
     let setup = setup();
     let gate = syncline_core::backend::Device::timeline(&host::Device::new(), "gate").unwrap();
     let done = setup.words.timeline(setup.device, "done", Arc::default());
@@ -122,8 +121,8 @@ fn what_is_released_meanwhile_goes_later_by_itself() {
     }
     setup.taken.store(true, Ordering::SeqCst);
     gate.signal(1).unwrap();
-    // Asked again and again, by the watching thread.
-    until("nobody tried again", || {
+    // The watching thread asks again and again.
+    until("the driver is not asked again", || {
         setup.asked.load(Ordering::SeqCst) > 5
     });
     assert_eq!(setup.queue.held().count, 3);
@@ -135,7 +134,7 @@ fn what_is_released_meanwhile_goes_later_by_itself() {
 }
 
 #[test]
-fn what_could_go_at_once_waits_too() {
+fn a_submission_that_could_go_at_once_is_held() {
     let setup = setup();
     let done = setup.words.timeline(setup.device, "done", Arc::default());
     setup.taken.store(true, Ordering::SeqCst);
@@ -150,7 +149,7 @@ fn what_could_go_at_once_waits_too() {
 }
 
 #[test]
-fn a_refused_submission_does_not_take_the_queue_with_it() {
+fn a_refused_submission_does_not_fail_the_queue() {
     let setup = setup();
     let done = setup.words.timeline(setup.device, "done", Arc::default());
     setup.interrupts.store(true, Ordering::SeqCst);
@@ -159,7 +158,7 @@ fn a_refused_submission_does_not_take_the_queue_with_it() {
         .submit(&[], |()| Ok(()), &[done.signal_at(1)])
         .map(|sent| sent.is_held());
     assert!(matches!(refused, Err(Error::Work(_))), "{refused:?}");
-    // Its number waits for its turn, and so does what comes after it.
+    // The empty submission for its number is held, and so is the next submission.
     let held = setup
         .queue
         .submit(&[], |()| Ok(()), &[done.signal_at(1)])
@@ -172,7 +171,7 @@ fn a_refused_submission_does_not_take_the_queue_with_it() {
 }
 
 #[test]
-fn a_queue_dropped_meanwhile_still_does_what_it_was_given() {
+fn a_queue_dropped_meanwhile_still_runs_its_submissions() {
     let Setup {
         queue,
         taken,

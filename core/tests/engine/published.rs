@@ -1,5 +1,4 @@
-//! The position of a queue and the signals of its submissions that other processes are told of
-//! (P4).
+//! P4: the position of a queue, and signals of its submissions that are published.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -11,16 +10,16 @@ use std::thread;
 use std::time::Duration;
 
 use syncline_core::backend::{
-    Batch, Counter, Device as _, Enqueue, Flush, Keep, NativePoint, NoStamp, Page, SubmissionQueue,
-    Waker,
+    Batch, Counter, Device as _, Enqueue, Flush, Keep, NativePoint, NoStamp, SubmissionQueue, Waker,
 };
+use syncline_core::internal::Page;
 use syncline_core::{DeviceId, Error, Object, Result, Timeline, host};
 
 use crate::words::{Word, Words};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// A page beside `line`.
+/// Publishes `line` with a page beside it.
 fn page_beside(line: &Timeline) -> Arc<Counter> {
     let (_, exporter) = host::Device::new().exportable_port(0).unwrap();
     line.publish(exporter.counter().clone(), Page::Beside)
@@ -31,8 +30,9 @@ fn page_beside(line: &Timeline) -> Arc<Counter> {
 /// Makes one signal.
 type Signal = Box<dyn FnOnce() + Send>;
 
-/// A driver whose signals the test makes, one by one: first the position of the queue, then the
-/// others.
+/// A driver whose signals the test makes one by one.
+///
+/// Of each submission, the position of the queue comes before the other signals.
 #[derive(Default)]
 struct OneByOne(Arc<Mutex<VecDeque<Signal>>>);
 
@@ -43,8 +43,9 @@ impl OneByOne {
     }
 }
 
-/// What a device writes by itself shows to who looks. What a thread of the process signals is told
-/// to the engine.
+/// The function that makes the signal of `point`.
+///
+/// It stores the word that a device would write, or completes the signal through the engine.
 fn signal_of(point: &NativePoint<'_>) -> Signal {
     let value = point.value();
     if let Some(Word(word)) = point.port::<Word>() {
@@ -77,8 +78,10 @@ impl Enqueue for OneByOne {
     }
 }
 
-/// Two submissions, each with a published signal, on a queue with this position.
-fn a_position_shows_behind_its_signals(device: DeviceId, own: Timeline, lines: [Timeline; 2]) {
+/// Checks that the position `own` of a queue becomes visible after the published signals.
+///
+/// Each of two submissions has one published signal.
+fn check_position_and_signals(device: DeviceId, own: Timeline, lines: [Timeline; 2]) {
     let driver = OneByOne::default();
     let signals = OneByOne(driver.0.clone());
     let queue = SubmissionQueue::new(Object::new("queue", "queue"), device, own, driver);
@@ -87,7 +90,7 @@ fn a_position_shows_behind_its_signals(device: DeviceId, own: Timeline, lines: [
         let submitted = queue.submit(&[], |()| Ok(()), &[line.signal_at(1)]);
         submitted.unwrap();
     }
-    // Both positions first, though the driver's own order is that of the submissions.
+    // Both positions come before both signals.
     signals.0.lock().unwrap().swap(1, 2);
     let (tell, told) = channel();
     let waits = queue.clone();
@@ -117,18 +120,18 @@ fn a_position_shows_behind_its_signals(device: DeviceId, own: Timeline, lines: [
     thread.join().unwrap();
 }
 
-/// P4, with a driver that takes its time between the two.
+/// The device writes the words of the positions first, and those of the signals later.
 #[test]
 fn a_position_waits_for_signals_that_a_driver_makes_later() {
     let (words, device) = (Arc::new(Words::default()), DeviceId::new());
     let line = |label| words.timeline(device, label, Arc::default());
-    a_position_shows_behind_its_signals(device, line("position"), [line("a"), line("b")]);
+    check_position_and_signals(device, line("position"), [line("a"), line("b")]);
 }
 
-/// P4, where the position is told to the engine once and no thread looks at a port.
+/// The driver completes the position through the engine once, and no thread polls a port.
 #[test]
-fn a_position_that_is_told_once_shows_with_the_last_signal() {
+fn a_position_that_is_completed_once_becomes_visible_with_the_last_signal() {
     let device = host::Device::new();
     let line = |label| device.timeline(label).unwrap();
-    a_position_shows_behind_its_signals(device.id(), line("position"), [line("a"), line("b")]);
+    check_position_and_signals(device.id(), line("position"), [line("a"), line("b")]);
 }

@@ -1,4 +1,4 @@
-//! Defects that were found by review, each with the interleaving that showed it.
+//! Defects that reviews found, each with the order of calls that showed it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rstest::rstest;
 use syncline_core::backend::{
     Attachment, Batch, ByEngine, Completion, Device as _, Enqueue, Flush, Keep, Port, Queue as _,
     Stamp, SubmissionQueue, Waker,
@@ -28,7 +29,7 @@ fn cause(error: Error) -> String {
 }
 
 #[test]
-fn work_that_fails_on_a_device_without_a_port_fails_what_the_host_would_have_signalled() {
+fn work_that_fails_on_a_device_without_a_port_fails_its_relayed_signals() {
     let (home, away) = (Device::new(), Device::new());
     let line = home.timeline("line").unwrap();
     let far = away.queue(QueueKind::Compute, "far").unwrap();
@@ -47,7 +48,7 @@ fn work_that_fails_on_a_device_without_a_port_fails_what_the_host_would_have_sig
 }
 
 #[test]
-fn a_wait_that_fails_on_the_worker_fails_what_the_host_would_have_signalled() {
+fn a_wait_that_fails_on_the_worker_fails_relayed_signals() {
     let (home, away) = (Device::new(), Device::new());
     let line = home.timeline("line").unwrap();
     let first = away.timeline("first").unwrap();
@@ -68,7 +69,7 @@ fn a_wait_that_fails_on_the_worker_fails_what_the_host_would_have_signalled() {
         &[first.signal_at(1)],
     )
     .unwrap();
-    // Pending, so already with the worker, when it fails.
+    // The wait is pending, so the worker has the submission when it fails.
     two.submit(&[first.at(1)], nothing, &[line.signal_at(1)])
         .unwrap();
     go.send(()).unwrap();
@@ -97,7 +98,7 @@ fn released_work_may_submit_to_the_queue_whose_submission_released_it() {
 }
 
 #[test]
-fn a_held_submission_learns_of_the_failure_of_any_of_its_waits() {
+fn a_failure_of_any_wait_skips_a_held_submission() {
     let device = Device::new();
     let queue = device.queue(QueueKind::Compute, "q").unwrap();
     let (never, fails, result) = (
@@ -116,14 +117,14 @@ fn a_held_submission_learns_of_the_failure_of_any_of_its_waits() {
 }
 
 #[test]
-fn a_held_submission_learns_that_the_signal_before_its_own_never_comes() {
+fn a_failure_of_the_signal_before_its_own_skips_a_held_submission() {
     let device = Device::new();
     let queues = ["first", "second", "third"].map(|l| device.queue(QueueKind::Compute, l).unwrap());
     let gate = device.timeline("gate").unwrap();
     let [shared, front, behind] =
         ["shared", "front", "behind"].map(|label| device.timeline(label).unwrap());
     let (go, stop) = std::sync::mpsc::channel::<()>();
-    // Pending, so nobody waits for it on the host.
+    // The signal is pending, so no submission is held for it.
     queues[0]
         .submit(
             &[],
@@ -138,7 +139,7 @@ fn a_held_submission_learns_that_the_signal_before_its_own_never_comes() {
         .unwrap();
     let signals = [shared.signal_at(2), front.signal_at(1)];
     queues[1].submit(&[gate.at(1)], nothing, &signals).unwrap();
-    // Not the first of its queue.
+    // The next submission is not the first of its queue.
     queues[2].submit(&[gate.at(1)], nothing, &[]).unwrap();
     let signals = [shared.signal_at(3), behind.signal_at(1)];
     queues[2].submit(&[], nothing, &signals).unwrap();
@@ -156,7 +157,7 @@ fn a_held_submission_learns_that_the_signal_before_its_own_never_comes() {
 }
 
 #[test]
-fn a_held_submission_learns_of_the_end_of_any_of_its_waits() {
+fn a_dropped_timeline_skips_a_held_submission_that_waits_for_it() {
     let device = Device::new();
     let queue = device.queue(QueueKind::Compute, "q").unwrap();
     let (never, dropped, result) = (
@@ -178,11 +179,11 @@ fn a_held_submission_learns_of_the_end_of_any_of_its_waits() {
     ));
 }
 
-/// A driver that does what the test says: takes submissions and completes them when told.
+/// A driver that the test controls. It takes submissions, and the test completes them.
 #[derive(Default)]
 struct Script {
     taken: Mutex<Vec<Completion>>,
-    /// What it lets go of too early would be seen here.
+    /// An object that submissions keep. Its count shows when they drop it.
     used: Arc<()>,
     keeps: bool,
     stampless: bool,
@@ -192,7 +193,7 @@ struct Script {
 
 struct Scripted(Arc<Script>);
 
-/// Cannot be written if true.
+/// A stamp. It cannot be written if true.
 struct NoStamp(bool);
 impl Stamp for NoStamp {
     fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
@@ -280,25 +281,26 @@ fn bare(device: DeviceId, label: &str) -> Timeline {
 }
 
 #[test]
-fn a_full_queue_whose_device_is_lost_ends_what_it_held() {
+fn a_full_queue_whose_device_is_lost_ends_its_held_submissions() {
     let (script, device) = (Arc::new(Script::default()), Device::new().id());
     let queue = scripted(&script, device);
     let lines: Vec<_> = (0..4).map(|_| bare(device, "line")).collect();
     for line in &lines {
         queue.submit(&[], |_| Ok(()), &[line.signal_at(1)]).unwrap();
     }
-    // Two are with the driver, two are held behind them.
+    // The driver has two of them, and two are held.
     assert_eq!(queue.held().count, 2);
     script.dead.store(true, Ordering::SeqCst);
     let taken = std::mem::take(&mut *script.taken.lock().unwrap());
     let (sent, done) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        // The queue's own position first.
+        // The queue's position fails first.
         let last_first = taken.into_iter().rev();
         last_first.for_each(|signal| signal.fail(lost()));
         sent.send(()).unwrap();
     });
-    done.recv_timeout(LONG).expect("failing must end");
+    done.recv_timeout(LONG)
+        .expect("failing the signals does not end");
     for line in &lines {
         assert!(matches!(line.at(1).wait(SHORT), Err(Error::Failed { .. })));
     }
@@ -306,7 +308,7 @@ fn a_full_queue_whose_device_is_lost_ends_what_it_held() {
 }
 
 #[test]
-fn what_a_skipped_submission_uses_is_kept_until_the_driver_is_done() {
+fn objects_of_a_skipped_submission_are_kept_until_the_driver_has_finished() {
     let script = Arc::new(Script {
         keeps: true,
         ..Script::default()
@@ -320,7 +322,7 @@ fn what_a_skipped_submission_uses_is_kept_until_the_driver_is_done() {
     assert_eq!(
         Arc::strong_count(&script.used),
         2,
-        "let go while the driver has it"
+        "dropped while the driver uses it"
     );
     let taken = std::mem::take(&mut *script.taken.lock().unwrap());
     taken.into_iter().for_each(Completion::complete);
@@ -359,7 +361,7 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn a_destructor_that_panics_harms_no_queue() {
+fn a_destructor_that_panics_does_not_harm_the_queue() {
     let device = Device::new();
     let queue = device.queue(QueueKind::Compute, "q").unwrap();
     let (fails, result, last) = (
@@ -397,7 +399,7 @@ fn a_destructor_that_panics_harms_no_queue() {
     last.at(1).wait(LONG).unwrap();
 }
 
-/// Panics when it is dropped, and so does what that panic carries.
+/// Panics when it is dropped, with a payload that panics when it is dropped.
 struct Cluster;
 
 impl Drop for Cluster {
@@ -408,33 +410,32 @@ impl Drop for Cluster {
     }
 }
 
-#[test]
-fn refused_work_whose_destructors_panic_harms_no_queue() {
+#[rstest]
+#[case::sent_at_once(false)]
+#[case::held(true)]
+fn refused_work_whose_destructors_panic_does_not_harm_the_queue(#[case] held: bool) {
     let device = Device::new();
-    for held in [false, true] {
-        let queue = device.queue(QueueKind::Compute, "q").unwrap();
-        let [gate, line, last] =
-            ["gate", "line", "last"].map(|label| device.timeline(label).unwrap());
-        let waits = if held { &[gate.at(1)][..] } else { &[] };
-        let refuse = |recorder: &mut syncline_core::host::Recorder| {
-            recorder.keep(Arc::new(Bomb));
-            Err(Error::work(std::io::Error::other("refused")))
-        };
-        let submitted = queue.submit(waits, refuse, &[line.signal_at(1)]);
-        assert_eq!(submitted.is_ok(), held);
-        gate.signal(1).unwrap();
-        if held {
-            let ended = line.at(1).wait(LONG);
-            assert!(matches!(ended, Err(Error::Failed { .. })), "{ended:?}");
-        }
-        queue.submit(&[], nothing, &[last.signal_at(1)]).unwrap();
-        last.at(1).wait(LONG).unwrap();
-        queue.idle(LONG).unwrap();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let [gate, line, last] = ["gate", "line", "last"].map(|label| device.timeline(label).unwrap());
+    let waits = if held { &[gate.at(1)][..] } else { &[] };
+    let refuse = |recorder: &mut syncline_core::host::Recorder| {
+        recorder.keep(Arc::new(Bomb));
+        Err(Error::work(std::io::Error::other("refused")))
+    };
+    let submitted = queue.submit(waits, refuse, &[line.signal_at(1)]);
+    assert_eq!(submitted.is_ok(), held);
+    gate.signal(1).unwrap();
+    if held {
+        let ended = line.at(1).wait(LONG);
+        assert!(matches!(ended, Err(Error::Failed { .. })), "{ended:?}");
     }
+    queue.submit(&[], nothing, &[last.signal_at(1)]).unwrap();
+    last.at(1).wait(LONG).unwrap();
+    queue.idle(LONG).unwrap();
 }
 
 #[test]
-fn what_a_panic_carries_may_panic_too() {
+fn a_panic_payload_may_panic_when_it_is_dropped() {
     let device = Device::new();
     let queue = device.queue(QueueKind::Compute, "q").unwrap();
     let [recording, running, last] =
@@ -456,7 +457,7 @@ fn what_a_panic_carries_may_panic_too() {
 }
 
 #[test]
-fn a_label_may_hold_anything() {
+fn a_label_may_contain_a_zero_byte() {
     let device = Device::new();
     let queue = device.queue(QueueKind::Compute, "a\0b").unwrap();
     let line = device.timeline("c\0d").unwrap();
@@ -465,7 +466,7 @@ fn a_label_may_hold_anything() {
 }
 
 #[test]
-fn a_wait_on_a_failed_timeline_skips_whatever_the_submission_signals() {
+fn a_wait_for_a_failed_timeline_skips_a_submission_that_signals_it() {
     let device = Device::new();
     let queue = device.queue(QueueKind::Compute, "q").unwrap();
     let [frames, other] = ["frames", "other"].map(|label| device.timeline(label).unwrap());
@@ -476,7 +477,7 @@ fn a_wait_on_a_failed_timeline_skips_whatever_the_submission_signals() {
         noted.store(true, Ordering::SeqCst);
         Ok(())
     };
-    // The most common shape: after n, n + 1.
+    // The most common case: the submission waits for n and signals n + 1.
     let signals = [frames.signal_at(2), other.signal_at(1)];
     queue.submit(&[frames.at(1)], work, &signals).unwrap();
     let ended = other.at(1).wait(LONG);
@@ -486,7 +487,7 @@ fn a_wait_on_a_failed_timeline_skips_whatever_the_submission_signals() {
     );
     queue.idle(LONG).unwrap();
     assert!(!ran.load(Ordering::SeqCst));
-    // Without such a wait it is refused, and nothing has changed.
+    // Without such a wait the submission is refused, and its claims are withdrawn.
     let third = device.timeline("third").unwrap();
     let signals = [third.signal_at(1), frames.signal_at(2)];
     let refused = queue.submit(&[], nothing, &signals);
@@ -495,7 +496,7 @@ fn a_wait_on_a_failed_timeline_skips_whatever_the_submission_signals() {
 }
 
 #[test]
-fn a_time_that_a_held_record_could_not_write_is_told() {
+fn a_query_of_a_time_reports_that_a_held_record_could_not_write_it() {
     let script = Arc::new(Script {
         stampless: true,
         ..Script::default()
@@ -515,7 +516,7 @@ fn a_time_that_a_held_record_could_not_write_is_told() {
     assert!(matches!(told, Err(Error::DeviceLost { .. })), "{told:?}");
 }
 
-/// Fails its timeline in the middle of a host signal.
+/// A port that fails its timeline during a host signal.
 struct Interrupted(Arc<Mutex<Option<Timeline>>>);
 impl Port for Interrupted {
     fn poll(&self) -> Result<Option<u64>> {
@@ -529,7 +530,7 @@ impl Port for Interrupted {
 }
 
 #[test]
-fn a_host_signal_that_a_failure_overtakes_is_no_success() {
+fn a_host_signal_during_which_the_timeline_fails_is_an_error() {
     let own = Arc::new(Mutex::new(None));
     let line = Timeline::new("line", 0, |_| {
         let attachment = Attachment::new(DeviceId::new(), 0, Interrupted(own.clone()));
@@ -542,10 +543,13 @@ fn a_host_signal_that_a_failure_overtakes_is_no_success() {
     assert_eq!(line.frozen_value(), 0);
 }
 
-/// What a submission kept may wait for its queue, and submit to it, where it is dropped: the next
-/// submission has not taken its turn by then.
-#[test]
-fn what_is_let_go_before_a_submission_may_use_its_queue() {
+/// The drop of a kept object may wait for its queue and submit to it.
+///
+/// The next submission drops the object before it takes its own number.
+#[rstest]
+#[case::next_one_goes_at_once(false)]
+#[case::next_one_is_held(true)]
+fn an_object_dropped_before_a_submission_may_use_its_queue(#[case] held: bool) {
     struct Uses(host::Queue, Arc<Mutex<Vec<Result<()>>>>);
     impl Drop for Uses {
         fn drop(&mut self) {
@@ -555,38 +559,37 @@ fn what_is_let_go_before_a_submission_may_use_its_queue() {
             self.1.lock().unwrap().extend([idle, submitted]);
         }
     }
-    for held in [false, true] {
-        let device = Device::new();
-        let queue = device.queue(QueueKind::Compute, "q").unwrap();
-        let gate = device.timeline("gate").unwrap();
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let kept = Arc::new(Uses(queue.clone(), told.clone()));
-        let first = queue.submit(
-            &[],
-            move |recorder| {
-                recorder.keep(kept);
-                Ok(())
-            },
-            &[],
-        );
-        first.unwrap().end().wait(LONG).unwrap();
-        let waits = [gate.at(1)];
-        let next = queue.submit(&waits[..usize::from(held)], nothing, &[]);
-        let next = next.unwrap().end();
-        gate.signal(1).unwrap();
-        next.wait(LONG).unwrap();
-        let told = std::mem::take(&mut *told.lock().unwrap());
-        assert!(
-            told.len() == 2 && told.iter().all(Result::is_ok),
-            "held: {held}: {told:?}"
-        );
-    }
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let gate = device.timeline("gate").unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::new(Uses(queue.clone(), told.clone()));
+    let first = queue.submit(
+        &[],
+        move |recorder| {
+            recorder.keep(kept);
+            Ok(())
+        },
+        &[],
+    );
+    first.unwrap().end().wait(LONG).unwrap();
+    let waits = [gate.at(1)];
+    let next = queue.submit(&waits[..usize::from(held)], nothing, &[]);
+    let next = next.unwrap().end();
+    gate.signal(1).unwrap();
+    next.wait(LONG).unwrap();
+    let told = std::mem::take(&mut *told.lock().unwrap());
+    assert!(
+        told.len() == 2 && told.iter().all(Result::is_ok),
+        "{told:?}"
+    );
 }
 
-/// What a submission kept may submit where it is dropped, and so may what that submission lets go,
-/// and so on: no stack is as deep as there are submissions.
+/// The drop of a kept object may submit, and that submission may drop the next object, and so on.
+///
+/// The depth of the stack does not grow with the number of objects.
 #[test]
-fn what_is_let_go_by_what_is_let_go_does_not_recurse() {
+fn drops_of_kept_objects_that_submit_do_not_recurse() {
     const MANY: u64 = 5_000;
     #[derive(Default)]
     struct Seen {

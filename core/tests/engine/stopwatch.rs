@@ -1,4 +1,4 @@
-//! Stopwatches between threads.
+//! Stopwatches that several threads use, and starts that are refused.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::{Arc, Mutex, OnceLock};
@@ -13,7 +13,7 @@ use syncline_core::{
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// The host, whose queues do something once they have recorded a fence, before they say so.
+/// The host device, with queues that call a function of the test at the end of each `record`.
 #[derive(Clone)]
 struct Device(host::Device);
 
@@ -101,10 +101,9 @@ impl backend::Queue for Queue {
     }
 }
 
-/// Another thread that asks while one starts is never told the time from the new start to the old
-/// stop.
+/// A query during a start never returns the time from the new start to the old stop.
 #[test]
-fn nobody_takes_an_earlier_stop_for_a_new_start() {
+fn an_earlier_stop_does_not_count_for_a_new_start() {
     let device = Device(host::Device::new());
     let queue = device.queue(QueueKind::Compute, "queue").unwrap();
     let stopwatch = Arc::new(Stopwatch::new(&device, "watch").unwrap());

@@ -1,7 +1,7 @@
-//! Random graphs of submissions over several host devices, from many threads, with failures and
-//! early drops, against a model of what must have happened before what.
+//! Random graphs of submissions over several host devices, checked against a model of their order.
 //!
-//! `SYNCLINE_STRESS_SECONDS` makes it run longer, `SYNCLINE_STRESS_SEED` repeats one round.
+//! Several threads submit, with failures and early drops.
+//! `SYNCLINE_STRESS_SECONDS` sets the time, and `SYNCLINE_STRESS_SEED` repeats one round.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -45,7 +45,7 @@ enum Fate {
     FailedFromOutside,
 }
 
-/// One submission, as planned.
+/// One planned submission.
 struct Op {
     queue: usize,
     /// (line, value)
@@ -59,7 +59,7 @@ struct Op {
 struct Plan {
     initial: Vec<u64>,
     ops: Vec<Op>,
-    /// Of each line: its signals as (value, op), rising.
+    /// The signals of each line as (value, op), with rising values.
     history: Vec<Vec<(u64, usize)>>,
     gates: u64,
     /// The gate is dropped at this value, so that later waits for it are cancelled.
@@ -76,7 +76,7 @@ fn plan(random: &mut Random) -> Plan {
         .map(|_| match random.below(3) {
             0 => 0,
             1 => random.below(1000),
-            // The last signals come as near to the end as they can.
+            // The last signals may come near the largest value.
             _ => u64::MAX - 1 - 3 * count as u64,
         })
         .collect();
@@ -97,8 +97,8 @@ fn plan(random: &mut Random) -> Plan {
             if signals.iter().any(|&(taken, _)| taken == line) {
                 continue;
             }
-            // Its own wait leaves budget for the predecessor, which another thread may submit
-            // later.
+            // The submission waits for the last value itself, so its claim begins above it.
+            // Another thread may submit the signal of that value later.
             waits.push((line, last[line]));
             last[line] += 1 + random.below(3);
             signals.push((line, last[line]));
@@ -130,7 +130,7 @@ fn plan(random: &mut Random) -> Plan {
     }
 }
 
-/// What has happened.
+/// The plan and the state of its execution.
 struct World {
     plan: Plan,
     ran: Vec<AtomicU32>,
@@ -144,7 +144,7 @@ impl World {
         self.plan.gate_dropped_at.is_some() || self.plan.ops.iter().any(|op| op.fate != Fate::Fine)
     }
 
-    /// T3: everything at or below a value that is reached has been done.
+    /// T3: all submissions that signal a value up to a reached one have run.
     fn check_reached(&self, line: usize, value: u64) {
         for &(signalled, op) in &self.plan.history[line] {
             // A value between two signals is reached by the later one.
@@ -224,7 +224,7 @@ fn submit(
 
 fn round(seed: u64) {
     let mut random = Random(seed | 1);
-    // The first few numbers of small seeds are alike.
+    // The first few numbers of small seeds are similar.
     (0..4).for_each(|_| _ = random.below(2));
     let plan = plan(&mut random);
     let count = plan.ops.len();
@@ -260,7 +260,7 @@ fn round(seed: u64) {
 
     let mut positions: Vec<KeptPoint> = Vec::new();
     std::thread::scope(|scope| {
-        // Each thread has two queues, and submits to each in its order.
+        // Each thread has two queues and submits to each in the order of the plan.
         let submitters: Vec<_> = (0..QUEUES / 2)
             .map(|t| {
                 let (world, gates, kept) = (&world, &gates, &kept);
@@ -286,7 +286,7 @@ fn round(seed: u64) {
                 gate.signal(value).unwrap();
             }
         });
-        // Waiting threads, from both ends and in all ways.
+        // Two threads wait for all points, from both ends and in two modes.
         for mode in [WaitMode::Adaptive, WaitMode::Block] {
             scope.spawn(move || {
                 let mut turn: Vec<_> = points.iter().collect();
@@ -314,7 +314,7 @@ fn round(seed: u64) {
         if plan.drop_queues {
             drop(queues);
         } else {
-            // Twice: work of one queue may have submitted to another.
+            // Each queue twice, because work of one queue may have submitted to another.
             for queue in queues.iter().chain(&queues) {
                 queue.idle(LONG).unwrap();
             }
@@ -331,7 +331,7 @@ fn round(seed: u64) {
         }
     }
     drop((positions, points, gates));
-    // The workers let go of the last things just after their positions are reached.
+    // The workers drop the last objects just after their positions are reached.
     let until = Instant::now() + LONG;
     while Arc::strong_count(&kept) > 1 || Arc::strong_count(&world) > 1 {
         assert!(Instant::now() < until, "seed {seed}: something leaks");

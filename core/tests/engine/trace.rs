@@ -1,4 +1,4 @@
-//! Traces of host queues: what is written down of each submission, and when it is not.
+//! Traces of host queues: which submissions and host signals they record.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use std::sync::mpsc::channel;
@@ -41,10 +41,10 @@ fn track<'r>(recording: &'r Recording, queue: &str) -> &'r Track {
     tracks.find(|track| track.queue == queue).unwrap()
 }
 
-/// Times of one submission are in their order, and within the trace.
+/// Checks that the times of one submission are in order and after the start of the trace.
 fn in_order(recording: &Recording, of: &Submission) {
     let (began, ended) = (of.began.unwrap(), of.ended.unwrap());
-    // On the host, where a device's time is the host's.
+    // The times of a host device are host times.
     let times = [
         recording.begun,
         of.made,
@@ -57,16 +57,15 @@ fn in_order(recording: &Recording, of: &Submission) {
 }
 
 #[test]
-fn a_submissions_life_is_written_down() {
+fn a_trace_records_each_step_of_a_submission() {
     let s = setup();
     let trace = Trace::new();
     trace.follow(&s.one).unwrap();
     trace.follow(&s.two).unwrap();
 
-    // Not held: nothing was held on this queue before, so no other thread can still be releasing
-    // it.
+    // It is not held, because no submission of this queue was held before.
     s.two.submit(&[], |_| Ok(()), &[]).unwrap();
-    // Held until the host opens the gate; the second queue waits for what it signals.
+    // It is held until the host opens the gate. The second queue waits for its signal.
     let first = s.one.submit(
         &[s.gate.at(1)],
         |r| {
@@ -140,7 +139,7 @@ fn a_submissions_life_is_written_down() {
 }
 
 #[test]
-fn what_did_not_run_says_why() {
+fn a_submission_that_did_not_run_has_its_reason() {
     let s = setup();
     let trace = Trace::new();
     trace.follow(&s.one).unwrap();
@@ -150,14 +149,14 @@ fn what_did_not_run_says_why() {
     s.one
         .submit(&[late.at(1)], |_| Err(broken("its own error")), &[])
         .unwrap();
-    // Refused in the call: not a submission.
     s.one.idle(Duration::ZERO).unwrap_err();
     gate.fail(broken("the gate is broken"));
     late.signal(1).unwrap();
     s.one.idle(LONG).unwrap();
+    // A submission that is refused in the call is not recorded.
     let refused = s.one.submit(&[], |_| Err(broken("refused")), &[]);
     refused.unwrap_err();
-    // Never opened.
+    // Its wait does not end before the trace.
     let never = s.device.timeline("never").unwrap();
     s.one.submit(&[never.at(1)], |_| Ok(()), &[]).unwrap();
     let recording = trace.finish(Duration::from_millis(1));
@@ -182,7 +181,7 @@ fn what_did_not_run_says_why() {
 }
 
 #[test]
-fn one_trace_follows_a_queue_at_a_time_and_none_after_its_end() {
+fn a_queue_has_one_trace_at_a_time_until_the_trace_ends() {
     let s = setup();
     let first = Trace::new();
     first.follow(&s.one).unwrap();
@@ -195,7 +194,7 @@ fn one_trace_follows_a_queue_at_a_time_and_none_after_its_end() {
     s.one.submit(&[s.gate.at(1)], |_| Ok(()), &[]).unwrap();
     drop(first);
     second.follow(&s.one).unwrap();
-    // The first had the gate before; now nobody has.
+    // The dropped trace no longer follows the gate.
     s.one.submit(&[s.gate.at(1)], |_| Ok(()), &[]).unwrap();
     s.gate.signal(1).unwrap();
     let recording = second.finish(LONG);
@@ -211,10 +210,9 @@ fn one_trace_follows_a_queue_at_a_time_and_none_after_its_end() {
     assert!(recording.host_signals.is_empty());
 }
 
-/// Traces of two queues that wait for one timeline hear of the host's signals both, each until its
-/// end.
+/// Two traces record the host's signals of one timeline, each until its end.
 #[test]
-fn a_timeline_has_any_number_of_traces() {
+fn a_timeline_may_have_several_traces() {
     let s = setup();
     let (first, second) = (Trace::new(), Trace::new());
     first.follow(&s.one).unwrap();
@@ -224,7 +222,7 @@ fn a_timeline_has_any_number_of_traces() {
         queue.submit(&[s.gate.at(3)], |_| Ok(()), &[]).unwrap();
     }
     s.gate.signal(1).unwrap();
-    // Nobody hears of one that is refused.
+    // No trace records a refused signal.
     s.gate.signal(1).unwrap_err();
     let short = first.finish(Duration::ZERO);
     s.gate.signal(3).unwrap();
@@ -241,9 +239,9 @@ fn a_timeline_has_any_number_of_traces() {
     }
 }
 
-/// A submission that does not come to its end has begun all the same.
+/// A trace ends while work runs. It records when that work began.
 #[test]
-fn what_has_begun_and_not_ended_is_told() {
+fn running_work_at_the_end_of_a_trace_has_begun() {
     let s = setup();
     let trace = Trace::new();
     trace.follow(&s.one).unwrap();
@@ -277,8 +275,7 @@ fn what_has_begun_and_not_ended_is_told() {
     s.gate.signal(1).unwrap();
 }
 
-/// Work that panics where nobody is left to be told is not finished; nor is what signals a timeline
-/// that has failed.
+/// Held work that panics after its submission call returned is recorded as failed.
 #[test]
 fn held_work_that_panics_has_failed() {
     let s = setup();
@@ -303,14 +300,14 @@ fn held_work_that_panics_has_failed() {
     assert!(why.contains("panic"), "{why}");
 }
 
-/// An application's error may submit to the same queue where it is dropped.
+/// A trace drops errors of the application, and their drop may submit to the traced queue.
 #[test]
-fn what_a_trace_lets_go_may_submit() {
+fn the_drop_of_an_error_in_a_trace_may_submit() {
     #[derive(Debug)]
     struct Submits(host::Queue);
     impl std::fmt::Display for Submits {
         fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("it submits where it is dropped")
+            f.write_str("its drop submits")
         }
     }
     impl std::error::Error for Submits {}
@@ -330,7 +327,7 @@ fn what_a_trace_lets_go_may_submit() {
         drop(failing);
         if round % 10 == 9 {
             s.one.idle(LONG).unwrap();
-            // Longer than it takes until somebody looks what has finished.
+            // The trace checks for finished submissions within this time.
             std::thread::sleep(Duration::from_millis(120));
         }
     }
@@ -338,10 +335,11 @@ fn what_a_trace_lets_go_may_submit() {
     assert!(track(&recording, "one").submissions.len() >= 40);
 }
 
-/// What was reached before the trace met the timeline was released by nothing that it saw, and so
-/// not by a later signal.
+/// A wait for a value that was reached before the trace followed the timeline has no arrow.
+///
+/// A later signal of a higher value does not count as its signal.
 #[test]
-fn what_was_reached_before_has_no_arrow() {
+fn a_wait_for_an_earlier_value_has_no_arrow() {
     let s = setup();
     s.gate.signal(5).unwrap();
     let trace = Trace::new();
@@ -360,9 +358,9 @@ fn what_was_reached_before_has_no_arrow() {
 }
 
 #[test]
-fn what_finds_no_room_is_counted() {
+fn records_beyond_the_capacity_are_counted() {
     let s = setup();
-    let trace = Trace::with_room(10);
+    let trace = Trace::with_capacity(10);
     trace.follow(&s.one).unwrap();
     for value in 1..=25 {
         s.one.submit(&[s.gate.at(value)], |_| Ok(()), &[]).unwrap();
@@ -380,10 +378,9 @@ fn what_finds_no_room_is_counted() {
     );
 }
 
-/// Submissions of many threads, some of them from within others' work, while a trace begins and
-/// ends again and again.
+/// Traces begin and end again and again while several threads submit and signal.
 #[test]
-fn traces_begin_and_end_beside_everything_else() {
+fn traces_begin_and_end_during_submissions() {
     let s = setup();
     let (stop, stopped) = channel::<()>();
     std::thread::scope(|scope| {
@@ -410,8 +407,7 @@ fn traces_begin_and_end_beside_everything_else() {
                 std::thread::yield_now();
                 let recording = trace.finish(LONG);
                 for submission in recording.tracks.iter().flat_map(|track| &track.submissions) {
-                    // One that another thread was just submitting at the end of the trace is as it
-                    // was then.
+                    // A submission may be incomplete if another thread made it as the trace ended.
                     if submission.outcome != Outcome::Pending {
                         in_order(&recording, submission);
                         seen += 1;

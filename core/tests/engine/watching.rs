@@ -1,4 +1,4 @@
-//! The thread that watches a device whose driver signals by itself, and what it tells to whom.
+//! The watching thread of a device whose driver signals by itself, and the waits that it ends.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -21,14 +21,14 @@ struct Driver {
     watcher: Watcher,
     nudged: Mutex<bool>,
     changed: Condvar,
-    /// What `watch` answers.
+    /// True if `watch` returns an error.
     cannot_watch: AtomicBool,
     /// Called by each nudge.
     on_nudge: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
 
 impl Driver {
-    /// The counter's driver tells the host.
+    /// Wakes the watching thread, as the driver does after a signal.
     fn tick(&self) {
         *self.nudged.lock().unwrap() = true;
         self.changed.notify_all();
@@ -118,7 +118,7 @@ impl Port for At {
 }
 
 #[test]
-fn a_signal_from_outside_is_pending_once_it_is_there() {
+fn a_signal_from_outside_is_pending_once_it_is_reached() {
     let driver = Arc::new(Driver::default());
     let device = DeviceId::new();
     let (line, counter) = driver.timeline(device, "imported", true);
@@ -131,7 +131,7 @@ fn a_signal_from_outside_is_pending_once_it_is_there() {
     line.at(2).wait_pending(Duration::ZERO).unwrap();
     counter.value.store(3, Ordering::SeqCst);
     line.at(3).require_pending().unwrap();
-    // A submission that waits for it is not held either.
+    // A submission that waits for it is not held.
     counter.value.store(4, Ordering::SeqCst);
     let queue = queue(&driver, device);
     assert!(
@@ -143,7 +143,7 @@ fn a_signal_from_outside_is_pending_once_it_is_there() {
 }
 
 #[test]
-fn what_cannot_be_watched_harms_only_what_cannot_be_read() {
+fn an_error_of_watch_fails_only_timelines_that_cannot_be_read() {
     let driver = Arc::new(Driver::default());
     let device = DeviceId::new();
     let (sound, counter) = driver.timeline(device, "sound", true);
@@ -161,20 +161,20 @@ fn what_cannot_be_watched_harms_only_what_cannot_be_read() {
         waiting
             .join()
             .unwrap()
-            .expect("it has nothing to do with the other");
+            .expect("the other timeline failed it");
     });
 }
 
 #[test]
-fn those_who_sleep_do_not_wait_for_what_others_record() {
+fn a_sleeping_waiter_is_woken_before_released_work_runs() {
     let device = host::Device::new();
     let queue = device.queue(QueueKind::Compute, "held").unwrap();
     let line = device.timeline("line").unwrap();
     let (woke, heard) = channel();
     let in_time = Arc::new(AtomicBool::new(false));
     let noted = in_time.clone();
-    // Registered first, so that it is released first: and it stays in the signaller's hands until
-    // the other is awake.
+    // The submission is registered first, so the signalling thread releases it first. Its work
+    // runs on that thread until the waiter is awake.
     let record = move |_: &mut host::Recorder| {
         noted.store(heard.recv_timeout(LONG).is_ok(), Ordering::SeqCst);
         Ok(())
@@ -187,7 +187,7 @@ fn those_who_sleep_do_not_wait_for_what_others_record() {
                 .unwrap();
             woke.send(()).unwrap();
         });
-        // Asleep or not, it must not depend on the signaller.
+        // The waiter probably sleeps by now. The result is the same if it does not.
         std::thread::sleep(Duration::from_millis(20));
         line.signal(1).unwrap();
     });
@@ -198,7 +198,7 @@ fn those_who_sleep_do_not_wait_for_what_others_record() {
 }
 
 #[test]
-fn one_timelines_work_does_not_delay_what_is_told_of_another() {
+fn released_work_of_one_timeline_does_not_delay_waiters_of_another() {
     let driver = Arc::new(Driver::default());
     let near = DeviceId::new();
     let device = host::Device::new();
@@ -239,7 +239,7 @@ fn one_timelines_work_does_not_delay_what_is_told_of_another() {
     );
 }
 
-/// Signals the counters of a submission as soon as it has it.
+/// A driver that signals the counters of a submission in `flush`.
 struct Prompt(Arc<Driver>);
 
 impl Enqueue for Prompt {
@@ -299,8 +299,8 @@ fn a_position_is_reached_after_the_signals_before_it() {
     let _told = queue.position().notify(eventfd()).unwrap();
     let _kept = outside.at(1).notify(eventfd()).unwrap();
     std::thread::sleep(Duration::from_millis(20));
-    // As soon as the position is pending, the watching thread is told of it: a call into this
-    // driver from the middle of the release, where everything is executed already.
+    // Once the position is pending, the engine nudges the watching thread. The nudge calls this
+    // driver in the middle of the release, when the driver has already executed everything.
     let (nudges, early) = (
         Arc::new(AtomicU64::new(0)),
         Arc::new(AtomicBool::new(false)),
@@ -317,23 +317,26 @@ fn a_position_is_reached_after_the_signals_before_it() {
     }
     gate.signal(1).unwrap();
     driver.on_nudge.lock().unwrap().take();
-    assert!(nudges.load(Ordering::SeqCst) > 0, "nobody was told");
+    assert!(
+        nudges.load(Ordering::SeqCst) > 0,
+        "the driver was not nudged"
+    );
     assert!(
         !early.load(Ordering::SeqCst),
         "the position came before the signal"
     );
 }
 
-/// The driver may have done a submission before the engine knows that it is there: whoever asks
-/// then finds neither the queue's position reached nor the signal before it, and never the first
-/// alone.
+/// The driver may complete a submission before the engine has promoted its signals.
+///
+/// A query at that time never finds the queue's position reached without the signal before it.
 #[test]
 fn a_fast_drivers_position_waits_for_its_signals() {
     let driver = Arc::new(Driver::default());
     let device = DeviceId::new();
     let queue = queue(&driver, device);
     let (line, _) = driver.timeline(device, "line", false);
-    // So that something is outstanding, and the driver is asked.
+    // A pending submission makes a query of the position poll the driver.
     queue.submit(&[], |()| Ok(()), &[]).unwrap();
     let (asked, at, seen) = (queue.clone(), line.at(1).keep(), Arc::new(Mutex::new(None)));
     let told = seen.clone();

@@ -67,7 +67,8 @@ fn the_process_that_exits() {
     if how == "stuck" {
         for _ in 0..5 {
             drop(TeardownGuard::begin());
-            // SAFETY: as above. Keeps the registration before it from being the last one.
+            // The library's function is then not the last one that is registered.
+            // SAFETY: the function does not unwind.
             unsafe { libc::atexit(exit_begins) };
         }
         let _stuck = TeardownGuard::begin();

@@ -397,8 +397,8 @@ impl Connection {
         }
     }
 
-    pub(super) fn with_inbox(&self, act: impl FnOnce(&mut Inbox)) {
-        act(&mut self.lock_receiving().inbox);
+    pub(super) fn with_inbox<T>(&self, act: impl FnOnce(&mut Inbox) -> T) -> T {
+        act(&mut self.lock_receiving().inbox)
     }
 
     /// Takes a message from the socket into the inbox, if there is one.

@@ -55,7 +55,8 @@ use crate::negotiate::Process;
 /// A process offers each timeline, memory or event. The receiver takes or refuses it. Then the
 /// offering process settles it, once every receiver has taken it, or withdraws it. A receiver has
 /// the object once it is settled. An endpoint keeps up to 16 offers, until a call asks for their
-/// kind and label.
+/// kind and label. While 1,024 offers of a process are neither settled nor withdrawn, each further
+/// one is refused with [`Error::Unsupported`].
 ///
 /// # Threads
 /// Any number of threads may call any methods at the same time. One call receives each object and

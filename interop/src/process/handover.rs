@@ -11,7 +11,7 @@ use super::Endpoint;
 use super::agree::poll_all;
 use super::closing::PeerFd;
 use super::message::{Content, MAX_LABEL, Message, Offer};
-use super::offers::{Answer, Outcome};
+use super::offers::{Answer, MAX_OFFERS, Outcome};
 use super::socket::Deadline;
 use super::wire::shortened;
 
@@ -257,8 +257,9 @@ impl Endpoint {
     /// The kernel duplicates the descriptors. The caller keeps its own.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the message is too large or the number of descriptors is wrong.
-    /// [`Error::PeerSilent`], and the errors of [`Endpoint::check`].
+    /// [`Error::Unsupported`] if the message is too large, if the number of descriptors is wrong,
+    /// or if [`MAX_OFFERS`] objects are open. [`Error::PeerSilent`], and the errors of
+    /// [`Endpoint::check`].
     pub(super) fn offer(
         &self,
         offer: &Offer,
@@ -276,7 +277,13 @@ impl Endpoint {
         let number = offer.number;
         let connection = self.connection();
         // Register the offer first, because the answer may come before the call returns.
-        connection.with_inbox(|inbox| inbox.offers.offer(number));
+        if !connection.with_inbox(|inbox| inbox.offers.offer(number)) {
+            return Err(Error::Unsupported {
+                object: self.object().clone(),
+                asked: "offer another object".into(),
+                reason: format!("the peer has not yet taken or refused {MAX_OFFERS}"),
+            });
+        }
         self.send(&Message::Object(offer.clone()), fds, deadline)
             .inspect_err(|_| connection.with_inbox(|inbox| inbox.offers.unsent(number)))?;
         Ok(SentOffer {

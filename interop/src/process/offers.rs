@@ -17,8 +17,10 @@ use std::collections::VecDeque;
 
 use super::wire::Malformed;
 
-/// Open offers of the peer, and ended offers of this side that are remembered.
-const MAX_OFFERS: usize = 1024;
+/// The most open offers in each direction.
+///
+/// Also the most ended offers of this side that are remembered.
+pub(super) const MAX_OFFERS: usize = 1024;
 /// Messages that may come about unknown objects or in a wrong state, before they are an error.
 const MAX_STRAYS: usize = 16;
 
@@ -49,6 +51,12 @@ enum OwnOffer {
     },
 }
 
+impl OwnOffer {
+    const fn is_over(&self) -> bool {
+        matches!(self, Self::Over { .. })
+    }
+}
+
 /// The state of an object that the peer has offered.
 enum PeerOffer {
     Queued,
@@ -70,9 +78,17 @@ pub(super) struct Offers {
 
 /// Offers of this side.
 impl Offers {
-    /// Adds an offer. Call before sending it.
-    pub(super) fn offer(&mut self, number: u32) {
+    /// Adds an offer. Call before sending it. False if [`MAX_OFFERS`] are open.
+    ///
+    /// The peer would end the connection if more were open.
+    #[must_use]
+    pub(super) fn offer(&mut self, number: u32) -> bool {
+        let open = self.own.iter().filter(|(_, own)| !own.is_over()).count();
+        if open >= MAX_OFFERS {
+            return false;
+        }
         self.own.push_back((number, OwnOffer::Awaited(None)));
+        true
     }
 
     /// The peer's last answer.
@@ -93,9 +109,8 @@ impl Offers {
             Some((_, OwnOffer::Awaited(Some(Answer::Taken)))) => false,
             _ => return,
         };
-        let is_over = |(_, own): &(u32, OwnOffer)| matches!(own, OwnOffer::Over { .. });
-        if self.own.iter().filter(|own| is_over(own)).count() >= MAX_OFFERS
-            && let Some(oldest) = self.own.iter().position(is_over)
+        if self.own.iter().filter(|(_, own)| own.is_over()).count() >= MAX_OFFERS
+            && let Some(oldest) = self.own.iter().position(|(_, own)| own.is_over())
         {
             self.own.remove(oldest);
         }

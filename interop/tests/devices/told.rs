@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
-use syncline::backend::{Device as _, Page, Queue as _, SharedTimes};
+use syncline::backend::{Device as _, Queue as _};
 use syncline::clock::HostClock;
+use syncline::internal::{Page, SharedTimes};
 use syncline::{Device, Error, Inventory, ProbeOptions, QueueKind, Timeline, host};
 
 const LONG: Duration = Duration::from_secs(30);

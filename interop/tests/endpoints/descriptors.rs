@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::fs::{FileType, MemfdFlags, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use syncline::backend::Device as _;
 use syncline::process::Endpoint;
 use syncline::{Error, PeerLoss};
 
@@ -136,25 +137,48 @@ impl Drop for Stuck {
     }
 }
 
+/// Passes a descriptor whose file system does not answer to `refuse`.
+///
+/// Returns the text of the error that `refuse` returns, or `None` if this process may not mount.
+fn refused_at_once(refuse: impl FnOnce(OwnedFd) -> String + Send + 'static) -> Option<String> {
+    let Some(mut stuck) = Stuck::new() else {
+        println!("skipped: this process may not mount");
+        return None;
+    };
+    let directory = stuck.directory.take().unwrap();
+    let (done, told) = std::sync::mpsc::channel();
+    let refuses = std::thread::spawn(move || done.send(refuse(directory)).unwrap());
+    let told = told.recv_timeout(super::LONG);
+    // A call that still waits for the file system gets an error now.
+    drop(stuck);
+    refuses.join().unwrap();
+    Some(told.expect("it waits for the file system"))
+}
+
 /// A file of a file system that does not answer is refused like any other file.
 #[test]
 fn a_file_of_a_stuck_file_system_is_refused_at_once() {
     let alone = Alone::new();
-    if let Some(mut stuck) = Stuck::new() {
-        let directory = stuck.directory.take().unwrap();
-        let (done, told) = std::sync::mpsc::channel();
-        let opens = std::thread::spawn(move || {
-            let rejected = Endpoint::open(directory, "stuck", Duration::ZERO).unwrap_err();
-            done.send(rejected.error.to_string()).unwrap();
-        });
-        let told = told.recv_timeout(super::LONG);
-        // A thread that still waits for the file system gets an error now.
-        drop(stuck);
-        opens.join().unwrap();
-        let told = told.expect("`open` waits for the file system");
+    let told = refused_at_once(|directory| {
+        let rejected = Endpoint::open(directory, "stuck", Duration::ZERO).unwrap_err();
+        rejected.error.to_string()
+    });
+    if let Some(told) = told {
         assert!(told.contains("it is a Directory, not a socket"), "{told}");
-    } else {
-        println!("skipped: this process may not mount");
+    }
+    alone.nothing_is_left();
+}
+
+#[test]
+fn a_file_of_a_stuck_file_system_is_no_eventfd() {
+    let alone = Alone::new();
+    let told = refused_at_once(|directory| {
+        let timeline = syncline::host::Device::new().timeline("frames").unwrap();
+        let rejected = timeline.at(1).notify(directory).unwrap_err();
+        rejected.error.to_string()
+    });
+    if let Some(told) = told {
+        assert!(told.contains("it is not an eventfd"), "{told}");
     }
     alone.nothing_is_left();
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use syncline_core::backend::{ByEngine, Counter, Device as _, Port, Queue as _, RemainingPeers};
+use syncline_core::backend::{ByEngine, Counter, Device as _, Port, Queue as _};
+use syncline_core::internal::RemainingPeers;
 use syncline_core::{DeviceId, Error, QueueKind, Timeline, host};
 
 use super::*;

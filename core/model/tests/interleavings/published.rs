@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use loom::thread;
-use syncline_model::backend::{Counter, Device as _, Page};
+use syncline_model::backend::{Counter, Device as _};
+use syncline_model::internal::Page;
 use syncline_model::{DeviceId, Error, Timeline, host};
 
 use crate::driver::{Completes, queue, timeline};

@@ -1,6 +1,8 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use rstest::rstest;
+
 use super::*;
 use crate::base::peer::{PeerExit, PeerLoss};
 
@@ -38,13 +40,20 @@ fn signals_are_visible_through_the_other_mapping() {
     assert!(ours.is_pending(12) && !ours.is_pending(13));
 }
 
+#[rstest]
+#[case::zero(0)]
+#[case::across_31_bits((1 << 31) - 1)]
+#[case::across_32_bits((1 << 32) - 1)]
+#[case::across_63_bits((1 << 63) - 1)]
+#[case::last_but_one(u64::MAX - 2)]
+fn any_legal_value_can_be_the_first_value(#[case] initial: u64) {
+    let (ours, theirs) = two(initial);
+    ours.signal(initial + 1).unwrap();
+    assert_eq!(theirs.value().unwrap(), initial + 1);
+}
+
 #[test]
-fn any_legal_value_can_be_the_first_value() {
-    for initial in [0, (1 << 31) - 1, (1 << 32) - 1, (1 << 63) - 1, u64::MAX - 2] {
-        let (ours, theirs) = two(initial);
-        ours.signal(initial + 1).unwrap();
-        assert_eq!(theirs.value().unwrap(), initial + 1);
-    }
+fn the_first_value_cannot_be_all_ones() {
     let refused = Counter::make(u64::MAX).map(|_| ());
     assert!(matches!(refused, Err(Error::ValueOutOfRange { .. })));
 }
@@ -195,15 +204,18 @@ fn replaced_attempts_do_not_change_the_written_failure() {
 }
 
 /// Any number in `failed` can be followed by a new attempt.
-#[test]
-fn any_incomplete_attempt_can_be_replaced() {
-    for begun in [1, 3, 77, u32::MAX - 2, u32::MAX] {
-        let (ours, file) = Counter::make(0).unwrap();
-        rustix::io::pwrite(file.as_fd(), &u32::to_ne_bytes(begun), 512).unwrap();
-        ours.fail(2, -7, "it broke");
-        assert_eq!(ours.page.state(false), PageState::Failed(2));
-        assert_eq!(ours.page.cause().text, "it broke");
-    }
+#[rstest]
+#[case::attempt_0(1)]
+#[case::attempt_1(3)]
+#[case::attempt_38(77)]
+#[case::the_last_but_one(u32::MAX - 2)]
+#[case::the_last(u32::MAX)]
+fn any_incomplete_attempt_can_be_replaced(#[case] begun: u32) {
+    let (ours, file) = Counter::make(0).unwrap();
+    rustix::io::pwrite(file.as_fd(), &u32::to_ne_bytes(begun), 512).unwrap();
+    ours.fail(2, -7, "it broke");
+    assert_eq!(ours.page.state(false), PageState::Failed(2));
+    assert_eq!(ours.page.cause().text, "it broke");
 }
 
 /// A reader is stopped after it saw an incomplete failure.
@@ -229,36 +241,33 @@ fn values_raised_after_a_failure_do_not_count() {
 }
 
 /// A reader gets the error that a process with a connection to the lost process has written.
-#[test]
-fn loss_of_a_process_is_read_with_its_id() {
-    use PeerLoss::{Died, HungUp, Left, ShutOut};
-    let exits = [
-        None,
-        Some(PeerExit::Code(-3)),
-        Some(PeerExit::Code(0)),
-        Some(PeerExit::Signal(9)),
-    ];
-    let all = exits.map(|exit| Died { exit }).into_iter();
-    for how in all.chain([HungUp, Left, ShutOut]) {
-        let (ours, theirs) = two(0);
-        let endpoint = Object::new("endpoint", "ours");
-        let process = 4711;
-        ours.fail_for(
-            0,
-            &Error::PeerLost {
-                endpoint,
-                process,
-                how,
-            },
-        );
-        match theirs.value() {
-            Err(Error::PeerLost {
-                endpoint,
-                process: 4711,
-                how: told,
-            }) => assert_eq!((endpoint.id(), told), (theirs.object().id(), how)),
-            other => panic!("{other:?}"),
-        }
+#[rstest]
+#[case::died(PeerLoss::Died { exit: None })]
+#[case::exited_with_a_negative_code(PeerLoss::Died { exit: Some(PeerExit::Code(-3)) })]
+#[case::exited_with_code_0(PeerLoss::Died { exit: Some(PeerExit::Code(0)) })]
+#[case::killed_by_a_signal(PeerLoss::Died { exit: Some(PeerExit::Signal(9)) })]
+#[case::hung_up(PeerLoss::HungUp)]
+#[case::left(PeerLoss::Left)]
+#[case::shut_out(PeerLoss::ShutOut)]
+fn loss_of_a_process_is_read_with_its_id(#[case] how: PeerLoss) {
+    let (ours, theirs) = two(0);
+    let endpoint = Object::new("endpoint", "ours");
+    let process = 4711;
+    ours.fail_for(
+        0,
+        &Error::PeerLost {
+            endpoint,
+            process,
+            how,
+        },
+    );
+    match theirs.value() {
+        Err(Error::PeerLost {
+            endpoint,
+            process: 4711,
+            how: told,
+        }) => assert_eq!((endpoint.id(), told), (theirs.object().id(), how)),
+        other => panic!("{other:?}"),
     }
 }
 

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn consumer_first_leaves_room_for_the_producer() {
+    fn a_consumer_that_claims_first_does_not_claim_the_producers_value() {
         let mut claims = Claims::default();
         assert_eq!(claims.take(2, 1, 0), Ok(Interval { above: 1, upto: 2 }));
         assert_eq!(claims.take(1, 0, 0), Ok(Interval { above: 0, upto: 1 }));

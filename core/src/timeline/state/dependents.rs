@@ -159,6 +159,8 @@ impl Shared {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    use rstest::rstest;
+
     use super::*;
     use crate::api::Device as _;
     use crate::base::error::Result;
@@ -187,24 +189,27 @@ mod tests {
     }
 
     /// The list stays short for any polling and any entry at its front.
-    #[test]
-    fn reached_dependents_are_pruned() {
+    #[rstest]
+    #[case::nothing_in_front(None)]
+    #[case::an_entry_that_stays_in_front(Some(u64::MAX - 1))]
+    fn reached_dependents_are_pruned(#[case] in_front: Option<u64>) {
         let later = host::Device::new().timeline("later").unwrap();
-        for in_front in [None, Some(u64::MAX - 1)] {
-            let reached = Arc::new(AtomicU64::new(0));
-            let line = line(&reached);
-            let of = line.shared();
-            let all = in_front.into_iter().chain(1..=10_000);
-            for (waited, value) in all.zip(1_u64..) {
-                // The reached value is ten submissions behind.
-                reached.store(value.saturating_sub(10), Ordering::SeqCst);
-                let noted = of.note_dependent(waited, later.shared(), value);
-                noted.unwrap();
-                let list = of.dependents.list.lock();
-                let (length, room) = (list.entries.len(), list.entries.capacity());
-                assert!(length <= 2 * FIRST_PRUNE, "{length} at {value}");
-                assert!(room <= 4 * FIRST_PRUNE, "room for {room} at {value}");
-            }
+        let reached = Arc::new(AtomicU64::new(0));
+        let line = line(&reached);
+        let of = line.shared();
+        let all = in_front.into_iter().chain(1..=10_000);
+        for (waited, value) in all.zip(1_u64..) {
+            // The reached value is ten submissions behind.
+            reached.store(value.saturating_sub(10), Ordering::SeqCst);
+            let noted = of.note_dependent(waited, later.shared(), value);
+            noted.unwrap();
+            let list = of.dependents.list.lock();
+            let (length, capacity) = (list.entries.len(), list.entries.capacity());
+            assert!(length <= 2 * FIRST_PRUNE, "{length} at {value}");
+            assert!(
+                capacity <= 4 * FIRST_PRUNE,
+                "capacity {capacity} at {value}"
+            );
         }
     }
 }

@@ -208,8 +208,7 @@ pub(crate) struct Shared {
 
 /// Combines a value and its order domain in one word.
 ///
-/// A reader can so detect a torn pair of two concurrent promotions. The multiplier keeps the
-/// domains, which are numbered from 1, further apart than any two values of a timeline.
+/// A reader can so detect a torn pair of two concurrent promotions.
 ///
 /// The multiplier keeps the domains, which are numbered from 1, further apart than any two values
 /// of a timeline.

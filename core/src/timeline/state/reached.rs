@@ -118,7 +118,7 @@ impl Shared {
             Err(error) => {
                 // Another thread may have polled a higher value that it has not noted yet.
                 let visible = |value, part: &DevicePort| part.port.visible(value).unwrap_or(0);
-                let polled = self.others.iter().fold(self.home().told(), visible);
+                let polled = self.others.iter().fold(self.home().last_polled(), visible);
                 self.advance(polled);
                 if self.home().is_lost() {
                     self.fail_with_dependents(&error.into_cause());

@@ -15,7 +15,9 @@ use crate::timeline::waiters::Ticket;
 const NO_TARGET: u64 = u64::MAX;
 
 impl Shared {
-    /// `Some` if the watching thread must be notified: true if the timeline is new to it.
+    /// Whether the watching thread must be notified.
+    ///
+    /// `None` if not. `Some(true)` if the watching thread does not have the timeline yet.
     pub(super) fn needs_watch(&self, state: &mut State) -> Option<bool> {
         let device = self.watch()?;
         let target = self.lowest_target(state)?;
@@ -39,7 +41,7 @@ impl Shared {
     /// on.
     ///
     /// Then the watching thread is not needed. The next registration ends this. See
-    /// [`Watcher::lead`](crate::Watcher).
+    /// [`Watcher::lead`](crate::backend::Watcher).
     pub(super) fn try_lead(&self, state: &mut State, ticket: Ticket, value: u64) -> bool {
         let Some(device) = self.watch().filter(|device| device.lends()) else {
             return false;

@@ -310,6 +310,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use proptest::prelude::*;
+    use rstest::rstest;
 
     use super::*;
 
@@ -440,21 +441,33 @@ mod tests {
         }
     }
 
+    /// A handle of zeroed words.
+    fn words(bytes: u64) -> WordsFd {
+        crate::SharedWords::new(bytes).unwrap().export().unwrap()
+    }
+
+    /// A handle of a page with a version.
+    fn page_of_version(version: u64) -> WordsFd {
+        let times = SharedTimes::new().unwrap();
+        times.word(1).store(version, Ordering::Relaxed);
+        times.export().unwrap()
+    }
+
+    #[rstest]
+    #[case::no_magic(words(BYTES), "begins with")]
+    #[case::too_short(words(BYTES - 8), "bytes")]
+    #[case::a_later_version(page_of_version(VERSION + 1), "version 2")]
+    fn an_import_of_other_memory_returns_the_handle(
+        #[case] handle: WordsFd,
+        #[case] expected: &str,
+    ) {
+        let rejected = SharedTimes::open(handle).unwrap_err();
+        let found = rejected.error.to_string();
+        assert!(found.contains(expected), "{found}");
+    }
+
     #[test]
-    fn an_import_of_other_memory_returns_the_handle() {
-        let data = crate::SharedWords::new(BYTES).unwrap();
-        let short = crate::SharedWords::new(BYTES - 8).unwrap();
-        let later = SharedTimes::new().unwrap();
-        later.word(1).store(VERSION + 1, Ordering::Relaxed);
-        for (handle, expected) in [
-            (data.export().unwrap(), "begins with"),
-            (short.export().unwrap(), "bytes"),
-            (later.export().unwrap(), "version 2"),
-        ] {
-            let rejected = SharedTimes::open(handle).unwrap_err();
-            let found = rejected.error.to_string();
-            assert!(found.contains(expected), "{found}");
-        }
-        SharedTimes::open(SharedTimes::new().unwrap().export().unwrap()).unwrap();
+    fn a_page_of_this_version_is_imported() {
+        SharedTimes::open(page_of_version(VERSION)).unwrap();
     }
 }

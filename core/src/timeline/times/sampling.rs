@@ -14,7 +14,7 @@ use crate::clock::Clock;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// How long the drop waits for a sample that is being taken; see
-/// [`Watcher::let_go`](crate::Watcher).
+/// [`Watcher::let_go`](crate::backend::Watcher).
 const END_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// How long the first sample of a busy device's clock is tried.

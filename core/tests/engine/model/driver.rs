@@ -1,5 +1,7 @@
-//! A backend that does nothing by itself: the test completes submissions, locks driver queues and
-//! counts for raw submissions, all on one thread.
+//! A backend that does nothing by itself.
+//!
+//! The test completes submissions, locks driver queues, and raises the counter of the raw timeline,
+//! all on one thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,11 +15,10 @@ use syncline_core::backend::{
 };
 use syncline_core::{DeviceId, Error, Object, Result, Timeline};
 
-/// How many submissions a driver takes.
-pub(crate) const ROOM: u64 = 3;
+/// The largest number of submissions in a driver.
+pub(crate) const CAPACITY: u64 = 3;
 
-/// A counter that only the test's own thread can read, so that the watching thread never finds out
-/// anything.
+/// A counter that only the test's thread can read, so that the watching thread changes nothing.
 struct Counter {
     value: Arc<AtomicU64>,
     reader: ThreadId,
@@ -35,7 +36,7 @@ impl Port for Counter {
     }
 }
 
-/// A port that reads nothing, and a stamp that is always 0.
+/// A port without a value that the host can poll, and a stamp that is always 0.
 pub(crate) struct Bare;
 
 impl Stamp for Bare {
@@ -58,7 +59,7 @@ impl Port for Bare {
     }
 }
 
-/// Never sees anything.
+/// A watch that never polls its ports.
 #[derive(Default)]
 struct Blind {
     watcher: Watcher,
@@ -103,7 +104,7 @@ pub(crate) fn bare_line(
     Timeline::new(label, first, |_| Ok(attachments.collect())).unwrap()
 }
 
-/// A timeline that the application signals too, by counting up what comes with it.
+/// A timeline that the application also signals itself, through the returned counter.
 pub(crate) fn raw_line(device: DeviceId, label: &str, first: u64) -> (Timeline, Arc<AtomicU64>) {
     let value = Arc::new(AtomicU64::new(first));
     let port = Counter {
@@ -115,7 +116,7 @@ pub(crate) fn raw_line(device: DeviceId, label: &str, first: u64) -> (Timeline, 
     (line.unwrap(), value)
 }
 
-/// One queue's driver.
+/// The driver of one queue.
 pub(crate) struct Driver {
     domain: u64,
     state: Mutex<State>,
@@ -150,7 +151,7 @@ impl Driver {
         self.state.lock().unwrap().tasks.len()
     }
 
-    /// Completes the oldest task, if all that it waits for is decided.
+    /// Completes or fails the oldest task. Returns false if one of its waits has not ended.
     pub(crate) fn complete(&self) -> bool {
         let Some(waits) = self
             .state
@@ -204,7 +205,7 @@ impl Enqueue for Driver {
     type Recorder<'a> = ();
     type Prepared = Task;
     type Stamp = Bare;
-    const MAX_IN_FLIGHT: u64 = ROOM;
+    const MAX_IN_FLIGHT: u64 = CAPACITY;
 
     fn order_domain(&self) -> Option<u64> {
         Some(self.domain)
@@ -216,7 +217,7 @@ impl Enqueue for Driver {
     {
         for wait in batch.waits.iter().chain(batch.order) {
             let kept = wait.keep();
-            // What the engine promises, as long as the timeline has not failed since.
+            // The engine guarantees this unless the timeline has failed since.
             assert!(!matches!(kept.point().is_pending(), Ok(false)), "{wait:?}");
         }
         work(&mut ())?;
@@ -241,8 +242,8 @@ impl Enqueue for Driver {
         }
         state.tasks.push_back(task);
         assert!(
-            state.tasks.len() as u64 <= ROOM,
-            "more than there is room for"
+            state.tasks.len() as u64 <= CAPACITY,
+            "more submissions than the driver can take"
         );
         Flush::Done
     }
@@ -252,7 +253,7 @@ impl Enqueue for Driver {
     }
 }
 
-/// What the test plants.
+/// A failure that the test causes.
 pub(crate) fn failure(text: &str) -> Error {
     Error::work(std::io::Error::other(text.to_owned()))
 }

@@ -1,8 +1,8 @@
-//! Random operations on timelines and queues, compared after each one with a plain model of the
-//! contract.
+//! Random operations on timelines and queues, compared after each one with a model of the contract.
 //!
-//! Everything is on one thread: the driver completes and unlocks when the test says so, so a
-//! sequence always does the same. A failing one is shrunk and printed as a list of operations.
+//! Everything runs on one thread, and the test decides when a driver completes and unlocks. So a
+//! sequence always has the same result. A failing sequence is shrunk and printed as a list of
+//! operations.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -26,36 +26,38 @@ use syncline_core::{
     Claim, DeviceId, Error, Fence, KeptPoint, Point, Result, Signal, Timeline, wait_all, wait_any,
 };
 
-use driver::{Driver, ROOM, failure};
+use driver::{CAPACITY, Driver, failure};
 use plain::{Cause, Place, QueueView, Refusal, Standing, View, Work, World};
 
-/// Values are from 1 to this.
+/// The largest value of an operation. The smallest is 1.
 const VALUES: u64 = 6;
 
-/// The timelines by the devices that have a port for them. The application signals `RAW` itself at
-/// times; the values of `NARROW` may lie [`DIFFERENCE`] apart.
+/// The devices that have a port of each timeline.
+///
+/// The application also signals `RAW` itself. Values of `NARROW` may be up to [`DIFFERENCE`] apart.
 const LINES: [&[usize]; 4] = [&[0], &[0], &[1], &[0, 1]];
 const RAW: usize = 1;
 const NARROW: usize = 3;
 const DIFFERENCE: u64 = 4;
 
-/// Where each timeline begins; the model counts from 0. Its values cross what 32 bits hold, and
-/// what a sign takes away.
+/// The first value of each timeline. In the model each timeline starts at 0.
+///
+/// The values cross the limits of 32 bits, with and without a sign, and of 63 bits.
 const FIRST: [u64; 4] = [(1 << 32) - 3, (1 << 31) - 3, 0, (1 << 63) - 3];
 
 /// The devices of the queues.
 const QUEUES: [usize; 3] = [0, 0, 1];
 
-/// One of each device.
+/// The number of fences, one for each device.
 const FENCES: usize = 2;
 
-/// A point to wait for, as an operation names it.
+/// A point to wait for.
 #[derive(Debug, Clone, Copy)]
 enum Target {
     Empty,
     Line(usize, u64),
     Fence(usize),
-    /// Where a queue is.
+    /// The position of a queue.
     Position(usize),
 }
 
@@ -76,11 +78,11 @@ enum Operation {
         value: u64,
         own_wait: u64,
     },
-    /// The oldest claim that is not with the driver yet.
+    /// The application declares its oldest undeclared claim as submitted.
     Submitted,
-    /// The newest claim is dropped.
+    /// The newest undeclared claim is dropped.
     DropClaim,
-    /// The oldest submission of the application's own executes.
+    /// The application's oldest submission of its own executes.
     Executed,
     Lock(usize),
     Unlock(usize),
@@ -92,7 +94,7 @@ enum Operation {
     },
     /// A wait for a value to be pending.
     WaitPending(Target, u64),
-    /// A future, polled once.
+    /// A future is made and polled once.
     Await {
         targets: Vec<Target>,
         kind: Kind,
@@ -166,7 +168,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Counts how often it is called.
+/// A waker that counts its calls.
 #[derive(Default)]
 struct Calls(AtomicU64);
 
@@ -192,7 +194,7 @@ impl Waiting {
     }
 }
 
-/// A future that was pending when it was polled last.
+/// A future that was pending at its last poll.
 struct Awaited {
     waiting: Waiting,
     places: Vec<Place>,
@@ -200,7 +202,7 @@ struct Awaited {
     calls: Arc<Calls>,
 }
 
-/// A claim that is with the application.
+/// A claim that the application has.
 struct Raw {
     value: u64,
     claim: Claim,
@@ -208,30 +210,30 @@ struct Raw {
     submitted: bool,
 }
 
-/// The engine under test, and the world that it should be.
+/// The engine under test, and the world of the model that it must equal.
 struct Bench {
     world: World,
     lines: Vec<Option<Timeline>>,
     clocked: usize,
-    /// Points of all values of each, which outlive the handle.
+    /// The points of all values of each line. They outlive its handle.
     points: Vec<Vec<KeptPoint>>,
     counter: Arc<AtomicU64>,
     queues: Vec<Arc<SubmissionQueue<Driver>>>,
-    /// The positions behind all submissions.
+    /// The positions of all submissions, by queue.
     turns: Vec<Vec<KeptPoint>>,
     ran: Vec<Arc<Mutex<Vec<u64>>>>,
     fences: Vec<(Fence, Place)>,
     raw: Vec<Raw>,
     futures: Vec<Awaited>,
-    /// Wakers of futures that were dropped, with the calls they had had.
+    /// Wakers of dropped futures, each with the number of its calls until the drop.
     silent: Vec<(Arc<Calls>, u64)>,
     planted: usize,
 }
 
 impl Bench {
-    /// Half of the timelines have timestamps: those with an even number, or with an odd one.
+    /// With `clocked` 0 the timelines with even numbers have timestamps, and with 1 the others.
     fn new(clocked: usize) -> Self {
-        // Only for their identities, their fences and their clocks.
+        // These devices only give identities, fences and clocks.
         let hosts = [Device::new(), Device::new()];
         let devices: [DeviceId; 2] = std::array::from_fn(|index| hosts[index].id());
         let mut world = World::new();
@@ -265,7 +267,7 @@ impl Bench {
             .zip(FIRST)
             .map(|(line, first)| (1..=VALUES).map(|v| line.at(first + v).keep()).collect());
         let queues = QUEUES.iter().enumerate().map(|(index, &device)| {
-            world.add_queue(device, ROOM);
+            world.add_queue(device, CAPACITY);
             driver::queue(devices[device], &format!("queue {index}"))
         });
         let queues: Vec<_> = queues.collect();
@@ -288,7 +290,7 @@ impl Bench {
     }
 }
 
-/// What an error says at its root.
+/// The root cause of an error.
 fn cause_of(error: &Error) -> Cause {
     match error {
         Error::Cancelled { timeline, .. } => Cause::Cancelled(
@@ -337,8 +339,9 @@ fn standing_of(point: Point<'_>) -> Standing {
     }
 }
 
-/// Compares what a call returned with what the model says: a refusal must be one of those that
-/// apply.
+/// Compares the result of a call with that of the model.
+///
+/// If several reasons for a refusal apply, the call may return any of them.
 fn agree<T: PartialEq + std::fmt::Debug>(
     got: Result<T>,
     expected: &Result<T, BTreeSet<Refusal>>,
@@ -349,7 +352,7 @@ fn agree<T: PartialEq + std::fmt::Debug>(
         (Err(got), Err(expected)) => expected.contains(got),
         _ => false,
     };
-    prop_assert!(same, "returned {got:?}, but the model {expected:?}");
+    prop_assert!(same, "returned {got:?}, and the model {expected:?}");
     Ok(())
 }
 
@@ -515,7 +518,7 @@ impl Bench {
         agree(got, &expected)
     }
 
-    /// A submission of the application's own.
+    /// Performs an operation on the application's own submissions.
     fn raw(&mut self, operation: &Operation) -> TestCaseResult {
         match operation {
             Operation::Claim { value, own_wait } => {
@@ -552,7 +555,7 @@ impl Bench {
                     if self.world.executed(RAW, value, above) {
                         self.raw.remove(index);
                         self.counter.store(FIRST[RAW] + value, Ordering::SeqCst);
-                        // The engine knows as soon as somebody asks.
+                        // The engine learns of the value in this query.
                         let point = &self.points[RAW][value as usize - 1];
                         prop_assert!(point.point().is_reached().unwrap());
                     }
@@ -582,7 +585,7 @@ impl Bench {
         })
     }
 
-    /// Polls a future, and keeps it if it is pending.
+    /// Polls a future. Keeps it if it is pending.
     fn poll(&mut self, mut future: Awaited) -> TestCaseResult {
         let (any, pending) = (future.kind == Kind::Any, future.kind == Kind::Pending);
         let expected = self.world.ask(&future.places, any, pending);
@@ -614,8 +617,9 @@ impl Bench {
         }
     }
 
-    /// What is reached of a timeline with timestamps tells when, unless the application may have
-    /// signalled it; nothing else does.
+    /// Checks that exactly the reached values of timelines with timestamps have a time.
+    ///
+    /// A value that the application may have signalled itself may have none.
     fn compare_times(&self) -> TestCaseResult {
         for (index, points) in self.points.iter().enumerate() {
             for point in points.iter().map(KeptPoint::point) {
@@ -635,7 +639,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Compares everything that can be seen with the model.
+    /// Compares the visible state of the engine with that of the model.
     fn compare(&mut self) -> TestCaseResult {
         for (queue, turns) in self.queues.iter().zip(&mut self.turns) {
             let position = queue.position();
@@ -650,7 +654,7 @@ impl Bench {
             let expected = first.unwrap().view(VALUES);
             prop_assert!(
                 false,
-                "the engine shows\n{view:?}but the model\n{expected:?}"
+                "the engine shows\n{view:?}and the model\n{expected:?}"
             );
             return Ok(());
         };
@@ -662,7 +666,7 @@ impl Bench {
                 self.futures.push(future);
             } else {
                 let calls = future.calls.0.load(Ordering::SeqCst);
-                prop_assert!(calls > 0, "nobody woke a future of {:?}", future.places);
+                prop_assert!(calls > 0, "a future of {:?} was not woken", future.places);
                 self.poll(future)?;
             }
         }
@@ -676,7 +680,7 @@ impl Bench {
         Ok(())
     }
 
-    /// The drivers do all they can, one submission at a time.
+    /// Unlocks all drivers and completes all submissions that can be completed.
     fn drain(&mut self) -> TestCaseResult {
         for queue in 0..QUEUES.len() {
             self.perform(&Operation::Unlock(queue))?;
@@ -709,7 +713,7 @@ fn run(operations: &[Operation], clocked: usize) -> TestCaseResult {
     bench.drain()
 }
 
-/// As many sequences as take some ten seconds, unless `PROPTEST_CASES` asks for another number.
+/// The number of sequences is 500, about ten seconds, unless `PROPTEST_CASES` is set.
 fn config() -> ProptestConfig {
     let usual = ProptestConfig::default();
     let cases = match std::env::var_os("PROPTEST_CASES") {

@@ -1,17 +1,16 @@
-//! The contract as plain data: what a world of a few timelines and queues looks like after each
-//! operation.
+//! A model of the contract: the state of a few timelines and queues after each operation.
 //!
-//! Written from `docs/contract.md`, not from the engine. What follows from an operation happens in
-//! steps, and where their order is not promised, every order is allowed: [`World::settled`] gives
-//! all that may come out.
+//! It follows `docs/contract.md` and not the engine. An operation has consequences, which happen in
+//! steps. If the contract does not fix their order, every order is allowed. [`World::settled`]
+//! returns all possible results.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 
-/// Why a timeline failed, at the root.
+/// The root cause of the failure of a timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Cause {
-    /// The test failed it; each time with another number.
+    /// The test failed it. Each failure has another number.
     Planted(usize),
     /// Work returned an error.
     Work,
@@ -19,7 +18,7 @@ pub(crate) enum Cause {
     Cancelled(usize),
 }
 
-/// What a call is refused with.
+/// The reason why a call is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Refusal {
     Failed(Cause),
@@ -37,12 +36,12 @@ pub(crate) enum Refusal {
     WrongDevice,
 }
 
-/// A point of something in the world.
+/// A point of a timeline or queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
     Empty,
     Line(usize, u64),
-    /// The position behind a submission.
+    /// The position of a submission, by queue and number.
     Turn(usize, u64),
 }
 
@@ -59,7 +58,7 @@ pub(crate) enum Standing {
 struct Claim {
     above: u64,
     with_driver: bool,
-    /// The queue that signals it; the application itself if none.
+    /// The queue that signals it, or `None` for the application.
     by: Option<usize>,
 }
 
@@ -71,7 +70,7 @@ pub(crate) struct Line {
     reached: u64,
     failed: Option<Cause>,
     closed: bool,
-    /// Everything claimed and not reached, by its upper end.
+    /// The claims that are not reached, by their upper ends.
     claims: BTreeMap<u64, Claim>,
 }
 
@@ -117,7 +116,7 @@ impl Line {
         value <= self.reached.saturating_add(self.largest_difference)
     }
 
-    /// Why a signal of `value` may not be, and else the lower end of its claim.
+    /// The lower end of a claim for a signal of `value`, or all reasons why it is refused.
     fn claimable(&self, value: u64, own_wait: u64) -> Result<u64, BTreeSet<Refusal>> {
         let mut refusals = BTreeSet::new();
         refusals.extend(self.failed.map(Refusal::Failed));
@@ -142,23 +141,23 @@ impl Line {
     }
 }
 
-/// What a submission's work does.
+/// The work of a submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Work {
-    /// Notes that it has run.
+    /// Logs that it has run.
     Runs,
-    /// The same, and then returns an error.
+    /// Logs that it has run, and returns an error.
     Fails,
-    /// Nothing: a fence's.
+    /// Does nothing, as for a fence.
     Nothing,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Job {
     Work(Work),
-    /// Recorded, and the driver's queue was locked.
+    /// It is recorded, and the driver queue was locked.
     Recorded,
-    /// Skipped: only its turn is left.
+    /// It is skipped. Only an empty submission for its number is left.
     Pass,
 }
 
@@ -180,7 +179,7 @@ struct Submission {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Queue {
     device: usize,
-    /// How many submissions its driver takes.
+    /// The largest number of submissions in its driver.
     budget: u64,
     locked: bool,
     last: u64,
@@ -198,7 +197,7 @@ struct Relay {
     signal: Signal,
 }
 
-/// Something that is certain to happen, soon.
+/// A consequence that will happen in a later step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Event {
     Reach(usize, u64),
@@ -214,10 +213,10 @@ pub(crate) struct World {
     events: Vec<Event>,
 }
 
-/// What can be seen of a world from outside.
+/// The visible state of a world.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct View {
-    /// By line: how each value from 1 on stands.
+    /// The state of each value from 1 on, by line.
     pub(crate) lines: Vec<Vec<Standing>>,
     pub(crate) queues: Vec<QueueView>,
 }
@@ -226,13 +225,13 @@ pub(crate) struct View {
 pub(crate) struct QueueView {
     pub(crate) held: usize,
     pub(crate) with_driver: usize,
-    /// How the positions from 1 on stand.
+    /// The state of each position from 1 on.
     pub(crate) turns: Vec<Standing>,
-    /// The submissions whose work has run, in this order.
+    /// The submissions whose work has run, in the order in which it ran.
     pub(crate) ran: Vec<u64>,
 }
 
-/// One letter for a value that is reached, pending or open, the reason for one that never will be.
+/// A letter for each reached, pending or open value, and the reason for each other value.
 fn letters(standings: &[Standing]) -> String {
     let letter = |standing: &Standing| match standing {
         Standing::Reached => "R".into(),
@@ -321,7 +320,7 @@ impl World {
         }
     }
 
-    /// Why a wait for `place` never ends well, if that is so.
+    /// The reason why a wait for `place` fails, if it does.
     fn hopeless(&self, place: Place) -> Option<Cause> {
         match (self.standing(place), place) {
             (Standing::Failed(cause), _) => Some(cause),
@@ -355,7 +354,7 @@ impl World {
     pub(crate) fn signal(&mut self, line: usize, value: u64) -> Result<(), BTreeSet<Refusal>> {
         let it = &mut self.lines[line];
         it.claimable(value, 0)?;
-        // Not above the lower end of the lowest claim.
+        // A host signal may not be above the lower end of the lowest claim.
         if it.claims.values().any(|claim| claim.above < value) {
             return Err(BTreeSet::from([Refusal::Overlap]));
         }
@@ -371,7 +370,7 @@ impl World {
         self.lines[line].closed = true;
     }
 
-    /// A claim for a submission of the application's own. Returns its lower end.
+    /// Makes a claim for a submission of the application itself. Returns the claim's lower end.
     pub(crate) fn claim(
         &mut self,
         line: usize,
@@ -404,7 +403,7 @@ impl World {
         self.lines[line].claims.remove(&value);
     }
 
-    /// The application's own submission has executed. It must have waited for its predecessor.
+    /// Executes a submission of the application, if the value before its own is reached.
     pub(crate) fn executed(&mut self, line: usize, value: u64, above: u64) -> bool {
         let line = &mut self.lines[line];
         let may = line.reached >= above && line.failed.is_none();
@@ -441,7 +440,7 @@ impl World {
             });
             match self.lines[line].claimable(upto, own.max().unwrap_or(0)) {
                 Ok(above) => claimed.push(Signal { line, above, upto }),
-                // It will be skipped, so it need not signal what has failed already.
+                // The submission will be skipped, so it may signal a failed timeline.
                 Err(why)
                     if hopeless
                         && self.lines[line].failed.is_some()
@@ -475,7 +474,7 @@ impl World {
             return Err(BTreeSet::from([Refusal::Circular]));
         }
         if at_once && work == Work::Fails {
-            // Rejected, and nothing of it is left but its number.
+            // It is refused. Only an empty submission for its number is left.
             *self = before;
             self.queues[queue].last = number;
             self.queues[queue].ran.push(number);
@@ -489,7 +488,7 @@ impl World {
         Ok(number)
     }
 
-    /// Completes the oldest submission that the driver of `queue` has. False if that still waits.
+    /// Completes the oldest submission in the driver of `queue`. Returns false if it still waits.
     pub(crate) fn complete(&mut self, queue: usize) -> bool {
         let Some(task) = self.queues[queue].driver.first().cloned() else {
             return false;
@@ -518,9 +517,9 @@ impl World {
         true
     }
 
-    // ---- What follows ----
+    // ---- Consequences ----
 
-    /// Whether everything that a submission needs on the host's side is there.
+    /// True if a submission can go to the driver.
     fn may_go(&self, queue: usize, submission: &Submission) -> bool {
         let it = &self.queues[queue];
         let budget = submission.number.saturating_sub(it.budget) <= it.ended;
@@ -543,7 +542,7 @@ impl World {
         }
     }
 
-    /// Why a held submission can never run, if that is so.
+    /// The reason why a held submission can never run, if it cannot.
     fn skipped(&self, queue: usize, index: usize) -> Option<Cause> {
         let submission = &self.queues[queue].held[index];
         if !matches!(submission.job, Job::Work(_)) {
@@ -629,7 +628,7 @@ impl World {
             return;
         }
         let number = submission.number;
-        // With the driver, signals wait for the ones before them that other queues make.
+        // In the driver, signals wait for earlier signals of other queues.
         let order = submission.signals.iter().filter_map(|signal| {
             let place = Place::Line(signal.line, signal.above);
             let claim = self.lines[signal.line].claims.get(&signal.above)?;
@@ -653,7 +652,7 @@ impl World {
         self.queues[queue].driver.push(submission);
     }
 
-    /// Every world that this one may become when nothing else is done.
+    /// All worlds that this one may become without a further operation.
     pub(crate) fn settled(self) -> impl Iterator<Item = Self> {
         let mut seen: HashSet<Self> = HashSet::from([self.clone()]);
         let mut open = vec![self];
@@ -677,10 +676,11 @@ impl World {
 
     // ---- Circles ----
 
-    /// Whether `new`, the next submission of `queue`, would wait for itself by way of others, or a
-    /// signal that the host makes for it. A submission that is held depends on who has claimed what
-    /// it waits for and what its signals follow, and on the one before it on its queue; a signal of
-    /// the host on its submission and on what it follows.
+    /// True if `new`, the next submission of `queue`, or a relayed signal of it depends on itself.
+    ///
+    /// A held submission depends on the claims of the values that it waits for, on the claims
+    /// before its signals, and on the submission before it on its queue. A relayed signal depends
+    /// on its submission and on the claim before it.
     fn is_circular(&self, queue: usize, new: &Submission, held: bool) -> bool {
         struct Node {
             turn: Option<(usize, u64)>,
@@ -746,9 +746,9 @@ impl World {
         })
     }
 
-    // ---- Seen from outside ----
+    // ---- Queries ----
 
-    /// What a wait for any or all of `places` says if it may not wait.
+    /// The result of a wait for any or all of `places` with a time-out of zero.
     pub(crate) fn ask(&self, places: &[Place], any: bool, pending: bool) -> Result<usize, Refusal> {
         let met = |place: &Place| match self.standing(*place) {
             Standing::Reached => true,

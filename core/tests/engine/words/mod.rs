@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use syncline_core::backend::Watcher;
 use syncline_core::backend::{Attachment, ByEngine, Port, Watch};
-use syncline_core::{DeviceId, Result, Timeline, Watcher};
+use syncline_core::{DeviceId, Result, Timeline};
 
 /// A device whose counters are words that the test or its drivers set.
 #[derive(Default)]

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use rstest::rstest;
-use syncline_core::backend::{Attachment, ByEngine, Port, RemainingPeers};
+use syncline_core::backend::{Attachment, ByEngine, Port, SharedPort};
+use syncline_core::internal::RemainingPeers;
 use syncline_core::{DeviceId, Error, Result};
 
 use super::*;
@@ -92,6 +93,12 @@ impl Port for Native {
         unreachable!("another process signals")
     }
 
+    fn shared(&self) -> Option<&dyn SharedPort> {
+        Some(self)
+    }
+}
+
+impl SharedPort for Native {
     fn recover(&self, value: u64, _: ByEngine<'_>) -> Result<bool> {
         self.of.value.fetch_max(value, Ordering::SeqCst);
         let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
@@ -283,12 +290,18 @@ impl Port for Rising {
         Ok(Some((before + 1).min(HIGH)))
     }
 
-    fn pending_elsewhere(&self) -> Result<u64> {
-        Ok(HIGH)
+    fn shared(&self) -> Option<&dyn SharedPort> {
+        Some(self)
     }
 
     fn signal(&self, _: u64, _: ByEngine<'_>) -> Result<()> {
         unreachable!("another process signals")
+    }
+}
+
+impl SharedPort for Rising {
+    fn pending_elsewhere(&self) -> Result<u64> {
+        Ok(HIGH)
     }
 }
 

@@ -9,9 +9,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
 
 use rstest::rstest;
-use syncline_core::backend::{
-    Attachment, ByEngine, Counter, Page, Port, RemainingPeers, Watch, Watcher,
-};
+use syncline_core::backend::{Attachment, ByEngine, Counter, Port, Watch, Watcher};
+use syncline_core::internal::{Page, RemainingPeers};
 use syncline_core::{DeviceId, Error, Object, Result};
 
 use super::*;

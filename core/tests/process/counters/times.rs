@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use rstest::rstest;
 use syncline_core::Error;
-use syncline_core::backend::{Page, RemainingPeers, SharedTimes};
 use syncline_core::clock::HostClock;
+use syncline_core::internal::{Page, RemainingPeers, SharedTimes};
 
 use super::*;
 

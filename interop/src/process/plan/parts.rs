@@ -7,7 +7,8 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use syncline_core::backend::{Attachment, Attachments, Counter, Device as _, Page, SharedTimes};
+use syncline_core::backend::{Attachment, Attachments, Counter, Device as _};
+use syncline_core::internal::{Page, SharedTimes};
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 use syncline_core::{BinaryFd, TimelineFd};
 use syncline_core::{

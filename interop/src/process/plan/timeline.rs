@@ -6,10 +6,9 @@ use std::time::Duration;
 
 #[cfg(doc)]
 use syncline_core::SignalOnly;
-use syncline_core::backend::{Counter, RemainingPeers};
-use syncline_core::{
-    Error, KeptPoint, Object, PeerLoss, Point, Result, Signal, Timeline, WeakTimeline,
-};
+use syncline_core::backend::Counter;
+use syncline_core::internal::{RemainingPeers, WeakTimeline};
+use syncline_core::{Error, KeptPoint, Object, PeerLoss, Point, Result, Signal, Timeline};
 
 use super::{DeviceSemaphore, Execution, SemaphoreWaits};
 use crate::negotiate::{Made, Process, Timelines};

@@ -14,7 +14,7 @@ use crate::process::Endpoint;
 use crate::process::handover::{OutgoingObject, hand_over};
 use crate::process::hostile::{Raw, offer};
 use crate::process::message::{Content, Extent, Message, Offer};
-use crate::process::offers::{Answer, Outcome};
+use crate::process::offers::{Answer, MAX_OFFERS, Outcome};
 use crate::process::socket::Deadline;
 
 /// Counts the imports of an object that exist.
@@ -352,6 +352,33 @@ fn late_answers_count_for_nothing() {
         assert!(read_socket(&one).is_timeout());
         one.check().unwrap();
     }
+    let object = offer(one.next_number(), &[]);
+    let offered = one.offer(&object, &[], long()).unwrap();
+    let number = object.number;
+    raw.say(&Message::Taken { number }, 0);
+    assert_eq!(offered.answer(long()).unwrap(), Answer::Taken);
+}
+
+#[test]
+fn more_open_offers_than_the_peer_takes_are_refused() {
+    let (one, mut raw) = against_raw();
+    let connection = one.connection();
+    let numbers: Vec<_> = (0..MAX_OFFERS).map(|_| one.next_number()).collect();
+    connection.with_inbox(|inbox| {
+        // Ended offers do not count.
+        for _ in 0..2 * MAX_OFFERS {
+            let number = one.next_number();
+            assert!(inbox.offers.offer(number));
+            inbox.offers.end_own(number);
+        }
+        for &number in &numbers {
+            assert!(inbox.offers.offer(number));
+        }
+    });
+    let error = hand_over(&[outgoing(&one)], long()).unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    assert!(error.to_string().contains("1024"), "{error}");
+    connection.with_inbox(|inbox| inbox.offers.end_own(numbers[7]));
     let object = offer(one.next_number(), &[]);
     let offered = one.offer(&object, &[], long()).unwrap();
     let number = object.number;

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use syncline::backend::Watcher;
 use syncline::backend::{
     self, Attachment, Backend, Batch, ByEngine, EngineQueue, Enqueue, Flush, Identity,
     InFlightBudget, Keep, NativePoint, Timing, Waker, Watch,
 };
 use syncline::clock::{Clock, Sample, Sampler};
-use syncline::{Error, Info, Object, QueueKind, Result, Timeline, Watcher};
+use syncline::{Error, Info, Object, QueueKind, Result, Timeline};
 
 use super::bugs::Bug;
 use super::lock;

@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use rstest::rstest;
+
 use super::*;
 
 fn far() -> Instant {
@@ -22,17 +24,17 @@ fn without_waitv() -> Sleeper {
     }
 }
 
-#[test]
-fn nudge_ends_the_present_or_the_next_sleep() {
-    for sleeper in [Sleeper::new(), without_waitv()] {
-        let counter = counter();
-        sleeper.nudge();
+#[rstest]
+#[case::with_waitv(Sleeper::new())]
+#[case::without_waitv(without_waitv())]
+fn nudge_ends_the_present_or_the_next_sleep(#[case] sleeper: Sleeper) {
+    let counter = counter();
+    sleeper.nudge();
+    sleeper.sleep(&[(&counter, 1)], far());
+    std::thread::scope(|scope| {
+        scope.spawn(|| sleeper.nudge());
         sleeper.sleep(&[(&counter, 1)], far());
-        std::thread::scope(|scope| {
-            scope.spawn(|| sleeper.nudge());
-            sleeper.sleep(&[(&counter, 1)], far());
-        });
-    }
+    });
 }
 
 /// Two threads signal in turn, and each sleeps until the other has signalled.
@@ -85,56 +87,56 @@ fn threads_poll_without_waitv() {
 }
 
 /// A quiet signal, such as that of a stream of a GPU, only stores the value.
-#[test]
-fn sleeping_threads_see_quiet_signals() {
-    for late in [false, true] {
-        let counter = counter();
-        let sleeper = Sleeper::new();
-        if !late {
-            counter.expect_quiet_signals();
-        }
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while sleepers(&counter) == 0 {
-                    std::thread::yield_now();
-                }
-                if late {
-                    counter.expect_quiet_signals();
-                }
-                counter.announce(1).unwrap();
-                counter.page.reached.store(1, Ordering::SeqCst);
-            });
-            let until = far();
-            sleeper.sleep(&[(&counter, 1)], until);
-            assert!(Instant::now() < until, "no poll saw the signal");
-        });
-        assert_eq!(counter.value().unwrap(), 1);
+#[rstest]
+#[case::announced_before_the_sleep(false)]
+#[case::announced_during_the_sleep(true)]
+fn sleeping_threads_see_quiet_signals(#[case] late: bool) {
+    let counter = counter();
+    let sleeper = Sleeper::new();
+    if !late {
+        counter.expect_quiet_signals();
     }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while sleepers(&counter) == 0 {
+                std::thread::yield_now();
+            }
+            if late {
+                counter.expect_quiet_signals();
+            }
+            counter.announce(1).unwrap();
+            counter.page.reached.store(1, Ordering::SeqCst);
+        });
+        let until = far();
+        sleeper.sleep(&[(&counter, 1)], until);
+        assert!(Instant::now() < until, "no poll saw the signal");
+    });
+    assert_eq!(counter.value().unwrap(), 1);
 }
 
-#[test]
-fn failure_and_corruption_end_a_sleep() {
-    for fails in [true, false] {
-        let counter = counter();
-        let sleeper = Sleeper::new();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while sleepers(&counter) == 0 {
-                    std::thread::yield_now();
-                }
-                if fails {
-                    counter.fail(0, 1, "it broke");
-                } else {
-                    counter.page.reached.store(9, Ordering::SeqCst);
-                    counter.ring();
-                }
-            });
-            let until = far();
-            sleeper.sleep(&[(&counter, 10)], until);
-            assert!(Instant::now() < until, "the sleep was not ended");
+#[rstest]
+#[case::failure(true)]
+#[case::corruption(false)]
+fn a_failure_or_corruption_ends_a_sleep(#[case] fails: bool) {
+    let counter = counter();
+    let sleeper = Sleeper::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while sleepers(&counter) == 0 {
+                std::thread::yield_now();
+            }
+            if fails {
+                counter.fail(0, 1, "it broke");
+            } else {
+                counter.page.reached.store(9, Ordering::SeqCst);
+                counter.ring();
+            }
         });
-        assert!(counter.value().is_err());
-    }
+        let until = far();
+        sleeper.sleep(&[(&counter, 10)], until);
+        assert!(Instant::now() < until, "the sleep was not ended");
+    });
+    assert!(counter.value().is_err());
 }
 
 #[test]
