@@ -1,11 +1,12 @@
-//! Bugs that the environment can plant, to show that tests catch them. A layer without that has
-//! none of them.
+//! Bugs that the environment can plant, to show that tests catch them.
+//!
+//! Without the environment variable the layer has none of them.
 
 use std::sync::LazyLock;
 
 use syncline_software_payload::bugs;
 
-/// The environment variable that plants one.
+/// The environment variable that plants a bug.
 const VARIABLE: &str = "SYNCLINE_SOFTWARE_LAYER_BUG";
 
 bugs! {
@@ -13,25 +14,26 @@ bugs! {
     ForgetsWait = "forgets-wait";
     /// A queue signals a shared semaphore when the signal is submitted, before the work.
     SignalsBeforeTheWork = "signals-before-the-work";
-    /// A queue signals a shared timeline to one more than was asked.
+    /// A queue signals a shared timeline to one more than the requested value.
     SignalsTooHigh = "signals-too-high";
-    /// The value that a queue has signalled last is told in its process, and does not get to the
-    /// others. At the exit it is lost.
+    /// The last value of a queue is visible in its process, and does not reach the others.
+    ///
+    /// It is lost at the exit.
     LosesLastValue = "loses-last-value";
-    /// A signal of the host does nothing to a shared semaphore.
+    /// A signal of the host has no effect on a shared semaphore.
     ForgetsHostSignal = "forgets-host-signal";
     /// A shared semaphore that is exported is a new one.
     ExportsAnother = "exports-another";
 }
 
 impl Bug {
-    /// True if the environment has planted this one.
+    /// True if the environment has planted this bug.
     pub(crate) fn is_planted(self) -> bool {
         planted() == Ok(Some(self))
     }
 }
 
-/// What the environment has planted, read once, or what is wrong with it.
+/// Returns the bug that the environment has planted, or an error. Reads the variable once.
 pub(crate) fn planted() -> Result<Option<Bug>, &'static str> {
     static PLANTED: LazyLock<Result<Option<Bug>, String>> = LazyLock::new(|| {
         let name = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());

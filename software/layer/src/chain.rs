@@ -1,11 +1,11 @@
-//! Looking through `pNext` chains.
+//! Searches of `pNext` chains.
 #![allow(unsafe_code, reason = "reads structures of the application")]
 
 use std::ffi::c_void;
 
 use ash::vk::{self, TaggedStructure};
 
-/// The first structure of type `T` in a chain that the layer only reads.
+/// Returns the first structure of type `T` in a chain that the layer only reads.
 ///
 /// # Safety
 /// `chain` is null or the start of a valid `pNext` chain that lives as long as the result.
@@ -40,7 +40,7 @@ pub(crate) unsafe fn for_each(
     }
 }
 
-/// An array that Vulkan gives as a count and a pointer. Empty if the pointer is null.
+/// Returns an array that Vulkan passes as a count and a pointer. Empty if the pointer is null.
 ///
 /// # Safety
 /// `first` is null or points to `count` valid elements, which live as long as the result.

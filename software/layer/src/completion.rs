@@ -1,6 +1,6 @@
-//! Calls that tell the application that work is complete.
+//! Calls that report to the application that work is complete.
 //!
-//! A thread that has seen this must find what the work has signalled, here and in other processes.
+//! A thread that gets such a report must find the signals of the work, here and in other processes.
 //! So these calls store the signals before they return.
 #![allow(
     unsafe_code,

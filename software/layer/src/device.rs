@@ -22,11 +22,11 @@ pub(crate) static DEVICES: Table<Registered> = Table::new();
 pub(crate) struct Registered {
     pub(crate) get_device_proc_addr: vk::PFN_vkGetDeviceProcAddr,
     destroy_device: Option<vk::PFN_vkDestroyDevice>,
-    /// `None` for hardware, which the layer leaves alone.
+    /// `None` for hardware, for which the layer changes nothing.
     pub(crate) software: Option<Arc<Device>>,
 }
 
-/// The driver's functions that the layer calls, or stands in front of.
+/// The driver's functions that the layer calls or replaces.
 pub(crate) struct Driver {
     pub(crate) device: vk::Device,
     pub(crate) create_semaphore: vk::PFN_vkCreateSemaphore,
@@ -41,13 +41,13 @@ pub(crate) struct Driver {
     pub(crate) get_fence_status: vk::PFN_vkGetFenceStatus,
     pub(crate) queue_wait_idle: vk::PFN_vkQueueWaitIdle,
     pub(crate) device_wait_idle: vk::PFN_vkDeviceWaitIdle,
-    /// There if the driver has the extension itself, for sync files.
+    /// Present if the driver itself has the extension, for sync files.
     pub(crate) get_semaphore_fd: Option<vk::PFN_vkGetSemaphoreFdKHR>,
     pub(crate) import_semaphore_fd: Option<vk::PFN_vkImportSemaphoreFdKHR>,
 }
 
 impl Driver {
-    /// `None` if a function of Vulkan 1.2 is missing.
+    /// Returns `None` if a function of Vulkan 1.2 is missing.
     ///
     /// # Safety
     /// `get` is the function of the layer below, and `device` was made by it.
@@ -83,7 +83,7 @@ impl Driver {
         }
     }
 
-    /// A timeline semaphore of the driver, which only the layer uses.
+    /// Creates a timeline semaphore of the driver, which only the layer uses.
     pub(crate) fn timeline(&self, value: u64) -> Result<vk::Semaphore, vk::Result> {
         let mut kind = vk::SemaphoreTypeCreateInfo::default()
             .semaphore_type(vk::SemaphoreType::TIMELINE)
@@ -110,7 +110,9 @@ impl Driver {
         unsafe { (self.destroy_semaphore)(self.device, semaphore, std::ptr::null()) };
     }
 
-    /// `vkGetSemaphoreCounterValue`, of a semaphore of the driver. An error if the device is lost.
+    /// Calls `vkGetSemaphoreCounterValue` for a semaphore of the driver.
+    ///
+    /// An error means that the device is lost.
     ///
     /// # Safety
     /// A live timeline semaphore of this device.
@@ -121,7 +123,7 @@ impl Driver {
         unsafe { get(self.device, semaphore, &raw mut value) }.result_with_success(value)
     }
 
-    /// `vkWaitSemaphores` with semaphores of the driver. The timeout is in nanoseconds.
+    /// Calls `vkWaitSemaphores` for semaphores of the driver. The timeout is in nanoseconds.
     ///
     /// # Safety
     /// As many values as semaphores, all live timeline semaphores of this device.
@@ -148,7 +150,7 @@ pub(crate) struct Device {
     pub(crate) external_semaphores: bool,
     /// Every semaphore that the application has.
     semaphores: RwLock<HashMap<vk::Semaphore, Arc<Semaphore>>>,
-    /// How many of them are or were shared. With none, calls go to the driver as they are.
+    /// The number of them that are or were shared. If it is 0, calls go to the driver unchanged.
     shared: AtomicUsize,
     /// Queues that have signalled or waited for shared semaphores.
     queues: RwLock<HashMap<vk::Queue, Arc<QueueState>>>,
@@ -157,7 +159,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// The software device that a device or a queue belongs to.
+    /// Returns the software device that a device or a queue belongs to.
     ///
     /// # Safety
     /// A live `VkDevice` or `VkQueue`.
@@ -170,7 +172,7 @@ impl Device {
         read(&self.semaphores).get(&raw).cloned()
     }
 
-    /// The semaphore, if it is shared.
+    /// Returns the semaphore, if it is shared.
     pub(crate) fn shared(&self, raw: vk::Semaphore) -> Option<Arc<Semaphore>> {
         if !self.shares() {
             return None;
@@ -203,7 +205,7 @@ impl Device {
         Some(removed)
     }
 
-    /// The state of a queue, made when it is first needed.
+    /// Returns the state of a queue. Creates it when it is first needed.
     pub(crate) fn queue_state(&self, queue: vk::Queue) -> Result<Arc<QueueState>, vk::Result> {
         if let Some(state) = read(&self.queues).get(&queue) {
             return Ok(state.clone());
@@ -217,8 +219,10 @@ impl Device {
         Ok(state)
     }
 
-    /// Stores what queues have signalled into the pages. Called when the calling thread has seen
-    /// that work is complete, so that it finds the signals of that work, too.
+    /// Stores the signals of queues into the pages.
+    ///
+    /// Called when the calling thread learns that work is complete, so that it also finds the
+    /// signals of that work.
     pub(crate) fn catch_up(&self) {
         if !self.shares() {
             return;
@@ -236,8 +240,9 @@ impl Device {
         lock(&self.fences).insert(fence, (state, number));
     }
 
-    /// Stores the signals of the submission that `fence` was given with, once the fence is
-    /// signalled. Lavapipe shows a fence a moment before the timelines of the same submission.
+    /// Stores the signals of the submission with `fence`, once the fence is signalled.
+    ///
+    /// Lavapipe reports a fence a moment before the timelines of the same submission.
     pub(crate) fn fence_is_signalled(&self, fence: vk::Fence) {
         let known = lock(&self.fences).remove(&fence);
         if let Some((state, number)) = known {
@@ -245,10 +250,10 @@ impl Device {
         }
     }
 
-    /// Ends the device's threads, and destroys what the layer has made.
+    /// Ends the device's threads, and destroys the layer's objects.
     fn end(&self) {
         let queues = std::mem::take(&mut *write(&self.queues));
-        // If a submission still waits, the driver uses the semaphores. They stay as they are.
+        // If a submission still waits, the driver uses the semaphores. Then they are not destroyed.
         let mut idle = true;
         for state in queues.values() {
             idle &= state.stop();
@@ -267,8 +272,7 @@ impl Device {
     }
 }
 
-/// `vkCreateDevice`: the driver does not see the extension that it lacks, and has timelines
-/// enabled.
+/// `vkCreateDevice`: hides the extension that the driver lacks, and enables its timelines.
 pub(crate) unsafe extern "system" fn create_device(
     physical: vk::PhysicalDevice,
     info: *const vk::DeviceCreateInfo<'_>,
@@ -353,7 +357,7 @@ pub(crate) unsafe extern "system" fn create_device(
             .then(|| Driver::load(get_device_proc_addr, raw))
             .flatten();
         if software && driver.is_none() {
-            // The application would find an extension without its functions.
+            // The application would find an extension without functions.
             if let Some(destroy) = destroy_device {
                 destroy(raw, allocator);
             }

@@ -1,4 +1,4 @@
-//! Timelines on the host: signal, wait, value.
+//! Timelines on the host: signals, waits and values.
 #![allow(
     unsafe_code,
     reason = "is called by the application, and calls the driver"
@@ -14,10 +14,10 @@ use crate::chain;
 use crate::device::Device;
 use crate::payload::Payload;
 
-/// How long a wait for any of several semaphores sleeps between two looks, at least and at most.
+/// The shortest and the longest pause between two checks of a wait for any of several semaphores.
 const PAUSE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
 
-/// The payload of a shared timeline.
+/// Returns the payload of a shared timeline.
 fn shared(device: &Device, semaphore: vk::Semaphore) -> Option<Arc<Payload>> {
     device.shared(semaphore)?.payload()
 }
@@ -105,7 +105,7 @@ pub(crate) unsafe extern "system" fn wait_semaphores(
         device.catch_up();
         return waited;
     }
-    // Beyond what the clock can tell is for ever.
+    // A deadline that the clock cannot represent means no deadline.
     let deadline = Instant::now().checked_add(Duration::from_nanos(timeout));
     let deadline = deadline.filter(|_| timeout < u64::MAX);
     if flags.contains(vk::SemaphoreWaitFlags::ANY) && semaphores.len() > 1 {
@@ -115,17 +115,17 @@ pub(crate) unsafe extern "system" fn wait_semaphores(
     }
 }
 
-/// A wait for semaphores of which some are shared.
+/// A wait for semaphores, some of which are shared.
 #[derive(Default)]
 struct Wait {
-    /// The driver's own, with as many values.
+    /// Semaphores of the driver, with as many values.
     semaphores: Vec<vk::Semaphore>,
     values: Vec<u64>,
     pages: Vec<(Arc<Payload>, u64)>,
 }
 
 impl Wait {
-    /// One after the other: a value that was reached stays reached.
+    /// Waits for one after the other, because a reached value stays reached.
     fn all(&self, device: &Device, deadline: Option<Instant>) -> vk::Result {
         if !self.semaphores.is_empty() {
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
@@ -146,8 +146,9 @@ impl Wait {
         vk::Result::SUCCESS
     }
 
-    /// Looks at all, and sleeps for a time in proportion to the time that has passed. Lavapipe's
-    /// own wait for any is a busy loop.
+    /// Checks all of them, and sleeps for a time in proportion to the time that has passed.
+    ///
+    /// Lavapipe's own wait for any is a busy loop.
     fn any(&self, device: &Device, deadline: Option<Instant>) -> vk::Result {
         let start = Instant::now();
         let Some((first, _)) = self.pages.first() else {
@@ -179,7 +180,7 @@ impl Wait {
                 }
                 pause = pause.min(deadline - now);
             }
-            // News of this one ends the sleep at once.
+            // A change of this page ends the sleep at once.
             first.page.sleep(seen, Some(pause));
         }
     }

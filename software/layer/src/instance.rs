@@ -25,11 +25,11 @@ pub(crate) struct Instance {
     pub(crate) get_physical_device_properties2: vk::PFN_vkGetPhysicalDeviceProperties2,
     pub(crate) get_physical_device_external_semaphore_properties:
         vk::PFN_vkGetPhysicalDeviceExternalSemaphoreProperties,
-    /// What is known of each physical device, by its handle. `None` for one that is not software.
+    /// The software driver of each physical device, by its handle. `None` for hardware.
     twins: Mutex<BTreeMap<u64, Option<Twin>>>,
 }
 
-/// A function of the layer below, as the type that the caller's field has.
+/// Gets a function of the layer below, with the type of the caller's field.
 macro_rules! next {
     ($get:expr, $handle:expr, $type:ident, $name:literal) => {{
         let name: &CStr = $name;
@@ -40,7 +40,7 @@ macro_rules! next {
 pub(crate) use next;
 
 impl Instance {
-    /// `None` if a function is missing, which no loader of Vulkan 1.1 or later lets happen.
+    /// Returns `None` if a function is missing. Loaders of Vulkan 1.1 or later have all of them.
     ///
     /// # Safety
     /// `get` is the function of the layer below, and `raw` an instance that it has made.
@@ -79,7 +79,7 @@ impl Instance {
         }
     }
 
-    /// Which software driver a physical device belongs to. `None` for hardware.
+    /// Returns the software driver that a physical device belongs to, or `None` for hardware.
     ///
     /// # Safety
     /// A physical device of this instance.
@@ -90,7 +90,7 @@ impl Instance {
         let mut properties = vk::PhysicalDeviceProperties::default();
         // SAFETY: by this function's contract.
         unsafe { (self.get_physical_device_properties)(physical, &raw mut properties) };
-        // The layer rests on timelines of the driver.
+        // The layer needs timelines of the driver.
         let serves = properties.device_type == vk::PhysicalDeviceType::CPU
             && properties.api_version >= vk::API_VERSION_1_2;
         let twin = serves.then(|| {
@@ -109,14 +109,14 @@ impl Instance {
     }
 }
 
-/// `vkCreateInstance`: asks the drivers for Vulkan 1.2 at least, which has timelines.
+/// `vkCreateInstance`: requests at least Vulkan 1.2, which has timelines, from the drivers.
 pub(crate) unsafe extern "system" fn create_instance(
     info: *const vk::InstanceCreateInfo<'_>,
     allocator: *const vk::AllocationCallbacks<'_>,
     instance: *mut vk::Instance,
 ) -> vk::Result {
     if let Err(reason) = bug::planted() {
-        // Not `eprintln!`, which panics where standard error cannot be written.
+        // Not `eprintln!`, which panics if standard error cannot be written.
         let _ = writeln!(std::io::stderr(), "software layer: {reason}");
         return vk::Result::ERROR_INITIALIZATION_FAILED;
     }

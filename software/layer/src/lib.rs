@@ -6,7 +6,7 @@
 //! binary semaphores are exported and imported as opaque file descriptors
 //! (`VK_KHR_external_semaphore_fd`). Devices of other types than `CPU` are left alone.
 //!
-//! What a descriptor refers to is a page of shared memory, the *payload*
+//! A descriptor refers to a page of shared memory, the *payload*
 //! ([`syncline_software_payload::Semaphore`]). It holds the value that has been reached.
 //!
 //! - A queue never waits for the page. Each payload has a timeline semaphore of the driver, the
@@ -14,12 +14,13 @@
 //!   its follower.
 //! - A queue never signals the page. Each queue has a timeline semaphore of the driver, its
 //!   *count*. Signals of shared semaphores become a signal of the count. A thread waits for the
-//!   count, and then stores the values that were signalled into the pages.
-//! - Another thread per payload waits for news in the page and signals the follower. It runs from
-//!   the first wait of a queue that is not already satisfied.
+//!   count, and then stores the signalled values into the pages.
+//! - Another thread per payload waits for changes of the page and signals the follower. It runs
+//!   from the first wait of a queue that is not already satisfied.
 //!
-//! All values only grow, and each thread looks at values and not at events, so no value is lost.
-//! Memory order: the thread sees the count by a wait of the driver and stores with release order.
+//! Values only increase, and each thread reads values and not events, so no value is lost.
+//!
+//! Memory order: the thread gets the count from a wait of the driver and stores with release order.
 //! The reader of a page loads with acquire order.
 
 use std::ffi::CStr;

@@ -1,4 +1,4 @@
-//! What the Vulkan loader and a layer agree on: the structures of `vk_layer.h`, and entry points.
+//! The interface of the Vulkan loader and a layer: structures of `vk_layer.h`, and entry points.
 #![allow(unsafe_code, reason = "is called by the loader")]
 
 use std::ffi::{CStr, c_char, c_void};
@@ -11,7 +11,7 @@ use crate::{chain, completion, device, host, instance, physical, semaphore, subm
 const LAYER_LINK_INFO: i32 = 0;
 /// `VkNegotiateLayerStructType`.
 const NEGOTIATE_INTERFACE: i32 = 1;
-/// The version of the interface that this layer speaks.
+/// The version of the interface that this layer uses.
 const INTERFACE_VERSION: u32 = 2;
 
 /// `VkNegotiateLayerInterface`.
@@ -26,12 +26,12 @@ pub struct NegotiateLayerInterface {
     get_physical_device_proc_addr: Option<vk::PFN_vkGetInstanceProcAddr>,
 }
 
-/// `VkLayerInstanceLink` and `VkLayerDeviceLink`: what lies below this layer.
+/// `VkLayerInstanceLink` and `VkLayerDeviceLink`: the next layer's functions.
 #[repr(C)]
 pub(crate) struct Link<F> {
     next: *mut Self,
     pub(crate) get_instance_proc_addr: vk::PFN_vkGetInstanceProcAddr,
-    /// For a device `vkGetDeviceProcAddr`.
+    /// `vkGetDeviceProcAddr`, for a device.
     pub(crate) other: F,
 }
 
@@ -47,7 +47,7 @@ struct LayerCreateInfo<F> {
 
 /// Takes this layer's link from the create info, so that the next layer finds its own.
 ///
-/// The create info is of an instance or a device. `None` if the loader has given no link.
+/// The create info is of an instance or a device. Returns `None` if the loader has given no link.
 ///
 /// # Safety
 /// `chain` is the `pNext` chain that the loader passes to `vkCreateInstance` or `vkCreateDevice`,
@@ -77,7 +77,7 @@ pub(crate) unsafe fn take_link<'c, F>(
     found
 }
 
-/// The loader's first call: tells the version of the interface and the two entry points.
+/// The loader's first call. Returns the version of the interface and the two entry points.
 ///
 /// # Safety
 /// `interface` is null or points to a valid `VkNegotiateLayerInterface`.
@@ -102,7 +102,7 @@ pub unsafe extern "system" fn vkNegotiateLoaderLayerInterfaceVersion(
     vk::Result::SUCCESS
 }
 
-/// A function as `vkGet*ProcAddr` return it, checked against its type.
+/// Returns a function as `vkGet*ProcAddr` do. Its type is checked.
 macro_rules! entry {
     ($type:ident, $function:path) => {{
         let function: vk::$type = $function;
@@ -167,7 +167,7 @@ unsafe extern "system" fn get_device_proc_addr(
     // SAFETY: as above.
     let next = unsafe { (registered.get_device_proc_addr)(raw, name) };
     let text = text.to_bytes();
-    // Every device, because the table forgets it then.
+    // For every device, because the table removes it then.
     match text {
         b"vkDestroyDevice" => return entry!(PFN_vkDestroyDevice, device::destroy_device),
         b"vkGetDeviceProcAddr" => return entry!(PFN_vkGetDeviceProcAddr, get_device_proc_addr),
@@ -183,7 +183,7 @@ unsafe extern "system" fn get_device_proc_addr(
     device_function(text).or(next)
 }
 
-/// The layer's own function of a software device.
+/// Returns the layer's own function of a software device.
 fn device_function(name: &[u8]) -> vk::PFN_vkVoidFunction {
     match name {
         b"vkCreateSemaphore" => entry!(PFN_vkCreateSemaphore, semaphore::create_semaphore),

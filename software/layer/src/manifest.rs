@@ -1,8 +1,8 @@
-//! The manifest by which the Vulkan loader finds the layer.
+//! The manifest with which the Vulkan loader finds the layer.
 
 use std::path::Path;
 
-/// The text of a manifest for the layer's library at `library`.
+/// Returns the text of a manifest for the layer's library at `library`.
 ///
 /// A relative path begins at the directory of the manifest. The file's name must end in `.json`,
 /// and its directory is given to the loader in `VK_ADD_LAYER_PATH` or `VK_LAYER_PATH`.
@@ -13,7 +13,7 @@ pub fn manifest(library: &Path) -> String {
     include_str!("../VkLayer_syncline_software.json").replace(&beside, &library)
 }
 
-/// `text` as it stands between the quotes of a JSON string.
+/// Returns `text` in the form that a JSON string needs between its quotes.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

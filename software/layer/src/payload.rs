@@ -14,22 +14,24 @@ use crate::device::{Device, Driver};
 use crate::queue::QueueState;
 use crate::table::lock;
 
-/// How long a thread sleeps at most before it looks at a page again. A process that is killed
-/// between storing a value and waking sleepers wakes none.
+/// The longest sleep of a thread before it reads a page again.
+///
+/// A process that is killed between a store and the wake-up call wakes no thread.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// A payload in use. Several semaphores, also of one device, can have one page: each has its own
-/// `Payload`.
+/// A payload in use.
+///
+/// Several semaphores can have one page, also of one device. Each has its own `Payload`.
 pub(crate) struct Payload {
     pub(crate) page: software::Semaphore,
-    /// The descriptor that is exported, if the semaphore was made for export.
+    /// The descriptor to export, if the semaphore was made for export.
     pub(crate) file: Mutex<Option<OwnedFd>>,
     driver: Arc<Driver>,
     follower: Mutex<Follower>,
-    /// The thread that follows the page, once there is one.
+    /// The thread that follows the page, once it is needed.
     watcher: Mutex<Option<JoinHandle<()>>>,
     ends: AtomicBool,
-    /// What is reached in this process alone: 0 without a planted bug.
+    /// The value that only this process has reached. It is 0 without a planted bug.
     here: AtomicU64,
     /// The last batch that waits for the follower: its queue, and its number there.
     waited_by: Mutex<Option<(Arc<QueueState>, u64)>>,
@@ -39,7 +41,7 @@ pub(crate) struct Payload {
 struct Follower {
     /// Null after the end.
     semaphore: vk::Semaphore,
-    /// The value that it has been signalled to.
+    /// Its last signalled value.
     value: u64,
 }
 
@@ -62,19 +64,20 @@ impl Payload {
         }))
     }
 
-    /// The value that this process tells: the page's.
+    /// Returns the value for this process, which is the page's.
     pub(crate) fn value(&self) -> u64 {
         self.page.value().max(self.here.load(Ordering::Acquire))
     }
 
-    /// As [`Payload::reach`], but no other process hears of it. A planted bug alone does that.
+    /// Does the same as [`Payload::reach`] for this process only. Only a planted bug calls it.
     pub(crate) fn reach_here(&self, value: u64) {
         self.here.fetch_max(value, Ordering::AcqRel);
         self.follow();
     }
 
-    /// Signals the follower to the value of the page, unless it is there. Never back: lavapipe
-    /// would lose its device.
+    /// Signals the follower to the value of the page, unless it has that value.
+    ///
+    /// Never to a lower one: lavapipe would lose its device.
     fn follow(&self) -> u64 {
         let mut follower = lock(&self.follower);
         let value = self.value();
@@ -94,14 +97,15 @@ impl Payload {
 
     /// A signal operation has executed: stores its value, and wakes all waiters.
     pub(crate) fn reach(&self, value: u64) {
-        // The page first: a queue that goes on because of the follower may show its own signal to
-        // the host, which then has to find this one.
+        // The page first. A queue that continues because of the follower may show its own signal
+        // to the host, which then has to find this one.
         self.page.reach(value);
         self.follow();
     }
 
-    /// What a queue waits for in place of the page. The follower will get to `value` once the page
-    /// does.
+    /// Returns the semaphore that a queue waits for instead of the page.
+    ///
+    /// The follower reaches `value` after the page does.
     pub(crate) fn follower_for(self: &Arc<Self>, value: u64) -> Result<vk::Semaphore, vk::Result> {
         if self.follow() < value {
             let mut watcher = lock(&self.watcher);
@@ -115,7 +119,7 @@ impl Payload {
         Ok(lock(&self.follower).semaphore)
     }
 
-    /// A batch waits for the follower.
+    /// Notes that a batch waits for the follower.
     pub(crate) fn note_wait(&self, queue: Arc<QueueState>, number: u64) {
         *lock(&self.waited_by) = Some((queue, number));
     }
@@ -131,7 +135,7 @@ impl Payload {
         }
     }
 
-    /// `SUCCESS`, or what has become of the device.
+    /// Returns `SUCCESS`, or the error of the device.
     pub(crate) fn device_status(&self) -> vk::Result {
         let follower = lock(&self.follower);
         if follower.semaphore == vk::Semaphore::null() {
@@ -170,14 +174,15 @@ impl Payload {
         }
     }
 
-    /// Closes the descriptor, ends the thread and, if no queue can be using it, destroys the
-    /// follower.
+    /// Closes the descriptor and ends the thread.
+    ///
+    /// Destroys the follower if no queue can be using it.
     pub(crate) fn end(&self, unused: bool) {
         drop(lock(&self.file).take());
         self.ends.store(true, Ordering::Release);
         let watcher = lock(&self.watcher).take();
         if let Some(watcher) = watcher {
-            // Sleepers of other processes look once more for nothing.
+            // Sleepers of other processes read the page once more, without a change.
             self.page.wake();
             let _ = watcher.join();
         }

@@ -1,4 +1,4 @@
-//! What the layer tells of a software device: its UUID, the extension, and the handle types.
+//! The properties of a software device that the layer adds: UUID, extension and handle types.
 #![allow(unsafe_code, reason = "is called by the loader, and calls the driver")]
 
 use std::ffi::{CStr, c_char};
@@ -8,7 +8,7 @@ use ash::{khr, vk};
 use crate::instance::{INSTANCES, Instance};
 use crate::{LAYER_NAME, bug, chain};
 
-/// `vkEnumerateDeviceExtensionProperties`: the driver's, and this layer's.
+/// `vkEnumerateDeviceExtensionProperties`: those of the driver and of this layer.
 pub(crate) unsafe extern "system" fn enumerate_device_extension_properties(
     physical: vk::PhysicalDevice,
     layer: *const c_char,
@@ -94,7 +94,7 @@ unsafe fn driver_extensions(
     }
 }
 
-/// Answers an enumeration in Vulkan's manner: the count alone, or as many as there is room for.
+/// Returns an enumeration as Vulkan does: only the count, or as many entries as fit.
 ///
 /// # Safety
 /// `count` is valid, and `properties` is null or has room for `count`.
@@ -121,7 +121,7 @@ unsafe fn tell(
     }
 }
 
-/// `vkGetPhysicalDeviceProperties2`, with the UUID that the software CUDA driver tells, too.
+/// `vkGetPhysicalDeviceProperties2`, with the UUID that the software CUDA driver also has.
 pub(crate) unsafe extern "system" fn get_physical_device_properties2(
     physical: vk::PhysicalDevice,
     properties: *mut vk::PhysicalDeviceProperties2<'_>,
@@ -167,15 +167,14 @@ pub(crate) unsafe extern "system" fn get_physical_device_properties(
     }
 }
 
-/// Names the bug in the name of a software device, so that no report of it may pass for one
-/// without.
+/// Adds a planted bug to the name of a software device, so that every report shows it.
 fn mark(properties: &mut vk::PhysicalDeviceProperties) {
     let Ok(Some(bug)) = bug::planted() else {
         return;
     };
     let name = properties.device_name_as_c_str().unwrap_or_default();
     let marked = format!("planted bug {}: {}\0", bug.name(), name.to_string_lossy());
-    // The last byte stays the end of the text.
+    // The last byte stays the end of the string.
     let room = properties.device_name.len() - 1;
     for (to, from) in properties.device_name[..room]
         .iter_mut()

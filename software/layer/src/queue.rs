@@ -1,4 +1,4 @@
-//! The signals of one queue: what it signals in the driver, and what that stands for.
+//! The signals of one queue: those of the driver, and the shared ones that they represent.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::collections::VecDeque;
@@ -13,8 +13,7 @@ use crate::device::Driver;
 use crate::payload::Payload;
 use crate::table::lock;
 
-/// How long a wait of the driver lasts at most, in nanoseconds. The thread then looks whether its
-/// device ends.
+/// The longest wait of the driver, in nanoseconds. After it the thread checks for the device's end.
 const ROUND: u64 = 20_000_000;
 
 /// The batches of one queue that wait for shared semaphores or signal them.
@@ -28,7 +27,7 @@ pub(crate) struct QueueState {
     numbers: Mutex<u64>,
     pending: Mutex<Pending>,
     news: Condvar,
-    /// How many batches are in `pending`.
+    /// The number of batches in `pending`.
     behind: AtomicUsize,
     ends: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -42,18 +41,18 @@ struct Pending {
     executed: u64,
     /// Followers to destroy, each with the number of the last batch that has waited for it.
     late: Vec<(u64, vk::Semaphore)>,
-    /// What [`Bug::LosesLastValue`] keeps back.
+    /// The signals that [`Bug::LosesLastValue`] delays.
     kept_back: Vec<(Arc<Payload>, u64)>,
 }
 
 /// One batch of a submission.
 #[derive(Default)]
 pub(crate) struct Batch {
-    /// The count that it signals.
+    /// The value to which it signals the count.
     pub(crate) number: u64,
-    /// What it signals, and to which values.
+    /// The payloads that it signals, with their values.
     pub(crate) signals: Vec<(Arc<Payload>, u64)>,
-    /// Temporary payloads that it waits for, which no semaphore has any more.
+    /// Temporary payloads that it waits for. No semaphore has them any more.
     pub(crate) spent: Vec<Arc<Payload>>,
 }
 
@@ -82,13 +81,15 @@ impl QueueState {
         Ok(state)
     }
 
-    /// Holds the numbers of this queue for as long as a submission is made.
+    /// Locks the numbers of this queue while a submission is made.
     pub(crate) fn numbers(&self) -> MutexGuard<'_, u64> {
         lock(&self.numbers)
     }
 
-    /// Takes batches that are about to be submitted. Before the driver has them, because another
-    /// thread may see their effects before `vkQueueSubmit` returns.
+    /// Adds batches that are about to be submitted.
+    ///
+    /// The driver must not have them yet, because another thread may notice their effects before
+    /// `vkQueueSubmit` returns.
     pub(crate) fn push(&self, batches: Vec<Batch>) {
         let mut pending = lock(&self.pending);
         self.behind.fetch_add(batches.len(), Ordering::AcqRel);
@@ -97,7 +98,7 @@ impl QueueState {
         self.news.notify_one();
     }
 
-    /// Gives back the batches above `number`, which the driver has refused.
+    /// Removes the batches above `number`, which the driver has refused.
     pub(crate) fn refused(&self, number: u64) {
         let mut pending = lock(&self.pending);
         let kept = pending
@@ -119,7 +120,7 @@ impl QueueState {
     pub(crate) fn catch_up(&self) {
         // SAFETY: lives until the end of the device.
         let Ok(executed) = (unsafe { self.driver.value(self.count) }) else {
-            // The device is lost. What it has not signalled never comes.
+            // The device is lost. Outstanding signals never come.
             return;
         };
         let mut spent = Vec::new();
@@ -143,7 +144,7 @@ impl QueueState {
                 payload.reach(value);
             }
             spent.extend(batch.spent);
-            // After the stores: a thread that finds nothing behind reads the pages without the
+            // After the stores: a thread that finds no such batches reads the pages without the
             // lock.
             self.behind.fetch_sub(1, Ordering::AcqRel);
         }
@@ -162,12 +163,13 @@ impl QueueState {
         }
     }
 
-    /// Destroys a follower once a batch behind `number` has been executed. That one was the last to
-    /// wait for it, and the application takes it for complete.
+    /// Destroys a follower once a batch after `number` has been executed.
     ///
-    /// Lavapipe's thread signals what a batch signals, and only then lets go of what the batch has
-    /// waited for. In Mesa 22.3.6 that is a use after free, if the semaphore is destroyed in
-    /// between.
+    /// `number` was the last batch that waited for it, and the application considers it complete.
+    ///
+    /// Lavapipe's thread makes the signals of a batch, and only then releases the semaphores that
+    /// the batch has waited for. In Mesa 22.3.6 that is a use after free, if the semaphore is
+    /// destroyed in between.
     pub(crate) fn destroy_behind(&self, number: u64, semaphore: vk::Semaphore) {
         let mut pending = lock(&self.pending);
         if pending.executed <= number {
@@ -179,7 +181,7 @@ impl QueueState {
         unsafe { self.driver.destroy(semaphore) };
     }
 
-    /// Stores the signals of the batches up to `number`, which the driver is just completing.
+    /// Stores the signals of the batches up to `number`, which the driver is completing.
     pub(crate) fn complete(&self, number: u64) {
         let none = vk::SemaphoreWaitFlags::empty();
         // SAFETY: lives until the end of the device. An error is the loss of the device.
@@ -197,13 +199,13 @@ impl QueueState {
             match waited {
                 vk::Result::SUCCESS => self.catch_up(),
                 vk::Result::TIMEOUT => {}
-                // The device is lost: its signals never come.
+                // The device is lost, so its signals never come.
                 _ => return,
             }
         }
     }
 
-    /// The number of the batch that is executed next. `None` at the end.
+    /// Returns the number of the batch that is executed next, or `None` at the end.
     fn next(&self) -> Option<u64> {
         let mut pending = lock(&self.pending);
         loop {
@@ -220,12 +222,11 @@ impl QueueState {
         }
     }
 
-    /// Ends the thread. False if a batch has not been executed, so that it may still use
-    /// semaphores.
+    /// Ends the thread. Returns false if an unexecuted batch may still use semaphores.
     pub(crate) fn stop(&self) -> bool {
         self.catch_up();
         {
-            // With the lock, or the thread could miss the news.
+            // With the lock, because the thread could miss the wake-up otherwise.
             let _pending = lock(&self.pending);
             self.ends.store(true, Ordering::Release);
         }
@@ -237,8 +238,9 @@ impl QueueState {
         lock(&self.pending).batches.is_empty()
     }
 
-    /// Destroys what the layer has made, behind [`QueueState::stop`]. `unused`: no queue can be
-    /// using it.
+    /// Destroys the layer's objects after [`QueueState::stop`].
+    ///
+    /// `unused` means that no queue can be using them.
     pub(crate) fn end(&self, unused: bool) {
         let pending = std::mem::take(&mut *lock(&self.pending));
         for payload in pending.batches.into_iter().flat_map(|batch| batch.spent) {

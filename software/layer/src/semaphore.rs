@@ -24,18 +24,18 @@ const OPAQUE: vk::ExternalSemaphoreHandleTypeFlags =
 /// What the layer keeps for a semaphore of the application.
 pub(crate) struct Semaphore {
     pub(crate) kind: Kind,
-    /// Made for opaque descriptors.
+    /// True if it was made for export as opaque descriptors.
     exports: bool,
     /// True from its export or first import on.
     shared: AtomicBool,
     payloads: Mutex<Payloads>,
 }
 
-/// What a semaphore refers to. With none it is the driver's own.
+/// The payloads of a semaphore. Without any, it is the driver's own semaphore.
 #[derive(Default)]
 struct Payloads {
     permanent: Option<Arc<Payload>>,
-    /// In place of the permanent payload until the next wait.
+    /// Replaces the permanent payload until the next wait.
     temporary: Option<Arc<Payload>>,
 }
 
@@ -53,15 +53,16 @@ impl Semaphore {
         self.shared.load(Ordering::Acquire)
     }
 
-    /// The payload of the next signal, and what is exported. `None` if it is the driver's.
+    /// Returns the payload of the next signal and of exports. `None` if it is the driver's.
     pub(crate) fn payload(&self) -> Option<Arc<Payload>> {
         let payloads = lock(&self.payloads);
         let current = payloads.temporary.as_ref().or(payloads.permanent.as_ref());
         current.cloned()
     }
 
-    /// The payload of the next wait, and true if that ends a temporary import. `None` if it is the
-    /// driver's.
+    /// Returns the payload of the next wait, and true if that ends a temporary import.
+    ///
+    /// `None` if it is the driver's.
     pub(crate) fn take_for_wait(&self) -> Option<(Arc<Payload>, bool)> {
         let mut payloads = lock(&self.payloads);
         if let Some(temporary) = payloads.temporary.take() {
@@ -73,12 +74,12 @@ impl Semaphore {
             .map(|permanent| (permanent, false))
     }
 
-    /// Gives back the temporary payload of a wait that was refused.
+    /// Restores the temporary payload of a wait that was refused.
     pub(crate) fn give_back(&self, temporary: Arc<Payload>) {
         lock(&self.payloads).temporary = Some(temporary);
     }
 
-    /// Ends the payloads. `unused`: no queue can be using them.
+    /// Ends the payloads. `unused` means that no queue can be using them.
     pub(crate) fn end(&self, unused: bool) {
         let payloads = std::mem::take(&mut *lock(&self.payloads));
         for payload in [payloads.temporary, payloads.permanent]
@@ -92,7 +93,7 @@ impl Semaphore {
     /// Replaces the temporary payload, or the permanent one.
     fn import(&self, payload: Arc<Payload>, file: OwnedFd, temporary: bool) {
         // Otherwise the descriptor is closed here. A program that never exports the semaphore again
-        // need not see it stay open.
+        // does not need an open one.
         *lock(&payload.file) = Some(file).filter(|_| self.exports);
         let mut payloads = lock(&self.payloads);
         let replaced = if temporary {
@@ -138,7 +139,7 @@ pub(crate) unsafe extern "system" fn create_semaphore(
     };
     let exported = export.map_or_else(Default::default, |export| export.handle_types);
 
-    // The structures that software drivers know here are these two.
+    // Software drivers know these two structures here.
     let mut kind_info = told.copied().unwrap_or_default();
     let mut export_info = vk::ExportSemaphoreCreateInfo::default().handle_types(exported & !OPAQUE);
     let mut stripped = vk::SemaphoreCreateInfo::default().flags(given.flags);
@@ -195,8 +196,8 @@ pub(crate) unsafe extern "system" fn destroy_semaphore(
         let Some(device) = Device::of(raw) else {
             return;
         };
-        // The application may know of signals that are not in the page yet. Before the semaphore is
-        // removed: with the last shared one gone there is nothing to catch up with.
+        // The application may know of signals that are not in the page yet. This comes before the
+        // removal, because nothing is stored once the last shared semaphore is removed.
         if device.shared(semaphore).is_some() {
             device.catch_up();
         }
@@ -250,7 +251,7 @@ pub(crate) unsafe extern "system" fn get_semaphore_fd(
     }
 }
 
-/// `vkImportSemaphoreFdKHR`: takes the descriptor on success only.
+/// `vkImportSemaphoreFdKHR`: takes the descriptor only on success.
 pub(crate) unsafe extern "system" fn import_semaphore_fd(
     raw: vk::Device,
     info: *const vk::ImportSemaphoreFdInfoKHR<'_>,

@@ -1,4 +1,4 @@
-//! Submissions: waits and signals of shared semaphores become those of the driver's.
+//! Submissions: waits and signals of shared semaphores become those of the driver's semaphores.
 #![allow(
     unsafe_code,
     reason = "is called by the application, and calls the driver"
@@ -16,7 +16,7 @@ use crate::payload::Payload;
 use crate::queue::{Batch, QueueState};
 use crate::semaphore::Semaphore;
 
-/// What a refused submission takes back.
+/// A change to undo after a refused submission.
 enum Undo {
     Wait(Arc<Payload>),
     Signal(Arc<Payload>),
@@ -31,12 +31,12 @@ struct Submission<'l> {
     number: u64,
     undo: Vec<Undo>,
     batches: Vec<Batch>,
-    /// What the current batch has of shared semaphores. `None` as long as that is nothing.
+    /// The shared semaphores of the current batch. `None` while it has none.
     current: Option<Batch>,
 }
 
 impl Submission<'_> {
-    /// What the driver waits for, in place of `semaphore` and `value`.
+    /// Returns the driver's semaphore and value for a wait for `semaphore` and `value`.
     fn wait(
         &mut self,
         semaphore: vk::Semaphore,
@@ -61,16 +61,17 @@ impl Submission<'_> {
                 payload.page.number_wait()
             }
         };
-        // A batch that is refused leaves its number to a later one: too late is late enough.
+        // A later batch gets the number of a refused one. Then the follower lives longer, but long
+        // enough.
         payload.note_wait(self.state.clone(), self.number + 1);
         if Bug::ForgetsWait.is_planted() {
-            // Reached already.
+            // The value is already reached.
             return Ok((payload.follower_for(0)?, 0));
         }
         Ok((payload.follower_for(value)?, value))
     }
 
-    /// Notes a signal. False if it is the driver's own.
+    /// Notes a signal. Returns false if it is the driver's own.
     fn signal(&mut self, semaphore: vk::Semaphore, value: u64) -> bool {
         let Some(known) = self.device.shared(semaphore) else {
             return false;
@@ -94,8 +95,9 @@ impl Submission<'_> {
         true
     }
 
-    /// Ends a batch. Tells the number that it signals the queue's count to, if it uses shared
-    /// semaphores at all.
+    /// Ends a batch. Returns the value to which it signals the queue's count.
+    ///
+    /// `None` if it uses no shared semaphores.
     fn end_batch(&mut self) -> Option<u64> {
         let mut batch = self.current.take()?;
         self.number += 1;
@@ -117,10 +119,10 @@ impl Submission<'_> {
 
 /// A batch of `vkQueueSubmit` or `vkQueueSubmit2`.
 trait Submit: Copy {
-    /// What the driver gets in place of the batch's semaphores.
+    /// The driver's replacement for the batch's semaphores.
     type Translated;
 
-    /// What it waits for and signals.
+    /// Returns the semaphores that it waits for and signals.
     ///
     /// # Safety
     /// A valid batch.
@@ -133,14 +135,14 @@ trait Submit: Copy {
         submission: &mut Submission<'_>,
     ) -> Result<Self::Translated, vk::Result>;
 
-    /// The batch as the driver gets it. Points into what was translated, and keeps the rest.
+    /// Returns the batch for the driver. It points into the translation, and keeps the rest.
     fn with(self, translated: &mut Self::Translated) -> Self;
 }
 
 /// A function of the driver that submits.
 type Next<B> = unsafe extern "system" fn(vk::Queue, u32, *const B, vk::Fence) -> vk::Result;
 
-/// Submits batches. What was counted of shared semaphores is taken back if that fails.
+/// Submits batches. If that fails, the counts of shared semaphores are restored.
 ///
 /// # Safety
 /// Valid usage of `next`, which is of this device.
@@ -203,7 +205,7 @@ unsafe fn submit<B: Submit>(
     result
 }
 
-/// What the driver gets in place of a batch of `vkQueueSubmit`.
+/// The driver's replacement for a batch of `vkQueueSubmit`.
 #[derive(Default)]
 struct Translated {
     waits: Vec<vk::Semaphore>,
@@ -214,7 +216,7 @@ struct Translated {
     protected: Option<vk::ProtectedSubmitInfo<'static>>,
 }
 
-/// The length of an array as Vulkan takes it. It came as such a count, and one more.
+/// Returns the length of an array for Vulkan. It came as such a count, with at most one more.
 fn count<T>(all: &[T]) -> u32 {
     u32::try_from(all.len()).unwrap_or(u32::MAX)
 }
@@ -304,15 +306,16 @@ impl Submit for vk::SubmitInfo<'_> {
         let Some(number) = submission.end_batch() else {
             return Ok(None);
         };
-        // First, because lavapipe shows the signals of a batch in their order. A thread that has
-        // seen another signal of the batch then finds the count.
+        // First, because lavapipe makes the signals of a batch in their order. A thread that knows
+        // of another signal of the batch then finds the count.
         translated.signals.insert(0, submission.state.count);
         translated.signal_values.insert(0, number);
         Ok(Some(translated))
     }
 
-    /// Of the chain only the values and the protected flag stay. `VkDeviceGroupSubmitInfo` says
-    /// nothing to a device that is alone in its group.
+    /// Only the values and the protected flag of the chain remain.
+    ///
+    /// `VkDeviceGroupSubmitInfo` has no meaning for a device that is alone in its group.
     fn with(self, translated: &mut Self::Translated) -> Self {
         let Some(translated) = translated else {
             return self;
@@ -355,7 +358,7 @@ pub(crate) unsafe extern "system" fn queue_submit2(
     }
 }
 
-/// The waits and the signals of a batch.
+/// Returns the waits and the signals of a batch.
 ///
 /// # Safety
 /// A valid batch.
@@ -413,7 +416,7 @@ impl<'b> Submit for vk::SubmitInfo2<'b> {
             }
         }
         if let Some(number) = submission.end_batch() {
-            // A batch that only waits for shared semaphores counts once all of it is complete.
+            // A batch that only waits for shared semaphores is counted once all of it is complete.
             if stages.is_empty() {
                 stages = vk::PipelineStageFlags2::ALL_COMMANDS;
             }
@@ -436,7 +439,7 @@ impl<'b> Submit for vk::SubmitInfo2<'b> {
     }
 }
 
-/// `vkQueueBindSparse`: refused where it uses shared semaphores. No software driver binds sparsely.
+/// `vkQueueBindSparse`: refused if it uses shared semaphores. No software driver binds sparsely.
 pub(crate) unsafe extern "system" fn queue_bind_sparse(
     queue: vk::Queue,
     count: u32,

@@ -1,4 +1,4 @@
-//! Registers of what belongs to a dispatchable handle, and locks.
+//! Tables of the data for dispatchable handles, and locks.
 #![allow(unsafe_code, reason = "reads the dispatch key of a handle")]
 
 use std::collections::BTreeMap;
@@ -6,27 +6,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use ash::vk::Handle;
 
-/// Locks a mutex. A thread that panicked with the lock held cannot have left the data half changed
-/// in a way that matters: it is counters and lists.
+/// Locks a mutex.
+///
+/// A thread that panicked with the lock held cannot have left the data in an invalid state. The
+/// data are counters and lists.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks for reading, as [`lock`] does.
+/// Locks for reading, with the same rule as [`lock`].
 pub(crate) fn read<T>(locked: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     locked.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks for writing, as [`lock`] does.
+/// Locks for writing, with the same rule as [`lock`].
 pub(crate) fn write<T>(locked: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     locked.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the layer knows of each instance or device.
+/// The layer's data of each instance or device.
 pub(crate) struct Table<T>(RwLock<BTreeMap<usize, Arc<T>>>);
 
-/// The pointer at the start of a dispatchable object. A device shares it with its queues, and an
-/// instance with its physical devices.
+/// Returns the pointer at the start of a dispatchable object.
+///
+/// A device shares it with its queues, and an instance with its physical devices.
 ///
 /// # Safety
 /// `handle` is null or a live dispatchable handle.

@@ -90,7 +90,7 @@ fn any_and_all(driver: &Driver) {
     }
 }
 
-/// A thread that has seen the fence finds the value, here and in the page that other processes see.
+/// A thread that knows that the fence is signalled finds the value, here and in the page.
 fn fence(driver: &Driver) {
     let gpu = driver.open();
     let (frames, own) = (gpu.shared_timeline(0), gpu.timeline(0));
@@ -166,7 +166,7 @@ fn submit2(driver: &Driver) {
     }
 }
 
-/// Batches without `VkTimelineSemaphoreSubmitInfo`, in one call with one that has it.
+/// Batches without `VkTimelineSemaphoreSubmitInfo`, in one call with a batch that has it.
 fn without_values(driver: &Driver) {
     let gpu = driver.open();
     let (drawn, shown) = ([gpu.shared_binary()], [gpu.binary()]);
@@ -223,7 +223,7 @@ fn many_threads(driver: &Driver) {
     });
 }
 
-/// A queue has waited for each of these, so that a thread follows its page.
+/// A queue has waited for each of these semaphores, so a thread follows its page.
 fn destroyed(driver: &Driver) {
     let gpu = driver.open();
     let own = gpu.timeline(0);
@@ -237,7 +237,7 @@ fn destroyed(driver: &Driver) {
     }
 }
 
-/// Threads of the layer and descriptors are what they were before.
+/// The process has the same threads of the layer and the same descriptors as before.
 fn nothing_is_left(driver: &Driver) {
     let use_it = |gpu: &Gpu| {
         let frames = gpu.shared_timeline(0);
@@ -247,7 +247,7 @@ fn nothing_is_left(driver: &Driver) {
         gpu.wait(frames, 2);
         gpu.idle();
     };
-    // Drivers open some with the first device.
+    // Drivers open some descriptors with the first device.
     use_it(&driver.open());
     no_threads();
     let before = descriptors();
@@ -258,8 +258,9 @@ fn nothing_is_left(driver: &Driver) {
     assert_eq!(before, descriptors());
 }
 
-/// Returns once the layer has no thread. The system lists a thread for a moment after it was
-/// joined.
+/// Returns once the layer has no thread.
+///
+/// The system still lists a thread for a moment after it was joined.
 fn no_threads() {
     let start = std::time::Instant::now();
     while threads() > 0 {
@@ -268,7 +269,7 @@ fn no_threads() {
     }
 }
 
-/// The threads of the layer in this process.
+/// Returns the number of the layer's threads in this process.
 fn threads() -> usize {
     let all = std::fs::read_dir("/proc/self/task").unwrap();
     all.filter(|task| {

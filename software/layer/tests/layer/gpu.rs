@@ -22,12 +22,12 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// With these layers, the first on top, and these extensions.
+    /// Creates an instance with these layers, the first on top, and these extensions.
     pub(crate) fn new(layers: &[&CStr], extensions: &[&CStr], version: u32) -> Self {
         Self::try_new(layers, extensions, version).unwrap()
     }
 
-    /// An error says that there is no loader or no driver.
+    /// Returns an error without a loader or a driver.
     fn try_new(layers: &[&CStr], extensions: &[&CStr], version: u32) -> Result<Self, String> {
         // SAFETY: a Vulkan loader is trusted. Valid structures.
         unsafe {
@@ -49,7 +49,7 @@ impl Instance {
         &self.entry
     }
 
-    /// The physical devices of type CPU.
+    /// Returns the physical devices of type CPU.
     pub(crate) fn software(&self) -> Vec<vk::PhysicalDevice> {
         // SAFETY: a live instance.
         unsafe {
@@ -101,7 +101,7 @@ impl Driver {
         all.collect()
     }
 
-    /// A new instance with the layer, and this driver's device.
+    /// Returns a new instance with the layer, and this driver's device.
     pub(crate) fn instance(&self) -> (Arc<Instance>, vk::PhysicalDevice) {
         let instance = Instance::new(&[LAYER_NAME], &[], vk::API_VERSION_1_3);
         let mut all = instance.software().into_iter();
@@ -114,7 +114,7 @@ impl Driver {
         Gpu::open(instance, physical)
     }
 
-    /// Two devices of one instance.
+    /// Opens two devices of one instance.
     pub(crate) fn open_two(&self) -> (Gpu, Gpu) {
         let (instance, physical) = self.instance();
         (
@@ -132,7 +132,7 @@ pub(crate) struct Gpu {
     memory_fds: khr::external_memory_fd::Device,
     pool: vk::CommandPool,
     pub(crate) instance: Arc<Instance>,
-    /// What is destroyed with the device.
+    /// Objects that are destroyed with the device.
     made: Mutex<Made>,
 }
 
@@ -143,7 +143,7 @@ struct Made {
     buffers: Vec<Buffer>,
 }
 
-/// Memory that the device and the host see.
+/// Memory that the device and the host can read.
 #[derive(Clone, Copy)]
 pub(crate) struct Buffer {
     pub(crate) raw: vk::Buffer,
@@ -203,7 +203,7 @@ impl Gpu {
         made
     }
 
-    /// A timeline that is the driver's own.
+    /// Creates a timeline of the driver.
     pub(crate) fn timeline(&self, value: u64) -> vk::Semaphore {
         self.make(Some(value), false)
     }
@@ -212,7 +212,7 @@ impl Gpu {
         self.make(Some(value), true)
     }
 
-    /// A binary semaphore that is the driver's own.
+    /// Creates a binary semaphore of the driver.
     pub(crate) fn binary(&self) -> vk::Semaphore {
         self.make(None, false)
     }
@@ -254,7 +254,7 @@ impl Gpu {
         let _ = fd.into_raw_fd();
     }
 
-    /// A timeline with the payload behind `fd`.
+    /// Creates a timeline with the payload behind `fd`.
     pub(crate) fn imported_timeline(&self, fd: OwnedFd) -> vk::Semaphore {
         let semaphore = self.timeline(0);
         self.import(semaphore, fd, vk::SemaphoreImportFlags::empty());
@@ -315,7 +315,7 @@ impl Gpu {
         self.try_wait(&[(semaphore, value)], all, FOR_EVER).unwrap();
     }
 
-    /// `vkQueueSubmit` of one batch.
+    /// Calls `vkQueueSubmit` for one batch.
     pub(crate) fn try_submit(
         &self,
         waits: Values<'_>,
@@ -364,7 +364,7 @@ impl Gpu {
         unsafe { self.device.device_wait_idle() }.unwrap();
     }
 
-    /// A buffer in memory that is exported, or in memory behind a descriptor.
+    /// Creates a buffer in memory that is exported, or in memory behind a descriptor.
     pub(crate) fn buffer(&self, import: Option<OwnedFd>) -> Buffer {
         let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(MEMORY);
         let info = vk::BufferCreateInfo::default()
@@ -405,7 +405,7 @@ impl Gpu {
         unsafe { OwnedFd::from_raw_fd(self.memory_fds.get_memory_fd(&info).unwrap()) }
     }
 
-    /// The first word of a buffer that no queue writes.
+    /// Returns the first word of a buffer that no queue writes.
     pub(crate) fn read(&self, buffer: &Buffer) -> u32 {
         // SAFETY: host-visible memory, as all of a software driver is.
         unsafe {
@@ -435,7 +435,7 @@ impl Gpu {
         }
     }
 
-    /// Commands that fill a buffer with `word`.
+    /// Records commands that fill a buffer with `word`.
     pub(crate) fn fill(&self, buffer: &Buffer, word: u32) -> vk::CommandBuffer {
         // SAFETY: a command buffer in recording, and a live buffer.
         self.record(|commands| unsafe {
@@ -444,7 +444,7 @@ impl Gpu {
         })
     }
 
-    /// Commands that copy one buffer to another.
+    /// Records commands that copy one buffer to another.
     pub(crate) fn copy(&self, from: &Buffer, to: &Buffer) -> vk::CommandBuffer {
         let all = [vk::BufferCopy::default().size(BYTES)];
         // SAFETY: a command buffer in recording, and live buffers.

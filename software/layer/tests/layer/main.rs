@@ -1,7 +1,7 @@
-//! The layer below the real loader and above the software drivers that are installed.
+//! The layer below the real loader and above the installed software drivers.
 //!
-//! The program runs itself once more with the environment by which the loader finds the layer that
-//! was built with it. Without a software driver it skips the cases and says so.
+//! The program runs itself again with the environment in which the loader finds the layer of this
+//! build. Without a software driver it skips the cases and says so.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test's way to fail")]
 
 mod alone;
@@ -60,7 +60,7 @@ fn cases() -> Vec<(&'static str, Case)> {
     .concat()
 }
 
-/// Set in the process in which the loader finds the layer.
+/// Set in the process whose loader finds the layer.
 const INSIDE: &str = "SYNCLINE_LAYER_TEST";
 
 /// Runs this program with a manifest of the layer that lies beside it.

@@ -1,4 +1,4 @@
-//! Two devices of one process, which have nothing in common but what is exported.
+//! Two devices of one process, which share only what is exported.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -25,8 +25,8 @@ pub(crate) struct Frames {
     written: Buffer,
     shared: Buffer,
     shown: Buffer,
-    /// Opened by the host to let the producer's queue begin a frame.
-    gate: vk::Semaphore,
+    /// The host signals it to let the producer's queue begin a frame.
+    begin: vk::Semaphore,
 }
 
 impl Frames {
@@ -35,14 +35,14 @@ impl Frames {
         let written = producer.buffer(None);
         let shared = consumer.buffer(Some(producer.export_memory(&written)));
         let shown = consumer.buffer(None);
-        let gate = producer.timeline(0);
+        let begin = producer.timeline(0);
         Self {
             producer,
             consumer,
             written,
             shared,
             shown,
-            gate,
+            begin,
         }
     }
 
@@ -50,15 +50,15 @@ impl Frames {
     fn draw(&self, number: u32, waits: &[(vk::Semaphore, u64)], signal: (vk::Semaphore, u64)) {
         let fill = self.producer.fill(&self.written, number);
         let mut waits = waits.to_vec();
-        waits.push((self.gate, number.into()));
+        waits.push((self.begin, number.into()));
         self.producer.submit(&waits, &[fill], &[signal]);
     }
 
-    fn open_gate(&self, number: u32) {
-        self.producer.signal(self.gate, number.into());
+    fn let_begin(&self, number: u32) {
+        self.producer.signal(self.begin, number.into());
     }
 
-    /// Copies what is shared once the waits are over.
+    /// Copies the shared buffer after the waits.
     fn show(&self, waits: &[(vk::Semaphore, u64)], signals: &[(vk::Semaphore, u64)]) {
         let copy = self.consumer.copy(&self.shared, &self.shown);
         self.consumer.submit(waits, &[copy], signals);
@@ -79,8 +79,8 @@ fn timeline(driver: &Driver) {
     for number in 1..=50 {
         frames.draw(number, &[], (drawn, number.into()));
         frames.show(&[(imported, number.into())], &[]);
-        // Only now can the frame be drawn. A copy that did not wait has copied the one before.
-        frames.open_gate(number);
+        // Only now can the frame be drawn. A copy that did not wait has the frame before it.
+        frames.let_begin(number);
         assert_eq!(frames.shown(), number);
     }
 }
@@ -93,7 +93,7 @@ fn without_the_wait(driver: &Driver) {
         frames.draw(number, &[], (drawn, number.into()));
         frames.show(&[], &[]);
         assert_eq!(frames.shown(), number - 1);
-        frames.open_gate(number);
+        frames.let_begin(number);
         frames.producer.wait(drawn, number.into());
     }
 }
@@ -107,12 +107,12 @@ fn binary(driver: &Driver) {
     for number in 1..=50 {
         frames.draw(number, &[], (drawn, 0));
         frames.show(&[(imported, 0)], &[]);
-        frames.open_gate(number);
+        frames.let_begin(number);
         assert_eq!(frames.shown(), number);
     }
 }
 
-/// Host, queue and queue, in the order in which nothing is ready.
+/// Work of the host and of two queues, in the order in which nothing is ready.
 fn before(driver: &Driver) {
     let (one, other) = driver.open_two();
     let here = one.shared_timeline(0);
@@ -154,7 +154,7 @@ fn temporary(driver: &Driver) {
         one.submit(&[], &[], &[(kept, 0)]);
         other.wait(counted, count + 2);
     }
-    // One semaphore of the driver's own, lent a payload, is the driver's again.
+    // A semaphore of the driver that takes a temporary payload is the driver's again after it.
     let own = other.binary();
     other.import(own, one.export(lent), flags);
     one.submit(&[], &[], &[(lent, 0)]);
@@ -187,7 +187,7 @@ fn temporary_export(driver: &Driver) {
     assert_eq!(exported.value(), 1);
 }
 
-/// Both queues in turns, without the host. Prints what a hop takes.
+/// Both queues in turn, without the host. Prints the time of a hop.
 fn ping_pong(driver: &Driver) {
     let (one, other) = driver.open_two();
     let here = one.shared_timeline(0);

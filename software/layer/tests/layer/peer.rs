@@ -18,11 +18,11 @@ pub(crate) const CASES: &[(&str, Case)] = &[
 pub(crate) const FLAG: &str = "--second-process";
 const ROUNDS: u32 = 100;
 
-/// Starts the second process with these descriptors. Only it inherits them.
+/// Starts the second process with these descriptors. No other process inherits them.
 fn start(driver: &Driver, role: &str, files: &[&OwnedFd]) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([FLAG, role, &driver.id.as_raw().to_string()]);
-    // Without `FD_CLOEXEC`, for as long as the child starts. Cases run one after the other.
+    // Without `FD_CLOEXEC` while the child starts. Cases run one after the other.
     let copies: Vec<OwnedFd> = files
         .iter()
         .map(|file| rustix::io::dup(file).unwrap())
@@ -63,8 +63,9 @@ pub(crate) fn run(arguments: &[String]) {
     }
 }
 
-/// The second process copies each frame behind the binary semaphore, and gives it back by the
-/// timeline.
+/// The second process copies each frame after the binary semaphore's signal.
+///
+/// It returns the frame with the timeline.
 fn turns(driver: &Driver) {
     let gpu = driver.open();
     let (frames, drawn) = (gpu.shared_timeline(0), gpu.shared_binary());
@@ -84,7 +85,7 @@ fn turns(driver: &Driver) {
     gpu.wait(frames, u64::from(ROUNDS) * 2);
 }
 
-/// What has been signalled stays, and what had not never comes.
+/// Made signals stay, and outstanding ones never come.
 fn killed(driver: &Driver) {
     let gpu = driver.open();
     let frames = gpu.shared_timeline(0);
@@ -94,7 +95,7 @@ fn killed(driver: &Driver) {
     second.kill().unwrap();
     assert!(!second.wait().unwrap().success());
     assert_eq!(gpu.value(frames), 1);
-    // The survivor signals in its place.
+    // The surviving process makes the signal.
     gpu.signal(frames, 2);
     gpu.wait(frames, 3);
 }

@@ -1,4 +1,4 @@
-//! What is refused, and what it leaves behind.
+//! Refused calls and their effects.
 #![allow(unsafe_code, reason = "calls Vulkan")]
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -27,7 +27,7 @@ fn descriptors(driver: &Driver) {
     let memory = gpu.buffer(None);
     let closed = {
         let file = std::fs::File::open("/dev/null").unwrap();
-        // Far above what the process opens next.
+        // Far above the next descriptors of the process.
         let high = rustix::io::fcntl_dupfd_cloexec(&file, 700).unwrap();
         high.as_raw_fd()
     };
@@ -56,13 +56,13 @@ fn descriptors(driver: &Driver) {
             assert_eq!(gpu.try_import(semaphore, number, KEPT), REFUSED, "{number}");
         }
     }
-    // A timeline takes nothing for one wait only.
+    // A timeline accepts no temporary payload.
     let kept = gpu.timeline(5);
     assert_eq!(
         gpu.try_import(kept, as_timeline.as_raw_fd(), TEMPORARY),
         REFUSED
     );
-    // All of them are what they were.
+    // None of them has changed.
     assert_eq!((gpu.value(kept), gpu.value(timeline)), (5, 0));
     gpu.submit(&[], &[], &[(binary, 0)]);
     gpu.submit(&[(binary, 0)], &[], &[(timeline, 1), (kept, 6)]);
@@ -73,7 +73,7 @@ fn descriptors(driver: &Driver) {
 fn not_exportable(driver: &Driver) {
     let gpu = driver.open();
     let shared = gpu.shared_timeline(0);
-    // The last one has the payload of one that is exported.
+    // The last one has the payload of an exported semaphore.
     for semaphore in [
         gpu.timeline(0),
         gpu.binary(),
@@ -100,7 +100,7 @@ fn sparse(driver: &Driver) {
     assert_eq!(told, Err(vk::Result::ERROR_FEATURE_NOT_PRESENT));
 }
 
-/// Lavapipe loses its device by a timeline that goes back. The driver refuses what comes then.
+/// Lavapipe loses its device when a timeline decreases. The driver refuses later submissions.
 fn submission(driver: &Driver) {
     if driver.id != vk::DriverId::MESA_LLVMPIPE {
         println!("skipped on {}: it refuses no submission", driver.name);
@@ -128,7 +128,7 @@ fn submission(driver: &Driver) {
             lost
         );
     }
-    // The numbers go on behind the first signal, and no wait has been counted.
+    // The numbers continue after the first signal, and no wait has been counted.
     assert_eq!((page.number_signal(), page.number_wait()), (2, 1));
     // SAFETY: a live timeline.
     let value = unsafe { gpu.device.get_semaphore_counter_value(frames) };
@@ -138,7 +138,7 @@ fn submission(driver: &Driver) {
     assert_eq!(waited, Err(vk::Result::ERROR_DEVICE_LOST));
     drop(gpu);
 
-    // Another device of the process is as good as before.
+    // Another device of the process works as before.
     let next = driver.open();
     let frames = next.shared_timeline(0);
     next.submit(&[], &[], &[(frames, 1)]);

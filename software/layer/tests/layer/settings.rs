@@ -1,4 +1,4 @@
-//! What the layer tells of a device, and the layer below the validation layer.
+//! The properties of a device with the layer, and the layer below the validation layer.
 #![allow(unsafe_code, reason = "calls Vulkan")]
 
 use std::ffi::{CStr, c_void};
@@ -86,7 +86,7 @@ fn handle_types(driver: &Driver) {
     assert_eq!(offered.iter().filter(has).count(), 1);
 }
 
-/// A device made without it has none of its functions.
+/// A device without the extension has none of its functions.
 fn without_extension(driver: &Driver) {
     let (instance, physical) = driver.instance();
     let queues = [vk::DeviceQueueCreateInfo::default().queue_priorities(&[1.0])];
@@ -104,7 +104,7 @@ fn without_extension(driver: &Driver) {
     }
 }
 
-/// It cannot have timelines, but binary semaphores are exported.
+/// An instance of Vulkan 1.0 cannot have timelines, but it exports binary semaphores.
 fn old(driver: &Driver) {
     let extensions = [
         khr::external_semaphore_capabilities::NAME,
