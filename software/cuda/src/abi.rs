@@ -1,4 +1,4 @@
-//! What every exported function has in common: its arguments, its result, and no panic past it.
+//! Arguments and results of all exported functions. No panic leaves such a function.
 #![allow(unsafe_code, reason = "follows the pointers that applications pass")]
 
 use std::ffi::{CStr, c_char};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::code::{Answer, Code};
 use crate::faults;
 
-/// A pointer to a place for a result. The API demands that it is null or valid for a write.
+/// A pointer to memory for a result. The API demands that it is null or valid for a write.
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);
 
@@ -33,7 +33,7 @@ impl<T> Out<T> {
         }
     }
 
-    /// An invalid value if the pointer is null. For functions that make something first.
+    /// Returns an invalid value if the pointer is null. For functions that first create something.
     pub(crate) const fn require(&self) -> Answer {
         if self.0.is_null() {
             return Err(Code::INVALID_VALUE);
@@ -41,24 +41,24 @@ impl<T> Out<T> {
         Ok(())
     }
 
-    /// The pointer itself, for several elements. The application says how many fit there.
+    /// Returns the pointer itself, for several elements. The application states how many fit there.
     pub(crate) const fn pointer(&self) -> *mut T {
         self.0
     }
 }
 
 impl<T: Copy> Out<T> {
-    /// `count` such places in a row.
+    /// Returns pointers to `count` results in a row.
     pub(crate) fn places(&self, count: usize) -> Answer<impl Iterator<Item = Self>> {
         if count > 0 {
             self.require()?;
         }
         let first = self.0;
-        // The API demands a pointer to so many places, each of which says so again.
+        // The API demands memory for this many results.
         Ok((0..count).map(move |index| Self(first.wrapping_add(index))))
     }
 
-    /// What is there now, for arguments that go in and out.
+    /// Returns the present value, for arguments that are both input and output.
     pub(crate) fn get(&self) -> Answer<T> {
         In(self.0.cast_const()).get()
     }
@@ -69,7 +69,7 @@ impl<T: Copy> Out<T> {
 pub(crate) struct In<T>(*const T);
 
 impl<T: Copy> In<T> {
-    /// The argument. A null pointer is an invalid value.
+    /// Returns the argument. A null pointer is an invalid value.
     pub(crate) fn get(&self) -> Answer<T> {
         if self.0.is_null() {
             return Err(Code::INVALID_VALUE);
@@ -78,7 +78,7 @@ impl<T: Copy> In<T> {
         Ok(unsafe { self.0.read_unaligned() })
     }
 
-    /// `count` arguments in a row.
+    /// Returns `count` arguments in a row.
     pub(crate) fn list(&self, count: usize) -> Answer<Vec<T>> {
         if count > 0 && self.0.is_null() {
             return Err(Code::INVALID_VALUE);
@@ -98,7 +98,7 @@ impl<T: Copy> In<T> {
 }
 
 impl In<c_char> {
-    /// The string that ends with 0.
+    /// Returns the string, which ends with 0.
     pub(crate) fn string(&self) -> Answer<&CStr> {
         if self.0.is_null() {
             return Err(Code::INVALID_VALUE);
@@ -108,14 +108,16 @@ impl In<c_char> {
     }
 }
 
-/// True in a process that was forked after `cuInit`. It has the memory of its parent, and no thread
-/// of the driver.
+/// True in a process that was forked after `cuInit`.
+///
+/// It has the memory of its parent, and no thread of the driver.
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
-/// What a forked process may still ask.
+/// The functions that a forked process may still call.
 const STATELESS: [&str; 3] = ["cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString"];
 
-/// Lets processes that are forked from now on refuse calls. Threads that they lack may hold locks
-/// there.
+/// Makes processes that are forked from now on refuse calls.
+///
+/// They lack the driver's threads, which may have held locks.
 pub(crate) fn refuse_when_forked() {
     extern "C" fn in_child() {
         IS_FORKED.store(true, Ordering::Relaxed);

@@ -13,7 +13,7 @@ use crate::device::Device;
 
 /// Memory with the address by which devices know it.
 pub(crate) struct Allocation {
-    /// What devices call its first byte.
+    /// The address of its first byte on devices.
     pub(crate) address: u64,
     pub(crate) size: u64,
     /// The context that made it.
@@ -24,7 +24,7 @@ pub(crate) struct Allocation {
     backing: Backing,
 }
 
-/// Where an allocation comes from, which says what frees it.
+/// The origin of an allocation, which determines what frees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemoryKind {
     /// `cuMemAlloc`.
@@ -38,14 +38,14 @@ pub(crate) enum MemoryKind {
     },
     /// `cuMemHostRegister`.
     Registered {
-        /// As for pinned memory.
+        /// All contexts can reach it.
         portable: bool,
-        /// Devices only read it: `CU_MEMHOSTREGISTER_READ_ONLY`.
+        /// Devices can only read it: `CU_MEMHOSTREGISTER_READ_ONLY`.
         read_only: bool,
     },
 }
 
-/// What an access does to memory.
+/// The kind of an access to memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -103,7 +103,7 @@ impl Allocation {
         }
     }
 
-    /// Device memory that devices know by `address`, behind which the host finds nothing.
+    /// Allocates device memory at `address`. The host cannot access that address.
     pub(crate) fn device(context: &Context, address: u64, size: u64) -> Answer<Self> {
         let backing = Backing::Own(Pages::map(size)?);
         context.device.take(size)?;
@@ -116,7 +116,7 @@ impl Allocation {
         ))
     }
 
-    /// Memory of another API from `offset` on, which devices know by `address`.
+    /// Uses memory of another API from `offset` on, at `address` for devices.
     pub(crate) fn external(
         context: &Context,
         address: u64,
@@ -128,20 +128,20 @@ impl Allocation {
         Self::new(context, address, size, MemoryKind::Mapped, backing)
     }
 
-    /// Memory for the host and for devices.
+    /// Allocates memory for the host and for devices.
     pub(crate) fn pinned(context: &Context, size: u64, portable: bool) -> Answer<Self> {
         let pages = Pages::map(size)?;
         let (address, kind) = (pages.at.addr() as u64, MemoryKind::Pinned { portable });
         Ok(Self::new(context, address, size, kind, Backing::Own(pages)))
     }
 
-    /// Memory of the application, of a kind that is registered.
+    /// Uses memory of the application, of a kind that is registered.
     pub(crate) fn registered(context: &Context, at: *mut u8, size: u64, kind: MemoryKind) -> Self {
         let address = at.addr() as u64;
         Self::new(context, address, size, kind, Backing::Application(at))
     }
 
-    /// True if it can be reached in a context: in all contexts of its device, or in all.
+    /// Returns whether a context of `device` can reach it.
     pub(crate) fn is_reachable(&self, device: &Device) -> bool {
         let portable = matches!(
             self.kind,
@@ -150,9 +150,9 @@ impl Allocation {
         portable || std::ptr::eq(self.device, device)
     }
 
-    /// Where this process finds the `length` bytes from `address` on.
+    /// Returns the address in this process of the `length` bytes from `address` on.
     ///
-    /// `None` if they are not all within, or devices may not access them so.
+    /// `None` if they are not all within, or if devices do not have this access to them.
     pub(crate) fn alias(&self, address: u64, length: u64, access: Access) -> Option<*mut u8> {
         let read_only = matches!(
             self.kind,

@@ -1,13 +1,13 @@
-//! Polling of what gives no notice: memory, and what other processes write.
+//! Polling of memory, which other processes may write and which gives no notice of changes.
 
 use std::time::{Duration, Instant};
 
-/// How often a poll follows another at once.
+/// The number of polls without a pause.
 const QUICK: u32 = 32;
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_millis(1);
 
-/// Rests between two polls, for longer the longer it takes.
+/// Pauses between two polls. The pauses become longer with time.
 pub(crate) struct Backoff {
     polls: u32,
     start: Instant,

@@ -1,35 +1,35 @@
 //! Bugs that the environment can plant, to show that tests catch them.
 //!
-//! A driver without that has none of them.
+//! Without the environment variable the driver has none of them.
 
 use syncline_software_payload::bugs;
 
 use crate::settings::settings;
 
 bugs! {
-    /// A release of the primary context destroys it, whatever else retains it.
+    /// A release of the primary context destroys it, even if others retain it.
     ReleaseEndsContext = "release-ends-context";
-    /// A device tells another UUID at each question.
+    /// A device returns another UUID at each call.
     UuidChanges = "uuid-changes";
-    /// Each device tells the UUID of the first. The others import nothing of that GPU.
+    /// Each device returns the UUID of the first. The others import nothing of that GPU.
     PosesAsFirst = "poses-as-first";
-    /// Timeline semaphores can be imported, says an attribute, and each import is refused.
+    /// An attribute states that timeline semaphores can be imported, and each import is refused.
     ImportsAreRefused = "imports-are-refused";
     /// A context that an application makes is the primary context.
     ContextIsPrimary = "context-is-primary";
     /// A query of an event makes the context of the event current.
     QueryMakesCurrent = "query-makes-current";
-    /// A stream synchronizes with the legacy default stream, whatever its flags say.
+    /// A stream synchronizes with the legacy default stream, whatever flags it has.
     StreamsAreBlocking = "streams-are-blocking";
     /// A wait in a capture adds no edge to the graph.
     CaptureForgetsEdges = "capture-forgets-edges";
     /// A graph does not record an event at its launches.
     LaunchForgetsRecords = "launch-forgets-records";
-    /// A context with a fault reports none, and goes on.
+    /// A context with a fault reports none, and continues.
     FaultIsForgotten = "fault-is-forgotten";
     /// A semaphore is imported as the other kind.
     ImportsOtherKind = "imports-other-kind";
-    /// Imported memory is memory of its own.
+    /// Imported memory is separate memory.
     ImportsOtherMemory = "imports-other-memory";
     /// A stream does not wait for an event.
     ForgetsEventWait = "forgets-event-wait";
@@ -39,18 +39,18 @@ bugs! {
     SignalsTooEarly = "signals-too-early";
     /// A signal of an imported binary semaphore counts twice.
     SignalsTwice = "signals-twice";
-    /// A query says that an event is complete which is not.
+    /// A query returns that an event is complete, although it is not.
     EventCompleteTooEarly = "event-complete-too-early";
-    /// A record takes the position in front of the last command of its stream.
+    /// A record has the position before the last command of its stream.
     RecordsEarlierPosition = "records-earlier-position";
-    /// A copy is complete before its bytes are there.
+    /// A copy is complete before its bytes are written.
     CopyCompleteTooEarly = "copy-complete-too-early";
     /// Only the first of a batch of memory operations executes.
     BatchDoesTheFirst = "batch-does-the-first";
 }
 
 impl Bug {
-    /// True if the environment has planted this one.
+    /// True if the environment has planted this bug.
     pub(crate) fn is_planted(self) -> bool {
         settings().is_ok_and(|settings| settings.bug == Some(self))
     }

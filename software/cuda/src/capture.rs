@@ -12,19 +12,19 @@ use crate::operation::Operation;
 use crate::stream::{Stream, StreamKind};
 use crate::{current, lock};
 
-/// All captures that have not ended. Held where streams begin, join and end one.
+/// All captures that have not ended. Locked while streams begin, join and end one.
 static CAPTURES: Mutex<Vec<Arc<Capture>>> = Mutex::new(Vec::new());
-/// How many there are, for a quick answer.
+/// The number of captures, for a quick check.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// What a capture forbids to other calls that may synchronize, and what a thread asks for.
+/// The threads to which a capture forbids calls that may synchronize, and a thread's own mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// To all threads.
+    /// All threads.
     Global,
-    /// To the thread that began it.
+    /// The thread that began it.
     ThreadLocal,
-    /// Nothing.
+    /// No thread.
     Relaxed,
 }
 
@@ -52,7 +52,7 @@ const ACTIVE: u8 = 1;
 const INVALIDATED: u8 = 2;
 const ENDED: u8 = 3;
 
-/// One capture, of one stream and those that join it.
+/// A capture of one stream and those that join it.
 pub(crate) struct Capture {
     pub(crate) id: u64,
     mode: Mode,
@@ -60,11 +60,11 @@ pub(crate) struct Capture {
     thread: u64,
     context: u64,
     origin: Weak<Stream>,
-    /// The table of graphs owns it: events may stand for a position in it for as long as they live.
+    /// The table of graphs owns it, because events may have a position in it for their whole life.
     graph: Weak<Graph>,
     graph_handle: usize,
     state: AtomicU8,
-    /// All streams that are captured, the origin among them.
+    /// All captured streams, including the origin.
     streams: Mutex<Vec<Weak<Stream>>>,
 }
 
@@ -72,11 +72,11 @@ pub(crate) struct Capture {
 #[derive(Clone)]
 pub(crate) struct CapturePosition {
     pub(crate) capture: Arc<Capture>,
-    /// The nodes that the next node at this position comes behind.
+    /// The nodes before the next node at this position.
     behind: Vec<usize>,
 }
 
-/// What is left of a capture that has ended.
+/// The result of a capture that has ended.
 struct Ended {
     /// False if it was invalid.
     was_active: bool,
@@ -94,7 +94,7 @@ impl Capture {
         self.state.load(Ordering::Acquire) == ACTIVE
     }
 
-    /// Invalidates the capture; it must still be ended.
+    /// Invalidates the capture. It must still be ended.
     pub(crate) fn invalidate(&self) {
         let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
         let _ = self.state.compare_exchange(ACTIVE, INVALIDATED, set, get);
@@ -164,7 +164,7 @@ pub(crate) fn begin(stream: &Arc<Stream>, mode: Mode) -> Answer {
     Ok(())
 }
 
-/// `cuStreamEndCapture`: the handle of the graph.
+/// `cuStreamEndCapture`: returns the handle of the graph.
 pub(crate) fn end(stream: &Arc<Stream>) -> Answer<usize> {
     let mut captures = lock(&CAPTURES);
     let position = lock(&stream.captured).clone();
@@ -175,9 +175,9 @@ pub(crate) fn end(stream: &Arc<Stream>) -> Answer<usize> {
     }
     let is_wrong_thread = capture.mode != Mode::Relaxed && capture.thread != current::thread();
     let ended = capture.end(&mut captures);
-    // What follows may destroy objects of the application.
+    // The next steps may destroy objects of the application.
     drop(captures);
-    // The application may have destroyed the graph meanwhile.
+    // The application may have destroyed the graph since then.
     let graph = capture.graph.upgrade();
     let is_joined = |graph: &Graph| {
         let mut last = ended.positions.iter();
@@ -193,7 +193,7 @@ pub(crate) fn end(stream: &Arc<Stream>) -> Answer<usize> {
     Err(code)
 }
 
-/// A stream is destroyed. Its capture becomes invalid, and ends if the stream began it.
+/// Handles the end of a stream. Its capture becomes invalid, and ends if the stream began it.
 pub(crate) fn abandon(stream: &Arc<Stream>) {
     let mut captures = lock(&CAPTURES);
     let Some(CapturePosition { capture, .. }) = lock(&stream.captured).take() else {
@@ -208,7 +208,7 @@ pub(crate) fn abandon(stream: &Arc<Stream>) {
     }
 }
 
-/// A context is destroyed. All its captures end.
+/// Ends all captures of a context that is destroyed.
 pub(crate) fn abandon_all(context: u64) {
     let mut captures = lock(&CAPTURES);
     let of_context = |capture: &&Arc<Capture>| capture.context == context;
@@ -222,7 +222,7 @@ pub(crate) fn abandon_all(context: u64) {
     }
 }
 
-/// Adds a node if the stream is captured. False if it is not.
+/// Adds a node if the stream is captured. Returns false otherwise.
 pub(crate) fn add(stream: &Stream, operation: &Operation) -> Answer<bool> {
     let mut captured = lock(&stream.captured);
     let Some(position) = &mut *captured else {
@@ -236,8 +236,9 @@ pub(crate) fn add(stream: &Stream, operation: &Operation) -> Answer<bool> {
     Ok(true)
 }
 
-/// The stream's position in a graph. `None` if it is not captured. An error for the legacy default
-/// stream beside captured streams that synchronize with it.
+/// Returns the stream's position in a graph, or `None` if it is not captured.
+///
+/// An error for the legacy default stream beside captured streams that synchronize with it.
 pub(crate) fn position(stream: &Stream) -> Answer<Option<CapturePosition>> {
     if stream.kind == StreamKind::Legacy {
         touch_legacy(&stream.context)?;
@@ -253,7 +254,7 @@ pub(crate) fn position(stream: &Stream) -> Answer<Option<CapturePosition>> {
     Ok(position)
 }
 
-/// Puts the stream behind a position in a graph. The stream becomes part of the capture.
+/// Puts the stream after a position in a graph. The stream becomes part of the capture.
 pub(crate) fn join(stream: &Arc<Stream>, position: &CapturePosition) -> Answer {
     let _captures = lock(&CAPTURES);
     if !position.capture.is_open() {
@@ -290,7 +291,7 @@ pub(crate) fn join(stream: &Arc<Stream>, position: &CapturePosition) -> Answer {
     Ok(())
 }
 
-/// Refuses to tell the progress of a captured stream. The question invalidates the capture.
+/// Refuses to return the progress of a captured stream. The query invalidates the capture.
 pub(crate) fn refuse(stream: &Stream) -> Answer {
     match &*lock(&stream.captured) {
         None => Ok(()),
@@ -301,8 +302,9 @@ pub(crate) fn refuse(stream: &Stream) -> Answer {
     }
 }
 
-/// An error if the calling thread must not make a call now that may synchronize. The attempt
-/// invalidates the captures that forbid it.
+/// Returns an error if the calling thread must not make a call now that may synchronize.
+///
+/// The attempt invalidates the captures that forbid it.
 pub(crate) fn permit() -> Answer {
     if COUNT.load(Ordering::Acquire) == 0 || MODE.get() == Mode::Relaxed {
         return Ok(());
@@ -316,7 +318,9 @@ pub(crate) fn permit() -> Answer {
     invalidate_all(forbids, Code::STREAM_CAPTURE_UNSUPPORTED)
 }
 
-/// An error if a stream of the context is captured: then no call can wait for the whole context.
+/// Returns an error if a stream of the context is captured.
+///
+/// Then no call can wait for the whole context.
 pub(crate) fn permit_for_all(context: &Context) -> Answer {
     if COUNT.load(Ordering::Acquire) == 0 {
         return Ok(());
@@ -325,7 +329,7 @@ pub(crate) fn permit_for_all(context: &Context) -> Answer {
     invalidate_all(forbids, Code::STREAM_CAPTURE_UNSUPPORTED)
 }
 
-/// An error if the legacy default stream synchronizes with a stream that is captured.
+/// Returns an error if the legacy default stream synchronizes with a captured stream.
 pub(crate) fn touch_legacy(context: &Context) -> Answer {
     if COUNT.load(Ordering::Acquire) == 0 {
         return Ok(());
@@ -350,7 +354,7 @@ fn invalidate_all(forbids: impl Fn(&&Arc<Capture>) -> bool, code: Code) -> Answe
     answer
 }
 
-/// What `cuStreamGetCaptureInfo` tells.
+/// The result of `cuStreamGetCaptureInfo`.
 pub(crate) struct Info {
     /// `CU_STREAM_CAPTURE_STATUS_NONE`, `…_ACTIVE` or `…_INVALIDATED`.
     pub(crate) status: u32,
@@ -358,7 +362,7 @@ pub(crate) struct Info {
     pub(crate) graph: usize,
 }
 
-/// Whether a stream is captured. Invalidates no capture.
+/// Returns the state of a stream's capture. Invalidates no capture.
 pub(crate) fn info(stream: &Stream) -> Answer<Info> {
     if stream.kind == StreamKind::Legacy && COUNT.load(Ordering::Acquire) > 0 {
         let captures = lock(&CAPTURES);
@@ -393,10 +397,10 @@ mod tests {
     use super::*;
     use crate::user_object::{Kept, UserObject};
 
-    /// Destroys a user object: sets a flag if the captures are not locked meanwhile.
+    /// Destroys a user object, and sets a flag if the captures are not locked then.
     extern "C" fn looks(is_free: *mut c_void) {
         let start = Instant::now();
-        // Other tests lock them, too, for a moment.
+        // Other tests lock them too, for a moment.
         while start.elapsed() < Duration::from_secs(10) {
             if CAPTURES.try_lock().is_ok() {
                 // SAFETY: the test passes a flag that outlives the graph.

@@ -15,25 +15,25 @@ use crate::progress::Progress;
 use crate::settings::settings;
 use crate::{lock, news, workers};
 
-/// How many commands a stream takes. The next one blocks the calling thread.
+/// The largest number of commands of a stream. The next one blocks the calling thread.
 const IN_FLIGHT_BUDGET: usize = 1021;
 
-/// The commands of a stream, which run one after another. A worker runs them while there are some.
+/// The commands of a stream. A worker runs them one after another.
 pub(crate) struct Channel {
     engine: Arc<Engine>,
     pub(crate) progress: Arc<Progress>,
     queue: Mutex<Queue>,
-    /// Some of the in-flight budget is free again.
+    /// Notified when some of the in-flight budget is free again.
     freed: Condvar,
-    /// A worker has the queue.
+    /// True while a worker has the queue.
     runs: AtomicBool,
 }
 
 struct Queue {
     commands: VecDeque<Command>,
-    /// A worker has a command that has not ended.
+    /// True while a worker has a command that has not ended.
     executes: bool,
-    /// How much of the in-flight budget is taken.
+    /// The used part of the in-flight budget.
     used: usize,
     delays: Delays,
 }
@@ -42,7 +42,7 @@ struct Command {
     operation: Operation,
     cost: usize,
     ticket: Ticket,
-    /// It is one of the stream's, and no wait that the driver has added.
+    /// True for a command of the stream. False for a wait that the driver has added.
     counts: bool,
 }
 
@@ -52,7 +52,7 @@ impl Queue {
         !self.executes && self.commands.is_empty()
     }
 
-    /// Takes the next command, which a worker executes now.
+    /// Takes the next command, which a worker then executes.
     fn take(&mut self) -> Option<Command> {
         let command = self.commands.pop_front()?;
         self.executes = true;
@@ -61,7 +61,7 @@ impl Queue {
 }
 
 impl Channel {
-    /// `number` makes the random delays of each stream different ones.
+    /// Creates a channel. `number` makes the random delays of each stream different.
     pub(crate) fn new(engine: &Arc<Engine>, number: u64) -> Arc<Self> {
         Arc::new(Self {
             engine: engine.clone(),
@@ -81,7 +81,7 @@ impl Channel {
         lock(&self.queue)
     }
 
-    /// Takes some of the in-flight budget. Blocks until so much is free.
+    /// Reserves some of the in-flight budget. Blocks until that much is free.
     pub(crate) fn reserve(&self, cost: usize) -> Answer {
         let mut queue = self.queue();
         loop {
@@ -107,7 +107,7 @@ impl Channel {
         let operation = operation.submitted(&self.engine);
         let ticket = self.engine.connections.ticket();
         if is_first && operation.waits() {
-            // It is parked at once, and not only when a worker gets there.
+            // It is parked at once, and not only when a worker reaches it.
             self.engine.connections.park(ticket);
         }
         let number = self.progress.submit();
@@ -133,7 +133,7 @@ impl Channel {
         Ok(number)
     }
 
-    /// Adds a wait of the driver's own, which costs nothing.
+    /// Adds a wait of the driver, which costs nothing.
     pub(crate) fn push_wait(self: &Arc<Self>, progress: Arc<Progress>, number: u64) -> Answer {
         let mut queue = self.queue();
         self.start()?;
@@ -146,7 +146,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Has a worker come, under the queue's lock.
+    /// Starts a worker, with the queue locked.
     fn start(self: &Arc<Self>) -> Answer {
         self.engine.life.check()?;
         if self.runs.load(Ordering::Acquire) {
@@ -172,7 +172,7 @@ impl Channel {
             queue = self.queue();
         }
         if self.engine.life.is_over() {
-            // Whatever is left never runs. Its destructors may call the application.
+            // The remaining commands never run. Their destructors may call the application.
             let left = std::mem::take(&mut queue.commands);
             drop(queue);
             drop(left);
@@ -197,11 +197,11 @@ impl Channel {
                 self.progress.complete();
             }
         };
-        // The hardware has taken over a kernel that has begun, so it costs nothing while it runs.
+        // The hardware has taken a kernel that has begun, so it costs nothing while it runs.
         let run = AssertUnwindSafe(|| operation.run(engine, command.ticket, free));
         match catch_unwind(run).unwrap_or(Err(Code::LAUNCH_FAILED)) {
             Ok(()) if !engine.life.is_over() => {
-                // Before the stream is idle: what the command kept may be freed then.
+                // Before the stream is idle: objects that the command kept may be freed then.
                 drop(operation);
                 complete();
             }
@@ -215,7 +215,7 @@ impl Channel {
         }
     }
 
-    /// Gives back some of the in-flight budget.
+    /// Returns some of the in-flight budget.
     pub(crate) fn free(&self, cost: usize) {
         if cost > 0 {
             let mut queue = self.queue();
@@ -225,21 +225,21 @@ impl Channel {
         }
     }
 
-    /// Waits until no worker has the queue. The context is over.
+    /// Waits until no worker has the queue. The context has ended.
     pub(crate) fn end(&self) {
         self.freed.notify_all();
         news::wait_until(|| !self.runs.load(Ordering::Acquire));
     }
 }
 
-/// Delays in front of commands, as the settings say.
+/// Delays before commands, according to the settings.
 struct Delays {
     slow: Duration,
     random: Option<u64>,
 }
 
 impl Delays {
-    /// One command in so many is delayed.
+    /// One in this many commands is delayed.
     const RARELY: u64 = 16;
     const LONGEST_MICROSECONDS: u64 = 300;
 

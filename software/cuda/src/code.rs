@@ -2,13 +2,14 @@
 
 use std::ffi::CStr;
 
-/// A result of the driver API. The driver has names for all codes of CUDA 13.0. By itself it
-/// returns only codes that every toolkit since CUDA 11.4 has: Rust programs take results as values
-/// of an enum.
+/// A result of the driver API.
+///
+/// The driver has names for all codes of CUDA 13.0. By itself it returns only codes that every
+/// toolkit since CUDA 11.4 has, because Rust programs take results as values of an enum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Code(u32);
 
-/// The result of what a driver function does.
+/// The result of a driver function.
 pub(crate) type Answer<T = ()> = Result<T, Code>;
 
 macro_rules! codes {
@@ -17,7 +18,7 @@ macro_rules! codes {
         impl Code {
             $(pub(crate) const $short: Self = Self($value);)*
 
-            /// The constant of cuda.h that has this value.
+            /// Returns the constant of cuda.h that has this value.
             pub(crate) const fn name(self) -> Option<&'static CStr> {
                 match self.0 {
                     $($value => Some($name),)*
@@ -25,7 +26,7 @@ macro_rules! codes {
                 }
             }
 
-            /// The code in words.
+            /// Returns the description of the code.
             pub(crate) const fn text(self) -> Option<&'static CStr> {
                 match self.0 {
                     $($value => Some($text),)*
@@ -37,12 +38,12 @@ macro_rules! codes {
 }
 
 impl Code {
-    /// The code with this number.
+    /// Returns the code with this number.
     pub(crate) const fn from_number(number: u32) -> Self {
         Self(number)
     }
 
-    /// The number that crosses the C interface.
+    /// Returns the number for the C interface.
     pub(crate) const fn number(self) -> u32 {
         self.0
     }

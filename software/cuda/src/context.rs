@@ -1,4 +1,4 @@
-//! Contexts: what lives in one, and how it is lost.
+//! Contexts: their objects, and their loss.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +38,7 @@ pub(crate) struct Context {
 #[derive(Default)]
 struct Channels {
     all: Vec<Weak<Channel>>,
-    /// How many there have been.
+    /// The number of channels that have been made.
     made: u64,
 }
 
@@ -130,7 +130,7 @@ impl Context {
         self.check()
     }
 
-    /// Destroys the context once its work has ended. What a lost context has left never runs.
+    /// Destroys the context once its work has ended. The rest of a lost context's work never runs.
     pub(crate) fn end(&self) {
         let _ = self.synchronize();
         self.engine.life.end();

@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::engine::Engine;
 use crate::{lock, space};
 
-/// How late a copy is that [`Bug::CopyCompleteTooEarly`] delays.
+/// The delay of a copy with [`Bug::CopyCompleteTooEarly`].
 const LATE: Duration = Duration::from_millis(500);
 
 /// Copies `bytes` bytes.
@@ -31,7 +31,7 @@ pub(crate) enum Side {
     ///
     /// The application keeps it until the copy has ended.
     Host(HostPointer),
-    /// Bytes of the driver, which a call has taken from the host or will give to it.
+    /// Bytes of the driver, which a call has read from the host or will write to it.
     Staged(Arc<Mutex<Vec<u8>>>),
 }
 
@@ -45,7 +45,7 @@ unsafe impl Send for HostPointer {}
 unsafe impl Sync for HostPointer {}
 
 impl Side {
-    /// The side that a host pointer stands for: memory that devices reach, or other memory.
+    /// Returns the side of a host pointer: memory that devices reach, or other memory.
     pub(crate) fn of_host(device: &Device, pointer: *mut u8, bytes: u64) -> Answer<Self> {
         if pointer.is_null() {
             return Err(Code::INVALID_VALUE);
@@ -59,7 +59,7 @@ impl Side {
         })
     }
 
-    /// True if the context can reach it, or it is the host's.
+    /// True if the context can reach it, or if it is memory of the host.
     fn is_there(&self, device: &Device, bytes: u64, access: Access) -> bool {
         match self {
             Self::Device(address) => space::find(device, *address, bytes, access).is_some(),
@@ -68,7 +68,7 @@ impl Side {
     }
 }
 
-/// Room for so many bytes of the driver.
+/// Returns a buffer of the driver with `bytes` bytes.
 pub(crate) fn stage(bytes: u64) -> Answer<Vec<u8>> {
     let mut staged = Vec::new();
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -76,7 +76,7 @@ pub(crate) fn stage(bytes: u64) -> Answer<Vec<u8>> {
     reserved.map(|()| staged).map_err(|_| Code::OUT_OF_MEMORY)
 }
 
-/// Where a side's bytes are, and what keeps them.
+/// The bytes of a side, and the object that keeps them.
 enum Found<'s> {
     Device { at: *mut u8, _kept: Arc<Allocation> },
     Host(*mut u8),
@@ -105,7 +105,7 @@ impl Found<'_> {
 }
 
 impl Copy {
-    /// An invalid value if one side is not there now.
+    /// Returns an invalid value if one side does not exist now.
     pub(crate) fn check(&self, device: &Device) -> Answer {
         let there = |side: &Side, access| side.is_there(device, self.bytes, access);
         if self.bytes == 0 || there(&self.from, Access::Read) && there(&self.to, Access::Write) {
@@ -115,8 +115,9 @@ impl Copy {
         }
     }
 
-    /// Reads what the host has now, if it is memory that no device reaches. The copy has been
-    /// checked.
+    /// Reads the present bytes of the host, if it is memory that no device reaches.
+    ///
+    /// The copy has been checked.
     pub(crate) fn read_host(&mut self) -> Answer {
         if let Side::Host(pointer) = &self.from {
             let mut staged = stage(self.bytes)?;
@@ -153,12 +154,12 @@ impl Copy {
         ))
     }
 
-    /// True if the driver keeps both sides, for as long as it likes.
+    /// True if the driver can keep both sides for any time.
     const fn is_between_devices(&self) -> bool {
         matches!((&self.from, &self.to), (Side::Device(_), Side::Device(_)))
     }
 
-    /// Copies a moment later. [`Bug::CopyCompleteTooEarly`] alone does that.
+    /// Copies a moment later. Only [`Bug::CopyCompleteTooEarly`] does that.
     fn run_late(self, device: &'static Device) {
         std::thread::spawn(move || {
             std::thread::sleep(LATE);

@@ -1,4 +1,4 @@
-//! What belongs to the calling thread: its stack of current contexts, and its number.
+//! Data of the calling thread: its stack of current contexts, and its number.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -7,20 +7,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::code::{Answer, Code};
 use crate::context::{CONTEXTS, Context};
 
-/// How many contexts one thread can push.
+/// The largest number of contexts that one thread can push.
 const DEPTH: usize = 64;
 
 static THREADS: AtomicU64 = AtomicU64::new(1);
 
-// Nothing here has a destructor, so it works until the thread is gone: applications call the driver
-// from destructors of thread-local values.
+// Nothing here has a destructor, so it works until the thread has ended. Applications call the
+// driver from destructors of thread-local values.
 std::thread_local! {
     static STACK: [Cell<usize>; DEPTH] = const { [const { Cell::new(0) }; DEPTH] };
     static USED: Cell<usize> = const { Cell::new(0) };
     static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The handle of the current context. 0 for none.
+/// Returns the handle of the current context, or 0.
 pub(crate) fn handle() -> usize {
     match USED.get() {
         0 => 0,
@@ -28,14 +28,14 @@ pub(crate) fn handle() -> usize {
     }
 }
 
-/// The current context, which must be alive and sound.
+/// Returns the current context, which must be alive and have no error.
 pub(crate) fn context() -> Answer<Arc<Context>> {
     let context = context_even_if_lost()?;
     context.check()?;
     Ok(context)
 }
 
-/// The current context, which must be alive.
+/// Returns the current context, which must be alive.
 pub(crate) fn context_even_if_lost() -> Answer<Arc<Context>> {
     crate::device::devices()?;
     match handle() {
@@ -77,7 +77,7 @@ pub(crate) fn set(handle: usize) -> Answer {
     }
 }
 
-/// A number that no other thread of this process has. Never 0.
+/// Returns a number that no other thread of this process has. Never 0.
 pub(crate) fn thread() -> u64 {
     if NUMBER.get() == 0 {
         NUMBER.set(THREADS.fetch_add(1, Ordering::Relaxed));

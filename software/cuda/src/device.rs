@@ -1,4 +1,4 @@
-//! The devices: one for each twin that the settings name.
+//! The devices: one for each twin in the settings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -13,24 +13,25 @@ use crate::settings::{print, settings};
 use crate::table::new_handle;
 use crate::{abi, host_thread, lock};
 
-/// The version of the driver API, as `cuDriverGetVersion` tells it.
+/// The version of the driver API, which `cuDriverGetVersion` returns.
 pub(crate) const VERSION: i32 = 13_000;
-/// The greatest stream priority. The least is 0.
+/// The highest stream priority. The lowest is 0.
 pub(crate) const GREATEST_PRIORITY: i32 = -5;
-/// Threads of a block.
+/// The largest number of threads of a block.
 pub(crate) const MAX_THREADS: u32 = 1024;
-/// Memory of a device.
+/// Bytes of memory of a device.
 pub(crate) const MEMORY: u64 = 8 << 30;
 
 /// A device.
 pub(crate) struct Device {
     pub(crate) twin: Twin,
-    /// The sticky error of all contexts. A device that has faulted works in no context of this
-    /// process again.
+    /// The sticky error of all contexts.
+    ///
+    /// After a fault the device works in no context of this process.
     pub(crate) fault: AtomicU32,
-    /// Bytes that are allocated.
+    /// The number of allocated bytes.
     pub(crate) used: AtomicU64,
-    /// The handle of its primary context, which stays the same.
+    /// The handle of its primary context, which never changes.
     primary_handle: usize,
     primary: Mutex<Primary>,
 }
@@ -62,7 +63,7 @@ pub(crate) fn initialize() -> Answer {
     }
 }
 
-/// An error before `cuInit`.
+/// Returns an error before `cuInit`.
 pub(crate) fn require_initialized() -> Answer {
     if INITIALIZED.load(Ordering::Acquire) {
         return Ok(());
@@ -70,7 +71,7 @@ pub(crate) fn require_initialized() -> Answer {
     Err(Code::NOT_INITIALIZED)
 }
 
-/// All devices, once the driver is initialized. Not for host functions.
+/// Returns all devices, once the driver is initialized. An error in a host function.
 pub(crate) fn devices() -> Answer<&'static [Device]> {
     static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(|| {
         let twins = settings().map_or(&[][..], |settings| &settings.devices);
@@ -83,7 +84,7 @@ pub(crate) fn devices() -> Answer<&'static [Device]> {
     Ok(&DEVICES)
 }
 
-/// The device that a `CUdevice` names.
+/// Returns the device of a `CUdevice`.
 pub(crate) fn device(ordinal: i32) -> Answer<&'static Device> {
     let devices = devices()?;
     let index = usize::try_from(ordinal).map_err(|_| Code::INVALID_DEVICE)?;
@@ -102,7 +103,7 @@ impl Device {
     }
 
     pub(crate) fn name(&self) -> String {
-        // No report of a driver with a bug may pass for one without.
+        // So that every report shows the bug of the driver.
         let bug = settings().ok().and_then(|settings| settings.bug);
         let bug = bug.map_or_else(String::new, |bug| format!(", planted bug: {}", bug.name()));
         format!("Software CUDA ({}{bug})", self.twin.name())
@@ -120,7 +121,7 @@ impl Device {
         uuid
     }
 
-    /// The sticky error, if the device has faulted.
+    /// Returns the sticky error, if the device has faulted.
     pub(crate) fn check(&self) -> Answer {
         match self.fault.load(Ordering::Acquire) {
             0 => Ok(()),
@@ -128,7 +129,7 @@ impl Device {
         }
     }
 
-    /// Takes memory of the device. [`Device::give_back`] returns it.
+    /// Allocates memory of the device. [`Device::give_back`] returns it.
     pub(crate) fn take(&self, bytes: u64) -> Answer {
         let more = |used: u64| used.checked_add(bytes).filter(|used| *used <= MEMORY);
         self.used
@@ -141,7 +142,7 @@ impl Device {
         self.used.fetch_sub(bytes, Ordering::AcqRel);
     }
 
-    /// The handle of the primary context, which is made if there is none.
+    /// Returns the handle of the primary context, and creates it if necessary.
     pub(crate) fn retain_primary(&'static self, ordinal: i32) -> Answer<usize> {
         let mut primary = lock(&self.primary);
         if primary.context.is_none() {
@@ -173,7 +174,7 @@ impl Device {
         Ok(())
     }
 
-    /// Destroys the primary context with all that is in it, whatever retains it.
+    /// Destroys the primary context with all its objects, even if others retain it.
     pub(crate) fn reset_primary(&self) {
         let gone = {
             let mut primary = lock(&self.primary);
@@ -185,7 +186,7 @@ impl Device {
         }
     }
 
-    /// Makes the handle invalid, under the lock: the next primary context has the same.
+    /// Makes the handle invalid, with the lock held. The next primary context has the same handle.
     fn take_primary(&self, primary: &mut Primary) -> Option<Arc<Context>> {
         let _ = CONTEXTS.remove(self.primary_handle);
         primary.context.take()
@@ -201,10 +202,10 @@ impl Device {
     }
 }
 
-/// The number of attributes that CUDA 13 has.
+/// The number of attributes of CUDA 13.
 const ATTRIBUTES: u32 = 147;
 
-/// The value of an attribute. Attributes that are not listed are 0: the device cannot do it.
+/// Returns the value of an attribute. Other attributes are 0: the device lacks the feature.
 pub(crate) const fn attribute(attribute: u32) -> Answer<i32> {
     if attribute == 0 || attribute > ATTRIBUTES {
         return Err(Code::INVALID_VALUE);

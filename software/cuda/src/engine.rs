@@ -1,4 +1,4 @@
-//! What the commands of a context run on.
+//! The part of a context that runs its commands.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -12,9 +12,9 @@ use crate::host_thread::HostThread;
 use crate::settings::settings;
 use crate::{lock, news};
 
-/// This much time passes between a fault and the first call that reports it.
+/// The time between a fault and the first call that reports it.
 const FAULT_NOTICE: Duration = Duration::from_millis(145);
-/// How often a command that has faulted looks whether its context is over.
+/// How often a command that has faulted checks whether its context has ended.
 const FAULT_LOOK: Duration = Duration::from_millis(5);
 
 /// The part of a context that its commands need. It lives as long as one of them.
@@ -44,19 +44,19 @@ impl Engine {
 
 /// Whether a context still runs work.
 pub(crate) struct Life {
-    /// The sticky error. 0 while there is none. All contexts of a device have it in common.
+    /// The sticky error, or 0. All contexts of a device share it.
     fault: &'static AtomicU32,
-    /// The context is destroyed.
+    /// True once the context is destroyed.
     ended: AtomicBool,
 }
 
 impl Life {
-    /// True if nothing of the context runs any more. Waiting commands give up then.
+    /// True if no work of the context runs any more. Waiting commands end then.
     pub(crate) fn is_over(&self) -> bool {
         self.fault.load(Ordering::Acquire) != 0 || self.ended.load(Ordering::Acquire)
     }
 
-    /// The sticky error, if there is one.
+    /// Returns the sticky error, if there is one.
     pub(crate) fn check(&self) -> Answer {
         match self.fault.load(Ordering::Acquire) {
             0 if self.ended.load(Ordering::Acquire) => Err(Code::CONTEXT_IS_DESTROYED),
@@ -65,8 +65,9 @@ impl Life {
         }
     }
 
-    /// Makes `code` the sticky error, unless there is one. A GPU reports a fault late, and other
-    /// streams go on until then.
+    /// Makes `code` the sticky error, unless there is one.
+    ///
+    /// A GPU reports a fault late, and other streams continue until then.
     pub(crate) fn fail_late(&self, code: Code) {
         let start = Instant::now();
         while start.elapsed() < FAULT_NOTICE && !self.is_over() {
@@ -90,12 +91,12 @@ impl Life {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket {
     command: u64,
-    /// Tells the nodes of one graph launch apart, which are submitted as one command.
+    /// The node of a graph launch. All nodes are submitted as one command.
     node: usize,
 }
 
 impl Ticket {
-    /// The ticket of a node of the graph that the command launches.
+    /// Returns the ticket of a node of the graph that the command launches.
     pub(crate) const fn of_node(self, node: usize) -> Self {
         Self { node, ..self }
     }
@@ -103,10 +104,10 @@ impl Ticket {
 
 /// The hardware connections of a context.
 ///
-/// A wait for memory or for an external semaphore keeps its connection until it ends. What is
-/// submitted while all connections are in such waits stands behind them. What was submitted before
-/// a wait is never held up by it: so nothing blocks its own signaller if each wait is submitted
-/// behind its signal.
+/// A wait for memory or for an external semaphore keeps its connection until it ends. Commands that
+/// are submitted while all connections are in such waits are blocked. A wait never blocks commands
+/// that were submitted before it. So no command blocks its own signaller if each wait is submitted
+/// after its signal.
 pub(crate) struct Connections {
     count: usize,
     commands: AtomicU64,
@@ -116,7 +117,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// A command that waits for a connection looks at its context after so much time.
+    /// The time after which a command that waits for a connection checks its context.
     const LOOK: Duration = Duration::from_millis(20);
 
     fn new() -> Self {
@@ -128,7 +129,7 @@ impl Connections {
         }
     }
 
-    /// Numbers a command.
+    /// Returns the next ticket.
     pub(crate) fn ticket(&self) -> Ticket {
         Ticket {
             command: self.commands.fetch_add(1, Ordering::AcqRel),
@@ -136,7 +137,7 @@ impl Connections {
         }
     }
 
-    /// Waits until a connection is free for the command. False if the context is over.
+    /// Waits until a connection is free for the command. Returns false if the context has ended.
     ///
     /// A wait keeps the connection until it [leaves](Connections::leave).
     pub(crate) fn pass(&self, ticket: Ticket, is_wait: bool, life: &Life) -> bool {
@@ -159,13 +160,13 @@ impl Connections {
         lock(&self.parked).insert(ticket);
     }
 
-    /// How many waits have a connection.
+    /// Returns how many waits have a connection.
     #[cfg(test)]
     pub(crate) fn parked(&self) -> usize {
         lock(&self.parked).len()
     }
 
-    /// The wait is over.
+    /// Frees the connection of a wait.
     pub(crate) fn leave(&self, ticket: Ticket) {
         lock(&self.parked).remove(&ticket);
         self.changed.notify_all();
@@ -176,7 +177,7 @@ impl Connections {
 mod tests {
     use super::*;
 
-    /// Two connections of a sound context.
+    /// Returns two connections of a context without errors.
     fn two_connections() -> (Connections, Life) {
         static FAULT: AtomicU32 = AtomicU32::new(0);
         let life = Life {
@@ -194,12 +195,12 @@ mod tests {
     fn nodes_of_a_launch_hold_up_what_comes_behind_it_but_not_each_other() {
         let (connections, life) = two_connections();
         let (launch, behind) = (connections.ticket(), connections.ticket());
-        // A wait is parked as it passes: there is no time between in which another passes.
+        // A wait is parked when it passes, so no other command can pass in between.
         for node in 0..3 {
             assert!(connections.pass(launch.of_node(node), true, &life));
         }
         assert_eq!(connections.parked(), 3);
-        // Two waits are left when one has ended.
+        // Two waits remain when one has ended.
         connections.leave(launch.of_node(0));
         std::thread::scope(|scope| {
             let behind = scope.spawn(|| connections.pass(behind, false, &life));
@@ -222,7 +223,7 @@ mod tests {
             connections.leave(tickets[2]);
             assert!(behind.join().is_ok_and(|passed| passed));
         });
-        // And nothing of a context that is over.
+        // A command of a context that has ended does not pass.
         life.end();
         assert!(!connections.pass(tickets[0], false, &life));
     }

@@ -21,7 +21,7 @@ pub(crate) static EVENTS: Table<Event> = Table::new();
 pub(crate) const DISABLE_TIMING: u32 = 2;
 /// `CU_EVENT_INTERPROCESS`.
 pub(crate) const INTERPROCESS: u32 = 4;
-/// All flags that there are, `CU_EVENT_BLOCKING_SYNC` among them.
+/// All valid flags, including `CU_EVENT_BLOCKING_SYNC`.
 const FLAGS: u32 = 1 | DISABLE_TIMING | INTERPROCESS;
 /// `CU_EVENT_RECORD_EXTERNAL` and `CU_EVENT_WAIT_EXTERNAL`.
 const EXTERNAL: u32 = 1;
@@ -36,9 +36,9 @@ pub(crate) struct Event {
     shared: Option<Arc<SharedEvent>>,
 }
 
-/// What an event stands for.
+/// The position that an event represents.
 enum State {
-    /// Nothing yet. It counts as complete.
+    /// No position yet. The event counts as complete.
     Unrecorded,
     Recorded(Mark),
     Captured(CapturePosition),
@@ -58,7 +58,7 @@ impl Event {
         Ok(Arc::new(Self::new(context, flags, shared)))
     }
 
-    /// The event of another process.
+    /// Returns an event of another process.
     pub(crate) fn opened(context: Arc<Context>, shared: SharedEvent) -> Arc<Self> {
         let flags = INTERPROCESS | DISABLE_TIMING;
         Arc::new(Self::new(context, flags, Some(Arc::new(shared))))
@@ -73,7 +73,7 @@ impl Event {
         }
     }
 
-    /// The event that a handle names, in a sound context.
+    /// Returns the event of a handle, in a context without errors.
     pub(crate) fn find(handle: usize) -> Answer<Arc<Self>> {
         let event = EVENTS.get(handle)?;
         event.context.check()?;
@@ -84,12 +84,12 @@ impl Event {
         self.shared.as_ref()
     }
 
-    /// True if it tells the time of its records.
+    /// True if it has the times of its records.
     pub(crate) const fn is_timed(&self) -> bool {
         self.flags & DISABLE_TIMING == 0
     }
 
-    /// A new record, which the event stands for from now on.
+    /// Makes a new record, which the event represents from now on.
     pub(crate) fn new_record(&self) -> Mark {
         let mark = match &self.shared {
             Some(shared) => Mark::shared(shared, shared.number_record()),
@@ -99,7 +99,7 @@ impl Event {
         mark
     }
 
-    /// The latest record. `None` also for a position in a graph.
+    /// Returns the latest record. `None` also for a position in a graph.
     fn latest(&self) -> Option<Mark> {
         let own = match &*lock(&self.state) {
             State::Recorded(mark) => Some(mark.clone()),
@@ -108,13 +108,13 @@ impl Event {
         let Some(shared) = &self.shared else {
             return own;
         };
-        // Another process may have recorded it since.
+        // Another process may have recorded it since then.
         let number = shared.latest();
         let own = own.filter(|mark| mark.number() == Some(number));
         Some(own.unwrap_or_else(|| Mark::shared(shared, number)))
     }
 
-    /// The latest record, or one that is reached already.
+    /// Returns the latest record, or one that is already reached.
     pub(crate) fn latest_or_reached(&self) -> Mark {
         self.latest().unwrap_or_else(|| {
             let reached = Mark::default();
@@ -123,7 +123,7 @@ impl Event {
         })
     }
 
-    /// The position in a graph that the event stands for.
+    /// Returns the position in a graph that the event represents.
     fn position(&self) -> Option<CapturePosition> {
         match &*lock(&self.state) {
             State::Captured(position) => Some(position.clone()),
@@ -141,7 +141,7 @@ impl Event {
             (0, None) => stream
                 .enqueue(Operation::RecordEvent(self.clone()))
                 .map(|_| ()),
-            // Other processes could not tell what it stands for.
+            // Other processes could not know its position.
             (0, Some(_)) if self.shared.is_some() => Err(Code::STREAM_CAPTURE_UNSUPPORTED),
             (0, Some(position)) => {
                 *lock(&self.state) = State::Captured(position);
@@ -184,8 +184,9 @@ impl Event {
         }
     }
 
-    /// The latest record, for a question of the host. A position in a graph is an error, and the
-    /// question invalidates the capture.
+    /// Returns the latest record, for a query of the host.
+    ///
+    /// A position in a graph is an error, and the query invalidates the capture.
     fn asked(&self) -> Answer<Option<Mark>> {
         if let Some(position) = self.position() {
             if !position.capture.is_open() {

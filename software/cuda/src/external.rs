@@ -20,20 +20,20 @@ pub(crate) static SEMAPHORES: Table<Semaphore> = Table::new();
 /// All imported memory.
 pub(crate) static MEMORY: Table<Memory> = Table::new();
 
-/// A waiting connection looks at its context after so much time.
+/// The time after which a waiting connection checks its context.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// An imported semaphore.
 pub(crate) struct Semaphore {
     context: u64,
     engine: Arc<Engine>,
-    /// How many operations of streams on it have been submitted and have not ended.
+    /// The number of operations of streams on it that have been submitted and have not ended.
     outstanding: AtomicUsize,
-    /// What it is imported as.
+    /// The kind as which it is imported.
     kind: Kind,
     /// The imported payload. A descriptor of the wrong kind gets a payload of its own.
     ///
-    /// NVIDIA's driver accepts such a descriptor, too. A signal then ends only waits for the same
+    /// NVIDIA's driver also accepts such a descriptor. A signal then ends only waits for the same
     /// import.
     payload: payload::Semaphore,
 }
@@ -41,11 +41,11 @@ pub(crate) struct Semaphore {
 /// Imported memory.
 pub(crate) struct Memory {
     context: u64,
-    /// `None` if it is smaller than the import has said, which only a mapping finds.
+    /// `None` if it is smaller than the import stated. Only a mapping detects that.
     mapped: Option<Arc<payload::Memory>>,
 }
 
-/// A descriptor of the application, which is taken if the import succeeds.
+/// Borrows a descriptor of the application, which the driver takes if the import succeeds.
 fn borrow(descriptor: i32) -> Answer<BorrowedFd<'static>> {
     if descriptor < 0 {
         return Err(Code::UNKNOWN);
@@ -56,7 +56,7 @@ fn borrow(descriptor: i32) -> Answer<BorrowedFd<'static>> {
     Ok(unsafe { BorrowedFd::borrow_raw(descriptor) })
 }
 
-/// The descriptor is the driver's now, which needs it no more.
+/// Closes the descriptor, which is the driver's now and no longer needed.
 fn take(descriptor: i32) {
     // SAFETY: the application has given it up by the import. One that was not open stays so.
     #[allow(unsafe_code, reason = "as above")]
@@ -128,7 +128,7 @@ fn open_memory(file: BorrowedFd<'_>, size: u64) -> Answer<Option<Arc<payload::Me
     Err(Code::UNKNOWN)
 }
 
-/// True if imports of a wrong kind are accepted as NVIDIA's driver does.
+/// True if imports of a wrong kind are accepted, as NVIDIA's driver does.
 fn is_lenient() -> bool {
     settings().is_ok_and(|settings| !settings.strict)
 }
@@ -141,7 +141,7 @@ impl Semaphore {
     }
 }
 
-/// Counts as an outstanding operation of a semaphore until it ends or is dropped.
+/// An outstanding operation of a semaphore, until it ends or is dropped.
 struct Outstanding {
     semaphore: Arc<Semaphore>,
     has_ended: AtomicBool,
@@ -172,7 +172,7 @@ impl Drop for Outstanding {
 }
 
 impl Memory {
-    /// `cuExternalMemoryGetMappedBuffer`: the device address.
+    /// `cuExternalMemoryGetMappedBuffer`: returns the device address.
     pub(crate) fn map(&self, context: &Context, offset: u64, size: u64) -> Answer<u64> {
         if self.context != context.id {
             return Err(Code::INVALID_CONTEXT);
@@ -189,7 +189,7 @@ impl Memory {
     }
 }
 
-/// Forgets what was imported into a context.
+/// Removes what was imported into a context.
 pub(crate) fn forget(context: u64) {
     SEMAPHORES.retain(|semaphore| semaphore.context != context);
     MEMORY.retain(|memory| memory.context != context);
@@ -213,7 +213,7 @@ impl SignalSemaphore {
         }
     }
 
-    /// The operation as it is submitted: signals of a binary semaphore have numbers.
+    /// Returns the submitted operation. Signals of a binary semaphore get numbers then.
     pub(crate) fn submitted(&self) -> Self {
         let mut submitted = self.clone();
         if self.semaphore.kind == Kind::Binary {
@@ -252,7 +252,7 @@ impl WaitSemaphore {
         }
     }
 
-    /// The operation as it is submitted: waits for a binary semaphore have numbers.
+    /// Returns the submitted operation. Waits for a binary semaphore get numbers then.
     pub(crate) fn submitted(&self) -> Self {
         let mut submitted = self.clone();
         if self.semaphore.kind == Kind::Binary {

@@ -1,11 +1,11 @@
-//! Calls that fail because a setting says so.
+//! Calls that fail because of a setting.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::code::Code;
 use crate::settings::{Effect, settings};
 
-/// What becomes of a call.
+/// How a call continues.
 pub(crate) enum Verdict {
     Runs,
     /// It fails and has no effect.
@@ -14,10 +14,10 @@ pub(crate) enum Verdict {
     RunsAndFails(Code),
 }
 
-/// How often the function that is to fail has been called.
+/// The number of calls of the function that is to fail.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-/// Counts a call of the function `name`, and says whether it fails.
+/// Counts a call of the function `name`, and returns whether it fails.
 pub(crate) fn before(name: &str) -> Verdict {
     let Some(fail) = settings().ok().and_then(|settings| settings.fail.as_ref()) else {
         return Verdict::Runs;
@@ -34,7 +34,7 @@ pub(crate) fn before(name: &str) -> Verdict {
     }
 }
 
-/// How many calls of the function that is to fail have been made.
+/// Returns the number of calls of the function that is to fail.
 pub(crate) fn calls() -> u64 {
     CALLS.load(Ordering::Relaxed)
 }

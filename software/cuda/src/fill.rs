@@ -37,9 +37,9 @@ impl Value {
 }
 
 impl Fill {
-    /// Sets `count` elements.
+    /// Returns a fill of `count` elements.
     ///
-    /// An invalid value if the address is not aligned, or no memory has so many bytes.
+    /// An invalid value if the address is not aligned, or no memory has that many bytes.
     pub(crate) fn new(to: u64, value: Value, count: usize) -> Answer<Self> {
         let bytes = (count as u64).checked_mul(value.size());
         let bytes = bytes.filter(|_| to.is_multiple_of(value.size()));
@@ -51,7 +51,7 @@ impl Fill {
         })
     }
 
-    /// An invalid value if the memory is not there now.
+    /// Returns an invalid value if the memory does not exist now.
     pub(crate) fn check(&self, device: &Device) -> Answer {
         let found = || space::find(device, self.to, self.bytes, Access::Write);
         if self.bytes == 0 || found().is_some() {
@@ -68,7 +68,7 @@ impl Fill {
         let found = space::find(engine.device, self.to, self.bytes, Access::Write);
         let (_kept, at) = found.ok_or(Code::ILLEGAL_ADDRESS)?;
         let count = self.count;
-        // The host may look meanwhile, so each element is written at once.
+        // The host may read at the same time, so each element is written at once.
         match self.value {
             Value::Byte(value) => {
                 // SAFETY: `find` has found so many bytes, which are kept, and any bytes are

@@ -1,4 +1,4 @@
-//! Graphs, and what is launched of them.
+//! Graphs, executable graphs and their launches.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +16,7 @@ use crate::table::Table;
 use crate::user_object::Kept;
 use crate::{capture, lock, news, workers};
 
-/// All live graphs, those that are being captured among them.
+/// All live graphs, including those that are being captured.
 pub(crate) static GRAPHS: Table<Graph> = Table::new();
 /// All live executable graphs.
 pub(crate) static EXECUTABLES: Table<Executable> = Table::new();
@@ -34,7 +34,7 @@ struct Body {
 #[derive(Clone)]
 struct Node {
     operation: Operation,
-    /// The nodes that it comes behind.
+    /// The nodes before it.
     behind: Vec<usize>,
 }
 
@@ -46,18 +46,18 @@ impl Graph {
         body.nodes.len() - 1
     }
 
-    /// How many nodes it has.
+    /// Returns the number of nodes.
     pub(crate) fn len(&self) -> usize {
         lock(&self.0).nodes.len()
     }
 
-    /// What kind of node it is: a value of `CUgraphNodeType`.
+    /// Returns the kind of a node, a value of `CUgraphNodeType`.
     pub(crate) fn kind(&self, index: usize) -> Option<u32> {
         let body = lock(&self.0);
         body.nodes.get(index).map(|node| node.operation.kind())
     }
 
-    /// Has the graph keep a user object.
+    /// Adds a user object that the graph keeps.
     pub(crate) fn keep(&self, kept: Kept) {
         lock(&self.0).kept.push(kept);
     }
@@ -75,7 +75,7 @@ impl Graph {
         nodes.iter().all(|node| is_before[*node])
     }
 
-    /// What is launched.
+    /// Returns an executable graph.
     pub(crate) fn instantiate(&self) -> Executable {
         let body = lock(&self.0);
         Executable {
@@ -106,15 +106,15 @@ impl Executable {
             .map(|_| ())
     }
 
-    /// A launch as it is submitted.
+    /// Returns a submitted launch.
     pub(crate) fn submitted(self: &Arc<Self>, engine: &Arc<Engine>) -> Arc<Launched> {
-        // Held meanwhile: launches are in one order for events and semaphores, too.
+        // Locked until the end, so that launches have one order for events and semaphores too.
         let mut last = lock(&self.last);
         let end = Mark::default();
         let before = last.replace(end.clone());
         let submitted = |node: &Node| Node {
             operation: match node.operation.clone() {
-                // Unsubmitted it does nothing.
+                // An unsubmitted record does nothing.
                 record @ Operation::RecordEvent(_) if Bug::LaunchForgetsRecords.is_planted() => {
                     record
                 }
@@ -137,21 +137,22 @@ impl Executable {
 /// One launch of a graph.
 pub(crate) struct Launched {
     engine: Arc<Engine>,
-    /// The end of the launch before.
+    /// The end of the previous launch.
     before: Option<Mark>,
     nodes: Vec<Node>,
-    /// Which nodes have ended.
+    /// For each node, whether it has ended.
     has_ended: Vec<AtomicBool>,
-    /// What the first node that faulted has met.
+    /// The error of the first node that faulted.
     fault: Mutex<Answer>,
     end: Mark,
-    /// What it is a launch of, which keeps the user objects.
+    /// The launched graph, which keeps the user objects.
     _of: Arc<Executable>,
 }
 
 impl Launched {
-    /// Binds the end of the launch to the command of a stream, so that both become complete as one.
-    /// The same for a record that all other nodes come before.
+    /// Binds the end of the launch to the command of a stream, so that both complete together.
+    ///
+    /// Does the same for a record that comes after all other nodes.
     pub(crate) fn bind(&self, progress: &Arc<Progress>, number: u64) {
         self.end.bind(&self.engine, progress, number);
         if let Some(Node { operation, .. }) = self.nodes.last()
@@ -180,7 +181,7 @@ impl Launched {
         *lock(&self.fault)
     }
 
-    /// Branches run beside each other, and one may wait for another.
+    /// Runs all branches in parallel. One may wait for another.
     fn run_branches(self: &Arc<Self>, ticket: Ticket) {
         let left = Arc::new(AtomicUsize::new(self.nodes.len()));
         let count_down = |left: &AtomicUsize| {
@@ -191,7 +192,7 @@ impl Launched {
             let (launched, left_here) = (self.clone(), left.clone());
             let started = workers::run(move || {
                 launched.run_node(index, ticket);
-                // It keeps objects of the application, which may go once the launch has ended.
+                // It keeps objects of the application, which may be destroyed after the launch.
                 drop(launched);
                 count_down(&left_here);
             });
@@ -204,7 +205,7 @@ impl Launched {
         news::wait_until(|| left.load(Ordering::Acquire) == 0);
     }
 
-    /// Runs a node behind those that it comes behind. Once one has faulted the others do nothing.
+    /// Runs a node after those before it. After a fault of one node the others do nothing.
     fn run_node(&self, index: usize, ticket: Ticket) {
         let node = &self.nodes[index];
         let has_ended = |index: &usize| self.has_ended[*index].load(Ordering::Acquire);
@@ -225,8 +226,9 @@ impl Launched {
         news::tell();
     }
 
-    /// Reports the fault of a node. The first fault is the result of the launch. It also ends the
-    /// context, and with it the nodes that still wait.
+    /// Reports the fault of a node. The first fault is the result of the launch.
+    ///
+    /// It also ends the context, and with it the nodes that still wait.
     fn fail(&self, code: Code) {
         {
             let mut fault = lock(&self.fault);
@@ -242,12 +244,12 @@ fn has_one_end(nodes: &[Node]) -> bool {
     before.len() + 1 == nodes.len()
 }
 
-/// The graph that a handle names. Other functions than those of streams answer `INVALID_VALUE`.
+/// Returns the graph of a handle. An invalid handle is an invalid value.
 pub(crate) fn graph(handle: usize) -> Answer<Arc<Graph>> {
     GRAPHS.get(handle).map_err(|_| Code::INVALID_VALUE)
 }
 
-/// The executable graph that a handle names.
+/// Returns the executable graph of a handle.
 pub(crate) fn executable(handle: usize) -> Answer<Arc<Executable>> {
     EXECUTABLES.get(handle).map_err(|_| Code::INVALID_VALUE)
 }
@@ -261,7 +263,7 @@ mod tests {
     use crate::event::{DISABLE_TIMING, Event, INTERPROCESS};
     use crate::stream::StreamKind;
 
-    /// Submits a launch of a graph, as the first command of a stream.
+    /// Submits a launch of a graph as the first command of a stream.
     fn submitted(graph: &Graph, context: &Context) -> (Arc<Launched>, Arc<Progress>) {
         let progress = Arc::<Progress>::default();
         let launched = Arc::new(graph.instantiate()).submitted(&context.engine);
@@ -280,7 +282,7 @@ mod tests {
         let end = lock(&launched._of.last).clone().unwrap();
         launched.run(context.engine.connections.ticket()).unwrap();
         assert!(first.latest_or_reached().is_reached());
-        // So is a launch that comes behind it.
+        // The same holds for a launch after it.
         assert!(!last.latest_or_reached().is_reached() && !end.is_reached());
         progress.complete();
         assert!(last.latest_or_reached().is_reached() && end.is_reached());
@@ -296,7 +298,7 @@ mod tests {
         let (launched, progress) = submitted(&graph, &context);
         launched.run(context.engine.connections.ticket()).unwrap();
         assert!(event.latest_or_reached().is_reached() && !progress.is_idle());
-        // Nothing of it is kept by a thread.
+        // No thread keeps a part of it.
         assert_eq!(Arc::strong_count(&launched), 1);
     }
 

@@ -1,4 +1,4 @@
-//! The thread that runs host functions: all of a context, one after another.
+//! The thread that runs all host functions of a context, one after another.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -34,7 +34,7 @@ const QUEUED: u8 = 0;
 const RUNS: u8 = 1;
 const ENDED: u8 = 2;
 
-/// The calls that are due. The thread starts with the first.
+/// The calls that are ready. The thread starts with the first one.
 #[derive(Default)]
 pub(crate) struct HostThread {
     calls: Mutex<Calls>,
@@ -57,8 +57,9 @@ pub(crate) fn is_inside() -> bool {
 }
 
 impl HostFunction {
-    /// Has the function called, and waits until it returns. If the context is over it is not called
-    /// any more, but a call that has begun is waited for.
+    /// Requests a call of the function, and waits until it returns.
+    ///
+    /// If the context has ended, the function is not called. A call that has begun is waited for.
     pub(crate) fn run(self, engine: &Arc<Engine>) -> Answer {
         let call = Arc::new(Call {
             host: self,
@@ -96,7 +97,7 @@ impl HostThread {
         Ok(())
     }
 
-    /// Ends the thread of a context that is over.
+    /// Ends the thread of a context that has ended.
     pub(crate) fn end(&self) {
         let _calls = lock(&self.calls);
         self.more.notify_all();
@@ -149,7 +150,7 @@ mod tests {
         while !flags.is_over.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
-        // A command that does not wait ends meanwhile.
+        // A command that did not wait would end in this time.
         std::thread::sleep(Duration::from_millis(50));
         flags.returned.store(true, Ordering::SeqCst);
     }

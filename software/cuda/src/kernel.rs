@@ -16,7 +16,7 @@ use crate::{lock, mark, space};
 
 /// All loaded modules.
 pub(crate) static MODULES: Table<Module> = Table::new();
-/// All functions of loaded modules that the application has asked for.
+/// All functions of loaded modules that the application has requested.
 pub(crate) static FUNCTIONS: Table<Function> = Table::new();
 
 /// A loaded module.
@@ -33,7 +33,7 @@ pub(crate) struct Function {
     pub(crate) entry: Arc<Entry>,
 }
 
-/// The target of the devices: a module for a newer one is refused.
+/// The target of the devices. Modules for a newer one are refused.
 const TARGET: u32 = 90;
 
 impl Module {
@@ -51,7 +51,7 @@ impl Module {
             let reason = format!("the target sm_{target} is newer than the device's sm_{TARGET}");
             return Err((Code::INVALID_PTX, reason));
         }
-        // Loading may wait for other work, so a program that loads behind a wait hangs.
+        // Loading may wait for other work, so a program that loads after a wait hangs.
         let synchronized = context.synchronize();
         synchronized.map_err(|code| (code, "the context has failed".into()))?;
         Ok(MODULES.add(Arc::new(Self {
@@ -61,7 +61,7 @@ impl Module {
         })))
     }
 
-    /// The handle of a function.
+    /// Returns the handle of a function.
     pub(crate) fn function(&self, name: &str) -> Answer<usize> {
         let entry = self.ptx.entry(name).ok_or(Code::NOT_FOUND)?;
         let find = |functions: &[(String, usize)]| {
@@ -71,7 +71,7 @@ impl Module {
         if let Some(handle) = find(&lock(&self.functions)) {
             return Ok(handle);
         }
-        // Not under the lock: the work may wait for a thread that asks for another function first.
+        // Without the lock: the work may wait for a thread that first requests another function.
         self.context.synchronize()?;
         let mut functions = lock(&self.functions);
         if let Some(handle) = find(&functions) {
@@ -85,7 +85,7 @@ impl Module {
         Ok(handle)
     }
 
-    /// Its functions become invalid.
+    /// Makes its functions invalid.
     pub(crate) fn unload(&self) {
         for (_, handle) in lock(&self.functions).drain(..) {
             let _ = FUNCTIONS.remove(handle);
@@ -113,7 +113,7 @@ impl KernelLaunch {
         };
         let fault = match self.entry.run(&self.launch, &device) {
             Ok(()) => return Ok(()),
-            // The context is over, so this is no error of the kernel.
+            // The context has ended, so this is no error of the kernel.
             Err(Fault::Stopped) => return Ok(()),
             Err(fault) => fault,
         };
@@ -126,16 +126,18 @@ impl KernelLaunch {
     }
 }
 
-/// What a kernel sees: the memory of its context, and the clock.
+/// The environment of a kernel: the memory of its context, and the clock.
 struct DeviceMachine<'e> {
     engine: &'e Engine,
-    /// The allocation of the last access, kept until another one is accessed. A free waits for the
-    /// work of the memory's own context alone, and this kernel may be of another one.
+    /// The allocation of the last access, which is kept until the kernel accesses another one.
+    ///
+    /// A free waits only for the work of the memory's own context. This kernel may be of another
+    /// one.
     last: Mutex<Option<Arc<Allocation>>>,
 }
 
 impl DeviceMachine<'_> {
-    /// Where this process finds a word. The interpreter has checked that its address is aligned.
+    /// Returns the address of a word in this process. The interpreter has checked its alignment.
     fn word<W>(&self, address: u64, write: bool) -> Result<*mut W, Fault> {
         let bytes = size_of::<W>() as u32;
         let length = u64::from(bytes);

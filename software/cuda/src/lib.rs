@@ -1,7 +1,7 @@
 //! A CUDA driver in software.
 //!
-//! The dynamic library takes the place of `libcuda.so.1`. Its exported functions are in `api`, one
-//! file for each chapter of the driver API. `README.md` beside the sources says how faithful it is.
+//! The dynamic library replaces `libcuda.so.1`. Its exported functions are in `api`, one file for
+//! each chapter of the driver API. `README.md` beside the sources lists the differences from CUDA.
 
 mod abi;
 mod allocation;
@@ -38,7 +38,7 @@ mod workers;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex. A panic elsewhere is answered where it happened, so a poisoned lock is used on.
+/// Locks a mutex. Panics are handled where they happen, so a poisoned lock is still used.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

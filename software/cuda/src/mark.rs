@@ -15,12 +15,11 @@ pub(crate) struct Mark(Arc<Record>);
 
 #[derive(Default)]
 struct Record {
-    /// When it was executed, in nanoseconds. 0 before.
+    /// The time of its execution, in nanoseconds, or 0 before it.
     time: AtomicU64,
-    /// The command of a stream that it is. A record inside of a graph, and one of another process,
-    /// is none.
+    /// Its command in a stream. Records inside of a graph and those of another process have none.
     command: OnceLock<Command>,
-    /// For an event that several processes have: the event, and the number of the record.
+    /// The event and the number of the record, if several processes have the event.
     shared: Option<(Arc<SharedEvent>, u64)>,
 }
 
@@ -31,7 +30,7 @@ struct Command {
 }
 
 impl Mark {
-    /// A record of an event that several processes have.
+    /// Returns a record of an event that several processes have.
     pub(crate) fn shared(event: &Arc<SharedEvent>, number: u64) -> Self {
         Self(Arc::new(Record {
             shared: Some((event.clone(), number)),
@@ -39,15 +38,14 @@ impl Mark {
         }))
     }
 
-    /// The number of the record, if several processes have the event.
+    /// Returns the number of the record, if several processes have the event.
     pub(crate) fn number(&self) -> Option<u64> {
         self.0.shared.as_ref().map(|(_, number)| *number)
     }
 
     /// Binds the record to a command of a stream.
     ///
-    /// It is reached when that command has ended, so an event and its stream become complete as
-    /// one.
+    /// It is reached when that command has ended, so an event and its stream complete together.
     pub(crate) fn bind(&self, engine: &Arc<Engine>, progress: &Arc<Progress>, number: u64) {
         let _ = self.0.command.set(Command {
             engine: engine.clone(),
@@ -64,7 +62,7 @@ impl Mark {
         }
     }
 
-    /// When it was reached. `None` before, and for an event that several processes have.
+    /// Returns when it was reached. `None` before, and for an event that several processes have.
     pub(crate) fn time(&self) -> Option<u64> {
         let is_timed = self.0.shared.is_none() && self.is_reached();
         is_timed.then(|| self.0.time.load(Ordering::Acquire))
@@ -79,7 +77,7 @@ impl Mark {
         news::tell();
     }
 
-    /// Waits until it is reached, or will not be, or the waiting context is over.
+    /// Waits until it is reached or never will be, or until the waiting context has ended.
     pub(crate) fn wait(&self, life: &Life) {
         let is_lost = || {
             let command = self.0.command.get();
@@ -97,7 +95,7 @@ impl Mark {
     }
 }
 
-/// The clock of all devices, in nanoseconds: `CLOCK_MONOTONIC`.
+/// Returns the clock of all devices, in nanoseconds: `CLOCK_MONOTONIC`.
 pub(crate) fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()

@@ -24,8 +24,7 @@ pub(crate) enum MemoryOp {
         value: u64,
         width: Width,
     },
-    /// Orders what is before it and what is behind it. Commands of a stream are always in order
-    /// here.
+    /// Orders earlier and later commands. Commands of a stream are always in order in this driver.
     Barrier,
 }
 
@@ -57,7 +56,7 @@ impl Width {
 }
 
 impl Until {
-    /// From the flags of a wait.
+    /// Converts the flags of a wait.
     pub(crate) const fn from_flags(flags: u32) -> Answer<Self> {
         Ok(match flags {
             0 => Self::Reached,
@@ -68,7 +67,7 @@ impl Until {
         })
     }
 
-    /// True if a wait for `value` ends at `now`.
+    /// True if a wait for `value` ends when the word is `now`.
     pub(crate) const fn is_met(self, now: u64, value: u64, width: Width) -> bool {
         match (self, width) {
             (Self::Reached, Width::Bits64) => now.wrapping_sub(value) as i64 >= 0,
@@ -83,7 +82,7 @@ impl Until {
     }
 }
 
-/// A word that devices reach, and what keeps it.
+/// A word that devices reach, and the object that keeps it.
 struct Word {
     at: *mut u8,
     width: Width,
@@ -133,7 +132,7 @@ impl MemoryOp {
         matches!(self, Self::Wait { .. })
     }
 
-    /// An invalid value if the word is not there now.
+    /// Returns an invalid value if the word does not exist now.
     pub(crate) fn check(&self, device: &Device) -> Answer {
         match *self {
             Self::Barrier => Ok(()),

@@ -1,11 +1,11 @@
-//! What threads sleep on that wait for the progress of any stream of this process.
+//! A condition on which threads sleep that wait for the progress of any stream of this process.
 
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::lock;
 
-/// How often a waiting thread looks before it sleeps.
+/// How often a waiting thread checks before it sleeps.
 const LOOKS: u32 = 16;
 
 static SLEEPERS: AtomicUsize = AtomicUsize::new(0);
@@ -23,9 +23,9 @@ pub(crate) fn tell() {
     }
 }
 
-/// Returns once `ready` is true. It is asked again after each [`tell`].
+/// Returns once `ready` is true. It is called again after each [`tell`].
 ///
-/// `ready` is asked under a lock that `tell` takes, so it must not wait for another thread.
+/// `ready` is called with a lock that `tell` takes, so it must not wait for another thread.
 pub(crate) fn wait_until(ready: impl Fn() -> bool) {
     for _ in 0..LOOKS {
         if ready() {

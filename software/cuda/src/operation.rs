@@ -1,4 +1,4 @@
-//! What a command does, and a node of a graph.
+//! Commands of streams and nodes of graphs.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::progress::Progress;
 /// One command.
 #[derive(Clone)]
 pub(crate) enum Operation {
-    /// Records the event. Submitted it is a [`Record`](Operation::Record).
+    /// Records the event. Its submitted form is a [`Record`](Operation::Record).
     RecordEvent(Arc<Event>),
     Record(Mark),
-    /// Of a graph: waits for the latest record of the event at each launch. Submitted it is a
+    /// In a graph: waits for the latest record of the event at each launch. Its submitted form is a
     /// [`Wait`](Operation::Wait).
     WaitAtLaunch(Arc<Event>),
     /// Waits for one record of an event.
@@ -36,14 +36,15 @@ pub(crate) enum Operation {
     MemoryOps(Arc<[MemoryOp]>),
     SignalSemaphores(Arc<[SignalSemaphore]>),
     WaitSemaphores(Arc<[WaitSemaphore]>),
-    /// Submitted it is a [`Graph`](Operation::Graph).
+    /// Its submitted form is a [`Graph`](Operation::Graph).
     LaunchGraph(Arc<Executable>),
     Graph(Arc<Launched>),
 }
 
 impl Operation {
-    /// How much of its stream's in-flight budget the command takes, before it is submitted.
-    /// Commands that only order streams take none.
+    /// Returns how much of its stream's in-flight budget the unsubmitted command needs.
+    ///
+    /// Commands that only order streams need none.
     pub(crate) fn cost(&self) -> usize {
         match self {
             Self::RecordEvent(event) => event.is_timed().into(),
@@ -52,7 +53,7 @@ impl Operation {
         }
     }
 
-    /// What kind of node it is in a graph: a value of `CUgraphNodeType`.
+    /// Returns its kind as a node of a graph, a value of `CUgraphNodeType`.
     pub(crate) const fn kind(&self) -> u32 {
         match self {
             Self::Kernel(_) => 0,
@@ -86,8 +87,9 @@ impl Operation {
         }
     }
 
-    /// Runs the command. An error is the sticky error of the context. `begins` is called when a
-    /// kernel begins.
+    /// Runs the command. An error is the sticky error of the context.
+    ///
+    /// `begins` is called when a kernel begins.
     pub(crate) fn run(&self, engine: &Arc<Engine>, ticket: Ticket, begins: impl Fn()) -> Answer {
         let life = &engine.life;
         match self {
@@ -103,7 +105,7 @@ impl Operation {
                     launch.run(engine)?;
                 }
             }
-            // Only as what they are when submitted.
+            // These run only in their submitted forms.
             Self::RecordEvent(_) | Self::WaitAtLaunch(_) | Self::LaunchGraph(_) => {}
             other => {
                 let waits = other.waits();
@@ -120,7 +122,7 @@ impl Operation {
         Ok(())
     }
 
-    /// True if it keeps its connection, because it waits for what may be of another process.
+    /// True if it keeps its connection, because it may wait for another process.
     pub(crate) fn waits(&self) -> bool {
         match self {
             Self::MemoryOps(ops) => ops.iter().any(MemoryOp::is_wait),

@@ -1,4 +1,4 @@
-//! How far a stream is.
+//! The progress of a stream.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +17,7 @@ impl Progress {
         self.submitted.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// The number of the last command.
+    /// Returns the number of the last command.
     pub(crate) fn submitted(&self) -> u64 {
         self.submitted.load(Ordering::Acquire)
     }

@@ -11,24 +11,24 @@ use crate::api;
 use crate::bug::Bug;
 use crate::code::Code;
 
-/// What the environment says, read once.
+/// The settings of the environment, which is read once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// The devices, in the order of their ordinals.
     pub(crate) devices: Vec<Twin>,
-    /// Hardware connections of a context.
+    /// The number of hardware connections of a context.
     pub(crate) connections: usize,
-    /// Streams make random delays from this seed.
+    /// The seed of random delays of streams.
     pub(crate) seed: Option<u64>,
-    /// Each command takes so much longer.
+    /// The additional time of each command.
     pub(crate) slow: Duration,
-    /// Imports of the wrong kind are refused.
+    /// True if imports of the wrong kind are refused.
     pub(crate) strict: bool,
-    /// What a result code cannot say is printed.
+    /// True if the reasons of result codes are printed.
     pub(crate) verbose: bool,
     /// One function that fails.
     pub(crate) fail: Option<Fail>,
-    /// What the driver does wrongly, so that a test can catch it.
+    /// The planted bug.
     pub(crate) bug: Option<Bug>,
 }
 
@@ -42,30 +42,30 @@ pub(crate) struct Fail {
     pub(crate) effect: Effect,
 }
 
-/// What a call that fails does.
+/// The effect of a call that fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Nothing.
+    /// No effect.
     None,
-    /// Nothing, and later calls fail too.
+    /// No effect, and later calls fail too.
     NoneFromThere,
-    /// What it does when it succeeds.
+    /// The effect of a call that succeeds.
     Full,
 }
 
-/// Prints what a result code cannot say, if the settings want it.
+/// Prints the reason of a result code, if the settings request it.
 pub(crate) fn explain(reason: impl Display) {
     if settings().is_ok_and(|settings| settings.verbose) {
         print(reason);
     }
 }
 
-/// Prints a line to standard error. Where that is closed, the line is lost.
+/// Prints a line to standard error. If that is closed, the line is lost.
 pub(crate) fn print(line: impl Display) {
     let _ = writeln!(stderr(), "software CUDA driver: {line}");
 }
 
-/// The settings, or what is wrong with the environment.
+/// Returns the settings, or the error in the environment.
 pub(crate) fn settings() -> Result<&'static Settings, &'static str> {
     static SETTINGS: LazyLock<Result<Settings, String>> =
         LazyLock::new(|| Settings::read(|name| std::env::var(name).ok()));
@@ -115,7 +115,7 @@ impl Settings {
     }
 }
 
-/// Names with commas between them. A device may be named once.
+/// Reads names that are separated by commas. A device may be named once.
 fn devices(names: &str) -> Result<Vec<Twin>, String> {
     let mut devices = Vec::new();
     for name in names.split(',').map(str::trim) {
@@ -132,7 +132,7 @@ fn devices(names: &str) -> Result<Vec<Twin>, String> {
     Ok(devices)
 }
 
-/// As NVIDIA documents it: 1 to 32, and 8 if the variable says nothing useful.
+/// Reads a number as NVIDIA documents it: 1 to 32, and 8 if the variable has no such number.
 fn connections(value: Option<&str>) -> usize {
     const DEFAULT: usize = 8;
     let given = value.and_then(|value| value.parse().ok());
@@ -141,7 +141,7 @@ fn connections(value: Option<&str>) -> usize {
         .unwrap_or(DEFAULT)
 }
 
-/// `FUNCTION:CALL:CODE` or `FUNCTION:CALL:CODE:MODE`.
+/// Reads `FUNCTION:CALL:CODE` or `FUNCTION:CALL:CODE:MODE`.
 fn fail(value: &str) -> Result<Fail, String> {
     let parts: Vec<_> = value.split(':').collect();
     let (function, call, code, mode) = match parts[..] {

@@ -1,4 +1,4 @@
-//! What is behind an event that several processes have: a page of memory.
+//! The page of memory of an event that several processes have.
 #![allow(unsafe_code, reason = "maps memory that other processes have, too")]
 
 use std::fs::OpenOptions;
@@ -13,19 +13,20 @@ use crate::code::{Answer, Code};
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"SLevent1");
 const BYTES: usize = 8192;
-/// So many records may be pending at a time.
+/// The largest number of pending records.
 const SLOTS: usize = 1000;
 
 /// All words are atomics, because any process may write any of them at any time.
 #[repr(C)]
 struct Page {
     magic: AtomicU64,
-    /// Tells events of one process apart, which may have the same descriptor one after another.
+    /// Distinguishes events of one process, which may have the same descriptor one after another.
     id: AtomicU64,
-    /// How many records have been submitted.
+    /// The number of submitted records.
     records: AtomicU64,
-    /// Record `n` writes `n` into slot `n % SLOTS` when a stream reaches it. Records of two streams
-    /// may be reached in any order, so a single number would not do.
+    /// Record `n` writes `n` into slot `n % SLOTS` when a stream reaches it.
+    ///
+    /// Records of two streams may be reached in any order, so a single number is not enough.
     reached: [AtomicU64; SLOTS],
 }
 
@@ -41,14 +42,14 @@ unsafe impl Send for SharedEvent {}
 // SAFETY: as for sending.
 unsafe impl Sync for SharedEvent {}
 
-/// The 64 bytes that one process gives another: where the file is.
+/// The 64 bytes that one process sends to another: the location of the file.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IpcHandle {
     magic: u64,
     process: u32,
     descriptor: i32,
-    /// When the process started: process ids come again.
+    /// The start time of the process, because process ids are used again.
     started: u64,
     id: u64,
     rest: [u64; 4],
@@ -57,7 +58,7 @@ pub(crate) struct IpcHandle {
 const _: () = assert!(size_of::<IpcHandle>() == 64 && size_of::<Page>() <= BYTES);
 
 impl SharedEvent {
-    /// A new event of this process.
+    /// Creates a new event of this process.
     pub(crate) fn create() -> Answer<Self> {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let make = || -> rustix::io::Result<Self> {
@@ -78,7 +79,7 @@ impl SharedEvent {
         Ok(event)
     }
 
-    /// The name for other processes. `None` for an event of another process.
+    /// Returns the handle for other processes. `None` for an event of another process.
     pub(crate) fn handle(&self) -> Option<IpcHandle> {
         let process = std::process::id();
         Some(IpcHandle {
@@ -91,9 +92,9 @@ impl SharedEvent {
         })
     }
 
-    /// The event of another process.
+    /// Opens the event of another process.
     ///
-    /// The file is reached through the exporter's descriptor, so nothing is left behind when it
+    /// The file is reached through the exporter's descriptor, so nothing remains when the exporter
     /// dies.
     pub(crate) fn open(handle: &IpcHandle) -> Answer<Self> {
         if handle.magic != MAGIC {
@@ -142,7 +143,7 @@ impl SharedEvent {
         &self.page().reached[(number % SLOTS as u64) as usize]
     }
 
-    /// Numbers a record: 1 for the first.
+    /// Returns the number of a new record, beginning with 1.
     pub(crate) fn number_record(&self) -> u64 {
         let before = self.page().records.fetch_add(1, Ordering::AcqRel);
         // Another process may have written any number. 0 means that there is no record.
@@ -152,12 +153,12 @@ impl SharedEvent {
         }
     }
 
-    /// The number of the latest record. 0 if there is none.
+    /// Returns the number of the latest record, or 0 if there is none.
     pub(crate) fn latest(&self) -> u64 {
         self.page().records.load(Ordering::Acquire)
     }
 
-    /// A stream has reached the record.
+    /// Notes that a stream has reached the record.
     pub(crate) fn reach(&self, number: u64) {
         self.slot(number).fetch_max(number, Ordering::AcqRel);
     }
@@ -174,7 +175,7 @@ impl Drop for SharedEvent {
     }
 }
 
-/// When a process started, in clock ticks since the system did. `None` if it has ended.
+/// Returns the start time of a process in clock ticks of the system. `None` if it has ended.
 fn started(process: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name of the program, in parentheses, may have spaces in it.

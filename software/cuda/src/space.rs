@@ -1,9 +1,8 @@
 //! The address space of the devices.
 //!
-//! A device address is no host address: it lies in a range of this process that has no access
-//! rights, so that an access of the host faults. Each allocation has a second address, its alias,
-//! which only checked accesses of the driver use. Pinned and registered memory has one address for
-//! both sides.
+//! A device address is no host address. It is in a range of this process that has no access rights,
+//! so an access of the host faults. Each allocation has a second address, its alias, which only
+//! checked accesses of the driver use. Pinned and registered memory has one address for both sides.
 #![allow(unsafe_code, reason = "reserves addresses")]
 
 use std::collections::BTreeMap;
@@ -17,11 +16,11 @@ use crate::code::{Answer, Code};
 use crate::context::Context;
 use crate::device::Device;
 
-/// Sizes of the reserved range, of which the first that the system grants is used.
+/// Sizes of the reserved range. The first one that the system grants is used.
 const RANGES: [usize; 4] = [1 << 40, 1 << 36, 1 << 33, 1 << 30];
 /// Allocations begin at multiples of this, as they do on a GPU.
 const ALIGNMENT: u64 = 512;
-/// Addresses behind an allocation that belong to none.
+/// The number of unused addresses after an allocation.
 const GUARD: u64 = 4096;
 
 static SPACE: LazyLock<RwLock<Space>> = LazyLock::new(|| RwLock::new(Space::reserve()));
@@ -29,8 +28,8 @@ static SPACE: LazyLock<RwLock<Space>> = LazyLock::new(|| RwLock::new(Space::rese
 struct Space {
     begin: u64,
     end: u64,
-    /// Where the next allocation begins. Addresses come again only when the range is used up, so
-    /// that an access after the free is found.
+    /// The address of the next allocation. Addresses are used again only when the range is used up,
+    /// so that an access after the free is detected.
     next: u64,
     allocations: BTreeMap<u64, Arc<Allocation>>,
 }
@@ -53,7 +52,7 @@ impl Space {
         }
     }
 
-    /// A free range of addresses.
+    /// Returns a free range of addresses.
     fn place(&mut self, size: u64) -> Answer<u64> {
         let needed = size
             .checked_add(GUARD)
@@ -81,7 +80,7 @@ impl Space {
         }
     }
 
-    /// The allocation that has the address.
+    /// Returns the allocation that has the address.
     fn at(&self, address: u64) -> Option<&Arc<Allocation>> {
         let (_, allocation) = self.allocations.range(..=address).next_back()?;
         (address - allocation.address < allocation.size).then_some(allocation)
@@ -118,7 +117,7 @@ pub(crate) fn allocate(context: &Context, size: u64) -> Answer<u64> {
 
 /// Gives memory of another API an address.
 ///
-/// It is aligned as the memory is in this process: an aligned access of a device is an aligned
+/// It has the same alignment as in this process. So an aligned access of a device is an aligned
 /// access here.
 pub(crate) fn map(
     context: &Context,
@@ -197,7 +196,7 @@ fn is_mapped(begin: u64, end: u64, read_only: bool) -> bool {
     at >= end
 }
 
-/// The addresses and the access rights in a line of `/proc/self/maps`: `7f00-7f10 rw-p` and more.
+/// Returns the addresses and the access rights of a line of `/proc/self/maps`: `7f00-7f10 rw-p`.
 fn mapping(line: &str) -> Option<(u64, u64, &str)> {
     let mut words = line.split_whitespace();
     let (from, to) = words.next()?.split_once('-')?;
@@ -205,7 +204,7 @@ fn mapping(line: &str) -> Option<(u64, u64, &str)> {
     Some((address(from)?, address(to)?, words.next()?))
 }
 
-/// Forgets the allocation that begins at the address, if it is of the right kind.
+/// Removes the allocation that begins at the address, if it is of the right kind.
 ///
 /// The caller has waited for the work of its context.
 pub(crate) fn free(address: u64, is_right: impl Fn(MemoryKind) -> bool, missing: Code) -> Answer {
@@ -216,16 +215,16 @@ pub(crate) fn free(address: u64, is_right: impl Fn(MemoryKind) -> bool, missing:
         }
         space.allocations.remove(&address).ok_or(missing)
     });
-    // Unmapped outside of the lock.
+    // Unmapped without the lock.
     freed.map(drop)
 }
 
-/// The context whose allocation begins at the address.
+/// Returns the context whose allocation begins at the address.
 pub(crate) fn owner(address: u64) -> Option<u64> {
     read(|space| space.allocations.get(&address).map(|known| known.context))
 }
 
-/// The kind of the allocation that has the address, and whether it begins there.
+/// Returns the kind of the allocation that has the address, and whether it begins there.
 pub(crate) fn kind(address: u64) -> Option<(MemoryKind, bool)> {
     read(|space| {
         let known = space.at(address)?;
@@ -233,9 +232,9 @@ pub(crate) fn kind(address: u64) -> Option<(MemoryKind, bool)> {
     })
 }
 
-/// The allocation that has all `length` bytes from the address on, and where this process has them.
+/// Returns the allocation of all `length` bytes from the address on, and its address here.
 ///
-/// `None` if contexts of the device cannot access them so.
+/// `None` if contexts of the device do not have this access to them.
 pub(crate) fn find(
     device: &Device,
     address: u64,
@@ -255,7 +254,7 @@ pub(crate) fn is_device_address(address: u64) -> bool {
     read(|space| (space.begin..space.end).contains(&address))
 }
 
-/// Forgets all allocations of a context.
+/// Removes all allocations of a context.
 pub(crate) fn forget(context: u64) {
     let gone: Vec<_> = change(|space| {
         let of_context: Vec<u64> = space
@@ -272,7 +271,7 @@ pub(crate) fn forget(context: u64) {
     drop(gone);
 }
 
-/// How many allocations there are.
+/// Returns the number of allocations.
 pub(crate) fn count() -> usize {
     read(|space| space.allocations.len())
 }

@@ -36,7 +36,7 @@ pub(crate) struct Stream {
     pub(crate) kind: StreamKind,
     pub(crate) priority: i32,
     channel: Arc<Channel>,
-    /// A quick answer for streams that are not captured.
+    /// A quick check for streams that are not captured.
     pub(crate) is_captured: AtomicBool,
     /// The position in the graph that the stream is captured into.
     pub(crate) captured: Mutex<Option<CapturePosition>>,
@@ -65,7 +65,7 @@ impl Stream {
         })
     }
 
-    /// The stream that a handle names. Default streams are those of the current context.
+    /// Returns the stream of a handle. Default streams are those of the current context.
     pub(crate) fn find(handle: usize) -> Answer<Arc<Self>> {
         let stream = match handle {
             0 | LEGACY => current::context()?.legacy(),
@@ -87,8 +87,9 @@ impl Stream {
         self.enqueue(operation).map(|_| ())
     }
 
-    /// Puts a command into the stream, which is not captured, and returns its number. A refused
-    /// command has no effect.
+    /// Puts a command into the stream, which is not captured, and returns its number.
+    ///
+    /// A refused command has no effect.
     pub(crate) fn enqueue(&self, operation: Operation) -> Answer<u64> {
         if self.kind == StreamKind::Legacy {
             capture::touch_legacy(&self.context)?;
@@ -123,7 +124,7 @@ impl Stream {
         self.channel.push(operation, cost)
     }
 
-    /// An edge of the legacy default stream.
+    /// Makes the stream wait for another one, for the order of the legacy default stream.
     fn wait_for(&self, other: &Arc<Progress>) -> Answer {
         let number = other.submitted();
         if other.has_reached(number) {
@@ -145,12 +146,12 @@ impl Stream {
         life.check()
     }
 
-    /// Waits until everything that is in the stream has ended.
+    /// Waits until everything in the stream has ended.
     pub(crate) fn synchronize(&self) -> Answer {
         self.wait_for_all(&self.ends()?)
     }
 
-    /// `NOT_READY` if something in the stream has not ended.
+    /// Returns `NOT_READY` if something in the stream has not ended.
     pub(crate) fn query(&self) -> Answer {
         let is_reached = |(progress, number): &End| progress.has_reached(*number);
         if self.ends()?.iter().all(is_reached) {
@@ -159,8 +160,9 @@ impl Stream {
         Err(Code::NOT_READY)
     }
 
-    /// What must end before the stream counts as idle. The legacy default stream is idle when the
-    /// streams that synchronize with it are idle.
+    /// Returns the commands that must end before the stream counts as idle.
+    ///
+    /// The legacy default stream is idle when the streams that synchronize with it are idle.
     fn ends(&self) -> Answer<Vec<End>> {
         if self.is_captured.load(Ordering::Acquire) {
             capture::refuse(self)?;

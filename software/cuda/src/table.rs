@@ -1,4 +1,4 @@
-//! Handles, and the objects that they name.
+//! Handles and their objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,13 +6,13 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::code::{Answer, Code};
 
-/// Small values have a meaning as streams, and pointers of applications are larger.
+/// The next handle. Small values are special streams, and pointers of applications are larger.
 static NEXT: AtomicUsize = AtomicUsize::new(0x1_0000);
 const STEP: usize = 16;
 
-/// A handle that no object had before.
+/// Returns a handle that no object had before.
 ///
-/// A handle is no address, so that a handle of a destroyed object is an error and no crash.
+/// A handle is no address, so that a handle of a destroyed object causes an error and no crash.
 pub(crate) fn new_handle() -> usize {
     NEXT.fetch_add(STEP, Ordering::Relaxed)
 }
@@ -22,12 +22,12 @@ pub(crate) struct Table<T>(RwLock<Handles<T>>);
 
 struct Handles<T> {
     live: BTreeMap<usize, Arc<T>>,
-    /// The handles of objects that went with their context.
+    /// The handles of objects that were destroyed with their context.
     orphans: BTreeSet<usize>,
 }
 
 impl<T> Handles<T> {
-    /// Why a handle names no live object.
+    /// Returns the reason why a handle has no live object.
     fn missing(&self, handle: usize) -> Code {
         if self.orphans.contains(&handle) {
             return Code::CONTEXT_IS_DESTROYED;
@@ -64,14 +64,14 @@ impl<T> Table<T> {
         self.write().live.insert(handle, object);
     }
 
-    /// The object, or `INVALID_HANDLE`, or `CONTEXT_IS_DESTROYED`.
+    /// Returns the object, or `INVALID_HANDLE`, or `CONTEXT_IS_DESTROYED`.
     pub(crate) fn get(&self, handle: usize) -> Answer<Arc<T>> {
         let handles = self.read();
         let live = handles.live.get(&handle).cloned();
         live.ok_or_else(|| handles.missing(handle))
     }
 
-    /// Removes the object: its handle is invalid from now on.
+    /// Removes the object. Its handle is invalid from now on.
     pub(crate) fn remove(&self, handle: usize) -> Answer<Arc<T>> {
         let mut handles = self.write();
         let live = handles.live.remove(&handle);
@@ -105,14 +105,14 @@ impl<T> Table<T> {
         gone
     }
 
-    /// An object for which `is_it` is true.
+    /// Returns an object for which `is_it` is true.
     pub(crate) fn find(&self, is_it: impl Fn(&T) -> bool) -> Option<Arc<T>> {
         let handles = self.read();
         let found = handles.live.values().find(|object| is_it(object));
         found.cloned()
     }
 
-    /// How many live objects there are.
+    /// Returns the number of live objects.
     pub(crate) fn len(&self) -> usize {
         self.read().live.len()
     }

@@ -1,4 +1,4 @@
-//! User objects: what an application has graphs keep.
+//! User objects, which graphs keep for an application.
 #![allow(unsafe_code, reason = "a pointer that only the application follows")]
 
 use std::ffi::c_void;
@@ -17,7 +17,7 @@ pub(crate) struct UserObject {
     destroy: extern "C" fn(*mut c_void),
     /// References of the application and of graphs.
     references: AtomicU64,
-    /// Those of the application.
+    /// References of the application.
     owned: AtomicU64,
 }
 
@@ -47,14 +47,14 @@ impl UserObject {
         self.references.fetch_add(count.into(), Ordering::AcqRel);
     }
 
-    /// Gives up references of the application, whose handle goes with the last.
+    /// Releases references of the application. The handle is removed with the last one.
     pub(crate) fn release(&self, handle: usize, count: u32) -> Answer {
         self.disown(handle, count)?;
         self.drop_references(count);
         Ok(())
     }
 
-    /// The application no longer has these references.
+    /// Removes references of the application.
     fn disown(&self, handle: usize, count: u32) -> Answer {
         let fewer = |owned: u64| owned.checked_sub(count.into());
         let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
@@ -81,13 +81,13 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// New references for a graph.
+    /// Adds references for a graph.
     pub(crate) fn new(object: Arc<UserObject>, count: u32) -> Self {
         object.references.fetch_add(count.into(), Ordering::AcqRel);
         Self { object, count }
     }
 
-    /// References that the application gives to a graph.
+    /// Moves references of the application to a graph.
     pub(crate) fn moved(object: Arc<UserObject>, handle: usize, count: u32) -> Answer<Self> {
         object.disown(handle, count)?;
         Ok(Self { object, count })

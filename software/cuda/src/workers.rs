@@ -1,4 +1,4 @@
-//! Threads that run what streams have to do. They come and go with the work.
+//! Threads that run the commands of streams. They start and end with the work.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use crate::lock;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// An idle thread ends after so much time.
+/// The time after which an idle thread ends.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 static WORKERS: Mutex<Workers> = Mutex::new(Workers {
@@ -19,12 +19,12 @@ static WORKERS: Mutex<Workers> = Mutex::new(Workers {
 static MORE: Condvar = Condvar::new();
 
 struct Workers {
-    /// Jobs that no thread has yet. Never more than there are idle threads, or threads that start.
+    /// Jobs that no thread has yet. Never more than there are idle or starting threads.
     jobs: VecDeque<Job>,
     idle: usize,
 }
 
-/// Has a thread run the job, at once: jobs may wait for each other.
+/// Starts the job on a thread at once, because jobs may wait for each other.
 pub(crate) fn run(job: impl FnOnce() + Send + 'static) -> Answer {
     let mut workers = lock(&WORKERS);
     if workers.jobs.len() >= workers.idle {
@@ -39,7 +39,7 @@ pub(crate) fn run(job: impl FnOnce() + Send + 'static) -> Answer {
     Ok(())
 }
 
-/// A thread, which counts as idle when it starts.
+/// The main function of a thread, which counts as idle when it starts.
 fn work() {
     let mut workers = lock(&WORKERS);
     loop {

@@ -61,7 +61,7 @@ api! {
         if context.device.is_primary(handle) {
             return Err(Code::INVALID_CONTEXT);
         }
-        // Another thread may have destroyed it meanwhile.
+        // Another thread may have destroyed it since then.
         CONTEXTS.remove(handle).map_err(|_| Code::CONTEXT_IS_DESTROYED)?;
         if current::handle() == handle {
             current::pop()?;

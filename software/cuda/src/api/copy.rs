@@ -67,9 +67,9 @@ fn enqueue(stream: &Stream, mut copy: Copy) -> Answer<u64> {
     Ok(number)
 }
 
-/// Copies in a stream, behind what is there.
+/// Copies in a stream, after its earlier commands.
 fn copy_in(stream: &Arc<Stream>, copy: Copy) -> Answer {
-    // What a graph copies is looked up at its launch.
+    // The memory of a graph's copies is looked up at its launch.
     if capture::position(stream)?.is_some() {
         return stream.submit(Operation::Copy(copy));
     }
@@ -87,7 +87,7 @@ fn fill_in(stream: Handle, to: u64, value: Value, count: usize) -> Answer {
     let stream = Stream::find(stream)?;
     let is_captured = capture::position(&stream)?.is_some();
     let fill = Fill::new(to, value, count)?;
-    // What a graph fills is looked up at its launch.
+    // The memory of a graph's fills is looked up at its launch.
     if !is_captured {
         fill.check(stream.context.device)?;
     }

@@ -13,7 +13,7 @@ use crate::event::{EVENTS, Event};
 use crate::shared_event::{IpcHandle, SharedEvent};
 use crate::stream::Stream;
 
-/// Milliseconds between two records.
+/// Returns the milliseconds between two records.
 fn elapsed(start: Handle, end: Handle) -> Answer<f32> {
     let (start, end) = (Event::find(start)?, Event::find(end)?);
     Event::elapsed(&start, &end)

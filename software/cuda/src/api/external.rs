@@ -57,7 +57,7 @@ pub(super) struct BufferDesc {
     _reserved: [u32; 16],
 }
 
-/// `CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS` and `…_WAIT_PARAMS`, which agree in what is used here.
+/// `CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS` and `…_WAIT_PARAMS`, with the same used fields.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Params {
@@ -76,7 +76,7 @@ const TIMELINE_SEMAPHORE_FD: u32 = 9;
 /// `CUDA_EXTERNAL_MEMORY_DEDICATED`.
 const DEDICATED: u32 = 1;
 
-/// The semaphores, each with its value.
+/// Returns the semaphores, each with its value.
 fn list(
     semaphores: &In<Handle>,
     params: &In<Params>,

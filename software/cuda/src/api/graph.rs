@@ -18,15 +18,16 @@ use crate::stream::Stream;
 use crate::user_object::{Kept, USER_OBJECTS, UserObject};
 use crate::workers;
 
-/// The flags of `CUgraphInstantiate_flags` that need no stream. Here they change nothing.
+/// The flags of `CUgraphInstantiate_flags` that need no stream. This driver ignores them.
 const INSTANTIATE_FLAGS: u64 = 1 | 4 | 8;
 /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, which is required.
 const NO_DESTRUCTOR_SYNC: u32 = 1;
 /// `CU_GRAPH_USER_OBJECT_MOVE`.
 const MOVE: u32 = 1;
 
-/// The low bits of a node's handle, which have the number of the node. The others have the handle
-/// of the graph.
+/// The number of low bits of a node's handle that hold the number of the node.
+///
+/// The other bits hold the handle of the graph.
 const NODE_BITS: u32 = 24;
 
 const fn node(graph: Handle, index: usize) -> Handle {
@@ -68,7 +69,7 @@ api! {
         }
         let capacity = count.get()?;
         for index in 0..capacity {
-            // Handles of what is not there are null.
+            // Handles of missing nodes are null.
             let handle = if index < known { node(of, index) } else { 0 };
             // SAFETY: the application says that so many handles fit there.
             unsafe { nodes.pointer().add(index).write_unaligned(handle) };

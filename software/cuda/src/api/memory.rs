@@ -43,7 +43,7 @@ fn free(address: u64, is_right: fn(MemoryKind) -> bool, missing: Code) -> Answer
     space::free(address, is_right, missing)
 }
 
-/// A null pointer needs no context, but a sound one if there is one.
+/// Handles a null pointer. It needs no context, but a current one must be valid.
 fn free_nothing() -> Answer {
     match current::context() {
         Err(code) if code != Code::INVALID_CONTEXT => Err(code),
@@ -108,7 +108,7 @@ api! {
 
     fn cuMemHostUnregister(address: Handle) {
         let is_registered = |kind| matches!(kind, MemoryKind::Registered { .. });
-        // What lies in an allocation, and is not the beginning of registered memory.
+        // An address within an allocation, which is not the beginning of registered memory.
         let known = space::kind(address as u64);
         if address == 0 || known.is_some_and(|(kind, begins)| !is_registered(kind) || !begins) {
             return Err(Code::INVALID_VALUE);

@@ -16,7 +16,7 @@ use crate::stream::Stream;
 
 /// `CU_STREAM_WAIT_VALUE_FLUSH`, which the devices do not offer.
 const FLUSH: u32 = 1 << 30;
-/// So many operations fit into one call.
+/// The largest number of operations in one call.
 const MOST: u32 = 255;
 
 /// `CUstreamBatchMemOpParams`, in the layout that waits and writes have.

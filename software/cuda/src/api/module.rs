@@ -22,11 +22,11 @@ use crate::operation::Operation;
 use crate::settings::explain;
 use crate::stream::Stream;
 
-/// How an ELF file begins: a kernel that was compiled for one kind of GPU.
+/// The first bytes of an ELF file, which is a kernel compiled for one kind of GPU.
 const ELF: [u8; 4] = [0x7f, b'E', b'L', b'F'];
-/// How a fat binary begins: its container, and the wrapper that compilers put around it.
+/// The first bytes of a fat binary: its container, and the wrapper that compilers put around it.
 const FAT: [[u8; 4]; 2] = [0xba55_ed50_u32.to_le_bytes(), 0x4662_43b1_u32.to_le_bytes()];
-/// Shared memory of a block, at most.
+/// The largest shared memory of a block.
 const SHARED_BYTES: u32 = 48 << 10;
 /// `CU_LAUNCH_PARAM_BUFFER_POINTER` and `CU_LAUNCH_PARAM_BUFFER_SIZE`. Null ends the list.
 const BUFFER_POINTER: usize = 1;
@@ -35,7 +35,7 @@ const BUFFER_SIZE: usize = 2;
 const INFO_LOG: u32 = 3;
 const ERROR_LOG: u32 = 5;
 
-/// The beginning of `CUlaunchConfig`, which has the attributes behind it.
+/// The beginning of `CUlaunchConfig`. The attributes come after it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Config {
@@ -43,7 +43,7 @@ pub(super) struct Config {
     block: [u32; 3],
     shared_bytes: u32,
     stream: Handle,
-    /// Attributes say what may run at the same time. Here a kernel begins when the one before it
+    /// Attributes state what may run at the same time. Here a kernel begins when the one before it
     /// has ended.
     _attributes: *const c_void,
     _count: u32,
@@ -77,7 +77,7 @@ fn read(context: Arc<Context>, image: &[u8]) -> Result<usize, (Code, String)> {
 struct Log {
     text: *mut u8,
     room: usize,
-    /// Takes how many bytes were written.
+    /// Receives the number of written bytes.
     used: Out<usize>,
 }
 
@@ -88,7 +88,7 @@ impl Log {
         used: Out::NULL,
     };
 
-    /// The buffer that the option `buffer` names. The option after it has the size.
+    /// Returns the buffer of the option `buffer`. The option after it has the size.
     fn new(buffer: u32, count: u32, options: &In<u32>, values: &Out<usize>) -> Answer<Self> {
         let mut log = Self::NONE;
         let values = values.places(count as usize)?;
@@ -96,7 +96,7 @@ impl Log {
             if option == buffer {
                 log.text = with_exposed_provenance_mut(value.get()?);
             } else if option == buffer + 1 {
-                // An `unsigned int` in the place of a pointer.
+                // An `unsigned int` instead of a pointer.
                 log.room = value.get()? as u32 as usize;
                 log.used = value;
             }
@@ -104,7 +104,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Writes a text with a 0 behind it. What has no room is left out.
+    /// Writes a text that ends with 0. It is truncated if it does not fit.
     fn write(&self, reason: &str) {
         let Some(room) = self.room.checked_sub(1).filter(|_| !self.text.is_null()) else {
             return;
@@ -206,7 +206,7 @@ api! {
         options: In<u32>,
         values: Out<usize>,
     ) {
-        // There is never anything to say in it.
+            // This log is always empty.
         Log::new(INFO_LOG, count, &options, &values)?.write("");
         let errors = Log::new(ERROR_LOG, count, &options, &values)?;
         load(&to, &image, &errors)

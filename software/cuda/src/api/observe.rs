@@ -1,4 +1,4 @@
-//! What only this driver has: functions for tests, and the one that tells that it is software.
+//! Functions that only this driver has, for tests and for detecting that it is software.
 #![allow(non_snake_case, unsafe_code, reason = "exports functions")]
 
 use crate::context::CONTEXTS;
@@ -18,7 +18,7 @@ pub(crate) extern "C" fn synclineSoftwareDriver() -> i32 {
     1
 }
 
-/// How many objects an application has made and not destroyed, memory among them.
+/// Returns how many objects an application has and has not destroyed, including memory.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn synclineSoftwareLiveObjects() -> u64 {
@@ -37,7 +37,7 @@ pub(crate) extern "C" fn synclineSoftwareLiveObjects() -> u64 {
     counts.iter().sum::<usize>() as u64
 }
 
-/// How often the function that `SYNCLINE_SOFTWARE_CUDA_FAIL` names has been called.
+/// Returns how often the function of `SYNCLINE_SOFTWARE_CUDA_FAIL` has been called.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn synclineSoftwareCalls() -> u64 {

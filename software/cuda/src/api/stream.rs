@@ -30,12 +30,12 @@ fn create(to: &Out<Handle>, flags: u32, priority: i32) -> Answer {
         NON_BLOCKING => StreamKind::NonBlocking,
         _ => return Err(Code::INVALID_VALUE),
     };
-    // Priorities beyond the range are taken for its ends.
+    // Priorities outside the range are clamped.
     let priority = priority.clamp(GREATEST_PRIORITY, 0);
     to.set(STREAMS.add(Stream::new(&context, kind, priority)))
 }
 
-/// The state of a stream's capture, to where the caller wants it.
+/// Writes the state of a stream's capture. `id` and `graph` may be null.
 fn tell_capture(stream: Handle, status: &Out<u32>, id: &Out<u64>, graph: &Out<Handle>) -> Answer {
     status.require()?;
     let info = capture::info(&*Stream::find(stream)?)?;
@@ -127,7 +127,7 @@ api! {
 
     fn cuThreadExchangeStreamCaptureMode(mode: Out<u32>) {
         require_initialized()?;
-        // The driver takes larger numbers, too.
+            // The driver accepts larger numbers too.
         let asked = Mode::from_number(mode.get()?.min(Mode::Relaxed as u32))?;
         mode.set(capture::exchange_mode(asked) as u32)
     }
