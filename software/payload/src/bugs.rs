@@ -1,24 +1,24 @@
 //! Bugs that the environment can plant into a software driver.
 
-/// Declares the enum `Bug`, each bug with the name by which the environment calls it.
+/// Declares the enum `Bug` with a name for each bug, which the environment uses.
 #[macro_export]
 macro_rules! bugs {
     ($($(#[doc = $what:literal])+ $bug:ident = $name:literal;)+) => {
-        /// One thing that the driver does wrongly.
+        /// A defect of the driver.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Bug {
             $($(#[doc = $what])+ $bug,)+
         }
 
         impl Bug {
-            /// How the environment calls it.
+            /// Returns the name that the environment uses.
             pub(crate) const fn name(self) -> &'static str {
                 match self {
                     $(Self::$bug => $name,)+
                 }
             }
 
-            /// The bug of this name, or what is wrong with the name.
+            /// Returns the bug of this name, or an error with all names.
             pub(crate) fn from_name(name: &str) -> Result<Self, String> {
                 match name {
                     $($name => Ok(Self::$bug),)+

@@ -1,12 +1,12 @@
-//! Which software CUDA device and which software Vulkan device count as one GPU.
+//! Pairs of a software CUDA device and a software Vulkan device that count as one GPU.
 
 /// Length of a device UUID.
 pub const UUID_BYTES: usize = 16;
 
 /// A GPU that two software drivers make together: a Vulkan driver, and a device of the CUDA driver.
 ///
-/// The layer replaces the UUID that the Vulkan driver tells, because one driver's contains its
-/// version and the other's is the same text for everything. The CUDA driver tells the same UUIDs.
+/// The layer replaces the UUID of the Vulkan driver, because one driver's contains its version and
+/// the other's is the same for all devices. The CUDA driver returns the same UUIDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Twin {
     /// Mesa's lavapipe.
@@ -21,7 +21,7 @@ impl Twin {
     /// The twins that the CUDA driver has devices for, in the order of its devices.
     pub const ALL: [Self; 2] = [Self::Lavapipe, Self::SwiftShader];
 
-    /// A name for people, and for the environment variable that chooses devices.
+    /// Returns the name for reports, and for the environment variable that chooses devices.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -31,7 +31,7 @@ impl Twin {
         }
     }
 
-    /// The UUID that both drivers tell for this GPU. `None` for a driver that keeps its own.
+    /// Returns the UUID of this GPU in both drivers. `None` for a driver that keeps its own.
     #[must_use]
     pub const fn uuid(self) -> Option<[u8; UUID_BYTES]> {
         match self {

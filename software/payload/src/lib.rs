@@ -1,8 +1,8 @@
-//! What stands behind the descriptors that the software drivers hand out.
+//! The shared memory behind the descriptors of the software drivers.
 //!
 //! The Vulkan layer exports semaphores, the CUDA driver imports them, and both may be in different
 //! processes. So a semaphore is a page of shared memory, here called its payload. Memory is a file
-//! that the Vulkan driver has made; [`Memory`] knows where in it the bytes are.
+//! of the Vulkan driver. [`Memory`] finds the position of the bytes in it.
 //!
 //! None of this uses Syncline's own code, because it serves to test that.
 

@@ -12,23 +12,23 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// Lavapipe's allocations begin at a multiple of this in their file, behind a header.
 const LAVAPIPE_ALIGNMENT: u64 = 4096;
-/// By how much SwiftShader's files are longer than their allocations.
+/// The number of bytes by which SwiftShader's files are longer than their allocations.
 const SWIFTSHADER_EXCESS: u64 = 15;
-/// How the names of SwiftShader's files begin, as `/proc` shows them.
+/// The beginning of the names of SwiftShader's files in `/proc`.
 const SWIFTSHADER_NAME: &str = "/memfd:SwiftShader.Memory";
 
-/// Why a descriptor is no memory of a software driver.
+/// The reason why a descriptor is no memory of a software driver.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// The descriptor is no file of memory.
     #[error("the descriptor is no regular file")]
     NoFile,
-    /// The file is smaller than what it is said to hold.
+    /// The file is smaller than the stated size.
     #[error("the file has {file} bytes, and memory of {asked} bytes is not in it")]
     TooSmall {
         /// Bytes of the file.
         file: u64,
-        /// Bytes that the caller said it holds.
+        /// The stated size in bytes.
         asked: u64,
     },
     /// A system call failed.
@@ -51,8 +51,9 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Maps the `size` bytes of an allocation. The descriptor stays the caller's, and need not stay
-    /// open.
+    /// Maps the `size` bytes of an allocation.
+    ///
+    /// The caller keeps the descriptor, and may close it.
     ///
     /// # Errors
     /// [`MemoryError`]: the descriptor holds no such memory.
@@ -88,10 +89,9 @@ impl Memory {
         })
     }
 
-    /// True for a file that a software Vulkan driver has made, and not for any other file of
-    /// memory.
+    /// Returns whether a software Vulkan driver has made this file.
     ///
-    /// Lavapipe's begins with a header. SwiftShader's has nothing but a name.
+    /// Lavapipe's files begin with a header. SwiftShader's only have a name.
     #[must_use]
     pub fn is_exported(fd: BorrowedFd<'_>) -> bool {
         // Only files of memory have seals.
@@ -107,10 +107,11 @@ impl Memory {
         is_named && size > 0 || Self::header(fd, size).is_ok_and(|header| header.is_some())
     }
 
-    /// Where lavapipe's header says that the bytes begin. `None` for a file of `file` bytes without
-    /// such a header, and for one that can shrink.
+    /// Returns the offset of the bytes from lavapipe's header.
+    ///
+    /// `None` for a file of `file` bytes without such a header, and for one that can shrink.
     fn header(fd: BorrowedFd<'_>, file: u64) -> Result<Option<u64>, MemoryError> {
-        // The size again, behind the seals: the file could shrink until it had them.
+        // The size is read again after the seals, because the file could shrink before it had them.
         let is_sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
             && u64::try_from(fstat(fd)?.st_size) == Ok(file);
         let mut header = [0_u8; 16];
@@ -123,13 +124,14 @@ impl Memory {
         Ok(is_one.then_some(offset))
     }
 
-    /// Where an allocation of `size` bytes begins in a file of `file` bytes. `None` if it does not
-    /// fit.
+    /// Returns the offset of an allocation of `size` bytes in a file of `file` bytes.
+    ///
+    /// `None` if it does not fit.
     ///
     /// Lavapipe's file begins with a header: the size of the file, then the offset of the bytes, 64
-    /// bits each. SwiftShader's has none, and 15 bytes more than the allocation. A file of that
-    /// length could be told from its contents only if a program wrote such a header into its own
-    /// buffer.
+    /// bits each. SwiftShader's has none, and 15 bytes more than the allocation. The two are
+    /// confused only if a program writes such a header into its own buffer, in a file of exactly
+    /// that length.
     fn offset(fd: BorrowedFd<'_>, file: u64, size: u64) -> Result<Option<u64>, MemoryError> {
         if file < size {
             return Ok(None);
@@ -145,14 +147,14 @@ impl Memory {
         Ok(Some(0))
     }
 
-    /// The first byte of the allocation.
+    /// Returns the address of the first byte of the allocation.
     #[must_use]
     pub const fn address(&self) -> *mut u8 {
         // SAFETY: `map` has checked that the offset is within the mapping.
         unsafe { self.mapping.as_ptr().add(self.offset) }
     }
 
-    /// Bytes of the allocation.
+    /// Returns the size of the allocation in bytes.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.size
@@ -176,7 +178,7 @@ mod tests {
 
     const FILE: u64 = 3 * LAVAPIPE_ALIGNMENT;
 
-    /// A file as lavapipe makes it, but for the offset and the seals.
+    /// Makes a file like lavapipe's, with this offset and these seals.
     fn file(offset: u64, seals: SealFlags) -> OwnedFd {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("memory", flags).unwrap();

@@ -14,20 +14,20 @@ use rustix::thread::futex;
 const MAGIC: u64 = u64::from_ne_bytes(*b"SLsema01");
 const BYTES: usize = 4096;
 
-/// What kind of semaphore a payload is of.
+/// The kind of a semaphore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// A counter of 64 bits that grows.
+    /// A counter of 64 bits that only increases.
     Timeline = 1,
     /// Signalled or not. The payload counts signals and waits.
     Binary = 2,
 }
 
-/// Why a descriptor is no semaphore of the software drivers.
+/// The reason why a descriptor is no semaphore of the software drivers.
 #[derive(Debug, thiserror::Error)]
 pub enum SemaphoreError {
-    /// Another kind of file, or one that another program made.
+    /// Another kind of file, or a file of another program.
     #[error("the descriptor holds no semaphore of the software drivers")]
     Foreign,
     /// A system call failed.
@@ -40,7 +40,7 @@ pub enum SemaphoreError {
 struct Page {
     magic: AtomicU64,
     kind: AtomicU32,
-    /// Changes with every news, and is what threads sleep on.
+    /// Changes with every change of the payload. Threads sleep on it.
     news: AtomicU32,
     /// Timeline: the value that has been reached. Binary: how many signals have executed.
     value: AtomicU64,
@@ -50,8 +50,10 @@ struct Page {
     waits: AtomicU64,
 }
 
-/// A semaphore's payload, mapped for as long as this lives. It holds values that were reached, and
-/// nothing that is to come: a process that dies just stops signalling.
+/// A semaphore's payload, mapped for as long as this lives.
+///
+/// It holds reached values, and nothing about later ones. A process that dies just stops
+/// signalling.
 #[derive(Debug)]
 pub struct Semaphore {
     page: NonNull<Page>,
@@ -64,10 +66,10 @@ unsafe impl Send for Semaphore {}
 unsafe impl Sync for Semaphore {}
 
 impl Semaphore {
-    /// A new payload, with the descriptor by which others open it.
+    /// Creates a payload, and returns it with the descriptor with which others open it.
     ///
     /// # Errors
-    /// The system's, where it gives no memory or no descriptor.
+    /// The system's error if it has no memory or no descriptor.
     pub fn create(kind: Kind, value: u64) -> Result<(Self, OwnedFd), SemaphoreError> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create("syncline-software-semaphore", flags)?;
@@ -84,11 +86,12 @@ impl Semaphore {
         Ok((created, file))
     }
 
-    /// The payload that a descriptor holds. The descriptor stays the caller's, and need not stay
-    /// open.
+    /// Opens the payload of a descriptor.
+    ///
+    /// The caller keeps the descriptor, and may close it.
     ///
     /// # Errors
-    /// [`SemaphoreError::Foreign`] if it is none of these; the system's.
+    /// [`SemaphoreError::Foreign`] if it is no such payload, or the system's error.
     pub fn open(fd: BorrowedFd<'_>) -> Result<Self, SemaphoreError> {
         let sealed = SealFlags::SHRINK | SealFlags::GROW;
         // Only files of memory have seals. Without them the page could vanish under a reader.
@@ -125,27 +128,29 @@ impl Semaphore {
         unsafe { self.page.as_ref() }
     }
 
-    /// What kind it is of.
+    /// Returns its kind.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The value that has been reached; of a binary semaphore, how many signals have executed.
+    /// Returns the reached value, or the number of executed signals of a binary semaphore.
     #[must_use]
     pub fn value(&self) -> u64 {
         self.page().value.load(Ordering::Acquire)
     }
 
-    /// Lets the value be at least `value`, and wakes all waiters. What was written before is
-    /// visible behind it.
+    /// Increases the value to at least `value`, and wakes all waiters.
+    ///
+    /// A thread that reads the value also finds everything that was written before this call.
     pub fn reach(&self, value: u64) {
         self.page().value.fetch_max(value, Ordering::AcqRel);
         self.wake();
     }
 
-    /// Numbers a signal operation of a binary semaphore: 1 for the first. [`Semaphore::reach`] that
-    /// number executes it.
+    /// Returns the number of a new signal operation of a binary semaphore, beginning with 1.
+    ///
+    /// [`Semaphore::reach`] with that number executes it.
     #[must_use]
     pub fn number_signal(&self) -> u64 {
         let before = self.page().signals.fetch_add(1, Ordering::AcqRel);
@@ -153,8 +158,9 @@ impl Semaphore {
         before.wrapping_add(1)
     }
 
-    /// Numbers a wait operation of a binary semaphore: 1 for the first. It ends once as many
-    /// signals have executed.
+    /// Returns the number of a new wait operation of a binary semaphore, beginning with 1.
+    ///
+    /// The wait ends once that many signals have executed.
     #[must_use]
     pub fn number_wait(&self) -> u64 {
         let before = self.page().waits.fetch_add(1, Ordering::AcqRel);
@@ -162,27 +168,28 @@ impl Semaphore {
         before.wrapping_add(1)
     }
 
-    /// Takes a number back, of a submission that was refused.
+    /// Takes back the number of a signal whose submission was refused.
     pub fn withdraw_signal(&self) {
         self.page().signals.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Takes a number back, of a submission that was refused.
+    /// Takes back the number of a wait whose submission was refused.
     pub fn withdraw_wait(&self) {
         self.page().waits.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// What to compare before [`Semaphore::sleep`]. Read it before the value.
+    /// Returns the word for [`Semaphore::sleep`]. Read it before the value.
     #[must_use]
     pub fn news(&self) -> u32 {
         self.page().news.load(Ordering::Acquire)
     }
 
-    /// Sleeps until there is news, but not if there was some since `seen`. May return for no
-    /// reason.
+    /// Sleeps until the payload changes, but not if it has changed since `seen`.
+    ///
+    /// May also return without a change.
     pub fn sleep(&self, seen: u32, timeout: Option<Duration>) {
         let timeout = timeout.and_then(|timeout| timeout.try_into().ok());
-        // Any result means to look again: news, a signal, or the timeout.
+        // After any result the caller reads again: a change, a signal, or the timeout.
         let _ = futex::wait(
             &self.page().news,
             futex::Flags::empty(),

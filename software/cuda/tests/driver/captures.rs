@@ -55,7 +55,7 @@ fn a_graph_does_its_work_at_each_launch() {
     let graph = made(|to| cuStreamEndCapture(captured, to));
     assert_eq!(graph, known);
     assert_eq!(info(captured).0, 0);
-    // Nothing has happened yet, and the places of the graph are none for the host.
+    // Nothing has happened yet, and the events of the graph have no position for the host.
     assert_eq!(memory.get(), 0);
     assert_eq!(cuEventQuery(join), 1);
     assert_eq!(cuStreamWaitEvent(other, join, 0), 1);
@@ -156,7 +156,7 @@ fn the_legacy_stream_does_not_meet_a_captured_blocking_stream() {
     let blocking = made(|to| cuStreamCreate(to, 0));
     let memory = Pinned::new(1);
     ok(cuStreamBeginCapture_v2(blocking, THREAD_LOCAL));
-    // Asking does no harm.
+    // A query has no effect.
     let mut status = 0;
     let asked = cuStreamGetCaptureInfo_v2(
         0,
@@ -187,8 +187,8 @@ fn modes_say_whose_calls_are_forbidden() {
         })
     };
     ok(cuEventSynchronize(recorded));
-    // Other tests of this process must not be disturbed, so the global mode is tried in a process
-    // of its own.
+    // The global mode would disturb other tests of this process, so it is tested in a process of
+    // its own.
     let captured = begin(THREAD_LOCAL);
     ok(elsewhere());
     let mut mode = RELAXED;
@@ -201,7 +201,7 @@ fn modes_say_whose_calls_are_forbidden() {
         let ended = scope.spawn(|| end(captured)).join().unwrap();
         assert_eq!(ended, 908);
     });
-    // It has ended the capture all the same.
+    // It has ended the capture nevertheless.
     assert_eq!(end(captured), 401);
 }
 
@@ -230,7 +230,7 @@ fn an_event_keeps_no_graph() {
     let graph = info(captured).1;
     let object = made(|to| cuUserObjectCreate(to, pointer, destroy, 1, 1));
     ok(cuGraphRetainUserObject(graph, object, 1, 1));
-    // The event is a node of the graph, and stands for a position in it.
+    // The event is a node of the graph, and has a position in it.
     ok(cuEventRecordWithFlags(place, captured, 1));
     ok(cuEventRecord(place, captured));
     ok(end(captured));

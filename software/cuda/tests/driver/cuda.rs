@@ -1,4 +1,4 @@
-//! The driver's functions, loaded by path as a C program would load them.
+//! The driver's functions, loaded by path as in a C program.
 
 use std::ffi::{CString, c_char, c_void};
 use std::path::PathBuf;
@@ -192,13 +192,13 @@ fn table() -> &'static Table {
         // SAFETY: the library has no initializers.
         let library = unsafe { Library::new(path()) }.unwrap();
         let table = Table::load(&library);
-        // Its threads run on.
+        // Its threads continue.
         std::mem::forget(library);
         table
     })
 }
 
-/// How many objects are alive.
+/// Returns the number of live objects.
 pub(crate) fn live_objects() -> u64 {
     // SAFETY: the library is loaded, and the function is declared so.
     unsafe {
@@ -235,7 +235,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // It waits for the work of the context, which may wait for what a failed test has not done.
+        // It waits for the work of the context, which may wait for a step that a failed test skips.
         if !std::thread::panicking() {
             let _ = cuCtxDestroy_v2(self.0);
         }
@@ -250,7 +250,7 @@ pub(crate) fn event() -> Handle {
     made(|to| cuEventCreate(to, 2))
 }
 
-/// Words of memory that the host and devices have.
+/// Words of memory that the host and devices can access.
 pub(crate) struct Pinned {
     pub(crate) pointer: *mut c_void,
     words: usize,
@@ -287,7 +287,7 @@ pub(crate) fn function(text: &str, name: &str) -> Handle {
     made(|to| cuModuleGetFunction(to, module, name.as_ptr()))
 }
 
-/// One thread of a kernel with these parameters.
+/// Launches one thread of a kernel with these parameters.
 pub(crate) fn launch(function: Handle, stream: Handle, params: &[u64]) -> u32 {
     let mut pointers: Vec<*mut c_void> = params
         .iter()
@@ -297,7 +297,7 @@ pub(crate) fn launch(function: Handle, stream: Handle, params: &[u64]) -> u32 {
     cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, params, null_mut())
 }
 
-/// Waits until it is true, for as long as a broken driver deserves.
+/// Waits until the condition is true, for a limited time.
 #[track_caller]
 pub(crate) fn eventually(is_true: impl Fn() -> bool) {
     let start = Instant::now();

@@ -31,7 +31,7 @@ fn wait(semaphore: Handle, number: u64, stream: Handle) -> u32 {
     cuWaitExternalSemaphoresAsync(&semaphore, &value(number), 1, stream)
 }
 
-/// A file of memory, as SwiftShader exports it.
+/// Makes a file of memory like one that SwiftShader exports.
 pub(crate) fn memory_file(bytes: u64) -> OwnedFd {
     named_file(c"SwiftShader.Memory.1", bytes)
 }
@@ -94,13 +94,13 @@ fn a_refused_operation_leaves_no_trace() {
     let (payload, file) = Semaphore::create(Kind::Binary, 0).unwrap();
     let semaphore = import(BINARY, file.into_raw_fd()).unwrap();
     let blocking = made(|to| cuStreamCreate(to, 0));
-    // The legacy stream must not be used meanwhile.
+    // The legacy stream must not be used during the capture.
     ok(cuStreamBeginCapture_v2(blocking, 1));
     assert_eq!(signal(semaphore, 0, 0), 906);
     assert_eq!(wait(semaphore, 0, 0), 906);
     assert_eq!(cuStreamEndCapture(blocking, &mut 0), 901);
     assert_eq!((payload.number_signal(), payload.number_wait()), (1, 1));
-    // It would wait for the operations.
+    // It waits for outstanding operations, so none is left.
     ok(cuDestroyExternalSemaphore(semaphore));
 }
 
@@ -116,7 +116,7 @@ fn descriptors_that_are_no_semaphores_stay_open() {
             assert_eq!(import(kind, descriptor), Err(999));
         }
         assert!(is_open(descriptor));
-        // Refused memory is closed.
+        // The descriptor of refused memory is closed.
         let taken = refused.try_clone().unwrap().into_raw_fd();
         let memory = MemoryDesc {
             kind: 1,
@@ -136,7 +136,7 @@ fn descriptors_that_are_no_semaphores_stay_open() {
     assert_eq!(import(77, file.as_raw_fd()), Err(1));
 }
 
-/// As NVIDIA's driver does. `processes` has the strict mode.
+/// The same as in NVIDIA's driver. `processes` tests the strict mode.
 #[test]
 fn wrong_kinds_are_taken_and_signal_nothing() {
     let _context = Context::new();
@@ -155,7 +155,7 @@ fn wrong_kinds_are_taken_and_signal_nothing() {
         assert_eq!(cuStreamQuery(waiting), 600);
         ok(signal(semaphore, 3, stream));
         ok(cuStreamSynchronize(stream));
-        // It reaches waits for the same import, and nothing else.
+        // It reaches only waits for the same import.
         ok(cuStreamSynchronize(waiting));
     }
     assert_eq!((binary.value(), timeline.value()), (0, 0));
@@ -187,7 +187,7 @@ fn memory_is_the_same_on_both_sides() {
             1
         );
     }
-    // An address is aligned as its offset is.
+    // An address has the alignment of its offset.
     let desc = buffer(2, 64);
     let odd = made(|to| cuExternalMemoryGetMappedBuffer(to, memory, &raw const desc));
     let stream = stream();

@@ -53,7 +53,7 @@ fn a_kernel_has_the_parameters_of_its_call() {
     }
     ok(cuStreamSynchronize(stream));
     assert_eq!(words.get(), 111);
-    // The parameters in one buffer: a key and a value each.
+    // The parameters in one buffer, as pairs of a key and a value.
     let (buffer, size) = ([words.address(), 1000], 12_usize);
     let mut extra = [
         std::ptr::without_provenance_mut(1),
@@ -130,7 +130,7 @@ fn the_log_of_the_compiler_tells_why_a_module_is_refused() {
     const NO_OTHER: u32 = 0;
     let _context = Context::new();
     let image = c".version 6.4\n.target sm_60\n.address_size 64\n.shared .u32 x;\n";
-    // The whole text, and what has room of it.
+    // The whole text, and the part of it that fits.
     for size in [200, 8, 1, 0] {
         let mut log = [0xff_u8; 200];
         let options = [NO_OTHER, ERROR_LOG_BUFFER, ERROR_LOG_BUFFER_SIZE_BYTES];
@@ -148,7 +148,7 @@ fn the_log_of_the_compiler_tells_why_a_module_is_refused() {
         assert!(b"line 4: ".starts_with(&log[..end.min(8)]), "{log:?}");
         assert_eq!(end < size - 1, size == 200);
     }
-    // No options at all, and none where some are announced.
+    // No options at all, and fewer options than stated.
     let (to, at) = (&mut 0, image.as_ptr());
     assert_eq!(cuModuleLoadDataEx(to, at, 0, null(), null_mut()), 218);
     assert_eq!(cuModuleLoadDataEx(to, at, 1, null(), null_mut()), 1);
@@ -170,7 +170,7 @@ fn a_graph_faults() {
         while over.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
-        // A context that does not wait is destroyed meanwhile.
+        // A context that does not wait would be destroyed in this time.
         std::thread::sleep(std::time::Duration::from_millis(50));
         returned.store(1, Ordering::SeqCst);
     }
@@ -184,7 +184,7 @@ fn a_graph_faults() {
     ok(cuStreamWaitEvent(left, fork, 0));
     ok(cuStreamWaitEvent(right, fork, 0));
     ok(cuLaunchHostFunc(left, slow, data));
-    // It never ends, but with the context.
+    // It ends only with the context.
     ok(cuStreamWaitValue64_v2(right, gate.address(), 1, 0));
     ok(cuStreamWaitValue64_v2(captured, gate.address() + 8, 1, 0));
     ok(launch(add, captured, &[16, 1]));
@@ -204,7 +204,7 @@ fn a_graph_faults() {
     assert_eq!(flags[2].load(Ordering::SeqCst), 1);
 }
 
-/// A fault is the end of the device for its process.
+/// After a fault the device works in no context of its process.
 #[rstest]
 #[case::nowhere("nowhere")]
 #[case::past_the_end("past the end")]
@@ -243,7 +243,7 @@ fn faults() {
         ok(cuStreamWriteValue64_v2(faulty, word, 1, 0));
         ok(cuEventRecord(behind, faulty));
         assert_eq!(cuEventSynchronize(behind), code, "{case}");
-        // Whatever is asked of the context from now on.
+        // All later calls for the context.
         for answer in [
             cuEventQuery(behind),
             cuStreamQuery(later),
@@ -257,14 +257,14 @@ fn faults() {
         ] {
             assert_eq!(answer, code, "{case}");
         }
-        // What stood behind the kernel has not run.
+        // The work after the kernel has not run.
         assert_eq!(kept.get(), 0);
         assert_eq!(cuCtxCreate_v2(&mut 0, 0, 0), code);
         code
     };
     ok(cuCtxSetCurrent(healthy.0));
     assert_eq!(cuStreamQuery(elsewhere), code);
-    // Another device is not concerned.
+    // Another device still works.
     let other = made(|to| cuCtxCreate_v2(to, 0, 1));
     ok(cuCtxSynchronize());
     ok(cuCtxDestroy_v2(other));
@@ -289,8 +289,8 @@ fn kernels_run_beside_each_other() {
     ok(cuCtxSynchronize());
 }
 
-/// A thread that asks for a new function waits for all work. Another thread asks for a known one
-/// meanwhile, and then lets the work end.
+/// A thread that requests a new function waits for all work. At the same time another thread
+/// requests a known one, and then lets the work end.
 #[test]
 fn a_known_function_is_found_while_a_new_one_waits() {
     let context = Context::new();
@@ -311,7 +311,7 @@ fn a_known_function_is_found_while_a_new_one_waits() {
     let status = std::path::Path::new("/proc")
         .join(asks.recv().unwrap())
         .join("stat");
-    // Until it sleeps: in the call, which cannot end yet.
+    // Until the thread sleeps in the call, which cannot end yet.
     eventually(|| {
         let status = std::fs::read_to_string(&status).unwrap();
         status.rsplit_once(')').unwrap().1.starts_with(" S")

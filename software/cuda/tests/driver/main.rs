@@ -1,4 +1,4 @@
-//! Calls the built library as a C program would.
+//! Calls the built library as a C program does.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -67,7 +67,7 @@ fn contexts_come_and_go() {
     ok(cuEventQuery(event));
     ok(cuDevicePrimaryCtxRelease_v2(1));
     assert_eq!(cuDevicePrimaryCtxRelease_v2(1), 201);
-    // Everything of it is gone.
+    // All its objects are destroyed.
     assert_eq!(cuEventQuery(event), 709);
     assert_eq!(cuCtxSynchronize(), 709);
     // Any handle can be current.

@@ -110,7 +110,7 @@ fn a_free_waits_for_the_work_of_its_context() {
         });
         assert_eq!(cuEventQuery(event), 600);
         gate.set(1);
-        // Were the memory freed first, the fill would be a fault.
+        // If the memory were freed first, the fill would be a fault.
         assert_eq!(freeing.join().unwrap(), 0);
     });
     ok(cuCtxSynchronize());
@@ -125,11 +125,11 @@ fn pages(bytes: usize, access: i32) -> *mut c_void {
     at
 }
 
-/// Registered pages that cannot be written.
+/// Returns registered pages that cannot be written.
 pub(crate) fn read_only(bytes: usize) -> u64 {
     const READ_ONLY: u32 = 8;
     let host = pages(bytes, libc::PROT_READ);
-    // The call must say so.
+    // The flags of the call must state that.
     assert_eq!(cuMemHostRegister_v2(host, bytes, 3), 1);
     ok(cuMemHostRegister_v2(host, bytes, 3 | READ_ONLY));
     made(|to| cuMemHostGetDevicePointer_v2(to, host, 0))
@@ -180,8 +180,7 @@ fn a_copy_needs_memory_of_the_host_unless_it_is_empty(#[case] bytes: usize, #[ca
     assert_eq!(cuMemcpyDtoHAsync_v2(null, memory, bytes, stream), code);
 }
 
-/// A context frees memory that a copy of another context still waits to access. The copy is a fault
-/// then.
+/// A context frees memory that a copy of another context will access. Then the copy is a fault.
 #[rstest]
 #[case::pinned_from("pinned from")]
 #[case::pinned_to("pinned to")]

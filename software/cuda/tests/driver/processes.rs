@@ -1,4 +1,4 @@
-//! What takes a process of its own: settings, faults of the host, exits, events of other processes.
+//! Tests that need their own process: settings, host faults, exits, events of other processes.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
@@ -94,7 +94,7 @@ fn wrong_kinds_are_refused() {
         (9, memory_file(65_536)),
     ] {
         assert_eq!(import(kind, file.as_raw_fd()), Err(999));
-        // Still the test's: a second close of it would abort.
+        // The test still owns the descriptor: a second close of it would abort.
         drop(file);
     }
 }
@@ -207,7 +207,7 @@ fn forks() {
         }
     };
     assert_eq!(libc::WEXITSTATUS(status), 77);
-    // It does not concern its parent.
+    // The parent is not affected.
     ok(cuStreamQuery(stream));
 }
 
@@ -238,7 +238,7 @@ fn an_event_is_opened_by_another_process() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Its first line says that its stream waits.
+    // Its first line states that its stream waits.
     let mut out = std::io::BufReader::new(waiter.stdout.take().unwrap());
     let mut text = String::new();
     while !text.contains("waits") {

@@ -21,13 +21,13 @@ fn an_event_stands_for_its_latest_record() {
     ok(cuEventRecord(event, busy));
     assert_eq!(cuEventQuery(event), 600);
     assert_eq!(cuStreamQuery(busy), 600);
-    // This wait is for the record of now, also after the next.
+    // This wait is for the present record, also after the next one.
     ok(cuStreamWaitEvent(idle, event, 0));
     let other = stream();
     ok(cuEventRecord(event, other));
     ok(cuEventSynchronize(event));
     assert_eq!(cuStreamQuery(idle), 600);
-    // The event may go before the wait ends.
+    // The event may be destroyed before the wait ends.
     ok(cuEventDestroy_v2(event));
     assert_eq!(cuEventQuery(event), 400);
     gate.set(1);
@@ -71,13 +71,13 @@ fn eight_streams_that_wait_hold_up_all_others() {
     for parked in &waiting[..7] {
         ok(cuStreamWaitValue64_v2(*parked, address, 1, 0));
     }
-    // One connection is left, for any stream.
+    // One connection is left. Any stream can use it.
     for (value, stream) in (1..).zip(others) {
         ok(cuStreamWriteValue64_v2(*stream, address + 8, value, 0));
         ok(cuStreamSynchronize(*stream));
         assert_eq!(gate.words()[1].load(Ordering::Acquire), value);
     }
-    // Streams that wait for an event or run a kernel have none.
+    // Streams that wait for an event or run a kernel use no connection.
     let behind = event();
     ok(cuEventRecord(behind, waiting[0]));
     for stream in &others[..9] {
@@ -85,7 +85,7 @@ fn eight_streams_that_wait_hold_up_all_others() {
     }
     ok(cuStreamWriteValue64_v2(others[10], address + 8, 100, 0));
     ok(cuStreamSynchronize(others[10]));
-    // Nor has a wait that is over. With the eighth nothing goes on.
+    // A wait that is over uses none either. With the eighth wait no stream continues.
     ok(cuStreamWaitValue64_v2(waiting[7], address + 8, 100, 0));
     ok(cuStreamSynchronize(waiting[7]));
     ok(cuStreamWaitValue64_v2(waiting[7], address, 1, 0));
@@ -112,7 +112,7 @@ fn a_full_stream_blocks_the_calling_thread() {
         });
         // The wait and these are 1021 commands.
         eventually(|| taken.load(Ordering::SeqCst) == 1020);
-        // Another stream has room of its own, and records take none.
+        // Another stream has its own budget, and records need none.
         let other = stream();
         for _ in 0..1100 {
             ok(cuMemsetD32Async(address + 12, 1, 1, other));
@@ -143,7 +143,7 @@ fn the_legacy_stream_is_in_order_with_blocking_streams() {
     gate.set(1);
     ok(cuStreamSynchronize(0));
     assert_eq!(gate.words()[1].load(Ordering::Acquire), (6 << 32) | 5);
-    // The other way round: blocking streams wait for the legacy stream.
+    // The opposite: blocking streams wait for the legacy stream.
     gate.set(0);
     ok(cuStreamWaitValue64_v2(0, address, 1, 0));
     ok(cuMemsetD32Async(address + 8, 7, 1, blocking));
@@ -185,7 +185,7 @@ fn waits_for_values_compare_in_a_circle() {
     assert_eq!(cuStreamQuery(stream), 600);
     words.set(4);
     ok(cuStreamSynchronize(stream));
-    // No flush, no other flags, whole words only.
+    // No flush, no other flags, only whole words.
     assert_eq!(cuStreamWaitValue64_v2(stream, address, 1, 1 << 30), 801);
     assert_eq!(cuStreamWaitValue64_v2(stream, address, 1, 4), 1);
     assert_eq!(cuStreamWriteValue64_v2(stream, address, 1, 1), 1);
