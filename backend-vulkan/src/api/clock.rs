@@ -143,7 +143,7 @@ impl Sampler for SubmittedSampler {
                 .stamp(queue.submissions().object(), Timing::Clock)?;
             let (written, before) = (stamp.clone(), host.now());
             let work = move |recorder: &mut Recorder<'_>| {
-                recorder.recording.write_time(&written);
+                recorder.write_time(&written);
                 Ok(())
             };
             queue.submissions().submit(&[], work, &[])?;

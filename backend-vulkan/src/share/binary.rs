@@ -19,7 +19,7 @@ use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
 use crate::share::external::{own_fd, semaphore_functions};
 use crate::share::payload::Needs;
-use crate::timeline::binary::{RawBinary, RecordedUse, Role};
+use crate::timeline::binary::{RawBinary, Role};
 use crate::timeline::port::{Port, Semaphore};
 
 /// A binary `VkSemaphore`. Cheap to clone.
@@ -335,7 +335,7 @@ impl Recorder<'_> {
     /// Waits for a binary semaphore in all stages, and keeps it.
     ///
     /// `fence` is a timeline semaphore that the same submission signals to this value. See
-    /// [`RecordedUse::new`].
+    /// [`RecordedUse::new`](crate::timeline::binary::RecordedUse::new).
     ///
     /// # Safety
     /// Same as [`Recorder::wait_semaphore`]. The semaphore belongs to this device.
@@ -348,22 +348,6 @@ impl Recorder<'_> {
         self.keep(semaphore);
     }
 
-    fn note_use(
-        &mut self,
-        semaphore: &Arc<RawBinary>,
-        role: Role,
-        fence: Option<(Arc<Semaphore>, u64)>,
-    ) {
-        let recorded_use = RecordedUse::new(
-            semaphore,
-            role,
-            self.recording.object(),
-            self.recording.own(),
-            fence,
-        );
-        self.recording.binary_uses.push(recorded_use);
-    }
-
     fn require_semaphore(&self, semaphore: &BinarySemaphore) -> Result<()> {
         let owner = &semaphore.0.device;
         if owner.raw().handle() == self.device().handle() {
@@ -372,7 +356,7 @@ impl Recorder<'_> {
         Err(wrong_device(
             semaphore.object(),
             owner.object(),
-            self.recording.object(),
+            self.queue(),
         ))
     }
 }
