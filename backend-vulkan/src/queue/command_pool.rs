@@ -71,16 +71,19 @@ pub(crate) struct InFlight {
 
 impl InFlight {
     /// The value of the queue's own timeline at which the submission ends.
+    #[inline]
     pub(crate) const fn end(&self) -> u64 {
         self.number
     }
 
     /// Adds a command buffer that was [begun](CommandPool::begin) for the submission.
+    #[inline]
     pub(crate) fn add_buffer(&mut self, buffer: vk::CommandBuffer) {
         self.buffers.push(buffer);
     }
 
     /// The command buffers that were begun for the submission.
+    #[inline]
     pub(crate) fn buffers(&self) -> &[vk::CommandBuffer] {
         &self.buffers
     }
@@ -124,21 +127,25 @@ impl CommandPool {
         })
     }
 
+    #[inline]
     pub(crate) const fn device(&self) -> &Arc<Inner> {
         &self.device
     }
 
     /// The name of the queue.
+    #[inline]
     pub(crate) const fn object(&self) -> &Object {
         &self.object
     }
 
     /// The index of the queue family.
+    #[inline]
     pub(crate) const fn family(&self) -> u32 {
         self.family
     }
 
     /// The queue's own timeline.
+    #[inline]
     pub(crate) const fn own(&self) -> &Arc<Semaphore> {
         &self.own
     }
@@ -166,7 +173,7 @@ impl CommandPool {
             self.semaphores
                 .add(semaphores.clone(), used.number, finished);
         }
-        if self.device.deferred_destroy.is_needed() {
+        if self.device.deferred_destroy().is_needed() {
             used.semaphores.extend(semaphores.cloned());
         }
     }
@@ -258,7 +265,7 @@ impl CommandPool {
         let last = done.map(|used| used.submission).max();
         let unused = self
             .device
-            .deferred_destroy
+            .deferred_destroy()
             .note_finished(last.unwrap_or(0));
         self.device.destroy_semaphores(unused);
     }
@@ -318,7 +325,7 @@ impl CommandPool {
     /// Notes what a submission uses that the driver has just taken.
     #[inline]
     pub(crate) fn submitted(&self, used: &mut InFlight) {
-        used.submission = self.device.deferred_destroy.count_submission();
+        used.submission = self.device.deferred_destroy().count_submission();
         if used.submission > 0 {
             for semaphore in &used.semaphores {
                 semaphore.note_use(used.submission);

@@ -95,6 +95,7 @@ impl Recording {
         self.acquired.clear();
     }
 
+    #[inline]
     pub(crate) fn device(&self) -> &ash::Device {
         self.commands.device().raw()
     }
@@ -252,7 +253,7 @@ impl Recording {
         }
         Err(wrong_device(
             buffer.object(),
-            &buffer.device().object,
+            buffer.device().object(),
             self.object(),
         ))
     }
@@ -323,6 +324,7 @@ impl Recording {
     }
 
     /// Ends the recording and adds the semaphores of `batch`, which it keeps.
+    #[inline]
     pub(crate) fn prepare(&mut self, batch: &Batch<'_>) -> Result<()> {
         // If the signals must wait for values of other queues, the time is written after that wait
         // too. The wait comes after the work.
@@ -388,6 +390,7 @@ impl Recording {
     }
 
     /// The units of the driver queue's in-flight budget that the submission takes.
+    #[inline]
     pub(crate) fn units(&self) -> u64 {
         self.lists.units(self.buffers.len())
     }
@@ -407,6 +410,7 @@ impl Recording {
     }
 
     /// Moves everything that must outlive the submission to `keep`.
+    #[inline]
     pub(crate) fn move_kept_to(&mut self, keep: &mut Keep) {
         keep.append(&mut self.keep);
     }

@@ -55,13 +55,13 @@ impl Queue {
     /// The index of its queue family, as the driver numbers them.
     #[must_use]
     pub fn family(&self) -> u32 {
-        self.0.enqueue().driver.family.index
+        self.0.enqueue().driver.family().index
     }
 
     /// The index of its driver queue within the family.
     #[must_use]
     pub fn index(&self) -> u32 {
-        self.0.enqueue().driver.index
+        self.0.enqueue().driver.index()
     }
 
     pub(crate) fn submissions(&self) -> &Arc<SubmissionQueue<Feed>> {
@@ -133,7 +133,7 @@ impl Feed {
             .and_then(|port| port.on(&device.0))
             .cloned()
             .ok_or_else(|| unsupported(object, "count", "its own timeline has no semaphore"))?;
-        let commands = CommandPool::new(&device.0, object, driver.family.index, semaphore)?;
+        let commands = CommandPool::new(&device.0, object, driver.family().index, semaphore)?;
         Ok(Self {
             commands: Arc::new(commands),
             driver: driver.clone(),
@@ -150,11 +150,11 @@ impl Enqueue for Feed {
     type Stamp = Stamp;
 
     fn order_domain(&self) -> Option<u64> {
-        Some(self.driver.domain)
+        Some(self.driver.domain())
     }
 
     fn in_flight_budget(&self) -> Option<&Arc<InFlightBudget>> {
-        Some(&self.driver.budget)
+        Some(self.driver.budget())
     }
 
     fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Box<Recording>>
@@ -194,7 +194,7 @@ impl Enqueue for Feed {
         // finished. For raw handles from the application, the contract of the `Recorder` method
         // that took them guarantees the same. The engine submits only behind waits whose signal is
         // pending, and has checked that each signalled value grows.
-        let submitted = unsafe { recording.submit(self.driver.raw) };
+        let submitted = unsafe { recording.submit(self.driver.raw()) };
         let flushed = match submitted {
             Ok(()) => {
                 recording.note_submitted();
@@ -220,7 +220,7 @@ impl Enqueue for Feed {
     fn stamp(&self, _: &Object, _timing: Timing) -> Result<Arc<Stamp>> {
         self.stamps.take_fit(Stamp::renew, || {
             let commands = &self.commands;
-            Stamp::new(commands.device(), commands.object(), self.driver.family)
+            Stamp::new(commands.device(), commands.object(), self.driver.family())
         })
     }
 

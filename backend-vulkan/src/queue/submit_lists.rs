@@ -31,6 +31,7 @@ struct Split {
 }
 
 impl SubmitLists {
+    #[inline]
     pub(crate) fn wait(
         &mut self,
         semaphore: vk::Semaphore,
@@ -42,6 +43,7 @@ impl SubmitLists {
         self.wait_stages.push(stages);
     }
 
+    #[inline]
     pub(crate) fn signal(&mut self, semaphore: vk::Semaphore, value: u64) {
         self.signals.push(semaphore);
         self.signal_values.push(value);
@@ -70,6 +72,7 @@ impl SubmitLists {
     /// The units of the driver queue's in-flight budget that a submission takes.
     ///
     /// `buffers` is the number of its command buffers.
+    #[inline]
     pub(crate) fn units(&self, buffers: usize) -> u64 {
         let infos = 1 + u64::from(self.split.is_some());
         let count = self.waits.len() + buffers + self.signals.len();

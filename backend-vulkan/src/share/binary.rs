@@ -17,7 +17,7 @@ use crate::driver::error::{unsupported, wrong_device};
 use crate::driver::lock::lock;
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
-use crate::share::external::{own_fd, semaphore_functions};
+use crate::share::external::own_fd;
 use crate::share::payload::Needs;
 use crate::timeline::binary::{RawBinary, Role};
 use crate::timeline::port::{Port, Semaphore};
@@ -46,7 +46,7 @@ impl Device {
     /// # Errors
     /// A driver error.
     pub fn binary_semaphore(&self, label: &str) -> Result<BinarySemaphore> {
-        self.make_binary(label, self.0.binary_exports)
+        self.make_binary(label, self.0.external().binary_exports())
     }
 
     /// Creates an unsignalled binary semaphore that can be exported as handles of `kind` only.
@@ -164,7 +164,7 @@ impl Device {
                     .semaphore(semaphore.raw())
                     .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD)
                     .fd(handle.as_fd().as_raw_fd());
-                let functions = semaphore_functions(&self.0, "import a binary semaphore")?;
+                let functions = self.0.external().semaphores("import a binary semaphore")?;
                 // SAFETY: an unused binary semaphore. The handle's type guarantees a binary
                 // semaphore, and `require_same_driver` has checked that it is of the same driver.
                 unsafe { functions.import_semaphore_fd(&info) }
@@ -236,7 +236,7 @@ impl BinarySemaphore {
         let info = vk::SemaphoreGetFdInfoKHR::default()
             .semaphore(self.raw())
             .handle_type(handle);
-        let functions = semaphore_functions(&device.0, asked)?;
+        let functions = device.0.external().semaphores(asked)?;
         // SAFETY: a live semaphore, made for handles of this type, with its permanent payload.
         let fd = self.with_payload(Needs::Permanent, "leave", |_| unsafe {
             Ok(functions.get_semaphore_fd(&info))
