@@ -15,16 +15,16 @@
 //! Every [`Backend`] is a [`Device`], and every [`BackendQueue`] is a [`Queue`]: the traits that
 //! applications use.
 //!
-//! [`Timeline`](crate::Timeline), [`Point`](crate::Point), [`Signal`](crate::Signal) and [`Fence`](crate::Fence)
-//! are concrete types over these traits, so points of any backend stand in one list. The engine calls a backend
-//! under these guarantees:
+//! [`Timeline`](crate::Timeline), [`Point`](crate::Point), [`Signal`](crate::Signal) and
+//! [`Fence`](crate::Fence) are concrete types over these traits. So one list may contain points of
+//! several backends. The engine gives a backend these guarantees:
 //!
-//! * [`Enqueue::record`] and [`Enqueue::flush`] of one queue never run at the same time on two threads.
-//! * The signal of every wait in a [`Batch`] is reached, or a driver has it. A backend never parks a queue for
-//!   something that only the host can still provide.
-//! * The engine holds no lock during a call of a backend, with two exceptions. During [`Port::signal`] it holds the
-//!   lock that keeps the host's signals of that timeline in order. [`Stamp::time`] may run under that lock, too,
-//!   where other processes are told of the time.
+//! * Only one thread at a time calls [`Enqueue::record`] or [`Enqueue::flush`] of a queue.
+//! * The signal of every wait in a [`Batch`] is reached, or a driver has it (Q2). A backend's queue
+//!   never waits for something that only the host can still do.
+//! * The engine holds no lock during a call of a backend, with two exceptions. It holds the lock
+//!   that orders the host's signals of a timeline during [`Port::signal`]. It may hold the same
+//!   lock during [`Stamp::time`], if the time is published to other processes.
 //!
 //! The rules, with their ids, are in `docs/contract.md`.
 

@@ -327,7 +327,7 @@ impl Queue {
     /// waits for them.
     #[must_use]
     pub fn stream(&self) -> StreamGuard<'_> {
-        let stream = &self.queue_stream().stream;
+        let stream = self.queue_stream().stream();
         let locked = stream.stream_lock().lock();
         stream.lend();
         StreamGuard {

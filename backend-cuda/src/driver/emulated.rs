@@ -796,13 +796,13 @@ mod devices {
 
     /// The number of commands in the queue's stream.
     pub(crate) fn put(queue: &Queue) -> u64 {
-        let stream = unsafe { stream(queue.queue_stream().stream.raw()) };
+        let stream = unsafe { stream(queue.queue_stream().stream().raw()) };
         stream.put.load(Ordering::SeqCst)
     }
 
     /// Finishes the first `through` commands of the queue's stream.
     pub(crate) fn finish(queue: &Queue, through: u64) {
-        let stream = unsafe { stream(queue.queue_stream().stream.raw()) };
+        let stream = unsafe { stream(queue.queue_stream().stream().raw()) };
         stream.finished.fetch_max(through, Ordering::SeqCst);
     }
     /// A device whose driver has the functions for interprocess events on a platform without them.
@@ -818,7 +818,7 @@ mod devices {
     ///
     /// The event behind them need not be complete.
     pub(crate) fn write(queue: &Queue) {
-        let stream = unsafe { stream(queue.queue_stream().stream.raw()) };
+        let stream = unsafe { stream(queue.queue_stream().stream().raw()) };
         for op in std::mem::take(&mut *stream.writes.lock().unwrap()) {
             // Device addresses are host addresses here.
             let word = std::ptr::with_exposed_provenance_mut::<u64>(op.address as usize);

@@ -55,7 +55,7 @@ impl Queue {
     #[inline]
     pub(crate) fn record_captured(&self, fence: &Fence) -> Result<bool> {
         // The usual case: the application never had the stream, and the fence is in no graph.
-        if self.queue_stream().stream.is_untouched() && fence.native_mark().is_none() {
+        if self.queue_stream().stream().is_untouched() && fence.native_mark().is_none() {
             return Ok(false);
         }
         self.record_slow(fence)
@@ -67,9 +67,9 @@ impl Queue {
         let own = OwnEvent::of(fence);
         // Locked from the query to the record, so that no other thread ends the capture in between.
         // While another thread holds the lock, this becomes an ordinary submission.
-        let locked = queue_stream.stream.stream_lock().try_lock_reentrant();
+        let locked = queue_stream.stream().stream_lock().try_lock_reentrant();
         let capture = match &locked {
-            Some(locked) => queue_stream.stream.capture_while_locked(locked)?,
+            Some(locked) => queue_stream.stream().capture_while_locked(locked)?,
             None => Capture::None,
         };
         match (capture, own) {
@@ -84,12 +84,12 @@ impl Queue {
                     // Unlocked before the fence drops its previous mark, which may belong to the
                     // application.
                     let _locked = locked;
-                    let _bound = queue_stream.device.context().bind()?;
+                    let _bound = queue_stream.device().context().bind()?;
                     Ok(Arc::new(Captured {
                         mark: queue_stream
-                            .device
+                            .device()
                             .plain_events()
-                            .record(&queue_stream.stream)?,
+                            .record(queue_stream.stream())?,
                         capture: id,
                         queue_stream: Arc::downgrade(queue_stream),
                         _kept: queue_stream.keeps_stream().then(|| queue_stream.clone()),
@@ -123,7 +123,7 @@ impl Queue {
         let captured = mark
             .as_deref()
             .and_then(|mark| (mark as &dyn Any).downcast_ref::<Captured>());
-        if captured.is_some() && self.queue_stream().stream.is_legacy() {
+        if captured.is_some() && self.queue_stream().stream().is_legacy() {
             // The driver would invalidate the capture.
             return Err(self.capturing(
                 &format!("wait for {}", fence.object()),
@@ -134,7 +134,7 @@ impl Queue {
             return self.join(fence, captured).map(|()| true);
         }
         let asked = || format!("wait for {}", fence.object());
-        match self.queue_stream().stream.capture()? {
+        match self.queue_stream().stream().capture()? {
             Capture::None => Ok(false),
             Capture::Unusable(why) => Err(self.capturing(&asked(), why)),
             Capture::Active { .. } if fence.is_recorded() => {
@@ -163,23 +163,23 @@ impl Queue {
         // Both streams are locked until the wait is made. So no submission is being recorded there,
         // and no other thread ends the capture.
         let (locked, locked_there) = lock_both(
-            queue_stream.stream.stream_lock(),
-            there.stream.stream_lock(),
+            queue_stream.stream().stream_lock(),
+            there.stream().stream_lock(),
         );
-        if !captured.is_open(&there.stream, &locked_there)? {
+        if !captured.is_open(there.stream(), &locked_there)? {
             return Err(ended());
         }
         let asked = || format!("wait for {}", fence.object());
-        match queue_stream.stream.capture_while_locked(&locked)? {
+        match queue_stream.stream().capture_while_locked(&locked)? {
             Capture::Active { id, .. } if id != captured.capture => {
                 // The driver would invalidate both captures.
                 Err(self.capturing(&asked(), "the fence belongs to another capture"))
             }
             Capture::Unusable(why) => Err(self.capturing(&asked(), why)),
             Capture::Active { .. } | Capture::None => {
-                let _bound = queue_stream.device.context().bind()?;
-                queue_stream.stream.lend();
-                queue_stream.stream.wait(&captured.mark)
+                let _bound = queue_stream.device().context().bind()?;
+                queue_stream.stream().lend();
+                queue_stream.stream().wait(&captured.mark)
             }
         }
     }

@@ -154,7 +154,7 @@ impl Queue {
             asked: asked(),
             reason: reason.into(),
         };
-        let stream = &self.queue_stream().stream;
+        let stream = self.queue_stream().stream();
         let graph = |locked: &StreamLockGuard<'_>| match stream.capture_while_locked(locked)? {
             Capture::Active { graph, .. } => Ok(graph),
             Capture::Unusable(why) => Err(self.capturing(&asked(), why)),

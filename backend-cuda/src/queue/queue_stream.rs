@@ -1,6 +1,6 @@
 //! The stream of a queue: how waits and signals of a submission become driver calls.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use syncline_core::backend::{Batch, InUse, Keep, NativePoint, Recycled, Timing};
 use syncline_core::{Error, Object, Result};
@@ -21,21 +21,22 @@ pub(crate) const EXTERNAL: u64 = 2;
 /// The event of another stream that this stream waits for, if any.
 pub(super) type AwaitedEvent = Option<Mark>;
 
+/// The stream of a queue, and what the submissions in flight on it use.
 pub(crate) struct QueueStream {
-    pub(crate) object: Object,
-    pub(crate) stream: Stream,
+    object: Object,
+    stream: Stream,
     owner: Owner,
-    pub(crate) device: Device,
+    device: Device,
     stamps: Recycled<Stamp>,
     clock_stamps: Recycled<Stamp>,
     /// Imported timelines in use.
-    pub(super) semaphores: InUse<Semaphore>,
+    semaphores: InUse<Semaphore>,
     /// Counters in shared memory in use.
-    pub(super) words: InUse<MappedCounter>,
+    words: InUse<MappedCounter>,
     /// True if the stream may have work after the last event of the queue's position.
     ///
     /// Accessed only with the stream's lock.
-    pub(super) unmarked: AtomicBool,
+    unmarked: AtomicBool,
 }
 
 impl QueueStream {
@@ -51,6 +52,48 @@ impl QueueStream {
             words: InUse::default(),
             unmarked: AtomicBool::new(false),
         }
+    }
+
+    /// The name of the queue.
+    #[inline]
+    pub(crate) const fn object(&self) -> &Object {
+        &self.object
+    }
+
+    #[inline]
+    pub(crate) const fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    #[inline]
+    pub(crate) const fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Notes that a submission begins to add to the stream.
+    ///
+    /// Returns false if the stream may have work already after the last event of the queue's
+    /// position. If the submission fails before [`QueueStream::note_marked`], the next one gets
+    /// false and must record an event. The caller has the stream's lock.
+    #[inline]
+    pub(super) fn begin_submission(&self) -> bool {
+        let marked = !self.unmarked.load(Ordering::Relaxed);
+        self.unmarked.store(true, Ordering::Relaxed);
+        marked
+    }
+
+    /// Notes that the position's last event covers all work of the stream.
+    ///
+    /// The caller has the stream's lock.
+    #[inline]
+    pub(super) fn note_marked(&self) {
+        self.unmarked.store(false, Ordering::Relaxed);
+    }
+
+    /// Releases the imported timelines that submissions up to `reached` used.
+    pub(super) fn release(&self, reached: u64) {
+        self.semaphores.release(reached);
+        self.words.release(reached);
     }
 
     #[inline]
@@ -256,16 +299,7 @@ impl QueueStream {
             Groups::of(points, self.device.context()).map_err(|point| self.foreign(point))?;
         keep.take_in_flight(EXTERNAL * external.count() as u64);
         let (number, reached) = (end.value(), self.own(end)?.reached());
-        let Groups {
-            semaphores,
-            counters,
-        } = &external;
-        if semaphores.count() > 0 {
-            self.semaphores.add(semaphores.used(), number, reached);
-        }
-        if counters.count() > 0 {
-            self.words.add(counters.used(), number, reached);
-        }
+        external.keep_in(&self.semaphores, &self.words, number, reached);
         Ok(external)
     }
 }

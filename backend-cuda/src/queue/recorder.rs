@@ -33,6 +33,9 @@ pub struct Recorder<'a> {
     of_submission: InvariantLifetime<'a>,
 }
 
+/// The commands that count for work that got the raw stream and declared nothing.
+const UNDECLARED: u64 = 4;
+
 /// What the work has added to the stream.
 #[derive(Default)]
 pub(crate) enum Put {
@@ -47,15 +50,38 @@ pub(crate) enum Put {
 #[derive(Default)]
 pub(crate) struct Left {
     /// The number of commands that the work has declared.
-    pub(crate) said: u64,
+    declared: u64,
     /// True if the work got the raw stream.
-    pub(crate) raw: Cell<bool>,
+    raw: Cell<bool>,
     /// True if the recorder has launched a kernel, which waits for all earlier work.
     launched: bool,
-    pub(crate) put: Put,
+    put: Put,
 }
 
 impl Left {
+    /// True if the work got the raw stream.
+    #[inline]
+    pub(crate) const fn has_raw_stream(&self) -> bool {
+        self.raw.get()
+    }
+
+    /// The number of commands to count for work with the raw stream.
+    ///
+    /// The recorder counts its own commands itself.
+    #[inline]
+    pub(crate) const fn raw_commands(&self) -> u64 {
+        match self.declared {
+            0 if self.raw.get() => UNDECLARED,
+            declared => declared,
+        }
+    }
+
+    /// What the work has added to the stream.
+    #[inline]
+    pub(crate) fn into_put(self) -> Put {
+        self.put
+    }
+
     /// True if the last command of the stream is a kernel that waits for all earlier work.
     ///
     /// [`Stamp::launch`] requires this for an early start. A kernel that the application launched
@@ -95,10 +121,10 @@ impl<'a> Recorder<'a> {
     pub(crate) fn write(&mut self, stamp: &Arc<Stamp>) -> Result<()> {
         let queue = self.queue;
         // If the work has left a capture open, nothing must be added to its graph.
-        queue.stream.refuse_capture("write a time")?;
-        if let Some(mark) = stamp.event(queue.device.timed_events())? {
+        queue.stream().refuse_capture("write a time")?;
+        if let Some(mark) = stamp.event(queue.device().timed_events())? {
             let _bound = queue.bind_legacy()?;
-            queue.stream.record(&mark)?;
+            queue.stream().record(&mark)?;
             self.left.put = Put::Event(mark);
         } else {
             // Before the call, which may fail with the kernel already in the stream.
@@ -119,8 +145,8 @@ impl<'a> Recorder<'a> {
     #[must_use]
     pub fn stream(&self) -> sys::CUstream {
         self.left.raw.set(true);
-        self.queue.stream.lend();
-        self.queue.stream.raw()
+        self.queue.stream().lend();
+        self.queue.stream().raw()
     }
 
     /// Declares how many commands the work adds to the [raw stream](Recorder::stream).
@@ -134,7 +160,7 @@ impl<'a> Recorder<'a> {
     /// submission has at most 500 commands. Split a larger one, or never submit it behind work that
     /// waits for the submitting thread.
     pub const fn commands(&mut self, commands: u64) {
-        self.left.said = self.left.said.saturating_add(commands);
+        self.left.declared = self.left.declared.saturating_add(commands);
     }
 
     /// The stream, and a guard that must live while a command is added to it.
@@ -147,17 +173,17 @@ impl<'a> Recorder<'a> {
     pub(crate) fn bound_stream(&mut self) -> Result<(&'a Stream, Option<Bound<'a>>)> {
         self.left.put = Put::Something;
         let queue = self.queue;
-        Ok((&queue.stream, queue.bind_legacy()?))
+        Ok((queue.stream(), queue.bind_legacy()?))
     }
 
     pub(crate) fn queue_object(&self) -> &Object {
-        &self.queue.object
+        self.queue.object()
     }
 
     /// The device.
     #[must_use]
     pub fn device(&self) -> &Device {
-        &self.queue.device
+        self.queue.device()
     }
 
     /// Keeps `object` alive until the submission has finished.
@@ -170,7 +196,7 @@ impl<'a> Recorder<'a> {
     /// # Errors
     /// [`Error::WrongDevice`], or a driver error.
     pub fn memset_d32(&mut self, buffer: &DeviceBuffer, value: u32) -> Result<()> {
-        buffer.require_device(self.device().id(), &self.queue.object)?;
+        buffer.require_device(self.device().id(), self.queue.object())?;
         self.keep.push(buffer.keep());
         let (stream, _bound) = self.bound_stream()?;
         let driver = stream.context().driver();
@@ -189,7 +215,7 @@ impl<'a> Recorder<'a> {
     /// [`Error::Unsupported`] if `to` is too small, [`Error::WrongDevice`], or a driver error.
     pub fn copy(&mut self, from: &DeviceBuffer, to: &DeviceBuffer) -> Result<()> {
         for buffer in [from, to] {
-            buffer.require_device(self.device().id(), &self.queue.object)?;
+            buffer.require_device(self.device().id(), self.queue.object())?;
         }
         if from.bytes() > to.bytes() {
             return Err(Error::Unsupported {
@@ -230,7 +256,7 @@ impl<'a> Recorder<'a> {
         block: [u32; 3],
         params: &mut [*mut c_void],
     ) -> Result<()> {
-        function.require_device(self.device().id(), &self.queue.object)?;
+        function.require_device(self.device().id(), self.queue.object())?;
         self.keep.push(function.keep());
         let (stream, _bound) = self.bound_stream()?;
         let driver = stream.context().driver();
@@ -258,7 +284,7 @@ impl<'a> Recorder<'a> {
 
     /// Counts one command if the driver took it.
     fn done(&mut self, result: Result<(), Code>) -> Result<()> {
-        result.map_err(|code| self.queue.stream.error(code))?;
+        result.map_err(|code| self.queue.stream().error(code))?;
         self.count(1);
         Ok(())
     }
@@ -272,7 +298,7 @@ impl<'a> Recorder<'a> {
 
 impl std::fmt::Debug for Recorder<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "cuda Recorder ({})", self.queue.object)
+        write!(f, "cuda Recorder ({})", self.queue.object())
     }
 }
 

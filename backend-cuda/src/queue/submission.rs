@@ -3,7 +3,6 @@
 //! Calls that would change nothing are left out.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use syncline_core::backend::{
     Batch, EngineQueue, Enqueue, Flush, InFlightBudget, Keep, SubmissionQueue, Timing, Waker,
@@ -16,9 +15,6 @@ use crate::device::stream::{Capture, Stream};
 use crate::queue::queue_stream::QueueStream;
 use crate::queue::recorder::{Left, Put, Recorder};
 use crate::timing::stamp::Stamp;
-
-/// The commands that count for work that got the raw stream and declared nothing.
-const UNSAID: u64 = 4;
 
 /// Executes submissions in the order of one stream. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -65,7 +61,7 @@ impl Queue {
     /// [`Error::Capturing`](syncline_core::Error::Capturing).
     #[inline]
     pub(crate) fn refuse_capture(&self) -> Result<()> {
-        let stream = &self.queue_stream().stream;
+        let stream = self.queue_stream().stream();
         stream.refuse_capture("take a submission")
     }
 
@@ -122,12 +118,12 @@ impl Enqueue for Feed {
 
     #[inline]
     fn in_flight_budget(&self) -> Option<&Arc<InFlightBudget>> {
-        Some(self.0.device.in_flight_budget())
+        Some(self.0.device().in_flight_budget())
     }
 
     #[inline]
     fn order_domain(&self) -> Option<u64> {
-        Some(self.0.stream.domain())
+        Some(self.0.stream().domain())
     }
 
     /// Takes the stream's lock, which `record` releases.
@@ -136,7 +132,7 @@ impl Enqueue for Feed {
     /// event recorded then would belong to the graph.
     #[inline]
     fn ready(&self) -> bool {
-        let stream = &self.0.stream;
+        let stream = self.0.stream();
         if !stream.stream_lock().try_lock() {
             return false;
         }
@@ -148,58 +144,55 @@ impl Enqueue for Feed {
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
     {
-        let line = &self.0;
+        let queue = &self.0;
         // Taken by `ready`.
-        let _locked = line.stream.stream_lock().assume_locked();
+        let _locked = queue.stream().stream_lock().assume_locked();
         // For the work, and for the legacy default stream, which is that of the current context.
         // Event records and waits work with any current context.
-        let binds = !batch.is_bare || line.stream.is_legacy();
-        let _bound = binds.then(|| line.device.context().bind()).transpose()?;
-        // Stays set if this submission fails. Then the next one must record an event.
-        let marked = !line.unmarked.load(Ordering::Relaxed);
-        line.unmarked.store(true, Ordering::Relaxed);
-        let waited = line.wait(batch, keep)?;
+        let binds = !batch.is_bare || queue.stream().is_legacy();
+        let _bound = binds.then(|| queue.device().context().bind()).transpose()?;
+        let marked = queue.begin_submission();
+        let waited = queue.wait(batch, keep)?;
         let mut left = Left::default();
-        let worked = work(&mut Recorder::new(line, keep, &mut left));
+        let worked = work(&mut Recorder::new(queue, keep, &mut left));
         let early = left.lets_a_time_begin_early();
-        let (said, raw, mut put) = (left.said, left.raw.get(), left.put);
-        if raw || said > 0 {
-            // Also if the work failed, because the driver may have taken a part of it.
-            keep.take_in_flight(if said > 0 { said } else { UNSAID });
-        }
+        let raw = left.has_raw_stream();
+        // Also if the work failed, because the driver may have taken a part of it.
+        keep.take_in_flight(left.raw_commands());
+        let mut put = left.into_put();
         worked?;
-        let _legacy = line.bind_legacy()?;
+        let _legacy = queue.bind_legacy()?;
         if raw {
             // The work may have begun a capture and left it open.
-            line.stream.refuse_capture("end a submission")?;
+            queue.stream().refuse_capture("end a submission")?;
         }
         if !batch.order.is_empty() {
-            line.wait_for_all(batch.order, batch.end, keep)?;
+            queue.wait_for_all(batch.order, batch.end, keep)?;
         }
         if let Some(stamp) = batch.stamp::<Stamp>() {
             put = Put::Something;
             // Before the call, which may fail with the kernel already in the stream.
             keep.push(stamp.clone());
             keep.take_in_flight(1);
-            stamp.launch(&line.stream, early && batch.order.is_empty())?;
+            stamp.launch(queue.stream(), early && batch.order.is_empty())?;
         }
         // Work that has the raw stream from elsewhere need not have asked the recorder for it.
-        let said = batch.order.is_empty() && line.stream.is_untouched();
+        let is_known = batch.order.is_empty() && queue.stream().is_untouched();
         let followed =
-            matches!(put, Put::Nothing) && batch.signals.is_empty() && said && marked && {
+            matches!(put, Put::Nothing) && batch.signals.is_empty() && is_known && marked && {
                 // A lost device is noticed only by driver calls, so after a loss an event is
                 // recorded.
-                let sound = !line.device.context().is_lost();
-                sound && waited.is_some_and(|waited| line.follow(batch, waited))
+                let sound = !queue.device().context().is_lost();
+                sound && waited.is_some_and(|waited| queue.follow(batch, waited))
             };
         if !followed {
             let last = match put {
-                Put::Event(mark) if said => Some(mark),
+                Put::Event(mark) if is_known => Some(mark),
                 _ => None,
             };
-            line.signal(batch, last, keep)?;
+            queue.signal(batch, last, keep)?;
         }
-        line.unmarked.store(false, Ordering::Relaxed);
+        queue.note_marked();
         Ok(())
     }
 
@@ -209,15 +202,14 @@ impl Enqueue for Feed {
     }
 
     fn rest(&self, reached: u64) {
-        self.0.semaphores.release(reached);
-        self.0.words.release(reached);
+        self.0.release(reached);
     }
 
     #[inline]
     fn stamp(&self, _: &Object, timing: Timing) -> Result<Arc<Stamp>> {
-        let line = &self.0;
-        let make = || Stamp::new(&line.device, &line.object, timing);
-        line.stamps(timing).take_fit(Stamp::renew, make)
+        let queue = &self.0;
+        let make = || Stamp::new(queue.device(), queue.object(), timing);
+        queue.stamps(timing).take_fit(Stamp::renew, make)
     }
 
     #[inline]

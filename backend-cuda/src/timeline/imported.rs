@@ -4,14 +4,15 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use syncline_core::Result;
-use syncline_core::backend::{NativePoint, Port};
+use syncline_core::backend::{InUse, NativePoint, Port};
 
 use crate::device::context::Context;
 use crate::device::event::Mark;
 use crate::device::stream::Stream;
-use crate::timeline::counter::CounterPort;
+use crate::timeline::counter::{CounterPort, MappedCounter};
 use crate::timeline::external::ExternalPort;
 use crate::timeline::port::EventPort;
+use crate::timeline::semaphore::Semaphore;
 use crate::timeline::visibility::Visibility;
 
 /// A port whose timeline has its home elsewhere, with its waits and signals in streams.
@@ -68,8 +69,8 @@ pub(crate) struct Group<I> {
 
 /// The waits or signals of a submission, grouped by mechanism.
 pub(crate) struct Groups<'p> {
-    pub(crate) semaphores: Group<PortsOf<'p, ExternalPort>>,
-    pub(crate) counters: Group<PortsOf<'p, CounterPort>>,
+    semaphores: Group<PortsOf<'p, ExternalPort>>,
+    counters: Group<PortsOf<'p, CounterPort>>,
 }
 
 /// The points that have a port of type `P`.
@@ -175,7 +176,7 @@ impl<'p, P: Imported, I: Iterator<Item = (&'p P, u64)> + Clone> Group<I> {
 
     /// The objects that the driver calls use.
     #[inline]
-    pub(crate) fn used(&self) -> impl Iterator<Item = &'p Arc<P::Object>> + use<'p, P, I> {
+    fn used(&self) -> impl Iterator<Item = &'p Arc<P::Object>> + use<'p, P, I> {
         self.each().map(|(port, _)| port.object())
     }
 
@@ -257,6 +258,25 @@ impl Groups<'_> {
     /// The number of ports.
     pub(crate) const fn count(&self) -> usize {
         self.semaphores.count() + self.counters.count()
+    }
+
+    /// Keeps the objects of all ports until submission `number` has finished.
+    ///
+    /// Submissions up to `reached` have finished already.
+    #[inline]
+    pub(crate) fn keep_in(
+        &self,
+        semaphores: &InUse<Semaphore>,
+        words: &InUse<MappedCounter>,
+        number: u64,
+        reached: u64,
+    ) {
+        if self.semaphores.count > 0 {
+            semaphores.add(self.semaphores.used(), number, reached);
+        }
+        if self.counters.count > 0 {
+            words.add(self.counters.used(), number, reached);
+        }
     }
 
     /// Makes later work of `stream` wait for all ports.

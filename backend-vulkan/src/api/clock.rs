@@ -13,7 +13,6 @@ use syncline_core::{Error, Object, QueueKind, Result, Uuid};
 use crate::device::driver_queue::DriverQueue;
 use crate::device::open::Device;
 use crate::driver::error::unsupported;
-use crate::driver::lock::lock;
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
 use crate::timing::clock::{CalibratedSampler, WeakDevice, no_device};
@@ -31,22 +30,15 @@ const SAMPLE_TIMEOUT: Duration = Duration::from_millis(250);
 impl Device {
     /// The clock of [`backend::Device::clock`](syncline_core::backend::Device::clock).
     pub(crate) fn own_clock(&self) -> Result<Clock> {
-        let made = &self.0.clock.clock;
-        let clock = match made.get() {
-            Some(clock) => clock,
-            None => {
-                let clock = self.new_clock()?;
-                made.get_or_init(|| clock)
-            }
-        };
+        let clock = self.0.clock().get_or_make(|| self.new_clock())?;
         Ok(clock.keeping(self.0.clone()))
     }
 
     fn new_clock(&self) -> Result<Clock> {
         self.0.counter()?;
-        let object = Object::new("clock", &self.0.info.name);
+        let object = Object::new("clock", &self.info().name);
         let device = WeakDevice::of(&self.0);
-        if let (Some(host), Some(call)) = (self.0.host_clock, self.calibration()) {
+        if let (Some(host), Some(call)) = (self.0.clock().calibrated_with(), self.calibration()) {
             return Ok(Clock::new(
                 object,
                 CalibratedSampler::new(device, host, call),
@@ -79,13 +71,13 @@ impl Device {
     pub fn time_of(&self, timestamp: u64) -> Result<i64> {
         let clock = self.own_clock()?;
         let convert = |refuse_stale: bool| {
-            let readings = lock(&self.0.clock.readings);
-            let rounds = &readings.as_ref()?.rounds;
-            // A counter of 64 bits never wraps, so the host's clock is not read.
-            let stale = refuse_stale
-                && rounds.counter().bits() < 64
-                && rounds.are_stale(clock.host_clock().now());
-            rounds.time_of(timestamp).filter(|_| !stale)
+            self.0.clock().convert(|rounds| {
+                // A counter of 64 bits never wraps, so the host's clock is not read.
+                let stale = refuse_stale
+                    && rounds.counter().bits() < 64
+                    && rounds.are_stale(clock.host_clock().now());
+                rounds.time_of(timestamp).filter(|_| !stale)
+            })
         };
         if let Some(time) = convert(true) {
             return Ok(time);
@@ -97,13 +89,14 @@ impl Device {
     /// The least used `VkQueue` that can write timestamps.
     fn stamping_queue(&self) -> Result<&Arc<DriverQueue>> {
         let resets = |queue: &&Arc<DriverQueue>| {
-            queue.family.timestamp_bits > 0
-                && (self.0.enabled.host_query_reset || queue.family.kind != QueueKind::Transfer)
+            let family = queue.family();
+            family.timestamp_bits > 0
+                && (self.enabled().host_query_reset || family.kind != QueueKind::Transfer)
         };
-        let queues = self.0.queues.iter().filter(resets);
+        let queues = self.0.queues().iter().filter(resets);
         queues.min_by_key(|queue| queue.users()).ok_or_else(|| {
             let reason = "it was made without calibrated timestamps, and with no queue that can write a timestamp";
-            unsupported(&self.0.object, "read its clock", reason)
+            unsupported(self.object(), "read its clock", reason)
         })
     }
 }
@@ -143,7 +136,7 @@ impl Sampler for SubmittedSampler {
                 .stamp(queue.submissions().object(), Timing::Clock)?;
             let (written, before) = (stamp.clone(), host.now());
             let work = move |recorder: &mut Recorder<'_>| {
-                recorder.recording.write_time(&written);
+                recorder.write_time(&written);
                 Ok(())
             };
             queue.submissions().submit(&[], work, &[])?;
@@ -178,8 +171,6 @@ mod tests {
     use syncline_core::backend::{Device as _, Queue as _};
     use syncline_core::clock::Counter;
 
-    use super::lock;
-    use crate::device::clock_readings::Readings;
     use crate::device::open::Device;
     use crate::device::physical::PhysicalDevice;
     use crate::driver::instance::Instance;
@@ -252,9 +243,7 @@ mod tests {
                 let shown = clock.sample().unwrap().sample.device;
                 let ago = 200 * round;
                 let then = ((shown - ago + parted) as f64 / period) as i64 as u64;
-                let mut readings = Readings::new(counter, then);
-                readings.rounds.follow(then, host.now() - ago);
-                *lock(&device.0.clock.readings) = Some(readings);
+                device.0.clock().reset(counter, then, host.now() - ago);
                 let fence = device.clocked_fence("time").unwrap();
                 queue.record(&fence).unwrap();
                 fence.wait(TIMEOUT).unwrap();

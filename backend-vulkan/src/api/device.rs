@@ -21,9 +21,9 @@ impl Backend for Device {
 
     fn identity(&self) -> Identity<'_> {
         Identity {
-            id: self.0.id,
-            object: &self.0.object,
-            info: &self.0.info,
+            id: self.id(),
+            object: self.object(),
+            info: self.info(),
         }
     }
 
@@ -37,18 +37,18 @@ impl Backend for Device {
     }
 
     fn check(&self) -> Result<()> {
-        if let Some(lost) = self.0.lost.get() {
+        if let Some(lost) = self.0.loss() {
             return Err(lost.clone());
         }
         let call = "vkGetSemaphoreCounterValue";
         // SAFETY: the wake semaphore lives as long as the device.
-        match unsafe { self.0.raw().get_semaphore_counter_value(self.0.wake.raw) } {
+        match unsafe { self.raw().get_semaphore_counter_value(self.0.wake().raw()) } {
             // The counter of a lost device reads this value.
             Ok(u64::MAX) => Err(self
                 .0
-                .failed(&self.0.object, call, vk::Result::ERROR_DEVICE_LOST)),
+                .failed(self.object(), call, vk::Result::ERROR_DEVICE_LOST)),
             Ok(_) => Ok(()),
-            Err(code) => Err(self.0.failed(&self.0.object, call, code)),
+            Err(code) => Err(self.0.failed(self.object(), call, code)),
         }
     }
 

@@ -2,21 +2,103 @@
 
 use std::sync::{Mutex, OnceLock};
 
-use syncline_core::clock::{Clock, Counter, HostClock, Rounds};
+use syncline_core::Result;
+use syncline_core::clock::{Clock, Counter, HostClock, Rounds, Sample};
+
+use crate::driver::lock::lock;
 
 /// The clock of a device, and the readings of its counter.
 #[derive(Default)]
 pub(crate) struct DeviceClock {
+    /// See [`PhysicalDevice::host_clock`](crate::device::physical::PhysicalDevice::host_clock).
+    calibrated_with: Option<HostClock>,
     /// Made by the first call that needs it.
-    pub(crate) clock: OnceLock<Clock>,
-    pub(crate) readings: Mutex<Option<Readings>>,
+    clock: OnceLock<Clock>,
+    readings: Mutex<Option<Readings>>,
 }
 
 impl DeviceClock {
+    pub(crate) fn new(calibrated_with: Option<HostClock>) -> Self {
+        Self {
+            calibrated_with,
+            ..Self::default()
+        }
+    }
+
+    /// The clock of the host that the driver calibrates together with the device's clock.
+    pub(crate) const fn calibrated_with(&self) -> Option<HostClock> {
+        self.calibrated_with
+    }
+
+    /// The clock, if it was made.
+    pub(crate) fn get(&self) -> Option<&Clock> {
+        self.clock.get()
+    }
+
+    /// The clock. Calls `make` if there is none. If another thread makes it first, that one counts.
+    ///
+    /// # Errors
+    /// The error of `make`.
+    pub(crate) fn get_or_make(&self, make: impl FnOnce() -> Result<Clock>) -> Result<&Clock> {
+        if let Some(clock) = self.clock.get() {
+            return Ok(clock);
+        }
+        let clock = make()?;
+        Ok(self.clock.get_or_init(|| clock))
+    }
+
     /// The clock of the host that the device's clock is compared with.
     pub(crate) fn host_clock(&self) -> HostClock {
         let clock = self.clock.get();
         clock.map_or(HostClock::Monotonic, Clock::host_clock)
+    }
+
+    /// Adds a reading of `counter`.
+    pub(crate) fn add(&self, counter: Counter, ticks: u64) {
+        let mut readings = lock(&self.readings);
+        let readings = readings.get_or_insert_with(|| Readings::new(counter, ticks));
+        readings.add(ticks);
+    }
+
+    /// True once enough readings differed to know the step of the counter.
+    pub(crate) fn is_step_known(&self) -> bool {
+        let readings = lock(&self.readings);
+        readings.as_ref().is_some_and(Readings::is_step_known)
+    }
+
+    /// The step of the counter in nanoseconds, rounded up, as far as readings have shown it.
+    pub(crate) fn step_length(&self) -> u64 {
+        let readings = lock(&self.readings);
+        readings.as_ref().map_or(1, Readings::step_length)
+    }
+
+    /// Converts a sample of ticks to one of nanoseconds, from which later times are counted.
+    ///
+    /// Adds the steps of both clocks to the deviation. `host` is the clock of the host.
+    pub(crate) fn follow(&self, counter: Counter, host: HostClock, ticks: Sample) -> Sample {
+        let reading = ticks.device.cast_unsigned();
+        let mut readings = lock(&self.readings);
+        let readings = readings.get_or_insert_with(|| Readings::new(counter, reading));
+        let steps = readings.step_length().saturating_add(host.resolution());
+        Sample {
+            device: readings.rounds.follow(reading, ticks.host),
+            host: ticks.host,
+            deviation: ticks.deviation.saturating_add(steps),
+        }
+    }
+
+    /// Converts a time with the rounds of the counter. `None` if it was never read.
+    pub(crate) fn convert(&self, time: impl FnOnce(&Rounds) -> Option<i64>) -> Option<i64> {
+        let readings = lock(&self.readings);
+        time(&readings.as_ref()?.rounds)
+    }
+
+    /// Replaces all readings by one: `ticks`, read at `host` on the host's clock.
+    #[cfg(test)]
+    pub(crate) fn reset(&self, counter: Counter, ticks: u64, host: i64) {
+        let mut readings = Readings::new(counter, ticks);
+        readings.rounds.follow(ticks, host);
+        *lock(&self.readings) = Some(readings);
     }
 }
 
@@ -26,8 +108,8 @@ impl DeviceClock {
 const ENOUGH_DIFFERENCES: u32 = 6;
 
 /// The readings of one counter.
-pub(crate) struct Readings {
-    pub(crate) rounds: Rounds,
+struct Readings {
+    rounds: Rounds,
     /// The common divisor of all differences between readings, in ticks. The counter advances by
     /// multiples of it. 0 until two readings differ.
     step: u64,
@@ -37,7 +119,7 @@ pub(crate) struct Readings {
 }
 
 impl Readings {
-    pub(crate) fn new(counter: Counter, first: u64) -> Self {
+    fn new(counter: Counter, first: u64) -> Self {
         Self {
             rounds: Rounds::new(counter),
             step: 0,
@@ -47,7 +129,7 @@ impl Readings {
     }
 
     /// Adds a reading.
-    pub(crate) fn add(&mut self, ticks: u64) {
+    fn add(&mut self, ticks: u64) {
         let before = std::mem::replace(&mut self.latest, ticks);
         let between = self.rounds.counter().valid(ticks.wrapping_sub(before));
         self.step = common_divisor(self.step, between);
@@ -57,12 +139,12 @@ impl Readings {
     }
 
     /// True once enough readings differed to know the step.
-    pub(crate) const fn is_step_known(&self) -> bool {
+    const fn is_step_known(&self) -> bool {
         self.differences == ENOUGH_DIFFERENCES
     }
 
     /// The length of the counter's step in nanoseconds, rounded up.
-    pub(crate) fn step_length(&self) -> u64 {
+    fn step_length(&self) -> u64 {
         let ticks = self.step.max(1) as f64;
         (ticks * self.rounds.counter().period()).ceil() as u64
     }

@@ -34,16 +34,16 @@ pub(crate) const SUBMISSION: u64 = 4;
 
 /// One `VkQueue`.
 pub(crate) struct DriverQueue {
-    pub(crate) raw: vk::Queue,
-    pub(crate) family: Family,
-    pub(crate) index: u32,
+    raw: vk::Queue,
+    family: Family,
+    index: u32,
     /// See [`Enqueue::order_domain`].
-    pub(crate) domain: u64,
+    domain: u64,
     gate: Gate,
     /// The logical queues that use it.
     queues: Mutex<Vec<Weak<dyn LogicalQueue>>>,
     /// The budget of what its logical queues have in flight together.
-    pub(crate) budget: Arc<InFlightBudget>,
+    budget: Arc<InFlightBudget>,
 }
 
 /// The part of a logical queue that a driver queue uses.
@@ -69,6 +69,34 @@ impl DriverQueue {
             queues: Mutex::default(),
             budget: InFlightBudget::new(UNITS),
         }
+    }
+
+    /// The raw handle, for a thread that holds the gate.
+    #[inline]
+    pub(crate) const fn raw(&self) -> vk::Queue {
+        self.raw
+    }
+
+    #[inline]
+    pub(crate) const fn family(&self) -> Family {
+        self.family
+    }
+
+    /// The index within the family.
+    pub(crate) const fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// See [`Enqueue::order_domain`].
+    #[inline]
+    pub(crate) const fn domain(&self) -> u64 {
+        self.domain
+    }
+
+    /// The budget of what its logical queues have in flight together.
+    #[inline]
+    pub(crate) const fn budget(&self) -> &Arc<InFlightBudget> {
+        &self.budget
     }
 
     /// Locks the gate, or leaves the waker there if it is locked.
@@ -126,7 +154,7 @@ impl Device {
     /// [`Error::Unsupported`] if the device was not made with it.
     pub(crate) fn driver_queue(&self, family: u32, index: u32) -> Result<&Arc<DriverQueue>> {
         self.0
-            .queues
+            .queues()
             .iter()
             .find(|queue| (queue.family.index, queue.index) == (family, index))
             .ok_or_else(|| self.no_queue(&format!("use queue {index} of family {family}")))
@@ -136,7 +164,7 @@ impl Device {
     pub(crate) fn no_queue(&self, asked: &str) -> Error {
         let have: Vec<String> = self
             .0
-            .queues
+            .queues()
             .iter()
             .map(|queue| format!("{}.{}", queue.family.index, queue.index))
             .collect();
@@ -145,6 +173,6 @@ impl Device {
         } else {
             format!("its queues, by family and index, are {}", have.join(", "))
         };
-        unsupported(&self.0.object, asked, reason)
+        unsupported(self.object(), asked, reason)
     }
 }

@@ -1,8 +1,10 @@
 //! The kind of file behind a descriptor, to refuse a foreign descriptor without a driver call.
 
 use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, FileType, StatxFlags};
+use syncline_core::{HandleKind, Result};
 
 /// The kind of file that a descriptor refers to. All exports of one driver have the same kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +44,37 @@ impl FileKind {
     /// Size of a regular file in bytes.
     pub(crate) fn size(&self) -> Option<u64> {
         self.file.map(|(_, bytes)| bytes)
+    }
+}
+
+/// The kinds of file that the driver's own exports have. Each is found out at the first import.
+#[derive(Default)]
+pub(crate) struct FileKinds {
+    timeline: OnceLock<FileKind>,
+    binary: OnceLock<FileKind>,
+    memory: OnceLock<FileKind>,
+}
+
+impl FileKinds {
+    /// The kind of file behind handles of `kind`. Calls `find` if it is not known yet.
+    ///
+    /// # Errors
+    /// The error of `find`.
+    pub(crate) fn get_or_find(
+        &self,
+        kind: HandleKind,
+        find: impl FnOnce() -> Result<FileKind>,
+    ) -> Result<FileKind> {
+        let known = match kind {
+            HandleKind::MemoryOpaqueFd => &self.memory,
+            HandleKind::BinaryOpaqueFd => &self.binary,
+            _ => &self.timeline,
+        };
+        if let Some(known) = known.get() {
+            return Ok(*known);
+        }
+        let found = find()?;
+        Ok(*known.get_or_init(|| found))
     }
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod clock_readings;
 pub(crate) mod deferred_destroy;
 pub(crate) mod driver_queue;
+pub(crate) mod external;
 pub(crate) mod file_kind;
 pub(crate) mod native;
 pub(crate) mod open;

@@ -13,10 +13,10 @@ use crate::driver::instance::Instance;
 
 /// The raw handles under a device. Destroys the `VkDevice` when dropped, if it was opened here.
 pub(crate) struct Native {
-    pub(crate) entry: ash::Entry,
-    pub(crate) instance: ash::Instance,
-    pub(crate) physical: vk::PhysicalDevice,
-    pub(crate) device: ash::Device,
+    entry: ash::Entry,
+    instance: ash::Instance,
+    physical: vk::PhysicalDevice,
+    device: ash::Device,
     ownership: Ownership,
 }
 
@@ -61,6 +61,17 @@ impl Native {
             ownership: Ownership::Theirs(owner),
         }
     }
+
+    /// The instance's functions and its raw handle.
+    pub(crate) const fn instance(&self) -> &ash::Instance {
+        &self.instance
+    }
+
+    /// The device's functions and its raw handle.
+    #[inline]
+    pub(crate) const fn device(&self) -> &ash::Device {
+        &self.device
+    }
 }
 
 impl Drop for Native {
@@ -86,30 +97,30 @@ impl Device {
     /// The loader's functions.
     #[must_use]
     pub fn entry(&self) -> &ash::Entry {
-        &self.0.native.entry
+        &self.0.native().entry
     }
 
     /// The instance's functions and its raw handle.
     #[must_use]
     pub fn instance(&self) -> &ash::Instance {
-        &self.0.native.instance
+        &self.0.native().instance
     }
 
     /// The physical device.
     #[must_use]
     pub fn physical(&self) -> vk::PhysicalDevice {
-        self.0.native.physical
+        self.0.native().physical
     }
 
     /// The device's functions and its raw handle, valid while a handle of this device lives.
     #[must_use]
     pub fn raw(&self) -> &ash::Device {
-        &self.0.native.device
+        &self.0.native().device
     }
 
     /// The extensions and features that the device was made with.
     #[must_use]
     pub fn enabled(&self) -> Enabled {
-        self.0.enabled
+        self.0.enabled()
     }
 }

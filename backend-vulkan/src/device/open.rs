@@ -3,15 +3,14 @@
 
 use std::sync::{Arc, OnceLock};
 
-use ash::{khr, vk};
+use ash::vk;
 use syncline_core::backend::Watcher;
-use syncline_core::clock::HostClock;
 use syncline_core::{DeviceId, Error, Info, Object, Result};
 
 use crate::device::clock_readings::DeviceClock;
 use crate::device::deferred_destroy::DeferredDestroy;
 use crate::device::driver_queue::DriverQueue;
-use crate::device::file_kind::FileKind;
+use crate::device::external::External;
 use crate::device::native::Native;
 use crate::device::physical::{Enabled, PhysicalDevice};
 use crate::device::query_pools::QueryPools;
@@ -30,39 +29,23 @@ pub struct Device(pub(crate) Arc<Inner>);
 
 /// The state behind a [`Device`].
 pub(crate) struct Inner {
-    pub(crate) id: DeviceId,
-    pub(crate) object: Object,
-    pub(crate) info: Info,
-    pub(crate) enabled: Enabled,
-    pub(crate) queues: Vec<Arc<DriverQueue>>,
-    /// Indices of the physical device's queue families that run submissions, ascending. They do not
-    /// depend on the queues of this `VkDevice`.
-    pub(crate) families: Vec<u32>,
-    pub(crate) query_pools: QueryPools,
-    pub(crate) clock: DeviceClock,
-    /// See [`PhysicalDevice::host_clock`].
-    pub(crate) host_clock: Option<HostClock>,
-    pub(crate) external_semaphores: Option<khr::external_semaphore_fd::Device>,
-    pub(crate) external_memory: Option<khr::external_memory_fd::Device>,
-    /// See [`PhysicalDevice::binary_exports`].
-    pub(crate) binary_exports: vk::ExternalSemaphoreHandleTypeFlags,
-    /// The file kind of timelines that the driver exports. Empty until the first import.
-    pub(crate) timeline_file_kind: OnceLock<FileKind>,
-    /// The same for binary semaphores.
-    pub(crate) binary_file_kind: OnceLock<FileKind>,
-    /// The same for memory.
-    pub(crate) memory_file_kind: OnceLock<FileKind>,
+    id: DeviceId,
+    object: Object,
+    info: Info,
+    enabled: Enabled,
+    queues: Vec<Arc<DriverQueue>>,
+    families: Vec<u32>,
+    query_pools: QueryPools,
+    clock: DeviceClock,
+    external: External,
     /// The first error that said that the device is lost.
-    pub(crate) lost: OnceLock<Error>,
-    pub(crate) watcher: Watcher,
-    pub(crate) wake: WakeSemaphore,
-    /// See [`PhysicalDevice::wait_any_spins`].
-    pub(crate) wait_any_spins: bool,
-    /// See [`PhysicalDevice::query_read_blocks`].
-    pub(crate) query_read_blocks: bool,
-    pub(crate) deferred_destroy: DeferredDestroy,
+    loss: OnceLock<Error>,
+    watcher: Watcher,
+    wake: WakeSemaphore,
+    query_read_blocks: bool,
+    deferred_destroy: DeferredDestroy,
     /// The last field, so that the device is destroyed after all other fields.
-    pub(crate) native: Native,
+    native: Native,
 }
 
 impl Device {
@@ -128,35 +111,22 @@ impl Device {
             })
             .collect();
         let no_handle = vk::ExternalSemaphoreHandleTypeFlags::empty();
-        let semaphore = create_timeline(&handles.device, 0, no_handle)
+        let semaphore = create_timeline(handles.device(), 0, no_handle)
             .map_err(|code| native(&object, "vkCreateSemaphore", code))?;
-        let enabled = physical.enabled;
-        let (instance, device) = (&handles.instance, &handles.device);
         let families = physical.families.iter();
         Ok(Self(Arc::new(Inner {
             id: DeviceId::new(),
+            external: External::new(&object, &handles, &physical),
             object,
-            enabled,
+            enabled: physical.enabled,
             queues,
             families: families.map(|family| family.index).collect(),
             info: physical.info,
             query_pools: QueryPools::default(),
-            clock: DeviceClock::default(),
-            host_clock: physical.host_clock,
-            external_semaphores: enabled
-                .external_semaphore_fd
-                .then(|| khr::external_semaphore_fd::Device::new(instance, device)),
-            external_memory: enabled
-                .external_memory_fd
-                .then(|| khr::external_memory_fd::Device::new(instance, device)),
-            binary_exports: physical.binary_exports,
-            timeline_file_kind: OnceLock::new(),
-            binary_file_kind: OnceLock::new(),
-            memory_file_kind: OnceLock::new(),
-            lost: OnceLock::new(),
+            clock: DeviceClock::new(physical.host_clock),
+            loss: OnceLock::new(),
             watcher: Watcher::default(),
-            wake: WakeSemaphore::new(semaphore),
-            wait_any_spins: physical.wait_any_spins,
+            wake: WakeSemaphore::new(semaphore, physical.wait_any_spins),
             query_read_blocks: physical.query_read_blocks,
             deferred_destroy: DeferredDestroy::new(physical.needs_deferred_destroy),
             native: handles,
@@ -194,8 +164,72 @@ impl Device {
 }
 
 impl Inner {
+    pub(crate) const fn id(&self) -> DeviceId {
+        self.id
+    }
+
+    pub(crate) const fn object(&self) -> &Object {
+        &self.object
+    }
+
+    pub(crate) const fn info(&self) -> &Info {
+        &self.info
+    }
+
+    #[inline]
+    pub(crate) const fn enabled(&self) -> Enabled {
+        self.enabled
+    }
+
+    pub(crate) const fn native(&self) -> &Native {
+        &self.native
+    }
+
+    #[inline]
     pub(crate) const fn raw(&self) -> &ash::Device {
-        &self.native.device
+        self.native.device()
+    }
+
+    /// The driver queues.
+    pub(crate) fn queues(&self) -> &[Arc<DriverQueue>] {
+        &self.queues
+    }
+
+    /// Indices of the physical device's queue families that run submissions, ascending.
+    ///
+    /// They do not depend on the queues of this `VkDevice`.
+    pub(crate) fn families(&self) -> &[u32] {
+        &self.families
+    }
+
+    pub(crate) const fn query_pools(&self) -> &QueryPools {
+        &self.query_pools
+    }
+
+    pub(crate) const fn clock(&self) -> &DeviceClock {
+        &self.clock
+    }
+
+    pub(crate) const fn external(&self) -> &External {
+        &self.external
+    }
+
+    pub(crate) const fn device_watcher(&self) -> &Watcher {
+        &self.watcher
+    }
+
+    pub(crate) const fn wake(&self) -> &WakeSemaphore {
+        &self.wake
+    }
+
+    /// See [`PhysicalDevice::query_read_blocks`].
+    pub(crate) const fn query_read_blocks(&self) -> bool {
+        self.query_read_blocks
+    }
+
+    #[inline]
+    pub(crate) const fn deferred_destroy(&self) -> &DeferredDestroy {
+        &self.deferred_destroy
     }
 
     /// The error for a failed call. Remembers that the device is lost.
@@ -203,13 +237,18 @@ impl Inner {
     pub(crate) fn failed(&self, object: &Object, call: &'static str, code: vk::Result) -> Error {
         let error = native(object, call, code);
         if matches!(error, Error::DeviceLost { .. }) {
-            self.lost.get_or_init(|| error.clone());
+            self.loss.get_or_init(|| error.clone());
         }
         error
     }
 
+    /// The first error that said that the device is lost.
+    pub(crate) fn loss(&self) -> Option<&Error> {
+        self.loss.get()
+    }
+
     pub(crate) fn is_lost(&self) -> bool {
-        self.lost.get().is_some()
+        self.loss.get().is_some()
     }
 
     /// Calls `vkCreateSemaphore` for a timeline semaphore.
@@ -230,14 +269,14 @@ impl Inner {
             // SAFETY: made on this device, and deferred when its `Semaphore` was dropped, so no
             // submission of this crate uses it. The driver has released it, because a later
             // submission has signalled or the device is idle.
-            unsafe { self.native.device.destroy_semaphore(semaphore, None) };
+            unsafe { self.raw().destroy_semaphore(semaphore, None) };
         }
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.query_pools.destroy(&self.native.device);
+        self.query_pools.destroy(self.raw());
         let deferred = self.deferred_destroy.take_all();
         if !deferred.is_empty() {
             for queue in &self.queues {
@@ -245,14 +284,14 @@ impl Drop for Inner {
                 // `QueueGuard` keep the device, and without a guard the application does not use
                 // the queue (see `Device::adopt`). A lost device fails this call, and uses no
                 // semaphore any more.
-                let _ = unsafe { self.native.device.queue_wait_idle(queue.raw) };
+                let _ = unsafe { self.raw().queue_wait_idle(queue.raw()) };
             }
             self.destroy_semaphores(deferred);
         }
         // SAFETY: made on this device and destroyed only here. No call waits for it, because each
         // such call is made through an `Arc` of `self`.
         unsafe {
-            self.native.device.destroy_semaphore(self.wake.raw, None);
+            self.raw().destroy_semaphore(self.wake.raw(), None);
         }
     }
 }

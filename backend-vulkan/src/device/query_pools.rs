@@ -36,7 +36,7 @@ impl QueryPools {
             .query_count(POOL_SIZE);
         // SAFETY: `info` is valid: timestamps need no feature, and there is at least one query.
         let pool = unsafe { device.raw().create_query_pool(&info, None) }
-            .map_err(|code| device.failed(&device.object, "vkCreateQueryPool", code))?;
+            .map_err(|code| device.failed(device.object(), "vkCreateQueryPool", code))?;
         let mut pools = lock(&self.0);
         pools.pools.push(pool);
         pools

@@ -1,33 +1,98 @@
 //! Ends a wait of the watching thread from another thread.
 
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use ash::vk;
 
+use crate::driver::lock::lock;
+
 /// A timeline semaphore that the watching thread waits for too.
+///
+/// If the driver's wait for any semaphore is a busy loop, the watching thread polls and sleeps
+/// instead. Then a wake ends the sleep, and the semaphore stays at 0.
 pub(crate) struct WakeSemaphore {
-    pub(crate) raw: vk::Semaphore,
-    pub(crate) counts: Mutex<WakeCounts>,
-    /// Used instead of the semaphore where the driver's wait for any semaphore is a busy loop.
-    pub(crate) polling: Condvar,
+    raw: vk::Semaphore,
+    counts: Mutex<WakeCounts>,
+    /// Notified by a wake if the watching thread sleeps.
+    sleep: Option<Condvar>,
 }
 
 /// How often the watching thread was woken.
 #[derive(Default)]
-pub(crate) struct WakeCounts {
+struct WakeCounts {
     /// Wakes so far.
-    pub(crate) signalled: u64,
+    signalled: u64,
     /// Wakes that the watching thread has handled.
-    pub(crate) seen: u64,
+    seen: u64,
+}
+
+impl WakeCounts {
+    const fn is_woken(&self) -> bool {
+        self.signalled > self.seen
+    }
 }
 
 impl WakeSemaphore {
-    /// `raw` is a timeline semaphore with the value 0.
-    pub(crate) fn new(raw: vk::Semaphore) -> Self {
+    /// `raw` is a timeline semaphore at 0. `sleeps` is true if the watching thread sleeps.
+    pub(crate) fn new(raw: vk::Semaphore, sleeps: bool) -> Self {
         Self {
             raw,
             counts: Mutex::default(),
-            polling: Condvar::new(),
+            sleep: sleeps.then(Condvar::new),
         }
+    }
+
+    pub(crate) const fn raw(&self) -> vk::Semaphore {
+        self.raw
+    }
+
+    /// True if the watching thread sleeps between polls.
+    pub(crate) const fn sleeps(&self) -> bool {
+        self.sleep.is_some()
+    }
+
+    /// The value of the semaphore that the watching thread waits for.
+    pub(crate) fn awaited(&self) -> u64 {
+        lock(&self.counts).seen + 1
+    }
+
+    /// Marks all wakes so far as handled.
+    pub(crate) fn handle_wakes(&self) {
+        let mut counts = lock(&self.counts);
+        counts.seen = counts.signalled;
+    }
+
+    /// Wakes the watching thread, unless it has an unhandled wake.
+    ///
+    /// `signal` signals the semaphore to the value that it gets. The calls are in order of the
+    /// values. After an error the thread is not woken.
+    ///
+    /// # Errors
+    /// The error of `signal`.
+    pub(crate) fn wake<E>(&self, signal: impl FnOnce(u64) -> Result<(), E>) -> Result<(), E> {
+        let mut counts = lock(&self.counts);
+        if counts.is_woken() {
+            return Ok(());
+        }
+        match &self.sleep {
+            Some(sleep) => sleep.notify_one(),
+            None => signal(counts.signalled + 1)?,
+        }
+        counts.signalled += 1;
+        Ok(())
+    }
+
+    /// Sleeps for `pause`, or until a wake. Returns true at once if there is an unhandled wake.
+    pub(crate) fn sleep(&self, pause: Duration) -> bool {
+        let counts = lock(&self.counts);
+        if counts.is_woken() {
+            return true;
+        }
+        if let Some(sleep) = &self.sleep {
+            let woken = sleep.wait_timeout(counts, pause);
+            drop(woken.unwrap_or_else(PoisonError::into_inner));
+        }
+        false
     }
 }

@@ -57,19 +57,28 @@ const ALL_ACCESS: vk::AccessFlags = vk::AccessFlags::from_raw(
 pub struct Buffer(Arc<Memory>);
 
 /// The buffer and memory behind a [`Buffer`].
-pub(crate) struct Memory {
-    pub(crate) device: Arc<Inner>,
-    pub(crate) object: Object,
+struct Memory {
+    device: Arc<Inner>,
+    object: Object,
     buffer: vk::Buffer,
-    pub(crate) memory: vk::DeviceMemory,
+    memory: vk::DeviceMemory,
     size: u64,
     /// The size of the whole allocation in bytes.
-    pub(crate) allocated: u64,
-    pub(crate) dedicated: bool,
+    allocated: u64,
+    dedicated: bool,
     shared: bool,
     imported: bool,
     concurrent: bool,
     mapping: Option<Mapping>,
+}
+
+/// The memory of a buffer, as an importer must know it.
+#[derive(Clone, Copy)]
+pub(crate) struct Allocation {
+    pub(crate) memory: vk::DeviceMemory,
+    /// The size in bytes.
+    pub(crate) size: u64,
+    pub(crate) dedicated: bool,
 }
 
 /// The address where the memory is mapped until it is freed.
@@ -137,8 +146,13 @@ impl Buffer {
         self.0.clone()
     }
 
-    pub(crate) fn parts(&self) -> &Memory {
-        &self.0
+    /// The memory that a handle of the buffer is exported from.
+    pub(crate) fn allocation(&self) -> Allocation {
+        Allocation {
+            memory: self.0.memory,
+            size: self.0.allocated,
+            dedicated: self.0.dedicated,
+        }
     }
 
     pub(crate) fn device(&self) -> &Arc<Inner> {
@@ -282,7 +296,7 @@ impl Device {
             false => usage | TRANSFERS,
         };
         let device = &self.0;
-        let failed = |call| move |code| device.failed(&device.object, call, code);
+        let failed = |call| move |code| device.failed(device.object(), call, code);
         let handles = match kind.is_shared() {
             true => vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD,
             false => vk::ExternalMemoryHandleTypeFlags::empty(),
@@ -291,7 +305,7 @@ impl Device {
         // All families of the physical device, not only those with queues on this `VkDevice`. The
         // device that imports the memory may have other queues, and must create an identical
         // buffer.
-        let families = device.families.as_slice();
+        let families = device.families();
         let concurrent = families.len() > 1;
         let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(handles);
         let mut info = vk::BufferCreateInfo::default().size(size).usage(usage);
@@ -443,12 +457,10 @@ impl Device {
     }
 
     fn memory_properties(&self) -> vk::PhysicalDeviceMemoryProperties {
-        let native = &self.0.native;
         // SAFETY: the physical device belongs to the instance, and the device keeps both.
         unsafe {
-            native
-                .instance
-                .get_physical_device_memory_properties(native.physical)
+            self.instance()
+                .get_physical_device_memory_properties(self.physical())
         }
     }
 

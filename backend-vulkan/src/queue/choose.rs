@@ -24,9 +24,9 @@ impl Device {
     fn least_used(&self, family: u32) -> Result<&Arc<DriverQueue>> {
         let of_family = self
             .0
-            .queues
+            .queues()
             .iter()
-            .filter(|queue| queue.family.index == family);
+            .filter(|queue| queue.family().index == family);
         let least_used = of_family.min_by_key(|queue| queue.users());
         least_used.ok_or_else(|| self.no_queue(&format!("run a queue of family {family}")))
     }
@@ -55,8 +55,13 @@ impl Device {
         };
         let family = preference
             .iter()
-            .find_map(|&kind| self.0.queues.iter().find(|queue| queue.family.kind == kind))
-            .map(|queue| queue.family.index)
+            .find_map(|&kind| {
+                self.0
+                    .queues()
+                    .iter()
+                    .find(|queue| queue.family().kind == kind)
+            })
+            .map(|queue| queue.family().index)
             .ok_or_else(|| self.no_queue(&format!("run {kind} work")))?;
         self.least_used(family)
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ash::vk;
 use smallvec::SmallVec;
 use syncline_core::backend::InUse;
-use syncline_core::{Object, Result};
+use syncline_core::{Error, Object, Result};
 
 use crate::device::open::Inner;
 use crate::driver::lock::lock;
@@ -20,13 +20,13 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A `VkCommandPool` whose buffers are reused once the queue's own timeline has passed them.
 pub(crate) struct CommandPool {
-    pub(crate) device: Arc<Inner>,
+    device: Arc<Inner>,
     /// The queue's name.
-    pub(crate) object: Object,
-    pub(crate) family: u32,
+    object: Object,
+    family: u32,
     pool: vk::CommandPool,
     /// The queue's own timeline.
-    pub(crate) own: Arc<Semaphore>,
+    own: Arc<Semaphore>,
     /// The timeline semaphores of submissions in flight, whose timelines may already be dropped.
     semaphores: InUse<Semaphore>,
     /// The number of the last submission that the driver has taken.
@@ -59,17 +59,35 @@ const POLL_STEP: usize = 32;
 #[derive(Default)]
 pub(crate) struct InFlight {
     /// The value of the queue's own timeline at which the submission ends.
-    pub(crate) number: u64,
+    number: u64,
     /// The number from
     /// [`DeferredDestroy::count_submission`](crate::device::deferred_destroy::DeferredDestroy::count_submission),
     /// or 0.
-    pub(crate) submission: u64,
-    pub(crate) buffers: SmallVec<[vk::CommandBuffer; 2]>,
+    submission: u64,
+    buffers: SmallVec<[vk::CommandBuffer; 2]>,
     /// The semaphores that it uses, if the driver needs deferred destruction.
-    pub(crate) semaphores: SmallVec<[Arc<Semaphore>; 2]>,
+    semaphores: SmallVec<[Arc<Semaphore>; 2]>,
 }
 
 impl InFlight {
+    /// The value of the queue's own timeline at which the submission ends.
+    #[inline]
+    pub(crate) const fn end(&self) -> u64 {
+        self.number
+    }
+
+    /// Adds a command buffer that was [begun](CommandPool::begin) for the submission.
+    #[inline]
+    pub(crate) fn add_buffer(&mut self, buffer: vk::CommandBuffer) {
+        self.buffers.push(buffer);
+    }
+
+    /// The command buffers that were begun for the submission.
+    #[inline]
+    pub(crate) fn buffers(&self) -> &[vk::CommandBuffer] {
+        &self.buffers
+    }
+
     /// Empties it. Usually there is nothing to drop.
     #[inline]
     pub(crate) fn clear(&mut self) {
@@ -109,17 +127,53 @@ impl CommandPool {
         })
     }
 
-    /// Keeps the semaphores of a submission until it has finished.
+    #[inline]
+    pub(crate) const fn device(&self) -> &Arc<Inner> {
+        &self.device
+    }
+
+    /// The name of the queue.
+    #[inline]
+    pub(crate) const fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// The index of the queue family.
+    #[inline]
+    pub(crate) const fn family(&self) -> u32 {
+        self.family
+    }
+
+    /// The queue's own timeline.
+    #[inline]
+    pub(crate) const fn own(&self) -> &Arc<Semaphore> {
+        &self.own
+    }
+
+    /// The error for a failed call of the queue.
+    #[cold]
+    pub(crate) fn failed(&self, call: &'static str, code: vk::Result) -> Error {
+        self.device.failed(&self.object, call, code)
+    }
+
+    /// Keeps the semaphores of submission `number` until it has finished.
     ///
     /// Submissions up to `finished` have finished already.
     #[inline]
-    pub(crate) fn keep(&self, semaphores: &[&Arc<Semaphore>], used: &mut InFlight, finished: u64) {
+    pub(crate) fn keep(
+        &self,
+        semaphores: &[&Arc<Semaphore>],
+        used: &mut InFlight,
+        number: u64,
+        finished: u64,
+    ) {
+        used.number = number;
         let semaphores = semaphores.iter().copied();
         if semaphores.len() > 0 {
             self.semaphores
                 .add(semaphores.clone(), used.number, finished);
         }
-        if self.device.deferred_destroy.is_needed() {
+        if self.device.deferred_destroy().is_needed() {
             used.semaphores.extend(semaphores.cloned());
         }
     }
@@ -211,7 +265,7 @@ impl CommandPool {
         let last = done.map(|used| used.submission).max();
         let unused = self
             .device
-            .deferred_destroy
+            .deferred_destroy()
             .note_finished(last.unwrap_or(0));
         self.device.destroy_semaphores(unused);
     }
@@ -221,7 +275,7 @@ impl CommandPool {
     /// Only the caller records into it. Vulkan requires that only one thread at a time uses a
     /// command pool. This holds because the engine records one submission of a queue at a time.
     pub(crate) fn begin(&self) -> Result<vk::CommandBuffer> {
-        let failed = |call| move |code| self.device.failed(&self.object, call, code);
+        let failed = |call| move |code| self.failed(call, code);
         let buffer = match self.free_buffer() {
             Some(buffer) => buffer,
             None => {
@@ -271,7 +325,7 @@ impl CommandPool {
     /// Notes what a submission uses that the driver has just taken.
     #[inline]
     pub(crate) fn submitted(&self, used: &mut InFlight) {
-        used.submission = self.device.deferred_destroy.count_submission();
+        used.submission = self.device.deferred_destroy().count_submission();
         if used.submission > 0 {
             for semaphore in &used.semaphores {
                 semaphore.note_use(used.submission);

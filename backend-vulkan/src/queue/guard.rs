@@ -23,19 +23,19 @@ impl QueueGuard {
     /// The raw queue. Do not use it after the guard is dropped.
     #[must_use]
     pub fn raw(&self) -> vk::Queue {
-        self.queue.raw
+        self.queue.raw()
     }
 
     /// The index of its family.
     #[must_use]
     pub fn family(&self) -> u32 {
-        self.queue.family.index
+        self.queue.family().index
     }
 
     /// Its index within the family.
     #[must_use]
     pub fn index(&self) -> u32 {
-        self.queue.index
+        self.queue.index()
     }
 
     /// The number of submissions through Syncline that are held on the host.

@@ -4,4 +4,6 @@ pub(crate) mod choose;
 pub(crate) mod command_pool;
 pub(crate) mod guard;
 pub(crate) mod recorder;
+pub(crate) mod recording;
 pub(crate) mod submission;
+mod submit_lists;

@@ -6,14 +6,13 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use ash::vk;
-use smallvec::SmallVec;
-use syncline_core::backend::{InvariantLifetime, Keep};
+use syncline_core::backend::InvariantLifetime;
 use syncline_core::{Object, Result};
 
-use crate::driver::error::{unsupported, wrong_device};
+use crate::driver::error::unsupported;
 use crate::memory::buffer::Buffer;
-use crate::queue::command_pool::{CommandPool, InFlight};
-use crate::timeline::binary::RecordedUse;
+use crate::queue::recording::Recording;
+use crate::timeline::binary::{RawBinary, Role};
 use crate::timeline::port::Semaphore;
 use crate::timing::stamp::Stamp;
 
@@ -27,102 +26,8 @@ use crate::timing::stamp::Stamp;
 /// Times are written after that barrier and need none themselves. A barrier after a time would wait
 /// until the time is in memory.
 pub struct Recorder<'a> {
-    pub(crate) recording: &'a mut Recording,
+    recording: &'a mut Recording,
     of_submission: InvariantLifetime<'a>,
-}
-
-/// The work of one submission that is recorded so far.
-pub struct Recording {
-    commands: Arc<CommandPool>,
-    /// The semaphores of the submission.
-    pub(crate) lists: SubmitLists,
-    /// In order. Includes the application's own command buffers.
-    pub(crate) buffers: Vec<vk::CommandBuffer>,
-    /// What must outlive the submission. Its command buffers are those of the queue's own pool.
-    pub(crate) used: InFlight,
-    /// True if the last of `buffers` is of the queue's own pool and not ended yet.
-    open: bool,
-    /// True if that one contains other commands than the writing of times.
-    has_work: bool,
-    /// The stamps to write before the next command, or at the end.
-    stamps: SmallVec<[Arc<Stamp>; 2]>,
-    pub(crate) wait_stage: vk::PipelineStageFlags,
-    pub(crate) binary_waits: Vec<(vk::Semaphore, vk::PipelineStageFlags)>,
-    pub(crate) binary_signals: Vec<vk::Semaphore>,
-    /// The uses of binary semaphores whose payload is tracked.
-    pub(crate) binary_uses: Vec<RecordedUse>,
-    pub(crate) fence: vk::Fence,
-    pub(crate) keep: Keep,
-    /// Exported buffers that this submission has acquired, and releases at its end.
-    acquired: Vec<Buffer>,
-}
-
-/// The semaphores of a submission.
-///
-/// They go into one `VkSubmitInfo`, or into two if signals must wait for other queues after the
-/// work.
-#[derive(Default)]
-pub(crate) struct SubmitLists {
-    pub(crate) waits: Vec<vk::Semaphore>,
-    pub(crate) wait_values: Vec<u64>,
-    pub(crate) wait_stages: Vec<vk::PipelineStageFlags>,
-    pub(crate) signals: Vec<vk::Semaphore>,
-    pub(crate) signal_values: Vec<u64>,
-    /// The part for the first `VkSubmitInfo`, if there are two.
-    pub(crate) split: Option<Split>,
-}
-
-/// How many waits, command buffers and signals belong to the first `VkSubmitInfo`.
-#[derive(Clone, Copy)]
-pub(crate) struct Split {
-    pub(crate) waits: usize,
-    pub(crate) buffers: usize,
-    pub(crate) signals: usize,
-}
-
-impl SubmitLists {
-    pub(crate) fn wait(
-        &mut self,
-        semaphore: vk::Semaphore,
-        value: u64,
-        stages: vk::PipelineStageFlags,
-    ) {
-        self.waits.push(semaphore);
-        self.wait_values.push(value);
-        self.wait_stages.push(stages);
-    }
-
-    pub(crate) fn signal(&mut self, semaphore: vk::Semaphore, value: u64) {
-        self.signals.push(semaphore);
-        self.signal_values.push(value);
-    }
-
-    /// Puts all later waits and signals into a second `VkSubmitInfo`.
-    ///
-    /// It also gets the command buffers after the first `buffers`.
-    pub(crate) fn split(&mut self, buffers: usize) {
-        self.split = Some(Split {
-            waits: self.waits.len(),
-            buffers,
-            signals: self.signals.len(),
-        });
-    }
-
-    fn clear(&mut self) {
-        self.waits.clear();
-        self.wait_values.clear();
-        self.wait_stages.clear();
-        self.signals.clear();
-        self.signal_values.clear();
-        self.split = None;
-    }
-}
-
-/// The direction of an ownership transfer of an exported buffer.
-#[derive(Clone, Copy)]
-enum Direction {
-    Acquire,
-    Release,
 }
 
 impl<'a> Recorder<'a> {
@@ -167,9 +72,8 @@ impl<'a> Recorder<'a> {
     /// # Errors
     /// A driver error.
     pub unsafe fn execute(&mut self, buffers: &[vk::CommandBuffer]) -> Result<()> {
-        self.recording.end_open_buffer()?;
-        self.recording.buffers.extend_from_slice(buffers);
-        Ok(())
+        // SAFETY: the caller guarantees it.
+        unsafe { self.recording.execute(buffers) }
     }
 
     /// Sets the pipeline stages that wait for the submission's waits.
@@ -181,7 +85,8 @@ impl<'a> Recorder<'a> {
     /// The queue family supports the stages. Commands in other stages need none of the waits.
     pub unsafe fn wait_stage(&mut self, stages: vk::PipelineStageFlags) {
         if !stages.is_empty() {
-            self.recording.wait_stage = stages;
+            // SAFETY: the caller guarantees it.
+            unsafe { self.recording.set_wait_stage(stages) };
         }
     }
 
@@ -193,7 +98,8 @@ impl<'a> Recorder<'a> {
     /// that signal. It lives until the submission has finished. The queue family supports the
     /// stages.
     pub unsafe fn wait_binary(&mut self, semaphore: vk::Semaphore, stages: vk::PipelineStageFlags) {
-        self.recording.binary_waits.push((semaphore, stages));
+        // SAFETY: the caller guarantees it.
+        unsafe { self.recording.wait_binary(semaphore, stages) };
     }
 
     /// Signals a binary semaphore after the work, for example the one that `vkQueuePresentKHR`
@@ -211,7 +117,8 @@ impl<'a> Recorder<'a> {
     /// It is a binary semaphore of this device. It is unsignalled, without a pending signal
     /// operation, when the submission executes. It lives until the submission has finished.
     pub unsafe fn signal_binary(&mut self, semaphore: vk::Semaphore) {
-        self.recording.binary_signals.push(semaphore);
+        // SAFETY: the caller guarantees it.
+        unsafe { self.recording.signal_binary(semaphore) };
     }
 
     /// Signals a `VkFence` with the submission. A later call replaces the fence.
@@ -222,12 +129,13 @@ impl<'a> Recorder<'a> {
     /// It is an unsignalled fence of this device that no other submission uses, and it lives until
     /// the submission has finished.
     pub unsafe fn fence(&mut self, fence: vk::Fence) {
-        self.recording.fence = fence;
+        // SAFETY: the caller guarantees it.
+        unsafe { self.recording.set_fence(fence) };
     }
 
     /// Keeps `object` alive until the submission has finished.
     pub fn keep(&mut self, object: Arc<dyn Any + Send + Sync>) {
-        self.recording.keep.push(object);
+        self.recording.keep(object);
     }
 
     /// Sets every word of `buffer` to `word` with `vkCmdFillBuffer`. The submission keeps the
@@ -247,7 +155,7 @@ impl<'a> Recorder<'a> {
                 .cmd_fill_buffer(commands, buffer.raw(), 0, vk::WHOLE_SIZE, word);
         }
         self.recording.barrier(commands);
-        self.recording.keep.push(buffer.memory());
+        self.recording.keep(buffer.memory());
         Ok(())
     }
 
@@ -290,8 +198,8 @@ impl<'a> Recorder<'a> {
                 .cmd_copy_buffer(commands, from.raw(), to.raw(), &[region]);
         }
         self.recording.barrier(commands);
-        self.recording.keep.push(from.memory());
-        self.recording.keep.push(to.memory());
+        self.recording.keep(from.memory());
+        self.recording.keep(to.memory());
         Ok(())
     }
 
@@ -306,22 +214,7 @@ impl<'a> Recorder<'a> {
     /// # Errors
     /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice), or a driver error.
     pub fn acquire(&mut self, buffer: &Buffer) -> Result<()> {
-        self.recording.require_device(buffer)?;
-        if !buffer.is_exported()
-            || self
-                .recording
-                .acquired
-                .iter()
-                .any(|held| held.raw() == buffer.raw())
-        {
-            return Ok(());
-        }
-        let commands = self.command_buffer()?;
-        self.recording
-            .transfer_ownership(commands, buffer, Direction::Acquire);
-        self.recording.acquired.push(buffer.clone());
-        self.recording.keep.push(buffer.memory());
-        Ok(())
+        self.recording.acquire(buffer)
     }
 
     /// Adds a barrier between everything recorded so far and everything recorded later.
@@ -335,238 +228,30 @@ impl<'a> Recorder<'a> {
         self.recording.barrier(commands);
         Ok(())
     }
-}
 
-impl Recording {
-    pub(crate) fn new(commands: &Arc<CommandPool>) -> Self {
-        Self {
-            commands: commands.clone(),
-            lists: SubmitLists::default(),
-            buffers: Vec::new(),
-            used: InFlight::default(),
-            open: false,
-            has_work: false,
-            stamps: SmallVec::new(),
-            wait_stage: vk::PipelineStageFlags::ALL_COMMANDS,
-            binary_waits: Vec::new(),
-            binary_signals: Vec::new(),
-            binary_uses: Vec::new(),
-            fence: vk::Fence::null(),
-            keep: Keep::default(),
-            acquired: Vec::new(),
-        }
+    /// The name of the queue.
+    pub(crate) fn queue(&self) -> &Object {
+        self.recording.object()
     }
 
-    /// Empties it for the next submission, and keeps the capacity of the lists.
-    ///
-    /// The caller has returned or submitted the command buffers, and has passed on what was kept.
-    pub(crate) fn clear(&mut self) {
-        self.lists.clear();
-        self.buffers.clear();
-        self.used.clear();
-        self.open = false;
-        self.has_work = false;
-        self.stamps.clear();
-        self.wait_stage = vk::PipelineStageFlags::ALL_COMMANDS;
-        self.binary_waits.clear();
-        self.binary_signals.clear();
-        self.binary_uses.clear();
-        self.fence = vk::Fence::null();
-        if !self.keep.is_empty() {
-            self.keep = Keep::default();
-        }
-        self.acquired.clear();
-    }
-
-    fn device(&self) -> &ash::Device {
-        self.commands.device.raw()
-    }
-
-    /// Returns the open command buffer, for other commands than times.
-    ///
-    /// See [`Recorder::command_buffer`].
-    fn command_buffer(&mut self) -> Result<vk::CommandBuffer> {
-        let buffer = self.begun_buffer()?;
-        self.write_times(buffer);
-        self.has_work = true;
-        Ok(buffer)
-    }
-
-    /// Writes a time before the next command, or at the end, after the barriers. Keeps the stamp.
-    ///
-    /// Nothing more may be recorded into a command buffer that was returned earlier.
-    pub(crate) fn write_time(&mut self, stamp: &Arc<Stamp>) {
-        self.stamps.push(stamp.clone());
-        self.keep.push(stamp.clone());
-    }
-
-    fn write_times(&mut self, commands: vk::CommandBuffer) {
-        for stamp in self.stamps.drain(..) {
-            stamp.write(commands);
-        }
-    }
-
-    /// Returns the open command buffer, or begins one.
-    fn begun_buffer(&mut self) -> Result<vk::CommandBuffer> {
-        match self.buffers.last() {
-            Some(&buffer) if self.open => Ok(buffer),
-            _ => {
-                let buffer = self.commands.begin()?;
-                self.used.buffers.push(buffer);
-                self.buffers.push(buffer);
-                self.open = true;
-                Ok(buffer)
-            }
-        }
-    }
-
-    fn transfer_ownership(
-        &self,
-        commands: vk::CommandBuffer,
-        buffer: &Buffer,
-        direction: Direction,
+    /// See [`Recording::note_use`].
+    pub(crate) fn note_use(
+        &mut self,
+        semaphore: &Arc<RawBinary>,
+        role: Role,
+        fence: Option<(Arc<Semaphore>, u64)>,
     ) {
-        let family = self.commands.family;
-        let barrier = match direction {
-            Direction::Acquire => buffer.acquire_barrier(family),
-            Direction::Release => buffer.release_barrier(family),
-        };
-        let Some(barrier) = barrier else { return };
-        let stages = vk::PipelineStageFlags::ALL_COMMANDS;
-        // SAFETY: the command buffer is begun. No render pass is open: only the application begins
-        // one, by `unsafe` calls, and it ends what it begins (see `Recorder::command_buffer`).
-        // Every family supports the stages. The buffer is of this device and is kept until the
-        // submission has finished.
-        unsafe {
-            self.device().cmd_pipeline_barrier(
-                commands,
-                stages,
-                stages,
-                vk::DependencyFlags::empty(),
-                &[],
-                &[barrier],
-                &[],
-            );
-        }
+        self.recording.note_use(semaphore, role, fence);
     }
 
-    fn require_device(&self, buffer: &Buffer) -> Result<()> {
-        let device = &self.commands.device;
-        if Arc::ptr_eq(buffer.device(), device) {
-            return Ok(());
-        }
-        Err(wrong_device(
-            buffer.object(),
-            &buffer.device().object,
-            self.object(),
-        ))
-    }
-
-    pub(crate) fn object(&self) -> &Object {
-        &self.commands.object
-    }
-
-    /// The queue's own timeline.
-    pub(crate) fn own(&self) -> &Arc<Semaphore> {
-        &self.commands.own
-    }
-
-    /// Adds a barrier. Writes before it are visible to everything later on the queue, and to the
-    /// host.
-    fn barrier(&self, commands: vk::CommandBuffer) {
-        let memory = vk::MemoryBarrier::default()
-            .src_access_mask(vk::AccessFlags::MEMORY_WRITE)
-            .dst_access_mask(
-                vk::AccessFlags::MEMORY_READ
-                    | vk::AccessFlags::MEMORY_WRITE
-                    | vk::AccessFlags::HOST_READ,
-            );
-        // SAFETY: the command buffer is begun, outside any render pass, as in `transfer_ownership`.
-        // Every family supports the stages.
-        unsafe {
-            self.device().cmd_pipeline_barrier(
-                commands,
-                vk::PipelineStageFlags::ALL_COMMANDS,
-                vk::PipelineStageFlags::ALL_COMMANDS | vk::PipelineStageFlags::HOST,
-                vk::DependencyFlags::empty(),
-                &[memory],
-                &[],
-                &[],
-            );
-        }
-    }
-
-    /// Ends the open command buffer, if there is one.
-    ///
-    /// Begins one first if times are still to be written.
-    fn end_open_buffer(&mut self) -> Result<()> {
-        if !self.open && self.stamps.is_empty() {
-            return Ok(());
-        }
-        let buffer = self.begun_buffer()?;
-        if self.has_work {
-            self.barrier(buffer);
-        }
-        self.write_times(buffer);
-        (self.open, self.has_work) = (false, false);
-        // SAFETY: `begun_buffer` has begun it for this submission, and only this ends it. One
-        // thread at a time uses its pool: the engine records one submission of a queue at a time,
-        // and a recorder does not outlive that.
-        unsafe { self.device().end_command_buffer(buffer) }.map_err(|code| {
-            self.commands
-                .device
-                .failed(self.object(), "vkEndCommandBuffer", code)
-        })
-    }
-
-    /// Ends the recording, with a time at the end if there is a stamp.
-    #[inline]
-    pub(crate) fn finish(&mut self, stamp: Option<&Arc<Stamp>>) -> Result<()> {
-        let has_binaries = !self.binary_waits.is_empty() || !self.binary_signals.is_empty();
-        if self.buffers.is_empty() && self.stamps.is_empty() && stamp.is_none() {
-            if !has_binaries {
-                return Ok(());
-            }
-            // A submission with binary semaphores always has commands, because drivers have hung
-            // otherwise.
-            self.command_buffer()?;
-        }
-        self.finish_commands(stamp)
-    }
-
-    /// True if it contains no commands and no times.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.buffers.is_empty() && self.stamps.is_empty()
-    }
-
-    fn finish_commands(&mut self, stamp: Option<&Arc<Stamp>>) -> Result<()> {
-        if !self.acquired.is_empty() {
-            let commands = self.command_buffer()?;
-            for buffer in &self.acquired {
-                self.transfer_ownership(commands, buffer, Direction::Release);
-            }
-            self.acquired.clear();
-        }
-        // Added now, because the commands above must come before the time.
-        if let Some(stamp) = stamp {
-            self.write_time(stamp);
-        }
-        self.end_open_buffer()
-    }
-
-    /// Returns the command buffers to the pool, without submitting them.
-    pub(crate) fn discard(&mut self) {
-        self.commands.give_back(&self.used.buffers);
-        self.clear();
+    /// See [`Recording::write_time`].
+    pub(crate) fn write_time(&mut self, stamp: &Arc<Stamp>) {
+        self.recording.write_time(stamp);
     }
 }
 
 impl std::fmt::Debug for Recorder<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "Vulkan Recorder ({} command buffers)",
-            self.recording.buffers.len()
-        )
+        write!(f, "Vulkan Recorder ({:?})", self.recording)
     }
 }

@@ -17,9 +17,9 @@ use crate::driver::error::{unsupported, wrong_device};
 use crate::driver::lock::lock;
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
-use crate::share::external::{own_fd, semaphore_functions};
+use crate::share::external::own_fd;
 use crate::share::payload::Needs;
-use crate::timeline::binary::{RawBinary, RecordedUse, Role};
+use crate::timeline::binary::{RawBinary, Role};
 use crate::timeline::port::{Port, Semaphore};
 
 /// A binary `VkSemaphore`. Cheap to clone.
@@ -46,7 +46,7 @@ impl Device {
     /// # Errors
     /// A driver error.
     pub fn binary_semaphore(&self, label: &str) -> Result<BinarySemaphore> {
-        self.make_binary(label, self.0.binary_exports)
+        self.make_binary(label, self.0.external().binary_exports())
     }
 
     /// Creates an unsignalled binary semaphore that can be exported as handles of `kind` only.
@@ -164,7 +164,7 @@ impl Device {
                     .semaphore(semaphore.raw())
                     .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD)
                     .fd(handle.as_fd().as_raw_fd());
-                let functions = semaphore_functions(&self.0, "import a binary semaphore")?;
+                let functions = self.0.external().semaphores("import a binary semaphore")?;
                 // SAFETY: an unused binary semaphore. The handle's type guarantees a binary
                 // semaphore, and `require_same_driver` has checked that it is of the same driver.
                 unsafe { functions.import_semaphore_fd(&info) }
@@ -236,7 +236,7 @@ impl BinarySemaphore {
         let info = vk::SemaphoreGetFdInfoKHR::default()
             .semaphore(self.raw())
             .handle_type(handle);
-        let functions = semaphore_functions(&device.0, asked)?;
+        let functions = device.0.external().semaphores(asked)?;
         // SAFETY: a live semaphore, made for handles of this type, with its permanent payload.
         let fd = self.with_payload(Needs::Permanent, "leave", |_| unsafe {
             Ok(functions.get_semaphore_fd(&info))
@@ -335,7 +335,7 @@ impl Recorder<'_> {
     /// Waits for a binary semaphore in all stages, and keeps it.
     ///
     /// `fence` is a timeline semaphore that the same submission signals to this value. See
-    /// [`RecordedUse::new`].
+    /// [`RecordedUse::new`](crate::timeline::binary::RecordedUse::new).
     ///
     /// # Safety
     /// Same as [`Recorder::wait_semaphore`]. The semaphore belongs to this device.
@@ -348,22 +348,6 @@ impl Recorder<'_> {
         self.keep(semaphore);
     }
 
-    fn note_use(
-        &mut self,
-        semaphore: &Arc<RawBinary>,
-        role: Role,
-        fence: Option<(Arc<Semaphore>, u64)>,
-    ) {
-        let recorded_use = RecordedUse::new(
-            semaphore,
-            role,
-            self.recording.object(),
-            self.recording.own(),
-            fence,
-        );
-        self.recording.binary_uses.push(recorded_use);
-    }
-
     fn require_semaphore(&self, semaphore: &BinarySemaphore) -> Result<()> {
         let owner = &semaphore.0.device;
         if owner.raw().handle() == self.device().handle() {
@@ -372,7 +356,7 @@ impl Recorder<'_> {
         Err(wrong_device(
             semaphore.object(),
             owner.object(),
-            self.recording.object(),
+            self.queue(),
         ))
     }
 }

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use ash::{khr, vk};
+use ash::vk;
 use syncline_core::backend::{Attachment, Sharing};
 use syncline_core::{
     Error, HandleKind, MemoryFd, Object, Origin, Rejected, Result, TimelineFd, WindowsHandle,
@@ -37,12 +37,12 @@ impl Exporter {
         let info = vk::SemaphoreGetFdInfoKHR::default()
             .semaphore(self.0.raw())
             .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD);
-        let functions = semaphore_functions(device, "export a timeline")?;
+        let functions = device.external().semaphores("export a timeline")?;
         // SAFETY: a live timeline semaphore, made for handles of this type.
         let fd = unsafe { functions.get_semaphore_fd(&info) };
         let fd = own_fd(device, self.0.object(), "vkGetSemaphoreFdKHR", fd)?;
         // SAFETY: just exported, from a timeline semaphore of this device.
-        Ok(unsafe { TimelineFd::from_fd(fd, Origin::of(&device.info)) })
+        Ok(unsafe { TimelineFd::from_fd(fd, Origin::of(device.info())) })
     }
 }
 
@@ -121,7 +121,8 @@ impl Device {
             .semaphore(semaphore.raw())
             .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD)
             .fd(handle.as_fd().as_raw_fd());
-        let imported = semaphore_functions(&self.0, "import a timeline").and_then(|functions| {
+        let functions = self.0.external().semaphores("import a timeline");
+        let imported = functions.and_then(|functions| {
             // SAFETY: an unused timeline semaphore. The handle's type guarantees a timeline
             // semaphore, and `require_same_driver` has checked that it is of the same driver.
             unsafe { functions.import_semaphore_fd(&info) }.map_err(|code| {
@@ -156,22 +157,18 @@ impl Device {
         let exports = &self.info().capabilities.exports;
         self.require_kind(exports, HandleKind::MemoryOpaqueFd, asked)?;
         let buffer = self.make_buffer(size, usage, MemoryKind::Exportable)?;
-        let memory = buffer.parts();
+        let allocation = buffer.allocation();
         let info = vk::MemoryGetFdInfoKHR::default()
-            .memory(memory.memory)
+            .memory(allocation.memory)
             .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
-        let functions = self
-            .0
-            .external_memory
-            .as_ref()
-            .ok_or_else(|| not_enabled(&self.0, asked, "VK_KHR_external_memory_fd"))?;
+        let functions = self.0.external().memory(asked)?;
         // SAFETY: live memory, allocated for handles of this type.
         let fd = unsafe { functions.get_memory_fd(&info) };
-        let fd = own_fd(&self.0, &memory.object, "vkGetMemoryFdKHR", fd)?;
+        let fd = own_fd(&self.0, buffer.object(), "vkGetMemoryFdKHR", fd)?;
         let origin = Origin::of(self.info());
         // SAFETY: just exported, and the memory has these properties.
         let handle =
-            unsafe { MemoryFd::from_fd(fd, origin, memory.allocated, size, memory.dedicated) };
+            unsafe { MemoryFd::from_fd(fd, origin, allocation.size, size, allocation.dedicated) };
         Ok((buffer, handle))
     }
 
@@ -220,21 +217,15 @@ impl Device {
             )));
         }
         let offered = FileKind::of(handle.as_fd()).map_err(|error| refuse(error.to_string()))?;
-        let own = match self.0.memory_file_kind.get() {
-            Some(own) => *own,
-            None if self
-                .info()
-                .capabilities
-                .exports
-                .contains(&HandleKind::MemoryOpaqueFd) =>
-            {
-                let (_, own) = self.export_buffer(1, vk::BufferUsageFlags::empty())?;
-                let own = FileKind::of(own.as_fd()).map_err(|error| refuse(error.to_string()))?;
-                *self.0.memory_file_kind.get_or_init(|| own)
-            }
+        let kind = HandleKind::MemoryOpaqueFd;
+        if !self.info().capabilities.exports.contains(&kind) {
             // The driver exports none to compare with.
-            None => return Ok(()),
-        };
+            return Ok(());
+        }
+        let own = self.0.external().file_kinds().get_or_find(kind, || {
+            let (_, own) = self.export_buffer(1, vk::BufferUsageFlags::empty())?;
+            FileKind::of(own.as_fd()).map_err(|error| refuse(error.to_string()))
+        })?;
         if !offered.matches(&own) {
             return Err(refuse(format!(
                 "it is {offered}, and this driver's memory is {own}"
@@ -300,26 +291,20 @@ impl Device {
                 handle.as_raw_fd()
             ))
         })?;
-        let known = match kind {
-            HandleKind::BinaryOpaqueFd => &self.0.binary_file_kind,
-            _ => &self.0.timeline_file_kind,
-        };
-        let own = match known.get() {
-            Some(own) => own,
-            None if self.info().capabilities.exports.contains(&kind) => {
-                let own = match kind {
-                    HandleKind::BinaryOpaqueFd => {
-                        FileKind::of(self.binary_semaphore("")?.export()?.as_fd())
-                    }
-                    _ => FileKind::of(self.export_timeline(0)?.1.as_fd()),
-                };
-                let own = own.map_err(|error| refuse(error.to_string()))?;
-                known.get_or_init(|| own)
-            }
+        if !self.info().capabilities.exports.contains(&kind) {
             // The driver exports none to compare with.
-            None => return Ok(()),
-        };
-        if offered == *own {
+            return Ok(());
+        }
+        let own = self.0.external().file_kinds().get_or_find(kind, || {
+            let own = match kind {
+                HandleKind::BinaryOpaqueFd => {
+                    FileKind::of(self.binary_semaphore("")?.export()?.as_fd())
+                }
+                _ => FileKind::of(self.export_timeline(0)?.1.as_fd()),
+            };
+            own.map_err(|error| refuse(error.to_string()))
+        })?;
+        if offered == own {
             return Ok(());
         }
         Err(refuse(format!(
@@ -379,23 +364,6 @@ fn describe(origin: &Origin) -> String {
         Some(driver) => format!("{origin}, driver {driver}"),
         None => format!("{origin}, driver unknown"),
     }
-}
-
-/// The functions of `VK_KHR_external_semaphore_fd`.
-///
-/// # Errors
-/// [`Error::Unsupported`] if the device was created without the extension.
-pub(crate) fn semaphore_functions<'d>(
-    device: &'d Inner,
-    asked: &str,
-) -> Result<&'d khr::external_semaphore_fd::Device> {
-    let functions = device.external_semaphores.as_ref();
-    functions.ok_or_else(|| not_enabled(device, asked, "VK_KHR_external_semaphore_fd"))
-}
-
-fn not_enabled(device: &Inner, asked: &str, extension: &str) -> Error {
-    let reason = format!("the device was made without {extension}");
-    unsupported(&device.object, asked, reason)
 }
 
 /// Takes ownership of a descriptor that the driver has just exported.

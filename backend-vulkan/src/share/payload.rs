@@ -7,8 +7,7 @@ use ash::vk;
 use syncline_core::{BinaryFd, Error, HandleKind, Payload, PayloadUse, Rejected, Result};
 
 use crate::share::binary::BinarySemaphore;
-use crate::share::external::semaphore_functions;
-use crate::timeline::binary::Role;
+use crate::timeline::binary::{PayloadState, Role};
 
 /// The state of the payload that a call on a semaphore requires.
 pub(crate) enum Needs {
@@ -29,7 +28,7 @@ impl BinarySemaphore {
     /// that the application submits itself, through [`BinarySemaphore::raw`], are not known here.
     #[must_use]
     pub fn payload(&self) -> Payload {
-        let temporary = self.inner().payload().temporary;
+        let temporary = self.inner().payload().temporary();
         temporary.map_or(Payload::Permanent, Payload::Temporary)
     }
 
@@ -101,18 +100,18 @@ impl BinarySemaphore {
         what: &dyn Fn() -> String,
     ) -> Result<()> {
         let device = self.device();
-        let functions = semaphore_functions(&device.0, asked)?;
+        let functions = device.0.external().semaphores(asked)?;
         let info = vk::ImportSemaphoreFdInfoKHR::default()
             .semaphore(self.raw())
             .flags(vk::SemaphoreImportFlags::TEMPORARY)
             .handle_type(type_)
             .fd(fd);
-        self.with_payload(Needs::Unused, asked, |temporary| {
+        self.with_payload(Needs::Unused, asked, |payload| {
             // SAFETY: the caller guarantees it. No submission that this crate knows of uses the
             // semaphore. None can begin to, because the payload's lock is held.
             unsafe { functions.import_semaphore_fd(&info) }
                 .map_err(|code| device.import_error("vkImportSemaphoreFdKHR", code, what))?;
-            *temporary = Some(kind);
+            payload.set_temporary(kind);
             Ok(())
         })
     }
@@ -122,10 +121,10 @@ impl BinarySemaphore {
         &self,
         needs: Needs,
         asked: &str,
-        call: impl FnOnce(&mut Option<HandleKind>) -> Result<T>,
+        call: impl FnOnce(&mut PayloadState) -> Result<T>,
     ) -> Result<T> {
         let mut state = self.inner().payload();
-        let by = match (state.temporary, needs) {
+        let by = match (state.temporary(), needs) {
             (Some(kind), _) => Some(PayloadUse::Temporary(kind)),
             (None, Needs::Permanent) => None,
             (None, Needs::NoWait) => state.in_use(|role| role == Role::Wait)?,
@@ -137,7 +136,7 @@ impl BinarySemaphore {
                 asked: asked.to_owned(),
                 by,
             }),
-            None => call(&mut state.temporary),
+            None => call(&mut state),
         }
     }
 }

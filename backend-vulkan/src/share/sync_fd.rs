@@ -11,7 +11,6 @@ use syncline_core::{HandleKind, Rejected, Result, SyncFd};
 
 use crate::driver::error::unsupported;
 use crate::share::binary::BinarySemaphore;
-use crate::share::external::semaphore_functions;
 use crate::share::payload::Needs;
 
 const TYPE: vk::ExternalSemaphoreHandleTypeFlags = vk::ExternalSemaphoreHandleTypeFlags::SYNC_FD;
@@ -41,7 +40,7 @@ impl BinarySemaphore {
         let asked = "export a sync file";
         let device = self.device();
         device.require_kind(
-            &device.0.info.capabilities.exports,
+            &device.info().capabilities.exports,
             HandleKind::SyncFd,
             asked,
         )?;
@@ -54,7 +53,7 @@ impl BinarySemaphore {
             };
             return Err(unsupported(self.object(), asked, reason));
         }
-        let functions = semaphore_functions(&device.0, asked)?;
+        let functions = device.0.external().semaphores(asked)?;
         let info = vk::SemaphoreGetFdInfoKHR::default()
             .semaphore(self.raw())
             .handle_type(TYPE);
@@ -90,7 +89,7 @@ impl BinarySemaphore {
     pub fn import_sync_fd(&self, handle: SyncFd) -> Result<(), Rejected<SyncFd>> {
         let asked = "import a sync file";
         let device = self.device();
-        let imports = &device.0.info.capabilities.imports;
+        let imports = &device.info().capabilities.imports;
         let imported = device
             .require_kind(imports, HandleKind::SyncFd, asked)
             .and_then(|()| {

@@ -75,7 +75,7 @@ pub(crate) enum Role {
 #[derive(Default)]
 pub(crate) struct PayloadState {
     /// The handle kind of the temporary payload, if there is one.
-    pub(crate) temporary: Option<HandleKind>,
+    temporary: Option<HandleKind>,
     /// The submissions in flight, and some that have finished since the last check.
     uses: Vec<Use>,
     /// The length of `uses` at which finished submissions are removed. It doubles with the number
@@ -118,6 +118,16 @@ impl Use {
 }
 
 impl PayloadState {
+    /// The handle kind of the temporary payload, if there is one.
+    pub(crate) const fn temporary(&self) -> Option<HandleKind> {
+        self.temporary
+    }
+
+    /// Notes that a temporary payload was imported from a handle of this kind.
+    pub(crate) const fn set_temporary(&mut self, kind: HandleKind) {
+        self.temporary = Some(kind);
+    }
+
     /// A submission that uses the semaphore in one of these roles, as far as this crate knows.
     pub(crate) fn in_use(&self, matches: impl Fn(Role) -> bool) -> Result<Option<PayloadUse>> {
         for used in self.uses.iter().filter(|used| matches(used.role)) {

@@ -84,14 +84,14 @@ impl Semaphore {
     /// `initial`.
     pub(crate) fn attach(self: Arc<Self>, initial: u64) -> Attachment {
         let device = self.device.clone();
-        device.watched(Attachment::new(device.id, initial, Port(self)))
+        device.watched(Attachment::new(device.id(), initial, Port(self)))
     }
 
     /// The attachment of an imported semaphore, which other timelines or processes may signal too.
     pub(crate) fn attach_imported(self: Arc<Self>) -> Attachment {
         let device = self.device.clone();
         device
-            .watched(Attachment::imported(device.id, Port(self)))
+            .watched(Attachment::imported(device.id(), Port(self)))
             .signalled_elsewhere(true)
     }
 }
@@ -99,7 +99,7 @@ impl Semaphore {
 impl Drop for Semaphore {
     fn drop(&mut self) {
         let used = self.used.load(Ordering::Relaxed);
-        if self.owned && !self.device.deferred_destroy.defer(used, self.raw) {
+        if self.owned && !self.device.deferred_destroy().defer(used, self.raw) {
             // SAFETY: created on this device, or adopted with the right to destroy it, and
             // destroyed only here or by `DeferredDestroy`. No submission in flight uses it, because
             // each keeps an `Arc` of it until it has finished.

@@ -1,7 +1,7 @@
 //! The watch over the semaphores of a device, which runs while a thread waits for one of them.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ash::vk;
@@ -11,7 +11,6 @@ use syncline_core::backend::Watcher;
 use syncline_core::backend::{self, Attachment, Watch};
 
 use crate::device::open::Inner;
-use crate::driver::lock::lock;
 use crate::timeline::port::Port;
 
 /// The shortest and the longest pause between polls, if the driver cannot wait for any semaphore.
@@ -22,7 +21,7 @@ type Values = SmallVec<[u64; 16]>;
 
 impl Watch for Inner {
     fn watcher(&self) -> &Watcher {
-        &self.watcher
+        self.device_watcher()
     }
 
     fn watch(&self, ports: &[(&dyn backend::Port, u64)], until: Instant) -> Result<()> {
@@ -35,17 +34,17 @@ impl Watch for Inner {
                 values.push(value);
             }
         }
-        semaphores.push(self.wake.raw);
-        values.push(lock(&self.wake.counts).seen + 1);
-        if self.wait_any_spins {
+        let wake = self.wake();
+        semaphores.push(wake.raw());
+        values.push(wake.awaited());
+        if wake.sleeps() {
             self.poll_repeatedly(&semaphores, &values, until)?;
         } else {
             self.wait_semaphores(vk::SemaphoreWaitFlags::ANY, &semaphores, &values, until)?;
         }
         // A nudging thread changes what to watch before it nudges. So the next call covers all
         // nudges so far.
-        let mut counts = lock(&self.wake.counts);
-        counts.seen = counts.signalled;
+        wake.handle_wakes();
         Ok(())
     }
 
@@ -54,24 +53,19 @@ impl Watch for Inner {
     }
 
     fn nudge(&self) {
-        let mut counts = lock(&self.wake.counts);
-        if counts.signalled > counts.seen {
-            return;
-        }
-        if self.wait_any_spins {
-            counts.signalled += 1;
-            self.wake.polling.notify_one();
-            return;
-        }
-        let info = vk::SemaphoreSignalInfo::default()
-            .semaphore(self.wake.raw)
-            .value(counts.signalled + 1);
-        // SAFETY: the semaphore is the device's own, and its value grows, because the lock is held.
-        match unsafe { self.raw().signal_semaphore(&info) } {
-            Ok(()) => counts.signalled += 1,
+        let wake = self.wake();
+        let woken = wake.wake(|value| {
+            let info = vk::SemaphoreSignalInfo::default()
+                .semaphore(wake.raw())
+                .value(value);
+            // SAFETY: the semaphore is the device's own, and `wake` makes the calls in the order of
+            // their values.
+            unsafe { self.raw().signal_semaphore(&info) }
+        });
+        if let Err(code) = woken {
             // The watch also ends without the nudge, after its time limit, and meets the same
             // error.
-            Err(code) => drop(self.failed(&self.object, "vkSignalSemaphore", code)),
+            drop(self.failed(self.object(), "vkSignalSemaphore", code));
         }
     }
 }
@@ -81,7 +75,7 @@ impl Inner {
     pub(crate) fn watched(self: &Arc<Self>, attachment: Attachment) -> Attachment {
         attachment
             .watched_by(self.clone())
-            .with_max_value_difference(self.info.capabilities.max_value_difference)
+            .with_max_value_difference(self.info().capabilities.max_value_difference)
     }
 
     /// Polls the semaphores until any of them has its value, a nudge comes, or `until` has passed.
@@ -101,16 +95,9 @@ impl Inner {
                 return Ok(());
             }
             let pause = ((now - start) / 4).clamp(NAPS.0, NAPS.1);
-            let counts = lock(&self.wake.counts);
-            if counts.signalled > counts.seen || now >= until {
+            if now >= until || self.wake().sleep(pause.min(until - now)) {
                 return Ok(());
             }
-            drop(
-                self.wake
-                    .polling
-                    .wait_timeout(counts, pause.min(until - now))
-                    .unwrap_or_else(PoisonError::into_inner),
-            );
         }
     }
 
@@ -136,7 +123,7 @@ impl Inner {
         match waited {
             Ok(()) => Ok(true),
             Err(vk::Result::TIMEOUT) => Ok(false),
-            Err(code) => Err(self.failed(&self.object, "vkWaitSemaphores", code)),
+            Err(code) => Err(self.failed(self.object(), "vkWaitSemaphores", code)),
         }
     }
 }

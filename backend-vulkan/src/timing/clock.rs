@@ -9,10 +9,8 @@ use ash::{ext, khr, vk};
 use syncline_core::clock::{Counter, Effort, HostClock, Sample, Sampler};
 use syncline_core::{Error, Result, Uuid};
 
-use crate::device::clock_readings::Readings;
 use crate::device::open::{Device, Inner};
 use crate::driver::error::{unavailable, unsupported};
-use crate::driver::lock::lock;
 
 /// The limits for calibrated readings, of which each takes some microseconds.
 ///
@@ -33,17 +31,11 @@ impl Inner {
     /// # Errors
     /// [`Error::Unsupported`] if no queue family has valid timestamp bits.
     pub(crate) fn counter(&self) -> Result<Counter> {
-        let can = &self.info.capabilities;
+        let can = &self.info().capabilities;
         Counter::new(can.timestamp_bits, can.timestamp_period_ns).ok_or_else(|| {
             let reason = "no queue family has valid timestamp bits";
-            unsupported(&self.object, "read its clock", reason)
+            unsupported(self.object(), "read its clock", reason)
         })
-    }
-
-    /// The step of the counter in nanoseconds, as far as readings have shown it.
-    fn resolution(&self) -> u64 {
-        let readings = lock(&self.clock.readings);
-        readings.as_ref().map_or(1, Readings::step_length)
     }
 
     /// Returns the best of several samples that `read` takes.
@@ -57,35 +49,18 @@ impl Inner {
         mut read: impl FnMut() -> Result<Sample>,
     ) -> Result<Sample> {
         let counter = self.counter()?;
-        let is_step_known = {
-            let readings = lock(&self.clock.readings);
-            readings.as_ref().is_some_and(Readings::is_step_known)
+        let limit = if self.clock().is_step_known() {
+            effort.limit
+        } else {
+            FIRST_TIME_LIMIT
         };
-        let effort = Effort {
-            limit: if is_step_known {
-                effort.limit
-            } else {
-                FIRST_TIME_LIMIT
-            },
-            ..effort
-        };
+        let effort = Effort { limit, ..effort };
         let best = effort.best(|| {
             let sample = read()?;
-            let ticks = sample.device.cast_unsigned();
-            let mut readings = lock(&self.clock.readings);
-            let readings = readings.get_or_insert_with(|| Readings::new(counter, ticks));
-            readings.add(ticks);
+            self.clock().add(counter, sample.device.cast_unsigned());
             Ok(sample)
         })?;
-        let ticks = best.device.cast_unsigned();
-        let mut readings = lock(&self.clock.readings);
-        let readings = readings.get_or_insert_with(|| Readings::new(counter, ticks));
-        let steps = readings.step_length().saturating_add(host.resolution());
-        Ok(Sample {
-            device: readings.rounds.follow(ticks, best.host),
-            host: best.host,
-            deviation: best.deviation.saturating_add(steps),
-        })
+        Ok(self.clock().follow(counter, host, best))
     }
 
     /// Converts a timestamp that was written after `recorded_at` on the host's clock.
@@ -96,20 +71,20 @@ impl Inner {
     /// the clock is sampled first.
     pub(crate) fn time_written(&self, timestamp: u64, recorded_at: i64) -> Result<i64> {
         let convert = |refuse_drift: bool| {
-            let readings = lock(&self.clock.readings);
-            let rounds = &readings.as_ref()?.rounds;
-            if rounds.counter().bits() == 64 {
-                rounds.time_of(timestamp)
-            } else if refuse_drift && rounds.may_have_parted(recorded_at) {
-                None
-            } else {
-                rounds.time_after(timestamp, recorded_at)
-            }
+            self.clock().convert(|rounds| {
+                if rounds.counter().bits() == 64 {
+                    rounds.time_of(timestamp)
+                } else if refuse_drift && rounds.may_have_parted(recorded_at) {
+                    None
+                } else {
+                    rounds.time_after(timestamp, recorded_at)
+                }
+            })
         };
         if let Some(time) = convert(true) {
             return Ok(time);
         }
-        self.clock.clock.get().ok_or_else(no_device)?.sample()?;
+        self.clock().get().ok_or_else(no_device)?.sample()?;
         convert(false).ok_or_else(no_device)
     }
 }
@@ -119,7 +94,7 @@ impl Device {
     /// either.
     pub(crate) fn calibration(&self) -> Option<vk::PFN_vkGetCalibratedTimestampsKHR> {
         let (instance, device) = (self.instance(), self.raw());
-        if !self.0.enabled.calibrated_timestamps {
+        if !self.0.enabled().calibrated_timestamps {
             return None;
         }
         // The application says that its device has one of the two, but not which one.
@@ -160,11 +135,12 @@ impl WeakDevice {
     }
 
     pub(crate) fn resolution(&self) -> u64 {
-        self.0.upgrade().map_or(1, |device| device.resolution())
+        let device = self.0.upgrade();
+        device.map_or(1, |device| device.clock().step_length())
     }
 
     pub(crate) fn gpu(&self) -> Option<Uuid> {
-        self.0.upgrade()?.info.uuid
+        self.0.upgrade()?.info().uuid
     }
 }
 
@@ -205,7 +181,7 @@ impl CalibratedSampler {
             )
         };
         if code != vk::Result::SUCCESS {
-            return Err(device.failed(&device.object, "vkGetCalibratedTimestampsKHR", code));
+            return Err(device.failed(device.object(), "vkGetCalibratedTimestampsKHR", code));
         }
         Ok(Sample {
             device: shown[0].cast_signed(),

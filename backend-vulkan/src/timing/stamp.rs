@@ -48,12 +48,12 @@ impl Stamp {
         if family.timestamp_bits == 0 {
             return Err(refuse("its queue family has no valid timestamp bits"));
         }
-        if !device.enabled.host_query_reset && family.kind == QueueKind::Transfer {
+        if !device.enabled().host_query_reset && family.kind == QueueKind::Transfer {
             return Err(refuse(
                 "the device was made without hostQueryReset, and transfer-only queues cannot reset queries",
             ));
         }
-        let (pool, slot) = device.query_pools.take(device)?;
+        let (pool, slot) = device.query_pools().take(device)?;
         Ok(Self {
             device: device.clone(),
             queue: queue.clone(),
@@ -77,7 +77,7 @@ impl Stamp {
         // guarantees the command buffer. Its family writes timestamps and, if necessary, resets
         // queries, which `new` has checked.
         unsafe {
-            if self.device.enabled.host_query_reset {
+            if self.device.enabled().host_query_reset {
                 device.reset_query_pool(self.pool, self.slot, 1);
             } else {
                 device.cmd_reset_query_pool(commands, self.pool, self.slot, 1);
@@ -87,8 +87,8 @@ impl Stamp {
         }
         // Checked for the device's clock, which has the fewest valid bits of all families, because
         // times of the stamp are converted with that clock.
-        let now = if self.device.info.capabilities.timestamp_bits < 64 {
-            self.device.clock.host_clock().now()
+        let now = if self.device.info().capabilities.timestamp_bits < 64 {
+            self.device.clock().host_clock().now()
         } else {
             0
         };
@@ -156,11 +156,11 @@ impl backend::Stamp for Stamp {
         if !Arc::ptr_eq(&self.device, &start.device) {
             return Err(wrong_device(
                 &start.queue,
-                &start.device.object,
-                &self.device.object,
+                start.device.object(),
+                self.device.object(),
             ));
         }
-        let period = self.device.info.capabilities.timestamp_period_ns;
+        let period = self.device.info().capabilities.timestamp_period_ns;
         let counter = Counter::new(self.bits.min(start.bits), period).ok_or_else(|| {
             let reason = format!("its driver says that {period} ns pass for each tick");
             unsupported(&self.queue, "tell times", reason)
@@ -176,13 +176,14 @@ impl backend::Stamp for Stamp {
 
     fn time_if_written(&self) -> Option<i64> {
         // A query that the device resets may still have its previous result.
-        let can_be_read = self.device.enabled.host_query_reset && !self.device.query_read_blocks;
+        let device = &self.device;
+        let can_be_read = device.enabled().host_query_reset && !device.query_read_blocks();
         can_be_read.then(|| self.time().ok().flatten())?
     }
 }
 
 impl Drop for Stamp {
     fn drop(&mut self) {
-        self.device.query_pools.give_back(self.pool, self.slot);
+        self.device.query_pools().give_back(self.pool, self.slot);
     }
 }

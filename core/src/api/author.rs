@@ -23,7 +23,7 @@ use crate::timeline::point::{Point, Signal};
 /// Handles are cheap to clone and usable from any thread. The four required methods make it a
 /// [`Device`].
 pub trait Backend: Clone + Send + Sync + 'static {
-    /// Its queues: [`EngineQueueOf<Self>`](EngineQueueOf), or a type of the backend that contains one.
+    /// Its queues: [`EngineQueueOf<Self>`](EngineQueueOf), or a type that contains one.
     type Queue: BackendQueue<Device = Self>;
 
     /// Gives the submissions of one queue to the driver.

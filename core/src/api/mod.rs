@@ -1,4 +1,4 @@
-//! What an application calls: the traits of devices and queues, and the stopwatch.
+//! What applications call: the traits of devices and queues, and the stopwatch.
 
 pub(crate) mod author;
 pub(crate) mod sharing;
@@ -20,46 +20,55 @@ use crate::queue::{Held, Submitted, Traceable};
 use crate::timeline::Timeline;
 use crate::timeline::point::{Point, Signal};
 
-/// One backend's execution context: a CUDA context, a `VkDevice`, the host's worker threads.
+/// A device of any backend: a CUDA context, a `VkDevice`, or the host's worker threads.
 ///
-/// Handles are cheap to clone and usable from any thread. Every object made from a device keeps it alive.
+/// A handle is cheap to clone, and any thread may use it. Every object that a device makes keeps
+/// the device alive (D4).
 pub trait Device: Clone + Send + Sync + 'static {
-    /// The queues it makes.
+    /// The type of its queues.
     type Queue: Queue<Device = Self>;
 
-    /// Its identity in this process.
+    /// Its id in this process.
     fn id(&self) -> DeviceId;
 
     /// Its name in errors and reports.
     fn object(&self) -> &Object;
 
-    /// What it is and what it can do.
+    /// What it is (D2) and what it can do (D3).
     fn info(&self) -> &Info;
 
-    /// A fresh counter of this device at `initial`, for a timeline that has its home here.
+    /// Makes a counter of this device at `initial`, to be the home of a new timeline.
+    ///
+    /// Use [`Device::timeline_from`] for a timeline with this counter alone.
     ///
     /// # Errors
-    /// A driver error, typed.
+    /// A driver error.
     fn port(&self, initial: u64) -> Result<Attachment>;
 
-    /// A queue that can run `kind`. Any number may be made; they may share driver queues.
+    /// Makes a queue that can run `kind`.
+    ///
+    /// There may be any number of queues. Several of them may share one queue of the driver.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) if no queue of the device can run `kind`; a driver error.
+    /// - [`Error::Unsupported`](crate::Error::Unsupported) if no queue of the device runs `kind`.
+    /// - A driver error.
     fn queue(&self, kind: QueueKind, label: &str) -> Result<Self::Queue>;
 
-    /// Asks whether the device still answers. Never blocks.
+    /// Checks whether the device is lost. Never blocks.
     ///
     /// # Errors
     /// [`Error::DeviceLost`](crate::Error::DeviceLost).
     fn check(&self) -> Result<()>;
 
-    /// The clock that its timestamps count, beside the host's. Always the same one; the first call may take milliseconds, and a second where
-    /// the device is busy.
+    /// The clock of its timestamps, for conversion to the host's clock (M2, M3).
+    ///
+    /// Every call returns the same clock. The first call makes it. That takes milliseconds, or up
+    /// to a second while the device is busy.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported), with the reason, if it cannot be read together with the host's; a driver
-    /// error.
+    /// - [`Error::Unsupported`](crate::Error::Unsupported) with the reason if the device's clock
+    ///   cannot be read together with the host's.
+    /// - A driver error.
     fn clock(&self) -> Result<Clock> {
         Err(crate::base::error::Error::Unsupported {
             object: self.object().clone(),
@@ -68,107 +77,131 @@ pub trait Device: Clone + Send + Sync + 'static {
         })
     }
 
-    /// How the device shares timelines natively, or `None` if it does not.
+    /// Exports and imports of the device's counters, or `None` if it shares none natively.
     fn sharing(&self) -> Option<&dyn Sharing> {
         None
     }
 
-    /// A timeline with its home on this device, starting at 0.
+    /// Makes a timeline at 0 with its home on this device.
     ///
     /// # Errors
-    /// A driver error, typed.
+    /// A driver error.
     fn timeline(&self, label: &str) -> Result<Timeline> {
         self.timeline_from(label, 0)
     }
 
-    /// A timeline with its home on this device, starting at `initial`.
+    /// Makes a timeline at `initial` with its home on this device.
     ///
     /// # Errors
-    /// [`Error::ValueOutOfRange`](crate::Error::ValueOutOfRange) for `u64::MAX`; a driver error, typed.
+    /// - [`Error::ValueOutOfRange`](crate::Error::ValueOutOfRange) for `u64::MAX`.
+    /// - A driver error.
     fn timeline_from(&self, label: &str, initial: u64) -> Result<Timeline> {
         Timeline::new(label, initial, |initial| {
             Ok(SmallVec::from_iter([self.port(initial)?]))
         })
     }
 
-    /// A timeline with its home on this device, starting at 0, whose points tell when they were reached ([`Point::time`]): on the device's
-    /// [clock](Device::clock), where its queues signal it. The first call makes the clock, if nobody has asked for that yet.
+    /// Makes a timeline at 0 whose points return the time at which they were reached (M6).
+    ///
+    /// The timeline's home is this device. Read the times with [`Point::time`]. Signals of this
+    /// device's queues have times on the device's [clock](Device::clock). The first call makes that
+    /// clock, like [`Device::clock`].
     ///
     /// # Errors
-    /// As [`Device::clocked_timeline_from`].
+    /// Same errors as [`Device::clocked_timeline_from`].
     fn clocked_timeline(&self, label: &str) -> Result<Timeline> {
         self.clocked_timeline_from(label, 0)
     }
 
-    /// As [`Device::clocked_timeline`], starting at `initial`. A point at or below that tells no time.
+    /// Same as [`Device::clocked_timeline`], but starts at `initial`.
+    ///
+    /// A point at or below `initial` has no time.
     ///
     /// # Errors
-    /// Those of [`Device::clock`]; those of [`Device::timeline_from`].
+    /// Same errors as [`Device::clock`] and [`Device::timeline_from`].
     fn clocked_timeline_from(&self, label: &str, initial: u64) -> Result<Timeline> {
         let clock = self.clock()?;
         self.timeline_from(label, initial)?
             .clocked([(self.id(), clock)])
     }
 
-    /// A fence for queues of this device, never recorded yet and therefore complete.
+    /// Makes a fence for queues of this device.
+    ///
+    /// It is complete until it is recorded (F1).
     fn fence(&self, label: &str) -> Fence {
         Fence::new(self.id(), self.object(), label, Timing::None)
     }
 
-    /// A fence whose records also write a time, for [`Fence::elapsed_since`]: the cheapest way to measure intervals on a
-    /// device.
+    /// Makes a fence whose records also write a time, for [`Fence::elapsed_since`].
+    ///
+    /// This is the cheapest way to measure intervals on one device.
     fn timed_fence(&self, label: &str) -> Fence {
         Fence::new(self.id(), self.object(), label, Timing::Interval)
     }
 
-    /// A fence whose records also write a time on the device's [clock](Device::clock), for [`Fence::time`]: one that can be
-    /// told on the host's clock, and compared with those of other devices and APIs. It takes no part in
-    /// intervals with [timed fences](Device::timed_fence), which may count on nothing but themselves. The first call makes the
-    /// clock, if nobody has asked for that yet.
+    /// Makes a fence whose records also write a time on the device's [clock](Device::clock).
+    ///
+    /// Read the time with [`Fence::time`]. It can be converted to the host's clock, and compared
+    /// with times of other devices and APIs. There is no interval between such a fence and a
+    /// [timed fence](Device::timed_fence), because their times may be of different counters (F5).
+    /// The first call makes the clock, like [`Device::clock`].
     ///
     /// # Errors
-    /// Those of [`Device::clock`].
+    /// Same errors as [`Device::clock`].
     fn clocked_fence(&self, label: &str) -> Result<Fence> {
         let clock = self.clock()?;
         Ok(Fence::clocked(self.id(), self.object(), label, clock))
     }
 }
 
-/// Runs submissions in order: a CUDA stream, a Vulkan queue, a host worker.
+/// A queue of any backend: a CUDA stream, a `VkQueue`, or a host worker.
+///
+/// It runs its submissions in order.
+///
+/// A handle is cheap to clone, and any thread may use it.
 pub trait Queue: Clone + Send + Sync + 'static {
     /// The device it belongs to.
     type Device: Device<Queue = Self>;
-    /// Records the work of one submission. See [`Enqueue::Recorder`](crate::backend::Enqueue::Recorder).
+    /// What the work of a submission records with, such as a CUDA stream or a command buffer.
     type Recorder<'a>;
 
-    /// A handle of the device it belongs to.
+    /// The device it belongs to.
     fn device(&self) -> Self::Device;
 
     /// Its name in errors and reports.
     fn object(&self) -> &Object;
 
-    /// Submits: once all `waits` are reached, run what `work` records, then make all `signals`,
-    /// which also come after everything submitted to this queue before. Empty lists and empty work
-    /// are legal. Never blocks on the device.
+    /// Submits `waits`, then `work`, then `signals` (Q1). Never blocks on the device.
     ///
-    /// `work` runs at most once: on this thread before the call returns, or, if a wait's signal is not
-    /// yet on its way, later on the thread that makes it so. It must not block, and it may submit to
-    /// other queues but not to this one.
+    /// - The device runs the work that `work` records once all `waits` are reached.
+    /// - The `signals` complete after this work and after all earlier submissions to this queue.
+    /// - Both lists and the work may be empty.
+    /// - The submission is held on the host while a wait may not go to the driver yet (Q2, Q3).
+    ///
+    /// `work` is called at most once (Q6): by this call, or, if the submission is held, later by
+    /// the thread that releases it. It must not block. It may submit to other queues, but not to
+    /// this one.
+    ///
+    /// A wait for a timeline that has failed is not an error of this call, whether the timeline
+    /// failed before the call or fails later (E2). The submission does not run then, and the
+    /// timelines of its signals fail with the same cause.
     ///
     /// # Errors
-    /// If the submission is refused nothing has changed:
-    /// [`Error::SignalNotAboveReached`](crate::Error::SignalNotAboveReached),
-    /// [`Error::SignalOverlapsClaim`](crate::Error::SignalOverlapsClaim),
-    /// [`Error::SignalBehindOwnWait`](crate::Error::SignalBehindOwnWait),
-    /// [`Error::DuplicateSignal`](crate::Error::DuplicateSignal) and
-    /// [`Error::ValueOutOfRange`](crate::Error::ValueOutOfRange) for values out of order,
-    /// [`Error::Failed`](crate::Error::Failed) for a signal of a timeline that has failed,
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for a signal of a [timeline with timestamps](Device::clocked_timeline) on a queue
-    /// that writes none,
-    /// [`Error::Circular`](crate::Error::Circular), [`Error::Reentrant`](crate::Error::Reentrant), a device that is
-    /// lost, an error that `work` returned. A wait on a timeline that has failed is no error here,
-    /// whether it failed before or after the call, and whatever the submission signals: it does not run, and the
-    /// timelines that it would have signalled fail with the same cause.
+    /// The submission is refused and nothing has changed (Q5):
+    /// - [`Error::SignalNotAboveReached`](crate::Error::SignalNotAboveReached),
+    ///   [`Error::SignalOverlapsClaim`](crate::Error::SignalOverlapsClaim),
+    ///   [`Error::SignalBehindOwnWait`](crate::Error::SignalBehindOwnWait),
+    ///   [`Error::DuplicateSignal`](crate::Error::DuplicateSignal) or
+    ///   [`Error::ValueOutOfRange`](crate::Error::ValueOutOfRange) if a signal's value is not legal
+    ///   (T2, T7).
+    /// - [`Error::Failed`](crate::Error::Failed) if a timeline of the signals has failed.
+    /// - [`Error::Unsupported`](crate::Error::Unsupported) for a signal of a
+    ///   [timeline with timestamps](Device::clocked_timeline) if the queue writes no timestamps.
+    /// - [`Error::Circular`](crate::Error::Circular) if held submissions would wait for each other
+    ///   in a circle (Q4).
+    /// - [`Error::Reentrant`](crate::Error::Reentrant) from within work of this queue.
+    /// - [`Error::DeviceLost`](crate::Error::DeviceLost).
+    /// - The error that `work` returned.
     fn submit<'q, W>(
         &'q self,
         waits: &[Point<'_>],
@@ -178,65 +211,83 @@ pub trait Queue: Clone + Send + Sync + 'static {
     where
         W: for<'r, 'a> FnOnce(&'r mut Self::Recorder<'a>) -> Result<()> + Send + 'static;
 
-    /// Records `fence` at the queue's present position, held submissions included. Waits already
-    /// issued on an earlier record are not moved.
+    /// Records `fence` at the queue's present position, behind held submissions too.
+    ///
+    /// Waits that were issued for an earlier record stay as they are (F2).
     ///
     /// # Errors
-    /// [`Error::WrongDevice`](crate::Error::WrongDevice); [`Error::ForeignFence`](crate::Error::ForeignFence);
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for a time on a queue without timestamps;
-    /// [`Error::Reentrant`](crate::Error::Reentrant); a driver error. The fence is unchanged then.
+    /// The fence is unchanged:
+    /// - [`Error::WrongDevice`](crate::Error::WrongDevice) for a fence of another device (F4).
+    /// - [`Error::ForeignFence`](crate::Error::ForeignFence) for a fence that stands for an object
+    ///   of another API (F8).
+    /// - [`Error::Unsupported`](crate::Error::Unsupported) for a fence with times if the queue
+    ///   writes no timestamps (M1).
+    /// - [`Error::Reentrant`](crate::Error::Reentrant) from within work of this queue.
+    /// - A driver error.
     fn record(&self, fence: &Fence) -> Result<()>;
 
-    /// Lets everything submitted later wait for `fence` as it is now; adds nothing if it was never recorded. A
-    /// fence of a graph capture becomes an edge of that graph.
+    /// Makes everything submitted later wait for `fence` as it is now (F2).
     ///
-    /// A fence that fails holds nothing back: like every failed wait it ends the one submission that waits, which
-    /// here is empty. Work that must not run then names the fence's [`point`](Fence::point) among its own waits.
+    /// A fence that was never recorded adds no wait (F1). A fence of a graph capture becomes an
+    /// edge of that graph (F7).
+    ///
+    /// This wait is an empty submission. If the fence fails, only this submission fails, and later
+    /// work runs. Work that must not run then has the fence's [`point`](Fence::point) among its own
+    /// waits.
     ///
     /// # Errors
-    /// As [`Queue::submit`]; [`Error::Captured`](crate::Error::Captured) where the queue has no part in
-    /// that capture, [`Error::CaptureEnded`](crate::Error::CaptureEnded) after it.
+    /// - Same errors as [`Queue::submit`].
+    /// - [`Error::Captured`](crate::Error::Captured) for a fence of a capture in which the queue
+    ///   takes no part.
+    /// - [`Error::CaptureEnded`](crate::Error::CaptureEnded) if that capture has ended.
     fn wait(&self, fence: &Fence) -> Result<()> {
         submit_wait(self, fence)
     }
 
-    /// The position of the queue now: reached once everything submitted before is finished.
+    /// The present position: reached once everything submitted so far is finished.
     fn position(&self) -> Point<'_>;
 
-    /// Submissions that wait on the host.
+    /// The submissions that are held on the host.
     fn held(&self) -> Held;
 
-    /// What its position waits for, and who waits for whom until then. See [`Point::blockers`].
+    /// What the present position waits for: the chain of waits down to each missing signal.
+    ///
+    /// See [`Point::blockers`].
     fn blockers(&self) -> Blockers {
         self.position().blockers()
     }
 
-    /// Blocks until everything submitted so far is finished, and drops what it kept (which otherwise
-    /// happens in later submissions). Then the signals of these submissions are made, also those that the host makes; and they count in every process that
-    /// has their timelines, whatever becomes of this one.
+    /// Blocks until everything submitted so far is finished, for at most `timeout`.
     ///
-    /// Inside a call of the engine's (work, a waker, or the drop of what a submission kept) it does not wait for signals that the host makes.
-    ///
-    /// Such a signal may wait for a predecessor that the application makes only later. Then a call with an endless
-    /// timeout does not end before that.
+    /// - Drops the objects that these submissions kept. Without this call, later submissions drop
+    ///   them.
+    /// - All signals of these submissions are made then, also those that the host makes. They count
+    ///   in every process that has their timelines, even if this process ends.
+    /// - A signal that the host makes may wait for a predecessor that the application signals later
+    ///   (T3). This call waits for that, too.
+    /// - A call from work, from a waker or from the drop of a kept object does not wait for signals
+    ///   that the host makes.
     ///
     /// # Errors
-    /// [`Error::TimedOut`](crate::Error::TimedOut), or the queue's failure.
+    /// - [`Error::TimedOut`](crate::Error::TimedOut).
+    /// - [`Error::Failed`](crate::Error::Failed) if the queue has failed.
     fn idle(&self, timeout: Duration) -> Result<()>;
 
-    /// Blocks until everything submitted so far is with the driver, so that raw work which the
-    /// application submits next comes behind it.
+    /// Blocks until everything submitted so far is with the driver, for at most `timeout` (Q8).
+    ///
+    /// Raw work that the application gives to the driver next then comes behind it.
     ///
     /// # Errors
-    /// [`Error::TimedOut`](crate::Error::TimedOut), or the queue's failure.
+    /// - [`Error::TimedOut`](crate::Error::TimedOut).
+    /// - [`Error::Failed`](crate::Error::Failed) if the queue has failed.
     fn settle(&self, timeout: Duration) -> Result<()> {
         self.position().wait_pending(timeout)
     }
 
-    /// The queue as a [`Trace`](crate::trace::Trace) follows it: of
-    /// [`SubmissionQueue::traceable`](crate::backend::SubmissionQueue::traceable).
+    /// The queue in the form that a [`Trace`](crate::trace::Trace) records.
     ///
-    /// Asks the device for its clock, which makes the clock if there is none yet.
+    /// [`SubmissionQueue::traceable`](crate::backend::SubmissionQueue::traceable) returns it. The
+    /// first call makes the device's clock, like [`Device::clock`].
     ///
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) if the backend's queues cannot be traced.
@@ -249,7 +300,7 @@ pub trait Queue: Clone + Send + Sync + 'static {
     }
 }
 
-/// Submits a wait for `fence` as it is now, without work. A fence never recorded adds nothing (F1).
+/// Submits a wait for `fence` as it is now, without work.
 fn submit_wait<Q: Queue>(queue: &Q, fence: &Fence) -> Result<()> {
     let point = fence.point()?;
     if point.is_empty() {

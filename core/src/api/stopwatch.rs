@@ -1,4 +1,4 @@
-//! Stopwatches: how long work takes, on one queue or from one queue to another.
+//! Stopwatches: the time that work takes, on one queue or from one queue to another.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -11,15 +11,20 @@ use crate::fence::Fence;
 use crate::queue::Submitted;
 use crate::timeline::point::{Point, Signal};
 
-/// Two fences with times on a clock, for the common cases: how long a submission takes, and what passes between two positions, also
-/// when one is on CUDA and the other on Vulkan.
+/// Measures the time of a submission, or the time between positions of two queues.
 ///
-/// Devices write the times when they get there ([`Device::clocked_fence`]), so neither the way to the device nor a thread that wakes late
-/// is part of what is told. It can be started and stopped again and again; then it tells of the latest start and the stop
-/// after it. What it tells is in nanoseconds, with an error and where that comes from ([`Elapsed`]).
+/// The queues may be of different devices and APIs, such as CUDA and Vulkan. The stopwatch consists
+/// of two fences with times ([`Device::clocked_fence`]). The devices write the times when they get
+/// to the positions. So the result contains neither the time to launch work nor the time to wake a
+/// thread.
 ///
-/// Any thread may use it; two that start it at once get what comes of their order. Nothing but [`Stopwatch::wait`] blocks on a
-/// device; what a time may cost is said at [`Time::since`](crate::clock::Time::since).
+/// The result ([`Elapsed`]) is in nanoseconds. It states its error and the clock on which the times
+/// were compared. A stopwatch may be started and stopped repeatedly. The result is then that of the
+/// latest start and the stop after it.
+///
+/// Any thread may use it. If two threads start it at the same time, the later record counts. Only
+/// [`Stopwatch::wait`] blocks on a device. [`Time::since`](crate::clock::Time::since) says what it
+/// costs to read the result.
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,23 +49,23 @@ use crate::timeline::point::{Point, Signal};
 pub struct Stopwatch {
     start: Fence,
     stop: Fence,
-    /// It was stopped since it was started last.
+    /// True once it was stopped after the latest start.
     stopped: AtomicBool,
 }
 
 impl Stopwatch {
-    /// For queues of one device.
+    /// Makes a stopwatch for queues of one device.
     ///
     /// # Errors
-    /// Those of [`Device::clock`].
+    /// Same errors as [`Device::clock`].
     pub fn new<D: Device>(device: &D, label: &str) -> Result<Self> {
         Self::between(device, device, label)
     }
 
-    /// To be started on queues of one device and stopped on those of another, of any two backends.
+    /// Makes a stopwatch that starts on queues of device `start` and stops on queues of `stop`.
     ///
     /// # Errors
-    /// Those of [`Device::clock`], for both.
+    /// Same errors as [`Device::clock`], for both devices.
     pub fn between<S: Device, E: Device>(start: &S, stop: &E, label: &str) -> Result<Self> {
         Ok(Self {
             start: start.clocked_fence(&format!("{label} (start)"))?,
@@ -69,40 +74,45 @@ impl Stopwatch {
         })
     }
 
-    /// Starts when `queue` gets to its present position: once everything that was submitted to it is finished. What it told before is
-    /// gone.
+    /// Starts at the present position of `queue`: once everything submitted to it is finished.
+    ///
+    /// The previous result is lost.
     ///
     /// # Errors
-    /// As [`Queue::record`]: [`Error::WrongDevice`], [`Error::Unsupported`] on a queue without timestamps,
-    /// [`Error::Reentrant`], a driver error.
+    /// Same errors as [`Queue::record`]. The previous result stays then.
     pub fn start<Q: Queue>(&self, queue: &Q) -> Result<()> {
-        // Before, so that nobody takes an earlier stop for this start's.
+        // Before the record, so that no thread pairs an earlier stop with this start.
         let before = self.stopped.swap(false, Ordering::AcqRel);
         queue
             .record(&self.start)
             .inspect_err(|_| self.stopped.store(before, Ordering::Release))
     }
 
-    /// Stops when `queue` gets to its present position. That may be before it starts, if nothing orders the two: the time is negative then.
+    /// Stops at the present position of `queue`.
+    ///
+    /// The time is negative if the device of `queue` gets there before the start. Waits between the
+    /// two queues prevent that.
     ///
     /// # Errors
-    /// As [`Stopwatch::start`].
+    /// Same errors as [`Queue::record`].
     pub fn stop<Q: Queue>(&self, queue: &Q) -> Result<()> {
         queue.record(&self.stop)?;
         self.stopped.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// Submits to `queue`, and tells how long that takes there: from when all `waits` are reached, and all that was submitted
-    /// before is finished, to when the work is finished and the signals are made. On a timeline that other queues signal, too, that includes the
-    /// wait for their lower values. See [`Queue::submit`].
+    /// Submits to `queue` like [`Queue::submit`], and measures the time of the submission there.
     ///
-    /// The waits are submitted by themselves first, to start behind them. If the submission is refused after that, they stay. Where a wait
-    /// fails the work does not run, and the time tells nothing.
+    /// - The time starts once all `waits` are reached and everything submitted before is finished.
+    /// - It stops once the work is finished and the signals are made. That includes the wait for
+    ///   lower values of the signals' timelines, which other queues may signal (T3).
+    /// - The waits are submitted twice: first alone, so that the time starts behind them. This
+    ///   first submission stays if the second is refused.
+    /// - If a wait fails, the work does not run and the time has no meaning.
     ///
     /// # Errors
-    /// As [`Queue::submit`] and [`Stopwatch::start`]. If it cannot be stopped, which takes a driver error where it could be
-    /// started, the submission has been accepted all the same.
+    /// Same errors as [`Queue::submit`] and [`Queue::record`]. A driver error at the stop leaves
+    /// the submission accepted.
     pub fn time<'q, Q, W>(
         &self,
         queue: &'q Q,
@@ -118,26 +128,31 @@ impl Stopwatch {
             queue.submit(waits, |_| Ok(()), &[])?;
         }
         self.start(queue)?;
-        // Again, and reached by then: if one of them fails, this must not run.
+        // The waits again: reached by then, but the work must not run if one of them fails.
         let submitted = queue.submit(waits, work, signals)?;
         self.stop(queue)?;
         Ok(submitted)
     }
 
-    /// What passed from the start to the stop. Never blocks on work.
+    /// The time from the start to the stop. Never blocks on work.
     ///
     /// # Errors
-    /// [`Error::NotRecorded`] unless it was started, and stopped after that; [`Error::NotReady`] until the device
-    /// has got to both; the failure of a queue; those of [`Time::since`](crate::clock::Time::since).
+    /// - [`Error::NotRecorded`] unless it was started and then stopped.
+    /// - [`Error::NotReady`] until the devices have got to both positions.
+    /// - An earlier fault, as for [`Fence::elapsed_since`].
+    /// - Same errors as [`Time::since`](crate::clock::Time::since).
     pub fn elapsed(&self) -> Result<Elapsed> {
         self.require_stopped()?;
         self.stop.time()?.since(&self.start.time()?)
     }
 
-    /// As [`Stopwatch::elapsed`], once both are there: blocks this thread for at most `timeout` until then.
+    /// Blocks until the devices have got to both positions, then returns the time between them.
+    ///
+    /// Blocks for at most `timeout`.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]; otherwise as there.
+    /// - [`Error::TimedOut`].
+    /// - Same errors as [`Stopwatch::elapsed`], except [`Error::NotReady`].
     pub fn wait(&self, timeout: Duration) -> Result<Elapsed> {
         self.require_stopped()?;
         let started = Instant::now();

@@ -10,10 +10,11 @@ use crate::base::error::{Error, Object, Result};
 use crate::base::info::DeviceId;
 use crate::port::{ByEngine, Port, Watch};
 
-/// A device's part in a timeline, made by [`Device::port`](crate::backend::Device::port).
+/// A port with its device and the value of its counter, from which a timeline is made.
 ///
-/// It says which device the port is of and at which value its counter stands. [`Timeline::new`](crate::Timeline::new) checks both, and nothing
-/// takes the port out again. So a driver object stays with its device, and no counter is signalled backwards.
+/// [`Device::port`](crate::backend::Device::port) makes one.
+/// [`Timeline::new`](crate::Timeline::new) checks the device and the value. Nothing takes the port
+/// out again. So a driver object stays with its device, and no counter is signalled backwards (T1).
 ///
 /// ```compile_fail,E0616
 /// # use syncline_core::backend::Device as _;
@@ -26,7 +27,7 @@ use crate::port::{ByEngine, Port, Watch};
 /// ```
 pub struct Attachment {
     pub(crate) device: DeviceId,
-    /// The value of the counter, or `None` if its backend does not know it.
+    /// The value of the counter, or `None` if the backend does not know it.
     pub(crate) at: Option<u64>,
     pub(crate) port: Box<dyn Port>,
     pub(crate) watch: Option<Arc<dyn Watch>>,
@@ -35,22 +36,22 @@ pub struct Attachment {
     pub(crate) nature: Nature,
 }
 
-/// What the engine knows of a port that it has made itself. A backend cannot say it of its own ports.
+/// The kind of a port, if core has made the port. The ports of backends are all `Driver`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nature {
-    /// A counter of a driver, or whatever a backend's port stands for.
+    /// A port of a backend, such as a counter of a driver.
     Driver,
-    /// Nothing but the value of the timeline in this process.
+    /// No counter but the timeline's value in this process.
     Value,
-    /// A counter in memory that other processes may have.
+    /// A counter in shared memory, which other processes may have.
     Page,
 }
 
 impl Attachment {
-    /// The part that `device` has by `port`, a fresh counter at `initial`.
+    /// An attachment of `device` by `port`, a new counter at `initial`.
     ///
-    /// Nothing watches it, it has no limit on value differences, and only this engine signals it. The other methods
-    /// change that.
+    /// No thread watches the port, its value differences have no limit, and only this engine
+    /// signals it. The methods below change this.
     #[must_use]
     pub fn new(device: DeviceId, initial: u64, port: impl Port) -> Self {
         Self {
@@ -59,8 +60,10 @@ impl Attachment {
         }
     }
 
-    /// The part that `device` has by `port`, of a counter that exists already at an unknown value, such as one behind a
-    /// handle. It is read when the timeline is made, if the host can read it, so that nothing signals it backwards.
+    /// An attachment of `device` by `port`, a counter that exists already at an unknown value.
+    ///
+    /// An example is an imported semaphore. If the host can read the counter, its value is read
+    /// when the timeline is made, so that it is not signalled backwards.
     #[must_use]
     pub fn imported(device: DeviceId, port: impl Port) -> Self {
         Self {
@@ -74,15 +77,16 @@ impl Attachment {
         }
     }
 
-    /// Says what the engine knows of the port.
+    /// Sets the kind of the port.
     #[must_use]
     pub(crate) const fn of_nature(mut self, nature: Nature) -> Self {
         self.nature = nature;
         self
     }
 
-    /// The value that the counter is known to stand at when its timeline is made. An error, or the all ones of a lost
-    /// device, is found by the first query.
+    /// The value of the counter when its timeline is made, or `None` if it is not known.
+    ///
+    /// Ignores an error and the `u64::MAX` of a lost device. The first query finds both.
     pub(crate) fn shown(&self) -> Option<u64> {
         let read = || self.port.poll().ok().flatten();
         match self.at {
@@ -91,43 +95,49 @@ impl Attachment {
         }
     }
 
-    /// Has `watch` wait for the port. Without, the port advances only by calls of this process's own threads.
+    /// Sets the watch of the port, for a port that the driver advances.
+    ///
+    /// A port without a watch advances only by calls of this process.
     #[must_use]
     pub fn watched_by(mut self, watch: Arc<dyn Watch>) -> Self {
         self.watch = Some(watch);
         self
     }
 
-    /// Lowers the limit on value differences to the device's. A larger number than before changes nothing.
+    /// Lowers the limit on value differences (T7) to `largest`.
+    ///
+    /// Has no effect if the limit is lower already.
     #[must_use]
     pub fn with_max_value_difference(mut self, largest: u64) -> Self {
         self.max_value_difference = self.max_value_difference.min(largest);
         self
     }
 
-    /// Says whether something outside this engine may signal the counter: it is then read at every query.
+    /// Sets whether the counter may also be signalled outside this engine.
+    ///
+    /// The engine reads such a counter at each query.
     #[must_use]
     pub const fn signalled_elsewhere(mut self, may_be: bool) -> Self {
         self.is_signalled_elsewhere = may_be;
         self
     }
 
-    /// What waits for the port, if something does.
+    /// The watch of the port, or `None` if it has none.
     #[must_use]
     pub const fn watch(&self) -> Option<&Arc<dyn Watch>> {
         self.watch.as_ref()
     }
 
-    /// The device's limit on value differences.
+    /// The limit on value differences (T7).
     #[must_use]
     pub const fn max_value_difference(&self) -> u64 {
         self.max_value_difference
     }
 
-    /// The value that the counter shows, or `None` if the host cannot read it.
+    /// Reads the counter. `None` if the host cannot read it.
     ///
     /// # Errors
-    /// The driver's.
+    /// Same errors as [`Port::poll`].
     pub fn value(&self) -> Result<Option<u64>> {
         self.port.poll()
     }
@@ -139,11 +149,13 @@ impl Attachment {
         port.downcast_ref()
     }
 
-    /// Signals the counter before a timeline has it: for tests of what a port shows.
+    /// Signals the counter before a timeline is made from it. For tests of ports.
     ///
     /// # Errors
-    /// [`Error::SignalNotAboveReached`] for a value that is not above the counter's; [`Error::ValueOutOfRange`] for one beyond the
-    /// device's limit, and for `u64::MAX`; [`Error::Unsupported`] if the counter's value is not known; the driver's.
+    /// - [`Error::SignalNotAboveReached`] if `value` is not above the counter's value.
+    /// - [`Error::ValueOutOfRange`] if `value` is beyond the device's limit or is `u64::MAX`.
+    /// - [`Error::Unsupported`] if the counter's value is not known.
+    /// - A driver error.
     pub fn signal(&mut self, value: u64) -> Result<()> {
         let timeline = Object::new("timeline", "");
         let Some(reached) = self.at.filter(|_| !self.is_signalled_elsewhere) else {

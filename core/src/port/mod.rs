@@ -71,7 +71,9 @@ impl std::fmt::Debug for ByEngine<'_> {
     }
 }
 
-/// One timeline as one device sees it: a timeline semaphore, a ring of events, an imported semaphore.
+/// One timeline as one device sees it.
+///
+/// Examples are a timeline semaphore, a ring of CUDA events and an imported semaphore.
 pub trait Port: Any + Send + Sync {
     /// Returns the value that the counter has reached. Never blocks.
     ///
@@ -111,7 +113,7 @@ pub trait Port: Any + Send + Sync {
         Ok(reached)
     }
 
-    /// Checks that the port will show a signal of `value` that the application has submitted itself.
+    /// Checks that the port will show the value of the application's own submission.
     ///
     /// The engine asks the home when the application says that its own submission is with the
     /// driver.

@@ -1,4 +1,4 @@
-//! Threads of the host that can be woken while they wait.
+//! Threads that can be woken while they wait.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -10,19 +10,21 @@ use crate::base::sync::{
 };
 use crate::port::Watch;
 
-/// Allocates what this thread needs to wait, to wake others, and to send what they have held. Called by each thread of the
-/// engine when it starts, because the first of these may come long after set-up (H1).
+/// Allocates what this thread needs to wait, to wake other threads, and to send held submissions.
+///
+/// Each thread of the engine calls it when it starts. The first of these events may come long after
+/// set-up, when nothing may be allocated (H1).
 pub(crate) fn prepare_thread() {
     drop(Parker::current());
     crate::base::stored_closure::prepare_thread();
     crate::base::run::prepare_thread();
 }
 
-/// A thread that can be woken by a timeline. One per thread, made on its first parking wait at the latest.
+/// A thread that timelines can wake. One per thread, made at its first parking wait at the latest.
 pub(crate) struct Parker {
     thread: Thread,
     woken: AtomicBool,
-    /// The device that it watches itself, at present, in place of being parked.
+    /// The device that the thread watches now instead of being parked.
     watches: Mutex<Option<Arc<dyn Watch>>>,
 }
 
@@ -32,6 +34,7 @@ impl Parker {
         self.woken.store(false, Ordering::Relaxed);
     }
 
+    /// The parker of the calling thread.
     pub(crate) fn current() -> Arc<Self> {
         per_thread! { static PARKER: RefCell<Option<Arc<Parker>>> = RefCell::new(None) }
         let new = || {
@@ -46,7 +49,7 @@ impl Parker {
             .unwrap_or_else(|_| new())
     }
 
-    /// Parks until woken or `left` is over. Others may unpark this thread for their own reasons.
+    /// Parks until a wake, or for `left` at most. May return early.
     pub(crate) fn park(&self, left: Option<Duration>) {
         if !self.woken.swap(false, Ordering::Acquire) {
             match left {
@@ -57,8 +60,9 @@ impl Parker {
         self.woken.store(false, Ordering::Release);
     }
 
-    /// In place of [`Parker::park`], where this thread watches itself: a wake nudges the device
-    /// meanwhile. `None`, without a watch, if this thread has been woken.
+    /// Calls `watch` instead of parking. A wake meanwhile nudges `device`.
+    ///
+    /// Returns `None` without a call if this thread has been woken.
     pub(crate) fn watch<T>(&self, device: &Arc<dyn Watch>, watch: impl FnOnce() -> T) -> Option<T> {
         {
             let mut watches = self.watches.lock();
@@ -68,10 +72,10 @@ impl Parker {
             *watches = Some(device.clone());
         }
         let watched = watch();
-        // What comes of it may wake this thread, which needs no nudge for that.
+        // A wake by what the watch has found needs no nudge.
         let device = self.watches.lock().take();
         drop(device);
-        // What the waker did comes before the next look.
+        // Acquire what the waking thread did, before the caller checks again.
         self.woken.swap(false, Ordering::AcqRel);
         Some(watched)
     }

@@ -1,4 +1,4 @@
-//! The thread that watches a device's ports while somebody waits for them.
+//! The thread that watches the ports of a device while a thread or a queue waits for them.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,39 +13,43 @@ use crate::base::sync::{
 };
 use crate::port::{Port, Watch};
 
-/// How long one watch lasts at most; a device that dies without a word is noticed in this time.
+/// The longest time of one watch. The loss of a device that its driver does not report is noticed
+/// in this time.
 pub(crate) const ROUND: Duration = Duration::from_millis(100);
 
-/// How long a queue waits before it tries a driver again that took no submissions, and the thread after a driver
-/// could not be watched.
+/// The pause after a driver call that failed.
+///
+/// A queue makes it before it tries a full driver again. The watching thread makes it after a watch
+/// that failed.
 pub(crate) const RETRY: Duration = Duration::from_millis(2);
 
-/// How long a timeline's last handle waits at most for the watching thread to let go of the timeline.
+/// The longest time that [`Watcher::let_go`] blocks.
 const LETTING_GO: Duration = Duration::from_millis(50);
 
 /// A timeline, as the thread that watches its home port uses it.
 pub(crate) trait Watched: Send + Sync + std::fmt::Debug {
-    /// Asked in each round: the value to look for, or `None` to forget this timeline.
+    /// The value to watch for in the next round. `None` ends the watch of this timeline.
     fn target(&self) -> Option<u64>;
 
-    /// The port that is watched.
+    /// The home port, which is watched.
     fn home(&self) -> &dyn Port;
 
-    /// The device of that port.
+    /// The device of the home port.
     fn watch(&self) -> Option<&Arc<dyn Watch>>;
 
     /// The value that is known to be reached.
     fn reached(&self) -> u64;
 
-    /// Asks the port. Returns the value reached.
+    /// Polls the home port. Returns the value reached.
     fn refresh(&self) -> u64;
 
     /// Fails the timeline.
     fn fail(&self, cause: Failure);
 }
 
-/// A device's watching thread: started when first needed, parked while nobody waits, and gone with
-/// the device.
+/// The watching thread of a device.
+///
+/// It starts when it is first needed, is parked while nothing waits, and ends with the device.
 #[derive(Debug, Default)]
 pub struct Watcher(Arc<Inner>);
 
@@ -53,35 +57,39 @@ pub struct Watcher(Arc<Inner>);
 struct Inner {
     state: Mutex<State>,
     changed: Condvar,
-    /// A list was made, or the thread parks.
+    /// Notified when the thread has made its list, and when it parks.
     listed: Condvar,
-    /// The thread is wanted, and the system would not start it. Never modelled: a model's threads all start.
+    /// True while the system has refused to start the thread.
+    ///
+    /// Not an atomic of loom, because all threads of a model start.
     blind: std::sync::atomic::AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
-    /// Timelines that the thread has not taken up yet.
+    /// Timelines that the thread does not watch yet.
     incoming: Vec<Arc<dyn Watched>>,
-    /// A thread that waits watches in the place of this one, which holds no timeline: see `wait/lead.rs`.
+    /// True while a waiting thread watches in place of this thread, which then holds no timeline.
+    ///
+    /// See `wait/lead.rs`.
     led: bool,
-    /// To be woken at `retry_at`.
+    /// Woken at `retry_at`.
     retries: Vec<Arc<dyn Wake>>,
     retry_at: Option<Instant>,
     started: bool,
     stopped: bool,
-    /// The thread has made its list and is in, or about to enter, `Watch::watch`.
+    /// True while the thread makes its list, and until it has returned from `Watch::watch`.
     watching: bool,
-    /// Odd while the thread makes its list: one more each time that it begins or ends that.
+    /// Incremented when the thread begins and when it ends its list. Odd while it makes the list.
     lists: u64,
-    /// The thread holds no timeline.
+    /// True while the thread is parked. It holds no timeline then.
     parked: bool,
-    /// How many wait in [`Watcher::let_go`].
+    /// The number of threads in [`Watcher::let_go`].
     waiting: usize,
 }
 
 impl State {
-    /// Takes out what is to be woken by now.
+    /// Takes the retries whose time has come.
     fn take_due(&mut self) -> Vec<Arc<dyn Wake>> {
         if self.retry_at.is_some_and(|at| at <= Instant::now()) {
             self.retry_at = None;
@@ -104,23 +112,25 @@ impl std::fmt::Debug for State {
 
 per_thread! { static WATCHING: Cell<bool> = Cell::new(false) }
 
-/// True on a watching thread, which must not rely on being woken by itself.
+/// True on a watching thread, which must not wait for a wake that it has to make itself.
 pub(crate) fn on_watcher_thread() -> bool {
     WATCHING.try_with(Cell::get).unwrap_or(false)
 }
 
 impl Watcher {
-    /// Takes up `timeline`, or just looks again if it is `None`.
+    /// Watches `timeline`. With `None`, only asks the watched timelines for their targets again.
     pub(crate) fn want(&self, device: &dyn Watch, timeline: Option<Arc<dyn Watched>>) {
         self.tell(device, |state| state.incoming.extend(timeline));
     }
 
-    /// True while the thread is wanted and the system would not start it: nobody is woken by what drivers signal.
+    /// True while the system has refused to start the thread.
+    ///
+    /// Then no thread is woken by signals of the driver.
     pub(crate) fn is_blind(&self) -> bool {
         self.0.blind.load(Ordering::Acquire)
     }
 
-    /// Wakes `waiter` in a few milliseconds, once, however often it is asked for until then.
+    /// Wakes `waiter` after [`RETRY`], once, even if it is registered several times until then.
     pub(crate) fn retry(&self, device: &dyn Watch, waiter: Arc<dyn Wake>) {
         self.tell(device, |state| {
             if !state
@@ -134,7 +144,7 @@ impl Watcher {
         });
     }
 
-    /// Wakes the queues that are to be tried again by now, in the place of a thread that could not be started.
+    /// Wakes the due retries, in place of a thread that could not be started.
     pub(crate) fn tend(&self) {
         let due = self.0.state.lock().take_due();
         wake_all(due);
@@ -146,7 +156,7 @@ impl Watcher {
         if !state.started {
             let inner = self.0.clone();
             let spawned = spawn("syncline-watch", move || inner.run());
-            // Without a thread those who wait look for themselves; each new registration tries again.
+            // Without this thread, waiting threads poll. Each registration tries to start it again.
             state.started = spawned.is_ok();
             self.0.blind.store(spawned.is_err(), Ordering::Release);
         }
@@ -160,8 +170,10 @@ impl Watcher {
         }
     }
 
-    /// Takes the watching thread's place, if that has nothing to do and nobody else has taken it: see `wait/lead.rs`. Called
-    /// with a timeline's lock; the watcher's comes behind it.
+    /// Lets the calling thread watch in place of an idle watching thread. See `wait/lead.rs`.
+    ///
+    /// False if that thread is not idle, or if another thread leads. Called with a timeline's lock.
+    /// The watcher's lock comes after it.
     pub(crate) fn lead(&self) -> bool {
         let mut state = self.0.state.lock();
         let idle = !state.started || state.parked;
@@ -170,12 +182,12 @@ impl Watcher {
         leads
     }
 
-    /// True if timelines wait for the watching thread to take them up.
+    /// True if there are timelines that the watching thread does not watch yet.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.0.state.lock().incoming.is_empty()
     }
 
-    /// The thread that [leads](Watcher::lead) does so no more.
+    /// Ends the [lead](Watcher::lead) of the calling thread.
     pub(crate) fn stop_leading(&self) {
         let wanted = {
             let mut state = self.0.state.lock();
@@ -187,9 +199,11 @@ impl Watcher {
         }
     }
 
-    /// Blocks until the watching thread holds nothing that nobody waits for, so that this thread, and
-    /// not that one, drops what the caller is about to let go: what the caller then looks for, such as descriptors or
-    /// memory of a device, is gone. Gives up after a while, as the thread may be running work that waits for this thread.
+    /// Blocks until the watching thread holds only timelines that have waiters.
+    ///
+    /// The caller is about to drop the last handle of a timeline. Then this thread drops the
+    /// timeline, and its descriptors and device memory are free when the drop returns. Gives up
+    /// after [`LETTING_GO`], because the watching thread may run work that waits for this thread.
     pub(crate) fn let_go(&self, device: &dyn Watch) {
         if on_watcher_thread() {
             return;
@@ -199,7 +213,7 @@ impl Watcher {
         if !state.started || (state.parked && state.incoming.is_empty()) {
             return;
         }
-        // The list that is being made now may have the timeline already: the next one will not.
+        // The list that is being made may have the timeline. The next list does not.
         let enough = state.lists + 2 + state.lists % 2;
         state.waiting += 1;
         drop(state);
@@ -216,7 +230,7 @@ impl Watcher {
     }
 }
 
-/// What a watch has told of one of the timelines that were watched. True if it has got on.
+/// Applies the result of a watch to one of the watched timelines. True if its value has grown.
 pub(crate) fn take_in(
     timeline: &dyn Watched,
     watched: &Result<()>,
@@ -226,7 +240,7 @@ pub(crate) fn take_in(
         timeline.fail(Arc::new(lost.clone()));
         return false;
     }
-    // Whose port it is that cannot be watched shows when each is asked by itself.
+    // After another error, polling each port shows which port has it.
     let before = timeline.reached();
     refresh() > before
 }
@@ -304,11 +318,11 @@ impl Inner {
                     .collect();
                 device.watch(&ports, system_time(until))
             };
-            // Held submissions released below may drop the last handle of the device: let go of it first.
+            // Held submissions that are released below may drop the last handle of the device.
             drop(device);
             let mut moved = false;
             {
-                // What the first of them releases must not keep the rest from hearing.
+                // Work that the first timeline releases must not delay the others.
                 let _deferred = DeferWakes::new();
                 for timeline in &watched {
                     moved |= take_in(&**timeline, &result, || timeline.refresh());
@@ -320,7 +334,7 @@ impl Inner {
                 continue;
             }
             if !moved {
-                // A counter may be ahead of the memory behind it, and then the watch ends at once.
+                // The watch ends at once while a counter is ahead of the memory behind it (Q9).
                 yield_now();
             }
         }

@@ -59,7 +59,7 @@ fn meanwhile<T: Send + 'static>(
             is_through.store(true, Ordering::SeqCst);
             done
         });
-        let lock = queue.queue_stream().stream.stream_lock();
+        let lock = queue.queue_stream().stream().stream_lock();
         wait_until(|| through.load(Ordering::SeqCst) || lock.has_waiters());
         sender.send(thread).unwrap();
     });
@@ -80,8 +80,8 @@ fn a_raw_stream_has_one_lock() {
     let (twin, there) = (adopted(&device, raw), adopted(&other_device, raw));
     for other in [&twin, &there] {
         assert!(std::ptr::eq(
-            made.queue_stream().stream.stream_lock(),
-            other.queue_stream().stream.stream_lock()
+            made.queue_stream().stream().stream_lock(),
+            other.queue_stream().stream().stream_lock()
         ));
     }
     let guard = there.stream();
@@ -118,7 +118,7 @@ fn an_error_names_the_queue_that_meets_it() {
     // The label does not change the order domain.
     let domains = queues
         .each_ref()
-        .map(|queue| queue.queue_stream().stream.domain());
+        .map(|queue| queue.queue_stream().stream().domain());
     assert_eq!(domains, [domains[0]; 3]);
     begin_capture(raw);
     for (queue, label) in queues.iter().zip(labels) {
@@ -143,7 +143,8 @@ fn legacy_default_streams_of_two_contexts_are_two() {
     let legacy = without_provenance_mut(1);
     let (null, named) = (adopted(&device, null_mut()), adopted(&device, legacy));
     let another = adopted(&elsewhere, null_mut());
-    let lock = |queue: &Queue| std::ptr::from_ref(queue.queue_stream().stream.stream_lock()).addr();
+    let lock =
+        |queue: &Queue| std::ptr::from_ref(queue.queue_stream().stream().stream_lock()).addr();
     assert_eq!(lock(&null), lock(&named));
     assert_ne!(lock(&null), lock(&another));
     let done = device.timeline("done").unwrap();
@@ -277,7 +278,7 @@ fn the_capture_of_a_locked_stream_is_not_queried() {
         let guard = first.stream();
         let asked = capture_questions(raw);
         let joined = scope.spawn(|| second.wait(&place));
-        let lock = first.queue_stream().stream.stream_lock();
+        let lock = first.queue_stream().stream().stream_lock();
         wait_until(|| capture_questions(raw) > asked || lock.has_waiters());
         assert_eq!(capture_questions(raw), asked, "asked meanwhile");
         end_capture(raw);
@@ -310,14 +311,14 @@ fn a_handle_that_is_used_again_is_another_stream() {
     });
     drop(first);
     let second: Queue = receiver.try_recv().unwrap();
-    let stream = &second.queue_stream().stream;
+    let stream = second.queue_stream().stream();
     assert_eq!(stream.raw(), raw);
     assert_ne!(stream.domain(), domain);
     assert!(!second.submit(&[], |_| Ok(()), &[]).unwrap().is_held());
     let twin = adopted(&device, raw);
     assert!(std::ptr::eq(
         stream.stream_lock(),
-        twin.queue_stream().stream.stream_lock()
+        twin.queue_stream().stream().stream_lock()
     ));
 }
 

@@ -1,0 +1,489 @@
+//! The recording of a submission: its command buffers, its semaphores, and what it keeps.
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::any::Any;
+use std::sync::Arc;
+
+use ash::vk;
+use smallvec::SmallVec;
+use syncline_core::backend::{Batch, Keep, NativePoint};
+use syncline_core::{Object, Result};
+
+use crate::device::driver_queue::MAX_SUBMISSION;
+use crate::device::open::Inner;
+use crate::driver::error::{unsupported, wrong_device};
+use crate::memory::buffer::Buffer;
+use crate::queue::command_pool::{CommandPool, InFlight};
+#[cfg(doc)]
+use crate::queue::recorder::Recorder;
+use crate::queue::submit_lists::SubmitLists;
+use crate::timeline::binary::{RawBinary, RecordedUse, Role};
+use crate::timeline::port::{Port, Semaphore};
+use crate::timing::stamp::Stamp;
+
+/// The work of one submission that is recorded so far.
+pub struct Recording {
+    commands: Arc<CommandPool>,
+    /// The semaphores of the submission.
+    lists: SubmitLists,
+    /// In order. Includes the application's own command buffers.
+    buffers: Vec<vk::CommandBuffer>,
+    /// What must outlive the submission. Its command buffers are those of the queue's own pool.
+    used: InFlight,
+    /// True if the last of `buffers` is of the queue's own pool and not ended yet.
+    open: bool,
+    /// True if that one contains other commands than the writing of times.
+    has_work: bool,
+    /// The stamps to write before the next command, or at the end.
+    stamps: SmallVec<[Arc<Stamp>; 2]>,
+    wait_stage: vk::PipelineStageFlags,
+    binary_waits: Vec<(vk::Semaphore, vk::PipelineStageFlags)>,
+    binary_signals: Vec<vk::Semaphore>,
+    /// The uses of binary semaphores whose payload is tracked.
+    binary_uses: Vec<RecordedUse>,
+    fence: vk::Fence,
+    keep: Keep,
+    /// Exported buffers that this submission has acquired, and releases at its end.
+    acquired: Vec<Buffer>,
+}
+
+/// The direction of an ownership transfer of an exported buffer.
+#[derive(Clone, Copy)]
+enum Direction {
+    Acquire,
+    Release,
+}
+
+impl Recording {
+    pub(crate) fn new(commands: &Arc<CommandPool>) -> Self {
+        Self {
+            commands: commands.clone(),
+            lists: SubmitLists::default(),
+            buffers: Vec::new(),
+            used: InFlight::default(),
+            open: false,
+            has_work: false,
+            stamps: SmallVec::new(),
+            wait_stage: vk::PipelineStageFlags::ALL_COMMANDS,
+            binary_waits: Vec::new(),
+            binary_signals: Vec::new(),
+            binary_uses: Vec::new(),
+            fence: vk::Fence::null(),
+            keep: Keep::default(),
+            acquired: Vec::new(),
+        }
+    }
+
+    /// Empties it for the next submission, and keeps the capacity of the lists.
+    ///
+    /// The caller has returned or submitted the command buffers, and has passed on what was kept.
+    pub(crate) fn clear(&mut self) {
+        self.lists.clear();
+        self.buffers.clear();
+        self.used.clear();
+        self.open = false;
+        self.has_work = false;
+        self.stamps.clear();
+        self.wait_stage = vk::PipelineStageFlags::ALL_COMMANDS;
+        self.binary_waits.clear();
+        self.binary_signals.clear();
+        self.binary_uses.clear();
+        self.fence = vk::Fence::null();
+        if !self.keep.is_empty() {
+            self.keep = Keep::default();
+        }
+        self.acquired.clear();
+    }
+
+    #[inline]
+    pub(crate) fn device(&self) -> &ash::Device {
+        self.commands.device().raw()
+    }
+
+    /// Returns the open command buffer, for other commands than times.
+    ///
+    /// See [`Recorder::command_buffer`].
+    pub(crate) fn command_buffer(&mut self) -> Result<vk::CommandBuffer> {
+        let buffer = self.begun_buffer()?;
+        self.write_times(buffer);
+        self.has_work = true;
+        Ok(buffer)
+    }
+
+    /// Executes the application's own command buffers after what is recorded so far.
+    ///
+    /// # Safety
+    /// Same as [`Recorder::execute`].
+    pub(crate) unsafe fn execute(&mut self, buffers: &[vk::CommandBuffer]) -> Result<()> {
+        self.end_open_buffer()?;
+        self.buffers.extend_from_slice(buffers);
+        Ok(())
+    }
+
+    /// Sets the stages that wait for the submission's waits.
+    ///
+    /// # Safety
+    /// Same as [`Recorder::wait_stage`].
+    pub(crate) const unsafe fn set_wait_stage(&mut self, stages: vk::PipelineStageFlags) {
+        self.wait_stage = stages;
+    }
+
+    /// Adds a wait for a binary semaphore.
+    ///
+    /// # Safety
+    /// Same as [`Recorder::wait_binary`].
+    pub(crate) unsafe fn wait_binary(
+        &mut self,
+        semaphore: vk::Semaphore,
+        stages: vk::PipelineStageFlags,
+    ) {
+        self.binary_waits.push((semaphore, stages));
+    }
+
+    /// Adds the signal of a binary semaphore.
+    ///
+    /// # Safety
+    /// Same as [`Recorder::signal_binary`].
+    pub(crate) unsafe fn signal_binary(&mut self, semaphore: vk::Semaphore) {
+        self.binary_signals.push(semaphore);
+    }
+
+    /// Notes that the submission uses a binary semaphore whose payload is tracked.
+    ///
+    /// See [`RecordedUse::new`].
+    pub(crate) fn note_use(
+        &mut self,
+        semaphore: &Arc<RawBinary>,
+        role: Role,
+        fence: Option<(Arc<Semaphore>, u64)>,
+    ) {
+        let (queue, own) = (self.commands.object(), self.commands.own());
+        let recorded_use = RecordedUse::new(semaphore, role, queue, own, fence);
+        self.binary_uses.push(recorded_use);
+    }
+
+    /// Sets the `VkFence` that the submission signals.
+    ///
+    /// # Safety
+    /// Same as [`Recorder::fence`].
+    pub(crate) const unsafe fn set_fence(&mut self, fence: vk::Fence) {
+        self.fence = fence;
+    }
+
+    /// Keeps `object` alive until the submission has finished.
+    pub(crate) fn keep(&mut self, object: Arc<dyn Any + Send + Sync>) {
+        self.keep.push(object);
+    }
+
+    /// Acquires an exported buffer. See [`Recorder::acquire`].
+    pub(crate) fn acquire(&mut self, buffer: &Buffer) -> Result<()> {
+        self.require_device(buffer)?;
+        let is_acquired = |held: &Buffer| held.raw() == buffer.raw();
+        if !buffer.is_exported() || self.acquired.iter().any(is_acquired) {
+            return Ok(());
+        }
+        let commands = self.command_buffer()?;
+        self.transfer_ownership(commands, buffer, Direction::Acquire);
+        self.acquired.push(buffer.clone());
+        self.keep.push(buffer.memory());
+        Ok(())
+    }
+
+    /// Writes a time before the next command, or at the end, after the barriers. Keeps the stamp.
+    ///
+    /// Nothing more may be recorded into a command buffer that was returned earlier.
+    pub(crate) fn write_time(&mut self, stamp: &Arc<Stamp>) {
+        self.stamps.push(stamp.clone());
+        self.keep.push(stamp.clone());
+    }
+
+    fn write_times(&mut self, commands: vk::CommandBuffer) {
+        for stamp in self.stamps.drain(..) {
+            stamp.write(commands);
+        }
+    }
+
+    /// Returns the open command buffer, or begins one.
+    fn begun_buffer(&mut self) -> Result<vk::CommandBuffer> {
+        match self.buffers.last() {
+            Some(&buffer) if self.open => Ok(buffer),
+            _ => {
+                let buffer = self.commands.begin()?;
+                self.used.add_buffer(buffer);
+                self.buffers.push(buffer);
+                self.open = true;
+                Ok(buffer)
+            }
+        }
+    }
+
+    fn transfer_ownership(
+        &self,
+        commands: vk::CommandBuffer,
+        buffer: &Buffer,
+        direction: Direction,
+    ) {
+        let family = self.commands.family();
+        let barrier = match direction {
+            Direction::Acquire => buffer.acquire_barrier(family),
+            Direction::Release => buffer.release_barrier(family),
+        };
+        let Some(barrier) = barrier else { return };
+        let stages = vk::PipelineStageFlags::ALL_COMMANDS;
+        // SAFETY: the command buffer is begun. No render pass is open: only the application begins
+        // one, by `unsafe` calls, and it ends what it begins (see `Recorder::command_buffer`).
+        // Every family supports the stages. The buffer is of this device and is kept until the
+        // submission has finished.
+        unsafe {
+            self.device().cmd_pipeline_barrier(
+                commands,
+                stages,
+                stages,
+                vk::DependencyFlags::empty(),
+                &[],
+                &[barrier],
+                &[],
+            );
+        }
+    }
+
+    pub(crate) fn require_device(&self, buffer: &Buffer) -> Result<()> {
+        if Arc::ptr_eq(buffer.device(), self.commands.device()) {
+            return Ok(());
+        }
+        Err(wrong_device(
+            buffer.object(),
+            buffer.device().object(),
+            self.object(),
+        ))
+    }
+
+    /// The name of the queue.
+    pub(crate) fn object(&self) -> &Object {
+        self.commands.object()
+    }
+
+    /// Adds a barrier. Writes before it are visible to everything later on the queue, and to the
+    /// host.
+    pub(crate) fn barrier(&self, commands: vk::CommandBuffer) {
+        let memory = vk::MemoryBarrier::default()
+            .src_access_mask(vk::AccessFlags::MEMORY_WRITE)
+            .dst_access_mask(
+                vk::AccessFlags::MEMORY_READ
+                    | vk::AccessFlags::MEMORY_WRITE
+                    | vk::AccessFlags::HOST_READ,
+            );
+        // SAFETY: the command buffer is begun, outside any render pass, as in `transfer_ownership`.
+        // Every family supports the stages.
+        unsafe {
+            self.device().cmd_pipeline_barrier(
+                commands,
+                vk::PipelineStageFlags::ALL_COMMANDS,
+                vk::PipelineStageFlags::ALL_COMMANDS | vk::PipelineStageFlags::HOST,
+                vk::DependencyFlags::empty(),
+                &[memory],
+                &[],
+                &[],
+            );
+        }
+    }
+
+    /// Ends the open command buffer, if there is one.
+    ///
+    /// Begins one first if times are still to be written.
+    fn end_open_buffer(&mut self) -> Result<()> {
+        if !self.open && self.stamps.is_empty() {
+            return Ok(());
+        }
+        let buffer = self.begun_buffer()?;
+        if self.has_work {
+            self.barrier(buffer);
+        }
+        self.write_times(buffer);
+        (self.open, self.has_work) = (false, false);
+        // SAFETY: `begun_buffer` has begun it for this submission, and only this ends it. One
+        // thread at a time uses its pool: the engine records one submission of a queue at a time,
+        // and a recorder does not outlive that.
+        unsafe { self.device().end_command_buffer(buffer) }
+            .map_err(|code| self.commands.failed("vkEndCommandBuffer", code))
+    }
+
+    /// Ends the recording, with a time at the end if there is a stamp.
+    #[inline]
+    fn finish(&mut self, stamp: Option<&Arc<Stamp>>) -> Result<()> {
+        let has_binaries = !self.binary_waits.is_empty() || !self.binary_signals.is_empty();
+        if self.buffers.is_empty() && self.stamps.is_empty() && stamp.is_none() {
+            if !has_binaries {
+                return Ok(());
+            }
+            // A submission with binary semaphores always has commands, because drivers have hung
+            // otherwise.
+            self.command_buffer()?;
+        }
+        self.finish_commands(stamp)
+    }
+
+    /// Ends the recording and adds the semaphores of `batch`, which it keeps.
+    #[inline]
+    pub(crate) fn prepare(&mut self, batch: &Batch<'_>) -> Result<()> {
+        // If the signals must wait for values of other queues, the time is written after that wait
+        // too. The wait comes after the work.
+        let stamp = batch.stamp::<Stamp>();
+        let (behind_work, behind_order) = if batch.order.is_empty() {
+            (stamp, None)
+        } else {
+            (None, stamp)
+        };
+        let had_commands = !self.is_empty();
+        self.finish(behind_work.as_ref())?;
+        let mut semaphores: SmallVec<[&Arc<Semaphore>; 16]> = SmallVec::new();
+        let device = &**self.commands.device();
+        let lists = &mut self.lists;
+        let all = vk::PipelineStageFlags::ALL_COMMANDS;
+        // Without commands, only the signals and their time wait. They wait in all stages.
+        let stage = if self.buffers.is_empty() || !had_commands {
+            all
+        } else {
+            self.wait_stage
+        };
+        for wait in batch.waits {
+            let semaphore = semaphore(device, *wait)?;
+            lists.wait(semaphore.raw(), wait.value(), stage);
+            semaphores.push(semaphore);
+        }
+        // Vulkan ignores the values of binary semaphores.
+        for &(semaphore, stages) in &self.binary_waits {
+            lists.wait(semaphore, 0, stages);
+        }
+
+        // They wait only for the work. A submission with binary semaphores always has commands.
+        for &semaphore in &self.binary_signals {
+            lists.signal(semaphore, 0);
+        }
+
+        // Without commands, all waits can be in one `VkSubmitInfo`.
+        if !batch.order.is_empty() && !self.buffers.is_empty() {
+            lists.split(self.buffers.len());
+        }
+        for order in batch.order {
+            let semaphore = semaphore(device, *order)?;
+            lists.wait(semaphore.raw(), order.value(), all);
+            semaphores.push(semaphore);
+        }
+        if behind_order.is_some() {
+            self.finish(behind_order.as_ref())?;
+        }
+        let device = &**self.commands.device();
+        let lists = &mut self.lists;
+        for signal in batch.signals {
+            let semaphore = semaphore(device, *signal)?;
+            lists.signal(semaphore.raw(), signal.value());
+            semaphores.push(semaphore);
+        }
+        // The queue's own timeline needs no `Arc` here, because its `CommandPool` has one.
+        lists.signal(self.commands.own().raw(), batch.end.value());
+        self.require_units()?;
+        let (number, finished) = (batch.end.value(), batch.finished());
+        self.commands
+            .keep(&semaphores, &mut self.used, number, finished);
+        Ok(())
+    }
+
+    /// The units of the driver queue's in-flight budget that the submission takes.
+    #[inline]
+    pub(crate) fn units(&self) -> u64 {
+        self.lists.units(self.buffers.len())
+    }
+
+    /// Refuses a submission that is so large that the driver may block in `vkQueueSubmit`.
+    #[inline]
+    fn require_units(&self) -> Result<()> {
+        let units = self.units();
+        if units <= MAX_SUBMISSION {
+            return Ok(());
+        }
+        let asked = format!("take a submission of {units} units");
+        let reason = format!(
+            "{MAX_SUBMISSION} is the most: four, and one for each wait, command buffer and signal"
+        );
+        Err(unsupported(self.object(), asked, reason))
+    }
+
+    /// Moves everything that must outlive the submission to `keep`.
+    #[inline]
+    pub(crate) fn move_kept_to(&mut self, keep: &mut Keep) {
+        keep.append(&mut self.keep);
+    }
+
+    /// Calls `vkQueueSubmit` once.
+    ///
+    /// # Safety
+    /// The gate of `queue` is locked. `self` was completed by [`Recording::prepare`]: its command
+    /// buffers are ended and in no other submission. They and the semaphores live until the
+    /// submission has finished, and are of this device. The signal of each wait is pending. Each
+    /// signalled value is above the previous one.
+    #[inline]
+    pub(crate) unsafe fn submit(&self, queue: vk::Queue) -> Result<(), vk::Result> {
+        // SAFETY: the caller guarantees it.
+        unsafe {
+            self.lists
+                .submit(self.device(), queue, &self.buffers, self.fence)
+        }
+    }
+
+    /// Notes that the driver has taken the submission.
+    #[inline]
+    pub(crate) fn note_submitted(&mut self) {
+        let end = self.used.end();
+        for recorded_use in self.binary_uses.drain(..) {
+            recorded_use.submitted(end);
+        }
+        self.commands.submitted(&mut self.used);
+    }
+
+    /// True if it contains no commands and no times.
+    fn is_empty(&self) -> bool {
+        self.buffers.is_empty() && self.stamps.is_empty()
+    }
+
+    fn finish_commands(&mut self, stamp: Option<&Arc<Stamp>>) -> Result<()> {
+        if !self.acquired.is_empty() {
+            let commands = self.command_buffer()?;
+            for buffer in &self.acquired {
+                self.transfer_ownership(commands, buffer, Direction::Release);
+            }
+            self.acquired.clear();
+        }
+        // Added now, because the commands above must come before the time.
+        if let Some(stamp) = stamp {
+            self.write_time(stamp);
+        }
+        self.end_open_buffer()
+    }
+
+    /// Returns the command buffers to the pool, without submitting them.
+    pub(crate) fn discard(&mut self) {
+        self.commands.give_back(self.used.buffers());
+        self.clear();
+    }
+}
+
+/// The semaphore of `point` on `device`.
+///
+/// # Errors
+/// [`Error::Unsupported`](syncline_core::Error::Unsupported) if its port is of another `VkDevice`.
+#[inline]
+fn semaphore<'p>(device: &Inner, point: NativePoint<'p>) -> Result<&'p Arc<Semaphore>> {
+    let port = point.port::<Port>();
+    let semaphore = port.and_then(|port| port.on(device));
+    semaphore.ok_or_else(|| {
+        let reason = "its port on this device is not a semaphore of this VkDevice";
+        unsupported(point.object(), "be used by a Vulkan queue", reason)
+    })
+}
+
+impl std::fmt::Debug for Recording {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} command buffers", self.buffers.len())
+    }
+}
