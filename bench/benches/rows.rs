@@ -1,8 +1,7 @@
 //! The rows under criterion, for development: `cargo bench -p syncline-bench -- host.pingpong`.
 //!
-//! Here each side is measured by itself, one after the other; ratios to keep come from
-//! `syncline bench`, where both take turns. What a row measures besides its sides is left to that,
-//! too.
+//! Each side is measured by itself, one after the other. For ratios use `syncline bench`, where the
+//! sides alternate. It also measures the other figures of a row.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -28,8 +27,7 @@ impl Lab for Development<'_> {
                     let each = u32::try_from(side.many()).unwrap_or(u32::MAX);
                     side.run(n).map(|took| took / each).unwrap_or_else(|stop| {
                         ended = Err(stop);
-                        // Criterion takes no errors, and asks for more where there is no time at
-                        // all.
+                        // Criterion takes no errors, and runs again if there is no time at all.
                         Duration::from_secs(1)
                     })
                 });
@@ -58,8 +56,8 @@ fn main() -> ExitCode {
         return done;
     }
     let machine = Machine::new(Inventory::probe(&ProbeOptions::default()));
-    // Criterion filters what it measures; what need not be set up is left out before. Its own
-    // options may take values, so that only the first argument is surely a filter.
+    // Criterion filters measurements. This also skips the setup of other rows. Only the first
+    // argument is surely a filter, because options of criterion may take values.
     let filter = std::env::args()
         .nth(1)
         .filter(|argument| !argument.starts_with('-'));

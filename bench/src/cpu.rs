@@ -1,4 +1,4 @@
-//! How much processor time has been used.
+//! Used processor time.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ fn read(clock: ClockId) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// By this thread.
+/// Processor time of this thread.
 #[cfg(feature = "vulkan")]
 pub(crate) fn of_thread() -> Duration {
     read(ClockId::ThreadCPUTime)
 }
 
-/// By all threads of this process.
+/// Processor time of all threads of this process.
 pub(crate) fn of_process() -> Duration {
     read(ClockId::ProcessCPUTime)
 }

@@ -1,9 +1,8 @@
-//! An allocator that can count: whoever measures allocations has it for the whole program, and it
-//! counts only while that is measured.
+//! An allocator that can count allocations.
 //!
-//! What it costs otherwise is one load of a word that nobody writes, and a branch that is never
-//! taken: less than a hundredth of the eight nanoseconds that an allocation takes and giving it
-//! back. [`counting`] says whether the program has it.
+//! A program that measures allocations installs it for its whole run. It counts only during
+//! [`counting`]. Otherwise it costs one load of a word that is not written, and a branch: less than
+//! a hundredth of the 8 ns of an allocation with its release.
 
 #![allow(unsafe_code, reason = "an allocator is an unsafe trait")]
 
@@ -11,8 +10,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The system's allocator, which counts what Rust code allocates while somebody is [`counting`].
-/// What drivers take for themselves does not come by here.
+/// The system's allocator, which counts allocations of Rust code during [`counting`].
+///
+/// Allocations of drivers do not go through it.
 ///
 /// ```
 /// #[global_allocator]
@@ -21,10 +21,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Clone, Copy)]
 pub struct Allocator;
 
-/// How many are counting now.
+/// Number of calls of [`counting`] in progress.
 static COUNTING: AtomicU64 = AtomicU64::new(0);
 
-/// Allocations and reallocations, of all threads, while somebody was counting.
+/// Allocations and reallocations of all threads during [`counting`].
 static COUNTED: AtomicU64 = AtomicU64::new(0);
 
 #[inline(always)]
@@ -39,38 +39,37 @@ fn count() {
     COUNTED.fetch_add(1, Ordering::Relaxed);
 }
 
-// SAFETY: everything is the system allocator's own, and counting touches no memory but two words
-// that are always there.
+// SAFETY: the system's allocator does the work. Counting uses only two static words.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises it.
         unsafe { System.alloc(layout) }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         note();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises it.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     #[inline]
     unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         note();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises it.
         unsafe { System.realloc(old, layout, size) }
     }
 
     #[inline]
     unsafe fn dealloc(&self, old: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises it.
         unsafe { System.dealloc(old, layout) }
     }
 }
 
-/// Counts for as long as it lives.
+/// Enables counting while it lives.
 struct While;
 
 impl While {
@@ -86,9 +85,9 @@ impl Drop for While {
     }
 }
 
-/// Calls `go` with something that tells how many allocations and reallocations there have been so
-/// far, on all threads. `None` if this program has another allocator, so that nothing could be
-/// counted.
+/// Calls `go` with a function that returns the number of allocations so far, on all threads.
+///
+/// Reallocations count as well. Returns `None` if this program has another allocator.
 pub fn counting<T>(go: impl FnOnce(&dyn Fn() -> u64) -> T) -> Option<T> {
     let _while = While::counting();
     let so_far = || COUNTED.load(Ordering::SeqCst);
@@ -106,7 +105,7 @@ mod tests {
 
     /// Other tests allocate beside this one, so there may be more.
     #[test]
-    fn each_way_to_allocate_is_counted_and_giving_back_is_not() {
+    fn each_kind_of_allocation_is_counted_and_releases_are_not() {
         let some = counting(|so_far| {
             let before = so_far();
             let mut list: Vec<u64> = black_box(Vec::with_capacity(1));
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_thread_allocates_is_counted() {
+    fn allocations_of_other_threads_are_counted() {
         let counted = counting(|so_far| {
             let before = so_far();
             let thread = std::thread::spawn(|| {

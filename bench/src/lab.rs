@@ -1,4 +1,4 @@
-//! The sides of a row, and what they are handed to.
+//! The sides of a row, and the trait by which they are measured.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -36,32 +36,32 @@ impl From<std::io::Error> for Stop {
     }
 }
 
-/// Something, or why there is none.
+/// A value, or the reason why a row gives no figures.
 pub type Outcome<T> = Result<T, Stop>;
 
-/// What a side is called that goes through Syncline.
+/// Name of the side that goes through Syncline.
 pub const OURS: &str = "ours";
-/// What a side is called that is written by hand.
+/// Name of the side that makes the driver's calls by hand.
 pub const RAW: &str = "raw";
-/// What a side is called that is written by hand, too, and does the least that keeps the contract:
-/// what nobody can go below who keeps it.
+/// Name of the side that does by hand the least work that keeps the contract.
 pub const FLOOR: &str = "floor";
 
-/// What a side does: so many iterations, and how long those took. It decides by itself what of it
-/// is timed: what only prepares a batch, or lets it end, mostly is not.
+/// Runs so many iterations and returns how long they took.
+///
+/// The closure chooses which part it times. Preparation and the end of a batch are mostly untimed.
 type Run<'a> = Box<dyn FnMut(u64) -> Outcome<Duration> + 'a>;
 
 /// One of the sides of a row.
 pub struct Side<'a> {
     name: &'static str,
     each: u64,
-    /// Batches are whole multiples of so many iterations.
+    /// Batches are whole multiples of this many iterations.
     step: u64,
     run: Run<'a>,
 }
 
 impl<'a> Side<'a> {
-    /// A side of any name.
+    /// A side with any name.
     pub fn new(name: &'static str, run: impl FnMut(u64) -> Outcome<Duration> + 'a) -> Self {
         Self {
             name,
@@ -76,51 +76,52 @@ impl<'a> Side<'a> {
         Self::new(OURS, run)
     }
 
-    /// The side that is written by hand.
+    /// The side that makes the driver's calls by hand.
     pub fn raw(run: impl FnMut(u64) -> Outcome<Duration> + 'a) -> Self {
         Self::new(RAW, run)
     }
 
-    /// The least that keeps the contract, by hand.
+    /// The side that does by hand the least work that keeps the contract.
     pub fn floor(run: impl FnMut(u64) -> Outcome<Duration> + 'a) -> Self {
         Self::new(FLOOR, run)
     }
 
-    /// It goes in [`bursts`] of `step`: batches are whole bursts, as the first of a burst costs
-    /// more than the last.
+    /// Makes batches whole multiples of `step` iterations.
+    ///
+    /// For sides that run in [`bursts`], because the first iteration of a burst takes longest.
     #[must_use]
     pub fn step(mut self, step: u64) -> Self {
         self.step = step.max(1);
         self
     }
 
-    /// Of how many iterations batches are whole multiples.
+    /// Batches are whole multiples of this many iterations.
     #[must_use]
     pub const fn steps(&self) -> u64 {
         self.step
     }
 
-    /// What it is called.
+    /// The name of the side.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// How many of what the row counts one iteration is.
+    /// Number of units of the row in one iteration.
     #[must_use]
     pub const fn many(&self) -> u64 {
         self.each
     }
 
-    /// Runs so many iterations; how long those took.
+    /// Runs so many iterations and returns how long they took.
     ///
     /// # Errors
-    /// Its own.
+    /// That of the closure.
     pub fn run(&mut self, iterations: u64) -> Outcome<Duration> {
         (self.run)(iterations)
     }
 
-    /// One iteration is `each` of what the row counts.
+    /// Declares that one iteration is `each` units of the row. Times are per unit.
     #[must_use]
     pub fn each(mut self, each: u64) -> Self {
         self.each = each.max(1);
@@ -128,46 +129,38 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Who measures what a row sets up: [`Bench`](crate::race::Bench) for reports, criterion for
-/// development.
+/// Measures the sides that a row sets up.
+///
+/// [`Bench`](crate::race::Bench) does it for reports, `benches/rows.rs` under criterion.
 pub trait Lab {
-    /// Measures the sides, alternately. At most once for a subject.
+    /// Measures the sides alternately. A row calls this at most once.
     ///
     /// # Errors
-    /// A side's.
+    /// That of a side.
     fn race(&mut self, sides: Vec<Side<'_>>) -> Outcome<()>;
 
-    /// As [`Lab::race`], with very many rounds of a few calls each, more of them where the
-    /// difference is not known well enough: for differences that are small beside what both sides
-    /// take, so that what drifts meanwhile is the same for both. All sides do the same number of
-    /// iterations.
+    /// The median of a side of the race, in nanoseconds of one unit of the row.
     ///
-    /// # Errors
-    /// A side's.
-    fn race_finely(&mut self, sides: Vec<Side<'_>>) -> Outcome<()> {
-        self.race(sides)
-    }
-
-    /// The median of a side of the race, in nanoseconds of one of what the row counts; `None` where
-    /// that is not known yet, or to somebody else.
+    /// `None` before the race, and from a lab that does not know it.
     fn median(&self, side: &str) -> Option<f64>;
 
-    /// How many samples to take of what is no race.
+    /// Number of samples to take of quantities outside a race.
     fn rounds(&self) -> u32;
 
-    /// Gives times of a side ([`OURS`], [`RAW`] or [`FLOOR`]) that were taken otherwise than in a
-    /// race, in nanoseconds.
+    /// Records nanoseconds of a side ([`OURS`], [`RAW`] or [`FLOOR`]) taken outside a race.
     fn taken(&mut self, side: &'static str, samples: &[f64]);
 
-    /// Notes a figure besides the times of the race. Its name ends in its unit, if it has one.
+    /// Records a figure besides the times of the race. Its name ends in its unit, if any.
     fn figure(&mut self, name: &str, value: f64);
 
-    /// Notes something to be read beside the figures.
+    /// Records a remark for the reader of the figures.
     fn note(&mut self, text: String);
 }
 
-/// Times `n` iterations in bursts of `burst` at the most: `go` is timed, `drain` after each burst
-/// is not. So no more is outstanding at a time on one side than on the other.
+/// Times `n` iterations in bursts of at most `burst`.
+///
+/// `go` is timed. `drain` after each burst is not. So all sides have the same number of operations
+/// outstanding.
 ///
 /// # Errors
 /// Those of `go` and `drain`.
@@ -180,11 +173,12 @@ pub fn bursts(
     gated_bursts(n, burst, |_| Ok(()), go, drain)
 }
 
-/// As [`bursts`], with something to be done before each, which is not timed either: a gate to be
-/// closed that `drain` opens.
+/// As [`bursts`], and calls `prepare` untimed before each burst.
+///
+/// `prepare` may close a gate that `drain` opens.
 ///
 /// # Errors
-/// Those of what it calls. After one of `go`, `drain` is called all the same: a gate must not stay
+/// Those of the closures. `drain` is also called after an error of `go`, so that no gate stays
 /// closed.
 pub fn gated_bursts(
     n: u64,
@@ -208,7 +202,7 @@ pub fn gated_bursts(
     Ok(total)
 }
 
-/// Times all of it.
+/// Times one call of `go`.
 ///
 /// # Errors
 /// That of `go`.
@@ -225,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bursts_are_bounded_and_only_their_going_is_timed() {
+    fn bursts_are_bounded_and_draining_is_not_timed() {
         let (outstanding, most, all) = (Cell::new(0), Cell::new(0), Cell::new(0));
         let took = bursts(
             25,

@@ -1,4 +1,4 @@
-//! The devices of the machine, and which of them a row is offered to.
+//! The devices of the machine, and the subjects of rows.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,21 +9,22 @@ use syncline_conformance::workload::Equipped;
 
 use crate::lab::{Outcome, Stop};
 
-/// What a row runs on.
+/// The kinds of subjects of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum On {
-    /// The host's threads.
+    /// The threads of the host.
     Host,
     /// Each CUDA device.
     Cuda,
     /// Each Vulkan device.
     Vulkan,
-    /// Each Vulkan device, by the kinds of its queue families.
+    /// Each Vulkan device, once for each kind of its queue families.
     VulkanQueues,
-    /// Each CUDA device with each Vulkan device that shares timelines with it natively, by the
-    /// kinds of queue that Vulkan has.
+    /// Each CUDA device with each Vulkan device that shares timelines with it natively.
+    ///
+    /// With a kind, only if Vulkan has a queue family for it.
     Shared(Option<QueueKind>),
-    /// Each Vulkan device with each other one; one that is alone with itself.
+    /// Each Vulkan device with each other one. A single device is paired with itself.
     VulkanPairs,
     /// Each device.
     Each,
@@ -31,19 +32,19 @@ pub enum On {
     Mixed,
 }
 
-/// What one row is run on: some devices, by their numbers in the inventory.
+/// The devices that one row runs on, by their indices in the inventory.
 #[derive(Debug, Clone)]
 pub struct Subject {
-    /// The devices, in words, as `syncline conformance` names them.
+    /// The devices in words, as `syncline conformance` names them.
     pub devices: String,
-    /// Their numbers.
+    /// Their indices.
     pub indices: Vec<usize>,
-    /// The Vulkan queue family, where the row depends on it.
+    /// The Vulkan queue family, if the row depends on it.
     pub family: Option<QueueFamily>,
 }
 
 impl Subject {
-    /// All that tells it from others.
+    /// The devices and the kind of queue, in words.
     #[must_use]
     pub fn name(&self) -> String {
         match self.family {
@@ -53,7 +54,7 @@ impl Subject {
     }
 }
 
-/// The devices of this machine, opened when they are first needed, and once.
+/// The devices of this machine. Each is opened once, when it is first needed.
 #[derive(Debug)]
 pub struct Machine {
     inventory: Inventory,
@@ -62,7 +63,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The devices that were found.
+    /// A machine with the devices of `inventory`.
     #[must_use]
     pub fn new(inventory: Inventory) -> Self {
         Self {
@@ -72,16 +73,16 @@ impl Machine {
         }
     }
 
-    /// What was found.
+    /// The inventory.
     #[must_use]
     pub const fn inventory(&self) -> &Inventory {
         &self.inventory
     }
 
-    /// The subjects of a row, or why there are none.
+    /// The subjects of a row.
     ///
     /// # Errors
-    /// The reason.
+    /// The reason why there are none.
     pub fn subjects(&self, on: On) -> Result<Vec<Subject>, String> {
         match on {
             On::Host => self.each(BackendKind::Host),
@@ -137,7 +138,7 @@ impl Machine {
         }
     }
 
-    /// The usable devices of one backend, or why there are none.
+    /// The usable devices of one backend, or the reason why there are none.
     fn each(&self, backend: BackendKind) -> Result<Vec<Subject>, String> {
         let subjects: Vec<_> = self
             .inventory
@@ -150,7 +151,7 @@ impl Machine {
         Ok(subjects)
     }
 
-    /// Why there is no usable device of `backend`.
+    /// The reason why there is no usable device of `backend`.
     fn absent(&self, backend: BackendKind) -> String {
         let missing = self.inventory.unavailable().iter().find(
             |error| matches!(error, Error::Unavailable { backend: of, .. } if *of == backend),
@@ -165,7 +166,7 @@ impl Machine {
         )
     }
 
-    /// A Vulkan device by the kinds of its families; of several families of one kind, the first.
+    /// A Vulkan device for each kind of its queue families, with the first family of that kind.
     fn by_kind(&self, device: &Subject) -> Vec<Subject> {
         let mut subjects: Vec<Subject> = Vec::new();
         for index in &device.indices {
@@ -215,8 +216,8 @@ impl Machine {
                     let mut families = families.iter().filter_map(|one| one.family);
                     families.find(|family| family.kind == kind)
                 };
-                // A graphics queue computes, too. That it transfers says nothing about queues that
-                // only transfer.
+                // A graphics queue can compute as well. For queues that only transfer there is no
+                // substitute.
                 let wanted = of(kind).or_else(|| match kind {
                     QueueKind::Compute => of(QueueKind::Graphics),
                     _ => None,
@@ -239,10 +240,10 @@ impl Machine {
         Ok(subjects)
     }
 
-    /// The device with this number.
+    /// The device with this index.
     ///
     /// # Errors
-    /// The backend's.
+    /// Those of the backend.
     pub fn device(&self, index: usize) -> Outcome<Device> {
         if let Some(device) = self.opened.borrow().get(&index) {
             return Ok(device.clone());
@@ -256,10 +257,10 @@ impl Machine {
         Ok(device)
     }
 
-    /// The device with this number, with something to be busy with and to be held up by.
+    /// The device with this index, with work and gates for tests.
     ///
     /// # Errors
-    /// The backend's.
+    /// Those of the backend.
     pub fn equipped(&self, index: usize) -> Outcome<Equipped> {
         if let Some(equipped) = self.equipped.borrow().get(&index) {
             return Ok(equipped.clone());

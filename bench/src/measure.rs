@@ -1,9 +1,10 @@
-//! A whole run: which rows on which subjects, one after the other.
+//! A whole run: all selected rows on all their subjects, one after the other.
 
 use syncline::Error;
 
+use crate::lab::Outcome;
 use crate::machine::Machine;
-use crate::race::{Bench, Pace};
+use crate::race::{Bench, Measured, Pace};
 use crate::report::{Record, Report};
 use crate::rows::{self, Entry, Row};
 
@@ -12,34 +13,33 @@ use crate::rows::{self, Entry, Row};
 pub struct Options {
     /// Only rows whose id contains one of these; all rows if there is none.
     pub filters: Vec<String>,
-    /// Only the subject of this name, or those whose names contain it, or with the device of this
-    /// index: as for the suite.
+    /// Selects a subject by its name, by a part of its name, or by the index of a device.
     pub device: Option<String>,
 }
 
-/// What of a plan is to be run, and what cannot be.
+/// The rows to run, and the rows that this machine cannot run.
 #[derive(Debug)]
 pub struct Plan {
-    /// To be run.
+    /// Each row on each subject.
     pub entries: Vec<Entry>,
-    /// With nothing to run them on, and the reasons.
+    /// Rows without a subject, and the reasons.
     pub absent: Vec<(Row, String)>,
 }
 
-/// Why there is nothing to run.
+/// Why a plan is empty.
 #[derive(Debug, Clone)]
 pub enum Nothing {
-    /// No row has such a name.
+    /// No row id contains this filter.
     NoSuchRow(String),
-    /// No device has.
+    /// No subject matches the device that was asked for.
     NoSuchDevice(Error),
 }
 
 impl Plan {
-    /// The rows of `options` on the machine.
+    /// Plans the rows that `options` select on this machine.
     ///
     /// # Errors
-    /// If that is nothing at all.
+    /// If there is nothing to run.
     pub fn new(machine: &Machine, options: &Options) -> Result<Self, Nothing> {
         let mut rows = rows::all();
         let filters = &options.filters;
@@ -66,7 +66,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Leaves only the subjects that `wanted` means.
+    /// Keeps only the subjects that `wanted` selects.
     fn retain(&mut self, wanted: &str) -> Result<(), Nothing> {
         let lower = wanted.to_lowercase();
         let index: Option<usize> = wanted.parse().ok();
@@ -76,14 +76,15 @@ impl Plan {
                 all.push(entry.subject.devices.clone());
             }
         }
-        // A whole name means that one alone: every list with the host contains "host".
+        // A whole name selects only that subject: the name of every list with the host contains
+        // "host".
         let whole = all.iter().any(|name| name == wanted);
         self.entries.retain(|entry| match index {
             Some(index) => entry.subject.indices.contains(&index),
             None if whole => entry.subject.devices == wanted,
             None => entry.subject.devices.to_lowercase().contains(&lower),
         });
-        // Who asks for one device knows that others' rows are left out.
+        // Rows of other devices were deselected, which is no absence.
         self.absent.clear();
         if self.entries.is_empty() {
             let (asked, have) = (wanted.to_owned(), all.join(", "));
@@ -93,7 +94,7 @@ impl Plan {
     }
 }
 
-/// Measures what is planned, and tells each outcome as soon as it is there.
+/// Measures all entries of `plan`, and calls `tell` after each.
 pub fn measure(
     machine: &Machine,
     plan: &Plan,
@@ -102,9 +103,7 @@ pub fn measure(
 ) -> Report {
     let mut report = Report::new(machine.inventory());
     for entry in &plan.entries {
-        let mut bench = Bench::new(pace);
-        let ended = entry.run(machine, &mut bench);
-        let record = Record::new(entry, ended.map(|()| bench.measured));
+        let record = Record::new(entry, run(machine, entry, pace));
         tell(&record);
         report.rows.push(record);
     }
@@ -113,4 +112,68 @@ pub fn measure(
         report.rows.push(record);
     }
     report
+}
+
+/// Measures one entry, as often as its limits need. Returns the run with the median ratio to raw.
+fn run(machine: &Machine, entry: &Entry, pace: Pace) -> Outcome<Measured> {
+    let needed = entry.limits().iter().map(|limit| limit.runs());
+    let count = if pace.is_quick() {
+        1
+    } else {
+        needed.max().unwrap_or(1)
+    };
+    let mut runs = Vec::new();
+    for _ in 0..count {
+        let mut bench = Bench::new(pace);
+        entry.run(machine, &mut bench)?;
+        runs.push(bench.measured);
+    }
+    Ok(middle(runs))
+}
+
+/// Returns the run with the median ratio to raw, with a note of all ratios if there are several.
+fn middle(mut runs: Vec<Measured>) -> Measured {
+    let ratio = |run: &Measured| match (run.ours, run.raw) {
+        (Some(ours), Some(raw)) => ours.median / raw.median,
+        _ => f64::NAN,
+    };
+    runs.sort_by(|one, other| ratio(one).total_cmp(&ratio(other)));
+    let ratios: Vec<_> = runs
+        .iter()
+        .map(|run| format!("{:.3}", ratio(run)))
+        .collect();
+    let mut middle = runs.swap_remove(runs.len() / 2);
+    if ratios.len() > 1 {
+        let (count, ratios) = (ratios.len(), ratios.join(", "));
+        let note = format!("median of {count} runs; their ratios to raw: {ratios}");
+        middle.notes.push(note);
+    }
+    middle
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Summary;
+
+    fn run(ours: f64) -> Measured {
+        Measured {
+            ours: Summary::of(&[ours]),
+            raw: Summary::of(&[100.0]),
+            ..Measured::default()
+        }
+    }
+
+    #[test]
+    fn the_run_with_the_median_ratio_is_reported() {
+        let middle = middle([130.0, 90.0, 110.0].map(run).into());
+        assert_eq!(middle.ours.map(|ours| ours.median), Some(110.0));
+        let note = "median of 3 runs; their ratios to raw: 0.900, 1.100, 1.300";
+        assert_eq!(middle.notes, [note]);
+    }
+
+    #[test]
+    fn a_single_run_is_reported_without_a_note() {
+        assert!(middle(vec![run(1.0)]).notes.is_empty());
+    }
 }

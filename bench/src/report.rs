@@ -1,4 +1,4 @@
-//! What a run found: for people, and as JSON.
+//! The result of a run: printed, and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,8 +9,8 @@ use syncline_conformance::COMMIT;
 use syncline_conformance::inventory::device_lines;
 use syncline_conformance::report::{DeviceLine, command, now};
 
-use crate::bar::{Bar, Found, Verdict};
 use crate::lab::{Outcome, Stop};
+use crate::limit::{self, Found, Limit};
 use crate::race::Measured;
 use crate::rows::{Entry, Row};
 use crate::stats::Summary;
@@ -18,109 +18,100 @@ use crate::stats::Summary;
 /// A whole run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
-    /// The commit that ran.
+    /// The commit of the program.
     pub commit: String,
-    /// When, in UTC (RFC 3339).
+    /// The time of the run, in UTC (RFC 3339).
     pub date: String,
     /// The command line.
     pub command: String,
-    /// The names of the machine's GPUs, or what plays one; of the host, if there is none.
+    /// Names of all GPUs and software devices, or of the host if there are none.
     #[serde(default)]
     pub device: String,
-    /// Their drivers, of each API.
+    /// The drivers of these devices, of each API.
     #[serde(default)]
     pub driver: String,
-    /// The devices of the machine, each with its driver.
+    /// All devices of the machine, each with its driver.
     pub devices: Vec<DeviceLine>,
-    /// Every row on every subject.
+    /// All rows on all subjects.
     pub rows: Vec<Record>,
 }
 
-/// One row on one subject, or one row that nothing here can run.
+/// One row on one subject, or a row without a subject.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
-    /// The row.
+    /// The id of the row.
     pub id: String,
-    /// Devices, queue and variant; `None` where the machine has nothing to run it on.
+    /// Devices, queue and variant; `None` if this machine cannot run the row.
     pub subject: Option<String>,
     /// The median of ours, in nanoseconds.
     pub ours_ns: Option<f64>,
     /// The median of raw, in nanoseconds.
     pub raw_ns: Option<f64>,
-    /// The first median by the second.
+    /// The median of ours divided by that of raw.
     pub ratio: Option<f64>,
-    /// The median of the floor, in nanoseconds: of the least that keeps the contract. `None` where
-    /// the row has none of its own, as raw does nothing less, or where there is none to compare
-    /// with; so in recordings that are older.
+    /// The median of the floor, in nanoseconds.
+    ///
+    /// `None` if the row has no floor side, and in the oldest recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor_ns: Option<f64>,
-    /// That by the median of raw: no ratio below can be asked of who keeps the contract.
+    /// The median of the floor divided by that of raw.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor_ratio: Option<f64>,
-    /// The median of ours by that of the floor.
+    /// The median of ours divided by that of the floor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio_to_floor: Option<f64>,
-    /// How much longer ours takes than raw, in nanoseconds: the middle over the rounds.
+    /// The median over the rounds of ours less raw, in nanoseconds.
     pub over_ns: Option<f64>,
-    /// Between which bounds that lies, with a confidence of 99 %; `None` where there are too few
-    /// rounds to say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub over_bounds_ns: Option<[f64; 2]>,
-    /// What is asked.
-    pub bar: String,
-    /// The largest allowed ratio of ours to an earlier recording; `None` if the row has no such
-    /// limit, and in older recordings.
+    /// The limits in words. (Older recordings have other limits here.)
+    #[serde(rename = "bar")]
+    pub limits: String,
+    /// The largest allowed growth since an earlier recording; `None` if the row has no such limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_to_recorded: Option<f64>,
-    /// Whether the bar is met; `None` if nothing was measured, or if it cannot be told (see
-    /// `unsure`).
+    /// Whether all limits are met; `None` if this run judges none.
     pub met: Option<bool>,
-    /// Which parts of the bar are missed, and by how much.
+    /// The missed limits, and by how much each is missed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missed: Vec<String>,
-    /// Of which parts of the bar it cannot be told whether they are met, as what was measured is
-    /// not known well enough.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unsure: Vec<String>,
     /// The 10th and the 90th percentile over the rounds.
     pub spread: Spread,
-    /// Everything else that was measured, each with its unit at the end of its name.
+    /// All other figures. Each name ends in the unit.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub figures: BTreeMap<String, f64>,
-    /// Why it was not run.
+    /// Why the row was not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
-    /// What failed.
+    /// The error that ended the row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
-    /// To be read beside the figures.
+    /// Remarks for the reader of the figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// The 10th and the 90th percentile of each quantity, over the rounds.
+/// The 10th and the 90th percentile of each quantity over the rounds.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Spread {
-    /// Of ours, in nanoseconds.
+    /// Nanoseconds of ours.
     pub ours_ns: Option<[f64; 2]>,
-    /// Of raw, in nanoseconds.
+    /// Nanoseconds of raw.
     pub raw_ns: Option<[f64; 2]>,
-    /// Of ours by raw, round by round.
+    /// Ours divided by raw, of each round.
     pub ratio: Option<[f64; 2]>,
-    /// Of ours less raw, round by round, in nanoseconds.
+    /// Nanoseconds of ours less raw, of each round.
     pub over_ns: Option<[f64; 2]>,
-    /// Of the floor, in nanoseconds.
+    /// Nanoseconds of the floor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor_ns: Option<[f64; 2]>,
-    /// Of the floor by raw, round by round.
+    /// The floor divided by raw, of each round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor_ratio: Option<[f64; 2]>,
-    /// Of ours by the floor, round by round.
+    /// Ours divided by the floor, of each round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio_to_floor: Option<[f64; 2]>,
 }
 
-/// Nanoseconds to a hundredth, and ratios to a thousandth: more says nothing.
+/// Rounds to a multiple of `1 / to`.
 fn rounded(value: f64, to: f64) -> f64 {
     (value * to).round() / to
 }
@@ -130,7 +121,7 @@ fn spread(summary: Option<Summary>, to: f64) -> Option<[f64; 2]> {
 }
 
 impl Record {
-    fn bare(id: &str, subject: Option<String>, bar: Bar) -> Self {
+    fn bare(id: &str, subject: Option<String>, limits: &[Limit]) -> Self {
         Self {
             id: id.into(),
             subject,
@@ -141,12 +132,10 @@ impl Record {
             floor_ratio: None,
             ratio_to_floor: None,
             over_ns: None,
-            over_bounds_ns: None,
-            bar: bar.to_string(),
-            limit_to_recorded: bar.limit_to_recorded(),
+            limits: limit::words(limits),
+            limit_to_recorded: limit::to_recorded(limits),
             met: None,
             missed: Vec::new(),
-            unsure: Vec::new(),
             spread: Spread::default(),
             figures: BTreeMap::new(),
             skipped: None,
@@ -155,20 +144,20 @@ impl Record {
         }
     }
 
-    /// A row that this machine has nothing for.
+    /// A row that this machine cannot run.
     #[must_use]
     pub fn skipped(row: &Row, reason: String) -> Self {
         Self {
             skipped: Some(reason),
-            ..Self::bare(row.id, None, row.bar)
+            ..Self::bare(row.id, None, row.limits)
         }
     }
 
-    /// A row that was run, or was to be.
+    /// The outcome of a row on one subject.
     #[must_use]
     pub fn new(entry: &Entry, ended: Outcome<Measured>) -> Self {
-        let bar = entry.bar();
-        let mut record = Self::bare(entry.row.id, Some(entry.name()), bar);
+        let limits = entry.limits();
+        let mut record = Self::bare(entry.row.id, Some(entry.name()), limits);
         let measured = match ended {
             Ok(measured) => measured,
             Err(Stop::Skipped(reason)) => {
@@ -180,22 +169,28 @@ impl Record {
                 return record;
             }
         };
-        let (ours, raw) = (measured.ours, measured.raw);
-        let verdict = bar.judge(&Found {
-            ours: ours.map(|ours| ours.median),
-            raw: raw.map(|raw| raw.median),
-            over: measured.difference,
-            figures: &measured.figures,
-        });
-        match verdict {
-            Verdict::Met => record.met = Some(true),
-            Verdict::Missed(missed) => (record.met, record.missed) = (Some(false), missed),
-            Verdict::Unsure(unsure) => record.unsure = unsure,
-        }
-        record.ours_ns = ours.map(|ours| rounded(ours.median, 100.0));
-        record.raw_ns = raw.map(|raw| rounded(raw.median, 100.0));
-        let floor = measured.floor;
-        record.floor_ns = floor.map(|floor| rounded(floor.median, 100.0));
+        let Measured {
+            ours, raw, floor, ..
+        } = measured;
+        let median = |side: Option<Summary>| side.map(|side| side.median);
+        let figures: BTreeMap<_, _> = measured.figures.into_iter().collect();
+        let missed = limit::judge(
+            limits,
+            &Found {
+                ours: median(ours),
+                raw: median(raw),
+                floor: median(floor),
+                figures: &figures,
+            },
+        );
+        record.met = missed.as_ref().map(Vec::is_empty);
+        record.missed = missed.unwrap_or_default();
+        // Hundredths of nanoseconds, and thousandths of ratios.
+        let time = |side: Option<Summary>| median(side).map(|time| rounded(time, 100.0));
+        record.ours_ns = time(ours);
+        record.raw_ns = time(raw);
+        record.floor_ns = time(floor);
+        record.over_ns = time(measured.over);
         let by = |one: Option<Summary>, other: Option<Summary>| {
             let both = one.zip(other);
             both.map(|(one, other)| rounded(one.median / other.median, 1000.0))
@@ -203,12 +198,6 @@ impl Record {
         record.ratio = by(ours, raw);
         record.floor_ratio = by(floor, raw);
         record.ratio_to_floor = by(ours, floor);
-        record.over_ns = measured.difference.map(|over| rounded(over.value, 100.0));
-        let known = measured
-            .difference
-            .filter(|over| over.uncertainty().is_finite());
-        record.over_bounds_ns =
-            known.map(|over| [over.low, over.high].map(|bound| rounded(bound, 100.0)));
         record.spread = Spread {
             ours_ns: spread(ours, 100.0),
             raw_ns: spread(raw, 100.0),
@@ -218,8 +207,7 @@ impl Record {
             floor_ratio: spread(measured.floor_ratio, 1000.0),
             ratio_to_floor: spread(measured.ratio_to_floor, 1000.0),
         };
-        record.figures = measured
-            .figures
+        record.figures = figures
             .into_iter()
             .map(|(name, value)| (name, rounded(value, 1000.0)))
             .collect();
@@ -227,7 +215,11 @@ impl Record {
         record
     }
 
-    /// One line, or a few.
+    const fn is_unjudged(&self) -> bool {
+        self.met.is_none() && self.skipped.is_none() && self.failed.is_none()
+    }
+
+    /// The record as printed: one line or a few.
     #[must_use]
     pub fn lines(&self) -> String {
         let mut text = format!(
@@ -273,16 +265,13 @@ impl Record {
             let _ = write!(text, "  ours to floor {ratio:.3}");
         }
         let met = match self.met {
-            Some(true) => "met",
-            Some(false) => "MISSED",
-            None => "CANNOT TELL",
+            Some(true) => ": met",
+            Some(false) => ": MISSED",
+            None => "",
         };
-        let _ = write!(text, "  {}: {met}", self.bar);
+        let _ = write!(text, "  {}{met}", self.limits);
         for missed in &self.missed {
             let _ = write!(text, "\n    missed: {missed}");
-        }
-        for unsure in &self.unsure {
-            let _ = write!(text, "\n    {unsure}");
         }
         for (name, value) in &self.figures {
             let _ = write!(text, "\n    {name} = {value}");
@@ -294,7 +283,7 @@ impl Record {
     }
 }
 
-/// A time in the unit that suits it.
+/// A time in ns, µs or ms.
 #[must_use]
 pub fn time(nanoseconds: f64) -> String {
     match nanoseconds {
@@ -305,7 +294,7 @@ pub fn time(nanoseconds: f64) -> String {
 }
 
 impl Report {
-    /// A report of this build, run now by this command line, with no rows yet.
+    /// A report of this build, this time and this command line, without rows.
     #[must_use]
     pub fn new(inventory: &Inventory) -> Self {
         let devices = device_lines(inventory);
@@ -334,36 +323,35 @@ impl Report {
         }
     }
 
-    /// As JSON.
+    /// The report as JSON.
     ///
     /// # Errors
-    /// None, for what a run found.
+    /// Those of the serializer. A report of [`measure`](crate::measure()) causes none.
     pub fn to_json(&self) -> serde_json::Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// A recorded one.
+    /// Reads a report from JSON. Recordings of older versions are readable.
     ///
     /// # Errors
-    /// If the text is none.
+    /// If the text is not a report.
     pub fn from_json(text: &str) -> serde_json::Result<Self> {
         serde_json::from_str(text)
     }
 
-    /// True if nothing failed.
+    /// True if no row failed.
     #[must_use]
     pub fn all_ran(&self) -> bool {
         self.rows.iter().all(|row| row.failed.is_none())
     }
 
-    /// True if no bar is missed, and none can be neither met nor missed.
+    /// True if no limit is missed.
     #[must_use]
     pub fn all_met(&self) -> bool {
-        let short = |row: &Record| row.met == Some(false) || !row.unsure.is_empty();
-        !self.rows.iter().any(short)
+        !self.rows.iter().any(|row| row.met == Some(false))
     }
 
-    /// The rows that were skipped, by reason, each reason once.
+    /// The skipped rows by reason. Each reason appears once.
     #[must_use]
     pub fn skips(&self) -> Vec<(String, Vec<String>)> {
         let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
@@ -381,18 +369,15 @@ impl Report {
         reasons
     }
 
-    /// The counts, in words.
+    /// Counts of rows, in words.
     #[must_use]
     pub fn tally(&self) -> String {
         let count = |is: fn(&Record) -> bool| self.rows.iter().filter(|row| is(row)).count();
-        let unsure = match count(|row| !row.unsure.is_empty()) {
-            0 => String::new(),
-            some => format!("{some} of which it cannot be told, "),
-        };
         format!(
-            "{} met, {} missed, {unsure}{} skipped, {} failed",
+            "{} met, {} missed, {} without a limit to judge, {} skipped, {} failed",
             count(|row| row.met == Some(true)),
             count(|row| row.met == Some(false)),
+            count(|row| row.is_unjudged()),
             count(|row| row.skipped.is_some()),
             count(|row| row.failed.is_some()),
         )
@@ -401,6 +386,8 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     fn report(rows: Vec<Record>) -> Report {
@@ -416,11 +403,11 @@ mod tests {
     }
 
     fn record(id: &str) -> Record {
-        Record::bare(id, Some("host".into()), Bar::Shown)
+        Record::bare(id, Some("host".into()), &[])
     }
 
     #[test]
-    fn each_reason_is_told_once_with_all_its_rows() {
+    fn each_reason_to_skip_appears_once_with_all_its_rows() {
         let skipped = |id: &str, reason: &str| Record {
             skipped: Some(reason.into()),
             ..record(id)
@@ -438,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_bar_and_a_failed_row_are_two_things() {
+    fn missed_limits_and_failed_rows_are_counted_apart() {
         let judged = |met| Record {
             met: Some(met),
             ..record("judged")
@@ -447,26 +434,43 @@ mod tests {
             failed: Some("no".into()),
             ..record("failed")
         };
-        let missed = report(vec![judged(true), judged(false)]);
+        let missed = report(vec![judged(true), judged(false), record("printed")]);
         assert!(missed.all_ran() && !missed.all_met());
+        assert_eq!(
+            missed.tally(),
+            "1 met, 1 missed, 1 without a limit to judge, 0 skipped, 0 failed"
+        );
         let broken = report(vec![judged(true), failed]);
         assert!(!broken.all_ran() && broken.all_met());
-        assert_eq!(broken.tally(), "1 met, 0 missed, 0 skipped, 1 failed");
-        let unsure = Record {
-            unsure: vec!["cannot tell".into()],
-            ..record("unsure")
-        };
-        let unsure = report(vec![judged(true), unsure]);
-        assert!(unsure.all_ran() && !unsure.all_met());
         assert_eq!(
-            unsure.tally(),
-            "1 met, 0 missed, 1 of which it cannot be told, 0 skipped, 0 failed"
+            broken.tally(),
+            "1 met, 0 missed, 0 without a limit to judge, 0 skipped, 1 failed"
         );
     }
 
+    /// A row of a recording made before the limits were replaced.
     #[test]
-    fn times_have_the_unit_that_suits_them() {
-        let words = [4.66, 1_234.0, 5_600_000.0].map(time);
-        assert_eq!(words, ["4.7 ns", "1.23 µs", "5.60 ms"]);
+    fn older_recordings_are_readable() {
+        let row = serde_json::json!({
+            "id": "any.dispatch", "subject": "host", "ours_ns": 140.0, "raw_ns": 100.0,
+            "ratio": 1.4, "over_ns": 40.0, "over_bounds_ns": [39.0, 41.0], "bar": "≤ raw + 5 ns",
+            "met": null, "unsure": ["cannot tell"], "spread": {},
+            "figures": { "floor_over_ns": 1.0 },
+        });
+        let text = serde_json::json!({
+            "commit": "", "date": "", "command": "", "devices": [], "rows": [row],
+        });
+        let report = Report::from_json(&text.to_string()).expect("a report");
+        let row = &report.rows[0];
+        assert_eq!((row.ours_ns, row.met), (Some(140.0), None));
+        assert_eq!(row.limits, "≤ raw + 5 ns");
+    }
+
+    #[rstest]
+    #[case::nanoseconds(4.66, "4.7 ns")]
+    #[case::microseconds(1_234.0, "1.23 µs")]
+    #[case::milliseconds(5_600_000.0, "5.60 ms")]
+    fn a_time_has_the_unit_of_its_size(#[case] nanoseconds: f64, #[case] words: &str) {
+        assert_eq!(time(nanoseconds), words);
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use syncline_bench::compare::{Comparison, Recording};
 use syncline_bench::hops;
+use syncline_bench::limit::words;
 use syncline_bench::measure::{Nothing, Options, Plan};
 use syncline_bench::page::{self, BEGIN, END, Recorded};
 use syncline_bench::race::Pace;
@@ -20,8 +21,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     what: Option<What>,
 
-    /// Only the subject of this name, or those whose names contain it (as --list prints them), or
-    /// with the device of this index
+    /// Only subjects with this in their names (see --list), or with the device of this index
     #[arg(long)]
     device: Option<String>,
     /// Only rows whose id contains this; repeat it for more rows
@@ -30,16 +30,16 @@ pub(crate) struct Args {
     /// Rounds of each row, in each of which every side runs once
     #[arg(long, default_value_t = Pace::FULL.rounds, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: u32,
-    /// A few short rounds, to see that everything runs: no figures to keep
+    /// A few short rounds, to check that everything runs; the figures are not reliable
     #[arg(long, conflicts_with = "rounds")]
     quick: bool,
     /// List rows and subjects, and measure nothing
     #[arg(long)]
     list: bool,
-    /// Write everything that was measured as JSON
+    /// Write all measurements as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Exit with 1 if a bar is missed, or cannot be told to be met
+    /// Exit with 1 if a limit is missed
     #[arg(long)]
     require: bool,
 }
@@ -48,30 +48,30 @@ pub(crate) struct Args {
 enum What {
     /// What one dependency costs between every two queues of the machine
     Hops(HopsArgs),
-    /// Two recorded runs (--json) as tables in Markdown; measures nothing
+    /// A recorded run (--json) as a table in Markdown; measures nothing
     Tables(TablesArgs),
-    /// Two recorded runs (--json), row by row: both times and their ratio; measures nothing
+    /// Rows that grew by more than 20 % between two recorded runs (--json); measures nothing
     Compare(CompareArgs),
 }
 
 #[derive(clap::Args, Debug)]
 struct CompareArgs {
     /// The earlier run
+    #[arg(value_name = "OLD")]
     before: PathBuf,
     /// The later run
+    #[arg(value_name = "NEW")]
     after: PathBuf,
-    /// Exit with 1 if a row takes more times as long as before than its limit allows
+    /// Exit with 1 if a row grew by more than its limit allows
     #[arg(long)]
     require: bool,
 }
 
 #[derive(clap::Args, Debug)]
 struct TablesArgs {
-    /// The first run
-    first: PathBuf,
-    /// The second run
-    second: PathBuf,
-    /// Put the tables between the marks of this page instead of printing them
+    /// The run
+    recording: PathBuf,
+    /// Write the table between the marks of this page instead of printing it
     #[arg(long, value_name = "FILE")]
     into: Option<PathBuf>,
 }
@@ -81,10 +81,10 @@ struct HopsArgs {
     /// Only queues of devices whose names contain this, or of the device with this index
     #[arg(long)]
     device: Option<String>,
-    /// A few chains of each, to see that everything runs: no figures to keep
+    /// A few chains of each, to check that everything runs; the figures are not reliable
     #[arg(long)]
     quick: bool,
-    /// Write everything that was measured as JSON
+    /// Write all measurements as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -178,27 +178,20 @@ fn run_hops(args: &HopsArgs) -> Result<ExitCode, Failure> {
 
 fn tables(args: &TablesArgs) -> Result<ExitCode, Failure> {
     let read = |path: &Path| std::fs::read_to_string(path).map_err(Failure::read(path));
-    let report = |path: &Path| Report::from_json(&read(path)?).map_err(Failure::read(path));
-    let reports = [report(&args.first)?, report(&args.second)?];
-    let paths = [&args.first, &args.second].map(|path| path.to_string_lossy());
-    let tables = page::tables([
-        Recorded {
-            path: &paths[0],
-            report: &reports[0],
-        },
-        Recorded {
-            path: &paths[1],
-            report: &reports[1],
-        },
-    ]);
+    let path = &args.recording;
+    let report = Report::from_json(&read(path)?).map_err(Failure::read(path))?;
+    let table = page::table(Recorded {
+        path: &path.to_string_lossy(),
+        report: &report,
+    });
     match &args.into {
-        None => text(&tables),
+        None => text(&table),
         Some(path) => {
             let none = || {
                 let (path, begin, end) = (path.display(), BEGIN.trim_end(), END.trim_end());
                 Failure::Words(format!("{path} does not have, once each: {begin} {end}"))
             };
-            let page = page::with(&read(path)?, &tables).ok_or_else(none)?;
+            let page = page::with(&read(path)?, &table).ok_or_else(none)?;
             std::fs::write(path, page).map_err(Failure::write(path))?;
         }
     }
@@ -213,9 +206,9 @@ fn compare(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let compared = Comparison::of(&before, &after);
     text(&compared.to_string());
     compared.require_complete()?;
+    let (rows, grown) = (compared.rows.len(), compared.grown().count());
     let slow = compared.too_slow().count();
-    let rows = compared.rows.len();
-    say!("\n{rows} rows compared, {slow} slower than their limits allow");
+    say!("{rows} rows compared, {grown} grew by more than 20 %, {slow} by more than their limits");
     Ok(if args.require && slow > 0 {
         ExitCode::from(1)
     } else {
@@ -223,7 +216,7 @@ fn compare(args: &CompareArgs) -> Result<ExitCode, Failure> {
     })
 }
 
-/// What could not be run, each reason once, and the counts.
+/// Prints the skipped rows by reason, and the counts.
 fn close(report: &Report) {
     for (reason, rows) in report.skips() {
         say!("\nskipped: {}\n    {reason}", rows.join(", "));
@@ -234,13 +227,13 @@ fn close(report: &Report) {
 fn list(plan: &Plan) {
     for entry in &plan.entries {
         say!(
-            "{:<28} {}\n    ours  {}\n    raw   {}\n    floor {}\n    bar   {}",
+            "{:<28} {}\n    ours  {}\n    raw   {}\n    floor {}\n    limit {}",
             entry.row.id,
             entry.name(),
             entry.row.ours,
             entry.row.raw,
             entry.row.floor,
-            entry.bar()
+            words(entry.limits())
         );
     }
     for (row, reason) in &plan.absent {
@@ -248,7 +241,7 @@ fn list(plan: &Plan) {
     }
 }
 
-/// Figures of a debug build mislead whoever keeps them.
+/// Warns that the figures of a debug build say nothing about a release build.
 fn warn() {
     if cfg!(debug_assertions) {
         complain(format_args!(
@@ -257,7 +250,7 @@ fn warn() {
     }
 }
 
-/// A run is long: what cannot be written is to be known before it.
+/// Checks before a long run that its result can be written.
 fn prepare(path: &Path) -> Result<(), Failure> {
     let mut options = std::fs::OpenOptions::new();
     let opened = options.append(true).create(true).open(path);

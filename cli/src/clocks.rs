@@ -215,6 +215,7 @@ mod tests {
 
     use std::sync::atomic::{AtomicI64, Ordering};
 
+    use rstest::rstest;
     use syncline::Object;
     use syncline::clock::{HostClock, Sample, Sampler};
 
@@ -239,23 +240,26 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_silent_clock_is_read_again_and_a_wrong_one_is_found() {
-        for keep in [false, true] {
-            let mut watched = Watched {
-                index: 0,
-                name: "fickle".into(),
-                clock: Clock::new(Object::new("clock", "fickle"), Fickle(0.into())),
-                looks: Vec::new(),
-                read: 0,
-                silent: 0,
-            };
-            let held: Vec<_> = (0..5).map(|_| watched.look(keep).unwrap()).collect();
-            assert_eq!(held, [true, true, true, true, false]);
-            assert_eq!((watched.read, watched.silent), (3, 2));
-            assert_eq!(watched.looks.len(), if keep { 3 } else { 1 });
-            let told = to_json(&[watched], &[]);
-            assert_eq!(told["clocks"][0]["silent"], 2);
-        }
+    #[rstest]
+    #[case::with_all_samples_kept(true, 3)]
+    #[case::with_the_latest_sample_kept(false, 1)]
+    fn a_silent_clock_is_read_again_and_a_wrong_one_is_found(
+        #[case] keep: bool,
+        #[case] looks: usize,
+    ) {
+        let mut watched = Watched {
+            index: 0,
+            name: "fickle".into(),
+            clock: Clock::new(Object::new("clock", "fickle"), Fickle(0.into())),
+            looks: Vec::new(),
+            read: 0,
+            silent: 0,
+        };
+        let held: Vec<_> = (0..5).map(|_| watched.look(keep).unwrap()).collect();
+        assert_eq!(held, [true, true, true, true, false]);
+        assert_eq!((watched.read, watched.silent), (3, 2));
+        assert_eq!(watched.looks.len(), looks);
+        let told = to_json(&[watched], &[]);
+        assert_eq!(told["clocks"][0]["silent"], 2);
     }
 }

@@ -209,7 +209,7 @@ fn bad_arguments_are_exit_code_2() {
         for arguments in [
             &["--nosuch"][..],
             &["--frames", "0"],
-            &["--producer", "nobody"],
+            &["--producer", "nosuch"],
         ] {
             let ended = run(&format!("{name}-usage"), recipe, arguments, &[]);
             assert_eq!(ended.code, Some(2), "{name} {arguments:?}: {ended:?}");

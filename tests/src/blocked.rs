@@ -1,4 +1,4 @@
-//! Threads of which a case knows that they are blocked, before it goes on.
+//! Threads that are known to be blocked before a case goes on.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,17 +10,18 @@ use crate::case::Stop;
 use crate::user::Timeline;
 use crate::{Subject, Verdict, patience};
 
-/// How often in a row a thread must be seen asleep: waiting for a lock for a moment is sleep too.
+/// How often in a row a thread must be seen asleep. A short wait for a lock is sleep, too.
 const LOOKS: u32 = 5;
 
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// Runs `call` on a new thread of `scope`, and returns once that thread sleeps in it or is through.
+/// Runs `call` on a new thread of `scope`. Returns once that thread sleeps in it or has ended.
+///
 /// So `call` must be a wait that parks (not [`WaitMode::Spin`](syncline::WaitMode::Spin)).
 ///
 /// # Errors
-/// A skip where there is no `/proc` to see threads in; a failure if the thread neither sleeps nor
+/// A skip if there is no `/proc` that shows threads. A failure if the thread neither sleeps nor
 /// ends. Then it is still in its call, and the scope waits for it: see [`Unstick`].
 pub fn blocked<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
@@ -42,24 +43,24 @@ pub fn blocked<'scope, T: Send + 'scope>(
     Ok(handle)
 }
 
-/// Where to see how a thread passes its time: see [`seen`].
+/// Where the system shows the state of a thread: see [`seen`].
 #[derive(Debug)]
 pub struct State(Arc<OnceLock<Option<PathBuf>>>);
 
-/// One look at a thread.
+/// The state of a thread at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
-    /// It sleeps. One that only waits for a processor does not.
+    /// Whether it sleeps. A thread that waits for a processor does not sleep.
     pub asleep: bool,
-    /// How long it has been on a processor, of all its life.
+    /// How long it has run on a processor since it began.
     pub ran: Duration,
 }
 
 impl State {
-    /// How the thread passes its time now; `None` before its call and after it.
+    /// Returns the state of the thread now, or `None` before its call and after it.
     ///
     /// # Errors
-    /// A skip where there is no `/proc` to see threads in.
+    /// A skip if there is no `/proc` that shows threads.
     pub fn look(&self) -> Result<Option<Look>, Stop> {
         match self.0.get() {
             None => Ok(None),
@@ -69,7 +70,7 @@ impl State {
                     return Ok(None);
                 };
                 let asleep = sleeps(&status);
-                // Second, so that what it ran belongs to the state that was seen before.
+                // Read second, so that the time belongs to the state that was read before.
                 let Ok(times) = std::fs::read_to_string(thread.join("schedstat")) else {
                     return Ok(None);
                 };
@@ -79,7 +80,7 @@ impl State {
     }
 }
 
-/// Runs `call` on a new thread of `scope`, whose state can be seen meanwhile.
+/// Runs `call` on a new thread of `scope`, and returns a handle to its state.
 pub fn seen<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     call: impl FnOnce() -> T + Send + 'scope,
@@ -94,7 +95,7 @@ pub fn seen<'scope, T: Send + 'scope>(
     (handle, State(thread))
 }
 
-/// What `call` of [`blocked`] gave.
+/// Returns the result of `call` of [`blocked`].
 ///
 /// # Errors
 /// A failure if the thread panicked.
@@ -102,23 +103,24 @@ pub fn join<T>(handle: ScopedJoinHandle<'_, T>) -> Result<T, Stop> {
     handle.join().or_else(|_| Stop::fail("a thread panicked"))
 }
 
-/// The verdicts of all `threads`.
+/// Joins all `threads`.
 ///
 /// # Errors
-/// The first that is not good, or a failure if a thread panicked.
+/// The first verdict that is no success, or a failure if a thread panicked.
 pub fn join_all<'scope>(
     threads: impl IntoIterator<Item = ScopedJoinHandle<'scope, Verdict>>,
 ) -> Verdict {
     threads.into_iter().try_for_each(|thread| join(thread)?)
 }
 
-/// Fails timelines when it goes: a case that ends early must not leave threads behind that wait for
-/// them without a time-out. To be made inside the scope of those threads.
+/// Fails timelines when it is dropped, so that a case that ends early leaves no blocked thread.
+///
+/// Create it inside the scope of the threads that wait for these timelines without a time limit.
 #[derive(Debug)]
 pub struct Unstick<'t, S: Subject>(pub &'t [&'t Timeline<S>]);
 
 impl<S: Subject> Unstick<'_, S> {
-    /// Nobody is left who waits, and the case goes on with its timelines.
+    /// Forgets the timelines. Call it after all threads have stopped waiting.
     pub const fn done(self) {
         std::mem::forget(self);
     }
@@ -132,7 +134,7 @@ impl<S: Subject> Drop for Unstick<'_, S> {
     }
 }
 
-/// Where the system tells the state of the calling thread.
+/// Returns where the system shows the state of the calling thread.
 fn this_thread() -> Option<PathBuf> {
     let thread = std::fs::read_link("/proc/thread-self").ok()?;
     let thread = PathBuf::from("/proc").join(thread);
@@ -140,7 +142,7 @@ fn this_thread() -> Option<PathBuf> {
     ran(&times).map(|_| thread)
 }
 
-/// The first number of `schedstat`, in nanoseconds.
+/// Returns the first number of `schedstat`, which is in nanoseconds.
 fn ran(times: &str) -> Option<Duration> {
     let first = times.split_ascii_whitespace().next()?;
     first.parse().ok().map(Duration::from_nanos)

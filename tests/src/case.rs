@@ -1,11 +1,11 @@
-//! Cases, and what they end in.
+//! Cases and their verdicts.
 
 use std::cell::RefCell;
 use std::fmt;
 
 use crate::World;
 
-/// One behaviour of the contract, to be seen on a subject.
+/// One behaviour of the contract, which a subject can show.
 pub struct Case<S> {
     /// Its name: `family.behaviour`.
     pub id: &'static str,
@@ -26,8 +26,9 @@ pub type Verdict = Result<(), Stop>;
 
 thread_local! { static NOTES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) } }
 
-/// Tells with a case that passed what it did, where that is not the same on every subject. To be
-/// called on the thread that the case was called on. What is noted twice shows once.
+/// Adds a remark to a case that passes, about what it did on this subject.
+///
+/// Call it on the thread that runs the case. The same remark shows once.
 pub(crate) fn note(text: String) {
     NOTES.with_borrow_mut(|notes| {
         if !notes.contains(&text) {
@@ -36,7 +37,7 @@ pub(crate) fn note(text: String) {
     });
 }
 
-/// What the case that has just run on this thread had to note, if it had.
+/// Returns the remarks of the case that has just run on this thread, if there are any.
 pub(crate) fn take_notes() -> Option<String> {
     let notes = NOTES.take();
     (!notes.is_empty()).then(|| notes.join("; "))
@@ -52,25 +53,25 @@ pub enum Stop {
 }
 
 impl Stop {
-    /// The subject lacks a capability.
+    /// Skips the case, because the subject lacks a capability.
     ///
     /// # Errors
-    /// Always.
+    /// Always this.
     pub fn skip<T>(reason: impl Into<String>) -> Result<T, Self> {
         Err(Self::Skipped(reason.into()))
     }
 
-    /// The subject broke a rule.
+    /// Fails the case, because the subject broke a rule.
     ///
     /// # Errors
-    /// Always.
+    /// Always this.
     pub fn fail<T>(reason: impl Into<String>) -> Result<T, Self> {
         Err(Self::Failed(reason.into()))
     }
 }
 
 impl From<syncline::Error> for Stop {
-    /// An error where none is due is a failure.
+    /// An unexpected error is a failure.
     fn from(error: syncline::Error) -> Self {
         Self::Failed(error.to_string())
     }
@@ -100,8 +101,9 @@ macro_rules! check_error {
     };
 }
 
-/// Lists the cases of one file: `id: rules => function`, or `function(dice)` if it takes
-/// [dice](crate::dice), too.
+/// Lists the cases of one file: `id: rules => function`.
+///
+/// A function that takes [dice](crate::dice), too, is written `function(dice)`.
 macro_rules! cases {
     ($($id:literal: [$($rule:ident)+] => $run:ident $(($dice:ident))?;)+) => {
         /// The cases of this family.
@@ -125,7 +127,7 @@ macro_rules! run_of {
     };
 }
 
-/// As [`cases`], of a file whose cases need the devices of this project.
+/// As [`cases`], for a file whose cases need the devices of this project.
 macro_rules! equipped_cases {
     ($($(#[$gate:meta])* $id:literal: [$($rule:ident)+] => $run:path;)+) => {
         /// The cases of this file.

@@ -1,25 +1,25 @@
-//! Dice that fall the same way again for the same seed, for cases that try things at random.
+//! Random numbers that repeat for the same seed, for cases that try things at random.
 
 use std::ops::Range;
 
 use crate::Verdict;
 use crate::case::Stop;
 
-/// The first seed that [`seeds`] tries; 0 if it is not set. A failure names the seed that it needs.
+/// The first seed that [`seeds`] tries. The default is 0. A failure names its seed.
 const FIRST_SEED: &str = "SYNCLINE_SEED";
 
-/// A stream of numbers that depends on nothing but its seed (splitmix64).
+/// A stream of numbers that depends only on its seed (splitmix64).
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// The stream of `seed`.
+    /// Creates the stream of `seed`.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Any number.
+    /// Returns any number.
     pub const fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
@@ -28,24 +28,24 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`; 0 if there is none.
+    /// Returns a number below `limit`, or 0 if there is none.
     pub const fn below(&mut self, limit: u64) -> u64 {
-        // The bias is of no account: limits are tiny against 2^64.
+        // The bias is negligible, because limits are tiny compared with 2^64.
         let roll = self.roll();
         if limit == 0 { 0 } else { roll % limit }
     }
 
-    /// A number of `range`; its start if it is empty.
+    /// Returns a number of `range`, or its start if it is empty.
     pub const fn within(&mut self, range: Range<u64>) -> u64 {
         range.start + self.below(range.end.saturating_sub(range.start))
     }
 
-    /// An index into something of length `length`; 0 if it is empty.
+    /// Returns an index below `length`, or 0 if that is 0.
     pub const fn index(&mut self, length: usize) -> usize {
         self.below(length as u64) as usize
     }
 
-    /// True once in `n` times.
+    /// Returns true once in `n` times.
     pub const fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
@@ -57,18 +57,17 @@ impl Dice {
         }
     }
 
-    /// Dice of their own for somebody else, such as another thread.
+    /// Returns independent dice, for example for another thread.
     #[must_use]
     pub const fn fork(&mut self) -> Self {
         Self(self.roll())
     }
 }
 
-/// Runs `body` with the dice of `count` seeds, one after the other. A failure says which seed it
-/// was.
+/// Runs `body` with the dice of `count` seeds, one after the other. A failure names its seed.
 ///
 /// # Errors
-/// The first that `body` ends in.
+/// The first error of `body`.
 pub fn seeds(count: u64, mut body: impl FnMut(&mut Dice) -> Verdict) -> Verdict {
     let first = std::env::var(FIRST_SEED).ok();
     let first: u64 = first.and_then(|text| text.parse().ok()).unwrap_or(0);

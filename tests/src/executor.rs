@@ -1,5 +1,4 @@
-//! Just enough of an executor for cases that await: wakers that count, and a thread that waits for
-//! one.
+//! A minimal executor for cases that await: wakers that count, and a thread that waits for them.
 
 use std::future::Future;
 use std::pin::pin;
@@ -12,7 +11,7 @@ use std::time::Instant;
 use crate::case::Stop;
 use crate::{Waiting, patience};
 
-/// Counts how often it is woken, and unparks the thread that made it.
+/// Counts how often it is woken, and unparks the thread that created it.
 #[derive(Debug)]
 pub struct Count {
     woken: AtomicUsize,
@@ -20,7 +19,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// Not woken yet.
+    /// Creates a counter at 0.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
@@ -29,16 +28,16 @@ impl Count {
         })
     }
 
-    /// How often it was woken.
+    /// Returns how often it was woken.
     #[must_use]
     pub fn woken(&self) -> usize {
         self.woken.load(Ordering::SeqCst)
     }
 
-    /// Parks this thread, which must be the one that made it, until it has been woken that often.
+    /// Parks the calling thread, which must have created this, until it was woken `times` times.
     ///
     /// # Errors
-    /// A failure if that never comes.
+    /// A failure if that does not happen in time.
     pub fn wait_for(&self, times: usize) -> Result<(), Stop> {
         let deadline = Instant::now() + patience();
         while self.woken() < times {
@@ -59,13 +58,13 @@ impl Wake for Count {
     }
 }
 
-/// Polls once, to be told by `count`.
+/// Polls once, with `count` as the waker.
 pub fn poll<T>(future: &mut Waiting<T>, count: &Arc<Count>) -> Poll<syncline::Result<T>> {
     let waker = Waker::from(count.clone());
     future.as_mut().poll(&mut Context::from_waker(&waker))
 }
 
-/// Runs a future to its end on this thread, and polls it only when it was woken.
+/// Runs a future to its end on this thread. Polls it only after it was woken.
 ///
 /// # Errors
 /// A failure if it is not woken in time.

@@ -1,8 +1,7 @@
-//! What is known to fail, and on which drivers: a bug of the driver, not of ours, each with the
-//! reason.
+//! Failures that are known on some drivers: bugs of the driver, each with the reason.
 //!
-//! Such a failure does not fail a run. A case that passes although it stands here does: the entry
-//! is out of date.
+//! Such a failure does not fail a run. If such a case passes, the entry is out of date, and the run
+//! fails.
 
 use syncline::Info;
 
@@ -18,12 +17,11 @@ pub struct Expected {
 /// One entry of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
-    /// What [`Info::driver`] begins with.
+    /// The beginning of [`Info::driver`].
     pub driver: &'static str,
-    /// The first version that fails; versions are compared number by number, as far as they are
-    /// given.
+    /// The first version that fails. Versions are compared number by number, as far as given.
     pub from: &'static [u32],
-    /// The last that does; none if there is no newer one that works.
+    /// The last version that fails. Empty if no newer one works.
     pub to: &'static [u32],
     /// The case.
     pub case: &'static str,
@@ -31,18 +29,18 @@ pub struct Entry {
     pub why: &'static str,
 }
 
-/// The table. Every case that involves the driver, alone or on one side, is expected to fail.
+/// The table. An entry counts for every subject that involves the driver, alone or on one side.
 pub const TABLE: &[Entry] = &[];
 
 impl Entry {
-    /// True if `driver`, a name and then a version, is meant.
+    /// Whether the entry is about `driver`, which is a name and a version.
     #[must_use]
     pub fn is_about(&self, driver: &str) -> bool {
         let Some(rest) = driver.strip_prefix(self.driver) else {
             return false;
         };
         let version = version(rest);
-        // A prefix stands for everything that begins with it.
+        // A bound covers all versions that begin with it.
         let cut = |bound: &[u32]| {
             version
                 .iter()
@@ -55,7 +53,7 @@ impl Entry {
     }
 }
 
-/// The first dotted number of `text`.
+/// Returns the first dotted number of `text`.
 fn version(text: &str) -> Vec<u32> {
     let digits = text.trim_start_matches(|c: char| !c.is_ascii_digit());
     let number = digits.split(|c: char| c != '.' && !c.is_ascii_digit());
@@ -66,7 +64,7 @@ fn version(text: &str) -> Vec<u32> {
         .collect()
 }
 
-/// What is expected to fail on a subject of these devices.
+/// Lists what is expected to fail on a subject of these devices.
 #[must_use]
 pub fn expected(table: &[Entry], devices: &[&Info]) -> Vec<Expected> {
     let concerned = |entry: &&Entry| devices.iter().any(|info| entry.is_about(&info.driver));
@@ -84,6 +82,8 @@ pub fn expected(table: &[Entry], devices: &[&Info]) -> Vec<Expected> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     const OLD: Entry = Entry {
@@ -94,20 +94,21 @@ mod tests {
         why: "a bug",
     };
 
+    #[rstest]
+    #[case::first("Mesa 22.3", true)]
+    #[case::with_further_words("Mesa 22.3.6 (LLVM 15.0.6)", true)]
+    #[case::two_digits("Mesa 22.10.1", true)]
+    #[case::last("Mesa 23.9.9", true)]
+    #[case::before("Mesa 22.2.9", false)]
+    #[case::after("Mesa 24.0", false)]
+    #[case::none("Mesa", false)]
+    #[case::another_driver("NVIDIA 22.3", false)]
+    fn versions_are_numbers_and_not_text(#[case] driver: &str, #[case] about: bool) {
+        assert_eq!(OLD.is_about(driver), about);
+    }
+
     #[test]
-    fn versions_are_numbers_and_not_text() {
-        for (driver, about) in [
-            ("Mesa 22.3", true),
-            ("Mesa 22.3.6 (LLVM 15.0.6)", true),
-            ("Mesa 22.10.1", true),
-            ("Mesa 23.9.9", true),
-            ("Mesa 22.2.9", false),
-            ("Mesa 24.0", false),
-            ("Mesa", false),
-            ("NVIDIA 22.3", false),
-        ] {
-            assert_eq!(OLD.is_about(driver), about, "{driver}");
-        }
+    fn an_entry_without_an_end_is_about_all_later_versions() {
         let open = Entry { to: &[], ..OLD };
         assert!(open.is_about("Mesa 99"));
     }

@@ -9,25 +9,30 @@ use crate::case::Stop;
 use crate::settings::Settings;
 use crate::{Verdict, patience};
 
-/// How much memory a round may grow the process by, in KiB: what drivers map, and round up.
+/// How much memory a round may grow the process by, in KiB. Drivers map memory and round it up.
 const SLACK: u64 = 2 << 10;
 
-/// How many bytes a round may grow the heap by: what the allocator keeps for threads, and a thread
-/// that has yet to let something go. A leak of 14 bytes shows once a round makes 5000 of what
-/// leaks.
+/// How many bytes a round may grow the heap by.
+///
+/// The allocator keeps some memory for threads, and a thread may not have freed something yet. A
+/// leak of 14 bytes shows if a round makes 5000 of what leaks.
 const HEAP_SLACK: u64 = 64 << 10;
 
-/// How many rounds are tried: what allocators and drivers do by chance does not happen in each of
-/// them, a leak does. They are many for what drivers keep once they have fallen behind: on busy
-/// cores llvmpipe was seen to grow by up to 1 MB in each of eight rounds, and no more after some 5
-/// MB in all (its scenes are made as they are needed, up to 64).
+/// Number of rounds.
+///
+/// Allocators and drivers do not grow in each round by chance, but a leak does. The number is large
+/// for drivers that keep memory after they have fallen behind. On busy cores llvmpipe grew by up to
+/// 1 MB in each of eight rounds, and no more after about 5 MB in all. (It makes up to 64 scenes as
+/// they are needed.)
 const ROUNDS: usize = 24;
 
-/// The same for descriptors and threads. NVIDIA's driver was seen to take four descriptors more for
-/// each of three rounds, and to give all of them back in the fourth: twice that, and one more.
+/// Number of rounds for descriptors and threads.
+///
+/// NVIDIA's driver took four more descriptors in each of three rounds, and returned all of them in
+/// the fourth. This is twice that, and one more.
 const HANDLE_ROUNDS: usize = 9;
 
-/// What the process has at a moment.
+/// The resources of this process at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
     /// Open file descriptors.
@@ -36,12 +41,13 @@ pub struct Footprint {
     pub threads: usize,
     /// Memory that is in RAM, in KiB.
     pub memory: u64,
-    /// Bytes that the allocator has given out; 0 where it does not tell, so that `memory` has to
-    /// do. (It is glibc's that tells.)
+    /// Bytes that the allocator has given out. Only glibc's allocator tells that.
+    ///
+    /// Elsewhere it is 0, and only `memory` counts.
     pub heap: u64,
 }
 
-/// In which respects somebody has more than before.
+/// Which quantities are larger than before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Growth {
     descriptors: bool,
@@ -59,7 +65,7 @@ impl Growth {
         self.descriptors || self.threads
     }
 
-    /// What both have grown.
+    /// Returns what has grown in both.
     const fn and(self, other: Self) -> Self {
         Self {
             descriptors: self.descriptors && other.descriptors,
@@ -70,25 +76,25 @@ impl Growth {
     }
 }
 
-/// What the allocator has given out, in all of its arenas and beside them.
+/// Returns what the allocator has given out, in all of its arenas and outside of them.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn heap() -> u64 {
-    // SAFETY: it takes nothing and only counts, under the allocator's own locks.
+    // SAFETY: takes no argument and only counts, under the allocator's own locks.
     let told = unsafe { libc::mallinfo2() };
     (told.uordblks + told.hblkhd) as u64
 }
 
-/// No other allocator tells it in a way that is the same everywhere.
+/// Other allocators do not tell it in a portable way.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 const fn heap() -> u64 {
     0
 }
 
 impl Footprint {
-    /// Asks the system.
+    /// Reads the resources from the system.
     ///
     /// # Errors
-    /// A skip where there is no `/proc`.
+    /// A skip if there is no `/proc`.
     pub fn now() -> Result<Self, Stop> {
         let missing =
             |error: std::io::Error| Stop::Skipped(format!("no /proc to count in: {error}"));
@@ -100,7 +106,7 @@ impl Footprint {
             number.ok_or_else(|| Stop::Skipped(format!("/proc/self/status has no {name}")))
         };
         Ok(Self {
-            // The listing itself is open while it is read.
+            // The listing itself is an open descriptor while it is read.
             descriptors: std::fs::read_dir("/proc/self/fd").map_err(missing)?.count() - 1,
             threads: number("Threads:")? as usize,
             memory: number("VmRSS:")?,
@@ -108,7 +114,7 @@ impl Footprint {
         })
     }
 
-    /// What this one has more of than `before`, beyond the slack.
+    /// Returns which resources are larger than `before`, beyond the slack.
     const fn growth(&self, before: &Self) -> Growth {
         Growth {
             descriptors: self.descriptors > before.descriptors,
@@ -118,8 +124,9 @@ impl Footprint {
         }
     }
 
-    /// What has grown with every round up to this one, as far as it shows: of descriptors and
-    /// threads, which count one by one, see [`stays`].
+    /// Returns which quantities have grown in every round up to this one.
+    ///
+    /// Descriptors and threads count one by one: see [`stays`].
     fn grown(&self, earlier: &[Self]) -> Growth {
         let Some(before) = earlier.last() else {
             return Growth::default();
@@ -132,15 +139,16 @@ impl Footprint {
         }
     }
 
-    /// True if this one has more of anything than `before`, beyond the slack.
+    /// Whether any resource is larger than `before`, beyond the slack.
     #[must_use]
     pub const fn exceeds(&self, before: &Self) -> bool {
         self.growth(before).any()
     }
 
-    /// That of now, once there are no more descriptors and threads than `before`: threads that have
-    /// been told to end need a moment for it, and so do those that close what peers have sent. What
-    /// is still there after a fifth of all patience, stays.
+    /// Returns the present footprint once there are no more descriptors and threads than `before`.
+    ///
+    /// Threads that end, and threads that close what peers have sent, need a moment. After a fifth
+    /// of all patience this returns what is still there.
     ///
     /// # Errors
     /// As [`Footprint::now`].
@@ -156,10 +164,12 @@ impl Footprint {
     }
 }
 
-/// Whether so many after so many `earlier`, round by round, show that a round leaves none: as many
-/// as one round before, or as the least that there ever were. Fewer than one round before do not:
-/// what a driver gives back all at once hides what each round leaves. Nor do fewer than ever, as
-/// the first round may have ended in the middle of that; the next time they do.
+/// Whether the number `now`, after those of `earlier` rounds, shows that a round leaves nothing.
+///
+/// It does if it is the same as in the round before, or as the smallest of all rounds. A smaller
+/// number than in the round before proves nothing, because a driver may return everything at once.
+/// Nor does a new minimum, because the first round may have ended in the middle of that. The next
+/// time it does.
 fn stays(earlier: impl Iterator<Item = usize> + Clone, now: usize) -> bool {
     earlier.clone().last() == Some(now) || earlier.min() == Some(now)
 }
@@ -178,17 +188,20 @@ impl fmt::Display for Footprint {
     }
 }
 
-/// Runs `round` again and again. After the first, in which pools grow, there must be one that
-/// leaves no more open descriptors than the one before it, one that leaves no more threads, and so
-/// for memory and for the heap. One is enough, as what a round leaves behind it leaves each time,
-/// and what drivers and allocators take besides, they take in some rounds only. What they give back
-/// may hide a leak in that round: so for descriptors and threads, which are counted exactly, a
-/// round in which they become fewer shows nothing; for memory it does, and a leak shows there only
-/// if it is more than is given back. Memory is not compared under the Vulkan validation layer,
-/// which keeps a few hundred bytes for each object that there ever was.
+/// Runs `round` repeatedly, and fails if every round grows some resource.
+///
+/// Pools grow in the first round. After it there must be a round that leaves no more descriptors
+/// than the one before, and one that leaves no more threads. The same holds for memory and for the
+/// heap. One round each is enough, because a leak grows in every round, while drivers and
+/// allocators take more in some rounds only.
+///
+/// What they give back may hide a leak in that round. Descriptors and threads are counted exactly,
+/// so a round in which they become fewer proves nothing. Memory may become less, and a leak shows
+/// there if it is larger than what is given back. Memory is not compared under the Vulkan
+/// validation layer, which keeps a few hundred bytes for each object that ever existed.
 ///
 /// # Errors
-/// What `round` ends in; that every round grows the same thing.
+/// The verdict of a `round` that fails. A failure if every round grows the same resource.
 pub fn grows_nothing(mut round: impl FnMut() -> Verdict) -> Verdict {
     round()?;
     let mut history = vec![Footprint::now()?];
@@ -209,7 +222,7 @@ pub fn grows_nothing(mut round: impl FnMut() -> Verdict) -> Verdict {
             return Ok(());
         }
         if always.of_handles() && history.len() > HANDLE_ROUNDS {
-            // Each such round costs patience.
+            // Each such round costs the whole time limit.
             break;
         }
     }
@@ -253,24 +266,25 @@ mod tests {
         }
     }
 
-    /// How many rounds pass until one shows that nothing stays, with so many descriptors after
-    /// each.
+    /// Returns how many rounds pass until one shows that nothing stays.
+    ///
+    /// `descriptors` are the numbers after each round.
     fn shown_after(descriptors: &[usize]) -> Option<usize> {
         let mut rounds = 1..descriptors.len();
         rounds.find(|&round| stays(descriptors[..round].iter().copied(), descriptors[round]))
     }
 
     #[test]
-    fn what_is_given_back_hides_no_descriptor_that_stays() {
+    fn returned_descriptors_do_not_hide_one_that_stays() {
         assert_eq!(shown_after(&[7, 7]), Some(1));
         assert_eq!(shown_after(&[7, 9, 9]), Some(2));
         assert_eq!(shown_after(&[7, 5, 5]), Some(2));
-        // As NVIDIA's driver does, from each of its four rounds on.
+        // As NVIDIA's driver does, starting with each of its four rounds.
         assert_eq!(shown_after(&[0, 4, 8, 12, 0]), Some(4));
         assert_eq!(shown_after(&[4, 8, 12, 0, 4, 8, 12, 0]), Some(7));
         assert_eq!(shown_after(&[8, 12, 0, 4, 8, 12, 0]), Some(6));
         assert_eq!(shown_after(&[12, 0, 4, 8, 12, 0]), Some(5));
-        // The same with one that stays.
+        // The same with one descriptor that stays in each round.
         for first in 0..4 {
             let levels: Vec<_> = (first..first + 2 * HANDLE_ROUNDS)
                 .map(|round| round + 4 * (round % 4))
@@ -279,7 +293,7 @@ mod tests {
         }
     }
 
-    /// Held by tests of memory: what one lets go of hides what another keeps.
+    /// Held by tests of memory, because memory that one frees hides what another keeps.
     static ALONE: Mutex<()> = Mutex::new(());
 
     fn alone() -> MutexGuard<'static, ()> {
@@ -307,7 +321,7 @@ mod tests {
             Ok(())
         });
         assert!(matches!(ended, Err(Stop::Failed(_))), "{ended:?}");
-        // The same, but for the last few.
+        // The same, but only the last few stay.
         let ended = grows_nothing(|| {
             kept.truncate(100);
             kept.extend((0..5000).map(|_| Box::new([0_u64; 3])));

@@ -1,4 +1,4 @@
-//! The suite on every device of the machine that this project's backends find, and on every pair.
+//! The suite on every device that this project's backends find, and on every pair of devices.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use crate::runner::Suite;
 use crate::workload::Equipped;
 use crate::{Case, Settings, World};
 
-/// What the machine has.
+/// The devices of the machine.
 #[derive(Debug)]
 pub struct Devices {
     inventory: Inventory,
@@ -22,19 +22,19 @@ pub struct Devices {
 pub struct Sides {
     left: usize,
     right: usize,
-    /// In words.
+    /// The name of the subject.
     pub name: String,
 }
 
 impl Sides {
-    /// True if the device with this number in the inventory is one of them.
+    /// Whether the device with this number in the inventory is one of them.
     #[must_use]
     pub const fn involve(&self, index: usize) -> bool {
         self.left == index || self.right == index
     }
 }
 
-/// How the suite looks for devices.
+/// Returns how the suite looks for devices.
 pub(crate) fn options(settings: &Settings) -> ProbeOptions {
     ProbeOptions {
         validation: settings.validation,
@@ -50,7 +50,7 @@ impl Devices {
         }
     }
 
-    /// Those that were found before.
+    /// Uses devices that were found before.
     #[must_use]
     pub const fn new(inventory: Inventory) -> Self {
         Self { inventory }
@@ -68,7 +68,7 @@ impl Devices {
         device_lines(&self.inventory)
     }
 
-    /// Every device, and every ordered pair of devices.
+    /// Returns every device, and every ordered pair of devices.
     #[must_use]
     pub fn sides(&self) -> Vec<Sides> {
         let devices = self.inventory.devices();
@@ -107,8 +107,10 @@ impl Devices {
     }
 }
 
-/// What a usable device is called where it is a subject: with its number only if another has the
-/// same name. The name says if it is software, and so does every outcome that is recorded of it.
+/// Returns the name of a usable device as a subject.
+///
+/// It has a number if another device has the same name. It says whether the device is software, as
+/// does every recorded outcome of it.
 #[must_use]
 pub fn name_of(inventory: &Inventory, found: &Found) -> String {
     let info = found.info();
@@ -126,8 +128,7 @@ pub fn name_of(inventory: &Inventory, found: &Found) -> String {
     format!("{} {}{number}", info.backend, info.marked_name())
 }
 
-/// What is not part of any subject, with the reasons: backends that are absent, devices that are
-/// refused.
+/// Lists what is part of no subject, with the reasons: absent backends and refused devices.
 #[must_use]
 pub fn left_out(inventory: &Inventory) -> Vec<String> {
     let refused = inventory.devices().iter().filter_map(Found::rejected);
@@ -135,7 +136,7 @@ pub fn left_out(inventory: &Inventory) -> Vec<String> {
     absent.chain(refused).map(ToString::to_string).collect()
 }
 
-/// The devices of the machine, for a report.
+/// Lists the devices of the machine, for a report.
 #[must_use]
 pub fn device_lines(inventory: &Inventory) -> Vec<DeviceLine> {
     let line = |found: &Found| {
@@ -152,7 +153,7 @@ pub fn device_lines(inventory: &Inventory) -> Vec<DeviceLine> {
     inventory.devices().iter().map(line).collect()
 }
 
-/// Every case, for the devices of this project's backends.
+/// Returns every case, for the devices of this project's backends.
 #[must_use]
 pub fn cases() -> Vec<Case<Equipped>> {
     let mut cases = crate::cases::all();
@@ -171,14 +172,16 @@ pub fn cases() -> Vec<Case<Equipped>> {
     cases
 }
 
-/// What newer layers than Debian 12's say of the suite, and what is no defect of the library.
+/// Whether a complaint of a validation layer is known to be no defect of the library.
 ///
-/// - The latch of Vulkan work is a `VkEvent` that the host sets while a command buffer waits for
-///   it. The specification forbids that, but no other command holds up a queue that only transfers,
-///   and lavapipe, SwiftShader and NVIDIA's driver do it. The library itself uses no events.
-/// - The layer does not follow an exported semaphore to where it is imported, so it takes what is
-///   ordered by one for a race between queues. Whether data arrives in order is what the cases
-///   check.
+/// Layers newer than Debian 12's complain about:
+///
+/// - The latch of Vulkan work. It is a `VkEvent` that the host sets while a command buffer waits
+///   for it. The specification forbids that, but no other command blocks a queue that only
+///   transfers, and lavapipe, SwiftShader and NVIDIA's driver support it. The library itself uses
+///   no events.
+/// - Data that an exported semaphore orders. The layer does not follow the semaphore to its import,
+///   and reports a race between queues. The cases check that data arrives in order.
 fn is_known(complaint: &str) -> bool {
     complaint.starts_with("VUID-vkSetEvent-event-09543:")
         || (complaint.starts_with("SYNC-HAZARD-") && complaint.contains("-RACING-"))

@@ -1,11 +1,11 @@
 //! The conformance suite of Syncline, as a library that any backend can run.
 //!
-//! A [`Case`] is one behaviour of `docs/contract.md`, written once over [`Subject`]: a device, a
-//! little neutral work, and what a user does with the library, each as a hook that a mutant can
-//! override. A case sees the library through the types of [`user`]. It runs in a [`World`]: one
-//! device, or two of any backends with the objects of each case split over both. Every subject has
-//! a child process that is killed when a case hangs; a case that a device cannot run is skipped,
-//! with the reason.
+//! A [`Case`] is one behaviour of `docs/contract.md`, written once over [`Subject`]. A subject is a
+//! device with a little neutral work. It has a hook for each thing that a user does with the
+//! library, and a mutant can override a hook. A case uses the library through the types of
+//! [`user`]. It runs in a [`World`]: one device, or two of any backends with the objects of the
+//! case split over both. Every subject has a child process that is killed when a case hangs. A case
+//! that a device cannot run is skipped, with the reason.
 
 pub mod blocked;
 pub mod case;
@@ -30,5 +30,5 @@ pub use settings::{Settings, patience};
 pub use subject::{QueueOf, RecorderOf, Subject, Waiting};
 pub use user::World;
 
-/// The commit that this was built from; `-dirty` if the tree had changes.
+/// The commit of this build, with `-dirty` if the tree had changes.
 pub const COMMIT: &str = env!("SYNCLINE_COMMIT");

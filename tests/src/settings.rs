@@ -1,27 +1,28 @@
-//! What a run of the suite may be told, and how its child processes hear of it: by the environment.
+//! Settings of a run. Child processes get them in environment variables.
 
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Set to load the Vulkan validation layer; what it complains about fails the case.
+/// Set to load the Vulkan validation layer. Its complaints fail the case.
 const VALIDATION: &str = "SYNCLINE_VALIDATION";
 
-/// How long a case waits for what must come, in milliseconds.
+/// Time limit of a case for what must happen, in milliseconds.
 const PATIENCE: &str = "SYNCLINE_PATIENCE_MS";
 
-/// How long a case may take before it counts as hung, in milliseconds.
+/// Time after which a case counts as hung, in milliseconds.
 const CASE_LIMIT: &str = "SYNCLINE_CASE_LIMIT_MS";
 
-/// What a run of the suite may be told.
+/// Settings of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// How long a case waits for what must come. A wait that needs all of it fails, as nothing
-    /// came, or comes too late for the cases of T4 and T6.
+    /// Time limit of a case for what must happen.
+    ///
+    /// A wait that lasts that long fails: its value was not reached, or too late for T4 and T6.
     pub patience: Duration,
-    /// How long a case may take before it counts as hung and its process is killed.
+    /// Time after which a case counts as hung and its process is killed.
     pub case_limit: Duration,
-    /// Load the Vulkan validation layer; what it complains about fails the case.
+    /// Whether to load the Vulkan validation layer. Its complaints fail the case.
     pub validation: bool,
 }
 
@@ -36,7 +37,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The same under the Vulkan validation layer.
+    /// Returns the same settings with the Vulkan validation layer.
     #[must_use]
     pub fn with_validation(self) -> Self {
         Self {
@@ -45,12 +46,11 @@ impl Settings {
         }
     }
 
-    /// The same with at least a minute for what must come.
+    /// Returns the same settings with a `patience` of at least a minute.
     ///
-    /// The validation layer can stall a call for 10 s over its own state of a semaphore
-    /// (`UNASSIGNED-VkSemaphore-state-timeout`), also several times in one case. A chain of some 10
-    /// 000 steps takes as long on drivers in software, where other processes keep the processors
-    /// busy.
+    /// The validation layer can stall a call for 10 s because of its own state of a semaphore
+    /// (`UNASSIGNED-VkSemaphore-state-timeout`), also several times in one case. A chain of about
+    /// 10 000 steps takes as long on software drivers while other processes use the processors.
     #[must_use]
     pub fn patient(self) -> Self {
         Self {
@@ -60,13 +60,13 @@ impl Settings {
         }
     }
 
-    /// What this process was told: the defaults where the environment says nothing.
+    /// Reads the settings of this process from its environment, with defaults for the rest.
     #[must_use]
     pub fn from_env() -> Self {
         Self::default().or_told()
     }
 
-    /// What this process was told, and `self` where the environment says nothing.
+    /// Reads the settings of this process from its environment, with `self` for the rest.
     #[must_use]
     pub fn or_told(self) -> Self {
         let time = |name: &str, otherwise: Duration| {
@@ -80,7 +80,7 @@ impl Settings {
         }
     }
 
-    /// Tells a process that is about to be started.
+    /// Sets the environment of a process that is about to start.
     pub fn tell(&self, command: &mut Command) {
         command
             .env(PATIENCE, self.patience.as_millis().to_string())
@@ -93,8 +93,9 @@ impl Settings {
     }
 }
 
-/// Longer than anything that works takes, on a machine however busy. How soon a wait ends is for
-/// the cases of T4 and T6 to say.
+/// Returns a time limit for everything that works, however busy the machine is.
+///
+/// The cases of T4 and T6 check how soon waits end.
 #[must_use]
 pub fn patience() -> Duration {
     static PATIENCE: OnceLock<Duration> = OnceLock::new();

@@ -1,8 +1,7 @@
-//! H1: what is done once per frame or more often, and must not allocate once everything has been
-//! done a few times.
+//! H1: operations of each frame. They must not allocate after they have been done a few times.
 //!
-//! Here is what is done. Who counts is somebody else: a test whose allocator counts, and
-//! `syncline bench`.
+//! This file has the operations. The counting is elsewhere: in a test whose allocator counts, and
+//! in `syncline bench`.
 
 use std::any::Any;
 use std::hint::black_box;
@@ -16,15 +15,15 @@ use syncline::{
     wait_all, wait_any,
 };
 
-/// How often each operation is done before anything is counted, and then in each window.
+/// How often each operation is done before counting, and in each window.
 pub const TIMES: u64 = 1000;
 
-/// So many windows are counted at the most.
+/// Largest number of windows.
 const WINDOWS: usize = 5;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the operations work on: two queues of one device, with all their threads started.
+/// The objects of the operations: two queues of one device, with all their threads started.
 struct Bench {
     left: Queue,
     right: Queue,
@@ -34,11 +33,11 @@ struct Bench {
     timed: [Fence; 2],
     /// With timestamps, if the device has a clock.
     clocked: Timeline,
-    /// Whose page other processes would have.
+    /// With a page that other processes would read.
     published: Timeline,
     /// The device's side of a bridge, and the host's.
     bridged: [Timeline; 2],
-    /// The same, told to other processes; and as these have it.
+    /// A timeline that tells other processes its times, and the same one as another process has it.
     told: Timeline,
     heard: Timeline,
     kept: Arc<dyn Any + Send + Sync>,
@@ -65,9 +64,10 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Starts every thread that there will be, and parks this thread once on each timeline. What
-    /// follows mostly finds no reason to park, and would otherwise allocate for its first
-    /// registration while allocations are counted.
+    /// Starts all threads, and parks this thread once on each timeline.
+    ///
+    /// The operations rarely park. Without this, the first registration of a wait could allocate
+    /// while allocations are counted.
     fn start(&self) -> Result<()> {
         let [here, there] = &self.bridged;
         let (told, heard) = (&self.told, &self.heard);
@@ -101,7 +101,7 @@ impl Bench {
     }
 }
 
-/// Waits for a point that does not come: the wait registers and parks.
+/// Waits for a point that is not reached. The wait registers, parks and times out.
 fn times_out(point: Point<'_>) -> Result<()> {
     match point.wait_with(WaitMode::Block, Duration::from_millis(1)) {
         Err(Error::TimedOut { .. }) => Ok(()),
@@ -110,7 +110,7 @@ fn times_out(point: Point<'_>) -> Result<()> {
     }
 }
 
-/// A timeline with a page beside it.
+/// Creates a timeline with a page beside it.
 fn published(device: &Device) -> Result<Timeline> {
     let (_, page) = host::Device::new().exportable_port(0)?;
     let line = device.timeline("published")?;
@@ -118,14 +118,14 @@ fn published(device: &Device) -> Result<Timeline> {
     Ok(line)
 }
 
-/// A bridge from the device to the host.
+/// Creates a bridge from the device to the host.
 fn bridged(device: &Device) -> Result<[Timeline; 2]> {
     let sides = [device.port(0), host::Device::new().port(0)];
     let made = Timeline::bridged("bridged", 0, sides)?;
     made.try_into().map_err(|_| Error::NothingToWaitFor)
 }
 
-/// A closure's captures of 64 bytes for a host worker; elsewhere the submission is empty.
+/// Work with 64 bytes of captures for a worker of the host. Elsewhere it is empty.
 fn work(
     number: u64,
 ) -> impl for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static {
@@ -144,7 +144,7 @@ fn work(
     }
 }
 
-/// With timestamps, if the device has a clock.
+/// Creates a timeline with timestamps, if the device has a clock.
 fn clocked(device: &Device) -> Result<Timeline> {
     match device.clocked_timeline("clocked") {
         Err(Error::Unsupported { .. }) => device.timeline("not clocked"),
@@ -152,9 +152,10 @@ fn clocked(device: &Device) -> Result<Timeline> {
     }
 }
 
-/// True if a driver reads the clock beside the host's in one call. Otherwise work is submitted for
-/// each sample, or a thread started: that allocates, up to ten times a second, and not for each
-/// signal.
+/// Whether a driver reads the device's clock together with the host's in one call.
+///
+/// Otherwise each sample submits work or starts a thread. That allocates up to ten times a second,
+/// but not for each signal.
 fn reads_its_clock(device: &Device) -> bool {
     match device {
         #[cfg(feature = "cuda")]
@@ -163,7 +164,7 @@ fn reads_its_clock(device: &Device) -> bool {
     }
 }
 
-/// A timeline that other processes are told of, and as they have it.
+/// Creates a timeline that tells other processes its times, and the same one as they have it.
 fn told_elsewhere(device: &Device) -> Result<(Timeline, Timeline)> {
     let host = syncline::host::Device::new();
     let (_, exporter) = host.exportable_port(0)?;
@@ -179,7 +180,7 @@ fn told_elsewhere(device: &Device) -> Result<(Timeline, Timeline)> {
     Ok((told, heard))
 }
 
-/// Asks when `point` was reached, which it is; where there are no times, to be told so.
+/// Reads the time of a reached `point`, or the error if there are no times.
 fn told(point: Point<'_>) -> Result<()> {
     match point.time() {
         Ok(time) => {
@@ -191,11 +192,10 @@ fn told(point: Point<'_>) -> Result<()> {
     }
 }
 
-/// One of the things that must not allocate: its name, and what it does; that is given its number,
-/// from 2.
+/// An operation that must not allocate. It is given its number, from 2.
 #[derive(Debug, Clone, Copy)]
 pub struct Operation {
-    /// In a word.
+    /// Its name in a few words.
     pub name: &'static str,
     run: fn(&Bench, u64) -> Result<()>,
 }
@@ -204,7 +204,7 @@ const fn operation(name: &'static str, run: fn(&Bench, u64) -> Result<()>) -> Op
     Operation { name, run }
 }
 
-/// All of them.
+/// All operations.
 pub const OPERATIONS: [Operation; 16] = [
     operation("signal", |bench, n| bench.line.signal(n)),
     operation("query", |bench, n| {
@@ -290,7 +290,7 @@ pub const OPERATIONS: [Operation; 16] = [
         let (line, gate) = (&bench.clocked, &bench.gate);
         let (a, b, c) = (3 * n - 5, 3 * n - 4, 3 * n - 3);
         bench.left.submit(&[], work(n), &[line.signal_at(a)])?;
-        // Behind another queue's value, and held.
+        // After another queue's value, and held.
         bench.right.submit(&[], work(n), &[line.signal_at(b)])?;
         bench
             .left
@@ -335,29 +335,31 @@ pub const OPERATIONS: [Operation; 16] = [
     }),
 ];
 
-/// An operation that breaks H1, as it allocates. A count has to find it.
+/// An operation that breaks H1, because it allocates. A count must find it.
 pub const ALLOCATES: Operation = operation("allocate", |bench, n| {
     bench.line.signal(n)?;
     drop(black_box(Box::new(n)));
     Ok(())
 });
 
-/// An operation that breaks H1, as it makes a system call of another kind. A count has to find it.
+/// An operation that breaks H1, because it makes a forbidden system call. A count must find it.
 pub const CALLS: Operation = operation("call", |bench, n| {
     bench.line.signal(n)?;
     black_box(rustix::process::getppid());
     Ok(())
 });
 
-/// What was counted while an operation was done [`TIMES`] times, window by window.
+/// The counts of an operation, for each window of [`TIMES`] repetitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counted {
     windows: Vec<u64>,
 }
 
 impl Counted {
-    /// Windows are counted until two in a row are empty: what is done for the first time may come
-    /// late, but a list that grows for ever grows in one of any two.
+    /// Whether the operation allocates nothing.
+    ///
+    /// Windows are counted until two in a row are empty. What is done for the first time may come
+    /// late, but a list that grows for ever grows in one of any two windows.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         self.windows.ends_with(&[0, 0])
@@ -369,7 +371,7 @@ impl Counted {
         &self.windows
     }
 
-    /// How many there were each time, over the last two windows.
+    /// Returns the average count per operation over the last two windows.
     #[must_use]
     pub fn each(&self) -> f64 {
         let last = &self.windows[self.windows.len().saturating_sub(2)..];
@@ -378,8 +380,9 @@ impl Counted {
     }
 }
 
-/// Does `operation` over and over on `device`, and tells how much `so_far` rises meanwhile: the
-/// number of allocations and reallocations in this process until now, on whatever thread.
+/// Repeats `operation` on `device` and counts how much `so_far` rises meanwhile.
+///
+/// `so_far` returns the number of allocations and reallocations in this process, on all threads.
 ///
 /// # Errors
 /// The device's.
@@ -432,8 +435,7 @@ mod tests {
         assert_eq!(counted(&[0, 1]).each(), 1.0 / 2000.0);
     }
 
-    /// An application that allocates is counted as one: the counter here is a number that rises
-    /// with each look.
+    /// An application that allocates is counted. The counter here rises with each query.
     #[test]
     fn what_is_counted_is_told() {
         let host = syncline::host::Device::new();

@@ -1,4 +1,4 @@
-//! What a case runs on: a device, with some neutral work, and everything a user does with it.
+//! The interface of a device under test: some neutral work, and everything that a user does.
 
 use std::any::Any;
 use std::future::Future;
@@ -17,21 +17,23 @@ use syncline::{
 /// The queues of `S`.
 pub type QueueOf<S> = <<S as Subject>::Device as Device>::Queue;
 
-/// What work of `S` is recorded into.
+/// The recorder of `S`.
 pub type RecorderOf<'a, S> = <QueueOf<S> as Queue>::Recorder<'a>;
 
-/// A wait that is awaited.
+/// A wait as a future.
 pub type Waiting<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
-/// A device under test. The author of a backend implements its first part, the little work that
-/// synchronization can be seen by, and the whole suite runs.
+/// A device under test.
 ///
-/// What a case does with the library goes through the second part, whose methods only forward to
-/// it. A mutant overrides one of them to plant a bug where a user would see it. There is none for
-/// what only says what something is (names, values of points, the devices of a timeline), for a
-/// [`Claim`] once it is made, and for what single cases do besides with their devices' own types.
+/// The author of a backend implements the first part, a little work that makes synchronization
+/// visible. Then the whole suite runs.
 ///
-/// Buffers hold 32-bit words that the host can read at any time; a word that is being written may
+/// The second part is what a case does with the library. Its methods only forward to the library,
+/// and a mutant overrides one of them to plant a bug where a user would see it. There is no method
+/// for plain properties (names, values of points, the devices of a timeline), for an existing
+/// [`Claim`], and for what single cases do with their devices' own types.
+///
+/// Buffers hold 32-bit words that the host can read at any time. A word that is being written may
 /// read as old or new.
 pub trait Subject: Clone + Send + Sync + 'static {
     /// The device.
@@ -40,7 +42,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// Words that queues of this device write and the host reads.
     type Buffer: Clone + Send + Sync + 'static;
 
-    /// What [`Subject::block`] waits for.
+    /// The object that [`Subject::block`] waits for.
     type Latch: Clone + Send + Sync + 'static;
 
     // --- Neutral work -------------------------------------------------------------------------
@@ -48,67 +50,72 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// The device.
     fn device(&self) -> &Self::Device;
 
-    /// A buffer of zeroes.
+    /// Creates a buffer of zeroes.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     fn buffer(&self, words: usize) -> Result<Self::Buffer>;
 
-    /// What the buffer holds now.
+    /// Returns the present content of the buffer.
     fn read(buffer: &Self::Buffer) -> Vec<u32>;
 
-    /// Records: every word becomes `value`.
+    /// Records a command that sets every word to `value`.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     fn fill(recorder: &mut RecorderOf<'_, Self>, buffer: &Self::Buffer, value: u32) -> Result<()>;
 
-    /// Records: `to` becomes a copy of `from`, of the same length. Two copies in one submission,
-    /// `b` to `c` and then `a` to `b`, show work that runs twice.
+    /// Records a command that copies `from` to `to`, which has the same length.
+    ///
+    /// Two copies in one submission, `b` to `c` and then `a` to `b`, show work that runs twice.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     fn copy(
         recorder: &mut RecorderOf<'_, Self>,
         from: &Self::Buffer,
         to: &Self::Buffer,
     ) -> Result<()>;
 
-    /// Records: the device is busy for at least about `time`, before anything recorded later
-    /// starts.
+    /// Records a command that keeps the device busy for at least about `time`.
+    ///
+    /// Commands that are recorded later start after it.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     fn busy(&self, recorder: &mut RecorderOf<'_, Self>, time: Duration) -> Result<()>;
 
-    /// Has the recorder keep `object` until the submission has finished.
+    /// Makes the recorder keep `object` until the submission has finished.
     fn keep(recorder: &mut RecorderOf<'_, Self>, object: Arc<dyn Any + Send + Sync>);
 
-    /// A closed latch, for work that the host holds up.
+    /// Creates a closed latch, for work that blocks until the host opens it.
     ///
     /// # Errors
-    /// [`Error::Unsupported`], with the reason why the device cannot be held up: cases that need it
-    /// are skipped; the backend's.
+    /// [`Error::Unsupported`] with the reason, if the device cannot be blocked. Cases that need it
+    /// are skipped then. Also errors of the backend.
     fn latch(&self) -> Result<Self::Latch>;
 
-    /// Records: the *device* does nothing that is recorded later until the latch is opened.
+    /// Records a command that blocks the *device* until the latch is opened.
+    ///
+    /// Commands that are recorded later do not run before that.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     fn block(recorder: &mut RecorderOf<'_, Self>, latch: &Self::Latch) -> Result<()>;
 
-    /// Opens a latch, for good. More often than once is harmless.
+    /// Opens a latch for good. Opening it again does nothing.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     fn open(latch: &Self::Latch) -> Result<()>;
 
-    /// A timeline for queues of this device and of `other`: natively shared where that is possible.
-    /// As it stands here it has a port on this device alone, and queues of `other` take part
-    /// through the engine; override it if two devices can do better.
+    /// Creates a timeline for queues of this device and of `other`, natively shared if possible.
+    ///
+    /// The default has a port on this device only, and queues of `other` take part through the
+    /// engine. Override it if two devices can share.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     fn timeline_with(&self, other: &Self, label: &str, initial: u64) -> Result<Timeline> {
         let _ = other;
         self.device().timeline_from(label, initial)
@@ -119,7 +126,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Device::queue`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn queue(&self, kind: QueueKind, label: &str) -> Result<QueueOf<Self>> {
         self.device().queue(kind, label)
     }
@@ -136,7 +143,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Device::clocked_fence`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn clocked_fence(&self, label: &str) -> Result<Fence> {
         self.device().clocked_fence(label)
     }
@@ -144,15 +151,15 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Device::clocked_timeline_from`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn clocked_timeline(&self, label: &str, initial: u64) -> Result<Timeline> {
         self.device().clocked_timeline_from(label, initial)
     }
 
-    /// [`Timeline::clocked`], of what [`Subject::timeline_with`] makes.
+    /// [`Timeline::clocked`], for a timeline of [`Subject::timeline_with`].
     ///
     /// # Errors
-    /// As there; those of [`Device::clock`] for each device that has a port of it.
+    /// Same errors. Also those of [`Device::clock`] for each device that has a port of it.
     fn clocked_timeline_with(&self, other: &Self, label: &str, initial: u64) -> Result<Timeline> {
         let line = self.timeline_with(other, label, initial)?;
         let mut clocks = Vec::new();
@@ -168,7 +175,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Point::time`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn point_time(&self, point: Point<'_>) -> Result<Time> {
         point.time()
     }
@@ -176,7 +183,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Device::clock`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn clock(&self) -> Result<Clock> {
         self.device().clock()
     }
@@ -184,7 +191,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Clock::sample`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn sample(&self, clock: &Clock) -> Result<Sampled> {
         clock.sample()
     }
@@ -192,7 +199,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Clock::to_host`] and [`Time::to_host`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn to_host(&self, clock: &Clock, device: i64) -> Result<Estimate> {
         clock.to_host(device)
     }
@@ -200,7 +207,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Clock::to_device`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn to_device(&self, clock: &Clock, host: i64) -> Result<Estimate> {
         clock.to_device(host)
     }
@@ -208,7 +215,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Fence::time`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn time(&self, fence: &Fence) -> Result<Time> {
         fence.time()
     }
@@ -216,7 +223,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Time::since`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn since(&self, start: &Time, end: &Time) -> Result<Elapsed> {
         end.since(start)
     }
@@ -224,7 +231,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Stopwatch::between`] this device and `to`.
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn stopwatch(&self, to: &Self, label: &str) -> Result<Stopwatch> {
         Stopwatch::between(self.device(), to.device(), label)
     }
@@ -232,7 +239,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Stopwatch::start`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn start(&self, stopwatch: &Stopwatch, queue: &QueueOf<Self>) -> Result<()> {
         stopwatch.start(queue)
     }
@@ -240,7 +247,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Stopwatch::stop`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn stop(&self, stopwatch: &Stopwatch, queue: &QueueOf<Self>) -> Result<()> {
         stopwatch.stop(queue)
     }
@@ -248,7 +255,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Stopwatch::time`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn time_submission<'q, W>(
         &self,
         stopwatch: &Stopwatch,
@@ -266,7 +273,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Stopwatch::elapsed`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn stopwatch_elapsed(&self, stopwatch: &Stopwatch) -> Result<Elapsed> {
         stopwatch.elapsed()
     }
@@ -274,7 +281,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Stopwatch::wait`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn wait_stopwatch(&self, stopwatch: &Stopwatch, timeout: Duration) -> Result<Elapsed> {
         stopwatch.wait(timeout)
     }
@@ -292,7 +299,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Timeline::value`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn value(&self, of: &Timeline) -> Result<u64> {
         of.value()
     }
@@ -305,7 +312,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Timeline::signal`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn signal(&self, of: &Timeline, value: u64) -> Result<()> {
         of.signal(value)
     }
@@ -318,7 +325,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Timeline::claim`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn claim(&self, of: &Timeline, value: u64, own_wait: u64) -> Result<Claim> {
         of.claim(value, own_wait)
     }
@@ -326,7 +333,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Point::is_reached`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn is_reached(&self, point: Point<'_>) -> Result<bool> {
         point.is_reached()
     }
@@ -334,7 +341,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Point::is_pending`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn is_pending(&self, point: Point<'_>) -> Result<bool> {
         point.is_pending()
     }
@@ -342,7 +349,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Point::require_pending`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn require_pending(&self, point: Point<'_>) -> Result<()> {
         point.require_pending()
     }
@@ -350,7 +357,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Point::notify`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn notify(
         &self,
         point: Point<'_>,
@@ -362,7 +369,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Point::notify_pending`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn notify_pending(
         &self,
         point: Point<'_>,
@@ -374,7 +381,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Point::wait_with`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn wait(&self, point: Point<'_>, mode: WaitMode, timeout: Duration) -> Result<()> {
         point.wait_with(mode, timeout)
     }
@@ -382,7 +389,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Point::wait_pending`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn wait_pending(&self, point: Point<'_>, timeout: Duration) -> Result<()> {
         point.wait_pending(timeout)
     }
@@ -390,7 +397,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`syncline::wait_all`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn wait_all(&self, points: &[Point<'_>], timeout: Duration) -> Result<()> {
         syncline::wait_all(points, timeout)
     }
@@ -398,7 +405,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`syncline::wait_any`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn wait_any(&self, points: &[Point<'_>], timeout: Duration) -> Result<usize> {
         syncline::wait_any(points, timeout)
     }
@@ -426,7 +433,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Queue::submit`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn submit<'q, W>(
         &self,
         queue: &'q QueueOf<Self>,
@@ -443,7 +450,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Submitted::wait_submitted`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn wait_submitted(&self, submitted: Submitted<'_>, timeout: Duration) -> Result<()> {
         submitted.wait_submitted(timeout)
     }
@@ -456,7 +463,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Queue::record`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn record(&self, queue: &QueueOf<Self>, fence: &Fence) -> Result<()> {
         queue.record(fence)
     }
@@ -464,7 +471,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Queue::wait`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn wait_on(&self, queue: &QueueOf<Self>, fence: &Fence) -> Result<()> {
         queue.wait(fence)
     }
@@ -482,7 +489,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Queue::idle`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn idle(&self, queue: &QueueOf<Self>, timeout: Duration) -> Result<()> {
         queue.idle(timeout)
     }
@@ -490,7 +497,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Queue::settle`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn settle(&self, queue: &QueueOf<Self>, timeout: Duration) -> Result<()> {
         queue.settle(timeout)
     }
@@ -498,7 +505,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Fence::point`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn fence_point(&self, fence: &Fence) -> Result<KeptPoint> {
         fence.point()
     }
@@ -506,7 +513,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Fence::is_complete`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn is_complete(&self, fence: &Fence) -> Result<bool> {
         fence.is_complete()
     }
@@ -514,7 +521,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Fence::wait_with`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn wait_fence(&self, fence: &Fence, mode: WaitMode, timeout: Duration) -> Result<()> {
         fence.wait_with(mode, timeout)
     }
@@ -522,7 +529,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`Fence::elapsed_since`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn elapsed(&self, start: &Fence, end: &Fence) -> Result<i64> {
         end.elapsed_since(start)
     }
@@ -530,7 +537,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// [`host::Device::import_descriptor`](syncline::host::Device::import_descriptor).
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     fn import_descriptor(
         &self,
         descriptor: Option<OwnedFd>,
@@ -540,9 +547,10 @@ pub trait Subject: Clone + Send + Sync + 'static {
     }
 }
 
-/// The first part of [`Subject`], [`Subject::timeline_with`] included, for a type that wraps
-/// another subject in the field `$inner`: inside an `impl Subject`, beside the hooks that the
-/// wrapper overrides.
+/// Implements the first part of [`Subject`] for a type that wraps another one in `$inner`.
+///
+/// The part ends with [`Subject::timeline_with`]. Use it in an `impl Subject`, beside the hooks
+/// that the wrapper overrides.
 #[macro_export]
 macro_rules! same_work {
     ($inner:ident: $subject:ty) => {

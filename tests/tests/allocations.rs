@@ -1,8 +1,7 @@
-//! H1: what is done once per frame or more often allocates nothing, on no thread of the process,
-//! once everything has been done a few times.
+//! H1: operations of each frame allocate nothing, on no thread of the process.
 //!
-//! Counted is what Rust code allocates, on every device that is there; what drivers take for
-//! themselves is theirs.
+//! That holds after they have been done a few times, on every device of the machine. Allocations of
+//! Rust code are counted, and those of drivers are not.
 
 use std::alloc::System;
 use std::process::ExitCode;
@@ -19,7 +18,7 @@ use syncline_conformance::steady::{self, ALLOCATES, OPERATIONS, Operation, TIMES
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longer than a wait spins.
+/// Longer than the spinning part of a wait.
 const A_WHILE: Duration = Duration::from_millis(20);
 
 fn so_far() -> u64 {
@@ -36,7 +35,7 @@ fn allocates_nothing(device: &Device, operation: Operation) -> Result<(), Failed
     Err(format!("allocations and reallocations for every {TIMES} times: {windows:?}").into())
 }
 
-/// The bug that the others look for: an operation that allocates each time is found.
+/// The negative control: an operation that allocates each time is found.
 fn one_that_allocates_is_caught(device: &Device) -> Result<(), Failed> {
     match allocates_nothing(device, ALLOCATES) {
         Err(failed) if steady::count(device, ALLOCATES, &so_far)?.each() >= 1.0 => {
@@ -47,11 +46,11 @@ fn one_that_allocates_is_caught(device: &Device) -> Result<(), Failed> {
     }
 }
 
-/// A worker that waits for another queue parks for the first time long after set-up.
+/// A worker waits for another queue, and parks for the first time long after its start.
 fn the_first_park_of_a_worker(device: &Device) -> Result<(), Failed> {
     let [left, right] = ["left", "right"].map(|label| device.queue(QueueKind::Compute, label));
     let (left, right, line) = (left?, right?, device.timeline("line")?);
-    // This thread parks, and the timeline lists a wait, before anything is counted.
+    // This thread parks, and the timeline registers a wait, before anything is counted.
     let waited = line.at(1).wait_with(WaitMode::Block, A_WHILE);
     assert!(waited.is_err(), "nothing has signalled");
     let pass = |n: u64, time: Duration| -> Result<(), Failed> {
@@ -67,7 +66,7 @@ fn the_first_park_of_a_worker(device: &Device) -> Result<(), Failed> {
         };
         left.submit(&[], work, &[line.signal_at(2 * n - 1)])?;
         if time.is_zero() {
-            // The worker of the second queue finds it reached.
+            // The worker of the second queue finds the value reached.
             line.at(2 * n - 1).wait_with(WaitMode::Block, PATIENCE)?;
         }
         right.submit(&[line.at(2 * n - 1)], |_| Ok(()), &[line.signal_at(2 * n)])?;
@@ -77,7 +76,7 @@ fn the_first_park_of_a_worker(device: &Device) -> Result<(), Failed> {
         pass(n, Duration::ZERO)?;
     }
     let before = so_far();
-    // The worker of the second queue waits for as long.
+    // The worker of the second queue has to wait.
     pass(TIMES + 1, A_WHILE)?;
     match so_far() - before {
         0 => Ok(()),
@@ -85,7 +84,7 @@ fn the_first_park_of_a_worker(device: &Device) -> Result<(), Failed> {
     }
 }
 
-/// A clock is sampled for as long as a device lives, and no operation stands behind that.
+/// Samples of a clock are taken during the whole life of a device. They are no operation.
 fn samples_of_a_clock() -> Result<(), Failed> {
     let mut map = Map::default();
     let mut take_in = |times: std::ops::Range<i64>| {
@@ -93,7 +92,7 @@ fn samples_of_a_clock() -> Result<(), Failed> {
             map.add(Sample::between(at, at, at + 100));
         }
     };
-    // The first one makes room for all that are kept.
+    // The first sample allocates memory for all that are kept.
     take_in(0..1);
     let before = so_far();
     take_in(1..1000);
@@ -129,7 +128,7 @@ fn main() -> ExitCode {
         }
     }
     let mut arguments = Arguments::from_args();
-    // Everybody's allocations are counted.
+    // Allocations of all threads are counted.
     arguments.test_threads = Some(1);
     libtest_mimic::run(&arguments, trials).exit_code()
 }

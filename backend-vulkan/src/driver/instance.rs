@@ -166,7 +166,8 @@ impl Instance {
 /// # Errors
 /// [`Error::Unavailable`] if there is none.
 pub(crate) fn loader() -> Result<ash::Entry> {
-    // Never unloaded, because a thread may drop its handle while the process exits (`TeardownGuard`).
+    // Never unloaded, because a thread may drop its handle while the process exits
+    // (`TeardownGuard`).
     static LOADER: OnceLock<ash::Entry> = OnceLock::new();
     if let Some(loader) = LOADER.get() {
         return Ok(loader.clone());

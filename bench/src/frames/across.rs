@@ -1,5 +1,6 @@
-//! The same frames by two processes: one simulates, one shades and reads them. Timelines that both
-//! have are their only order.
+//! The same frames by two processes: one simulates, the other shades and reads.
+//!
+//! Only timelines that both have order the frames.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,10 +17,10 @@ use syncline::{
 use super::stage::{Consumer, Producer};
 use super::{DELAY, READBACKS, SLOTS, Size, TIMEOUT, pixels};
 
-/// For the other process to do its part of what is made at the start.
+/// Time-out for the other process's part of the setup.
 const SETUP: Duration = Duration::from_secs(20);
 
-/// Which of the two a process is.
+/// The part of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// It simulates.
@@ -28,19 +29,21 @@ pub enum Role {
     Consumer,
 }
 
-/// What the two processes have in common, as one of them has it.
+/// Objects that both processes have, as one of them sees them.
 struct Shared {
     /// Reaches n when frame n is in its slot.
     produced: Made,
     /// Reaches n when frame n is out of it, and the slot free again.
     consumed: Made,
-    /// Who this process is in both plans.
+    /// The party of this process in both plans.
     party: syncline::negotiate::PartyId,
 }
 
 impl Shared {
-    /// With the slots that `device` uses: memory that both processes have, or its own, and then
-    /// what a worker of each process copies to and from there.
+    /// Makes the timelines and the slots that `device` uses.
+    ///
+    /// The slots are memory that both processes have. Otherwise they are memory of the device, and
+    /// a worker of each process copies to and from shared host memory.
     fn new(
         role: Role,
         device: &Device,
@@ -99,8 +102,7 @@ impl Shared {
     }
 }
 
-/// One for each direction, as one process signals a timeline: first what the producer signals, then
-/// what the consumer does.
+/// A plan for each direction: first of the timeline that the producer signals.
 fn plans<D: syncline::backend::Device>(
     role: Role,
     device: &D,
@@ -124,7 +126,7 @@ fn copy(from: &[AtomicU32], to: &[AtomicU32]) {
     }
 }
 
-/// Memory of `device` for frames, that the host reaches.
+/// Host-visible memory of `device` for frames.
 fn visible(device: &Device, size: Size, count: usize) -> Result<Vec<Memory>> {
     let all = (0..count).map(|_| Memory::host_visible(device, size.bytes()));
     all.collect()
@@ -135,24 +137,24 @@ fn number(frame: u32) -> u64 {
     u64::from(frame) + 1
 }
 
-/// The value of the frame that had the slot of `frame` before.
+/// The value of the last frame that had the slot of `frame`.
 fn before(frame: u32) -> u64 {
     number(frame).saturating_sub(SLOTS as u64)
 }
 
-/// Nothing, where the run is to show what the waits are for.
+/// The point, or nothing in a run that shows what the waits are for.
 fn if_synchronized(synchronized: bool, point: Point<'_>) -> Point<'_> {
     if synchronized { point } else { Point::EMPTY }
 }
 
-/// A copying worker, the memory of the host that both processes have, and that of the device.
+/// A copying worker, the host memory that both processes have, and that of the device.
 struct Relay {
     worker: host::Queue,
     words: Vec<SharedWords>,
     slots: Vec<Memory>,
-    /// Reaches n when frame n is in its slot of the device.
+    /// Reaches n when frame n is in its slot on the device.
     filled: Timeline,
-    /// Reaches n when it is out of there.
+    /// Reaches n when frame n has been copied from there.
     emptied: Timeline,
 }
 
@@ -180,10 +182,10 @@ pub struct Producing {
 }
 
 impl Producing {
-    /// Makes this process's part, together with the other one.
+    /// Makes the part of this process, together with the other process.
     ///
     /// # Errors
-    /// What keeps the two from it.
+    /// The reason why the two cannot do it.
     pub fn new(device: &Device, size: Size, endpoint: &Endpoint) -> Result<Self, Disagreement> {
         let (shared, slots, relay) = Shared::new(Role::Producer, device, size, endpoint)?;
         Ok(Self {
@@ -196,33 +198,32 @@ impl Producing {
         })
     }
 
-    /// How signals come to the other process.
+    /// How signals reach the other process.
     #[must_use]
     pub fn mechanism(&self) -> Mechanism {
         self.shared.mechanism()
     }
 
-    /// How many frames the other process has had.
+    /// Number of frames that the other process has consumed.
     #[must_use]
     pub fn consumed(&self) -> u64 {
         self.consumed.frozen_value()
     }
 
-    /// Makes `frames` frames, and tells the other process when it has seen that the last is
-    /// consumed.
+    /// Makes `frames` frames, and tells the other process when the last one is consumed.
     ///
     /// # Errors
     /// A driver error; a frame that takes too long; the other process is lost.
     pub fn run(&self, frames: u32, synchronized: bool, endpoint: &Endpoint) -> Result<()> {
         let made = (0..frames).try_for_each(|frame| {
-            // So many are submitted ahead.
+            // The number of frames that are submitted ahead.
             let ahead = before(frame).saturating_sub(SLOTS as u64);
             self.consumed.at(ahead).wait(TIMEOUT)?;
             self.submit(frame, synchronized)
         });
         let last = self.consumed.at(frames.into());
         let made = made.and_then(|()| last.wait(TIMEOUT));
-        // Also after a failure: software drivers crash if the process ends while they work.
+        // Also after a failure, because software drivers crash if the process ends while they work.
         let idle = self.queue.idle(TIMEOUT);
         made?;
         idle?;
@@ -271,10 +272,10 @@ pub struct Consuming {
 }
 
 impl Consuming {
-    /// Makes this process's part, together with the other one.
+    /// Makes the part of this process, together with the other process.
     ///
     /// # Errors
-    /// What keeps the two from it.
+    /// The reason why the two cannot do it.
     pub fn new(device: &Device, size: Size, endpoint: &Endpoint) -> Result<Self, Disagreement> {
         let (shared, slots, relay) = Shared::new(Role::Consumer, device, size, endpoint)?;
         let readbacks = visible(device, size, READBACKS)?;
@@ -296,11 +297,12 @@ impl Consuming {
         self.shared.mechanism()
     }
 
-    /// Shades `frames` frames and hands each, with its number from 0, to `take`. Then waits until
-    /// the other process has seen that.
+    /// Shades `frames` frames and calls `take` with each and its number from 0.
+    ///
+    /// Then waits until the other process has seen that.
     ///
     /// # Errors
-    /// What `take` returns; a driver error; a frame that takes too long; the other process is lost.
+    /// An error of `take`; a driver error; a frame that takes too long; the other process is lost.
     pub fn run<E: From<syncline::Error>>(
         &self,
         frames: u32,
@@ -309,11 +311,11 @@ impl Consuming {
         take: impl FnMut(u32, &[u32]) -> Result<(), E>,
     ) -> Result<(), E> {
         let made = self.make(frames, synchronized, take);
-        // Also after a failure: software drivers crash if the process ends while they work.
+        // Also after a failure, because software drivers crash if the process ends while they work.
         let idle = self.queue.idle(TIMEOUT);
         made?;
         idle?;
-        // The other process says that it has seen the last, so that this one can go.
+        // The other process says that it has seen the last frame, so that this one can end.
         let last = endpoint.receive_point(TIMEOUT)?;
         Ok(last.point().wait(TIMEOUT)?)
     }
@@ -327,8 +329,8 @@ impl Consuming {
         let mut sent = VecDeque::with_capacity(READBACKS);
         let mut read = |(frame, signalled): (u32, KeptPoint)| -> Result<(), E> {
             self.shaded.at(number(frame)).wait(TIMEOUT)?;
-            // The producer knows of the frame before this process reports it, even if this one is
-            // killed next.
+            // The producer knows of the frame before this process reports it, even if this process
+            // is killed next.
             signalled.point().wait(TIMEOUT)?;
             take(frame, &pixels(&self.readbacks, frame))
         };
@@ -343,8 +345,9 @@ impl Consuming {
         sent.into_iter().try_for_each(read)
     }
 
-    /// The end of the submission that signals `consumed`. Once it is reached, the producer has been
-    /// told.
+    /// Submits the signal of `consumed`. Returns the end of the submission.
+    ///
+    /// Once it is reached, the producer can see the signal.
     fn submit(&self, frame: u32, synchronized: bool) -> Result<KeptPoint> {
         let (slot, readback) = (frame as usize % SLOTS, frame as usize % READBACKS);
         let stage = self.stage.clone();

@@ -1,8 +1,7 @@
-//! Frames over shared timelines: what `syncline demo` shows, and what the row `interop.frames`
-//! measures.
+//! Frames over shared timelines, for `syncline demo` and the row `interop.frames`.
 //!
-//! A producer that simulates, a consumer that shades, three buffers between them, and
-//! timelines as their only order.
+//! A producer simulates, a consumer shades, three buffers are between them, and only timelines
+//! order them.
 
 pub mod across;
 #[cfg_attr(
@@ -26,7 +25,7 @@ use syncline::{
 use compute::reference::Reference;
 use stage::{Consumer, Producer};
 
-/// A frame that is not as it has to be.
+/// An error for a wrong frame.
 pub(crate) fn wrong(what: &str) -> Error {
     Error::work(std::io::Error::other(format!("{what} is wrong")))
 }
@@ -34,11 +33,12 @@ pub(crate) fn wrong(what: &str) -> Error {
 /// Shared buffers between producer and consumer.
 pub(crate) const SLOTS: usize = 3;
 
-/// Frames that the host has not read yet. More than slots, so that the slots are guarded by the
-/// timelines and not by the host.
+/// Frames that the host has not read yet.
+///
+/// More than slots, so that the timelines protect the slots and not the host.
 pub(crate) const READBACKS: usize = 6;
 
-/// How late the producer is when the waits are dropped.
+/// The delay of the producer in a run without waits.
 const DELAY: Duration = Duration::from_millis(5);
 
 /// A frame that takes longer than this hangs.
@@ -61,26 +61,27 @@ impl Size {
     }
 }
 
-/// What keeps producer and consumer in order.
+/// How producer and consumer are ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Their timelines; the host waits for nothing but frames to read.
+    /// By timelines. The host waits only for frames to read.
     Timelines,
-    /// The usual way: the host waits for the queue after every stage.
+    /// The usual way: the host waits for the queue after each stage.
     HostSynchronized,
-    /// Nothing, with the producer delayed.
+    /// Not at all, with a delayed producer.
     None,
 }
 
-/// The pixels of a frame that is finished and not yet overwritten.
+/// The pixels of a frame that has finished and is not overwritten yet.
 pub(crate) fn pixels(readbacks: &[Memory], frame: u32) -> Vec<u32> {
     let words = readbacks[frame as usize % READBACKS].words();
     let words = words.unwrap_or_default().iter();
     words.map(|word| word.load(Ordering::Relaxed)).collect()
 }
 
-/// What the last of `frames` frames has to look like; 1 or more. Takes as long as making them all
-/// on the host.
+/// The expected last one of `frames` frames, which are at least 1.
+///
+/// Takes as long as making all frames on the host.
 #[must_use]
 pub fn expected(size: Size, frames: u32) -> Vec<u32> {
     let mut reference = Reference::new(size.width, size.height);
@@ -90,19 +91,19 @@ pub fn expected(size: Size, frames: u32) -> Vec<u32> {
     compute::reference::shade(reference.advance_frame(), size.width, size.height)
 }
 
-/// One run's queues, buffers and timelines.
+/// Queues, buffers and timelines of one run.
 pub struct Pipeline {
     producer: Producer,
     consumer: Consumer,
     producing: Queue,
     consuming: Queue,
-    /// Carries slots over where the two sides have no memory in common.
+    /// Copies slots if the two sides have no common memory.
     relaying: Option<host::Queue>,
     slots: Vec<SharedBuffer>,
     readbacks: Vec<Memory>,
     /// Reaches n when frame n is in its slot.
     produced: Timeline,
-    /// Reaches n when frame n is in its slot on the consumer's side; used with a relay only.
+    /// Reaches n when frame n is in its slot on the consumer's side. Only used with a relay.
     relayed: Timeline,
     /// Reaches n when frame n has been shaded and its slot is free again.
     consumed: Timeline,
@@ -143,8 +144,9 @@ impl Pipeline {
         })
     }
 
-    /// The same, with `trace` following its queues, and each submission called by what it does and
-    /// its frame's number.
+    /// Lets `trace` follow the queues.
+    ///
+    /// The name of each submission is its stage and the number of the frame.
     ///
     /// # Errors
     /// Those of [`Trace::follow`].
@@ -166,10 +168,10 @@ impl Pipeline {
         }
     }
 
-    /// Makes `frames` frames and hands each, with its number from 0, to `take`.
+    /// Makes `frames` frames and calls `take` with each and its number from 0.
     ///
     /// # Errors
-    /// What `take` returns; a driver error; a frame that takes too long.
+    /// An error of `take`; a driver error; a frame that takes too long.
     pub fn run<E: From<Error>>(
         self,
         frames: u32,
@@ -177,7 +179,7 @@ impl Pipeline {
         take: impl FnMut(u32, &[u32]) -> Result<(), E>,
     ) -> Result<(), E> {
         let made = self.make(frames, order, take);
-        // Also after a failure: software drivers crash if the process ends while they work.
+        // Also after a failure, because software drivers crash if the process ends while they work.
         let ended = self.finish();
         made.and(ended.map_err(E::from))
     }
@@ -204,9 +206,10 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Makes `frames` frames at full speed; the last one is compared with `last`, the one
-    /// [`expected`], so that the speed is that of right frames. Returns frames per second; there is
-    /// one frame at least.
+    /// Makes `frames` frames at full speed. Returns frames per second.
+    ///
+    /// There must be at least one frame. The last one is compared with `last`, which is that of
+    /// [`expected`].
     ///
     /// # Errors
     /// A driver error; a frame that takes too long; a last frame that is wrong.
@@ -226,8 +229,9 @@ impl Pipeline {
         Ok(f64::from(frames) / took.as_secs_f64())
     }
 
-    /// Makes `frames` frames at full speed from number `first` on, which is the next, and waits for
-    /// the last; wherever the host waits it does so by `mode`.
+    /// Makes `frames` frames at full speed, beginning with number `first`, which is the next.
+    ///
+    /// Waits for the last one. All waits of the host use `mode`.
     ///
     /// # Errors
     /// A driver error; a frame that takes too long.
@@ -243,7 +247,7 @@ impl Pipeline {
         wait(end)
     }
 
-    /// The pixels of a frame that is finished and not yet overwritten: one of the last few.
+    /// The pixels of one of the last few frames, which has finished and is not overwritten yet.
     #[must_use]
     pub fn frame(&self, frame: u32) -> Vec<u32> {
         pixels(&self.readbacks, frame)
@@ -264,7 +268,7 @@ impl Pipeline {
                 self.consuming.position().wait_with(mode, TIMEOUT)
             }
             Order::None => {
-                // Even where both share one driver queue, this shows.
+                // The error shows even if both stages share one queue of the driver.
                 self.consume(frame, order)?;
                 self.relay(frame, order)?;
                 self.produce(frame, order)
@@ -335,7 +339,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Lets everything end before the buffers go.
+    /// Waits for all work, so that the buffers can be dropped.
     ///
     /// # Errors
     /// A driver error.

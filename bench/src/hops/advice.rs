@@ -1,11 +1,11 @@
-//! What is striking about measured hops, a line for each fact.
+//! Remarks on measured hops, a line for each fact.
 
 use super::{Hop, Place, micros};
 
-/// From so many times on a difference is worth a word.
+/// Smallest ratio that is worth a remark.
 const STRIKING: f64 = 3.0;
 
-/// A line for each striking fact that these figures show; none if nothing is.
+/// A line for each striking fact of these figures.
 #[must_use]
 pub fn advise(places: &[Place], hops: &[Hop]) -> Vec<String> {
     let all = Measured { places, hops };
@@ -48,7 +48,7 @@ struct Edge<'m> {
 }
 
 impl<'m> Measured<'m> {
-    /// What was measured between queues.
+    /// The hops between queues that were measured.
     fn edges(&self) -> impl Iterator<Item = Edge<'m>> {
         let (places, hops) = (self.places, self.hops);
         hops.iter().filter_map(move |hop| {
@@ -67,7 +67,7 @@ impl<'m> Measured<'m> {
         let own = |edge: &Edge<'_>| edge.from.device == device && edge.to.device == device;
         let edges: Vec<_> = self.edges().filter(own).collect();
         let families = unique_families(&edges);
-        // The dearest of what has been advised against already.
+        // The most expensive hop that a remark has advised against so far.
         let mut told: f64 = 0.0;
         for family in families {
             let of = |edge: &&Edge<'_>| edge.from.family == family && edge.to.family == family;
@@ -119,7 +119,7 @@ impl<'m> Measured<'m> {
             (from, to) == (one, other) || (from, to) == (other, one)
         };
         let edges: Vec<_> = self.edges().filter(between).collect();
-        // Of queues of the same kinds the cheapest two: the others differ by chance.
+        // Of several queues of the same kinds the two cheapest: the others differ by chance.
         let kinds = unique_pairs(&edges);
         let (Some(best), Some(worst)) = (cheapest(kinds.iter()), dearest(kinds.iter())) else {
             return;
@@ -185,7 +185,7 @@ fn dearest<'e, 'm: 'e>(edges: impl Iterator<Item = &'e Edge<'m>>) -> Option<Edge
         .copied()
 }
 
-/// What a place is one of.
+/// The kind of a place, in words.
 fn noun(place: &Place) -> String {
     match (place.backend.as_str(), &place.kind) {
         ("cuda", _) => "stream".into(),
@@ -229,7 +229,7 @@ mod tests {
     const SHARED: &str = "external timeline semaphore";
     const ENGINE: &str = "through the engine on the host";
 
-    /// What an H200 shows.
+    /// The figures of an H200.
     #[test]
     fn a_gpu_gets_a_line_for_each_fact() {
         let places = [
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_through_the_host_are_told() {
+    fn signals_through_the_host_get_a_remark() {
         let places = [
             place("vulkan A", "vulkan", Some((0, "graphics"))),
             place("vulkan B", "vulkan", Some((0, "graphics"))),
@@ -298,13 +298,13 @@ mod tests {
     }
 
     #[test]
-    fn two_queues_of_a_kind_are_not_told_apart() {
+    fn a_difference_between_queues_of_one_kind_gets_no_remark() {
         let places = [
             place("cuda A", "cuda", None),
             place("cuda A", "cuda", None),
             place("vulkan B", "vulkan", Some((0, "graphics"))),
         ];
-        // One of them was disturbed.
+        // A disturbance affected one of them.
         let hops = [hop(0, 2, 9.0, SHARED), hop(1, 2, 90.0, SHARED)];
         assert!(advise(&places, &hops).is_empty());
     }
@@ -321,7 +321,7 @@ mod tests {
             hop(1, 1, 5.0, OWN),
         ];
         assert!(advise(&places, &hops).is_empty());
-        // What was not measured is nothing.
+        // A hop without a time gets no remark.
         let failed = Hop {
             hop_ns: None,
             ..hop(0, 1, 0.0, OWN)

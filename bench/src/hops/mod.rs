@@ -1,9 +1,10 @@
-//! What one dependency costs between every two queues of the machine.
+//! The cost of one dependency between every two queues of the machine.
 //!
-//! A hop is a submission without work that waits for a value and signals the next. A chain of them
-//! goes back and forth between two queues, is submitted as a whole, and timed from the first
-//! submission to the end; so a hop's time is the mean of both directions. On one queue the chain
-//! stays where it is. The host's own thread does not submit: it signals, and waits for the answer.
+//! A hop is a submission without work that waits for a value and signals the next. A chain of hops
+//! goes back and forth between two queues. It is submitted as a whole and timed from the first
+//! submission to the end. So the time of a hop is the mean of both directions. On one queue all
+//! hops of the chain are on that queue. The host's own thread does not submit: it signals, and
+//! waits for the answer.
 
 mod advice;
 
@@ -22,16 +23,16 @@ use crate::lab::{Outcome, Stop};
 use crate::machine::Machine;
 use crate::stats::Summary;
 
-/// No wait here takes so long.
+/// Time-out of all waits.
 const LONG: Duration = Duration::from_secs(20);
 
 /// Hops of one chain.
 const HOPS: u64 = 32;
 
-/// Where work is ordered.
+/// A queue, or the measuring thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// What it is, in words.
+    /// The name in words.
     pub name: String,
     /// Its device, as the suite names it.
     pub device: String,
@@ -45,14 +46,14 @@ pub struct Place {
     pub thread: bool,
 }
 
-/// What was measured between two places.
+/// The measurement between two places.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hop {
-    /// The number of the one place in the list.
+    /// The index of one place in the list.
     pub from: usize,
-    /// That of the other; the same for a chain on one queue.
+    /// The index of the other place; the same for a chain on one queue.
     pub to: usize,
-    /// The median of one hop, in nanoseconds; of both directions where there are two.
+    /// The median of one hop in nanoseconds, over both directions if there are two.
     pub hop_ns: Option<f64>,
     /// The 10th and the 90th percentile.
     pub spread_ns: Option<[f64; 2]>,
@@ -63,12 +64,12 @@ pub struct Hop {
     pub failed: Option<String>,
 }
 
-/// Everything.
+/// All measured hops.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Matrix {
-    /// The commit that ran.
+    /// The commit of the program.
     pub commit: String,
-    /// When, in UTC (RFC 3339).
+    /// The time of the run, in UTC (RFC 3339).
     pub date: String,
     /// The command line.
     pub command: String,
@@ -76,13 +77,13 @@ pub struct Matrix {
     pub devices: Vec<DeviceLine>,
     /// The places.
     pub places: Vec<Place>,
-    /// Each two of them once, and each with itself.
+    /// Each pair of places once, and each place with itself.
     pub hops: Vec<Hop>,
-    /// What is striking about it.
+    /// Remarks on the result.
     pub advice: Vec<String>,
 }
 
-/// A place, ready.
+/// A place with its open device.
 struct Ready {
     place: Place,
     device: Device,
@@ -90,7 +91,7 @@ struct Ready {
     queue: Option<Queue>,
 }
 
-/// The places of the devices whose names contain `wanted`, lower case.
+/// The places of the devices whose names contain `wanted`, which is in lower case.
 fn places(machine: &Machine, wanted: Option<&str>) -> Outcome<Vec<Ready>> {
     let mut places = Vec::new();
     for found in machine.inventory().devices() {
@@ -141,7 +142,7 @@ fn places(machine: &Machine, wanted: Option<&str>) -> Outcome<Vec<Ready>> {
             #[cfg(feature = "vulkan")]
             Device::Vulkan(vulkan) => {
                 for family in &found.info().capabilities.queues {
-                    // Two of a family tell what any two cost.
+                    // Two queues of a family show the cost between any two.
                     for index in 0..family.count.unwrap_or(1).min(2) {
                         let queue = vulkan.queue_on(family.index, index, "hops")?;
                         let what = format!("{} {}.{index}", family.kind, family.index);
@@ -155,11 +156,10 @@ fn places(machine: &Machine, wanted: Option<&str>) -> Outcome<Vec<Ready>> {
     Ok(places)
 }
 
-/// Measures every two places, each pair for about `budget`, and tells each hop as soon as it is
-/// there.
+/// Measures every two places, each pair for about `budget`. Calls `tell` after each.
 ///
 /// # Errors
-/// A driver error before anything was measured; no device of the name that is `wanted`.
+/// A driver error before the first measurement; no device with the name `wanted`.
 pub fn measure(
     machine: &Machine,
     wanted: Option<&str>,
@@ -211,14 +211,14 @@ pub fn measure(
     })
 }
 
-/// Chains between two places until the time is over; nanoseconds of one hop.
+/// Runs chains between two places until the time is over. Returns nanoseconds of one hop.
 fn chains(left: &Ready, right: &Ready, timeline: &Timeline, budget: Duration) -> Outcome<Summary> {
-    /// However long they take.
+    /// Smallest number of samples, for any duration.
     const LEAST: usize = 5;
     let mut value = 0;
     let mut samples = Vec::new();
     let start = Instant::now();
-    // The first one warms up.
+    // The first chain warms up.
     while samples.len() < LEAST + 1 || start.elapsed() < budget {
         let begun = Instant::now();
         match (&left.queue, &right.queue) {
@@ -257,7 +257,7 @@ fn with_thread(queue: &Queue, timeline: &Timeline, value: &mut u64) -> Outcome<(
     Ok(())
 }
 
-/// Microseconds, in as many digits as say something.
+/// Microseconds with a suitable number of digits.
 pub(crate) fn micros(nanoseconds: f64) -> String {
     match nanoseconds / 1e3 {
         short if short < 9.95 => format!("{short:.2}"),
@@ -274,7 +274,7 @@ impl Matrix {
         hops.find(|hop| (hop.from, hop.to) == (one, other) || (hop.from, hop.to) == (other, one))
     }
 
-    /// For people: microseconds per hop.
+    /// The times as a table: microseconds per hop.
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = String::from("Microseconds per hop, the mean of both directions:\n\n");
@@ -299,10 +299,10 @@ impl Matrix {
         text
     }
 
-    /// As JSON.
+    /// The result as JSON.
     ///
     /// # Errors
-    /// None, for what was measured.
+    /// Those of the serializer. A result of [`measure`] causes none.
     pub fn to_json(&self) -> serde_json::Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }

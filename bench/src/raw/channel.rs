@@ -1,5 +1,4 @@
-//! A worker thread behind a channel, and values with a condition variable for who sleeps: what a
-//! host queue is, by hand.
+//! A host queue by hand: a worker thread behind a channel, and values with a condition variable.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender};
 use syncline::{WaitMode, host};
 
-/// How long threads look before they sleep.
+/// How long threads poll before they sleep.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
     /// For a value.
@@ -19,22 +18,22 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// They sleep at once: what a channel's `recv` and a condition variable do by themselves.
+    /// Sleeps at once, as `recv` of a channel and a condition variable do.
     pub(crate) const NONE: Self = Self {
         value: Duration::ZERO,
         job: Duration::ZERO,
     };
-    /// As long as those of the library look.
+    /// Polls as long as Syncline's threads.
     pub(crate) const OURS: Self = Self {
         value: WaitMode::SPIN,
         job: host::Queue::SPIN,
     };
 }
 
-/// Looks for each look at the clock.
+/// Polls for each reading of the clock.
 const LOOKS: u32 = 8;
 
-/// Looks until there is something, for so long.
+/// Polls until `look` returns something, at most for `spin`.
 fn look<T>(spin: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     if let Some(found) = look() {
         return Some(found);
@@ -77,7 +76,7 @@ impl Counter {
 
     pub(crate) fn signal(&self, value: u64) {
         self.value.store(value, Ordering::Release);
-        // Who is about to sleep has the lock, and has not seen the value; or comes later, and sees
+        // A thread that is about to sleep has the lock and has not seen the value. A later one sees
         // it.
         if *self.sleepers.lock().unwrap_or_else(PoisonError::into_inner) > 0 {
             self.grown.notify_all();
@@ -100,19 +99,19 @@ impl Counter {
     }
 }
 
-/// The next job; `None` when there will be none.
+/// The next job; `None` after the last one.
 fn next(jobs: &Receiver<Job>, patience: Patience) -> Option<Job> {
     look(patience.job, || jobs.try_recv().ok()).or_else(|| jobs.recv().ok())
 }
 
-/// One thing for the worker: wait, work, signal.
+/// A job of the worker: wait, work, signal.
 pub(crate) struct Job {
     pub(crate) wait: (Arc<Counter>, u64),
     pub(crate) work: Box<dyn FnOnce() + Send>,
     pub(crate) signal: (Arc<Counter>, u64),
 }
 
-/// The worker. Dropped, it ends with what it was given.
+/// The worker thread. When dropped, it ends after its last job.
 pub(crate) struct Worker {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
@@ -134,7 +133,7 @@ impl Worker {
         }
     }
 
-    /// Hands it over; false if the worker is gone.
+    /// Sends a job. Returns false if the worker has ended.
     pub(crate) fn send(&self, job: Job) -> bool {
         self.jobs
             .as_ref()
@@ -146,7 +145,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // It cannot have panicked: its jobs do not.
+            // The thread has not panicked, because its jobs do not.
             let _ = thread.join();
         }
     }
@@ -156,16 +155,15 @@ impl Drop for Worker {
 mod tests {
     use std::thread;
 
+    use rstest::rstest;
+
     use super::*;
 
-    #[test]
-    fn who_spins_and_who_sleeps_are_woken() {
-        for patience in [Patience::NONE, Patience::OURS] {
-            woken(&Counter::new(patience));
-        }
-    }
-
-    fn woken(counter: &Counter) {
+    #[rstest]
+    #[case::sleeping(Patience::NONE)]
+    #[case::spinning(Patience::OURS)]
+    fn a_waiting_thread_is_woken_at_its_value(#[case] patience: Patience) {
+        let counter = &Counter::new(patience);
         thread::scope(|scope| {
             let sleeper = scope.spawn(|| counter.wait(2));
             while *counter.sleepers.lock().expect("no panic") == 0 {
@@ -180,14 +178,10 @@ mod tests {
         assert_eq!(*counter.sleepers.lock().expect("no panic"), 0);
     }
 
-    #[test]
-    fn a_worker_does_what_it_was_given_and_ends() {
-        for patience in [Patience::NONE, Patience::OURS] {
-            done(patience);
-        }
-    }
-
-    fn done(patience: Patience) {
+    #[rstest]
+    #[case::sleeping(Patience::NONE)]
+    #[case::spinning(Patience::OURS)]
+    fn a_worker_ends_after_its_last_job(#[case] patience: Patience) {
         let (counter, ran) = (
             Arc::new(Counter::new(patience)),
             Arc::new(AtomicU64::new(0)),
@@ -196,7 +190,7 @@ mod tests {
         for at in 0..100 {
             let ran = ran.clone();
             if at == 50 {
-                // By now it sleeps.
+                // The thread sleeps by now.
                 counter.wait(50);
                 thread::sleep(Duration::from_millis(5));
             }

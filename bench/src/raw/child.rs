@@ -1,5 +1,7 @@
-//! Other processes: this program once more, with a job in its environment. Raw calls that may hang
-//! run in one that can be killed, and what two processes do to each other takes a second one.
+//! Child processes: this program once more, with a job in its environment.
+//!
+//! Raw calls that may hang run in a child that can be killed. Rows with two processes use one as
+//! well.
 
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
@@ -9,25 +11,25 @@ use std::time::{Duration, Instant};
 
 use crate::lab::{Outcome, Stop};
 
-/// Set for a child process: what it is to run.
+/// The environment variable with the job of a child.
 const JOB: &str = "SYNCLINE_BENCH_JOB";
 
-/// What the line of an answer begins with.
+/// The beginning of the answer's line.
 const MARK: &str = "\u{1}syncline-samples";
 
-/// True once this program has looked whether it is a child: only such a one can be started as one.
+/// Set once this program has checked whether it is a child. Only such a program can be a child.
 static OFFERED: AtomicBool = AtomicBool::new(false);
 
 /// How a child has ended.
 #[derive(Debug, PartialEq)]
 pub(crate) enum End {
-    /// With these samples, in nanoseconds.
+    /// It has returned these samples, in nanoseconds.
     Samples(Vec<f64>),
-    /// Not at all, and it was killed.
+    /// It did not end, and was killed.
     Hung,
 }
 
-/// Whether this program can be started as a child.
+/// Returns an error if this program cannot be started as a child.
 ///
 /// # Errors
 /// A skip, with the reason.
@@ -40,7 +42,7 @@ pub(crate) fn offered() -> Outcome<()> {
     Err(Stop::Skipped(reason.into()))
 }
 
-/// Runs `job` in a child process, for so long.
+/// Runs `job` in a child process, for at most `patience`.
 pub(crate) fn run(job: &str, patience: Duration) -> Outcome<End> {
     offered()?;
     let mut command = Command::new(std::env::current_exe()?);
@@ -48,18 +50,18 @@ pub(crate) fn run(job: &str, patience: Duration) -> Outcome<End> {
     supervised(command, patience)
 }
 
-/// A child process for as long as this lives.
+/// A child process that is killed when this is dropped.
 pub(crate) struct Kept(Child);
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // It has ended by itself, or ends here.
+        // It may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Starts a child for `job` with these as its standard input and output.
+/// Starts a child for `job` with this standard input and output.
 pub(crate) fn keep(job: &str, input: OwnedFd, output: OwnedFd) -> Outcome<Kept> {
     offered()?;
     let mut command = Command::new(std::env::current_exe()?);
@@ -67,7 +69,7 @@ pub(crate) fn keep(job: &str, input: OwnedFd, output: OwnedFd) -> Outcome<Kept> 
     Ok(Kept(command.spawn()?))
 }
 
-/// The samples that `command` tells, if it ends in time.
+/// Returns the samples that `command` prints, if it ends in time.
 fn supervised(mut command: Command, patience: Duration) -> Outcome<End> {
     command
         .stdin(Stdio::null())
@@ -88,7 +90,7 @@ fn supervised(mut command: Command, patience: Duration) -> Outcome<End> {
     };
     let mut text = String::new();
     if let Some(mut out) = child.stdout.take() {
-        // It has ended, and what it says fits into the pipe.
+        // The child has ended, and its output fits into the pipe.
         out.read_to_string(&mut text)?;
     }
     match samples(&text) {
@@ -99,7 +101,7 @@ fn supervised(mut command: Command, patience: Duration) -> Outcome<End> {
     }
 }
 
-/// The samples in what a child has said.
+/// The samples in the output of a child.
 fn samples(text: &str) -> Option<Vec<f64>> {
     let line = text.lines().find_map(|line| line.strip_prefix(MARK))?;
     line.split_whitespace()
@@ -107,12 +109,12 @@ fn samples(text: &str) -> Option<Vec<f64>> {
         .collect()
 }
 
-/// A child's life, if this process is one.
+/// Runs the job of a child, if this process is one.
 pub(crate) fn serve() -> Option<ExitCode> {
     OFFERED.store(true, Ordering::Relaxed);
     let job = std::env::var(JOB).ok()?;
     match perform(&job) {
-        // What lives by its other tasks has nothing to tell, and perhaps nobody who listens.
+        // A job for two processes has no samples, and its output may not be read any more.
         Ok(samples) if samples.is_empty() => Some(ExitCode::SUCCESS),
         Ok(samples) => {
             let words: Vec<String> = samples.iter().map(f64::to_string).collect();
@@ -133,7 +135,7 @@ fn perform(job: &str) -> Outcome<Vec<f64>> {
         word.ok_or_else(|| Stop::Failed(format!("{job:?} is no job")))
     };
     match words.first() {
-        // To see that a child is one.
+        // For a test of children.
         Some(&"echo") => Ok(vec![number(1)? as f64]),
         #[cfg(feature = "cuda")]
         Some(&"roundtrip") => {
@@ -152,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_are_found_among_what_else_is_said() {
+    fn samples_are_found_among_other_output() {
         let text = format!("loading\n{MARK} 1 2.5\n");
         assert_eq!(samples(&text), Some(vec![1.0, 2.5]));
         assert_eq!(samples("1 2.5"), None);
@@ -160,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_end_is_killed() {
+    fn a_child_that_does_not_end_is_killed() {
         let start = Instant::now();
         let mut sleep = Command::new("sleep");
         sleep.arg("60");
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_is_heard_and_who_fails_is_told() {
+    fn samples_and_failures_of_a_child_are_returned() {
         let mut print = Command::new("echo");
         print.arg(format!("{MARK} 3 4"));
         let patience = Duration::from_secs(20);
@@ -179,7 +181,7 @@ mod tests {
         assert!(matches!(failed, Err(Stop::Failed(_))), "{failed:?}");
     }
 
-    /// A test's program would run its tests once more, and those their children.
+    /// The program of a test would run its tests once more, and those their children.
     #[test]
     fn a_program_that_is_no_child_starts_none() {
         let started = run("echo 7", Duration::from_secs(20));
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_job_is_refused() {
+    fn an_unknown_job_is_refused() {
         assert!(perform("nonsense").is_err());
         assert!(perform("echo").is_err());
         assert_eq!(perform("echo 7"), Ok(vec![7.0]));

@@ -1,5 +1,7 @@
-//! The pipeline of [`frames`](crate::frames) by hand: the same kernels on the same kinds of memory,
-//! recorded and ordered with calls of the drivers alone.
+//! The pipeline of [`frames`](crate::frames) by hand.
+//!
+//! The same kernels run on the same kinds of memory. Only calls of the drivers record and order
+//! them.
 #![allow(unsafe_code, reason = "calls the drivers, as the baseline")]
 
 #[cfg(feature = "cuda")]
@@ -21,7 +23,7 @@ use crate::frames::{READBACKS, SLOTS, Size, compute, pixels};
 use crate::lab::{Outcome, Stop};
 use compute::{FRAME_BUFFER, STEPS_PER_FRAME, StepParams, group_count, prev_buffer};
 
-/// Everything of one pipeline.
+/// One pipeline.
 pub(crate) struct ByHand {
     size: Size,
     producer: Side,
@@ -31,18 +33,18 @@ pub(crate) struct ByHand {
     readbacks: Vec<Memory>,
     produced: Semaphore,
     consumed: Semaphore,
-    /// The position of the consumer's queue, if it keeps one.
+    /// The position of the consumer's queue, if it has one.
     position: Option<Semaphore>,
-    /// Of the consumer's queue; the semaphores are its.
+    /// The hand of the consumer's queue. It owns the semaphores.
     hand: Hand,
 }
 
-/// Who simulates.
+/// The producer's side.
 enum Side {
     Vulkan {
         waves: Arc<stage::Waves>,
         recording: Recording,
-        /// Of this queue, if it keeps one.
+        /// The position of this queue, if it has one.
         position: Option<Semaphore>,
         hand: Hand,
     },
@@ -52,19 +54,19 @@ enum Side {
         stream: cuda::Stream,
         produced: cuda::External,
         consumed: cuda::External,
-        /// Recorded behind the signals, one after the other, if there are any.
+        /// Recorded in turns behind the signals; empty without them.
         events: Vec<cuda::Event>,
         hand: cuda::Hand,
     },
 }
 
-/// A command buffer for each frame that may be on its way.
+/// A command buffer for each frame in flight.
 struct Recording {
     device: syncline::vulkan::Device,
     family: u32,
     pool: vk::CommandPool,
     buffers: Vec<vk::CommandBuffer>,
-    /// Keeps its place among the driver queues.
+    /// Keeps its place among the driver's queues.
     queue: Queue,
 }
 
@@ -79,7 +81,7 @@ impl Recording {
         let info = vk::CommandPoolCreateInfo::default()
             .flags(vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER)
             .queue_family_index(family);
-        // SAFETY: a valid description; a family that the device has queues of.
+        // SAFETY: a valid description, and a family of which the device has queues.
         let pool = unsafe { device.raw().create_command_pool(&info, None) }
             .map_err(failed("vkCreateCommandPool"))?;
         let mut recording = Self {
@@ -92,7 +94,7 @@ impl Recording {
         let info = vk::CommandBufferAllocateInfo::default()
             .command_pool(pool)
             .command_buffer_count(READBACKS as u32);
-        // SAFETY: the pool is this one's.
+        // SAFETY: the pool belongs to this.
         recording.buffers = unsafe { device.raw().allocate_command_buffers(&info) }
             .map_err(failed("vkAllocateCommandBuffers"))?;
         Ok(recording)
@@ -102,7 +104,7 @@ impl Recording {
         Hand::new(&self.device, self.queue.family(), self.queue.index())
     }
 
-    /// Records the commands of a frame. The frame that used the buffer before is finished.
+    /// Records the commands of a frame. The last frame that used the buffer has finished.
     fn record(
         &self,
         frame: u32,
@@ -112,7 +114,8 @@ impl Recording {
         let raw = self.device.raw();
         let begin = vk::CommandBufferBeginInfo::default()
             .flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
-        // SAFETY: of a pool whose buffers can be begun anew; no submission uses it any more.
+        // SAFETY: the buffers of the pool can be begun again, and no submission uses this one any
+        // more.
         unsafe { raw.begin_command_buffer(commands, &begin) }
             .map_err(failed("vkBeginCommandBuffer"))?;
         work(raw, commands);
@@ -122,7 +125,7 @@ impl Recording {
         Ok(commands)
     }
 
-    /// Orders everything before it before everything after it, and shows it to the host.
+    /// Orders all work before it before all work after it, and makes it visible to the host.
     fn order(&self, commands: vk::CommandBuffer) {
         let memory = vk::MemoryBarrier::default()
             .src_access_mask(vk::AccessFlags::MEMORY_WRITE)
@@ -145,7 +148,7 @@ impl Recording {
         }
     }
 
-    /// Takes a buffer that CUDA has too, or gives it back.
+    /// Acquires a buffer shared with CUDA, or releases it.
     fn hand_over(&self, commands: vk::CommandBuffer, buffer: &Buffer, taking: bool) {
         let barrier = if taking {
             buffer.acquire_barrier(self.family)
@@ -154,7 +157,7 @@ impl Recording {
         };
         let Some(barrier) = barrier else { return };
         let stages = vk::PipelineStageFlags::ALL_COMMANDS;
-        // SAFETY: the buffer is being recorded; the memory is the pipeline's.
+        // SAFETY: the buffer is being recorded, and the memory belongs to the pipeline.
         unsafe {
             self.device.raw().cmd_pipeline_barrier(
                 commands,
@@ -168,11 +171,11 @@ impl Recording {
         }
     }
 
-    /// `vkCmdCopyBuffer` of what both have.
+    /// `vkCmdCopyBuffer` of the whole buffer.
     fn copy(&self, commands: vk::CommandBuffer, from: &Buffer, to: &Buffer) {
         let region = vk::BufferCopy::default().size(from.size().min(to.size()));
-        // SAFETY: the buffer is being recorded; two different buffers of the pipeline, made for
-        // transfers.
+        // SAFETY: the buffer is being recorded. These are two different buffers of the pipeline
+        // with transfer usage.
         unsafe {
             self.device
                 .raw()
@@ -182,7 +185,8 @@ impl Recording {
 
     /// `vkCmdFillBuffer` with 0.
     fn clear(&self, commands: vk::CommandBuffer, buffer: &Buffer) {
-        // SAFETY: the buffer is being recorded; a buffer of the pipeline, made for transfers.
+        // SAFETY: the buffer is being recorded, and this is a buffer of the pipeline with transfer
+        // usage.
         unsafe {
             self.device
                 .raw()
@@ -193,20 +197,23 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // SAFETY: the hands wait for all submissions before; the buffers go with their pool.
+        // SAFETY: the hands have waited for all submissions. The buffers are destroyed with their
+        // pool.
         unsafe { self.device.raw().destroy_command_pool(self.pool, None) };
     }
 }
 
-/// The queues, locked for a while.
+/// Locks of the queues.
 struct Locked {
     producing: Option<QueueGuard>,
     consuming: QueueGuard,
 }
 
 impl ByHand {
-    /// A pipeline over `link`, whose right side is Vulkan's. `besides`: with what the contract asks
-    /// for besides, an event behind each signal of CUDA's and the positions of Vulkan's queues.
+    /// A pipeline over `link`, whose right side is Vulkan.
+    ///
+    /// With `besides` it makes the additional calls of the contract: an event behind each signal of
+    /// CUDA, and the positions of Vulkan's queues.
     pub(crate) fn new(link: &Link, size: Size, besides: bool) -> Outcome<Self> {
         let slots = (0..SLOTS)
             .map(|_| link.buffer(size.bytes()))
@@ -218,7 +225,7 @@ impl ByHand {
         let right: Vec<_> = slots.iter().map(|slot| slot.right().clone()).collect();
         let producer = Producer::new(link.left(), size, left)?;
         let consumer = Consumer::new(link.right(), size, right, readbacks.clone())?;
-        let unfit = || Stop::Skipped("nobody has written this pair by hand".into());
+        let unfit = || Stop::Skipped("this pair has no pipeline by hand".into());
         let (Device::Vulkan(vulkan), Consumer::Vulkan(shader)) = (link.right(), consumer) else {
             return Err(unfit());
         };
@@ -266,7 +273,8 @@ impl ByHand {
         })
     }
 
-    /// Makes `frames` frames from number `first` on, which is the next, and waits for the last.
+    /// Makes `frames` frames beginning with number `first`, which is the next, and waits for the
+    /// last.
     pub(crate) fn advance(&self, first: u32, frames: u32) -> Outcome<()> {
         let consuming = self.hand.lock()?;
         let producing = match &self.producer {
@@ -300,7 +308,7 @@ impl ByHand {
         self.hand.poll(self.consumed.raw, end.into())
     }
 
-    /// The pixels of a frame that is finished and not yet overwritten.
+    /// The pixels of a frame that has finished and is not overwritten yet.
     pub(crate) fn frame(&self, frame: u32) -> Vec<u32> {
         pixels(&self.readbacks, frame)
     }
@@ -308,7 +316,7 @@ impl ByHand {
     fn produce(&self, frame: u32, locked: &Locked) -> Outcome<()> {
         let number = u64::from(frame) + 1;
         let slot = frame as usize % SLOTS;
-        // The frame that had the slot before has been shaded.
+        // The last frame in this slot has been shaded.
         let free = number.checked_sub(SLOTS as u64).filter(|free| *free > 0);
         match &self.producer {
             Side::Vulkan {
@@ -421,7 +429,7 @@ impl ByHand {
                 .chain(words.iter_mut().map(pointer))
                 .collect();
             // SAFETY: `step` takes two pointers to width * height words each, then the words of
-            // StepParams in their order; the buffers are the pipeline's, which ends after its
+            // StepParams in their order. The buffers belong to the pipeline, which ends after its
             // stream.
             unsafe {
                 hand.launch(
@@ -443,7 +451,7 @@ impl ByHand {
         let (recording, shader) = (&self.consumer, &self.shader);
         let commands = recording.record(frame, |raw, commands| {
             recording.hand_over(commands, &shader.slots[slot], true);
-            // The copy of the frame before reads what this dispatch writes.
+            // The copy of the last frame reads the memory that this dispatch writes.
             recording.order(commands);
             let groups = [group_count(width), group_count(height)];
             shader.shade.dispatch(
@@ -470,7 +478,7 @@ impl ByHand {
     }
 }
 
-/// One submission that signals `number`, and the queue's position, if it keeps one.
+/// Makes one submission that signals `number` and the position of the queue, if it has one.
 #[inline]
 fn submit(
     hand: &Hand,
@@ -492,8 +500,8 @@ fn submit(
 
 impl Drop for ByHand {
     fn drop(&mut self) {
-        // What follows frees what the drivers may still use after a failure. Waiting for the last
-        // frame is all that helps; where it does not come, the process is about to say so and end.
+        // The code after this frees memory that the drivers may still use after a failure. If the
+        // last frame never ends, the process reports the failure and ends.
         let _ = self.hand.settle();
         #[cfg(feature = "cuda")]
         if let Side::Cuda { stream, hand, .. } = &self.producer {

@@ -1,4 +1,4 @@
-//! A counter in a futex word: what a timeline is on the host, by hand.
+//! A host timeline by hand: a counter in a futex word.
 
 use std::ptr::from_ref;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,10 +8,10 @@ pub(crate) use rustix::thread::futex::Timespec;
 use rustix::thread::futex::{self, Flags, Wait, WaitFlags, WaitPtr, WaitvFlags};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Looks for each look at the clock.
+/// Polls for each reading of the clock.
 const LOOKS: u32 = 4;
 
-/// Whether `now` is `value` or past it: words are 32 bits, and begin again.
+/// Whether `now` is at or above `value`, in 32 bits that wrap around.
 const fn is_past(now: u32, value: u32) -> bool {
     now.wrapping_sub(value) as i32 >= 0
 }
@@ -21,13 +21,13 @@ const fn is_past(now: u32, value: u32) -> bool {
 pub(crate) enum Sleep<'w> {
     /// Until it is woken.
     Long,
-    /// For so long at the most at a time: what a wait with a time-out asks of the system.
+    /// For at most this time at once, as a wait with a time-out does.
     For(&'static Timespec),
-    /// The same, and for a second word, too, that would end it.
+    /// As [`Sleep::For`], and also for a second word.
     ForOr(&'static Timespec, &'w AtomicU32),
 }
 
-/// A counter that threads wait for: its two words, wherever they lie.
+/// A counter that threads wait for, by its two words.
 #[derive(Clone, Copy)]
 pub(crate) struct Futex<'w> {
     value: &'w AtomicU32,
@@ -36,7 +36,7 @@ pub(crate) struct Futex<'w> {
 }
 
 impl<'w> Futex<'w> {
-    /// In memory that several processes have: the first two of `words`.
+    /// A counter in the first two of `words`, in memory that several processes have.
     pub(crate) fn shared(words: &'w [AtomicU32]) -> Option<Self> {
         let [value, sleepers, ..] = words else {
             return None;
@@ -48,17 +48,19 @@ impl<'w> Futex<'w> {
         })
     }
 
-    /// Sets it, and wakes whoever sleeps.
+    /// Sets the value and wakes all threads that sleep.
     pub(crate) fn signal(&self, value: u32) {
         self.value.store(value, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // Waking takes a valid word and is refused for no other reason.
+            // Waking fails only with an invalid word.
             let _ = futex::wake(self.value, self.flags, i32::MAX as u32);
         }
     }
 
-    /// Waits until it is `value` or past it: spins for so long, after a moment letting others run,
-    /// then sleeps. (The words are signalled in time.)
+    /// Waits until the counter is at or above `value`.
+    ///
+    /// Spins for `spin`, with yields after a moment, and then sleeps. Rows signal the words in
+    /// time.
     pub(crate) fn wait(&self, value: u32, spin: Duration, sleep: Sleep<'_>) {
         if is_past(self.value.load(Ordering::SeqCst), value) {
             return;
@@ -87,8 +89,8 @@ impl<'w> Futex<'w> {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Until it is woken, where it still shows `now`. Interrupted, or another value already: who
-    /// calls looks again.
+    /// Sleeps while the word is `now`. Also returns after an interruption, so the caller polls
+    /// again.
     fn sleep(&self, now: u32, sleep: Sleep<'_>) {
         let (time, other) = match sleep {
             Sleep::Long => {
@@ -125,7 +127,7 @@ impl<'w> Futex<'w> {
     }
 }
 
-/// A counter of this process. It has a cache line to itself.
+/// A counter of this process in a cache line of its own.
 #[repr(align(128))]
 #[derive(Default)]
 pub(crate) struct Word {
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_is_woken() {
+    fn a_sleeping_thread_is_woken() {
         let word = Word::default();
         thread::scope(|scope| {
             let sleeper = scope.spawn(|| word.wait(2, Duration::ZERO, Sleep::Long));

@@ -1,4 +1,4 @@
-//! What waits for a value, by hand: a list behind a mutex.
+//! Held submissions by hand: a heap behind a mutex.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,14 +6,14 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::lab::Outcome;
 
-/// A value that is waited for, the queue that waits, and the value that it signals then.
+/// The value that is waited for, the queue, and the value that the queue signals then.
 type Waiting = Reverse<(u64, usize, u64)>;
 
-/// Submissions that go when a value is signalled, the lowest value first.
+/// Held submissions, by the value that they wait for, the lowest first.
 pub(crate) struct Held(Mutex<BinaryHeap<Waiting>>);
 
 impl Held {
-    /// Empty, with room for so many.
+    /// An empty list with room for this many submissions.
     pub(crate) fn with_room(count: u64) -> Self {
         Self(Mutex::new(BinaryHeap::with_capacity(count as usize)))
     }
@@ -25,8 +25,9 @@ impl Held {
         held.push(Reverse((value, queue, done)));
     }
 
-    /// Up to `value` is signalled: hands each queue that waits for no more to `submit`, with the
-    /// value that it signals.
+    /// Signals all values up to `value`.
+    ///
+    /// Calls `submit` with the queue and the value to signal of each submission that is released.
     #[inline]
     pub(crate) fn release(
         &self,
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_goes_in_order_and_once() {
+    fn held_submissions_are_released_in_order_and_once() {
         let held = Held::with_room(3);
         for (value, queue) in [(3, 0), (1, 1), (2, 2)] {
             held.hold(value, queue, 7);

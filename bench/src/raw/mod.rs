@@ -1,5 +1,6 @@
-//! The other side: what somebody writes by hand against the system and the drivers, with nothing in
-//! between. All of this crate's `unsafe` is here.
+//! The raw sides: direct calls of the drivers and of the system.
+//!
+//! The `unsafe` code of this crate is here, except for that of the kernels and of the allocator.
 
 pub(crate) mod channel;
 #[cfg_attr(

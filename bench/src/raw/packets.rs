@@ -1,4 +1,4 @@
-//! Messages of 32 bytes over a Unix socket that keeps them apart: what carries a point, by hand.
+//! A point by hand: messages of 32 bytes over a Unix socket that keeps messages apart.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -13,10 +13,10 @@ use rustix::net::{
 
 use crate::lab::{Outcome, Stop};
 
-/// As many as a point takes on an endpoint.
+/// The size of a point on an endpoint.
 const BYTES: usize = 32;
 
-/// No message takes so long.
+/// Time-out of all messages.
 const LONG: Timespec = Timespec {
     tv_sec: 20,
     tv_nsec: 0,
@@ -27,12 +27,12 @@ const LONG: Timespec = Timespec {
 pub(crate) enum Care {
     /// recvmsg(2) blocks.
     None,
-    /// It does not, and poll(2) does with a time-out; the kernel tells who has sent each
-    /// (`SO_PASSCRED`).
+    /// poll(2) waits with a time-out before recvmsg(2), which does not block. The kernel adds the
+    /// sender's credentials (`SO_PASSCRED`).
     Least,
 }
 
-/// One end.
+/// One end of a socket.
 pub(crate) struct Packets(OwnedFd);
 
 impl Packets {
@@ -51,7 +51,7 @@ impl Packets {
         Self(end)
     }
 
-    /// To be called on both ends before messages are sent with that care.
+    /// Prepares an end for messages with `care`. To be called on both ends.
     pub(crate) fn prepare(&self, care: Care) -> Outcome<()> {
         let asked = sockopt::set_socket_passcred(&self.0, care == Care::Least);
         asked.map_err(|errno| failed("setsockopt", errno))

@@ -1,5 +1,4 @@
-//! Vulkan by hand: what an engine calls itself, through the same `VkDevice` and the same
-//! `VkQueue`s.
+//! Vulkan by hand: direct calls on Syncline's `VkDevice` and `VkQueue`s.
 #![allow(unsafe_code, reason = "calls the driver, as the baseline")]
 
 use std::cell::RefCell;
@@ -11,21 +10,21 @@ use syncline::vulkan::{Device, QueueGuard};
 
 use crate::lab::{Outcome, Stop};
 
-/// No wait here takes so long.
+/// Time-out of all waits.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Waits of one submission at the most, here.
+/// Largest number of waits of a submission.
 pub(crate) const WAITS: usize = 16;
 
-/// Timeline semaphores of a device, and one of its queues to use them on.
+/// Timeline semaphores of a device, and a queue to use them on.
 pub(crate) struct Hand {
     calls: Calls,
     queue: (u32, u32),
-    /// Each with the highest value that it is to get to.
+    /// Each semaphore with the highest value that it will reach.
     semaphores: RefCell<Vec<(vk::Semaphore, u64)>>,
 }
 
-/// One of a [`Hand`]'s semaphores, not to be used after it has gone.
+/// A semaphore of a [`Hand`], which must not be used after the hand is dropped.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Semaphore {
     pub(crate) raw: vk::Semaphore,
@@ -45,7 +44,7 @@ fn failed(call: &str, code: vk::Result) -> Stop {
 }
 
 impl Hand {
-    /// For the queue with this index of this family.
+    /// A hand for the queue with this index of this family.
     pub(crate) fn new(device: &Device, family: u32, index: u32) -> Self {
         Self {
             calls: Calls {
@@ -56,12 +55,12 @@ impl Hand {
         }
     }
 
-    /// The queue, alone: to be taken once for many submissions.
+    /// Locks the queue. To be called once for many submissions.
     pub(crate) fn lock(&self) -> Outcome<QueueGuard> {
         Ok(self.calls.device.lock_queue(self.queue.0, self.queue.1)?)
     }
 
-    /// A timeline semaphore at 0. `exported`: one that leaves as an opaque descriptor.
+    /// A timeline semaphore at 0. With `exported` it can leave as an opaque descriptor.
     pub(crate) fn semaphore(&self, exported: bool) -> Outcome<Semaphore> {
         let mut kind =
             vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
@@ -71,8 +70,8 @@ impl Hand {
         if exported {
             info = info.push_next(&mut export);
         }
-        // SAFETY: a valid description; only devices that export such semaphores are asked for one
-        // that is exported.
+        // SAFETY: a valid description. Exported semaphores are only made on devices that can export
+        // them.
         let raw = unsafe { self.raw().create_semaphore(&info, None) }
             .map_err(|code| failed("vkCreateSemaphore", code))?;
         let mut semaphores = self.semaphores.borrow_mut();
@@ -81,17 +80,17 @@ impl Hand {
         Ok(Semaphore { raw, at })
     }
 
-    /// Notes that the semaphore will get to `value`: told once for many submissions.
+    /// Notes the value that the semaphore will reach. To be called once for many submissions.
     pub(crate) fn expect(&self, semaphore: Semaphore, value: u64) {
         self.semaphores.borrow_mut()[semaphore.at].1 = value;
     }
 
-    /// What signals one semaphore from another thread.
+    /// A handle that signals one semaphore from another thread.
     pub(crate) fn signaller(&self, semaphore: vk::Semaphore) -> Signaller {
         Signaller(self.calls.device.clone(), semaphore)
     }
 
-    /// `vkGetSemaphoreFdKHR`, of a semaphore that was made to be exported.
+    /// `vkGetSemaphoreFdKHR` of a semaphore that can be exported.
     #[cfg(feature = "cuda")]
     pub(crate) fn export(&self, semaphore: Semaphore) -> Outcome<std::os::fd::OwnedFd> {
         use std::os::fd::FromRawFd as _;
@@ -104,12 +103,12 @@ impl Hand {
         // extension.
         let fd = unsafe { functions.get_semaphore_fd(&info) }
             .map_err(|code| failed("vkGetSemaphoreFdKHR", code))?;
-        // SAFETY: just made for us, and nobody else's.
+        // SAFETY: a new descriptor with this as its only owner.
         Ok(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) })
     }
 }
 
-/// The driver's functions for one device. Nothing is kept: usable from any thread.
+/// The driver's functions for one device, usable from any thread.
 #[derive(Clone)]
 pub(crate) struct Calls {
     device: Device,
@@ -151,8 +150,7 @@ impl Calls {
             .map_err(|code| failed("vkWaitSemaphores", code))
     }
 
-    /// As [`Hand::wait`], but with a second semaphore that could end it: as long as that does not
-    /// get to 1, nothing does.
+    /// As [`Hand::wait`], with a second semaphore that would end the wait at 1.
     pub(crate) fn wait_or(
         &self,
         semaphore: vk::Semaphore,
@@ -169,7 +167,7 @@ impl Calls {
             .map_err(|code| failed("vkWaitSemaphores", code))
     }
 
-    /// `vkGetSemaphoreCounterValue`, until it is there.
+    /// `vkGetSemaphoreCounterValue` until the value is reached.
     #[inline]
     pub(crate) fn poll(&self, semaphore: vk::Semaphore, value: u64) -> Outcome<()> {
         let start = Instant::now();
@@ -184,7 +182,7 @@ impl Calls {
         Ok(())
     }
 
-    /// `vkQueueSubmit` of one submission without commands; no more than [`WAITS`] waits.
+    /// `vkQueueSubmit` of one submission without commands and with at most [`WAITS`] waits.
     #[inline]
     pub(crate) fn submit(
         &self,
@@ -195,7 +193,7 @@ impl Calls {
         self.submit_commands(queue, &[], (waits, wait_values), (signals, signal_values))
     }
 
-    /// `vkQueueSubmit` of one submission; no more than [`WAITS`] waits.
+    /// `vkQueueSubmit` of one submission with at most [`WAITS`] waits.
     #[inline]
     pub(crate) fn submit_commands(
         &self,
@@ -215,9 +213,9 @@ impl Calls {
             .command_buffers(commands)
             .signal_semaphores(signals)
             .push_next(&mut values);
-        // SAFETY: the queue is locked; all semaphores are timelines of this device that live until
-        // they have got to what they are expected to; rows only ever count up. Command buffers are
-        // recorded, and used once at a time.
+        // SAFETY: the queue is locked. All semaphores are timelines of this device and live until
+        // they reach their expected values. Rows only count up. Command buffers are recorded and
+        // used once at a time.
         unsafe {
             self.raw()
                 .queue_submit(queue.raw(), &[info], vk::Fence::null())
@@ -226,7 +224,7 @@ impl Calls {
     }
 }
 
-/// A semaphore to be signalled from another thread than its hand's.
+/// A semaphore that is signalled from another thread than that of its hand.
 pub(crate) struct Signaller(Device, vk::Semaphore);
 
 impl Signaller {
@@ -242,8 +240,7 @@ impl Signaller {
 }
 
 impl Hand {
-    /// Waits until all semaphores have got to what is expected of them, and the queue is done with
-    /// them.
+    /// Waits until all semaphores have reached their expected values and the queue is idle.
     pub(crate) fn settle(&self) -> Outcome<()> {
         const PATIENCE: Duration = Duration::from_secs(2);
         for (semaphore, value) in self.semaphores.borrow().iter() {
@@ -259,8 +256,8 @@ impl Hand {
             .map_err(|code| failed("vkWaitSemaphores", code))?;
         }
         let queue = self.lock()?;
-        // Drivers may look at a semaphore a moment after the last submission with it has signalled.
-        // SAFETY: the queue is locked, and all that rows have put into it comes to an end.
+        // Drivers may use a semaphore a moment after the last submission with it has signalled.
+        // SAFETY: the queue is locked, and all submissions of rows end.
         unsafe { self.raw().queue_wait_idle(queue.raw()) }
             .map_err(|code| failed("vkQueueWaitIdle", code))
     }
@@ -268,7 +265,7 @@ impl Hand {
 
 impl Drop for Hand {
     fn drop(&mut self) {
-        // After a failed row something may still use them: they are left to the device then.
+        // After a failed row, work may still use them, so they are left to the device.
         if self.settle().is_ok() {
             for (semaphore, _) in self.semaphores.take() {
                 // SAFETY: made here, and no longer used.
@@ -278,9 +275,9 @@ impl Drop for Hand {
     }
 }
 
-/// True if a processor of the host plays the device.
+/// True if the device is a processor of the host.
 pub(crate) fn is_software(device: &Device) -> bool {
-    // SAFETY: the physical device that the device was made from.
+    // SAFETY: the physical device of this device.
     let properties = unsafe {
         device
             .instance()

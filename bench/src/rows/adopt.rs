@@ -8,26 +8,26 @@ use syncline::QueueKind;
 use syncline::backend::{Device as _, Queue as _};
 
 use super::crew::lock;
-use super::{Call, Floor, LIMIT, Row};
+use super::{Call, Floor, RECORDED, Row};
 use crate::lab::{Lab, Outcome, Side, gated_bursts};
 use crate::machine::On;
 use crate::raw::least::vulkan as least;
 use crate::raw::vulkan::Hand;
 
-/// No wait of this row takes so long.
+/// Time-out of all waits of this row.
 const LONG: Duration = Duration::from_secs(20);
 
-/// So many submissions are outstanding at the most, on either side.
+/// Largest number of outstanding submissions of a side.
 const BURST: u64 = 64;
 
 pub(super) const ROWS: &[Row] = &[Row {
     id: "adopt.vulkan",
-    ours: "an application's own vkQueueSubmit, which waits for a timeline that another submission signals, and signals one through a claim: claim, wait_ready, the semaphores, the queue's guard, vkQueueSubmit, submitted; 64 at a time; their end is not timed, nor are the signals that they wait for",
+    ours: "an application's own vkQueueSubmit, which waits for a timeline that another submission signals, and signals one through a claim: claim, wait_ready, the semaphores, the queue's guard, vkQueueSubmit, submitted; 64 at a time, without their end and without the signals that they wait for",
     raw: "the same vkQueueSubmit, with the same two waits and one signal, behind a mutex",
     floor: Floor::Side(
-        "raw, and what two threads need to know of a timeline, as little as that takes: a claim, and a value to be published",
+        "raw, and the least that two threads need to share a timeline: a claim, and a published value",
     ),
-    bar: LIMIT,
+    limits: RECORDED,
     on: &[On::Vulkan],
     variants: &[],
     run: adopt,
@@ -38,7 +38,7 @@ fn adopt(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let queue = device.queue(QueueKind::Compute, "an application's")?;
     let hand = Hand::new(&device, queue.family(), queue.index());
     let (before, after) = (device.timeline("before")?, device.timeline("after")?);
-    // For raw and for the floor: what is waited for, and what is signalled.
+    // For raw and for the floor: the semaphore that is waited for, and the one that is signalled.
     let by_hand = [
         [hand.semaphore(false)?, hand.semaphore(false)?],
         [hand.semaphore(false)?, hand.semaphore(false)?],
@@ -47,7 +47,7 @@ fn adopt(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let mutex = Mutex::new(());
     let ours = Cell::new(0);
     let values = [Cell::new(0), Cell::new(0)];
-    // The signals that the submissions of a burst wait for.
+    // Submits the signals that the submissions of a burst wait for.
     let prepare = |side: usize, count| {
         let (semaphore, first) = (by_hand[side][0], values[side].get());
         let guard = hand.lock()?;

@@ -1,25 +1,25 @@
-//! What is allocated.
+//! Allocations in steady state.
 
 use syncline_conformance::steady::{self, OPERATIONS, TIMES};
 
 use super::{Call, Floor, Row};
-use crate::bar::Bar;
 use crate::heap;
 use crate::lab::{Lab, Outcome, Stop};
+use crate::limit::Limit;
 use crate::machine::On;
 
 pub(super) const ROWS: &[Row] = &[Row {
     id: "alloc",
-    ours: "signals, waits, records, queries and submissions (a host worker's closures capture 64 bytes), each 1000 times once it has been done a few times: allocations and reallocations on the heap, of Rust code on all threads of the process; each, of whichever allocates most",
+    ours: "signals, waits, records, queries and submissions (a host worker's closures capture 64 bytes), each 1000 times after some warm-up: allocations and reallocations of Rust code on all threads; per operation, of the operation with most",
     raw: "(nothing can allocate less)",
     floor: Floor::Unmeasured("nothing"),
-    bar: Bar::Figure(EACH, 0.0),
+    limits: &[Limit::Figure(EACH, 0.0)],
     on: &[On::Each],
     variants: &[],
     run: allocations,
 }];
 
-/// The figure that is judged.
+/// The figure with a limit.
 const EACH: &str = "allocations_each";
 
 fn allocations(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
@@ -28,7 +28,8 @@ fn allocations(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         let mut most = 0.0_f64;
         for operation in OPERATIONS {
             let counted = steady::count(&device, operation, so_far)?;
-            // Of the last two windows: what comes late and then stops is no steady state's.
+            // Of the last two windows, because allocations that stop are not part of the steady
+            // state.
             let each = counted.each();
             lab.figure(&format!("allocations_each_{}", operation.name), each);
             if each > 0.0 {

@@ -4,20 +4,19 @@ use std::cell::Cell;
 use std::hint::black_box;
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Device, Fence, Queue, QueueKind, Signal};
+use syncline::{Device, Fence, Queue, QueueKind};
 use syncline_conformance::Subject as _;
 use syncline_conformance::workload::Equipped;
 
 use super::gate::Gate;
 use super::{Call, Floor, Row, Variant};
-use crate::bar::Bar;
-use crate::lab::{Lab, Outcome, Side, timed};
+use crate::lab::{Lab, Outcome, Side, Stop, timed};
 use crate::machine::On;
 
-/// So many submissions are outstanding at the most.
+/// Largest number of outstanding submissions.
 const BURST: u64 = 64;
 
-/// So many are made of one side at a time.
+/// Number of submissions of one side at a time.
 const PART: u64 = 8;
 
 const SUBMIT: u64 = 0;
@@ -27,11 +26,11 @@ const ASK: u64 = 2;
 pub(super) const ROWS: &[Row] = &[Row {
     id: "any.dispatch",
     ours: "submissions with one signal, records of fences, calls of the device, through the enums over all backends",
-    raw: "the same on the backend's own types, and the same queue; it is held up meanwhile, so that nothing else runs",
+    raw: "the same on the types of the backend and on the same queue, which stands behind a closed gate",
     floor: Floor::Side(
-        "the same on the backend's own types, behind a `match` by hand at each call: the least for who knows the backend only when it runs",
+        "the same on the types of the backend, with a `match` at each call: the least if the backend is known only at run time",
     ),
-    bar: Bar::Over(5.0),
+    limits: &[],
     on: &[On::Each],
     variants: &[
         Variant::new("submit", SUBMIT),
@@ -41,80 +40,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     run: dispatch,
 }];
 
-/// So many copies of each side's code are measured in turns: where a copy lies in the program makes
-/// it some nanoseconds faster or slower.
-const COPIES: usize = 8;
-
-/// So many gates a copy is used, before it is the next one's turn.
-const GATES: usize = 16;
-
-/// What submits one signal to `$queue`, in [`COPIES`] copies.
-macro_rules! submit {
-    ($queue:ty) => {{
-        #[inline(never)]
-        fn submit<const COPY: usize>(queue: &$queue, signal: Signal<'_>) -> Outcome<()> {
-            // What is the same would be merged.
-            queue.submit(
-                &[],
-                |_| {
-                    black_box(COPY);
-                    Ok(())
-                },
-                &[signal],
-            )?;
-            Ok(())
-        }
-        let copies: [fn(&$queue, Signal<'_>) -> Outcome<()>; COPIES] = [
-            submit::<0>,
-            submit::<1>,
-            submit::<2>,
-            submit::<3>,
-            submit::<4>,
-            submit::<5>,
-            submit::<6>,
-            submit::<7>,
-        ];
-        copies
-    }};
-}
-
-/// As [`submit`], behind a `match` by hand.
-fn by_hand<const COPY: usize>(queue: &Queue, signal: Signal<'_>) -> Outcome<()> {
-    macro_rules! submit_to {
-        ($own:expr) => {
-            $own.submit(
-                &[],
-                |_| {
-                    black_box(COPY);
-                    Ok(())
-                },
-                &[signal],
-            )
-        };
-    }
-    let submitted = match queue {
-        Queue::Host(own) => submit_to!(own),
-        #[cfg(feature = "cuda")]
-        Queue::Cuda(own) => submit_to!(own),
-        #[cfg(feature = "vulkan")]
-        Queue::Vulkan(own) => submit_to!(own),
-    };
-    submitted?;
-    Ok(())
-}
-
-const BY_HAND: [fn(&Queue, Signal<'_>) -> Outcome<()>; COPIES] = [
-    by_hand::<0>,
-    by_hand::<1>,
-    by_hand::<2>,
-    by_hand::<3>,
-    by_hand::<4>,
-    by_hand::<5>,
-    by_hand::<6>,
-    by_hand::<7>,
-];
-
-/// Evaluates `$body` with the backend's own value, by hand.
+/// Evaluates `$body` with the value of the backend, by a `match` at the call.
 macro_rules! matched {
     ($of:ident, $value:expr, $own:ident => $body:expr) => {
         match $value {
@@ -138,7 +64,7 @@ fn dispatch(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     }
 }
 
-/// A closure's argument is another type for each backend, so that this cannot be generic.
+/// A macro because the argument of a submission's closure has a different type for each backend.
 macro_rules! compared {
     ($($(#[$gate:meta])? $backend:ident;)+) => {
         mod compared {
@@ -155,7 +81,7 @@ macro_rules! compared {
                     let own_queue = own.queue(QueueKind::Compute, "dispatched to")?;
                     let queue: Queue = own_queue.clone().into();
                     if what == ASK {
-                        return lab.race_finely(vec![
+                        return lab.race(vec![
                             Side::ours(|n| timed(|| {
                                 for _ in 0..n {
                                     let device = black_box(device);
@@ -194,12 +120,14 @@ macro_rules! compared {
                         fence.set((fence.get() + 1) % fences.len());
                         &fences[fence.get()]
                     };
-                    let (any, of_own) = (submit!(Queue), submit!(syncline::$backend::Queue));
+                    macro_rules! submit {
+                        ($to:expr) => {{
+                            let submitted = $to.submit(&[], |_| Ok(()), &[signal()]);
+                            submitted.map(drop).map_err(Stop::from)
+                        }};
+                    }
                     let gate = Gate::new(equipped, &queue, BURST);
-                    // Each for some gates, so that the copy that is called is no stranger to the
-                    // processor's caches.
-                    let copy = || gate.number() / GATES % COPIES;
-                    let raced = lab.race_finely(if what == RECORD {
+                    let raced = lab.race(if what == RECORD {
                         vec![
                             Side::ours(|n| gate.calls(0, n, || Ok(black_box(&queue).record(next())?))).step(PART),
                             Side::raw(|n| gate.calls(1, n, || Ok(black_box(&own_queue).record(next())?))).step(PART),
@@ -209,9 +137,11 @@ macro_rules! compared {
                         ]
                     } else {
                         vec![
-                            Side::ours(|n| gate.calls(0, n, || any[copy()](&queue, signal()))).step(PART),
-                            Side::raw(|n| gate.calls(1, n, || of_own[copy()](&own_queue, signal()))).step(PART),
-                            Side::floor(|n| gate.calls(2, n, || BY_HAND[copy()](&queue, signal()))).step(PART),
+                            Side::ours(|n| gate.calls(0, n, || submit!(black_box(&queue)))).step(PART),
+                            Side::raw(|n| gate.calls(1, n, || submit!(black_box(&own_queue)))).step(PART),
+                            Side::floor(|n| gate.calls(2, n, || {
+                                matched!(Queue, black_box(&queue), own => submit!(own))
+                            })).step(PART),
                         ]
                     });
                     let opened = gate.open();

@@ -9,20 +9,22 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::{Point, QueueKind, Signal, Timeline};
 
 use super::{Call, Floor, Row};
-use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, gated_bursts};
+use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::least::vulkan as least;
 use crate::raw::vulkan::{Hand, Semaphore};
 
-/// No wait of this row takes so long.
+/// Time-out of all waits of this row.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Waits of each submission, and signals.
+/// Number of waits, and of signals, of each submission.
 pub(super) const EACH: usize = 8;
 
-/// So many submissions are outstanding at the most; half of them on CUDA, where each wait and each
-/// signal counts as two of 480 commands, beyond which the engine holds what is submitted.
+/// Largest number of outstanding submissions on Vulkan; half of it on CUDA.
+///
+/// There each wait and each signal counts as two of 480 commands. Above that the engine holds
+/// submissions.
 const BURST: u64 = 16;
 
 pub(super) const ROWS: &[Row] = &[Row {
@@ -32,13 +34,13 @@ pub(super) const ROWS: &[Row] = &[Row {
     floor: Floor::Side(
         "the same calls by timelines that several threads may use, as little as that takes: 8 claims, and 8 values to be published; on Vulkan with the queue's position, on CUDA with cuEventRecord (Q9) and 8 rings of reference-counted events",
     ),
-    bar: Bar::Ratio(1.2),
+    limits: &[Limit::RatioToFloor(1.2)],
     on: &[On::Vulkan, On::Shared(None)],
     variants: &[],
     run: batch,
 }];
 
-/// Timelines that the host says are pending, and makes come afterwards.
+/// Timelines whose signals the host announces, and makes later.
 pub(super) struct Awaited {
     pub(super) timelines: Vec<Timeline>,
     semaphores: Vec<vk::Semaphore>,
@@ -63,7 +65,7 @@ impl Awaited {
         })
     }
 
-    /// `count` more values are on their way, to the engine's knowledge.
+    /// Announces `count` more values to the engine.
     pub(super) fn promise(&self, count: u64) -> Outcome<()> {
         let value = self.pending.get() + count;
         for timeline in &self.timelines {
@@ -73,7 +75,7 @@ impl Awaited {
         Ok(())
     }
 
-    /// They come.
+    /// Makes the announced signals.
     pub(super) fn keep(&self, hand: &Hand) -> Outcome<()> {
         for semaphore in &self.semaphores {
             hand.signal(*semaphore, self.pending.get())?;
@@ -82,7 +84,7 @@ impl Awaited {
     }
 }
 
-/// `EACH` of something.
+/// An array of `EACH` elements.
 pub(super) fn each<T>(of: impl FnMut(usize) -> T) -> [T; EACH] {
     std::array::from_fn(of)
 }
@@ -116,7 +118,7 @@ fn vulkan(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let least_signals = each(|at| least::Timeline::new(least_after[at].raw));
     let position = hand.semaphore(false)?;
     let least_queue = least::Queue::new(&hand, position.raw, &Arc::default());
-    // The host lets come what was waited for.
+    // Makes the signals that were waited for.
     let open = |waited: &[Semaphore], signalled: &[Semaphore], value| -> Outcome<()> {
         for semaphore in waited {
             hand.signal(semaphore.raw, value)?;

@@ -1,4 +1,4 @@
-//! Bridges: what it costs that a signal is carried on by the host.
+//! Bridges: the cost of a signal that the host carries on.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -11,12 +11,11 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::{Device, QueueKind, Timeline, WaitMode, vulkan};
 
 use super::{Call, Floor, Row};
-use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, Stop, timed};
 use crate::machine::On;
 use crate::raw::vulkan::{Calls, Hand, Semaphore};
 
-/// No wait of this row takes so long.
+/// Time-out of all waits of this row.
 const LONG: Duration = Duration::from_secs(20);
 
 pub(super) const ROWS: &[Row] = &[Row {
@@ -26,19 +25,19 @@ pub(super) const ROWS: &[Row] = &[Row {
     floor: Floor::Side(
         "the same with a second semaphore for vkQueueSubmit to signal, the queue's position, and for each of both waits, as a failure ends it (E1)",
     ),
-    bar: Bar::Ratio(1.2),
+    limits: &[],
     on: &[On::VulkanPairs],
     variants: &[],
     run: carry,
 }];
 
-/// The two semaphores, and what a careful one has besides on each side.
+/// The two semaphores, and the additional ones of the floor on each side.
 #[derive(Clone, Copy)]
 struct Semaphores {
     from: Semaphore,
     to: Semaphore,
     position: Option<Semaphore>,
-    /// What would end the waits of each side.
+    /// Would end the waits of each side early.
     never: Option<[Semaphore; 2]>,
 }
 
@@ -75,7 +74,7 @@ impl<'h> ByHand<'h> {
         })
     }
 
-    /// What a thread does that carries each value on.
+    /// The work of the thread that carries each value on.
     fn carrier(&self) -> impl FnOnce() -> Outcome<()> + Send + use<> {
         let (from, to) = (Calls::clone(self.from), Calls::clone(self.to));
         let (of, is_over) = (self.semaphores, self.is_over.clone());
@@ -118,7 +117,7 @@ impl<'h> ByHand<'h> {
         took
     }
 
-    /// Lets the carrier end.
+    /// Ends the carrying thread.
     fn end(&self) -> Outcome<()> {
         self.is_over.store(true, Ordering::Release);
         let value = self.value.get() + 1;

@@ -11,28 +11,28 @@ use syncline::{Device, Queue, QueueKind};
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 use super::crew::lock;
 use super::crew::{Part, THREADS, race};
-use super::{Call, Floor, LIMIT, Row};
+use super::{Call, Floor, RECORDED, Row};
 use crate::lab::{FLOOR, Lab, OURS, Outcome, RAW, Stop};
 use crate::machine::On;
 use crate::raw::channel::{Counter, Job, Patience, Worker};
 
-/// No wait of this row takes so long.
+/// Time-out of all waits of this row.
 const LONG: Duration = Duration::from_secs(20);
 
 pub(super) const ROWS: &[Row] = &[Row {
     id: "contend",
-    ours: "four threads, each with a queue of its own, submit 64 times each: a submission takes the next value of one timeline from an atomic counter, waits for the value before it, and signals it. From the start of all four threads until the last has submitted, by the number of submissions; their end is not timed",
+    ours: "four threads, each with a queue of its own, submit 64 times each: a submission takes the next value of one timeline from an atomic counter, waits for the value before it, and signals it. From the start of all four threads until the last has submitted, divided by the number of submissions, without their end",
     raw: "the same by hand: a mutex around the next value and the driver's calls (cuStreamWaitEvent and cuEventRecord; vkQueueSubmit with one wait and one signal). On the host, which needs no mutex, a boxed closure through a channel to one worker thread for each queue",
     floor: Floor::Side(
-        "the same by the least timelines that several threads may use, whose claims are in order, so that the mutex stays; on the host raw, with threads that look as long as ours before they sleep",
+        "the same by the least timelines that several threads may use, whose claims are in order, so that the mutex stays; on the host raw, with threads that poll as long as ours before they sleep",
     ),
-    bar: LIMIT,
+    limits: RECORDED,
     on: &[On::Each],
     variants: &[],
     run: contend,
 }];
 
-/// Ours: queues, and the timeline that they share.
+/// Ours: queues, and a timeline that they share.
 struct Ours {
     queues: Vec<Queue>,
     shared: syncline::Timeline,
@@ -198,7 +198,7 @@ fn on_vulkan(device: &Device, vulkan: &syncline::vulkan::Device, lab: &mut dyn L
     use crate::raw::vulkan::{Calls, Hand};
 
     let own = each(|| vulkan.queue(QueueKind::Compute, "one of four"))?;
-    // The driver's queue under each.
+    // The driver's queue of each.
     let places: Vec<_> = own.iter().map(|own| (own.family(), own.index())).collect();
     let ours = Ours::new(device, own.into_iter().map(Queue::from).collect())?;
     let hands: Vec<_> = places

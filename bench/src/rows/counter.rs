@@ -3,18 +3,17 @@
 use super::partner::{Partner, Way};
 use super::process::{SLEEPING, SPINNING, pace};
 use super::{Call, Floor, Row, Variant};
-use crate::bar::Bar;
 use crate::lab::{Lab, Outcome};
 use crate::machine::On;
 
 pub(super) const ROWS: &[Row] = &[Row {
     id: "counter.pingpong",
     ours: "two threads of one process and two timelines in shared memory, there and back",
-    raw: "two futex words in a memfd, with a count of sleepers so that nobody is woken in vain, and the same spinning",
+    raw: "two futex words in a memfd, with a count of sleepers, so that no wake is made without one, and the same spinning",
     floor: Floor::Side(
-        "the same with a time-out for each wait that sleeps, and by futex_waitv(2) for a second word, too, as a failure within the process ends it (E1)",
+        "the same with a time-out for each wait that sleeps, and by futex_waitv(2) for a second word, too, because a failure within the process ends it (E1)",
     ),
-    bar: Bar::Ratio(1.2),
+    limits: &[],
     on: &[On::Host],
     variants: &[
         Variant::new("spinning first", SPINNING),
@@ -31,12 +30,12 @@ fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
 #[cfg(feature = "cuda")]
 pub(super) const CUDA_ROWS: &[Row] = &[Row {
     id: "counter.cuda",
-    ours: "the host signals a timeline in shared memory, for which a submission to a CUDA stream waits, which signals another; the host waits for that and looks all the time",
+    ours: "the host signals a timeline in shared memory, for which a submission to a CUDA stream waits, which signals another; the host spins for that",
     raw: "cuStreamWaitValue64 and cuStreamWriteValue64 on mapped memory, the host stores and spins",
     floor: Floor::Unmeasured(
         "a wait is held on the host until its signal is pending (Q2), and then needs no cuStreamWaitValue64",
     ),
-    bar: Bar::Ratio(1.1),
+    limits: &[],
     on: &[On::Cuda],
     variants: &[],
     run: cuda::there_and_back,
@@ -54,7 +53,7 @@ mod cuda {
     use crate::lab::{Lab, Outcome, Side, Stop, timed};
     use crate::raw::cuda::{Hand, has_memory_operations};
 
-    /// No wait takes so long.
+    /// Time-out of all waits of this row.
     const LONG: Duration = Duration::from_secs(20);
 
     /// A counter with its home on the host, and a port on the device.

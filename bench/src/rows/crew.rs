@@ -5,7 +5,7 @@ use std::thread;
 
 use crate::lab::{Lab, Outcome, Side, gated_bursts};
 
-/// The threads, of which the measuring thread is the first.
+/// Number of threads. The measuring thread is the first.
 pub(super) const THREADS: usize = 4;
 
 /// Submissions of each thread in one burst.
@@ -15,17 +15,19 @@ const BURST: u64 = 64;
 pub(super) struct Part<'w> {
     /// The side's name: ours, raw or floor.
     pub(super) name: &'static str,
-    /// What the thread with this number does, so many times.
+    /// Submits so often on the thread with this number.
     pub(super) work: &'w (dyn Fn(usize, u64) -> Outcome<()> + Sync),
-    /// What ends a burst. It is not timed.
+    /// Ends a burst. Untimed.
     pub(super) drain: &'w dyn Fn() -> Outcome<()>,
 }
 
-/// The side that the threads do next, and how often each; `None` ends them.
+/// The next side and the number of its submissions for each thread; `None` ends the threads.
 type Order = Option<(usize, u64)>;
 
-/// Measures the sides: the time from the start of all four threads until the last one has submitted
-/// its part, by the number of submissions.
+/// Measures the sides with four threads.
+///
+/// A sample is the time from the start of all threads until the last one has submitted its part,
+/// divided by the number of submissions.
 pub(super) fn race<'w>(lab: &mut dyn Lab, parts: &[Part<'w>]) -> Outcome<()> {
     let barrier = Barrier::new(THREADS);
     let order = Mutex::new(Order::None);
@@ -73,7 +75,7 @@ pub(super) fn race<'w>(lab: &mut dyn Lab, parts: &[Part<'w>]) -> Outcome<()> {
     })
 }
 
-/// No thread leaves what these locks guard half done.
+/// Locks a mutex and ignores poisoning: no thread leaves the guarded value half changed.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! CUDA: dependencies between streams, queries, waits, and what the host opens.
+//! CUDA: dependencies between streams, queries and waits.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -13,23 +13,26 @@ use syncline_conformance::workload::Equipped;
 
 use super::gate::close;
 use super::{Call, Floor, Row, Variant};
-use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, Stop, bursts, timed};
+use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::cuda::{Calls, Event, Hand};
 use crate::raw::least::cuda as least;
 
-/// No wait of these rows takes so long.
+/// Time-out of all waits of these rows.
 const LONG: Duration = Duration::from_secs(20);
 
-/// So much is outstanding at the most, on either side.
+/// Largest number of outstanding submissions of a side.
 const BURST: u64 = 64;
 
 /// Hops of one chain.
 const CHAIN: u64 = 1000;
 
-/// What the memset of `cuda.submit.wait` writes.
+/// Bytes of the memset of `cuda.submit.wait`.
 const BYTES: u64 = 4096;
+
+/// The limit of one submission above the floor, in nanoseconds.
+const SUBMISSION: f64 = 200.0;
 
 const IDLE: u64 = 0;
 const WORK: u64 = 1;
@@ -37,58 +40,58 @@ const WORK: u64 = 1;
 pub(super) const ROWS: &[Row] = &[
     Row {
         id: "cuda.hop.submit",
-        ours: "a signal on one stream and a wait for it on another: two submissions, 64 such pairs at a time; their end is not timed",
+        ours: "a signal on one stream and a wait for it on another: two submissions, 64 such pairs at a time, without their end",
         raw: "cuEventRecord and cuStreamWaitEvent, 64 pairs at a time, each with an event of its own",
         floor: Floor::Side(
-            "the same two calls by timelines that several threads may use, as little as that takes: a lock per queue, a claim, a ring of reference-counted events behind a lock",
+            "the same two calls by the least timelines that several threads may use: a lock for each queue, a claim, a ring of reference-counted events behind a lock",
         ),
-        bar: Bar::Ratio(1.4),
+        limits: &[Limit::OverFloor(2.0 * SUBMISSION)],
         on: &[On::Cuda],
         variants: &[],
         run: hop,
     },
     Row {
         id: "cuda.chain",
-        ours: "1000 hops between two streams, from the first submission to the end, which is waited for by looking all the time; per hop",
-        raw: "cuStreamWaitEvent and cuEventRecord for each hop, and cuEventSynchronize at the end, which looks all the time",
+        ours: "1000 hops between two streams, from the first submission to the end, for which the host spins; per hop",
+        raw: "cuStreamWaitEvent and cuEventRecord for each hop, and cuEventSynchronize at the end, which spins",
         floor: Floor::Side(
-            "the same calls by timelines that several threads may use, as little as that takes; cuEventQuery at the end",
+            "the same calls by the least timelines that several threads may use; cuEventQuery at the end",
         ),
-        bar: Bar::Ratio(1.25),
+        limits: &[Limit::OverFloor(SUBMISSION)],
         on: &[On::Cuda],
         variants: &[],
         run: chain,
     },
     Row {
         id: "cuda.query.reached",
-        ours: "whether a point is reached that is known to be",
+        ours: "a query of a point that is known to be reached",
         raw: "cuEventQuery of a finished event",
         floor: Floor::Unmeasured("a load and a comparison: no call of the driver"),
-        bar: Bar::All(&[Bar::Ratio(0.1), Bar::Within(5.0)]),
+        limits: &[Limit::Within(5.0)],
         on: &[On::Cuda],
         variants: &[],
         run: query_reached,
     },
     Row {
         id: "cuda.query.pending",
-        ours: "whether a point is reached whose stream is held up",
+        ours: "a query of a point whose stream is behind a closed gate",
         raw: "cuEventQuery of an event in the same stream",
         floor: Floor::Side(
-            "cuEventQuery between two of cuThreadExchangeStreamCaptureMode, without which it would break a capture that another thread has begun",
+            "cuEventQuery between two of cuThreadExchangeStreamCaptureMode, without which it would break a capture of another thread",
         ),
-        bar: Bar::Over(30.0),
+        limits: &[Limit::OverRaw(60.0)],
         on: &[On::Cuda],
         variants: &[],
         run: query_pending,
     },
     Row {
         id: "cuda.submit.wait",
-        ours: "submit a signal, and the host waits for it, looking all the time; or a signal behind a memset. adaptive: with the wait that there is by default",
-        raw: "cuEventRecord and cuEventSynchronize, which looks all the time; or cuMemsetD32Async before. On an idle stream the driver completes the event itself, and no device takes part",
+        ours: "submit a signal, and the host spins for it; or a signal behind a memset. adaptive: with the default wait",
+        raw: "cuEventRecord and cuEventSynchronize, which spins; or cuMemsetD32Async before. On an idle stream the driver completes the event itself, and no device takes part",
         floor: Floor::Side(
-            "the same by a timeline that several threads may use, as little as that takes, and cuEventQuery until it is there, as a wait with a time-out has to ask",
+            "the same by the least timeline that several threads may use, and cuEventQuery until it is complete, as a wait with a time-out must",
         ),
-        bar: Bar::Ratio(1.1),
+        limits: &[Limit::OverFloor(SUBMISSION)],
         on: &[On::Cuda],
         variants: &[
             Variant::new("idle stream", IDLE),
@@ -101,9 +104,9 @@ pub(super) const ROWS: &[Row] = &[
         ours: "record a timed fence, 64 at a time",
         raw: "cuEventRecord of an event with timing, 64 at a time",
         floor: Floor::Side(
-            "the same by a queue and fences that several threads may use, as little as that takes: a lock each, and reference-counted events",
+            "the same by the least queue and fences that several threads may use: a lock each, and reference-counted events",
         ),
-        bar: Bar::Ratio(1.1),
+        limits: &[Limit::OverFloor(SUBMISSION)],
         on: &[On::Cuda],
         variants: &[],
         run: timestamp,
@@ -259,7 +262,7 @@ fn query_reached(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let (event, stream) = (hand.event(false)?, hand.stream()?);
     hand.record(event, stream)?;
     hand.synchronize(event)?;
-    lab.race_finely(vec![
+    lab.race(vec![
         Side::ours(|n| asked(n, true, || Ok(black_box(point).is_reached()?))),
         Side::raw(|n| asked(n, true, || hand.query(black_box(event)))),
     ])
@@ -277,7 +280,7 @@ fn query_pending(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         queue.submit(&[], |_| Ok(()), &[timeline.signal_at(1)])?;
         hand.record(event, queue.stream().raw())?;
         let point = timeline.at(1);
-        lab.race_finely(vec![
+        lab.race(vec![
             Side::ours(|n| asked(n, false, || Ok(black_box(point).is_reached()?))),
             Side::raw(|n| asked(n, false, || hand.query(black_box(event)))),
             Side::floor(|n| asked(n, false, || hand.ask(black_box(event)))),
@@ -288,7 +291,7 @@ fn query_pending(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     raced
 }
 
-/// Asks so often, and each time expects the same answer.
+/// Queries `n` times and expects the same answer each time.
 fn asked(n: u64, expected: bool, ask: impl Fn() -> Outcome<bool>) -> Outcome<Duration> {
     timed(|| {
         for _ in 0..n {
@@ -306,7 +309,7 @@ fn submit_wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let queue = device.queue(QueueKind::Compute, "waited for")?;
     let timeline = device.timeline("waited for")?;
     let (event, stream) = (hand.event(false)?, hand.stream()?);
-    // Of each side's own, as they are on different streams.
+    // One for each side, because the sides use different streams.
     let buffer = || device.buffer(BYTES);
     let [own, by_hand, leasts] = [buffer()?, buffer()?, buffer()?];
     let work = call.n == WORK;
@@ -367,7 +370,7 @@ fn submit_wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         Side::floor(floor),
         Side::new("adaptive", |n| ours(n, WaitMode::Adaptive)),
     ]);
-    // The buffers go after what writes them.
+    // The buffers are dropped after the work that writes them.
     hand.finish(stream)?;
     raced
 }
@@ -427,7 +430,7 @@ fn timestamp(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     ])
 }
 
-/// What the driver takes of the heap for one event that is outstanding, of `count`.
+/// Heap bytes of the driver for each of `count` outstanding events.
 pub(super) fn event_bytes(
     equipped: &Equipped,
     device: &Device,

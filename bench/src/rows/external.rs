@@ -9,18 +9,21 @@ use syncline::{Point, QueueKind, Signal, Timeline, WaitMode, cuda, share, vulkan
 
 use super::batch::{Awaited, EACH, each};
 use super::{Call, Floor, Row};
-use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, bursts, gated_bursts, timed};
+use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::cuda::{self as by_hand, Event, External, signal_params, wait_params};
 use crate::raw::least::cuda as least;
 use crate::raw::vulkan::{Hand, Semaphore};
 
-/// No wait of these rows takes so long.
+/// Time-out of all waits of these rows.
 const LONG: Duration = Duration::from_secs(20);
 
-/// So many signals or waits are outstanding at the most, on either side.
+/// Largest number of outstanding signals or waits of a side.
 const BURST: u64 = 64;
+
+/// The limit of one submission above the floor, in nanoseconds.
+const SUBMISSION: f64 = 350.0;
 
 /// Rounds of one chain.
 const ROUNDS: u64 = 16;
@@ -28,55 +31,55 @@ const ROUNDS: u64 = 16;
 pub(super) const ROWS: &[Row] = &[
     Row {
         id: "cuda.external.signal",
-        ours: "a submission to a stream that signals a shared timeline, 64 at a time; their end is not timed",
+        ours: "a submission to a stream that signals a shared timeline, 64 at a time, without their end",
         raw: "cuSignalExternalSemaphoresAsync, 64 at a time",
         floor: Floor::Side(
-            "the same call, and cuEventRecord, as only the event says that what was written is there for the host (Q9), by a timeline that several threads may use, as little as that takes",
+            "the same call, and cuEventRecord, because only the event says that the writes are visible to the host (Q9), by the least timeline that several threads may use",
         ),
-        bar: Bar::Ratio(1.1),
+        limits: &[Limit::OverFloor(SUBMISSION)],
         on: &[On::Shared(None)],
         variants: &[],
         run: signal,
     },
     Row {
         id: "cuda.external.wait",
-        ours: "a submission to a stream that waits for a shared timeline, 64 at a time; what they wait for is pending, and the host makes it come after what is timed",
+        ours: "a submission to a stream that waits for a shared timeline, 64 at a time; their signals are pending, and the host makes them after the timed part",
         raw: "cuWaitExternalSemaphoresAsync, 64 at a time",
         floor: Floor::Side(
-            "the same call by queues and timelines that several threads may use, as little as that takes, and cuEventRecord: whoever signals what the next one waits for may first wait for the queue to be past this one (Q7)",
+            "the same call by the least queues and timelines that several threads may use, and cuEventRecord, because the signaller of the next wait may first wait for the end of this one (Q7)",
         ),
-        bar: Bar::Ratio(1.1),
+        limits: &[Limit::OverFloor(SUBMISSION)],
         on: &[On::Shared(None)],
         variants: &[],
         run: wait,
     },
     Row {
         id: "interop.pingpong.transfer",
-        ours: "CUDA to Vulkan's transfer queue and back on a shared timeline, 16 rounds from the first submission to the end, which is waited for by looking at it all the time; per round",
-        raw: "cuWaitExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync and vkQueueSubmit with a wait and a signal for each round; looking at the counter all the time at the end",
+        ours: "CUDA to Vulkan's transfer queue and back on a shared timeline, 16 rounds from the first submission to the end, for which the host spins; per round",
+        raw: "cuWaitExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync and vkQueueSubmit with a wait and a signal for each round; the host spins at the end",
         floor: Floor::Side(
-            "the same calls, and cuEventRecord behind each signal of CUDA's (Q9), and a second semaphore for each vkQueueSubmit to signal, the queue's position",
+            "the same calls, and cuEventRecord behind each signal of CUDA (Q9), and a second semaphore for each vkQueueSubmit to signal, the queue's position",
         ),
-        bar: Bar::Ratio(1.05),
+        limits: &[],
         on: &[On::Shared(Some(QueueKind::Transfer))],
         variants: &[],
         run: pingpong,
     },
     Row {
         id: "interop.pingpong.compute",
-        ours: "CUDA to a compute queue of Vulkan and back on a shared timeline, 16 rounds from the first submission to the end, which is waited for by looking at it all the time; per round",
-        raw: "cuWaitExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync and vkQueueSubmit with a wait and a signal for each round; looking at the counter all the time at the end",
+        ours: "CUDA to a compute queue of Vulkan and back on a shared timeline, 16 rounds from the first submission to the end, for which the host spins; per round",
+        raw: "cuWaitExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync and vkQueueSubmit with a wait and a signal for each round; the host spins at the end",
         floor: Floor::Side(
-            "the same calls, and cuEventRecord behind each signal of CUDA's (Q9), and a second semaphore for each vkQueueSubmit to signal, the queue's position",
+            "the same calls, and cuEventRecord behind each signal of CUDA (Q9), and a second semaphore for each vkQueueSubmit to signal, the queue's position",
         ),
-        bar: Bar::Ratio(1.05),
+        limits: &[],
         on: &[On::Shared(Some(QueueKind::Compute))],
         variants: &[],
         run: pingpong,
     },
 ];
 
-/// Both sides of a subject, and a hand on each.
+/// The two devices of a subject, with a hand on each.
 pub(super) struct Pair {
     pub(super) cuda: cuda::Device,
     pub(super) vulkan: vulkan::Device,
@@ -108,12 +111,12 @@ impl Pair {
         })
     }
 
-    /// A timeline of both.
+    /// A timeline that both devices share.
     pub(super) fn timeline(&self, label: &str) -> syncline::Result<Timeline> {
         share(&self.cuda, &self.vulkan)?.timeline(label)
     }
 
-    /// The same by hand.
+    /// A semaphore that both devices share, by hand.
     pub(super) fn semaphore(&self) -> Outcome<(Semaphore, External)> {
         let semaphore = self.vulkan_hand.semaphore(true)?;
         let handle = self.vulkan_hand.export(semaphore)?;
@@ -297,15 +300,16 @@ fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     ])
 }
 
-/// There and back by hand.
+/// Round trips by hand.
 struct Chain<'p> {
     pair: &'p Pair,
     stream: by_hand::Stream,
     semaphore: Semaphore,
     imported: External,
     value: Cell<u64>,
-    /// What the contract asks for besides: an event behind each signal of CUDA's, and the position
-    /// of Vulkan's queue.
+    /// The additional calls of the contract.
+    ///
+    /// An event behind each signal of CUDA, and the position of Vulkan's queue.
     besides: Option<(Vec<Event>, Semaphore)>,
 }
 
@@ -327,7 +331,7 @@ impl<'p> Chain<'p> {
         })
     }
 
-    /// So many chains.
+    /// Runs `n` chains.
     fn run(&self, n: u64) -> Outcome<Duration> {
         let (hand, imported, stream) = (&self.pair.cuda_hand, [self.imported], self.stream);
         let vulkan = &self.pair.vulkan_hand;
@@ -337,7 +341,7 @@ impl<'p> Chain<'p> {
                 for round in 0..ROUNDS {
                     let before = self.value.get();
                     let (there, back) = (before + 1, before + 2);
-                    // The last chain has come to its end: nothing to wait for.
+                    // The last chain has ended, so the first round need not wait.
                     if round > 0 {
                         hand.wait_external(&imported, &[wait_params(before)], stream)?;
                     }
@@ -386,7 +390,7 @@ pub(super) fn batch(call: &Call<'_>, lab: &mut dyn Lab, burst: u64) -> Outcome<(
     let least_waits: Vec<_> = least_before.iter().map(least_timeline).collect();
     let least_signals: Vec<_> = least_after.iter().map(least_timeline).collect();
     let least_queue = least::Queue::new(hand, hand.stream()?, &Arc::default());
-    // The host lets come what was waited for.
+    // Makes the signals that were waited for.
     let open = |waited: &[(Semaphore, External)],
                 signalled: &[(Semaphore, External)],
                 value|

@@ -1,4 +1,4 @@
-//! What frames cost in processor time.
+//! Processor time of frames.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{Device, Queue, QueueKind, Timeline};
 
-use super::{Call, Floor, LIMIT, Row};
+use super::{Call, Floor, RECORDED, Row};
 use crate::cpu;
 use crate::lab::{Lab, Outcome, Side, Stop};
 use crate::machine::On;
 use crate::raw::channel::{Counter, Job, Patience, Worker};
 
-/// No wait of this row takes so long.
+/// Time-out of all waits of this row.
 const LONG: Duration = Duration::from_secs(20);
 
 /// Submissions of one frame.
@@ -22,16 +22,17 @@ const SUBMISSIONS: u64 = 20;
 /// Frames in flight.
 const IN_FLIGHT: u64 = 3;
 
-/// Batches are whole multiples of so many frames: mostly three are in flight then, in a short run,
-/// too.
+/// Batches are whole multiples of this many frames.
+///
+/// So that mostly three frames are in flight, also in a short run.
 const FRAMES: u64 = 24;
 
 pub(super) const ROWS: &[Row] = &[Row {
     id: "frame.cpu",
-    ours: "processor time of the whole process for one frame: 20 submissions without work to two queues in turns, each of which waits for the one before it and signals. Before a frame the host waits for the third frame before it, with the wait that there is by default; no time of the wall",
-    raw: "the same by hand, and a wait that sleeps: cuStreamWaitEvent, cuEventRecord and cuEventSynchronize of events for that; vkQueueSubmit and vkWaitSemaphores; on the host boxed closures through channels to two threads, and a condition variable, for which both threads sleep at once; looking (host only): the same, but they look for as long as ours before they sleep",
-    floor: Floor::Unmeasured("how long a wait looks before it sleeps is a choice"),
-    bar: LIMIT,
+    ours: "processor time of the whole process for one frame: 20 submissions without work to two queues in turns, each of which waits for the one before it and signals. Before a frame the host waits for the third frame before it, with the default wait",
+    raw: "the same by hand, and a wait that sleeps: cuStreamWaitEvent, cuEventRecord and cuEventSynchronize of events for that; vkQueueSubmit and vkWaitSemaphores; on the host boxed closures through channels to two threads, and a condition variable, for which both threads sleep at once; looking (host only): the same, but they poll for as long as ours before they sleep",
+    floor: Floor::Unmeasured("how long a wait polls before it sleeps is a choice"),
+    limits: RECORDED,
     on: &[On::Each],
     variants: &[],
     run: frames,
@@ -39,10 +40,10 @@ pub(super) const ROWS: &[Row] = &[Row {
 
 /// Two queues that take submissions in turns, each behind the one before it.
 trait Queues {
-    /// The submission with this number, from 1.
+    /// Makes the submission with this number, counted from 1.
     fn submit(&self, number: u64) -> Outcome<()>;
 
-    /// Waits until it has finished.
+    /// Waits until this submission has finished.
     fn wait(&self, number: u64) -> Outcome<()>;
 }
 
@@ -106,7 +107,7 @@ mod on_cuda {
     use super::{IN_FLIGHT, Outcome, Queues, SUBMISSIONS};
     use crate::raw::cuda::{Event, Hand, Stream};
 
-    /// An event for each submission that may be in flight, and for the one before those.
+    /// An event for each submission in flight, and for the frame before those.
     const EVENTS: u64 = SUBMISSIONS * (IN_FLIGHT + 1);
 
     pub(super) struct ByHand {
@@ -153,7 +154,7 @@ mod on_vulkan {
     use crate::raw::vulkan::{Hand, Semaphore};
 
     pub(super) struct ByHand {
-        /// The semaphore is the first one's.
+        /// The first hand owns the semaphore.
         hands: [Hand; 2],
         semaphore: Semaphore,
     }
@@ -161,7 +162,7 @@ mod on_vulkan {
     impl ByHand {
         pub(super) fn new(device: &syncline::vulkan::Device) -> Outcome<Self> {
             let queue = || device.queue(QueueKind::Compute, "by hand");
-            // Both at once, so that they are of two of the driver's queues, where it has two.
+            // Both are alive at once, so that they use two queues of the driver if it has two.
             let queues = [queue()?, queue()?];
             let hands = queues.map(|queue| Hand::new(device, queue.family(), queue.index()));
             Ok(Self {
@@ -187,16 +188,16 @@ mod on_vulkan {
 
     impl Drop for ByHand {
         fn drop(&mut self) {
-            // The first hand, which destroys the semaphore, only knows its own queue.
+            // The first hand destroys the semaphore, but only waits for its own queue.
             let _ = self.hands[1].settle();
         }
     }
 }
 
-/// Makes so many frames behind the first `made`, to their end.
+/// Makes `count` frames after the first `made`, and waits for their end.
 fn make(queues: &dyn Queues, made: u64, count: u64) -> Outcome<()> {
     for frame in made..made + count {
-        // The number of the last submission of the third frame before.
+        // The last submission of the third frame before.
         queues.wait(frame.saturating_sub(IN_FLIGHT - 1) * SUBMISSIONS)?;
         for at in 1..=SUBMISSIONS {
             queues.submit(frame * SUBMISSIONS + at)?;
@@ -237,9 +238,6 @@ fn frames(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         sides.push(Side::new("looking", run).step(FRAMES));
     }
     lab.race(sides)?;
-    lab.note(
-        "of all threads of the process: on software drivers also of those that play the device"
-            .into(),
-    );
+    lab.note("of all threads of the process, also those of software drivers".into());
     Ok(())
 }

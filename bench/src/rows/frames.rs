@@ -1,4 +1,4 @@
-//! The demo's pipeline.
+//! The pipeline of the demo.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use syncline::trace::Trace;
 use syncline::{Device, Link, WaitMode, share};
 
 use super::{Call, Floor, Row};
-use crate::bar::Bar;
 use crate::frames::{Order, Pipeline, Size, expected};
 use crate::lab::{FLOOR, Lab, OURS, Outcome, RAW, Side, Stop, timed};
+use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::frames::ByHand;
 use crate::raw::vulkan::is_software;
@@ -18,17 +18,18 @@ use crate::raw::vulkan::is_software;
 /// The side that waits on the host.
 const HOST_SYNCHRONIZED: &str = "host_synchronized";
 
-/// Frames of one batch at least, from the first submission to the last frame: enough that the
-/// pipeline is mostly full.
+/// Smallest number of frames of a batch, so that the pipeline is mostly full.
 const FRAMES: u32 = 24;
 
-/// The same where a GPU is asked what a trace costs: as many as the demo has, about. It is some
-/// percent at most, and beginnings differ by that: where a first frame reaches the GPU alone, one
-/// more change of the context comes of it.
+/// Frames of a batch of `interop.trace` on a GPU.
+///
+/// A trace costs a few percent. Short batches differ by that much, because a first frame that
+/// reaches the GPU alone causes one more switch of contexts.
 const FOLLOWED_FRAMES: u32 = 10 * FRAMES;
 
-/// So many frames of each side are compared with the reference before anything is measured: every
-/// slot is used twice.
+/// Frames of each side that are compared with the reference before the race.
+///
+/// Each slot is used twice.
 const COMPARED: u32 = 8;
 
 pub(super) const ROWS: &[Row] = &[FRAMES_ROW, TRACED_ROW];
@@ -36,9 +37,9 @@ pub(super) const ROWS: &[Row] = &[FRAMES_ROW, TRACED_ROW];
 const TRACED_ROW: Row = Row {
     id: "interop.trace",
     ours: "the demo's pipeline as in interop.frames, with a trace that follows its queues and names each submission, 240 frames in a row (software: 24); per frame",
-    raw: "the same pipeline that nobody follows",
+    raw: "the same pipeline without a trace",
     floor: Floor::Raw,
-    bar: Bar::Speed(0.97),
+    limits: &[],
     on: &[On::Shared(None), On::Vulkan],
     variants: &[],
     run: traced,
@@ -46,12 +47,12 @@ const TRACED_ROW: Row = Row {
 
 const FRAMES_ROW: Row = Row {
     id: "interop.frames",
-    ours: "the demo's pipeline: frames simulated on CUDA (on Vulkan, where that is alone), shaded on Vulkan, 24 in a row; per frame. Where the host waits, for the sixth frame before or the last one, it looks all the time",
-    raw: "the same kernels, recorded and ordered with calls of the drivers, and the same waits; host_synchronized: ours, but the host waits after every stage, likewise",
+    ours: "the demo's pipeline: frames simulated on CUDA (on Vulkan, where that is alone), shaded on Vulkan, 24 in a row; per frame. The host spins where it waits, for the sixth frame before or the last one",
+    raw: "the same kernels, recorded and ordered with calls of the drivers, and the same waits; host_synchronized: ours, but the host waits after every stage",
     floor: Floor::Side(
-        "raw, and cuEventRecord behind each signal of CUDA's (Q9), and a second semaphore for each vkQueueSubmit to signal, the queue's position",
+        "raw, and cuEventRecord behind each signal of CUDA (Q9), and a second semaphore for each vkQueueSubmit to signal, the queue's position",
     ),
-    bar: Bar::Speed(0.98),
+    limits: &[Limit::Speed(0.98)],
     on: &[On::Shared(None), On::Vulkan],
     variants: &[],
     run: frames,
@@ -64,7 +65,7 @@ fn link(call: &Call<'_>) -> Outcome<(Link, bool)> {
     Ok((share(&left, &Device::Vulkan(vulkan))?, software))
 }
 
-/// A processor that plays a GPU is to be kept waiting by the synchronization, not by the pixels.
+/// Small on a software device, so that synchronization takes most of the time and not pixels.
 const fn size(software: bool) -> Size {
     let side = if software { 64 } else { 512 };
     Size {
@@ -76,7 +77,7 @@ const fn size(software: bool) -> Size {
 fn traced(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let (link, software) = link(call)?;
     let size = size(software);
-    // However long it is raced.
+    // Room for any number of rounds.
     let trace = Arc::new(Trace::with_capacity(usize::MAX));
     let followed = Pipeline::new(&link, size)?.traced(trace.clone())?;
     let alone = Pipeline::new(&link, size)?;
@@ -93,7 +94,7 @@ fn traced(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         Side::ours(|n| batches(&followed, &made[0], n)).each(each),
         Side::raw(|n| batches(&alone, &made[1], n)).each(each),
     ]);
-    // Also after a failure: drivers crash if memory goes while they work.
+    // Also after a failure, because drivers crash if memory is freed while they work.
     followed.finish()?;
     alone.finish()?;
     raced?;
@@ -181,7 +182,7 @@ fn frames(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 lab.figure(&format!("{side}_frames_per_second"), 1e9 / time);
             }
         }
-        // What was measured is right, too: all are brought to one number, and compared.
+        // The measured frames are compared as well, at the same frame number of all sides.
         let made = [&ours_made, &raw_made, &floor_made].map(Cell::get);
         let most = made.into_iter().max().unwrap_or_default();
         by_syncline(most - made[0], Order::Timelines)?;
@@ -202,7 +203,7 @@ fn frames(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         ));
         Ok(())
     })();
-    // Also after a failure: drivers crash if memory goes while they work.
+    // Also after a failure, because drivers crash if memory is freed while they work.
     ours.finish()?;
     raced
 }

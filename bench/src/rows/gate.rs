@@ -1,5 +1,4 @@
-//! Queues that are held up on their device, so that nothing ends while it is measured how it is
-//! submitted.
+//! Gates that hold up a queue on its device, so that no work ends while submissions are timed.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -11,13 +10,13 @@ use syncline_conformance::workload::Equipped;
 
 use crate::lab::Outcome;
 
-/// No queue takes so long to come to its end.
+/// Time-out for the end of a queue's work.
 const LONG: Duration = Duration::from_secs(20);
 
-/// What a queue stands still before, until [`Subject::open`] opens it.
+/// Blocks a queue until [`Subject::open`] opens it.
 pub(super) type Latch = <Equipped as Subject>::Latch;
 
-/// Holds `queue` up from here on.
+/// Blocks all later work of `queue` until the returned latch is opened.
 pub(super) fn close(equipped: &Equipped, queue: &Queue) -> Outcome<Latch> {
     let latch = equipped.latch()?;
     let before = latch.clone();
@@ -29,27 +28,27 @@ pub(super) fn close(equipped: &Equipped, queue: &Queue) -> Outcome<Latch> {
     Ok(latch)
 }
 
-/// So many sides there are at the most.
+/// Largest number of sides.
 const SIDES: usize = 3;
 
-/// A gate that the sides of a race submit behind in turns, a few calls each, so that all find the
-/// queue in the same state. It opens when there is much behind it, and closes again.
+/// A gate in front of the submissions of all sides of a race.
+///
+/// The sides submit behind it in turns, a few calls each, so all of them find the queue in the same
+/// state. It opens when it has no room left, and then closes again.
 pub(super) struct Gate<'q> {
     equipped: &'q Equipped,
     queue: &'q Queue,
-    /// How many calls go behind one closed gate.
+    /// Calls behind one closed gate.
     most: u64,
     latch: RefCell<Option<Latch>>,
-    /// How many more may go behind this one.
+    /// Calls that still fit behind this gate.
     room: Cell<u64>,
-    /// How many gates there have been.
-    number: Cell<usize>,
-    /// Which sides have been warmed up behind this one.
+    /// The sides that have warmed up behind this gate.
     warm: Cell<[bool; SIDES]>,
 }
 
 impl<'q> Gate<'q> {
-    /// The first calls of any side behind a fresh gate find cold caches: so many go untimed.
+    /// Untimed calls of each side behind a new gate, because they find cold caches.
     const FIRST: u64 = 2;
 
     pub(super) const fn new(equipped: &'q Equipped, queue: &'q Queue, most: u64) -> Self {
@@ -59,18 +58,11 @@ impl<'q> Gate<'q> {
             most,
             latch: RefCell::new(None),
             room: Cell::new(0),
-            number: Cell::new(0),
             warm: Cell::new([false; SIDES]),
         }
     }
 
-    /// Which gate this is.
-    pub(super) const fn number(&self) -> usize {
-        self.number.get()
-    }
-
-    /// Makes `n` calls of `go`, which is what `side` does, counted from 0, and times them; what
-    /// else has to be done is not timed.
+    /// Calls `go` `n` times for the side with this index, and times only these calls.
     pub(super) fn calls(
         &self,
         side: usize,
@@ -84,7 +76,6 @@ impl<'q> Gate<'q> {
                 self.open()?;
                 *self.latch.borrow_mut() = Some(close(self.equipped, self.queue)?);
                 self.room.set(self.most);
-                self.number.set(self.number.get() + 1);
                 self.warm.take();
             }
             let mut warm = self.warm.get();
@@ -102,8 +93,9 @@ impl<'q> Gate<'q> {
         Ok(total)
     }
 
-    /// Lets everything behind it go, and waits until it has gone. To be called when the race is
-    /// over, however that ended.
+    /// Opens the gate and waits for the work behind it.
+    ///
+    /// To be called after the race, also if it failed.
     pub(super) fn open(&self) -> Outcome<()> {
         self.room.set(0);
         if let Some(latch) = self.latch.take() {

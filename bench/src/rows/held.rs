@@ -7,45 +7,45 @@ use std::time::{Duration, Instant};
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{Device, Queue, QueueKind, Timeline};
 
-use super::{Call, Floor, LIMIT, Row, Variant, is_short};
+use super::{Call, Floor, Row, Variant, is_short};
 use crate::lab::{Lab, OURS, Outcome, RAW, Side, Stop, gated_bursts};
 use crate::machine::On;
 use crate::raw::channel::{Counter, Job, Patience, Worker};
 use crate::raw::held::Held;
 use crate::stats::median;
 
-/// No wait of these rows takes so long.
+/// Time-out of all waits of these rows.
 const LONG: Duration = Duration::from_secs(120);
 
-/// Queues on which something is held; fewer in a short run.
+/// Number of queues that hold submissions, in a full run and in a short one.
 const QUEUES: (usize, usize) = (1000, 50);
 
-/// What the smaller variant of `held.deep` holds, and the larger one.
+/// Held submissions of the smaller variant of `held.deep`, and of the larger one.
 const FEWEST: u64 = 125_000;
 const MOST: u64 = 1_000_000;
 
-/// A short run of `held.deep` holds so many times fewer.
+/// A short run of `held.deep` holds this many times fewer submissions.
 const SHORTER: u64 = 1000;
 
-/// So many releases are timed together...
+/// Number of releases that are timed together.
 const PART: u64 = 100;
 
-/// ...and so many times, after which the rest is released at once.
+/// Number of such parts. The other submissions are released at once afterwards.
 const PARTS: u64 = 20;
 
 const HOLD: u64 = 0;
 const RELEASE: u64 = 1;
 
 /// Why these rows have no floor.
-const FLOOR: Floor = Floor::Unmeasured("raw is the least that holds anything: a list and a mutex");
+const FLOOR: Floor = Floor::Unmeasured("raw is already the least: a heap and a mutex");
 
 pub(super) const ROWS: &[Row] = &[
     Row {
         id: "held.wide",
-        ours: "1000 queues (--quick: 50) each hold a submission that waits for one timeline of the host's and signals a timeline of its own. Each of both is timed: the 1000 submissions, and the one signal that releases them all; per submission",
-        raw: "the same by hand: a heap of what waits, by value, behind a mutex; vkQueueSubmit for each that is released, on the host a boxed closure through a channel to one worker thread for each queue",
+        ours: "1000 queues (--quick: 50) each hold a submission that waits for one timeline of the host's and signals a timeline of its own. Timed are the 1000 submissions, or the one signal that releases them; per submission",
+        raw: "the same by hand: a heap of submissions by value, behind a mutex; vkQueueSubmit for each that is released, on the host a boxed closure through a channel to one worker thread for each queue",
         floor: FLOOR,
-        bar: LIMIT,
+        limits: &[],
         on: &[On::Host, On::Vulkan],
         variants: &[
             Variant::new("to hold", HOLD),
@@ -55,10 +55,10 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "held.deep",
-        ours: "as many submissions, over 1000 queues in turns, each of which waits for a value of its own of one timeline of the host's; the host signals these values one by one. One signal of the first 2000, each of which releases one submission; the rest is released at once, and not timed. (--quick: a thousandth of them, over 50 queues)",
+        ours: "as many submissions, over 1000 queues in turns, each of which waits for a value of its own of one timeline of the host's; the host signals these values one by one. One signal of the first 2000, each of which releases one submission; the rest is released at once, untimed. (--quick: a thousandth of them, over 50 queues)",
         raw: "the same by hand, as in held.wide",
         floor: FLOOR,
-        bar: LIMIT,
+        limits: &[],
         on: &[On::Host, On::Vulkan],
         variants: &[
             Variant::new("125 000 held", FEWEST),
@@ -70,8 +70,9 @@ pub(super) const ROWS: &[Row] = &[
 
 /// Queues that hold submissions until a value is signalled.
 trait Holds {
-    /// Holds a submission on `queue` until `gate` is signalled; then it signals `done` of that
-    /// queue's own timeline.
+    /// Holds a submission on `queue` until `gate` is signalled.
+    ///
+    /// It then signals `done` on the timeline of that queue.
     fn hold(&self, queue: usize, gate: u64, done: u64) -> Outcome<()>;
 
     /// Signals `gate`.
@@ -125,7 +126,7 @@ impl Holds for Ours {
 /// Worker threads by hand.
 struct Workers {
     held: Held,
-    /// What the workers' jobs wait for: nothing.
+    /// The jobs of the workers wait for value 0 of it, which is reached.
     open: Arc<Counter>,
     workers: Vec<(Worker, Arc<Counter>)>,
 }
@@ -211,7 +212,7 @@ impl Holds for OnVulkan {
     }
 }
 
-/// Ours and raw, and how many queues each has. So many submissions are held at the most.
+/// Ours and raw, and the number of queues of each, for at most `held` submissions.
 fn both(call: &Call<'_>, lab: &dyn Lab, held: u64) -> Outcome<([Box<dyn Holds>; 2], usize)> {
     let count = if is_short(lab) { QUEUES.1 } else { QUEUES.0 };
     let device = call.machine.device(call.subject.indices[0])?;
@@ -226,7 +227,7 @@ fn both(call: &Call<'_>, lab: &dyn Lab, held: u64) -> Outcome<([Box<dyn Holds>; 
 fn wide(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let (both, queues) = both(call, lab, QUEUES.0 as u64)?;
     let burst = queues as u64;
-    // Each burst is held until the next value, and signals that.
+    // The submissions of a burst wait for the next value and signal it.
     let hold = |holds: &dyn Holds, value: u64, count: u64| {
         (0..count as usize).try_for_each(|queue| holds.hold(queue, value, value))
     };
@@ -265,9 +266,9 @@ fn wide(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
 /// Nanoseconds of one submission.
 #[derive(Default)]
 struct Deep {
-    /// To hold it.
+    /// Of holding it.
     hold: Vec<f64>,
-    /// To release it.
+    /// Of releasing it.
     release: Vec<f64>,
 }
 
@@ -275,7 +276,7 @@ fn deep(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let short = is_short(lab);
     let held = if short { call.n / SHORTER } else { call.n };
     let (both, queues) = both(call, lab, held)?;
-    // Very many take long, and come with as many samples in one round.
+    // A larger number takes longer and gives the same number of samples for each round.
     let rounds = (u64::from(lab.rounds()) / 10 * FEWEST / call.n).max(1);
     let mut found = [Deep::default(), Deep::default()];
     for round in 0..rounds {
@@ -296,8 +297,9 @@ fn deep(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     Ok(())
 }
 
-/// Holds so many submissions, each for the next value, and releases them. So many have been held in
-/// each of the rounds before.
+/// Holds `held` submissions, each for the next value, and releases them one by one.
+///
+/// Each of the rounds before has held as many.
 fn released_one_by_one(
     holds: &dyn Holds,
     queues: u64,
@@ -306,7 +308,7 @@ fn released_one_by_one(
 ) -> Outcome<()> {
     let first = round * held;
     let each = |start: Instant, count: u64| start.elapsed().as_nanos() as f64 / count as f64;
-    // The queue of a value, and the value of that queue's own timeline.
+    // The queue of a value, and the value of the timeline of that queue.
     let place = |value: u64| ((value % queues) as usize, value / queues + 1);
     let start = Instant::now();
     for value in first + 1..=first + held {
@@ -314,7 +316,7 @@ fn released_one_by_one(
         holds.hold(queue, value, done)?;
     }
     found.hold.push(each(start, held));
-    // Something is left for the last signal.
+    // The last signal releases at least one submission.
     let part = PART.min(held / (2 * PARTS));
     let mut last = first;
     for _ in 0..PARTS {

@@ -11,34 +11,32 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::{Error, QueueKind, WaitMode};
 
 use super::{Call, Floor, Row, Variant};
-use crate::bar::Bar;
 use crate::lab::{Lab, Outcome, Side, Stop, bursts, timed};
 use crate::machine::On;
 use crate::raw::channel::{Counter, Job, Patience, Worker};
 use crate::raw::futex::{Sleep, Timespec, Word};
 
-/// No wait of these rows takes so long.
+/// Time-out of all waits of these rows.
 const LONG: Duration = Duration::from_secs(20);
 
-/// The same.
+/// The same as [`LONG`].
 const TIMEOUT: Timespec = Timespec {
     tv_sec: 20,
     tv_nsec: 0,
 };
 
-/// For how long the hand-written wait spins before it sleeps: as long as an adaptive wait of the
-/// library does.
+/// How long the hand-written wait spins: as long as an adaptive wait of Syncline.
 const SPIN: Duration = WaitMode::SPIN;
 
 pub(super) const ROWS: &[Row] = &[
     Row {
         id: "host.pingpong",
         ours: "two threads and two host timelines, there and back",
-        raw: "two futex words, with a count of sleepers so that nobody is woken in vain, and the same spinning",
+        raw: "two futex words, with a count of sleepers, so that no wake is made without one, and the same spinning",
         floor: Floor::Side(
             "the same with a time-out for each wait that sleeps, as every wait has one",
         ),
-        bar: Bar::Ratio(1.2),
+        limits: &[],
         on: &[On::Host],
         variants: &[
             Variant::new("spinning first", SPINNING),
@@ -50,10 +48,8 @@ pub(super) const ROWS: &[Row] = &[
         id: "host.submit",
         ours: "submit a closure to a host queue with one wait and one signal",
         raw: "a boxed closure through a crossbeam channel to a worker thread, values with a condition variable: both threads sleep when there is nothing to do",
-        floor: Floor::Side(
-            "the same, but both threads look for as long as ours do before they sleep",
-        ),
-        bar: Bar::Ratio(1.2),
+        floor: Floor::Side("the same, but both threads poll for as long as ours before they sleep"),
+        limits: &[],
         on: &[On::Host],
         variants: &[
             Variant::new("64 at a time, to the end", 64),
@@ -77,8 +73,8 @@ fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     thread::scope(|scope| {
         let (order, orders) = channel::<(Whose, u64, u64)>();
         let (ready, is_ready) = channel();
-        // One partner for both sides: where the system lets it run costs more than what either
-        // does.
+        // One partner for all sides, because its placement on a processor costs more than the sides
+        // differ.
         scope.spawn(move || {
             for (whose, from, to) in orders {
                 if ready.send(()).is_err() {
@@ -134,14 +130,14 @@ fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
             Side::raw(|n| by_hand(n, Sleep::Long)),
             Side::floor(|n| by_hand(n, Sleep::For(&TIMEOUT))),
         ]);
-        // The partner ends here, wherever it is.
+        // Ends the partner in any state.
         ping.fail(Error::work(Stop::Skipped("the race is over".into())));
         drop(order);
         outcome
     })
 }
 
-/// Which side the partner is to answer.
+/// The side that the partner answers.
 #[derive(Clone, Copy)]
 enum Whose {
     Ours,

@@ -1,4 +1,4 @@
-//! CUDA: submissions with kernels, on queues of Syncline's and on an application's own streams.
+//! CUDA: submissions with kernels, on Syncline's queues and on an application's streams.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -8,47 +8,48 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::cuda::{Device, Queue};
 use syncline::{QueueKind, WaitMode};
 
-use super::{Call, Floor, LIMIT, Row};
+use super::{Call, Floor, RECORDED, Row};
 use crate::lab::{Lab, Outcome, Side, bursts, timed};
 use crate::machine::On;
 use crate::raw::cuda::{Calls, Hand, Small};
 use crate::raw::least::cuda as least;
 
-/// No wait of these rows takes so long.
+/// Time-out of all waits of these rows.
 const LONG: Duration = Duration::from_secs(20);
 
-/// So many submissions are outstanding at the most, on either side.
+/// Largest number of outstanding submissions of a side.
 const BURST: u64 = 64;
 
 /// Submissions of `launches`.
 const SUBMISSIONS: u64 = 20;
 
-/// Launches of each: with those of all the others they are more than the engine gives the driver at
-/// once.
+/// Launches of each submission.
+///
+/// All of them together are more than the engine submits to the driver at once.
 const LAUNCHES: u64 = 50;
 
-/// What the floor of these rows is.
+/// The floor of these rows.
 const LEAST: Floor = Floor::Side(
-    "the same calls by timelines that several threads may use, as little as that takes: a lock per queue, a claim, a ring of reference-counted events behind a lock",
+    "the same calls by the least timelines that several threads may use: a lock for each queue, a claim, a ring of reference-counted events behind a lock",
 );
 
 pub(super) const ROWS: &[Row] = &[
     Row {
         id: "launches",
-        ours: "1000 launches of a kernel of one thread to one stream, in 20 submissions of 50 launches and one signal each, as an application submits the steps of its work; from the first submission to the end, which is waited for by looking all the time; per launch",
-        raw: "cuLaunchKernel 1000 times, cuEventRecord after every 50, and cuEventSynchronize at the end, which looks all the time",
+        ours: "1000 launches of a kernel of one thread to one stream, in 20 submissions of 50 launches and one signal each, as an application submits the steps of its work; from the first submission to the end, for which the host spins; per launch",
+        raw: "cuLaunchKernel 1000 times, cuEventRecord after every 50, and cuEventSynchronize at the end, which spins",
         floor: LEAST,
-        bar: LIMIT,
+        limits: RECORDED,
         on: &[On::Cuda],
         variants: &[],
         run: launches,
     },
     Row {
         id: "submit.kernel",
-        ours: "a submission that waits for the one before it, on another stream, launches a kernel of one thread, and signals; two streams in turns, 64 at a time; their end is not timed",
+        ours: "a submission that waits for the one before it, on another stream, launches a kernel of one thread, and signals; two streams in turns, 64 at a time, without their end",
         raw: "cuStreamWaitEvent, cuLaunchKernel and cuEventRecord, with an event for each",
         floor: LEAST,
-        bar: LIMIT,
+        limits: RECORDED,
         on: &[On::Cuda],
         variants: &[],
         run: |call, lab| kernels(call, lab, own_queues),
@@ -58,7 +59,7 @@ pub(super) const ROWS: &[Row] = &[
         ours: "as submit.kernel, with queues over two streams that the application has made itself",
         raw: "as in submit.kernel",
         floor: LEAST,
-        bar: LIMIT,
+        limits: RECORDED,
         on: &[On::Cuda],
         variants: &[],
         run: |call, lab| kernels(call, lab, adopted_queues),
@@ -128,7 +129,7 @@ fn launches(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         })
         .each(each),
     ]);
-    // The kernel goes after its launches.
+    // The kernel is dropped after its launches.
     hand.finish(stream).and(raced)
 }
 
@@ -183,7 +184,7 @@ fn kernels(call: &Call<'_>, lab: &mut dyn Lab, queues: Queues) -> Outcome<()> {
                 n,
                 BURST,
                 |count| {
-                    // The last event of the burst before it is complete.
+                    // The last event of the burst before is complete.
                     let mut before = events[BURST as usize - 1];
                     for (step, &event) in events[..count as usize].iter().enumerate() {
                         let stream = streams[step % 2];
@@ -219,7 +220,8 @@ fn kernels(call: &Call<'_>, lab: &mut dyn Lab, queues: Queues) -> Outcome<()> {
         })
         .step(BURST),
     ]);
-    // The kernel goes after its launches, and an application's stream after its queue's work.
+    // The kernel is dropped after its launches, and an application's stream after the work of its
+    // queue.
     let mut ended = queues.iter().try_for_each(|queue| Ok(queue.idle(LONG)?));
     for stream in streams {
         ended = ended.and(hand.finish(stream));

@@ -39,48 +39,48 @@ pub(crate) use partner::partner;
 
 use std::fmt;
 
-use crate::bar::Bar;
 use crate::lab::{Lab, Outcome};
+use crate::limit::Limit;
 use crate::machine::{Machine, On, Subject};
 use crate::race::Pace;
 
-/// The bar of rows that look like an application: at most 20 % slower than recorded earlier.
-const LIMIT: Bar = Bar::Recorded(1.2);
+/// The limit of rows that look like an application: at most 20 % slower than recorded earlier.
+const RECORDED: &[Limit] = &[Limit::Recorded(1.2)];
 
-/// True for a run that is to be short (`--quick`): rows that set up very much do with less then.
+/// True for a short run (`--quick`). Rows with a large setup make it smaller then.
 fn is_short(lab: &dyn Lab) -> bool {
     lab.rounds() <= Pace::QUICK.rounds
 }
 
-/// One thing that applications do, through Syncline and by hand.
+/// One operation of applications, through Syncline and by hand.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// Its name, which does not change.
+    /// The id, which does not change.
     pub id: &'static str,
-    /// What ours does.
+    /// The work of ours.
     pub ours: &'static str,
-    /// What is written by hand for the same.
+    /// The same work by hand.
     pub raw: &'static str,
-    /// What nobody goes below who keeps the contract.
+    /// The least work that keeps the contract.
     pub floor: Floor,
-    /// What is asked of it, where a variant says nothing else.
-    pub bar: Bar,
-    /// What it runs on.
+    /// The limits of all variants without their own. Without limits a row is only printed.
+    pub limits: &'static [Limit],
+    /// The kinds of subjects that it runs on.
     pub on: &'static [On],
-    /// What it is run with, one after the other; none is one without a name.
+    /// The variants, which run one after the other. A row without variants runs once.
     pub variants: &'static [Variant],
     /// Measures it.
     pub run: Run,
 }
 
-/// The least that keeps the contract.
+/// The least work that keeps the contract.
 #[derive(Debug, Clone, Copy)]
 pub enum Floor {
-    /// Raw: the contract asks for nothing more than that does.
+    /// The raw side: the contract needs nothing more.
     Raw,
-    /// A side of its own, by hand, raced with the other two: what it does.
+    /// A side of its own, by hand and measured with the other two. The text describes it.
     Side(&'static str),
-    /// Nothing that could be measured beside ours: why.
+    /// There is no floor to measure. The text gives the reason.
     Unmeasured(&'static str),
 }
 
@@ -94,43 +94,47 @@ impl fmt::Display for Floor {
     }
 }
 
-/// Sets a row up and has it measured.
+/// Sets up a row and measures it with the lab.
 pub type Run = fn(&Call<'_>, &mut dyn Lab) -> Outcome<()>;
 
 /// One of several ways to run a row.
 #[derive(Debug, Clone, Copy)]
 pub struct Variant {
-    /// In words.
+    /// The name in reports.
     pub name: &'static str,
-    /// What it means to the row.
+    /// The parameter of the row.
     pub n: u64,
-    /// What is asked of it, if something else than of the row.
-    pub bar: Option<Bar>,
+    /// The limits, if they differ from those of the row.
+    pub limits: Option<&'static [Limit]>,
 }
 
 impl Variant {
     const fn new(name: &'static str, n: u64) -> Self {
-        Self { name, n, bar: None }
-    }
-
-    #[cfg(any(feature = "cuda", feature = "vulkan"))]
-    const fn asked(name: &'static str, n: u64, bar: Bar) -> Self {
         Self {
             name,
             n,
-            bar: Some(bar),
+            limits: None,
+        }
+    }
+
+    #[cfg(feature = "vulkan")]
+    const fn with_limits(name: &'static str, n: u64, limits: &'static [Limit]) -> Self {
+        Self {
+            name,
+            n,
+            limits: Some(limits),
         }
     }
 }
 
-/// What a row is measured with.
+/// The arguments of a row's function.
 #[derive(Debug)]
 pub struct Call<'m> {
     /// The machine.
     pub machine: &'m Machine,
     /// The devices.
     pub subject: &'m Subject,
-    /// The variant's meaning; 0 without one.
+    /// The parameter of the variant; 0 without variants.
     pub n: u64,
 }
 
@@ -141,7 +145,7 @@ pub struct Entry {
     pub row: Row,
     /// The devices.
     pub subject: Subject,
-    /// How.
+    /// The variant; `None` if the row has none.
     pub variant: Option<Variant>,
 }
 
@@ -155,18 +159,18 @@ impl Entry {
         }
     }
 
-    /// What is asked of it.
+    /// The limits of the variant, or else of the row.
     #[must_use]
-    pub fn bar(&self) -> Bar {
+    pub fn limits(&self) -> &'static [Limit] {
         self.variant
-            .and_then(|variant| variant.bar)
-            .unwrap_or(self.row.bar)
+            .and_then(|variant| variant.limits)
+            .unwrap_or(self.row.limits)
     }
 
-    /// Measures it.
+    /// Measures the row with `lab`.
     ///
     /// # Errors
-    /// Why it gives no figures.
+    /// The reason why it gives no figures.
     pub fn run(&self, machine: &Machine, lab: &mut dyn Lab) -> Outcome<()> {
         let call = Call {
             machine,
@@ -178,7 +182,7 @@ impl Entry {
 }
 
 impl Row {
-    /// It on everything that this machine has for it, and why there is no more.
+    /// The row on all its subjects of this machine, and the reasons for missing subjects.
     #[must_use]
     pub fn entries(&self, machine: &Machine) -> (Vec<Entry>, Vec<String>) {
         let (mut entries, mut reasons) = (Vec::new(), Vec::new());
@@ -242,4 +246,13 @@ pub fn all() -> Vec<Row> {
         held::ROWS,
     ]
     .concat()
+}
+
+/// The limits of a recorded row; `None` if this build has no such row.
+#[must_use]
+pub fn limits_of(id: &str, subject: &str) -> Option<&'static [Limit]> {
+    let row = all().into_iter().find(|row| row.id == id)?;
+    let variant = |variant: &&Variant| subject.ends_with(&format!(", {}", variant.name));
+    let own = row.variants.iter().find(variant);
+    Some(own.and_then(|own| own.limits).unwrap_or(row.limits))
 }

@@ -1,5 +1,6 @@
-//! The other side of what goes there and back: a thread, or a process of its own. It does what it
-//! is told, in words that both have.
+//! The partner of round trips: a thread, or a process of its own.
+//!
+//! It follows orders that are written to shared words.
 
 use std::cell::Cell;
 use std::os::fd::AsFd as _;
@@ -17,28 +18,29 @@ use crate::raw::child::{self, Kept};
 use crate::raw::futex::{Futex, Sleep, Timespec};
 use crate::raw::packets::{Care, Packets};
 
-/// No wait takes so long.
+/// Time-out of all waits.
 const LONG: Duration = Duration::from_secs(20);
 
-/// The same.
+/// The same as [`LONG`].
 const TIMEOUT: Timespec = Timespec {
     tv_sec: 20,
     tv_nsec: 0,
 };
 
-/// Words from one counter to the next, each in a cache line of its own.
+/// Words between two counters, so that each has a cache line of its own.
 const STRIDE: usize = 32;
 const PING: usize = 0;
 const PONG: usize = STRIDE;
-/// How many orders there have been, and the last: which side, how often, whether who waits sleeps
-/// at once.
+/// The number of orders. The words behind it hold the last order.
+///
+/// They are the side, the number of round trips, and whether waits sleep at once.
 const ORDERS: usize = 2 * STRIDE;
 const ORDER: [usize; 3] = [ORDERS + 2, ORDERS + 3, ORDERS + 4];
-/// How many the partner has begun.
+/// The number of orders that the partner has begun.
 const BEGUN: usize = 3 * STRIDE;
 const BYTES: u64 = 4 * 4 * STRIDE as u64;
 
-/// What is done there and back.
+/// The kinds of round trips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Way {
@@ -46,15 +48,15 @@ pub(super) enum Way {
     Timelines,
     /// Two futex words.
     Words,
-    /// The same, by waits that a second word and a time-out could end.
+    /// As [`Way::Words`], with waits that a second word and a time-out could end.
     CarefulWords,
     /// Points over an endpoint.
     Points,
     /// Messages of 32 bytes over a socket.
     Packets,
-    /// The same, by waits with a time-out, from a sender that the kernel tells.
+    /// As [`Way::Packets`], with a time-out and with the credentials of the sender.
     CarefulPackets,
-    /// Nothing any more.
+    /// Ends the partner.
     End,
 }
 
@@ -77,7 +79,7 @@ impl Way {
     }
 }
 
-/// How who waits does it.
+/// How waits of a round trip begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pace {
     mode: WaitMode,
@@ -85,39 +87,40 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Looks for a moment first.
+    /// With spinning.
     pub(super) const SPINNING: Self = Self {
         mode: WaitMode::Adaptive,
         spin: WaitMode::SPIN,
     };
-    /// Sleeps at once.
+    /// With sleep.
     pub(super) const SLEEPING: Self = Self {
         mode: WaitMode::Block,
         spin: Duration::ZERO,
     };
 }
 
-/// What joins two processes.
+/// The connections between two processes.
 struct Link {
     endpoint: Endpoint,
     packets: Packets,
-    /// As long as these live the endpoint can name both timelines.
+    /// Kept alive, so that the endpoint can name both timelines.
     _made: [Made; 2],
 }
 
-/// What one of the two has: the one counter of each kind that it signals, and the one that it waits
-/// for.
+/// One end of the round trips.
+///
+/// Of each kind it has the counter that it signals and the counter that it waits for.
 pub(super) struct End {
     told: SignalOnly,
     heard: WaitOnly,
     words: SharedWords,
     tells: usize,
     hears: usize,
-    /// Only between processes.
+    /// `None` between threads.
     link: Option<Link>,
-    /// Ends no wait here: what could, of those that are careful.
+    /// The second word of careful waits. It never ends one.
     never: AtomicU32,
-    /// How often each way was gone.
+    /// The number of past round trips of each way.
     gone: [Cell<u64>; Way::ALL.len()],
 }
 
@@ -153,7 +156,7 @@ impl End {
         self.link.as_ref().ok_or_else(none)
     }
 
-    /// Before `go`, on both ends.
+    /// Prepares this end. To be called on both ends before `go`.
     fn prepare(&self, way: Way) -> Outcome<()> {
         match way {
             Way::Packets | Way::CarefulPackets => self.link()?.packets.prepare(way.care()),
@@ -161,7 +164,7 @@ impl End {
         }
     }
 
-    /// So many times there and back; `begins` who tells before he hears.
+    /// Makes `times` round trips. The end with `begins` signals before it waits.
     fn go(&self, way: Way, pace: Pace, times: u64, begins: bool) -> Outcome<()> {
         let gone = &self.gone[way as usize];
         let first = gone.get() + 1;
@@ -221,7 +224,7 @@ impl End {
         }
     }
 
-    /// The partner's life.
+    /// Follows orders until the last one.
     fn serve(&self) -> Outcome<()> {
         let (orders, begun) = (self.futex(ORDERS)?, self.futex(BEGUN)?);
         let words = self.words.words();
@@ -252,26 +255,26 @@ fn same(found: u64, expected: u64) -> Outcome<()> {
     Err(Stop::Failed(format!("{found} came in place of {expected}")))
 }
 
-/// Who does it.
-enum Who {
+/// The partner.
+enum Other {
     Thread(Option<JoinHandle<Outcome<()>>>),
     Process(#[expect(dead_code, reason = "it lives as long as this")] Kept),
 }
 
-/// One end here, and the other one in somebody else's hands.
+/// This end of the round trips, and the thread or process with the other end.
 pub(super) struct Partner {
     own: End,
     pace: Pace,
     orders: Cell<u32>,
-    who: Who,
+    other: Other,
 }
 
 impl Drop for Partner {
     fn drop(&mut self) {
-        // It may still wait for what does not come, if the race has failed.
+        // After a failed race the partner may wait for a signal that never comes.
         self.own.told.fail(ended());
         let _ = self.order(Way::End, 0);
-        if let Who::Thread(thread) = &mut self.who
+        if let Other::Thread(thread) = &mut self.other
             && let Some(thread) = thread.take()
         {
             let _ = thread.join();
@@ -284,12 +287,12 @@ fn ended() -> syncline::Error {
 }
 
 impl Partner {
-    fn new(own: End, pace: Pace, who: Who) -> Self {
+    fn new(own: End, pace: Pace, other: Other) -> Self {
         Self {
             own,
             pace,
             orders: Cell::new(0),
-            who,
+            other,
         }
     }
 
@@ -313,10 +316,10 @@ impl Partner {
         let thread = thread::spawn(move || {
             End::new(pong.signal_only(), ping.wait_only(), words, false, None).serve()
         });
-        Ok(Self::new(own, pace, Who::Thread(Some(thread))))
+        Ok(Self::new(own, pace, Other::Thread(Some(thread))))
     }
 
-    /// A process of its own, with what two processes share.
+    /// A process of its own, over the connections that two processes share.
     pub(super) fn process(device: &host::Device, pace: Pace) -> Outcome<Self> {
         let (ours, theirs) = Endpoint::pair()?;
         let (packets, their_packets) = Packets::pair()?;
@@ -335,7 +338,7 @@ impl Partner {
             _made: made,
         };
         let own = End::new(told, heard, words, true, Some(link));
-        Ok(Self::new(own, pace, Who::Process(child)))
+        Ok(Self::new(own, pace, Other::Process(child)))
     }
 
     fn order(&self, way: Way, times: u64) -> Outcome<u32> {
@@ -349,7 +352,7 @@ impl Partner {
         Ok(self.orders.get())
     }
 
-    /// There and back, so many times; how long that takes from where the partner is ready.
+    /// Makes `times` round trips. Returns the time since the partner was ready.
     fn go(&self, way: Way, times: u64) -> Outcome<Duration> {
         self.own.prepare(way)?;
         let order = self.order(way, times)?;
@@ -376,7 +379,7 @@ fn disagreed(why: Disagreement) -> Stop {
     Stop::Failed(why.to_string())
 }
 
-/// One plan for each direction: first what the row's own process signals.
+/// A plan for each direction, first for the timeline that the row's own process signals.
 fn agreed(device: &host::Device, endpoint: &Endpoint, is_first: bool) -> Outcome<[Plan; 2]> {
     let plan = |signals: bool| -> Outcome<Plan> {
         let own = Party::of(device);
@@ -400,9 +403,9 @@ fn made(device: &host::Device, endpoint: &Endpoint, plans: [&Plan; 2]) -> Outcom
     Ok([make(ping, "ping")?, make(pong, "pong")?])
 }
 
-/// The life of the process that [`Partner::process`] starts.
+/// The main function of the process that [`Partner::process`] starts.
 pub(crate) fn partner() -> Outcome<()> {
-    // Also where that is killed.
+    // Ends this process also if the parent is killed.
     let signal = Some(rustix::process::Signal::KILL);
     let _ = rustix::process::set_parent_process_death_signal(signal);
     let theirs = std::io::stdin().as_fd().try_clone_to_owned()?;

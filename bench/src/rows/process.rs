@@ -2,7 +2,6 @@
 
 use super::partner::{Pace, Partner, Way};
 use super::{Call, Floor, Row, Variant};
-use crate::bar::Bar;
 use crate::lab::{Lab, Outcome};
 use crate::machine::On;
 
@@ -10,11 +9,11 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         id: "process.pingpong",
         ours: "two processes and two timelines in shared memory, there and back: twice a signal in one, until the wait ends in the other",
-        raw: "two futex words in a memfd, with a count of sleepers so that nobody is woken in vain, and the same spinning",
+        raw: "two futex words in a memfd, with a count of sleepers, so that no wake is made without one, and the same spinning",
         floor: Floor::Side(
-            "the same with a time-out for each wait that sleeps, and by futex_waitv(2) for a second word, too, as a death of the other process ends it (P3)",
+            "the same with a time-out for each wait that sleeps, and by futex_waitv(2) for a second word, too, because the death of the other process ends it (P3)",
         ),
-        bar: Bar::Ratio(1.2),
+        limits: &[],
         on: &[On::Host],
         variants: &[
             Variant::new("spinning first", SPINNING),
@@ -27,9 +26,9 @@ pub(super) const ROWS: &[Row] = &[
         ours: "a point over an endpoint to another process, which receives it and sends one back",
         raw: "sendmsg(2) and recvmsg(2) of 32 bytes over a SOCK_SEQPACKET socket, both block",
         floor: Floor::Side(
-            "the same, recvmsg(2) without blocking and poll(2) with a time-out, as every wait has one, and the kernel tells the sender of each (SO_PASSCRED, P1)",
+            "the same, recvmsg(2) without blocking and poll(2) with a time-out, as every wait has one, and the credentials of the sender (SO_PASSCRED, P1)",
         ),
-        bar: Bar::Ratio(1.2),
+        limits: &[],
         on: &[On::Host],
         variants: &[],
         run: point,
@@ -39,7 +38,7 @@ pub(super) const ROWS: &[Row] = &[
 pub(super) const SPINNING: u64 = 0;
 pub(super) const SLEEPING: u64 = 1;
 
-/// How a variant of a ping-pong waits.
+/// How the waits of a variant begin.
 pub(super) const fn pace(n: u64) -> Pace {
     match n {
         SLEEPING => Pace::SLEEPING,

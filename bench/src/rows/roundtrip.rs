@@ -9,27 +9,27 @@ use syncline::cuda::{Device, DeviceBuffer, Queue};
 use syncline::{QueueKind, Timeline, WaitMode};
 
 use super::{Call, Floor, Row, Variant};
-use crate::bar::{Bar, RAW_HANGS};
 use crate::lab::{Lab, Outcome, RAW, Side, Stop, timed};
+use crate::limit::RAW_HANGS;
 use crate::machine::On;
 use crate::raw::child::{self, End};
 use crate::raw::cuda::{Calls, Hand, Stream, Words, has_memory_operations};
 use crate::raw::least::cuda as least;
 
-/// No wait of this row takes so long.
+/// Time-out of all waits of this row.
 const LONG: Duration = Duration::from_secs(20);
 
 pub(super) const ROWS: &[Row] = &[Row {
     id: "cuda.wbs.roundtrip",
-    ours: "N streams, each waits, clears 4 KiB and signals: the first N - 1 wait for the last, which is submitted last and waits for the host; the host signals it, and waits for all, for one after the other and looking all the time",
+    ours: "N streams, each waits, clears 4 KiB and signals: the first N - 1 wait for the last, which is submitted last and waits for the host; the host signals it, and spins for one after the other",
     raw: "the same with cuStreamWaitValue64 and cuStreamWriteValue64 on mapped memory, the host stores and spins; from 16 streams on in a process of its own, which is killed after some seconds",
     floor: Floor::Side(
-        "the same by timelines that several threads may use, as little as that takes: what waits is held on the host and goes as ours does, cuStreamWaitEvent, cuMemsetD32Async and cuEventRecord; cuEventQuery until all are there",
+        "the same by the least timelines that several threads may use: submissions are held on the host and released as ours: cuStreamWaitEvent, cuMemsetD32Async and cuEventRecord; cuEventQuery until all are complete",
     ),
-    bar: Bar::Outlasts(0.8),
+    limits: &[],
     on: &[On::Cuda],
     variants: &[
-        Variant::asked("1 stream", 1, Bar::Ratio(0.8)),
+        Variant::new("1 stream", 1),
         Variant::new("8 streams", 8),
         Variant::new("16 streams", 16),
         Variant::new("64 streams", 64),
@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     run: roundtrip,
 }];
 
-/// What each stream clears.
+/// Bytes that each stream clears.
 const BYTES: u64 = 4096;
 
 /// The round trip through Syncline.
@@ -86,7 +86,7 @@ impl Ours {
             }
         }
         self.go.signal(value)?;
-        // As raw waits: `wait_all` would park.
+        // Raw waits in the same way. `wait_all` would sleep.
         for done in &self.done {
             done.at(value).wait_with(WaitMode::Spin, LONG)?;
         }
@@ -94,7 +94,7 @@ impl Ours {
     }
 }
 
-/// The round trip over the least timelines.
+/// The round trip over the timelines of the floor.
 struct Least {
     queues: Vec<Arc<least::Queue>>,
     buffers: Vec<DeviceBuffer>,
@@ -105,7 +105,7 @@ struct Least {
 }
 
 impl Least {
-    /// The hand, whose streams these are, outlives it.
+    /// The streams belong to the hand, which outlives this.
     fn new(hand: &Hand, streams: &[Stream], buffers: &[DeviceBuffer]) -> Self {
         let room = Arc::default();
         let queue = |stream: &Stream| least::Queue::new(hand, *stream, &room);
@@ -145,7 +145,7 @@ struct ByHand<'h> {
     hand: &'h Hand,
     streams: Vec<Stream>,
     buffers: Vec<DeviceBuffer>,
-    /// The host's, the last stream's, and one for each stream.
+    /// A word of the host, one of the last stream, and one for each stream.
     words: Words,
     value: u64,
 }
@@ -181,7 +181,7 @@ impl<'h> ByHand<'h> {
         words.word(GO).store(value, Ordering::Release);
         let ended = (0..=last).try_for_each(|at| words.poll(DONE + at, value));
         if ended.is_err() {
-            // The host opens what no stream has, so that they come to an end.
+            // The host opens all waits, so that the streams end.
             words.word(OPEN).store(value, Ordering::Release);
             let streams = self.streams.iter();
             streams.for_each(|stream| drop(self.hand.finish(*stream)));
@@ -199,7 +199,7 @@ fn streams(hand: &Hand, count: u64) -> Outcome<Vec<Stream>> {
     (0..count).map(|_| hand.stream()).collect()
 }
 
-/// From so many streams on, the raw calls run where they can be killed.
+/// From this number of streams on, the raw calls run in a process that can be killed.
 const RISKY: u64 = 16;
 
 fn roundtrip(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
@@ -212,8 +212,7 @@ fn roundtrip(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     }
     let buffers = buffers(&device, call.n)?;
     let hand = Hand::new(&device)?;
-    // Raw and the floor share them, one after the other: streams beside those that are used may lie
-    // in their way.
+    // Raw and the floor share the streams, because additional streams may block those in use.
     let streams = streams(&hand, call.n)?;
     let mut ours = Ours::new(&device, &buffers)?;
     let mut least = Least::new(&hand, &streams, &buffers);
@@ -224,7 +223,7 @@ fn roundtrip(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     }
     if call.n < RISKY {
         let mut raw = ByHand::new(&hand, &streams, &buffers)?;
-        // This process has other streams, too, which may lie in the way.
+        // The other streams of this process may block the raw side as well.
         if let Err(stop) = raw.round() {
             lab.race(vec![side, floor])?;
             lab.figure(RAW_HANGS, 1.0);
@@ -256,7 +255,7 @@ fn roundtrip(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     Ok(())
 }
 
-/// The raw round trip, in a process of its own: how many nanoseconds each took.
+/// Makes the raw round trips, in a process of its own. Returns nanoseconds of each.
 pub(crate) fn risky(
     machine: &crate::Machine,
     index: usize,

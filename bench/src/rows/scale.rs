@@ -1,4 +1,4 @@
-//! Very many points at once.
+//! Very many outstanding points.
 
 use std::future::Future;
 use std::hint::black_box;
@@ -14,24 +14,25 @@ use syncline_conformance::workload::Equipped;
 
 use super::gate::close;
 use super::{Call, Floor, Row, Variant};
-use crate::bar::Bar;
 use crate::lab::{Lab, OURS, Outcome, Stop};
+use crate::limit::Limit;
 use crate::machine::On;
 use crate::stats::median;
 
-/// No wait of this row takes so long.
+/// Time-out of all waits of this row.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Outstanding at once.
+/// Outstanding points.
 const MANY: u64 = 100_000;
-/// What that is compared with.
+/// The number that this is compared with.
 const FEW: u64 = 100;
 
-/// Over so many signals, and ten times as many queries, the cost of one is taken...
+/// Number of measured signals. There are ten times as many queries.
 const TAKEN: u64 = 1000;
 
-/// ...in so many parts, the median of which counts: what interrupts the machine falls into a few of
-/// them.
+/// Number of parts of a measurement. The median of the parts is its result.
+///
+/// So interrupts, which fall into a few parts, do not count.
 const PARTS: u64 = 20;
 
 const SIGNALS: u64 = 0;
@@ -39,16 +40,15 @@ const WAITS: u64 = 1;
 
 pub(super) const ROWS: &[Row] = &[Row {
     id: "scale.outstanding",
-    ours: "100 000 outstanding points on one timeline: signals of submissions behind a closed gate (what exceeds the driver's bound is held on the host), or waits of futures; the time is that of one more signal",
+    ours: "100 000 outstanding points on one timeline: signals of submissions behind a closed gate (submissions above the bound of the driver are held on the host), or waits of futures; the time is that of one more signal",
     raw: "(the driver's memory for one submission like these, as far as it is malloc's, is driver_bytes_each)",
-    floor: Floor::Unmeasured("nobody offers it"),
-    bar: Bar::All(&[
-        Bar::Figure("own_bytes_each", 128.0),
-        // Two measurements of the same come out that far apart at times, in another state of the
-        // machine.
-        Bar::Figure("signal_to_that_with_100", 1.3),
-        Bar::Figure("query_to_that_with_100", 1.3),
-    ]),
+    floor: Floor::Unmeasured("no driver offers it"),
+    limits: &[
+        Limit::Figure("own_bytes_each", 128.0),
+        // Two measurements of the same quantity differ by up to this factor.
+        Limit::Figure("signal_to_that_with_100", 1.3),
+        Limit::Figure("query_to_that_with_100", 1.3),
+    ],
     on: &[On::Each],
     variants: &[
         Variant::new("signals", SIGNALS),
@@ -57,7 +57,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     run: outstanding,
 }];
 
-/// What it is like while so many are outstanding.
+/// Costs while so many points are outstanding.
 #[derive(Default)]
 struct Like {
     bytes: Vec<f64>,
@@ -72,8 +72,8 @@ fn outstanding(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let equipped = call.machine.equipped(index)?;
     let device = equipped.device().clone();
     let (mut few, mut many) = (Like::default(), Like::default());
-    // Each pair is compared by itself, and which comes first changes: a machine that gets slower,
-    // or has become so, says nothing.
+    // Pairs of measurements are compared, and their order alternates, so that a machine that slows
+    // down does not matter.
     let rounds = lab.rounds().div_ceil(6);
     for round in 0..rounds {
         let mut pair = [(&mut few, FEW), (&mut many, MANY)];
@@ -100,8 +100,7 @@ fn outstanding(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
             own = (bytes - driver * in_driver / MANY as f64).max(0.0);
         }
         lab.note(
-            "own_bytes_each: bytes_each less what the driver takes for the submissions that it has"
-                .into(),
+            "own_bytes_each: bytes_each less the memory of the driver for its submissions".into(),
         );
     }
     lab.figure("own_bytes_each", own);
@@ -127,13 +126,13 @@ fn heap() -> Outcome<f64> {
     }
 }
 
-/// How many times as much the one is as the other that was measured beside it.
+/// The median ratio of measurements that were made in pairs.
 fn compared(ones: &[f64], others: &[f64]) -> f64 {
     let ratios = ones.iter().zip(others).map(|(one, other)| one / other);
     median(&ratios.collect::<Vec<_>>()).unwrap_or(f64::NAN)
 }
 
-/// Nanoseconds of one of `count`, of which `go` does as many as it is told at a time.
+/// Nanoseconds of one of `count` operations. `go` does as many as its argument says.
 fn cost(count: u64, mut go: impl FnMut(u64) -> Outcome<()>) -> Outcome<f64> {
     let each = count / PARTS;
     let mut parts = Vec::new();
@@ -177,7 +176,7 @@ fn signals(equipped: &Equipped, device: &Device, count: u64, like: &mut Like) ->
         })?);
         Ok(())
     })();
-    // Also after a failure: nobody could end a queue behind a closed gate.
+    // Also after a failure, because a queue behind a closed gate never ends.
     Equipped::open(&latch)?;
     let ended = queue.idle(LONG);
     measured.and_then(|measured| Ok(ended.map(|()| measured)?))
@@ -193,9 +192,7 @@ fn waits(device: &Device, count: u64, like: &mut Like) -> Outcome<()> {
     let mut context = Context::from_waker(Waker::noop());
     for waiting in &mut futures {
         if waiting.as_mut().poll(&mut context).is_ready() {
-            return Err(Stop::Failed(
-                "nobody has signalled, but a wait has ended".into(),
-            ));
+            return Err(Stop::Failed("a wait ended without a signal".into()));
         }
     }
     like.bytes.push(heap()? - before);
@@ -211,11 +208,12 @@ fn waits(device: &Device, count: u64, like: &mut Like) -> Outcome<()> {
     Ok(())
 }
 
-/// So many submissions by hand tell what the driver takes for one: few enough for any driver.
+/// Number of submissions by hand that show the driver's memory. Any driver takes as many.
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 const SOME: u64 = 2000;
 
-/// What the driver takes of the heap for one submission that only signals, behind a closed gate;
+/// Heap bytes of the driver for a submission that only signals, behind a closed gate.
+///
 /// `None` for the host, which has no driver.
 fn driver_bytes(equipped: &Equipped) -> Outcome<Option<f64>> {
     match equipped.device() {
@@ -236,7 +234,7 @@ fn vulkan_bytes(equipped: &Equipped, device: &syncline::vulkan::Device) -> Outco
     let guard = hand.lock()?;
     let measured = (|| {
         let before = heap()?;
-        // As ours does: the timeline's signal, and the queue's own.
+        // The same signals as ours: of the timeline and of the queue.
         for value in 1..=SOME {
             hand.submit(
                 &guard,

@@ -1,4 +1,4 @@
-//! Vulkan: submissions, queries, waits and signals of the host.
+//! Vulkan: submissions, queries, waits, and signals from the host.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -13,21 +13,21 @@ use syncline_conformance::Subject as _;
 use syncline_conformance::workload::Equipped;
 
 use super::{Call, Floor, Row, Variant};
-use crate::bar::Bar;
 use crate::cpu;
 use crate::lab::{Lab, Outcome, Side, Stop, bursts, timed};
+use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::least::vulkan as least;
 use crate::raw::vulkan::{Hand, is_software};
 use crate::stats::median;
 
-/// No wait of these rows takes so long.
+/// Time-out of all waits of these rows.
 const LONG: Duration = Duration::from_secs(20);
 
-/// So many submissions are outstanding at the most, on either side.
+/// Largest number of outstanding submissions of a side.
 const BURST: u64 = 64;
 
-/// How long the long wait is, about.
+/// The approximate duration of a long wait.
 const LONG_WAIT: Duration = Duration::from_millis(3);
 
 const OUTSTANDING: u64 = 0;
@@ -36,12 +36,12 @@ const REACHED: u64 = 1;
 pub(super) const ROWS: &[Row] = &[
     Row {
         id: "vulkan.submit",
-        ours: "a submission with one timeline signal, 64 at a time; their end is not timed",
+        ours: "a submission with one timeline signal, 64 at a time, without their end",
         raw: "vkQueueSubmit with one timeline signal on the same VkQueue, 64 at a time",
         floor: Floor::Side(
-            "vkQueueSubmit with two timeline signals, the second of which is the queue's position, by timelines that several threads may use, as little as that takes: a lock per queue, a claim, and a value to be published",
+            "vkQueueSubmit with two timeline signals, the second of which is the queue's position, by the least timelines that several threads may use: a lock for each queue, a claim, and a published value",
         ),
-        bar: Bar::Ratio(1.05),
+        limits: &[Limit::OverFloor(350.0)],
         on: &[On::VulkanQueues],
         variants: &[],
         run: submit,
@@ -51,26 +51,26 @@ pub(super) const ROWS: &[Row] = &[
         ours: "the value of a timeline, or whether a point is reached",
         raw: "vkGetSemaphoreCounterValue",
         floor: Floor::Raw,
-        bar: Bar::Over(5.0),
+        limits: &[],
         on: &[On::Vulkan],
         variants: &[
-            Variant::asked("with a signal outstanding", OUTSTANDING, Bar::Over(5.0)),
-            Variant::asked("known to be reached", REACHED, Bar::Within(5.0)),
+            Variant::with_limits(
+                "with a signal outstanding",
+                OUTSTANDING,
+                &[Limit::OverRaw(60.0)],
+            ),
+            Variant::with_limits("known to be reached", REACHED, &[Limit::Within(5.0)]),
         ],
         run: query,
     },
     Row {
         id: "vulkan.submit.wait",
-        ours: "submit a signal, and the host waits for it with the wait that there is by default, which looks for 30 µs and then parks",
-        raw: "vkQueueSubmit and vkWaitSemaphores, which parks at once; polling: vkQueueSubmit and vkGetSemaphoreCounterValue until it is there",
+        ours: "submit a signal, and the host waits for it with the default wait, which spins for 30 µs and then parks",
+        raw: "vkQueueSubmit and vkWaitSemaphores, which parks at once; polling: vkQueueSubmit and vkGetSemaphoreCounterValue until the value is reached",
         floor: Floor::Side(
-            "vkQueueSubmit with a second timeline signal, the queue's position, and vkGetSemaphoreCounterValue until the first is there",
+            "vkQueueSubmit with a second timeline signal, the queue's position, and vkGetSemaphoreCounterValue until the first is reached",
         ),
-        bar: Bar::All(&[
-            Bar::Ratio(0.4),
-            Bar::Figure("ratio_to_polling", 1.2),
-            Bar::Figure("long_wait_cpu_ratio", 1.0),
-        ]),
+        limits: &[],
         on: &[On::VulkanQueues],
         variants: &[],
         run: submit_wait,
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Row] = &[
         ours: "signal a timeline from the host",
         raw: "vkSignalSemaphore",
         floor: Floor::Raw,
-        bar: Bar::Ratio(1.1),
+        limits: &[],
         on: &[On::Vulkan],
         variants: &[],
         run: host_signal,
@@ -189,13 +189,13 @@ fn query(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 Ok(())
             })
         });
-        return lab.race_finely(vec![ours, raw]);
+        return lab.race(vec![ours, raw]);
     }
-    // Outstanding for as long as it is looked at: a submission of the application's own, which the
-    // host plays.
+    // Outstanding during the race: a submission of the application, for which the host signals
+    // later.
     let mut claim = timeline.claim(1, 0)?;
     claim.submitted()?;
-    let raced = lab.race_finely(vec![
+    let raced = lab.race(vec![
         Side::ours(|n| {
             timed(|| {
                 for _ in 0..n {
@@ -218,7 +218,7 @@ fn submit_wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let (mut ours, raw) = (0, [Cell::new(0), Cell::new(0)]);
     let (least_semaphore, position) = (hand.semaphore(false)?, hand.semaphore(false)?);
     let mut floor = 0;
-    // The two by hand differ only in how they wait.
+    // The two sides by hand differ only in how they wait.
     let by_hand = |n, which: usize, wait: &dyn Fn(u64) -> Outcome<()>| {
         let (semaphore, value) = (semaphores[which], &raw[which]);
         let queue = hand.lock()?;
@@ -265,7 +265,7 @@ fn submit_wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     long_wait(call, lab, &device, &queue, &hand)
 }
 
-/// What a long wait costs in processor time, of all threads of the process.
+/// Measures the processor time of a long wait, of all threads of the process.
 fn long_wait(
     call: &Call<'_>,
     lab: &mut dyn Lab,
@@ -282,15 +282,14 @@ fn long_wait(
     let timeline = device.timeline("long waited for")?;
     let semaphore = device.semaphore_of(&timeline)?;
     let never = hand.semaphore(false)?;
-    // Three ways to wait, in turns: ours, by hand, and by hand in a way that can be ended early, as
-    // ours can.
+    // Three ways to wait, in turns: ours, by hand, and by hand in a way that can be ended early.
     let mut costs = [const { Vec::new() }; 3];
     let mut took = Vec::new();
     let ways = costs.len() as u64;
-    // The first of each only warm up.
+    // The first wait of each way only warms up.
     for round in 0..ways * (1 + u64::from(lab.rounds())) {
         let value = round + 1;
-        // Forwards and backwards in turns.
+        // The order alternates.
         let turn = round % ways;
         let way = if (round / ways).is_multiple_of(2) {
             turn
@@ -315,14 +314,14 @@ fn long_wait(
             None => after_a_while(hand, &timeline, semaphore, value, wait)?,
         };
         took.push(start.elapsed().as_nanos() as f64);
-        // Whoever waited by hand has not told the engine.
+        // Tells the engine of a wait by hand.
         timeline.at(value).wait(LONG)?;
         if round >= ways {
             costs[way as usize].push(cost.as_nanos() as f64);
         }
     }
     let of = |samples: &[f64]| median(samples).unwrap_or(f64::NAN);
-    // Of each round by itself: what disturbs the machine for a while disturbs all three.
+    // Of each round, so that a disturbance of one round affects all three ways.
     let to = |one: &[f64], other: &[f64]| {
         let pairs = one.iter().zip(other);
         of(&pairs.map(|(one, other)| one / other).collect::<Vec<_>>())
@@ -334,9 +333,9 @@ fn long_wait(
     lab.figure("long_wait_cpu_floor_ns", of(floor));
     lab.figure("long_wait_cpu_ratio", to(ours, raw));
     lab.figure("long_wait_cpu_floor_ratio", to(floor, raw));
-    lab.note("long wait: the floor is vkWaitSemaphores for any of two, of which the second would end it early".into());
+    lab.note("long wait: the floor is vkWaitSemaphores for any of two semaphores, of which the second would end it early".into());
     lab.note(if software {
-        "long wait: for a signal that the host makes later, as this device's own work would take processor time; of all threads"
+        "long wait: for a later signal of the host, because work of this device would take processor time; processor time of all threads"
             .into()
     } else {
         "long wait: for a few milliseconds of device work; processor time of all threads".into()
@@ -365,8 +364,9 @@ fn occupy(
     Ok(())
 }
 
-/// Waits while another thread sleeps and then signals: what that has cost, without what the sleeper
-/// has.
+/// Returns the processor time of a wait while another thread sleeps and then signals.
+///
+/// Without the processor time of that thread.
 fn after_a_while(
     hand: &Hand,
     timeline: &syncline::Timeline,

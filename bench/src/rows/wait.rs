@@ -13,39 +13,42 @@ use syncline::backend::Device as _;
 use syncline::{BackendKind, Error, KeptPoint, Point, Timeline, future, wait_any};
 
 use super::{Call, Floor, Row};
-use crate::bar::Bar;
-use crate::lab::{Lab, Outcome, Side, Stop, timed};
+use crate::lab::{Lab, OURS as OURS_SIDE, Outcome, Side, Stop, timed};
+use crate::limit::Limit;
 use crate::machine::On;
 use crate::stats::median;
 
-/// No wait of these rows takes so long.
+/// Time-out of all waits of these rows.
 const LONG: Duration = Duration::from_secs(20);
 
-/// The points lie on so many timelines at the most, taken in turns from all devices.
+/// Largest number of timelines of the points. Their devices take turns.
 const TIMELINES: u64 = 64;
 
-/// What every number of points is compared with.
+/// The number of points that all others are compared with.
 const FEW: u64 = 10;
 
-/// So long a thread has been waiting before it is woken: long enough to be asleep.
+/// Duration from the registration of a wait to its signal, so that the thread sleeps by then.
 const ASLEEP: Duration = Duration::from_millis(2);
 
-const BAR: Bar = Bar::All(&[
-    // What 10 000 points take does not fit into the fastest caches.
-    Bar::Figure("ratio_to_point_of_10", 1.5),
-    Bar::Figure("wake_to_that_of_10", 1.5),
-]);
+/// The side that looks at all points.
+const LOOK: &str = "look_per_point";
+
+const LIMITS: &[Limit] = &[
+    // 10 000 points do not fit into the fastest caches.
+    Limit::Figure("ratio_to_point_of_10", 1.5),
+    Limit::Figure("wake_to_that_of_10", 1.5),
+];
 
 const OURS: &str = "a future of any of N points on up to 64 timelines of all devices, those of Vulkan with a signal outstanding: polled once, so that all are registered, and dropped; per point";
-const RAW: &str = "(nobody offers it)";
+const RAW: &str = "(no driver offers it)";
 
 const fn row(id: &'static str, run: super::Run) -> Row {
     Row {
         id,
         ours: OURS,
         raw: RAW,
-        floor: Floor::Unmeasured("nobody offers it"),
-        bar: BAR,
+        floor: Floor::Unmeasured("no driver offers it"),
+        limits: LIMITS,
         on: &[On::Mixed],
         variants: &[],
         run,
@@ -58,19 +61,19 @@ pub(super) const ROWS: &[Row] = &[
     row("wait.any.10000", |call, lab| any(call, lab, 10_000)),
 ];
 
-/// Points that nothing signals unless it is told to.
+/// Points without a signal, except for the last one, which the row signals.
 struct Points {
-    /// Kept, as waits on a timeline without an owner end.
+    /// Kept alive, because waits on a timeline without an owner end.
     _timelines: Vec<Timeline>,
-    /// Of the last point, on the last device, which is the host: what is signalled costs the same
-    /// however many there are.
+    /// The timeline of the last point. It belongs to the last device, the host, so its signal costs
+    /// the same for any number of points.
     signalled: Timeline,
     points: Vec<KeptPoint>,
 }
 
 impl Points {
     fn new(call: &Call<'_>, count: u64) -> Outcome<Self> {
-        /// What is signalled to wake somebody lies below.
+        /// Values that are signalled lie below.
         const ABOVE: u64 = 1_000_000;
         let devices = call
             .subject
@@ -88,8 +91,8 @@ impl Points {
                 let device = &devices[number % devices.len()];
                 let timeline = device.timeline("one of many")?;
                 if device.info().backend == BackendKind::Vulkan {
-                    // A submission of the application's own, which never comes: so its driver is
-                    // asked at every look.
+                    // A claim for a submission that never comes, so that each poll calls the
+                    // driver.
                     timeline.claim(ABOVE + count, 0)?.submitted()?;
                 }
                 Ok(timeline)
@@ -109,12 +112,12 @@ impl Points {
         })
     }
 
-    /// The last point's timeline, and the value that it is signalled to next.
+    /// The timeline of the last point, and the value to signal next.
     fn next(&self) -> (&Timeline, u64) {
         (&self.signalled, self.signalled.frozen_value() + 1)
     }
 
-    /// All points, but this one for the last.
+    /// All points, with `last` in place of the last one.
     fn waiting_for<'p>(&'p self, last: Point<'p>) -> Vec<Point<'p>> {
         let mut list = self.list();
         list.pop();
@@ -133,14 +136,18 @@ fn any(call: &Call<'_>, lab: &mut dyn Lab, count: u64) -> Outcome<()> {
     lab.race(vec![
         Side::ours(|n| register(&many_list, n)).each(count),
         Side::new("point_of_10", |n| register(&few_list, n)).each(FEW),
-        // One look at all of them, as each wait begins with.
-        Side::new("look_per_point", |n| look(&many_list, n)).each(count),
+        // One poll of all points, with which each wait begins.
+        Side::new(LOOK, |n| look(&many_list, n)).each(count),
     ])?;
+    // A wait looks at all points and registers all of them before it sleeps.
+    let per_point = [OURS_SIDE, LOOK].map(|side| lab.median(side).unwrap_or(0.0));
+    let begins = per_point.iter().sum::<f64>() * count as f64;
+    let asleep = ASLEEP + 2 * Duration::from_nanos(begins as u64);
     let mut wakes = Wakes::default();
     for _ in 0..3 * lab.rounds() {
         // In turns, as the sides of a race.
-        wakes.few.sample(&few)?;
-        wakes.many.sample(&many)?;
+        wakes.few.sample(&few, asleep)?;
+        wakes.many.sample(&many, asleep)?;
     }
     for (name, few, many) in [
         ("wake", &wakes.few.thread, &wakes.many.thread),
@@ -153,9 +160,13 @@ fn any(call: &Call<'_>, lab: &mut dyn Lab, count: u64) -> Outcome<()> {
         lab.figure(&format!("{name}_to_that_of_10"), of(many) / of(few));
     }
     lab.note(
-        "from the signal of the list's last point: wake, until a thread that sleeps in a future's executor runs; return, until one comes out of wait_any, which takes its registrations back; waker, until a waker is called".into(),
+        "from the signal of the last point: wake, until a thread that sleeps in an executor runs; return, until wait_any returns, which removes its registrations; waker, until a waker is called".into(),
     );
     Ok(())
+}
+
+fn unsignalled(ended: &dyn std::fmt::Debug) -> Stop {
+    Stop::Failed(format!("a wait ended without a signal: {ended:?}"))
 }
 
 fn register(points: &[Point<'_>], n: u64) -> Outcome<Duration> {
@@ -164,9 +175,7 @@ fn register(points: &[Point<'_>], n: u64) -> Outcome<Duration> {
         for _ in 0..n {
             let mut waiting = pin!(future::any(points));
             if let Poll::Ready(ended) = waiting.as_mut().poll(&mut context) {
-                return Err(Stop::Failed(format!(
-                    "nobody has signalled, but: {ended:?}"
-                )));
+                return Err(unsignalled(&ended));
             }
         }
         Ok(())
@@ -179,9 +188,7 @@ fn look(points: &[Point<'_>], n: u64) -> Outcome<Duration> {
             match wait_any(black_box(points), Duration::ZERO) {
                 Err(Error::TimedOut { .. }) => {}
                 ended => {
-                    return Err(Stop::Failed(format!(
-                        "nobody has signalled, but: {ended:?}"
-                    )));
+                    return Err(unsignalled(&ended));
                 }
             }
         }
@@ -189,16 +196,16 @@ fn look(points: &[Point<'_>], n: u64) -> Outcome<Duration> {
     })
 }
 
-/// Notes when it is called.
-struct Bell {
+/// A waker that records the time of its call.
+struct RecordingWaker {
     epoch: Instant,
-    rang: AtomicU64,
+    called: AtomicU64,
 }
 
-impl Wake for Bell {
+impl Wake for RecordingWaker {
     fn wake(self: Arc<Self>) {
         let now = self.epoch.elapsed().as_nanos() as u64;
-        self.rang.store(now, Ordering::Release);
+        self.called.store(now, Ordering::Release);
     }
 }
 
@@ -208,7 +215,7 @@ struct Wakes {
     many: Samples,
 }
 
-/// Nanoseconds from a signal of the list's last point.
+/// Nanoseconds from the signal of the last point.
 #[derive(Default)]
 struct Samples {
     thread: Vec<f64>,
@@ -217,24 +224,29 @@ struct Samples {
 }
 
 impl Samples {
-    fn sample(&mut self, points: &Points) -> Outcome<()> {
-        self.thread.push(awaited(points, |list, ready| {
+    fn sample(&mut self, points: &Points, asleep: Duration) -> Outcome<()> {
+        self.thread.push(awaited(points, asleep, |list, ready| {
             let waker = Waker::from(Arc::new(Unparker(thread::current())));
             let mut waiting = pin!(future::any(list));
             let mut context = Context::from_waker(&waker);
-            let mut woken = Instant::now();
-            ready();
-            while waiting.as_mut().poll(&mut context).is_pending() {
-                thread::park_timeout(LONG);
-                woken = Instant::now();
+            // The first poll registers all points.
+            if let Poll::Ready(ended) = waiting.as_mut().poll(&mut context) {
+                return Err(unsignalled(&ended));
             }
-            woken
-        })?);
-        self.returned.push(awaited(points, |list, ready| {
             ready();
-            // The signal is checked where it is made.
+            loop {
+                thread::park_timeout(LONG);
+                let woken = Instant::now();
+                if waiting.as_mut().poll(&mut context).is_ready() {
+                    return Ok(woken);
+                }
+            }
+        })?);
+        self.returned.push(awaited(points, asleep, |list, ready| {
+            ready();
+            // `awaited` checks that the point is reached.
             let _ = wait_any(list, LONG);
-            Instant::now()
+            Ok(Instant::now())
         })?);
         self.waker.push(called(points)?);
         Ok(())
@@ -249,10 +261,14 @@ impl Wake for Unparker {
     }
 }
 
-/// How long after the signal a thread that does `wait` has been woken, by its own account.
+/// Returns the nanoseconds from the signal until `wait`, on another thread, has been woken.
+///
+/// `wait` calls its second argument before it sleeps, and returns when it was woken. The signal
+/// comes `asleep` after that call.
 fn awaited(
     points: &Points,
-    wait: impl FnOnce(&[Point<'_>], &dyn Fn()) -> Instant + Send,
+    asleep: Duration,
+    wait: impl FnOnce(&[Point<'_>], &dyn Fn()) -> Outcome<Instant> + Send,
 ) -> Outcome<f64> {
     let (timeline, value) = points.next();
     let list = &points.waiting_for(timeline.at(value));
@@ -260,18 +276,18 @@ fn awaited(
         let (send, receive) = channel();
         let waiter = scope.spawn(move || {
             wait(list, &|| {
-                // Whoever receives waits for it.
+                // The receiver waits for it.
                 let _ = send.send(());
             })
         });
-        // It is gone only if it panicked, and then that is told below.
+        // An error means that the waiting thread has ended, and `join` below tells why.
         let _ = receive.recv();
-        thread::sleep(ASLEEP);
+        thread::sleep(asleep);
         let start = Instant::now();
         timeline.signal(value)?;
         let woken = waiter
             .join()
-            .map_err(|_| Stop::Failed("the waiting thread panicked".into()))?;
+            .map_err(|_| Stop::Failed("the waiting thread panicked".into()))??;
         if !timeline.at(value).is_reached()? {
             return Err(Stop::Failed(
                 "the waiting thread was woken too early".into(),
@@ -281,31 +297,29 @@ fn awaited(
     })
 }
 
-/// How long after the signal a future's waker is called.
+/// Returns the nanoseconds from the signal until the waker of a future is called.
 fn called(points: &Points) -> Outcome<f64> {
     let (timeline, value) = points.next();
     let list = points.waiting_for(timeline.at(value));
-    let bell = Arc::new(Bell {
+    let recorder = Arc::new(RecordingWaker {
         epoch: Instant::now(),
-        rang: AtomicU64::new(0),
+        called: AtomicU64::new(0),
     });
-    let waker = Waker::from(bell.clone());
+    let waker = Waker::from(recorder.clone());
     let mut waiting = pin!(future::any(&list));
     if let Poll::Ready(ended) = waiting.as_mut().poll(&mut Context::from_waker(&waker)) {
-        return Err(Stop::Failed(format!(
-            "nobody has signalled, but: {ended:?}"
-        )));
+        return Err(unsignalled(&ended));
     }
-    let start = bell.epoch.elapsed().as_nanos() as u64;
+    let start = recorder.epoch.elapsed().as_nanos() as u64;
     timeline.signal(value)?;
     let deadline = Instant::now() + LONG;
     loop {
-        match bell.rang.load(Ordering::Acquire) {
+        match recorder.called.load(Ordering::Acquire) {
             0 if Instant::now() > deadline => {
                 return Err(Stop::Failed("the waker was not called".into()));
             }
             0 => std::hint::spin_loop(),
-            rang => return Ok(rang.saturating_sub(start) as f64),
+            called => return Ok(called.saturating_sub(start) as f64),
         }
     }
 }

@@ -1,10 +1,11 @@
-//! The rows are those that were asked for, each once.
+//! The list of rows and their limits.
 
 #![cfg(all(feature = "cuda", feature = "vulkan"))]
 
 use syncline_bench::rows;
+use syncline_bench::{Limit, limit};
 
-const ASKED: [&str; 39] = [
+const IDS: [&str; 39] = [
     "cuda.hop.submit",
     "cuda.chain",
     "cuda.query.reached",
@@ -46,38 +47,104 @@ const ASKED: [&str; 39] = [
     "held.deep",
 ];
 
+/// The rows that look like an application.
+const APPLICATIONS: [&str; 6] = [
+    "contend",
+    "launches",
+    "submit.kernel",
+    "adopt.cuda",
+    "adopt.vulkan",
+    "frame.cpu",
+];
+
 #[test]
 fn every_row_exists_once() {
-    let mut asked = ASKED.to_vec();
+    let mut expected = IDS.to_vec();
     let mut there: Vec<_> = rows::all().iter().map(|row| row.id).collect();
-    asked.sort_unstable();
+    expected.sort_unstable();
     there.sort_unstable();
-    assert_eq!(there, asked);
+    assert_eq!(there, expected);
 }
 
 #[test]
-fn rows_that_look_like_an_application_have_a_limit_to_an_earlier_recording() {
+fn rows_that_look_like_an_application_have_a_limit_to_a_recording() {
     let mut limited: Vec<_> = rows::all()
         .iter()
-        .filter(|row| row.bar.limit_to_recorded() == Some(1.2))
+        .filter(|row| limit::to_recorded(row.limits) == Some(1.2))
         .map(|row| row.id)
         .collect();
-    let mut asked = ASKED[31..].to_vec();
+    let mut expected = APPLICATIONS.to_vec();
     limited.sort_unstable();
-    asked.sort_unstable();
-    assert_eq!(limited, asked);
+    expected.sort_unstable();
+    assert_eq!(limited, expected);
 }
 
 #[test]
-fn every_row_says_what_it_does_and_what_is_asked() {
+fn every_row_has_descriptions_and_variants_with_different_names() {
     for row in rows::all() {
         assert!(!row.ours.is_empty() && !row.raw.is_empty(), "{}", row.id);
         assert!(!row.floor.to_string().is_empty(), "{}", row.id);
         assert!(!row.on.is_empty(), "{}", row.id);
-        assert!(!row.bar.to_string().is_empty(), "{}", row.id);
         let mut names: Vec<_> = row.variants.iter().map(|variant| variant.name).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), row.variants.len(), "{}", row.id);
     }
+}
+
+/// The limits of `docs/performance.md`, except for those of the test above.
+const LIMITS: [(&str, &[Limit]); 18] = [
+    ("cuda.hop.submit", &[Limit::OverFloor(400.0)]),
+    ("cuda.chain", &[Limit::OverFloor(200.0)]),
+    ("cuda.submit.wait", &[Limit::OverFloor(200.0)]),
+    ("cuda.timestamp", &[Limit::OverFloor(200.0)]),
+    ("cuda.external.signal", &[Limit::OverFloor(350.0)]),
+    ("cuda.external.wait", &[Limit::OverFloor(350.0)]),
+    ("vulkan.submit", &[Limit::OverFloor(350.0)]),
+    ("batch", &[Limit::RatioToFloor(1.2)]),
+    ("cuda.query.reached", &[Limit::Within(5.0)]),
+    ("vulkan.query, known to be reached", &[Limit::Within(5.0)]),
+    ("cuda.query.pending", &[Limit::OverRaw(60.0)]),
+    (
+        "vulkan.query, with a signal outstanding",
+        &[Limit::OverRaw(60.0)],
+    ),
+    ("interop.frames", &[Limit::Speed(0.98)]),
+    ("alloc", &[Limit::Figure("allocations_each", 0.0)]),
+    ("scale.outstanding", SCALE),
+    ("wait.any.10", WAIT_ANY),
+    ("wait.any.1000", WAIT_ANY),
+    ("wait.any.10000", WAIT_ANY),
+];
+const SCALE: &[Limit] = &[
+    Limit::Figure("own_bytes_each", 128.0),
+    Limit::Figure("signal_to_that_with_100", 1.3),
+    Limit::Figure("query_to_that_with_100", 1.3),
+];
+const WAIT_ANY: &[Limit] = &[
+    Limit::Figure("ratio_to_point_of_10", 1.5),
+    Limit::Figure("wake_to_that_of_10", 1.5),
+];
+
+#[test]
+fn the_limits_are_those_of_the_page() {
+    let mut found = Vec::new();
+    for row in rows::all() {
+        if row.variants.iter().all(|variant| variant.limits.is_none()) {
+            found.push((row.id.to_owned(), row.limits));
+        }
+        for variant in row.variants {
+            let own = variant
+                .limits
+                .map(|own| (format!("{}, {}", row.id, variant.name), own));
+            found.extend(own);
+        }
+    }
+    found.retain(|(_, limits)| !limits.is_empty() && limit::to_recorded(limits).is_none());
+    found.sort_by(|one, other| one.0.cmp(&other.0));
+    let mut expected = LIMITS
+        .map(|(name, limits)| (name.to_owned(), limits))
+        .to_vec();
+    expected.sort_by(|one, other| one.0.cmp(&other.0));
+    assert_eq!(found, expected);
 }

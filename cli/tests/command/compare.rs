@@ -1,4 +1,4 @@
-//! `syncline bench compare`: two recordings, row by row.
+//! `syncline bench compare`: growth of rows between two recordings.
 
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
@@ -16,7 +16,7 @@ fn write(name: &str, report: &Value) -> String {
 }
 
 #[test]
-fn a_row_that_has_become_slower_is_found() {
+fn a_row_that_grew_by_more_than_its_limit_is_found() {
     let file = scratch("compared.json");
     let before = file.to_str().expect("UTF-8");
     let measured = [
@@ -25,12 +25,17 @@ fn a_row_that_has_become_slower_is_found() {
         "--device",
         "host",
         "--filter",
-        "held.wide",
+        "contend",
+        "--filter",
+        "frame.cpu",
         "--json",
         before,
     ];
     let (out, _) = ends_with(0, &measured);
-    assert!(out.contains("held.wide"), "{out}");
+    assert!(
+        out.contains("contend") && out.contains("frame.cpu"),
+        "{out}"
+    );
     let report = json(&fs::read_to_string(&file).expect("the recording"));
     let slower = |factor: f64| {
         let mut report = report.clone();
@@ -41,30 +46,26 @@ fn a_row_that_has_become_slower_is_found() {
 
     let same = ["bench", "compare", before, before, "--require"];
     let (out, _) = ends_with(0, &same);
-    assert!(out.contains("ratio 1.000  ≤ 1.2: met"), "{out}");
-    assert!(
-        out.ends_with("2 rows compared, 0 slower than their limits allow\n"),
-        "{out}"
-    );
+    let none = "2 rows compared, 0 grew by more than 20 %, 0 by more than their limits\n";
+    assert_eq!(out, none);
 
     let little = write("little-slower.json", &slower(1.19));
     ends_with(0, &["bench", "compare", before, &little, "--require"]);
     let much = write("much-slower.json", &slower(1.5));
     let (out, _) = ends_with(1, &["bench", "compare", before, &much, "--require"]);
-    assert!(out.contains("ratio 1.500  ≤ 1.2: SLOWER"), "{out}");
-    // Without `--require` it is only told.
+    assert!(out.contains("growth 1.500  ≤ 1.2: TOO SLOW"), "{out}");
+    // Without `--require` the row is only printed.
     let (out, _) = ends_with(0, &["bench", "compare", before, &much]);
-    assert!(out.contains("SLOWER"), "{out}");
+    assert!(out.contains("TOO SLOW"), "{out}");
 
-    let mut fewer = report.clone();
-    fewer["rows"].as_array_mut().expect("a list").truncate(1);
-    let fewer = write("fewer.json", &fewer);
-    for (one, other) in [(before, &*fewer), (&*fewer, before)] {
-        let (out, error) = ends_with(2, &["bench", "compare", one, other]);
-        assert!(out.contains("ratio 1.000"), "{out}");
-        let missing = "held.wide (host, to release) has none in";
+    let mut unmeasured = report.clone();
+    unmeasured["rows"][1]["ours_ns"] = Value::Null;
+    let unmeasured = write("unmeasured.json", &unmeasured);
+    for (one, other) in [(before, &*unmeasured), (&*unmeasured, before)] {
+        let (_, error) = ends_with(2, &["bench", "compare", one, other]);
+        let missing = "frame.cpu (host) has none in";
         assert!(
-            error.contains(missing) && error.contains("fewer.json"),
+            error.contains(missing) && error.contains("unmeasured.json"),
             "{error}"
         );
     }

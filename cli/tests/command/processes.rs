@@ -4,6 +4,7 @@
 
 use std::process::{Command, Output};
 
+use rstest::rstest;
 use serde_json::Value;
 
 fn run(arguments: &[&str]) -> Output {
@@ -50,18 +51,18 @@ fn without_the_waits_frames_of_two_processes_are_wrong() {
     assert!(json(&out)["wrong"].as_u64().is_some_and(|wrong| wrong > 20));
 }
 
-#[test]
-fn a_killed_process_ends_the_other_with_exit_code_3() {
-    for victim in ["producer", "consumer"] {
-        let (out, _) = ends_with(0, &["demo", "--kill", victim, "--size", "64", "--json"]);
-        let report = json(&out);
-        assert_eq!(report["exit_code_of_the_other"], 3, "{out}");
-        let said = report["said"].as_str().expect("words");
-        let process = format!("the {victim} is gone: process {}: it ", report["process"]);
-        assert!(said.contains(&process), "{out}");
-        assert!(said.contains("the last frame that was whole is"), "{out}");
-        assert!(!said.contains("wrong"), "{out}");
-    }
+#[rstest]
+#[case::the_producer("producer")]
+#[case::the_consumer("consumer")]
+fn a_killed_process_ends_the_other_with_exit_code_3(#[case] victim: &str) {
+    let (out, _) = ends_with(0, &["demo", "--kill", victim, "--size", "64", "--json"]);
+    let report = json(&out);
+    assert_eq!(report["exit_code_of_the_other"], 3, "{out}");
+    let said = report["said"].as_str().expect("words");
+    let process = format!("the {victim} is gone: process {}: it ", report["process"]);
+    assert!(said.contains(&process), "{out}");
+    assert!(said.contains("the last frame that was whole is"), "{out}");
+    assert!(!said.contains("wrong"), "{out}");
 }
 
 /// The negative control: no process is killed while frames are wrong.
@@ -76,16 +77,13 @@ fn a_pair_whose_frames_are_wrong_is_an_error() {
     assert!(told.iter().any(|told| error.contains(told)), "{out}{error}");
 }
 
-#[test]
-fn options_that_exclude_each_other_are_refused() {
-    for arguments in [
-        &["demo", "--processes", "--listen", "/tmp/x"][..],
-        &["demo", "--listen", "/tmp/x", "--connect", "/tmp/x"],
-        &["demo", "--kill", "nobody"],
-        &["demo", "--connect", "/nonexistent/socket"],
-        &["demo", "--listen", "/nonexistent/socket"],
-    ] {
-        let (_, error) = ends_with(2, arguments);
-        assert!(error.contains("error:"), "{arguments:?}: {error}");
-    }
+#[rstest]
+#[case::two_processes_and_a_socket(&["demo", "--processes", "--listen", "/tmp/x"])]
+#[case::both_ends_of_a_socket(&["demo", "--listen", "/tmp/x", "--connect", "/tmp/x"])]
+#[case::no_role_to_kill(&["demo", "--kill", "neither"])]
+#[case::no_socket_to_connect_to(&["demo", "--connect", "/nonexistent/socket"])]
+#[case::no_folder_to_listen_in(&["demo", "--listen", "/nonexistent/socket"])]
+fn senseless_options_are_refused(#[case] arguments: &[&str]) {
+    let (_, error) = ends_with(2, arguments);
+    assert!(error.contains("error:"), "{arguments:?}: {error}");
 }

@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use rstest::rstest;
 use serde_json::Value;
 
 /// The command, with the machine's own Vulkan drivers and a temporary folder of its own.
@@ -313,20 +314,22 @@ fn a_signal_ends_the_child_and_leaves_nothing() {
     assert!(is_empty(&temporary));
 }
 
-#[test]
-fn a_library_that_is_no_driver_is_refused_by_name() {
-    let temporary = scratch("no-driver");
-    for (path, why) in [
-        ("libm.so.6", "is no CUDA driver"),
-        ("/nonexistent/libcuda.so", "cannot be loaded"),
-    ] {
-        let mut command = syncline(&["info", "--json"], &temporary);
-        command.env("SYNCLINE_CUDA_DRIVER", path);
-        let (out, _) = ends(0, command, &temporary);
-        let reasons = json(&out)["unavailable"].to_string();
-        for part in [path, why, "SYNCLINE_CUDA_DRIVER names the library"] {
-            assert!(reasons.contains(part), "no {part:?} in: {reasons}");
-        }
+#[rstest]
+#[case::another_library("no-driver", "libm.so.6", "is no CUDA driver")]
+#[case::no_file("no-file", "/nonexistent/libcuda.so", "cannot be loaded")]
+fn a_library_that_is_no_driver_is_refused_by_name(
+    #[case] name: &str,
+    #[case] path: &str,
+    #[case] why: &str,
+) {
+    let temporary = scratch(name);
+
+    let mut command = syncline(&["info", "--json"], &temporary);
+    command.env("SYNCLINE_CUDA_DRIVER", path);
+    let (out, _) = ends(0, command, &temporary);
+    let reasons = json(&out)["unavailable"].to_string();
+    for part in [path, why, "SYNCLINE_CUDA_DRIVER names the library"] {
+        assert!(reasons.contains(part), "no {part:?} in: {reasons}");
     }
 }
 

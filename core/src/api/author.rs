@@ -156,7 +156,7 @@ impl<D, E: Enqueue> EngineQueue<D, E> {
         self.submissions.driver()
     }
 
-    /// The engine's half.
+    /// The engine's part of the queue: its submissions.
     #[inline]
     pub const fn submissions(&self) -> &Arc<SubmissionQueue<E>> {
         &self.submissions

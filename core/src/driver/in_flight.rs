@@ -195,7 +195,7 @@ impl InFlightBudget {
     }
 }
 
-/// The units that a dropped queue had taken. Its drop gives them back.
+/// The units that a dropped queue had taken. They are given back when this value is dropped.
 pub(crate) struct Taken {
     budget: Arc<InFlightBudget>,
     units: u64,

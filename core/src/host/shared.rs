@@ -90,7 +90,7 @@ impl Device {
         Ok((self.attach(attachment), exporter))
     }
 
-    /// Imports the counter behind a handle. The port polls its value.
+    /// Imports the counter behind a handle, which other processes signal too.
     ///
     /// An opaque handle is refused by its type:
     ///

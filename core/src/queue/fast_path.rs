@@ -183,7 +183,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         withdraw_all(&fast.taken());
     }
 
-    /// Claims the signals. The predecessor of each must need no wait, or be among the waits.
+    /// Claims the signals, if no predecessor of a signal needs a wait that is not among the waits.
     ///
     /// If this is false, some signals may be claimed.
     #[inline]

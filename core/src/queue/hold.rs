@@ -191,7 +191,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
 
     /// Fails the signals of a submission, and leaves its number at the front.
     ///
-    /// So a skipped submission counts for the bound on what is behind a closed gate.
+    /// So a skipped submission counts for [`Enqueue::MAX_IN_FLIGHT`].
     pub(super) fn skip(&self, entry: Entry<'_, E>, cause: &Failure) {
         let Entry {
             number,

@@ -58,7 +58,7 @@ struct Followed {
     signals: Vec<Edge>,
 }
 
-/// A submission whose outcome is known, with times of the device's clock.
+/// A submission that has ended, or was open at the end of the trace. Its device times are raw.
 struct Ended {
     number: u64,
     made: i64,
@@ -99,7 +99,7 @@ impl FollowSubmission for Followed {
 }
 
 impl Followed {
-    /// What became of the submission. `over` is its outcome if the queue's position has passed it.
+    /// What became of the submission. `over` is `None` while the queue may still finish it.
     fn end(&self, number: u64, over: Option<Outcome>) -> Ended {
         let released = match self.released.load(Ordering::Relaxed) {
             NEVER => None,

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 use proptest::prelude::*;
+use rstest::rstest;
 use syncline_core::{BackendKind, Capabilities, HandleKind, Info, Uuid};
 
 use super::*;
@@ -651,70 +652,92 @@ fn generated_statements_lead_to_every_result() {
     }
 }
 
+/// The ids of three processes, in each order.
+const ORDERS: [[u32; 3]; 6] = [
+    [5, 6, 7],
+    [5, 7, 6],
+    [6, 5, 7],
+    [6, 7, 5],
+    [7, 5, 6],
+    [7, 6, 5],
+];
+
+/// Adds endpoints that connect three processes in a chain. The one in the middle has both.
+fn chained(ids: [u32; 3], needs: Requirements) -> Requirements {
+    let [one, middle, other] = ids.map(process);
+    needs.linked(one, middle).linked(other, middle)
+}
+
 /// In a chain of three processes, the process in the middle is the home whatever its id is.
 ///
 /// Only that process has an endpoint to each of the others.
-#[test]
-fn the_home_has_an_endpoint_to_all_other_processes() {
-    let (workers, vulkan, software) = (Kind::Workers, Kind::Vulkan(1), Kind::Software);
-    for ids in [
-        [5, 6, 7],
-        [5, 7, 6],
-        [6, 5, 7],
-        [6, 7, 5],
-        [7, 5, 6],
-        [7, 6, 5],
-    ] {
-        let [one, middle, other] = ids.map(process);
-        let chained = |needs: Requirements| needs.linked(one, middle).linked(other, middle);
-        for (kinds, mechanism) in [
-            ([workers; 3], Mechanism::SharedMemory),
-            ([Kind::Threads; 3], Mechanism::SharedMemory),
-            ([Kind::Cuda(1); 3], Mechanism::SharedMemory),
-            ([vulkan; 3], Mechanism::ExternalTimeline),
-            ([software, workers, software], Mechanism::Bridge),
-            ([workers, Kind::Threads, software], Mechanism::Bridge),
-        ] {
-            for signals in 0..3 {
-                let parties = [0, 1, 2].map(|at| {
-                    let device = u64::from(kinds[at] != Kind::Threads);
-                    let party = party(kinds[at], ids[at], device);
-                    match at == signals {
-                        true => party.signals(),
-                        false => party.waits(),
-                    }
-                });
-                let plan = negotiate(chained(parties.clone().into())).unwrap();
-                assert_eq!(plan.mechanism(), mechanism);
-                assert_eq!(plan.home().id().process, middle, "{plan}");
-                plan.check(&parties[0]).unwrap();
-                let [one, middle, other] = parties;
-                let again = chained([other, one, middle].into());
-                assert_eq!(negotiate(again).unwrap(), plan);
-            }
+#[rstest]
+#[case::workers([Kind::Workers; 3], Mechanism::SharedMemory)]
+#[case::threads([Kind::Threads; 3], Mechanism::SharedMemory)]
+#[case::cuda([Kind::Cuda(1); 3], Mechanism::SharedMemory)]
+#[case::vulkan([Kind::Vulkan(1); 3], Mechanism::ExternalTimeline)]
+#[case::software_at_both_ends([Kind::Software, Kind::Workers, Kind::Software], Mechanism::Bridge)]
+#[case::software_at_one_end([Kind::Workers, Kind::Threads, Kind::Software], Mechanism::Bridge)]
+fn the_home_has_an_endpoint_to_all_other_processes(
+    #[case] kinds: [Kind; 3],
+    #[case] mechanism: Mechanism,
+) {
+    for ids in ORDERS {
+        for signals in 0..3 {
+            let parties = [0, 1, 2].map(|at| {
+                let device = u64::from(kinds[at] != Kind::Threads);
+                let party = party(kinds[at], ids[at], device);
+                match at == signals {
+                    true => party.signals(),
+                    false => party.waits(),
+                }
+            });
+            let plan = negotiate(chained(ids, parties.clone().into())).unwrap();
+            assert_eq!(plan.mechanism(), mechanism);
+            assert_eq!(plan.home().id().process, process(ids[1]), "{plan}");
+            plan.check(&parties[0]).unwrap();
+            let [one, middle, other] = parties;
+            let again = chained(ids, [other, one, middle].into());
+            assert_eq!(negotiate(again).unwrap(), plan);
         }
-        // Only one end could export, and has no endpoint to the other end.
+    }
+}
+
+/// Only one end of the chain can export. It has no endpoint to the other end.
+#[test]
+fn an_exporter_without_an_endpoint_to_all_is_not_the_home() {
+    for ids in ORDERS {
         let ends = [
-            party(vulkan, ids[0], 1).signals(),
+            party(Kind::Vulkan(1), ids[0], 1).signals(),
             party(Kind::Cuda(1), ids[1], 1).waits(),
             party(Kind::Cuda(1), ids[2], 1).waits(),
         ];
-        let plan = negotiate(chained(ends.clone().into())).unwrap();
+        let plan = negotiate(chained(ids, ends.clone().into())).unwrap();
         assert_eq!(plan.mechanism(), Mechanism::Bridge);
         let text = plan.to_string();
+        let [one, _, other] = ids.map(process);
         let lacking = format!("{one} has reported no endpoint to {other}");
         assert!(text.contains(&lacking), "{text}");
         // If no process has reported its endpoints, each may be the home.
         expect(ends, Mechanism::ExternalTimeline);
-        // The process in the middle connects the others and is no party.
+    }
+}
+
+/// The process in the middle connects the others and is no party.
+#[test]
+fn processes_that_only_a_third_connects_get_no_plan() {
+    for ids in ORDERS {
         let parties = [
-            party(workers, ids[0], 1).signals(),
-            party(workers, ids[2], 1).waits(),
+            party(Kind::Workers, ids[0], 1).signals(),
+            party(Kind::Workers, ids[2], 1).waits(),
         ];
-        let text = negotiate(chained(parties.into())).unwrap_err().to_string();
-        assert!(text.contains(&lacking), "{text}");
-        let lacking = format!("{other} has reported no endpoint to {one}");
-        assert!(text.contains(&lacking), "{text}");
+        let conflict = negotiate(chained(ids, parties.into())).unwrap_err();
+        let text = conflict.to_string();
+        let [one, _, other] = ids.map(process);
+        for (from, to) in [(one, other), (other, one)] {
+            let lacking = format!("{from} has reported no endpoint to {to}");
+            assert!(text.contains(&lacking), "{text}");
+        }
     }
 }
 

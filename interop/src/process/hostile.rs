@@ -347,7 +347,7 @@ pub(super) fn play(script: &[u8]) {
         }
         235..250 => {
             let process = elsewhere();
-            let label = "somebody else".into();
+            let label = "another process".into();
             raw.say(&Message::Hello { process, label }, 0);
         }
         _ => {}

@@ -51,7 +51,7 @@ fn a_path_is_taken_once_and_given_back() {
         );
         assert!(
             listener
-                .accept("nobody", Duration::ZERO)
+                .accept("no client", Duration::ZERO)
                 .unwrap_err()
                 .is_timeout()
         );

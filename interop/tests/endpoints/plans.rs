@@ -8,6 +8,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rstest::rstest;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::negotiate::{Made, Mechanism, Party, Plan};
 use syncline::process::{Endpoint, negotiate_among};
@@ -286,10 +287,12 @@ fn many_offers_that_were_given_up_leave_nothing() {
 }
 
 /// The second process dies before the offer or during it. The first process gets nothing.
-#[test]
-fn where_one_is_dead_the_other_has_nothing() {
+#[rstest]
+#[case::before_the_offer(true)]
+#[case::perhaps_during_the_offer(false)]
+fn a_process_gets_nothing_if_the_other_dies(#[case] is_known: bool) {
     let alone = Alone::new();
-    for is_known in [true, false] {
+    {
         let (mut first, mut second) = (Member::new("has nothing"), Member::new("comes late"));
         let device = host::Device::new();
         let own = Party::of(&device).signals();

@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rstest::rstest;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::SendFlags;
 use syncline::negotiate::{Mechanism, Needs, Party, Plan, Requirements};
@@ -286,14 +287,15 @@ fn park() -> ! {
     }
 }
 
-#[test]
-fn two_processes_come_to_one_plan() {
+#[rstest]
+#[case::the_parent_signals("waits", Party::signals)]
+#[case::the_parent_waits("signals", Party::waits)]
+fn two_processes_come_to_one_plan(#[case] role: &str, #[case] needs: fn(Party) -> Party) {
     let alone = Alone::new();
     let device = host::Device::new();
-    for (role, own) in [
-        ("waits", Party::of(&device).signals()),
-        ("signals", Party::of(&device).waits()),
-    ] {
+    {
+        let own = needs(Party::of(&device));
+
         let mut family = Family::new(role);
         let plan = family.endpoint().negotiate(own.clone(), LONG).unwrap();
         plan.check(&own).unwrap();
@@ -456,10 +458,12 @@ fn each_process_speaks_for_itself() {
 }
 
 /// A process is killed by `SIGKILL` while another thread waits for its message.
-#[test]
-fn a_killed_process_ends_a_blocked_call() {
+#[rstest]
+#[case::without_children("is killed")]
+#[case::whose_child_keeps_the_socket("has a child")]
+fn a_killed_process_ends_a_blocked_call(#[case] role: &str) {
     let alone = Alone::new();
-    for role in ["is killed", "has a child"] {
+    {
         let mut family = Family::new(role);
         let endpoint = family.endpoint().clone();
         endpoint.check().unwrap();

@@ -385,6 +385,7 @@ pub(crate) fn info(stream: &Stream) -> Answer<Info> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test's")]
 
+    use rstest::rstest;
     use std::ffi::c_void;
     use std::sync::atomic::AtomicBool;
     use std::time::{Duration, Instant};
@@ -406,24 +407,24 @@ mod tests {
         }
     }
 
-    #[test]
-    fn objects_of_a_failed_capture_are_destroyed_without_a_lock() {
+    #[rstest]
+    #[case::by_an_abandoned_capture(true)]
+    #[case::by_a_refused_call(false)]
+    fn objects_of_a_failed_capture_are_destroyed_without_a_lock(#[case] abandons: bool) {
         let context = Context::for_tests();
-        for abandons in [false, true] {
-            let stream = Stream::new(&context, StreamKind::NonBlocking, 0);
-            begin(&stream, Mode::Relaxed).unwrap();
-            let is_free = AtomicBool::new(false);
-            let pointer = (&raw const is_free).cast_mut().cast();
-            let graph = GRAPHS.get(info(&stream).unwrap().graph).unwrap();
-            graph.keep(Kept::new(UserObject::new(pointer, looks, 0), 1));
-            drop(graph);
-            if abandons {
-                abandon(&stream);
-            } else {
-                refuse(&stream).unwrap_err();
-                end(&stream).unwrap_err();
-            }
-            assert!(is_free.load(Ordering::SeqCst));
+        let stream = Stream::new(&context, StreamKind::NonBlocking, 0);
+        begin(&stream, Mode::Relaxed).unwrap();
+        let is_free = AtomicBool::new(false);
+        let pointer = (&raw const is_free).cast_mut().cast();
+        let graph = GRAPHS.get(info(&stream).unwrap().graph).unwrap();
+        graph.keep(Kept::new(UserObject::new(pointer, looks, 0), 1));
+        drop(graph);
+        if abandons {
+            abandon(&stream);
+        } else {
+            refuse(&stream).unwrap_err();
+            end(&stream).unwrap_err();
         }
+        assert!(is_free.load(Ordering::SeqCst));
     }
 }

@@ -190,7 +190,7 @@ impl Channel {
         let free = || self.free(cost.take());
         let complete = || {
             free();
-            // Whoever learns that the command has ended finds the stream idle.
+            // A thread that learns of the command's end finds the stream idle.
             let mut queue = self.queue();
             queue.executes = false;
             if command.counts {

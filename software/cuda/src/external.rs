@@ -31,8 +31,10 @@ pub(crate) struct Semaphore {
     outstanding: AtomicUsize,
     /// What it is imported as.
     kind: Kind,
-    /// Its own, for a descriptor of the wrong kind: NVIDIA's driver takes that as well, and a
-    /// signal reaches nothing but waits for the same import.
+    /// The imported payload. A descriptor of the wrong kind gets a payload of its own.
+    ///
+    /// NVIDIA's driver accepts such a descriptor, too. A signal then ends only waits for the same
+    /// import.
     payload: payload::Semaphore,
 }
 

@@ -180,27 +180,38 @@ impl MemoryOp {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
-    #[test]
-    fn a_wait_compares_in_a_circle() {
-        for (now, value, met) in [
-            (5, 5, true),
-            (4, 5, false),
-            (6, 5, true),
-            (3, u64::MAX, true),
-            (u64::MAX, 3, false),
-            (5 + (1 << 63), 5, false),
-        ] {
-            let is_met = Until::Reached.is_met(now, value, Width::Bits64);
-            assert_eq!(is_met, met, "{now} {value}");
-        }
-        assert!(Until::Reached.is_met(3, u64::from(u32::MAX), Width::Bits32));
-        assert!(!Until::Equal.is_met(6, 5, Width::Bits64));
-        assert!(Until::And.is_met(6, 2, Width::Bits64));
-        assert!(!Until::And.is_met(4, 3, Width::Bits64));
-        assert!(Until::Nor.is_met(1, 2, Width::Bits64));
-        assert!(!Until::Nor.is_met(u64::MAX, 0, Width::Bits64));
-        assert!(!Until::Nor.is_met(0xffff_ffff, 0, Width::Bits32));
+    #[rstest]
+    #[case::reached_equal(Until::Reached, 5, 5, Width::Bits64, true)]
+    #[case::reached_below(Until::Reached, 4, 5, Width::Bits64, false)]
+    #[case::reached_above(Until::Reached, 6, 5, Width::Bits64, true)]
+    #[case::reached_after_the_wrap(Until::Reached, 3, u64::MAX, Width::Bits64, true)]
+    #[case::reached_before_the_wrap(Until::Reached, u64::MAX, 3, Width::Bits64, false)]
+    #[case::reached_half_way_round(Until::Reached, 5 + (1 << 63), 5, Width::Bits64, false)]
+    #[case::reached_after_the_wrap_of_32_bits(
+        Until::Reached,
+        3,
+        u64::from(u32::MAX),
+        Width::Bits32,
+        true
+    )]
+    #[case::equal_above(Until::Equal, 6, 5, Width::Bits64, false)]
+    #[case::and_common_bit(Until::And, 6, 2, Width::Bits64, true)]
+    #[case::and_no_common_bit(Until::And, 4, 3, Width::Bits64, false)]
+    #[case::nor_bit_clear_in_both(Until::Nor, 1, 2, Width::Bits64, true)]
+    #[case::nor_all_bits_set(Until::Nor, u64::MAX, 0, Width::Bits64, false)]
+    #[case::nor_all_of_32_bits_set(Until::Nor, 0xffff_ffff, 0, Width::Bits32, false)]
+    fn a_wait_is_met_by_its_comparison(
+        #[case] until: Until,
+        #[case] now: u64,
+        #[case] value: u64,
+        #[case] width: Width,
+        #[case] met: bool,
+    ) {
+        let is_met = until.is_met(now, value, width);
+        assert_eq!(is_met, met);
     }
 }

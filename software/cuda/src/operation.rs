@@ -68,8 +68,9 @@ impl Operation {
         }
     }
 
-    /// The command as it is submitted: what it takes from the present state of events, semaphores
-    /// and graphs is taken now. Call only when nothing can refuse the command any more.
+    /// Returns the command as submitted, with the present state of events, semaphores and graphs.
+    ///
+    /// Call this only when nothing can refuse the command any more.
     pub(crate) fn submitted(self, engine: &Arc<Engine>) -> Self {
         match self {
             Self::RecordEvent(event) => Self::Record(event.new_record()),

@@ -172,6 +172,8 @@ fn fail(value: &str) -> Result<Fail, String> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test's")]
 
+    use rstest::rstest;
+
     use super::*;
 
     fn read(name: &str, value: &str) -> Result<Settings, String> {
@@ -185,47 +187,41 @@ mod tests {
         assert_eq!((settings.connections, settings.strict), (8, false));
     }
 
-    #[test]
-    fn senseless_values_are_refused() {
-        for (name, value) in [
-            ("SYNCLINE_SOFTWARE_CUDA_DEVICES", "lavapipe,none"),
-            ("SYNCLINE_SOFTWARE_CUDA_DEVICES", "lavapipe,lavapipe"),
-            ("SYNCLINE_SOFTWARE_CUDA_SEED", "many"),
-            ("SYNCLINE_SOFTWARE_CUDA_SLOW", "-1"),
-            ("SYNCLINE_SOFTWARE_CUDA_STRICT", "yes"),
-            ("SYNCLINE_SOFTWARE_CUDA_VERBOSE", "2"),
-            ("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord"),
-            ("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventForget:1:2"),
-            ("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:0:2"),
-            ("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:1:0"),
-            ("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:1:12345"),
-            ("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:1:2:never"),
-            ("SYNCLINE_SOFTWARE_CUDA_BUG", "none"),
-        ] {
-            let refused = read(name, value).unwrap_err();
-            assert!(
-                refused.contains(name) && refused.contains(value),
-                "{refused}"
-            );
-        }
+    #[rstest]
+    #[case::unknown_device("SYNCLINE_SOFTWARE_CUDA_DEVICES", "lavapipe,none")]
+    #[case::device_twice("SYNCLINE_SOFTWARE_CUDA_DEVICES", "lavapipe,lavapipe")]
+    #[case::seed_that_is_no_number("SYNCLINE_SOFTWARE_CUDA_SEED", "many")]
+    #[case::negative_delay("SYNCLINE_SOFTWARE_CUDA_SLOW", "-1")]
+    #[case::strict_that_is_no_number("SYNCLINE_SOFTWARE_CUDA_STRICT", "yes")]
+    #[case::verbose_beyond_1("SYNCLINE_SOFTWARE_CUDA_VERBOSE", "2")]
+    #[case::fail_without_numbers("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord")]
+    #[case::fail_of_an_unknown_function("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventForget:1:2")]
+    #[case::fail_of_call_0("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:0:2")]
+    #[case::fail_with_success("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:1:0")]
+    #[case::fail_with_an_unknown_code("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:1:12345")]
+    #[case::fail_in_an_unknown_way("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:1:2:never")]
+    #[case::unknown_bug("SYNCLINE_SOFTWARE_CUDA_BUG", "none")]
+    fn senseless_values_are_refused(#[case] name: &str, #[case] value: &str) {
+        let refused = read(name, value).unwrap_err();
+        assert!(
+            refused.contains(name) && refused.contains(value),
+            "{refused}"
+        );
     }
 
-    #[test]
-    fn a_function_can_fail_in_three_ways() {
-        for (text, effect) in [
-            ("cuEventRecord:3:2", Effect::None),
-            ("cuEventRecord:3:2:always", Effect::NoneFromThere),
-            ("cuEventRecord:3:2:after", Effect::Full),
-        ] {
-            let fail = read("SYNCLINE_SOFTWARE_CUDA_FAIL", text).unwrap().fail;
-            let expected = Fail {
-                function: "cuEventRecord".into(),
-                call: 3,
-                code: Code::OUT_OF_MEMORY,
-                effect,
-            };
-            assert_eq!(fail, Some(expected));
-        }
+    #[rstest]
+    #[case::once_without_effect("cuEventRecord:3:2", Effect::None)]
+    #[case::from_then_on("cuEventRecord:3:2:always", Effect::NoneFromThere)]
+    #[case::after_its_effect("cuEventRecord:3:2:after", Effect::Full)]
+    fn a_function_can_fail_in_three_ways(#[case] text: &str, #[case] effect: Effect) {
+        let fail = read("SYNCLINE_SOFTWARE_CUDA_FAIL", text).unwrap().fail;
+        let expected = Fail {
+            function: "cuEventRecord".into(),
+            call: 3,
+            code: Code::OUT_OF_MEMORY,
+            effect,
+        };
+        assert_eq!(fail, Some(expected));
     }
 
     #[test]

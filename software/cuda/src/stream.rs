@@ -103,8 +103,10 @@ impl Stream {
         pushed
     }
 
-    /// Puts a command behind those of the legacy default stream, or of the streams that synchronize
-    /// with it.
+    /// Submits a command in the order of the legacy default stream.
+    ///
+    /// The command comes after those of the legacy stream, or of the streams that synchronize with
+    /// it.
     fn push(&self, operation: Operation, cost: usize) -> Answer<u64> {
         if self.kind == StreamKind::NonBlocking {
             return self.channel.push(operation, cost);

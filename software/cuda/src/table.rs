@@ -85,8 +85,9 @@ impl<T> Table<T> {
         drop(gone);
     }
 
-    /// Removes all objects for which `keep` is false, whose handles tell from now on that the
-    /// context is destroyed.
+    /// Removes all objects for which `keep` is false.
+    ///
+    /// Their handles then report that the context is destroyed.
     pub(crate) fn orphan(&self, keep: impl Fn(&T) -> bool) {
         let gone = {
             let mut handles = self.write();

@@ -152,8 +152,7 @@ pub(crate) struct Device {
     shared: AtomicUsize,
     /// Queues that have signalled or waited for shared semaphores.
     queues: RwLock<HashMap<vk::Queue, Arc<QueueState>>>,
-    /// The last submission of shared semaphores that each fence was given with: its queue, and its
-    /// last number there.
+    /// The last submission of shared semaphores with each fence: its queue and its number there.
     fences: Mutex<HashMap<vk::Fence, (Arc<QueueState>, u64)>>,
 }
 

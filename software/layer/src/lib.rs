@@ -1,5 +1,6 @@
-//! A Vulkan layer that gives software drivers what NVIDIA's driver has: semaphores that processes
-//! and CUDA share.
+//! A Vulkan layer that gives software drivers semaphores that processes and CUDA share.
+//!
+//! NVIDIA's driver has such semaphores.
 //!
 //! Lavapipe and SwiftShader export no timeline semaphores. With this layer above them, timeline and
 //! binary semaphores are exported and imported as opaque file descriptors

@@ -45,8 +45,9 @@ struct LayerCreateInfo<F> {
     link: *mut Link<F>,
 }
 
-/// Takes this layer's link from the create info of an instance or a device, for the next layer to
-/// find its own. `None` if the loader has given none.
+/// Takes this layer's link from the create info, so that the next layer finds its own.
+///
+/// The create info is of an instance or a device. `None` if the loader has given no link.
 ///
 /// # Safety
 /// `chain` is the `pNext` chain that the loader passes to `vkCreateInstance` or `vkCreateDevice`,

@@ -186,8 +186,10 @@ fn mark(properties: &mut vk::PhysicalDeviceProperties) {
     properties.device_name[room] = 0;
 }
 
-/// `vkGetPhysicalDeviceExternalSemaphoreProperties`: opaque descriptors are the layer's, for
-/// timeline and binary semaphores. Other handle types are the driver's.
+/// `vkGetPhysicalDeviceExternalSemaphoreProperties`.
+///
+/// The layer answers for opaque descriptors of timeline and binary semaphores, and the driver for
+/// other handle types.
 pub(crate) unsafe extern "system" fn get_physical_device_external_semaphore_properties(
     physical: vk::PhysicalDevice,
     info: *const vk::PhysicalDeviceExternalSemaphoreInfo<'_>,

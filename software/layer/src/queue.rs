@@ -20,8 +20,9 @@ const ROUND: u64 = 20_000_000;
 /// The batches of one queue that wait for shared semaphores or signal them.
 pub(crate) struct QueueState {
     driver: Arc<Driver>,
-    /// A timeline semaphore of the driver, which only this queue signals: the count of batches that
-    /// use shared semaphores.
+    /// The count of batches with shared semaphores, as a timeline semaphore of the driver.
+    ///
+    /// Only this queue signals it.
     pub(crate) count: vk::Semaphore,
     /// The last number given to a batch. Locked while a submission is made.
     numbers: Mutex<u64>,

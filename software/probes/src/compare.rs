@@ -63,8 +63,9 @@ impl Known {
         }
     }
 
-    /// What is left of `differences`, and a line for each known one of these families that is none
-    /// any more.
+    /// Returns the `differences` that are not known.
+    ///
+    /// Also returns a line for each known difference of these families that no longer exists.
     pub(crate) fn check(&self, differences: &[String], families: &BTreeSet<&str>) -> Vec<String> {
         let name = |difference: &'_ String| -> String {
             let name = difference.split_once(": ").map(|(name, _)| name);
@@ -96,6 +97,8 @@ fn answers(record: &str) -> BTreeMap<&str, Vec<&str>> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::{Known, differences, families};
 
     #[test]
@@ -130,16 +133,17 @@ mod tests {
         assert_eq!(left, Some(expected.map(String::from).to_vec()));
     }
 
-    #[test]
-    fn a_star_stands_for_any_text() {
-        for (pattern, name, is_covered) in [
-            ("a.*", "a.", true),
-            ("a.*", "b.a.", false),
-            ("a.*.c", "a.b.c", true),
-            ("a.*.c", "a.c", false),
-            ("a.*.c", "a.b.c.d", false),
-        ] {
-            assert_eq!(Known::covers(pattern, name), is_covered, "{pattern} {name}");
-        }
+    #[rstest]
+    #[case::nothing("a.*", "a.", true)]
+    #[case::only_from_the_begin("a.*", "b.a.", false)]
+    #[case::in_the_middle("a.*.c", "a.b.c", true)]
+    #[case::between_both_dots("a.*.c", "a.c", false)]
+    #[case::only_to_the_end("a.*.c", "a.b.c.d", false)]
+    fn a_star_stands_for_any_text(
+        #[case] pattern: &str,
+        #[case] name: &str,
+        #[case] is_covered: bool,
+    ) {
+        assert_eq!(Known::covers(pattern, name), is_covered, "{pattern} {name}");
     }
 }

@@ -24,8 +24,9 @@ pub trait Machine: Sync {
     /// [`Fault::Address`] if the kernel may not write there.
     fn store(&self, address: u64, bytes: u32, value: u64) -> Result<(), Fault>;
 
-    /// Replaces a value of 4 or 8 bytes by `change` of it, in one atomic operation, and returns the
-    /// value before.
+    /// Replaces a value of 4 or 8 bytes by `change` of it, and returns the value before.
+    ///
+    /// This is one atomic operation.
     ///
     /// `change` may be called several times. The operation orders memory as acquire and release.
     ///

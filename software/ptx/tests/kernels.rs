@@ -5,6 +5,7 @@ mod common;
 use std::sync::atomic::Ordering;
 
 use common::{BASE, Memory, params, run};
+use rstest::rstest;
 use syncline_software_ptx::{Fault, Launch, Module};
 
 const PRODUCE: &str = include_str!("../../../recipes/src/produce.ptx");
@@ -110,24 +111,21 @@ fn a_kernel_that_spins_ends_when_the_host_writes() {
     });
 }
 
-#[test]
-fn the_clock_ends_a_delay() {
-    for (text, name) in [
-        (DELAY, "delay"),
-        (KERNELS, "delay"),
-        (WAVE, "delay"),
-        (EARLY, "early"),
-    ] {
-        let memory = Memory::new(0);
-        let start = memory.time.load(Ordering::Relaxed);
-        run(text, name, [1; 3], [1; 3], &[5000], &memory).unwrap();
-        // The first reading, and readings until one is 5000 later.
-        assert_eq!(memory.time.load(Ordering::Relaxed), start + 5001);
-        assert_eq!(
-            memory.launched.load(Ordering::Relaxed),
-            u32::from(name == "early")
-        );
-    }
+#[rstest]
+#[case::of_the_suite(DELAY, "delay")]
+#[case::of_the_cuda_backend(KERNELS, "delay")]
+#[case::of_the_demo(WAVE, "delay")]
+#[case::that_lets_the_next_kernel_begin(EARLY, "early")]
+fn the_clock_ends_a_delay(#[case] text: &str, #[case] name: &str) {
+    let memory = Memory::new(0);
+    let start = memory.time.load(Ordering::Relaxed);
+    run(text, name, [1; 3], [1; 3], &[5000], &memory).unwrap();
+    // The first reading, and readings until one is 5000 later.
+    assert_eq!(memory.time.load(Ordering::Relaxed), start + 5001);
+    assert_eq!(
+        memory.launched.load(Ordering::Relaxed),
+        u32::from(name == "early")
+    );
 }
 
 #[test]
@@ -161,35 +159,31 @@ fn a_gate_opens() {
     assert_eq!(memory.time.load(Ordering::Relaxed), start + 1);
 }
 
-#[test]
-fn a_launch_must_fit() {
+#[rstest]
+#[case::fitting([1; 3], [1; 3], 0, true)]
+#[case::no_blocks([0, 1, 1], [1; 3], 0, false)]
+#[case::too_many_blocks([1, 65536, 1], [1; 3], 0, false)]
+#[case::no_threads([1; 3], [1, 0, 1], 0, false)]
+#[case::too_wide_a_block([1; 3], [1025, 1, 1], 0, false)]
+#[case::too_deep_a_block([1; 3], [1, 1, 65], 0, false)]
+#[case::too_many_threads([1; 3], [32, 32, 2], 0, false)]
+#[case::a_missing_byte_of_parameters([1; 3], [1; 3], 1, false)]
+fn a_launch_must_fit(
+    #[case] grid: [u32; 3],
+    #[case] block: [u32; 3],
+    #[case] missing: usize,
+    #[case] fits: bool,
+) {
     let module = Module::parse(PRODUCE).unwrap();
     let entry = module.entry("produce").unwrap();
     let memory = Memory::new(0);
-    let fitting = Launch {
-        grid: [1; 3],
-        block: [1; 3],
-        params: params(&entry, &[BASE, 0, 0, 0]),
+    let params = params(&entry, &[BASE, 0, 0, 0]);
+    let launch = Launch {
+        grid,
+        block,
+        params: params[missing..].to_vec(),
     };
-    entry.run(&fitting, &memory).unwrap();
-    for (grid, block, missing) in [
-        ([0, 1, 1], [1; 3], 0),
-        ([1, 65536, 1], [1; 3], 0),
-        ([1; 3], [1, 0, 1], 0),
-        ([1; 3], [1025, 1, 1], 0),
-        ([1; 3], [1, 1, 65], 0),
-        ([1; 3], [32, 32, 2], 0),
-        ([1; 3], [1; 3], 1),
-    ] {
-        let params = fitting.params[missing..].to_vec();
-        let launch = Launch {
-            grid,
-            block,
-            params,
-        };
-        assert!(
-            matches!(entry.run(&launch, &memory), Err(Fault::Launch(_))),
-            "{launch:?}"
-        );
-    }
+    let ran = entry.run(&launch, &memory);
+    assert_eq!(matches!(ran, Err(Fault::Launch(_))), !fits, "{ran:?}");
+    assert_eq!(ran.is_ok(), fits, "{ran:?}");
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper of tests")]
 
 use proptest::prelude::*;
+use rstest::rstest;
 use syncline_software_ptx::{Module, ParseError, Refusal};
 
 const TEXTS: [&str; 4] = [
@@ -84,17 +85,18 @@ fn an_instruction_that_is_not_supported_is_named_with_its_line() {
     );
 }
 
+#[rstest]
+#[case::register(".reg .f32 %f;", ".f32")]
+#[case::registers_in_a_scope("{ .reg .f64 %f<4>; }", ".f64")]
+#[case::constant("mov.b32 %r0, 0f3f800000;", "0f3f800000")]
+#[case::double_constant("mov.b64 %d0, 0D3ff0000000000000;", "0D3ff0000000000000")]
+fn a_floating_point_number_is_named_as_the_cause(#[case] text: &str, #[case] named: &str) {
+    let refusal = Refusal::FloatingPoint(named.to_owned());
+    assert_eq!(body(text).unwrap_err(), ParseError { line: 7, refusal });
+}
+
 #[test]
-fn a_floating_point_number_is_named_as_the_cause() {
-    for (text, named) in [
-        (".reg .f32 %f;", ".f32"),
-        ("{ .reg .f64 %f<4>; }", ".f64"),
-        ("mov.b32 %r0, 0f3f800000;", "0f3f800000"),
-        ("mov.b64 %d0, 0D3ff0000000000000;", "0D3ff0000000000000"),
-    ] {
-        let refusal = Refusal::FloatingPoint(named.to_owned());
-        assert_eq!(body(text).unwrap_err(), ParseError { line: 7, refusal });
-    }
+fn a_refusal_is_written_with_its_line() {
     let error = body(".reg .f32 %f;").unwrap_err().to_string();
     assert_eq!(
         error,

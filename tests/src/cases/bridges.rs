@@ -1,4 +1,4 @@
-//! X6: timelines of two devices that a relay makes one, where nothing native does.
+//! X6: timelines of two devices that a relay on the host joins, without a native mechanism.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ cases! {
     "bridge.leaves_nothing": [X6 T9] => leftovers;
 }
 
-/// A timeline on each of these devices, one to who uses them.
+/// Creates a bridged timeline on each of these devices. Each device uses its own one.
 fn bridged<S: Subject>(sides: &[&Device<S>], initial: u64) -> Result<Vec<Timeline<S>>, Error> {
     let ports = sides.iter().map(|side| side.port(initial));
     let made = Library::bridged("bridge", initial, ports)?;
@@ -39,8 +39,9 @@ fn pair<S: Subject>(world: &World<S>, initial: u64) -> Result<[Timeline<S>; 2], 
         .map_err(|made: Vec<_>| Stop::Failed(format!("{} sides", made.len())))
 }
 
-/// Each side waits for the other's last value, on its own counter. The consumer comes first, and
-/// reads what the other side has written before it signalled.
+/// Each side waits for the other's last value, on its own counter.
+///
+/// The consumer submits first, and reads what the other side wrote before its signal.
 fn both_ways<S: Subject>(world: &World<S>) -> Verdict {
     let [here, there] = pair(world, 5)?;
     let one = world.left.queue(QueueKind::Compute, "one")?;
@@ -55,7 +56,7 @@ fn both_ways<S: Subject>(world: &World<S>) -> Verdict {
             &[there.signal_at(value + 1)],
         )?;
         check!(!there.at(value).is_reached()?, "{value} came by itself");
-        // Late in some rounds, so that a value which comes over too early shows.
+        // Delayed in some rounds, so that a value which comes over too early is detected.
         let late = if round % 10 == 3 {
             DELAY
         } else {
@@ -91,7 +92,7 @@ fn from_the_host<S: Subject>(world: &World<S>) -> Verdict {
     there.signal(2)?;
     here.at(2).wait(patience())?;
     check!(!there.at(3).is_reached()?, "3 came by itself");
-    // Past what is waited for.
+    // Passes the awaited value.
     here.signal(10)?;
     other.idle(patience())?;
     there.at(10).wait(patience())?;
@@ -123,7 +124,7 @@ fn failure<S: Subject>(world: &World<S>) -> Verdict {
                 "a wait behind the failure ended with {ended:?}"
             );
         }
-        // What was reached before stays so, on both sides.
+        // Reached values stay reached, on both sides.
         other.at(1).wait(patience())?;
         check!(
             other.frozen_value() == 1,
@@ -134,8 +135,9 @@ fn failure<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Both sides claim one value. Each could not know of the other: but nobody waits for good, and it
-/// is said what was asked of whom.
+/// Both sides claim one value, because neither can know the claim of the other.
+///
+/// No wait blocks for ever, and the error says what was asked of which side.
 fn twice<S: Subject>(world: &World<S>) -> Verdict {
     let [here, there] = pair(world, 0)?;
     let gate = world.left.timeline("gate")?;
@@ -170,7 +172,7 @@ fn many<S: Subject>(world: &World<S>) -> Verdict {
         .iter()
         .map(|side| side.queue(QueueKind::Compute, "one of many"))
         .collect::<syncline::Result<Vec<_>>>()?;
-    // In a circle: each waits for the one before it, and the first for the host.
+    // In a circle: each queue waits for the one before it, and the first for the host.
     let last = 100 + 4 * lines.len() as u64;
     for value in 102..=last {
         let at = value as usize % lines.len();
@@ -203,7 +205,7 @@ fn says<S: Subject>(world: &World<S>) -> Verdict {
         plain.library().bridge().next().is_none(),
         "a plain timeline poses as a bridge"
     );
-    // No side has the other's native object.
+    // Neither side has the other's native object.
     for (line, other) in [(&here, &world.right), (&there, &world.left)] {
         let natively = line.devices().any(|device| device == other.id());
         check!(!natively || !world.is_pair(), "one side is native to both");
@@ -211,8 +213,9 @@ fn says<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The last handle goes while signals are claimed: those still come, and are carried over; then
-/// nothing does any more.
+/// The last handle is dropped while signals are claimed. They are still carried over.
+///
+/// After them nothing comes.
 fn closing<S: Subject>(world: &World<S>) -> Verdict {
     let [here, there] = pair(world, 0)?;
     let gate = world.left.timeline("gate")?;
@@ -248,7 +251,7 @@ fn leftovers<S: Subject>(world: &World<S>) -> Verdict {
             match ending {
                 0 => there.signal(1)?,
                 1 => there.fail(cause("it broke")),
-                // Nobody ever signals it: the last handle goes.
+                // The value is never signalled: the last handle is dropped.
                 _ => {}
             }
         }

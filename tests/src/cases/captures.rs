@@ -17,7 +17,7 @@ use crate::user;
 use crate::workload::Equipped;
 use crate::{Subject, World, patience};
 
-/// The cases of this family; they need a CUDA device on the left.
+/// The cases of this family. They need a CUDA device on the left.
 #[must_use]
 pub fn cases() -> Vec<Case<Equipped>> {
     let case = |id, rules, run| Case { id, rules, run };
@@ -59,7 +59,7 @@ const SHORT: Duration = Duration::from_millis(5);
 
 type Fence = user::Fence<Equipped>;
 
-/// A queue of the left side, which is CUDA, and its context current on this thread.
+/// Creates a queue of the left side, which is CUDA. Makes its context current on this thread.
 fn cuda_queue(
     world: &World<Equipped>,
     label: &str,
@@ -86,8 +86,7 @@ fn done(call: &str, result: sys::CUresult) -> Verdict {
     Ok(())
 }
 
-/// A capture that has begun. One that is dropped is ended. Both happen under the stream's guard
-/// (F7).
+/// A capture that has begun. The drop ends it. Begin and end are under the stream's guard (F7).
 struct Capture<'q> {
     queue: &'q cuda::Queue,
     stream: sys::CUstream,
@@ -112,19 +111,19 @@ impl<'q> Capture<'q> {
         })
     }
 
-    /// The graph; the capture must be whole.
+    /// Ends the capture and returns the graph. The capture must be valid.
     fn end(mut self) -> Result<Graph, Stop> {
         self.ended = true;
         let (mut graph, mut executable) = (null_mut(), null_mut());
         let guard = self.queue.stream();
-        // SAFETY: this thread began it; writes one handle.
+        // SAFETY: this thread began the capture. The call writes one handle.
         let ended = unsafe { sys::cuStreamEndCapture(guard.raw(), &raw mut graph) };
         drop(guard);
         done(
             "cuStreamEndCapture, of a capture that was to stay whole,",
             ended,
         )?;
-        // SAFETY: the graph has just been captured; writes one handle.
+        // SAFETY: the graph has just been captured. The call writes one handle.
         let made = unsafe { sys::cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) };
         // SAFETY: nothing uses the graph itself any more.
         let _ = unsafe { sys::cuGraphDestroy(graph) };
@@ -138,10 +137,10 @@ impl Drop for Capture<'_> {
         if !self.ended {
             let mut graph = null_mut();
             let guard = self.queue.stream();
-            // SAFETY: this thread began it; writes one handle, or none.
+            // SAFETY: this thread began the capture. The call writes one handle or null.
             let ended = unsafe { sys::cuStreamEndCapture(guard.raw(), &raw mut graph) };
             if ended == sys::CUresult::CUDA_SUCCESS && !graph.is_null() {
-                // SAFETY: just made.
+                // SAFETY: the graph was just created.
                 let _ = unsafe { sys::cuGraphDestroy(graph) };
             }
         }
@@ -153,9 +152,10 @@ struct Graph(Arc<Executable>);
 
 struct Executable(sys::CUgraphExec);
 
-// SAFETY: graphs may be used from any thread, one at a time; the cases launch from one.
+// SAFETY: graphs may be used from any thread, one at a time. The cases launch from one thread.
 unsafe impl Send for Executable {}
-// SAFETY: as above.
+
+// SAFETY: the same.
 unsafe impl Sync for Executable {}
 
 impl Drop for Executable {
@@ -166,14 +166,14 @@ impl Drop for Executable {
 }
 
 impl Graph {
-    /// Work that launches it.
+    /// Returns work that launches the graph.
     fn launch(&self) -> impl FnOnce(&mut Recorder<'_>) -> syncline::Result<()> + Send + use<> {
         let graph = self.clone();
         move |recorder| {
             let Recorder::Cuda(recorder) = recorder else {
                 return Err(Error::work(std::io::Error::other("not a CUDA recorder")));
             };
-            // SAFETY: kept; buffers and gates outlive the case's waits.
+            // SAFETY: the graph is kept. Its buffers and stalls outlive the case's waits.
             unsafe { recorder.launch_graph(graph.0.0) }?;
             recorder.keep(graph.0);
             Ok(())
@@ -185,7 +185,7 @@ fn set(stream: sys::CUstream, buffer: &Memory, value: u32) -> Verdict {
     let Memory::Cuda(buffer) = buffer else {
         return Stop::skip("not CUDA's memory");
     };
-    // SAFETY: that many words, alive until the case ends, which waits for the stream.
+    // SAFETY: the buffer has that many words, and lives until the case has waited for the stream.
     done("cuMemsetD32Async", unsafe {
         sys::cuMemsetD32Async(buffer.pointer(), value, WORDS, stream)
     })
@@ -220,7 +220,7 @@ impl Stall {
             }
         }
         let released = Arc::as_ptr(&self.0).cast_mut().cast::<c_void>();
-        // SAFETY: the flag outlives the work; the function calls no driver.
+        // SAFETY: the flag outlives the work. The function calls no driver.
         done("cuLaunchHostFunc", unsafe {
             sys::cuLaunchHostFunc(stream, Some(wait), released)
         })
@@ -235,7 +235,7 @@ impl Drop for Stall {
     }
 }
 
-/// Every question that a host or a queue outside the capture can ask.
+/// Makes every query that a host thread or a queue outside the capture can make.
 fn ask(world: &World<Equipped>, fence: &Fence) -> Verdict {
     let captured = |result: syncline::Result<()>, what: &str| -> Verdict {
         check!(
@@ -277,14 +277,14 @@ fn fence_belongs(world: &World<Equipped>) -> Verdict {
     ask(world, &fence)?;
     queue.record(&fence)?;
     ask(world, &fence)?;
-    // It has a place in the graph as well, and no time.
+    // A clocked fence has a place in the graph, too, and no time.
     if let Some(clocked) = &clocked {
         queue.record(clocked)?;
         ask(world, clocked)?;
         check_error!(clocked.time(), Error::Captured { .. });
         check_error!(clocked.elapsed_since(clocked), Error::Captured { .. });
     }
-    // None of it has harmed the capture.
+    // The queries have done the capture no harm.
     let graph = capture.end()?;
     ask(world, &fence)?;
     queue.submit(&[], graph.launch(), &[])?;
@@ -309,7 +309,7 @@ fn edge(world: &World<Equipped>) -> Verdict {
     second.wait(&fork)?;
     set(other.stream().raw(), &buffer, 2)?;
     second.record(&join)?;
-    // Recorded again further on: the edge that is there is not moved.
+    // Recorded again later. The existing edge stays.
     first.record(&fork)?;
     first.wait(&join)?;
     let graph = capture.end()?;
@@ -350,7 +350,7 @@ fn timelines(world: &World<Equipped>) -> Verdict {
         );
     }
     check_error!(queue.wait(&outside), Error::Capturing { .. });
-    // One never recorded adds nothing.
+    // A fence that was never recorded adds nothing.
     queue.wait(&never)?;
     check!(
         queue.position().value() == 0 && queue.held().count == 0,
@@ -372,7 +372,7 @@ fn valid_again(world: &World<Equipped>) -> Verdict {
     for waiting in [&beside, &queue] {
         check_error!(waiting.wait(&fence), Error::CaptureEnded { .. });
     }
-    // In a later capture of the same stream too.
+    // The same in a later capture of the stream.
     let capture = Capture::begin(&native)?;
     check_error!(queue.wait(&fence), Error::CaptureEnded { .. });
     capture.end()?;
@@ -399,7 +399,7 @@ fn queries(world: &World<Equipped>) -> Verdict {
         world.left.timed_fence("begin"),
         world.left.timed_fence("end"),
     );
-    // What a queue makes when it is first used is there before the strictest capture begins.
+    // Uses each queue once before a capture in the strictest mode, so that it is set up.
     for each in [&beside, &right] {
         each.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
     }
@@ -457,7 +457,7 @@ fn each_records(world: &World<Equipped>) -> Verdict {
         early.point().wait(patience())?;
         waits.point().wait(patience())?;
         queue.idle(patience())?;
-        // A later launch does not move what was taken before.
+        // A later launch does not change waits that were submitted before.
         stall.hold();
         queue.submit(&[], graph.launch(), &[])?;
         check!(
@@ -503,7 +503,7 @@ fn each_waits(world: &World<Equipped>) -> Verdict {
         );
     }
     // The record is with the driver, and nothing but the wait in the graph holds the launch back.
-    // Without it the producer, who takes his time, writes last.
+    // Without the wait in the graph, the producer would write last, because it is delayed.
     for delay in [LONG_DELAY, DELAY] {
         let (device, cleared) = (world.left.clone(), buffer.clone());
         producer.submit(
@@ -527,8 +527,10 @@ fn each_waits(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A launch with a wait and a record inside: it starts after its submission's waits and its own,
-/// and its submission's signal comes after all of it.
+/// Launches a graph that waits and records.
+///
+/// It starts after its submission's waits and after its own wait. Its submission's signal comes
+/// after the whole graph.
 fn launches(world: &World<Equipped>) -> Verdict {
     let (queue, native) = cuda_queue(world, "captured")?;
     let (right, beside) = (world.right_queue("right")?, world.left_queue("beside")?);
@@ -540,7 +542,7 @@ fn launches(world: &World<Equipped>) -> Verdict {
     set(capture.stream, &buffer, 3)?;
     native.record_external(end.library())?;
     let graph = capture.end()?;
-    // What the wait inside is for: without it, this overwrites what the graph writes.
+    // Without the wait inside the graph, this would overwrite what the graph writes.
     let (device, to) = (world.left.clone(), buffer.clone());
     beside.submit(
         &[],
@@ -552,7 +554,7 @@ fn launches(world: &World<Equipped>) -> Verdict {
     )?;
     beside.record(&start)?;
     beside.settle(patience())?;
-    // The launch comes first, and is held like anything else.
+    // The launch is submitted first, and is held like other work.
     let launch = queue.submit(&[line.at(1)], graph.launch(), &[line.signal_at(2)])?;
     check!(launch.is_held(), "launched before what it waits for");
     let (from, to) = (buffer.clone(), seen.clone());

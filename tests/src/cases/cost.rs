@@ -1,4 +1,4 @@
-//! H2: what is over costs nothing: no question to a port, no memory.
+//! H2: finished work costs nothing: no query of a port, and no memory.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,17 +12,18 @@ use crate::user::{Timeline, wait_all, wait_any};
 use crate::{Settings, Subject, World, patience};
 
 cases! {
-    "cost.reached_points_ask_no_port": [H2 T7] => asks_nobody;
+    "cost.reached_points_ask_no_port": [H2 T7] => asks_no_port;
     "cost.questions_do_not_grow_with_what_is_done": [H2] => same_questions;
     "cost.times_do_not_grow_with_what_is_done": [H2] => same_times;
     "cost.ports_go_with_their_timelines": [H2 T9] => ports_go;
     "cost.memory_follows_what_is_outstanding": [H2 T4] => memory;
 }
 
-/// Points that are known to be reached are queried, waited for by host and queues, and stand in
-/// lists: no port is asked, whatever else of the timeline is outstanding. An unreached point is the
-/// control.
-fn asks_nobody<S: Subject>(world: &World<S>) -> Verdict {
+/// Points that are known to be reached need no query of a port.
+///
+/// They are queried, awaited by the host and by queues, and used in lists, while other values of
+/// the timeline are outstanding. The negative control is a point that is not reached.
+fn asks_no_port<S: Subject>(world: &World<S>) -> Verdict {
     for elsewhere in [false, true] {
         let spy = Arc::new(Spy::default());
         let line = spy.timeline(world, elsewhere)?;
@@ -54,8 +55,8 @@ fn asks_nobody<S: Subject>(world: &World<S>) -> Verdict {
             "for points known to be reached a port was asked {asked} times"
         );
 
-        // What is not known to be reached, and might be signalled by others, has to be looked at.
-        check!(!line.at(11).is_reached()?, "nobody has signalled 11");
+        // A value that another process might signal needs a query of the port.
+        check!(!line.at(11).is_reached()?, "11 was never signalled");
         let asked = spy.polls() - before;
         check!(
             (asked > 0) == elsewhere,
@@ -68,7 +69,7 @@ fn asks_nobody<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The same calls ask the port as often after thousands of values as after ten.
+/// The same calls query the port as often after thousands of values as after ten.
 fn same_questions<S: Subject>(world: &World<S>) -> Verdict {
     let spy = Arc::new(Spy::default());
     let line = spy.timeline(world, true)?;
@@ -125,20 +126,22 @@ fn same_questions<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The same calls take no other time after 200 000 values than after ten. Only what grows with them
-/// could be so much slower that no machine is: a thousandth of a walk over them all would show.
+/// The same calls take as long after 200 000 values as after ten.
+///
+/// The limit is so high that no machine misses it by chance. Visiting a thousandth of all values
+/// would exceed it.
 fn same_times<S: Subject>(world: &World<S>) -> Verdict {
-    // By how much the best time may be worse, and what counts as no time at all.
+    // Largest ratio of the best times, and a time that counts as none.
     const FACTOR: u32 = 20;
     const NO_TIME: Duration = Duration::from_micros(2);
-    // The engine alone, and with the drivers behind it.
+    // The engine alone, and with the drivers.
     let plain = syncline::Timeline::new("plain", 0, |initial| {
         Ok([Plain::port(initial, u64::MAX)].into_iter().collect())
     })?;
     let engine = if world.is_pair() { 20_000 } else { 200_000 };
     let mut lines = vec![(world.left.own(plain), engine)];
-    // Below a validation layer (1.4.309) each signal takes the longer the more there were: 1 µs
-    // after ten, 259 µs after 10 000.
+    // Below a validation layer (1.4.309) a signal takes longer the more there were: 1 µs after ten,
+    // 259 µs after 10 000.
     if !Settings::from_env().validation {
         lines.push((world.timeline("line")?, engine / 20));
     }
@@ -162,7 +165,7 @@ fn same_times<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The best times of what can be asked of a timeline at `at`, and of its next signals.
+/// Returns the best times of all queries of a timeline at `at`, and of its next signals.
 fn best_times<S: Subject>(
     line: &Timeline<S>,
     at: &mut u64,
@@ -208,8 +211,9 @@ fn best_times<S: Subject>(
     Ok(best)
 }
 
-/// However a timeline ends, its ports go once nobody has its handles and points any more, nor
-/// anything that waits for it: none of the driver's objects stays, and none goes twice.
+/// The ports of a timeline are dropped once, after its last handle, point and waiter.
+///
+/// That holds however the timeline ends. No object of the driver stays.
 fn ports_go<S: Subject>(world: &World<S>) -> Verdict {
     const EACH: usize = 40;
     let spy = Arc::new(Spy::default());
@@ -219,18 +223,18 @@ fn ports_go<S: Subject>(world: &World<S>) -> Verdict {
     for nth in 0..EACH {
         let line = spy.timeline(world, nth % 2 == 0)?;
         match nth % 5 {
-            // Used, and no more than that.
+            // Used, and dropped.
             0 => {
                 line.signal(1)?;
                 left.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
                 line.at(2).wait(patience())?;
             }
-            // Goes with a signal of it held, and somebody who waits for that.
+            // Dropped with a held signal, and a queue that waits for it.
             1 => {
                 held.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(1)])?;
                 right.submit(&[line.at(1)], |_| Ok(()), &[])?;
             }
-            // Goes with a wait for what nobody has claimed.
+            // Dropped with a wait for a value that is not claimed.
             2 => drop(right.submit(&[line.at(7)], |_| Ok(()), &[])?),
             3 => line.fail(super::cause("it has had enough")),
             _ => {
@@ -246,7 +250,7 @@ fn ports_go<S: Subject>(world: &World<S>) -> Verdict {
     for queue in [&left, &held, &right] {
         queue.idle(patience())?;
     }
-    // The points own the memory of theirs.
+    // Each point owns memory of its timeline.
     let left_over = |most: u64| {
         let deadline = Instant::now() + patience();
         while spy.alive() > most && Instant::now() < deadline {
@@ -269,8 +273,10 @@ fn ports_go<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Many thousand values with a handful outstanding, timed-out waits, points and fences of what is
-/// over: memory is that of what is outstanding.
+/// Memory does not depend on how much has finished, only on what is outstanding.
+///
+/// Makes many thousand values with a few of them outstanding, waits that time out, and points and
+/// fences of finished work.
 fn memory<S: Subject>(world: &World<S>) -> Verdict {
     const WINDOW: u64 = 8;
     let (by_host, by_queue) = if world.is_pair() {

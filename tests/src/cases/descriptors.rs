@@ -1,4 +1,4 @@
-//! F8: descriptors that can be polled, as fences, and eventfds that hear of points.
+//! F8: pollable descriptors as fences, and eventfds that are notified of points.
 
 #![allow(
     unsafe_code,
@@ -28,7 +28,7 @@ const SHORT: Duration = Duration::from_millis(3);
 /// No process has that many descriptors.
 const CLOSED: RawFd = 1_000_000;
 
-/// Of all kinds, those that can be polled never, or for writing only.
+/// Kinds that can never be polled, or for writing only.
 const NEVER_READABLE: [&str; 8] = [
     "the writing end of a pipe",
     "an empty file",
@@ -64,7 +64,7 @@ fn refused(error: std::io::Error) -> Stop {
     Stop::Skipped(format!("the system refuses a descriptor: {error}"))
 }
 
-/// A socket's address that nobody else has, outside the file system.
+/// Returns a socket address that is unique and outside the file system.
 fn unnamed() -> Result<SocketAddr, Stop> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -80,7 +80,7 @@ fn twin(fd: &OwnedFd) -> Result<OwnedFd, Stop> {
     fd.try_clone().map_err(refused)
 }
 
-/// An eventfd, and a fence that stands for it.
+/// Creates an eventfd, and a fence of a duplicate of it.
 fn pair<S: Subject>(world: &World<S>, label: &str) -> Result<(OwnedFd, Fence<S>), Stop> {
     let theirs = event()?;
     let fence = import(world, twin(&theirs)?, label)?;
@@ -98,7 +98,7 @@ fn add(fd: &OwnedFd) -> Verdict {
     }
 }
 
-/// What an eventfd counted since the last call.
+/// Reads the count of an eventfd since the last call.
 fn take(fd: &OwnedFd) -> u64 {
     let mut count = [0; 8];
     match rustix::io::read(fd, &mut count) {
@@ -127,7 +127,7 @@ fn eventfd_completes<S: Subject>(world: &World<S>) -> Verdict {
     let (done, never) = (world.timeline("done")?, world.timeline("never")?);
     let (theirs, fence) = pair(world, "theirs")?;
     let (others, other) = pair(world, "other")?;
-    check!(!fence.is_complete()?, "complete before anybody signalled");
+    check!(!fence.is_complete()?, "complete before a signal");
     check_error!(fence.wait(Duration::ZERO), Error::TimedOut { .. });
     check_error!(fence.wait(SHORT), Error::TimedOut { .. });
     let (first, second) = (fence.point()?, other.point()?);
@@ -153,7 +153,7 @@ fn eventfd_completes<S: Subject>(world: &World<S>) -> Verdict {
     wait_all(&list[1..], patience())?;
     check!(
         take(&theirs) == 1 && take(&others) == 1,
-        "somebody has read the eventfd"
+        "the eventfd was read"
     );
     Ok(())
 }
@@ -242,7 +242,7 @@ fn hang_up<S: Subject>(world: &World<S>) -> Verdict {
     check!(fence.is_complete().is_err(), "a closed pipe counts as done");
     right.submit(&[], |_| Ok(()), &[fine.signal_at(1)])?;
     fine.at(1).wait(patience())?;
-    // What was written before counts.
+    // Data that was written before the import counts.
     let (reader, writer) = rustix::pipe::pipe().map_err(system)?;
     let fence = import(world, reader, "pipe")?;
     rustix::io::write(&writer, b"x").map_err(system)?;
@@ -251,10 +251,10 @@ fn hang_up<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What the system can poll: a descriptor, and what makes it readable for as long as it is kept.
+/// A pollable descriptor, and a function that makes it readable while it is kept.
 type Pollable = (&'static str, OwnedFd, Box<dyn FnMut() -> Verdict>);
 
-/// One of each kind that can be polled, none of them readable yet.
+/// Creates a descriptor of each pollable kind. None is readable yet.
 fn pollables() -> Result<Vec<Pollable>, Stop> {
     let done = |result: rustix::io::Result<()>| result.map_err(system);
     let write = move |fd: &OwnedFd| done(rustix::io::write(fd, b"x").map(drop));
@@ -325,7 +325,7 @@ fn pollables() -> Result<Vec<Pollable>, Stop> {
             "a process",
             process,
             Box::new(move || {
-                // Its input ends, and so does it.
+                // The child ends at the end of its input.
                 drop(child.stdin.take());
                 child.wait().map(drop).map_err(refused)
             }),
@@ -333,7 +333,7 @@ fn pollables() -> Result<Vec<Pollable>, Stop> {
     ])
 }
 
-/// Each of them is a fence, which is complete once it can be read and not before.
+/// Each of them becomes a fence, which completes once the descriptor is readable.
 fn pollable<S: Subject>(world: &World<S>) -> Verdict {
     let right = world.right_queue("right")?;
     for (what, fd, mut make_readable) in pollables()? {
@@ -362,11 +362,11 @@ fn pollable<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What can never be waited for is refused, and comes back.
+/// Descriptors that cannot be polled are refused and returned.
 fn hostile<S: Subject>(world: &World<S>) -> Verdict {
     let file = rustix::fs::open("/proc/self/mounts", OFlags::RDONLY, Mode::empty());
-    // SAFETY: no process has that many descriptors; what comes back is forgotten before it is
-    // closed.
+    // SAFETY: no process has that many descriptors. The returned one is forgotten before it could
+    // be closed.
     let closed = unsafe { OwnedFd::from_raw_fd(CLOSED) };
     let mut offered = vec![
         ("a closed descriptor", closed),
@@ -394,7 +394,7 @@ fn hostile<S: Subject>(world: &World<S>) -> Verdict {
             "{what} is refused with: {error}"
         );
         if number != CLOSED {
-            // SAFETY: ours, and open unless the import has closed it, which then shows.
+            // SAFETY: ours, and open unless the import has closed it, which the case then detects.
             let handle = unsafe { OwnedFd::from_raw_fd(back) };
             let still = rustix::io::fcntl_getfd(&handle);
             if still.is_err() {
@@ -409,7 +409,7 @@ fn hostile<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Whoever closes a descriptor too early, or twice, hits what has its number by then.
+/// Closing a descriptor too early or twice would close a new one with the same number.
 fn closed_once<S: Subject>(world: &World<S>) -> Verdict {
     let is_open =
         |number: i32| std::fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_ok();
@@ -419,7 +419,7 @@ fn closed_once<S: Subject>(world: &World<S>) -> Verdict {
     let fence = import(world, ours, "closed once")?;
     let next = event()?;
     if next.as_raw_fd() == number {
-        // Nobody else may close it now: the fence will.
+        // The fence will close this number, so this descriptor must not be closed here.
         let _ = next.into_raw_fd();
         return Stop::fail("the import closed a descriptor that the fence has");
     }
@@ -453,13 +453,13 @@ fn a_thousand<S: Subject>(world: &World<S>) -> Verdict {
             let fence = import(world, twin(&theirs)?, "one of many")?;
             match n % 4 {
                 0 => {}
-                1 => check!(!fence.is_complete()?, "complete, and nobody signalled"),
+                1 => check!(!fence.is_complete()?, "complete without a signal"),
                 2 => {
                     add(&theirs)?;
                     fence.wait(patience())?;
                 }
                 _ => {
-                    // Dropped while it is waited for.
+                    // Dropped while a queue waits for it.
                     right.wait(&fence)?;
                     drop(fence);
                     add(&theirs)?;
@@ -499,8 +499,8 @@ fn hears<S: Subject>(world: &World<S>) -> Verdict {
     drop(taken_back);
     check!(take(&ours) == 0, "told of a point that is only claimed");
     gate.signal(1)?;
-    // The device has it and stands still: whoever hears now of a point that is reached was told too
-    // early.
+    // The driver has the submission and the device is blocked. An event for a reached point would
+    // come too early now.
     heard(&ours, 1, "a point that is pending")?;
     check!(
         take(&ours) == 0,
@@ -508,7 +508,7 @@ fn hears<S: Subject>(world: &World<S>) -> Verdict {
     );
     still.release()?;
     heard(&ours, 2, "a point that was reached")?;
-    // What is there already is told at once.
+    // A value that is there already is notified at once.
     tell(1, true)?.detach();
     heard(&ours, 1, "a point that is reached")?;
     line.fail(super::cause("on purpose"));

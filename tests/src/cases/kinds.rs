@@ -1,5 +1,4 @@
-//! Descriptors of every kind that the system makes, for cases in which they are not what they are
-//! said to be.
+//! Descriptors of every kind of file, for cases that pass wrong kinds.
 
 use std::os::fd::OwnedFd;
 
@@ -9,7 +8,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::case::Stop;
 
-/// One descriptor of each kind that the system makes, none of them a handle of a driver.
+/// Creates a descriptor of each kind that the system makes. None is a handle of a driver.
 pub(crate) fn kinds() -> Result<Vec<(&'static str, OwnedFd)>, Stop> {
     let system =
         |error: rustix::io::Errno| Stop::Failed(format!("no descriptor to test with: {error}"));
@@ -21,14 +20,14 @@ pub(crate) fn kinds() -> Result<Vec<(&'static str, OwnedFd)>, Stop> {
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, cloexec, None)?;
         let listening =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, cloexec, None)?;
-        // A name of the kernel's choice.
+        // The kernel chooses the name.
         rustix::net::bind(&listening, &rustix::net::SocketAddrUnix::new_unnamed())?;
         rustix::net::listen(&listening, 1)?;
         let empty = rustix::fs::memfd_create("empty", MemfdFlags::CLOEXEC)?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let sealed = rustix::fs::memfd_create("sealed", flags)?;
-        // SwiftShader's handles are files of 4096 bytes in memory; one of that size that cannot be
-        // mapped it takes for its own, and aborts.
+        // SwiftShader's handles are memory files of 4096 bytes. If such a file cannot be mapped,
+        // SwiftShader aborts. So this one has another size.
         rustix::fs::ftruncate(&sealed, 5000)?;
         let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&sealed, seals)?;

@@ -40,14 +40,15 @@ pub mod sharing;
 #[cfg(feature = "vulkan")]
 pub(crate) mod sync_files;
 
-/// How long the device that comes first is kept busy, so that a missing wait shows.
+/// How long the first device is kept busy, so that a missing wait is detected.
 pub(crate) const DELAY: Duration = Duration::from_millis(30);
 
-/// The same where the case is that something is *not* finished yet: long enough for a thread of
-/// this process to be kept from its core meanwhile.
+/// Delay for cases that need work to be unfinished.
+///
+/// It is long enough for a thread of this process to be kept from its core meanwhile.
 pub(crate) const LONG_DELAY: Duration = Duration::from_millis(250);
 
-/// How many words the test buffers have.
+/// Number of words of the test buffers.
 pub(crate) const WORDS: usize = 1024;
 
 /// Every case that any subject can run.
@@ -76,9 +77,10 @@ pub fn all<S: Subject>() -> Vec<Case<S>> {
     families.into_iter().flatten().collect()
 }
 
-/// How many of `what` a case takes: `full`, but where the engine links the two sides of a pair only
-/// `linked`, as all that crosses goes through threads of the host there, and fewer show the same.
-/// The report tells of that.
+/// Returns how many of `what` a case makes: `full`, or `linked` if the engine links the sides.
+///
+/// Threads of the host carry all signals of such a pair, and fewer of them show the same. The
+/// report mentions the lower number.
 pub(crate) fn unless_linked<S: Subject>(
     world: &World<S>,
     what: &str,
@@ -92,7 +94,7 @@ pub(crate) fn unless_linked<S: Subject>(
     Ok(linked)
 }
 
-/// The same where every pair is too slow.
+/// The same for cases that are slow on every pair.
 pub(crate) fn unless_pair<S: Subject>(
     world: &World<S>,
     what: &str,
@@ -106,7 +108,7 @@ pub(crate) fn unless_pair<S: Subject>(
     pair
 }
 
-/// Work: every word of `buffer` becomes `value`.
+/// Returns work that sets every word of `buffer` to `value`.
 pub(crate) fn filling<S: Subject>(
     buffer: &S::Buffer,
     value: u32,
@@ -115,7 +117,7 @@ pub(crate) fn filling<S: Subject>(
     move |recorder| S::fill(recorder, &buffer, value)
 }
 
-/// Work: `to` becomes a copy of `from`, both of one device.
+/// Returns work that copies `from` to `to`, both of one device.
 pub(crate) fn copying<S: Subject>(
     from: &S::Buffer,
     to: &S::Buffer,
@@ -124,13 +126,15 @@ pub(crate) fn copying<S: Subject>(
     move |recorder| S::copy(recorder, &from, &to)
 }
 
-/// True if every word of `buffer` is `value`.
+/// Whether every word of `buffer` is `value`.
 pub(crate) fn is_filled<S: Subject>(buffer: &S::Buffer, value: u32) -> bool {
     S::read(buffer).iter().all(|&word| word == value)
 }
 
-/// That `time` of a device, in nanoseconds, lies between two times of the host, with no more room
-/// than their clocks need: those differ by less than one part in a thousand, and are read in steps.
+/// Checks that `time` of a device, in nanoseconds, lies between two times of the host.
+///
+/// The tolerance is what the clocks need: they differ by less than one part in a thousand, and are
+/// read in steps.
 pub(crate) fn within(time: i64, least: Duration, most: Duration) -> Verdict {
     let room = |time: Duration| time / 1000 + Duration::from_micros(100);
     let from = least.saturating_sub(room(least)).as_nanos() as i64;
@@ -142,12 +146,12 @@ pub(crate) fn within(time: i64, least: Duration, most: Duration) -> Verdict {
     Ok(())
 }
 
-/// An error to fail things with, to be recognized by its text.
+/// Returns an error with this text, to fail timelines with.
 pub(crate) fn cause(text: &str) -> syncline::Error {
     syncline::Error::work(std::io::Error::other(text.to_owned()))
 }
 
-/// Work that only counts that it was called.
+/// Returns work that only counts its calls.
 pub(crate) fn count<S: Subject>(
     ran: &std::sync::Arc<std::sync::atomic::AtomicU32>,
 ) -> impl FnOnce(&mut crate::RecorderOf<'_, S>) -> syncline::Result<()> + Send + 'static + use<S> {

@@ -1,5 +1,4 @@
-//! Counters by themselves: what a timeline is made of, without the engine that knows its own
-//! signals.
+//! Counters alone: the ports of a timeline, without the engine that knows its own signals.
 
 use syncline::backend::Attachment;
 use syncline::{Error, Timeline};
@@ -13,13 +12,14 @@ cases! {
     "port.keeps_to_the_limit_of_its_device": [T7 D3] => limit;
 }
 
-/// The engine takes a signal that it made itself for reached. Who else reads the counter, a driver
-/// or another process, has only what is in it.
+/// The engine takes a host signal that it made for reached.
+///
+/// Other readers of the counter, such as a driver or another process, see only its content.
 fn shows<S: Subject>(world: &World<S>) -> Verdict {
     for side in [&world.left, &world.right] {
         for initial in [0, 7, u64::from(u32::MAX) - 1] {
             let mut counter = side.port(initial)?;
-            // A counter that the host cannot read has nothing to show.
+            // Some counters cannot be read by the host.
             let is_at = |counter: &Attachment, value| -> Verdict {
                 let read = counter.value()?;
                 check!(
@@ -40,7 +40,7 @@ fn shows<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A timeline that believed in another value than the counter's would signal that backwards.
+/// A timeline that assumed another value than the counter's would signal it backwards.
 fn stands<S: Subject>(world: &World<S>) -> Verdict {
     for side in [&world.left, &world.right] {
         for (at, initial) in [(100, 0), (100, 99), (7, 8)] {
@@ -59,7 +59,7 @@ fn stands<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What the device says of itself holds for its timelines.
+/// The device's stated limit holds for its timelines.
 fn limit<S: Subject>(world: &World<S>) -> Verdict {
     for side in [&world.left, &world.right] {
         let stated = side.info().capabilities.max_value_difference;
@@ -70,7 +70,7 @@ fn limit<S: Subject>(world: &World<S>) -> Verdict {
         );
         let line = side.timeline("line")?;
         let queue = side.queue(syncline::QueueKind::Compute, "queue")?;
-        // All ones is no value.
+        // All ones is not a value.
         let Some(beyond) = counter.checked_add(1).filter(|&value| value < u64::MAX) else {
             continue;
         };

@@ -1,5 +1,4 @@
-//! Ports that a case puts into a timeline of its own, to count what they are asked, or to have them
-//! lie.
+//! Ports that count their calls, or return wrong values, for timelines that a case makes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +9,7 @@ use syncline::{DeviceId, Result};
 use crate::user::Timeline;
 use crate::{Subject, World};
 
-/// What is known of [`Spied`] ports, and what they are told.
+/// The state of [`Spied`] ports, and the settings of them.
 #[derive(Debug, Default)]
 pub(super) struct Spy {
     polls: AtomicU64,
@@ -19,23 +18,25 @@ pub(super) struct Spy {
 }
 
 impl Spy {
-    /// How often a port was asked for its value.
+    /// Returns how often the value of a port was read.
     pub(super) fn polls(&self) -> u64 {
         self.polls.load(Ordering::SeqCst)
     }
 
-    /// How many of its ports there are.
+    /// Returns how many of its ports exist.
     pub(super) fn alive(&self) -> u64 {
         self.alive.load(Ordering::SeqCst)
     }
 
-    /// From now on the ports read as all ones, as those of a lost device may.
+    /// Makes the ports read as all ones from now on, as those of a lost device may.
     pub(super) fn lose(&self) {
         self.all_ones.store(true, Ordering::SeqCst);
     }
 
-    /// A counter of this spy. No queue has a port of its device, so queues wait for it on the host,
-    /// and the host signals for them.
+    /// Returns a port over a counter of this spy.
+    ///
+    /// No queue has a port of its device, so queues wait for it on the host, and the host signals
+    /// for them.
     fn port(self: &Arc<Self>, initial: u64) -> Attachment {
         self.alive.fetch_add(1, Ordering::SeqCst);
         let port = Spied {
@@ -45,8 +46,9 @@ impl Spy {
         Attachment::new(DeviceId::new(), initial, port)
     }
 
-    /// A timeline over a counter of this spy, behind the hooks of the left side. If `elsewhere`, it
-    /// might be signalled from outside at any time.
+    /// Returns a timeline over a counter of this spy, with the left side's hooks.
+    ///
+    /// If `elsewhere`, something outside could signal it at any time.
     pub(super) fn timeline<S: Subject>(
         self: &Arc<Self>,
         world: &World<S>,
@@ -85,11 +87,11 @@ impl Drop for Spied {
     }
 }
 
-/// A counter with nothing behind it: what is slow about a timeline of it is the engine's doing.
+/// A counter without a driver. If a timeline of it is slow, the engine is.
 pub(super) struct Plain(AtomicU64);
 
 impl Plain {
-    /// As a port with a limit of its own.
+    /// Returns a port with a limit of its own.
     pub(super) fn port(initial: u64, max_value_difference: u64) -> Attachment {
         Attachment::new(DeviceId::new(), initial, Self(AtomicU64::new(initial)))
             .with_max_value_difference(max_value_difference)

@@ -1,4 +1,4 @@
-//! Stopwatches: what they time, and what they refuse.
+//! Stopwatches: what they measure, and what they refuse.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +19,7 @@ cases! {
     "stopwatch.errors": [F5 E2 E5] => errors;
 }
 
-/// The work counts, and the waits before it do not, however long they take.
+/// The work is measured, and the waits before it are not, however long they take.
 fn submission<S: Subject>(world: &World<S>) -> Verdict {
     let (device, queue) = (&world.left, world.left_queue("timed")?);
     let stopwatch = Stopwatch::between(device, device, "stopwatch")?;
@@ -35,19 +35,20 @@ fn submission<S: Subject>(world: &World<S>) -> Verdict {
         opens.signal(round)?;
         let took = stopwatch.wait(patience())?;
         check!(took.axis == Axis::Same, "{took:?} on one queue");
-        // Being busy takes about that long, less on a driver that was slow when it was measured.
+        // `busy` takes about that long, or less on a driver that was slow when it was measured.
         within(took.nanoseconds, DELAY / 20, opened.elapsed())?;
         line.at(round).wait(patience())?;
     }
-    // Without a wait, too.
+    // The same without a wait.
     stopwatch.time(&queue, &[], |_| Ok(()), &[])?;
     let took = stopwatch.wait(patience())?;
     check!(took.nanoseconds >= 0, "{took:?}");
     Ok(())
 }
 
-/// From a position of the left side to one of the right side, and back, with work in between; and
-/// to one that comes before.
+/// Measures from a position of the left side to one of the right side and back, with work between.
+///
+/// Also measures to a position that comes before.
 fn across<S: Subject>(world: &World<S>) -> Verdict {
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     let there = Stopwatch::between(&world.left, &world.right, "there")?;
@@ -118,7 +119,7 @@ fn errors<S: Subject>(world: &World<S>) -> Verdict {
         timed.wait(patience())?.nanoseconds >= 0,
         "time ran backwards"
     );
-    // What it told is gone with the next start.
+    // The next start discards the result.
     timed.start(&queue)?;
     nothing("started again")?;
 
@@ -130,7 +131,7 @@ fn errors<S: Subject>(world: &World<S>) -> Verdict {
     opens.signal(1)?;
     timed.wait(patience())?;
 
-    // Behind a failure nothing runs, and the queue goes on.
+    // Nothing runs after a failure, and the queue goes on.
     let (fails, ran) = (world.timeline("fails")?, Arc::new(AtomicU32::new(0)));
     fails.fail(cause("never"));
     timed.time(&queue, &[fails.at(1)], count::<S>(&ran), &[])?;

@@ -1,4 +1,4 @@
-//! X3, X4, F8, D3: sync files, which hold one signal each, of which an importer has a copy.
+//! X3, X4, F8, D3: sync files, which hold one signal each. An importer has a copy of it.
 
 #![allow(
     unsafe_code,
@@ -36,7 +36,10 @@ type Side = user::Device<Equipped>;
 
 const KIND: HandleKind = HandleKind::SyncFd;
 
-/// The side that makes sync files, or takes them, or both; else the reasons of both sides.
+/// Returns the side that exports or imports sync files, or both.
+///
+/// # Errors
+/// A skip with the reasons of both sides if neither can.
 fn side(world: &World<Equipped>, exports: bool, imports: bool) -> Result<&Side, Stop> {
     let able = |side: &&Side| {
         let can = &side.info().capabilities;
@@ -54,8 +57,9 @@ fn side(world: &World<Equipped>, exports: bool, imports: bool) -> Result<&Side, 
     }
 }
 
-/// Why a device has no sync files, if it has an answer to that: the host, which has no semaphores
-/// of a driver, does not.
+/// Returns why a device has no sync files, if its capabilities say so.
+///
+/// The host has no semaphores of a driver, and gives no reason.
 fn reason(side: &Side) -> Option<String> {
     let info = side.info();
     let mut limits = info.capabilities.limits.iter();
@@ -63,16 +67,15 @@ fn reason(side: &Side) -> Option<String> {
     Some(format!("no sync files on {}: {why}", info.name))
 }
 
-/// Where a fence is made of a sync file, on a host device, whose waits no device's queue can order
-/// by chance.
+/// Makes a fence of a sync file, on a host device. No queue of a device can order its waits.
 fn fence(handle: SyncFd, label: &str) -> Result<Fence, Stop> {
     let fence = host::Device::new().import_sync_fd(handle, label);
     Ok(fence.map_err(|rejected| rejected.error)?)
 }
 
-/// Takes the semaphore's signal out of it.
+/// Exports the semaphore's signal, which consumes it.
 fn export(semaphore: &BinarySemaphore) -> Result<SyncFd, Stop> {
-    // SAFETY: its callers have just submitted a signal, and nobody else waits for it.
+    // SAFETY: the callers have just submitted a signal, and no other wait consumes it.
     Ok(unsafe { semaphore.export_sync_fd() }?)
 }
 
@@ -91,8 +94,9 @@ fn unsupported(what: &str, error: &Error) -> Verdict {
     Ok(())
 }
 
-/// What a device says of sync files it does; what it does not, it refuses with the reason, and the
-/// handle comes back.
+/// A device handles sync files as its capabilities state.
+///
+/// It refuses the rest with the reason, and returns the handle.
 fn promised(world: &World<Equipped>) -> Verdict {
     check!(
         KIND.transference() == Transference::Copy,
@@ -110,7 +114,7 @@ fn promised(world: &World<Equipped>) -> Verdict {
         let shared = match device {
             Device::Host(_) => continue,
             Device::Vulkan(_) => device.binary_semaphore("a semaphore")?,
-            // Its semaphores are others' first.
+            // Another device makes its semaphores.
             #[allow(unreachable_patterns, reason = "reachable with another backend")]
             _ => match super::binaries::sides(world) {
                 Ok((exporter, importer)) if importer.id() == side.id() => {
@@ -132,14 +136,14 @@ fn promised(world: &World<Equipped>) -> Verdict {
             }
         }
         if !can.exports.contains(&KIND) {
-            // SAFETY: refused before any driver is asked.
+            // SAFETY: it is refused before the driver is called.
             match unsafe { shared.export_sync_fd() } {
                 Ok(_) => return Stop::fail("exported, and not promised"),
                 Err(error) => unsupported("an export", &error)?,
             }
         }
-        // A fence is made of it by a host device, and this one says so.
-        match device.import_sync_fd(SyncFd::signalled(), "nobody's") {
+        // A host device makes a fence from it. This device states that.
+        match device.import_sync_fd(SyncFd::signalled(), "a test's") {
             Ok(_) => return Stop::fail("a fence was made by a device that is no host"),
             Err(Rejected { error, .. }) => unsupported("a fence", &error)?,
         }
@@ -147,7 +151,7 @@ fn promised(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// What is no sync file does not become one, and comes back open.
+/// Other files do not become sync files, and are returned open.
 fn hostile(_: &World<Equipped>) -> Verdict {
     for (what, fd) in kinds()? {
         let number = fd.as_raw_fd();
@@ -166,7 +170,7 @@ fn hostile(_: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// −1 is a signal already made: as a fence, for every queue; and as the payload of the next wait.
+/// −1 is a signal that is already made: as a fence for every queue, and as the next wait's payload.
 fn already(world: &World<Equipped>) -> Verdict {
     let none = || SyncFd::from_fd(None).map_err(|rejected| Stop::from(rejected.error));
     let signalled = fence(none()?, "signalled")?;
@@ -190,13 +194,14 @@ fn import(semaphore: &BinarySemaphore, handle: SyncFd) -> Verdict {
 }
 
 fn consumed(semaphore: &BinarySemaphore) -> Verdict {
-    // SAFETY: its signal is pending or made, and nobody else waits for it.
+    // SAFETY: the signal is pending or made, and no other wait consumes it.
     let fence = unsafe { semaphore.pending("consumed") }?;
     Ok(fence.wait(patience())?)
 }
 
-/// An exported signal is a fence that completes behind the work before it and not sooner; the
-/// semaphore has lost it, and its next signal is another handle's.
+/// An exported signal is a fence that completes after the work before it.
+///
+/// The export consumes the semaphore's signal. The next handle has the next signal.
 fn exported(world: &World<Equipped>) -> Verdict {
     let side = side(world, true, false)?;
     let mut producer = Producer::new(side)?;
@@ -207,7 +212,7 @@ fn exported(world: &World<Equipped>) -> Verdict {
         let (blocked, signals) = (latch.clone(), semaphore.clone());
         let work = move |recorder: &mut Recorder<'_>| {
             Equipped::block(recorder, &blocked)?;
-            // SAFETY: unsignalled: each signal is taken out before the next.
+            // SAFETY: unsignalled, because each signal is exported before the next one.
             unsafe { recorder.signal_semaphore(&signals) }
         };
         queue.submit(&[], work, &[])?;
@@ -222,13 +227,13 @@ fn exported(world: &World<Equipped>) -> Verdict {
         held_up.wait(patience())?;
         queue.idle(patience())?;
 
-        // The signal is gone with the handle: this one is for the next.
+        // The handle has taken the signal. The next handle has this one.
         producer.produce(&semaphore)?;
         let next = fence(export(&semaphore)?, "next")?;
         next.wait(patience())?;
         producer.is_seen("a fence of the next signal")?;
 
-        // One that has been made, and that nobody has waited for.
+        // A signal that has been made, and that no wait has consumed.
         producer.produce(&semaphore)?;
         producer.idle()?;
         fence(export(&semaphore)?, "made")?.wait(patience())?;
@@ -237,8 +242,9 @@ fn exported(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Who makes sync files for `side`: the other side of a pair if it does, whose work no queue of
-/// `side` can order by chance.
+/// Returns the device that makes sync files for `side`: the other side of a pair, if it can.
+///
+/// No queue of `side` can order that device's work.
 fn maker<'w>(world: &'w World<Equipped>, side: &'w Side) -> &'w Side {
     let others = [&world.left, &world.right].into_iter();
     let able = |other: &&Side| other.info().capabilities.exports.contains(&KIND);
@@ -248,7 +254,7 @@ fn maker<'w>(world: &'w World<Equipped>, side: &'w Side) -> &'w Side {
         .unwrap_or(side)
 }
 
-/// A signalled semaphore takes another's signal for one wait, and then has its own.
+/// A signalled semaphore takes another signal for one wait, and then has its own one again.
 fn imported(world: &World<Equipped>) -> Verdict {
     let side = side(world, true, true)?;
     let maker = maker(world, side);
@@ -273,10 +279,10 @@ fn imported(world: &World<Equipped>) -> Verdict {
             found == Payload::Permanent,
             "after the wait, the payload is {found:?}"
         );
-        // Its own signal, with nothing in flight.
+        // The semaphore's own signal, with nothing in flight.
         other.idle()?;
         consumed(&semaphore)?;
-        // And no other is left of either.
+        // No signal of either is left.
         own.produce(&semaphore)?;
         consumed(&semaphore)?;
         own.is_seen("the wait for the semaphore's own signal")?;
@@ -285,8 +291,9 @@ fn imported(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A temporary payload is not replaced, and no signal is taken from under a wait; the handle comes
-/// back, and nothing has changed.
+/// A temporary payload is not replaced, and an export does not take the signal of a wait.
+///
+/// The handle is returned, and nothing has changed.
 fn in_use(world: &World<Equipped>) -> Verdict {
     let side = side(world, true, true)?;
     let maker = maker(world, side);
@@ -297,7 +304,7 @@ fn in_use(world: &World<Equipped>) -> Verdict {
     let (blocked, signals) = (latch.clone(), source.clone());
     let work = move |recorder: &mut Recorder<'_>| {
         Equipped::block(recorder, &blocked)?;
-        // SAFETY: unsignalled, and taken out below.
+        // SAFETY: unsignalled, and exported below.
         unsafe { recorder.signal_semaphore(&signals) }
     };
     queue.submit(&[], work, &[])?;
@@ -311,7 +318,7 @@ fn in_use(world: &World<Equipped>) -> Verdict {
             matches!(&error, Error::PayloadInUse { by: PayloadUse::Temporary(kind), .. } if *kind == KIND),
             "refused with: {error}"
         );
-        // SAFETY: its signal is pending, and nobody else waits for it.
+        // SAFETY: the signal is pending, and no other wait consumes it.
         let refused = unsafe { semaphore.export_sync_fd() };
         check_error!(
             refused,
@@ -322,7 +329,7 @@ fn in_use(world: &World<Equipped>) -> Verdict {
         );
         // SAFETY: as above.
         let fence = unsafe { semaphore.pending("held up") }?;
-        // SAFETY: refused, as its one signal is waited for.
+        // SAFETY: it is refused, because a wait has its one signal.
         let refused = unsafe { semaphore.export_sync_fd() };
         check_error!(
             refused,
@@ -348,7 +355,7 @@ fn leave_nothing(world: &World<Equipped>) -> Verdict {
     grows_nothing(|| {
         for nth in 0..300 {
             let signals = source.clone();
-            // SAFETY: unsignalled: each signal is taken out before the next.
+            // SAFETY: unsignalled, because each signal is exported before the next one.
             let work =
                 move |recorder: &mut Recorder<'_>| unsafe { recorder.signal_semaphore(&signals) };
             queue.submit(&[], work, &[])?;

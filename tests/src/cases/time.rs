@@ -38,8 +38,8 @@ fn queue<S: Subject>(device: &Device<S>) -> syncline::Result<Queue<S>> {
     device.queue(QueueKind::Compute, "timed")
 }
 
-/// The device is made to stand still, for different times. Each stamp lies between what the host
-/// saw before and after it.
+/// The device is blocked for different times. Each stamp lies between the times at which the host
+/// looked before and after it.
 fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
     for device in sides(world)? {
         let queue = queue(device)?;
@@ -69,7 +69,7 @@ fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Along a queue time does not run backwards, and what is between three stamps adds up.
+/// Along a queue time does not decrease, and the two intervals between three stamps add up.
 fn ordered<S: Subject>(world: &World<S>) -> Verdict {
     const STAMPS: usize = 100;
     for device in sides(world)? {
@@ -108,7 +108,7 @@ fn ordered<S: Subject>(world: &World<S>) -> Verdict {
             sum += forward;
         }
         let whole = fences[STAMPS - 1].elapsed_since(&fences[0])?;
-        // Backends that tell milliseconds in 32 bits round each of them.
+        // Backends with milliseconds in 32 bits round each of them.
         let grain = 1000 * STAMPS as i64;
         check!(
             (whole - sum).abs() <= grain,
@@ -119,8 +119,9 @@ fn ordered<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// While the device stands still before it, and while its submission is held, a stamp is not ready;
-/// who asks is told so at once, and times that are there already stay what they are.
+/// A stamp is not ready while the device is blocked before it, or while its submission is held.
+///
+/// A query says so at once. Times that exist already do not change.
 fn not_ready<S: Subject>(world: &World<S>) -> Verdict {
     for device in sides(world)? {
         let queue = queue(device)?;
@@ -162,7 +163,7 @@ fn not_ready<S: Subject>(world: &World<S>) -> Verdict {
         unchanged("while the device stood still")?;
         let opened = AtomicBool::new(false);
         thread::scope(|scope| {
-            // Somebody asks all the time; what he gets turns from 'not ready' to a time, once.
+            // A thread queries all the time. The result changes from 'not ready' to a time once.
             let asking = scope.spawn(|| -> Result<i64, Stop> {
                 let end = Instant::now() + patience();
                 loop {
@@ -190,7 +191,7 @@ fn not_ready<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Every kind of queue: with valid bits it writes times, without it says why not.
+/// Every kind of queue writes times if it has valid bits, and states the reason otherwise.
 fn as_said<S: Subject>(world: &World<S>) -> Verdict {
     for device in [&world.left, &world.right] {
         let can = &device.info().capabilities;
@@ -226,8 +227,9 @@ fn as_said<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Records `fence`, which takes times, on a queue of this family. True if it does; it says why not,
-/// where it may not.
+/// Records `fence`, which takes times, on a queue of this family, and returns whether it was done.
+///
+/// If the queue cannot write times, it must state the reason.
 pub(super) fn writes_as_said<S: Subject>(
     family: &QueueFamily,
     queue: &Queue<S>,
@@ -244,8 +246,8 @@ pub(super) fn writes_as_said<S: Subject>(
         }
         Err(Error::Unsupported { reason, .. }) => {
             check!(!reason.is_empty(), "refused for no reason");
-            // There may be one more condition than valid bits; a refusal is no promise broken
-            // where the queue only transfers.
+            // There may be one more condition than valid bits. A queue that only transfers may
+            // refuse.
             check!(
                 family.timestamp_bits == 0 || family.kind == QueueKind::Transfer,
                 "a {} queue with {} valid bits writes no times: {reason}",
@@ -270,8 +272,9 @@ fn used_again<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Places for times come from pools: recorded again and again, and dropped half-way, they tell new
-/// times, and grow nothing.
+/// Memory for times comes from pools. Fences are recorded repeatedly, and dropped in between.
+///
+/// They return new times, and nothing grows.
 pub(super) fn use_again<S: Subject>(
     world: &World<S>,
     queue: &Queue<S>,

@@ -1,4 +1,4 @@
-//! What either of two processes does with a binary semaphore.
+//! Commands of both processes for a binary semaphore.
 
 #![allow(
     unsafe_code,
@@ -19,18 +19,18 @@ use crate::case::{Stop, check};
 use crate::workload::Equipped;
 use crate::{Subject as _, patience};
 
-/// Word of a signal's count.
+/// A wait for the count of a signal.
 type Next = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
-/// What has waited for the count of a signal and not begun to wait for the signal itself.
+/// A wait that has seen the count of a signal, and has not begun to wait for the signal itself.
 pub(super) struct Late {
     semaphore: BinaryWaitOnly,
     _next: Next,
-    /// What [`AtOnce`] has found.
+    /// The result of [`AtOnce`].
     told: Receiver<Result<()>>,
 }
 
-/// Waits for the semaphore in the very moment in which the next count fails.
+/// Waits for the semaphore at the moment in which the next count fails.
 struct AtOnce {
     semaphore: BinaryWaitOnly,
     queue: Queue,
@@ -39,14 +39,14 @@ struct AtOnce {
 
 impl Wake for AtOnce {
     fn wake(self: Arc<Self>) {
-        // SAFETY: as above, as far as the one who is late knows.
+        // SAFETY: as above, as far as this late thread knows.
         let waited = unsafe { self.semaphore.wait_on(&self.queue) };
         let _ = self.tell.send(waited);
     }
 }
 
 impl Half {
-    /// See [`Half::run`]. `None` if it is another word.
+    /// See [`Half::run`]. Returns `None` for other commands.
     pub(super) fn run_with_binaries(
         &mut self,
         what: &str,
@@ -77,7 +77,7 @@ impl Half {
         Some(done)
     }
 
-    /// Lets go of every handle of it, whatever waits.
+    /// Drops every handle of the semaphore, whatever waits for it.
     fn abandon(&mut self) {
         self.binary = None;
         self.late = None;
@@ -99,14 +99,14 @@ impl Half {
         Ok(self.made_binary()?.signal_only(self.own())?)
     }
 
-    /// Once its next signal, the n-th, is pending.
+    /// Waits until its n-th signal is pending.
     fn waits_binary(&self, n: u64) -> Result<BinaryWaitOnly, Stop> {
         let semaphore = self.made_binary()?.wait_only(self.own())?;
         semaphore.count().at(n).wait(patience())?;
         Ok(semaphore)
     }
 
-    /// Signals it behind `work`, as the n-th signal.
+    /// Signals it after `work`, as the n-th signal.
     fn signal_behind(
         &mut self,
         n: u64,
@@ -116,7 +116,7 @@ impl Half {
         let signals = semaphore.clone();
         let work = move |r: &mut Recorder<'_>| {
             work(r)?;
-            // SAFETY: a case has each signal consumed before the next.
+            // SAFETY: the case consumes each signal before the next.
             unsafe { signals.signal(r) }
         };
         let queue = self.queue()?;
@@ -148,11 +148,11 @@ impl Half {
         })
     }
 
-    /// Has the queue wait, and then work signal that it is through: its number.
+    /// Makes the queue wait, and then signal a number that this returns.
     fn shade(&mut self, n: &str) -> Result<u64, Stop> {
         let semaphore = self.waits_binary(number(n)?)?;
         let queue = self.queue()?;
-        // SAFETY: it is counted, so it is pending, and this is the only wait.
+        // SAFETY: the signal is counted, so it is pending, and this is the only wait.
         unsafe { semaphore.wait_on(&queue) }?;
         self.submit(KeptPoint::default().point())?;
         Ok(self.submitted)
@@ -167,14 +167,14 @@ impl Half {
         self.copies(n)
     }
 
-    /// Without waiting for anything but the count.
+    /// Waits for nothing but the count.
     fn glance(&mut self, n: &str) -> Result<String, Stop> {
         let n = number(n)?;
         let _ = self.waits_binary(n)?;
         self.copies(n)
     }
 
-    /// By a fence, on the host.
+    /// Waits on the host, by a fence.
     fn consume(&self, n: &str) -> Result<(), Stop> {
         let semaphore = self.waits_binary(number(n)?)?;
         // SAFETY: as above.
@@ -217,18 +217,18 @@ impl Half {
         Ok(())
     }
 
-    /// What began before a death, and comes to its wait after that.
+    /// Continues a wait that began before a death.
     fn late(&mut self, how: &str) -> Result<(), Stop> {
         let queue = self.queue()?;
         let Some(Late {
             semaphore, told, ..
         }) = &self.late
         else {
-            return Stop::fail("nobody is late");
+            return Stop::fail("there is no late wait");
         };
         let waited = match how {
             "waker" => told.recv_timeout(patience()).unwrap_or_else(|_| Ok(())),
-            // SAFETY: as above, as far as the one who is late knows.
+            // SAFETY: as above, as far as this late process knows.
             "queue" => unsafe { semaphore.wait_on(&queue) },
             // SAFETY: as above.
             _ => unsafe { semaphore.pending("late") }.map(|_| ()),
@@ -236,7 +236,7 @@ impl Half {
         Ok(waited?)
     }
 
-    /// What the plan does not grant: to signal for who waits, to wait for who signals.
+    /// Asks for the right that the plan does not grant: to signal as the waiter, or the reverse.
     fn miscount(&self, what: &str) -> Result<String, Stop> {
         let made = self.made_binary()?;
         let refused = match what {

@@ -1,4 +1,4 @@
-//! What one half does to its device.
+//! Loses the device of one process.
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{Error, SignalOnly};
@@ -9,7 +9,7 @@ use crate::patience;
 use crate::subject::Subject as _;
 
 impl Half {
-    /// Loses the device, with a signal behind what does that.
+    /// Loses the device. `signal` is submitted after the work that does so.
     pub(super) fn lose(&mut self, signal: Option<(SignalOnly, u64)>) -> Result<String, Stop> {
         let device = self.device.clone();
         if !matches!(device.device().info().backend, syncline::BackendKind::Cuda) {

@@ -1,30 +1,29 @@
 //! Bugs that the environment can plant in the second process, to show that cases catch them.
 //!
-//! What breaks is what this process does with the library, as no library code has a bug to switch
-//! on.
+//! Only this process's use of the library is wrong. The library itself has no bug to switch on.
 
 use super::is_peer;
 
-/// The environment variable that plants one.
+/// The environment variable that plants a bug.
 const VARIABLE: &str = "SYNCLINE_CONFORMANCE_PEER_BUG";
 
-/// One thing that the second process does wrongly.
+/// A bug of the second process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bug {
-    /// It says that it has carried a plan out, and has not.
+    /// It claims to have carried a plan out, and has not.
     CarriesNothingOut,
-    /// It sends the point before the one that it was to send.
+    /// It sends the point before the one that it should send.
     SendsAnotherPoint,
     /// It keeps a descriptor with each plan that it carries out.
     KeepsDescriptors,
-    /// It reports its signals, and ends, before the work in front of them has run.
+    /// It reports its signals, and ends, before the work before them has run.
     ReportsTooEarly,
 }
 
 use Bug::{CarriesNothingOut, KeepsDescriptors, ReportsTooEarly, SendsAnotherPoint};
 
 impl Bug {
-    /// All of them, as the environment calls them.
+    /// All bugs, with their names in the environment.
     const ALL: [(&str, Self); 4] = [
         ("carries-nothing-out", CarriesNothingOut),
         ("sends-another-point", SendsAnotherPoint),
@@ -40,13 +39,13 @@ impl Bug {
         })
     }
 
-    /// True in a second process in which the environment has planted this one.
+    /// Whether this is a second process in which the environment has planted this bug.
     pub(super) fn is_planted(self) -> bool {
         is_peer() && planted() == Ok(Some(self))
     }
 }
 
-/// What the environment has planted, or what is wrong with it.
+/// Returns the bug in the environment, or an error for an unknown name.
 pub(super) fn planted() -> Result<Option<Bug>, String> {
     let name = std::env::var(VARIABLE).ok();
     let name = name.filter(|name| !name.is_empty());

@@ -15,7 +15,7 @@ use crate::workload::Equipped;
 pub(super) const LAST: u64 = 3;
 
 impl Half {
-    /// Does what the words say: see [`Half::run`].
+    /// Obeys a command: see [`Half::run`].
     pub(super) fn run_to_its_end(
         &mut self,
         what: &str,
@@ -25,7 +25,7 @@ impl Half {
         (what == "end").then(|| self.end(report, way))
     }
 
-    /// Signals every timeline on the queue, has that reported, and ends without another call.
+    /// Signals every timeline on the queue, waits for the report, and ends without another call.
     fn end(&mut self, report: &str, way: &str) -> Result<String, Stop> {
         let queue = self.queue()?;
         let early = Bug::ReportsTooEarly.is_planted();

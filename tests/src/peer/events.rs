@@ -1,4 +1,4 @@
-//! What either of two processes does with CUDA's own events.
+//! Commands of both processes for CUDA's own events.
 
 #![allow(
     unsafe_code,
@@ -16,19 +16,19 @@ use crate::case::Stop;
 use crate::workload::{Equipped, Latch};
 use crate::{Subject as _, patience};
 
-/// The events that one process has, and what stands still before their records.
+/// The events of one process, and the work that blocks before their records.
 #[derive(Default)]
 pub(super) struct Events {
     made: Vec<(String, InterprocessEvent)>,
     received: Vec<(String, Fence)>,
     latches: Vec<(String, Latch)>,
-    /// To be used first: memory may not be made while something stands still.
+    /// Used first, because memory must not be allocated while a stream is blocked.
     spare: Vec<Latch>,
     gate: Option<Timeline>,
 }
 
 impl Events {
-    /// Lets everything go on.
+    /// Releases all blocked work.
     pub(super) fn release(&mut self) -> Result<(), Error> {
         for (_, latch) in self.latches.drain(..) {
             Equipped::open(&latch)?;
@@ -46,9 +46,9 @@ impl Events {
 }
 
 impl Drop for Events {
-    /// Also where a case has failed: no stream stands still for ever.
+    /// No stream stays blocked, even if a case has failed.
     fn drop(&mut self) {
-        // There is nobody left to tell.
+        // An error could not be reported.
         let _ = self.release();
     }
 }
@@ -60,8 +60,7 @@ fn find<T: Clone>(all: &[(String, T)], label: &str) -> Result<T, Stop> {
     }
 }
 
-/// How long an event is handed over for: where nothing is to come of it, not for as long as
-/// anything takes.
+/// Returns the time limit for handing an event over. It is short if the handover must not succeed.
 fn within(rest: &str) -> Duration {
     match rest {
         "soon" => SOON,
@@ -69,7 +68,7 @@ fn within(rest: &str) -> Duration {
     }
 }
 
-/// An event that cannot be had here is none of the case's.
+/// Skips the case if there are no such events here.
 fn or_skip<T>(result: Result<T, Error>) -> Result<T, Stop> {
     match result {
         Err(Error::Unsupported { reason, .. }) => Stop::skip(reason),
@@ -78,7 +77,7 @@ fn or_skip<T>(result: Result<T, Error>) -> Result<T, Stop> {
 }
 
 impl Half {
-    /// See [`Half::run`]. `None` if it is another word.
+    /// See [`Half::run`]. Returns `None` for other commands.
     pub(super) fn run_with_events(
         &mut self,
         what: &str,
@@ -134,7 +133,7 @@ impl Half {
         Ok(self.endpoint()?.send_event(&event, label, timeout)?)
     }
 
-    /// Whether it is sent while its record is held.
+    /// Tries to send an event while its record is held.
     fn give_early(&self, label: &str) -> Result<String, Stop> {
         let event = self.events.made(label)?;
         match self.endpoint()?.send_event(&event, label, Duration::ZERO) {
@@ -146,8 +145,8 @@ impl Half {
 
     fn get(&mut self, label: &str, timeout: Duration) -> Result<String, Stop> {
         let (cuda, endpoint) = (self.cuda()?, self.endpoint()?);
-        // SAFETY: the cases have this process let go of it, its waits through, before the other one
-        // does, and no case about events kills a process.
+        // SAFETY: in the cases this process drops the event, after its waits, before the other one
+        // does. No case with events kills a process.
         let received = unsafe { endpoint.receive_event(&cuda, label, timeout) };
         match received {
             Err(Error::CannotShare { .. }) => return Ok("another GPU".into()),
@@ -156,7 +155,7 @@ impl Half {
         Ok(String::new())
     }
 
-    /// Work that stands still, until it is released by this name.
+    /// Returns work that blocks until it is released by this name.
     fn latched(
         &mut self,
         name: &str,
@@ -169,7 +168,7 @@ impl Half {
         Ok(move |r: &mut Recorder<'_>| Equipped::block(r, &latch))
     }
 
-    /// Returns once the record is with the driver.
+    /// Records after blocked work. Returns once the record is with the driver.
     fn record_behind(&mut self, label: &str, latch: &str) -> Result<(), Stop> {
         let event = self.events.made(label)?;
         let work = self.latched(latch)?;
@@ -179,7 +178,7 @@ impl Half {
         Ok(event.position().point().wait_pending(patience())?)
     }
 
-    /// The same in one submission.
+    /// Does the same in one submission.
     fn work_behind(&mut self, label: &str, latch: &str) -> Result<(), Stop> {
         let event = self.events.made(label)?;
         let work = self.latched(latch)?;
@@ -199,7 +198,7 @@ impl Half {
         Ok(Equipped::open(&find(&self.events.latches, name)?)?)
     }
 
-    /// Records it behind a wait that keeps the record on the host.
+    /// Records after a wait that holds the record on the host.
     fn record_held(&mut self, label: &str) -> Result<String, Stop> {
         let event = self.events.made(label)?;
         let gate = self.device.device().timeline("gate")?;
@@ -211,7 +210,7 @@ impl Half {
         Ok(if pending { "sent" } else { "held" }.into())
     }
 
-    /// Returns once the record is with the driver.
+    /// Signals that wait. Returns once the record is with the driver.
     fn unhold(&mut self, label: &str) -> Result<(), Stop> {
         let event = self.events.made(label)?;
         if let Some(gate) = self.events.gate.take() {
@@ -220,8 +219,7 @@ impl Half {
         Ok(event.position().point().wait_pending(patience())?)
     }
 
-    /// A submission that signals when it is through, behind a wait of its queue for the fence. Its
-    /// number.
+    /// Makes the queue wait for the fence, and then signal a number that this returns.
     fn wait_in_queue(&mut self, label: &str) -> Result<u64, Stop> {
         let fence = self.events.received(label)?;
         self.queue()?.wait(&fence)?;
@@ -238,7 +236,7 @@ impl Half {
         Ok(self.fence(label)?.is_complete()?)
     }
 
-    /// Whether it comes within a moment.
+    /// Whether the event completes within a moment.
     fn waits_briefly(&self, label: &str) -> Result<bool, Stop> {
         match self.fence(label)?.wait(WATCHED) {
             Ok(()) => Ok(true),
@@ -263,7 +261,7 @@ impl Half {
     fn import_own(&self, label: &str) -> Result<String, Stop> {
         let event = self.events.made(label)?;
         let cuda = self.cuda()?;
-        // SAFETY: the event outlives what may come of this, which ends with the call.
+        // SAFETY: the event outlives the import, which ends with the call.
         match unsafe { cuda.import_event(event.handle(), "own") } {
             Err(Error::Unsupported { object, .. }) if object == *cuda.object() => {
                 Ok("refused".into())

@@ -1,4 +1,4 @@
-//! What a plan grants to one half.
+//! The rights that a plan grants to one process.
 
 use syncline::negotiate::{Granted, Made, Party, PartyId};
 use syncline::{Error, SignalOnly, WaitOnly};
@@ -8,7 +8,7 @@ use crate::case::Stop;
 use crate::subject::Subject as _;
 
 impl Half {
-    /// The party that it is in plans.
+    /// Returns the party of this process in plans.
     pub(super) fn own(&self) -> PartyId {
         Party::of(self.device.device()).id()
     }
@@ -24,7 +24,7 @@ impl Half {
         }
     }
 
-    /// What the plan grants to a party of the other process is not to be had here: the refusals.
+    /// Asks for the rights of the other process's parties, and returns the refusals.
     pub(super) fn asks_for_theirs(&self, label: &str) -> Result<String, Stop> {
         let made = self.carried_out(label)?;
         let own = self.own();
@@ -56,10 +56,10 @@ impl Half {
         }
     }
 
-    /// The timeline, to be waited for.
+    /// Returns the timeline for waiting.
     ///
     /// # Errors
-    /// It is not there, or may not be waited for.
+    /// There is no such timeline, or this process may not wait for it.
     pub fn waits(&self, label: &str) -> Result<WaitOnly, Stop> {
         match self.made(label)? {
             Granted::WaitOnly(line) => Ok(line),

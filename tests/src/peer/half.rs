@@ -1,4 +1,4 @@
-//! What either of two processes does, by words.
+//! Commands that both processes obey.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::case::Stop;
 use crate::workload::{Equipped, Latch};
 use crate::{Subject as _, patience};
 
-/// For so long a wait that should not end is watched.
+/// How long a wait that should not end is watched.
 pub(super) const WATCHED: Duration = Duration::from_millis(50);
 
-/// How long work takes that a wait has to outlast.
+/// How long work takes that a wait must outlast.
 pub(super) const LATE: Duration = Duration::from_millis(30);
-/// For so long what does not fit together is tried.
+/// Time limit for a call that should not succeed.
 pub(super) const SOON: Duration = Duration::from_millis(300);
-/// How long a plan is tried that the other process mostly cannot carry out.
+/// Time limit for a plan that the other process mostly cannot carry out.
 const IN_VAIN: Duration = Duration::from_secs(10);
 
 /// One of two processes: its device, and what it has made.
 pub struct Half {
-    /// The first to go: they let streams that stand still go on.
+    /// Dropped first, because the drop releases blocked streams.
     #[cfg(feature = "cuda")]
     pub(super) events: super::events::Events,
     pub(super) device: Equipped,
@@ -43,18 +43,18 @@ pub struct Half {
     words: Option<SharedWords>,
     memory: Option<Memory>,
     queue: Option<Queue>,
-    /// What the queue's submissions signal that wait for something: `after` so many.
+    /// Signalled by the queue's submissions that wait for something, one value for each.
     after: Option<Timeline>,
     pub(super) submitted: u64,
     /// How often their work ran.
     ran: Arc<AtomicU32>,
     latch: Option<Latch>,
-    /// The process is to return from `main`.
+    /// Whether the process is to return from `main`.
     pub(super) has_ended: bool,
 }
 
 impl Half {
-    /// With nothing but a device.
+    /// Creates a half with a device only.
     #[must_use]
     pub fn new(device: Equipped) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl Half {
         }
     }
 
-    /// In the process that has the endpoint already.
+    /// Creates a half in the process that already has the endpoint.
     #[must_use]
     pub fn over(device: Equipped, endpoint: &Endpoint) -> Self {
         Self {
@@ -87,7 +87,7 @@ impl Half {
         }
     }
 
-    /// Does what the words say, and answers in words.
+    /// Obeys a command, and returns the answer.
     ///
     /// | words | what is done | the answer |
     /// |---|---|---|
@@ -149,14 +149,14 @@ impl Half {
     /// | `record LABEL NAME` | has the queue record it behind work that stands still, waits until that is with the driver | |
     /// | `work LABEL NAME` | does that in one submission | |
     /// | `release NAME` | lets that work go on | |
-    /// | `stay LABEL`, `unhold LABEL` | records it behind a wait that nobody has signalled; signals that | `held` or `sent` |
+    /// | `stay LABEL`, `unhold LABEL` | records it behind a wait that is not signalled; signals that | `held` or `sent` |
     /// | `await LABEL` | submits what waits for the event; `after` and `through` know it | its number |
     /// | `complete`, `brief`, `join LABEL` | asks; waits on the host for a moment, or for it | `true` or `false` |
     /// | `rerecord LABEL` | records what was received | `refused` or `recorded` |
     /// | `own LABEL` | imports what this process has made itself | `refused` or `taken` |
     ///
     /// # Errors
-    /// What went wrong.
+    /// The command failed.
     pub fn run(&mut self, line: &str) -> Result<String, Stop> {
         let mut words = line.splitn(3, ' ');
         let (what, label, rest) = (
@@ -381,7 +381,7 @@ impl Half {
                 let answer = answer.or_else(|| self.run_to_its_end(other, label, rest));
                 #[cfg(feature = "cuda")]
                 let answer = answer.or_else(|| self.run_with_events(other, label, rest));
-                answer.unwrap_or_else(|| Stop::fail(format!("nobody knows what {other:?} is")))
+                answer.unwrap_or_else(|| Stop::fail(format!("{other:?} is not a command")))
             }
         }
     }
@@ -396,10 +396,10 @@ impl Half {
         plan.map_or_else(|| Stop::fail("there is no plan"), Ok)
     }
 
-    /// The mechanism of the plan.
+    /// Returns the mechanism of the plan.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no plan.
     pub fn mechanism(&self) -> Result<Mechanism, Stop> {
         Ok(self.plan()?.mechanism())
     }
@@ -438,7 +438,7 @@ impl Half {
         Ok(after)
     }
 
-    /// Submits work that waits, and then signals that it is through. True if it is held.
+    /// Submits work that waits, and then signals its number. Returns whether it is held.
     pub(super) fn submit(&mut self, wait: Point<'_>) -> Result<bool, Stop> {
         let after = self.after()?;
         self.submitted += 1;
@@ -453,7 +453,7 @@ impl Half {
         Ok(submitted.is_held())
     }
 
-    /// Something for work to stand still at, until it is opened.
+    /// Creates a latch, at which work blocks until it is opened.
     pub(super) fn latch(&mut self) -> Result<Latch, Stop> {
         let latch = match self.device.latch() {
             Err(Error::Unsupported { reason, .. }) => return Stop::skip(reason),
@@ -463,7 +463,7 @@ impl Half {
         Ok(latch)
     }
 
-    /// Watches a submission for a while, unless it is through.
+    /// Watches a submission for a moment. Returns whether it has finished.
     fn is_through(&mut self, number_of: &str) -> Result<bool, Stop> {
         let number = number(number_of)?;
         let after = self.after()?;
@@ -486,7 +486,7 @@ impl Half {
         word.map_or_else(|| Stop::fail(format!("there is no word {at}")), Ok)
     }
 
-    /// Fills the memory behind `before`, and signals.
+    /// Fills the memory after `before`, and signals.
     fn fill(
         &mut self,
         label: &str,
@@ -516,7 +516,7 @@ impl Half {
         memory.map_or_else(|| Stop::fail("there is no memory"), Ok)
     }
 
-    /// Whether `value` is what the memory holds behind what the queue has.
+    /// Checks that the memory contains `value` after the queue's work.
     pub(super) fn copies(&mut self, value: u64) -> Result<String, Stop> {
         let memory = self.memory()?;
         let count = 1024;
@@ -537,9 +537,9 @@ pub(super) fn number(text: &str) -> Result<u64, Stop> {
         .map_err(|_| Stop::Failed(format!("{text:?} is no number")))
 }
 
-/// Open descriptors by what they lead to, such as `11: 4 /dev/null, 7 socket`.
+/// Counts open descriptors by kind, such as `11: 4 /dev/null, 7 socket`.
 ///
-/// Files of /proc are left out: threads that look at a process have those open for a moment.
+/// Files of /proc are left out, because threads that watch a process have those open for a moment.
 fn lasting_descriptors() -> Result<String, Stop> {
     let missing = |error: std::io::Error| Stop::Skipped(format!("no /proc to count in: {error}"));
     let open = std::fs::read_dir("/proc/self/fd").map_err(missing)?;
@@ -563,8 +563,9 @@ fn lasting_descriptors() -> Result<String, Stop> {
     ))
 }
 
-/// Waits until the threads that close descriptors of peers have nothing to do: they sleep then, and
-/// not before. No longer than [`patience`].
+/// Waits until the threads that close descriptors of peers are idle, which means asleep.
+///
+/// Waits no longer than [`patience`].
 fn closed() {
     let begin = Instant::now();
     let closes = |task: std::fs::DirEntry| {

@@ -1,20 +1,20 @@
 //! A second process, for cases of rules that hold between two.
 //!
-//! It is this program once more, with the subject's other device; for a subject of one device, with
-//! that. What a case has it do it tells it in lines of words, and does itself by the same words: so
-//! a case is written once for both directions.
+//! It runs this program once more, with the subject's other device, if there is one. A case sends
+//! it commands, one per line, and obeys the same commands itself. So a case is written once for
+//! both directions.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
-//! | `half` | what either process does |
-//! | `binaries` | and does with a binary semaphore |
-//! | `events` | and does with CUDA's own events |
-//! | `times` | and with timelines that tell when they were signalled |
-//! | `grants` | and has of what a plan grants |
-//! | `broken` | and does to its device |
-//! | `ended` | and does last, before it ends |
-//! | `bug` | and does wrongly, if the environment says so |
-//! | `scene` | the two of them |
+//! | `half` | the commands of both processes |
+//! | `binaries` | commands for a binary semaphore |
+//! | `events` | commands for CUDA's own events |
+//! | `times` | commands for times of signals |
+//! | `grants` | the rights that a plan grants |
+//! | `broken` | the loss of a device |
+//! | `ended` | the end of a process right after its signals |
+//! | `bug` | bugs that the environment plants |
+//! | `scene` | both processes together |
 
 mod binaries;
 mod broken;
@@ -43,23 +43,23 @@ use crate::runner::child_subject;
 use crate::workload::Equipped;
 use crate::{Settings, Verdict, patience};
 
-/// Set for such a process.
+/// Set in a second process.
 const PEER: &str = "SYNCLINE_CONFORMANCE_PEER";
 
-/// What the line of an answer begins with.
+/// The beginning of a line with an answer.
 const MARK: &str = "\u{1}syncline-peer ";
 
-/// True in such a process.
+/// Whether this is a second process.
 #[must_use]
 pub fn is_peer() -> bool {
     std::env::var_os(PEER).is_some()
 }
 
-/// Its life: does what it is told until nobody is there any more.
+/// Runs the second process: it obeys commands until the first one is gone.
 pub fn serve(device: syncline::Result<Equipped>) -> ExitCode {
     match bug::planted() {
         Ok(None) => {}
-        // No outcome may pass for one without.
+        // Outcomes with a planted bug must be recognizable.
         Ok(Some(bug)) => eprintln!("the second process has a planted bug: {bug:?}"),
         Err(reason) => {
             eprintln!("error: {reason}");
@@ -96,7 +96,7 @@ pub fn serve(device: syncline::Result<Equipped>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The second process, as the first has it. Killed with this.
+/// The first process's handle of the second process. The drop kills it.
 pub struct Peer {
     child: Child,
     orders: ChildStdin,
@@ -105,11 +105,11 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts it, and connects.
+    /// Starts the process and connects to it.
     ///
     /// # Errors
-    /// A skip where this is no process of a [`Runner`](crate::Runner)'s; what keeps the two from
-    /// each other.
+    /// A skip if no [`Runner`](crate::Runner) started this process. Also the reason why the
+    /// processes cannot connect.
     pub fn start() -> Result<Self, Stop> {
         let Some(subject) = child_subject() else {
             return Stop::skip("two processes take a program that is started for one subject");
@@ -171,27 +171,27 @@ impl Peer {
         Ok(peer)
     }
 
-    /// The way to it.
+    /// Returns the endpoint to the process.
     #[must_use]
     pub const fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Has it do something.
+    /// Sends a command.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process has ended.
     pub fn tell(&mut self, order: &str) -> Verdict {
         let told = writeln!(self.orders, "{order}");
         told.map_err(|error| Stop::Failed(format!("{order:?} does not reach it: {error}")))
     }
 
-    /// What it answers.
+    /// Receives the answer.
     ///
     /// # Errors
-    /// What it could not do; that it says nothing.
+    /// The command failed, or there is no answer.
     pub fn hear(&mut self) -> Result<String, Stop> {
-        // It has patience of its own, which comes to an end first.
+        // The process has a time limit of its own, which ends earlier.
         let Ok(answer) = self.answers.recv_timeout(2 * patience()) else {
             return Stop::fail("the second process says nothing");
         };
@@ -203,10 +203,10 @@ impl Peer {
         }
     }
 
-    /// Kills it, as `kill -9` does; it is gone when this returns.
+    /// Kills the process, as `kill -9` does, and waits for its end.
     ///
     /// # Errors
-    /// It cannot be.
+    /// The system refuses that.
     pub fn kill(&mut self) -> Verdict {
         let killed = self.child.kill().and_then(|()| self.child.wait());
         match killed {
@@ -215,10 +215,10 @@ impl Peer {
         }
     }
 
-    /// Stops it where it is, or lets it go on.
+    /// Stops the process, or continues it.
     ///
     /// # Errors
-    /// It cannot be.
+    /// The system refuses that.
     pub fn stop(&self, stop: bool) -> Verdict {
         use rustix::process::{Pid, Signal, kill_process};
         let signal = if stop { Signal::STOP } else { Signal::CONT };
@@ -234,13 +234,13 @@ impl Drop for Peer {
     }
 }
 
-/// One that no case has spoilt: it costs a second to make a device.
+/// A process that no case has left in a bad state. Creating a device takes a second.
 static SPARE: Mutex<Option<Peer>> = Mutex::new(None);
 
-/// Runs `act` with a second process, which goes on for other cases if that passes.
+/// Runs `act` with a second process. If that passes, later cases use the process again.
 ///
 /// # Errors
-/// As [`Peer::start`]; what `act` ends in.
+/// Same errors as [`Peer::start`]. Also the verdict of `act`.
 pub fn with_peer(act: impl FnOnce(&mut Peer) -> Verdict) -> Verdict {
     let spare = || SPARE.lock().unwrap_or_else(PoisonError::into_inner);
     let kept = spare().take();
@@ -255,10 +255,10 @@ pub fn with_peer(act: impl FnOnce(&mut Peer) -> Verdict) -> Verdict {
     Ok(())
 }
 
-/// An endpoint between the two processes of a case, which takes opaque handles.
-#[allow(unsafe_code, reason = "says that the other process is trusted")]
+/// Trusts the peer of an endpoint between the two processes of a case with opaque handles.
+#[allow(unsafe_code, reason = "trusts the other process")]
 fn trusted(endpoint: Endpoint) -> Endpoint {
-    // SAFETY: the other process is this program again, which exports by this library.
+    // SAFETY: the other process is this program again, which exports with this library.
     unsafe { endpoint.trust_handles() };
     endpoint
 }

@@ -1,4 +1,4 @@
-//! Two processes and what each does.
+//! Two processes that act together.
 
 use syncline::Mechanism;
 use syncline::negotiate::Needs;
@@ -8,28 +8,28 @@ use crate::case::{Stop, check, note};
 use crate::workload::Equipped;
 use crate::{Verdict, World};
 
-/// Who does something.
+/// The role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Who signals.
+    /// The process that signals.
     Signaller,
-    /// Who waits.
+    /// The process that waits.
     Waiter,
 }
 
-/// Two processes: in one of them the case runs.
+/// Two processes. The case runs in one of them.
 pub struct Scene<'p> {
     here: Half,
     peer: &'p mut Peer,
-    /// Who this process is.
+    /// The role of this process.
     is: Side,
 }
 
 impl Scene<'_> {
-    /// Runs `act` twice, with this process as the one and as the other.
+    /// Runs `act` twice, with this process as the signaller and as the waiter.
     ///
     /// # Errors
-    /// What it ends in; why there are no two processes.
+    /// The verdict of `act`, or the reason why there are no two processes.
     pub fn both_ways(
         world: &World<Equipped>,
         mut act: impl FnMut(&mut Scene<'_>) -> Verdict,
@@ -40,12 +40,12 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Runs `act` for each mechanism that a plan can choose, with this process as the one and as
-    /// the other. It is given the needs that lead there, and everything that was made is gone
-    /// before the next.
+    /// Runs `act` for each mechanism that a plan can choose, with this process in each role.
+    ///
+    /// `act` gets the needs that lead to the mechanism. Everything is dropped before the next.
     ///
     /// # Errors
-    /// What it ends in; why there are no two processes, or no plan.
+    /// The verdict of `act`, or the reason why there are no two processes or no plan.
     pub fn each_way(
         world: &World<Equipped>,
         mut act: impl FnMut(&mut Scene<'_>, Needs) -> Verdict,
@@ -63,11 +63,12 @@ impl Scene<'_> {
         })
     }
 
-    /// As [`Scene::each_way`], with this process as `is`, and a second process of its own for each,
-    /// which may be killed.
+    /// As [`Scene::each_way`], but this process is always `is`.
+    ///
+    /// Each mechanism gets a second process of its own, which may be killed.
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn each_peer(
         world: &World<Equipped>,
         is: Side,
@@ -84,7 +85,7 @@ impl Scene<'_> {
         })
     }
 
-    /// The mechanism that needs like these come to, if there is a plan.
+    /// Negotiates with these needs, and returns the mechanism, if there is a plan.
     fn plan(&mut self, besides: Needs) -> Result<Option<Mechanism>, Stop> {
         match self.negotiate(besides)?.as_str() {
             "conflict" => Ok(None),
@@ -92,7 +93,7 @@ impl Scene<'_> {
         }
     }
 
-    /// With this process as `is`.
+    /// Creates a scene in which this process is `is`.
     pub fn of<'p>(world: &World<Equipped>, peer: &'p mut Peer, is: Side) -> Scene<'p> {
         let device = world.left.subject().clone();
         Scene {
@@ -102,34 +103,33 @@ impl Scene<'_> {
         }
     }
 
-    /// The second process.
+    /// Returns the second process.
     pub fn peer(&mut self) -> &mut Peer {
         self.peer
     }
 
-    /// What this process is.
+    /// Returns the role of this process.
     #[must_use]
     pub const fn this(&self) -> Side {
         self.is
     }
 
-    /// What this process has.
+    /// Returns this process's half.
     pub const fn here(&mut self) -> &mut Half {
         &mut self.here
     }
 
-    /// Runs `round` again and again, and demands that it leaves no descriptor open in either
-    /// process.
+    /// Runs `round` repeatedly. Fails if it leaves descriptors open in one of the processes.
     ///
-    /// What leaks once in each round is told from what comes and goes: a thread that closes a
-    /// descriptor late, or a driver that opens some more for a few rounds and then closes them all.
+    /// A leak grows in each round. A thread that closes a descriptor late does not, nor does a
+    /// driver that opens some more for a few rounds and then closes all of them.
     ///
     /// # Errors
-    /// What `round` ends in; that a process has more descriptors with every round.
+    /// The verdict of `round`. A failure if a process has more descriptors after every round.
     pub fn keeps_no_descriptors(&mut self, mut round: impl FnMut(&mut Self) -> Verdict) -> Verdict {
-        /// NVIDIA's driver gives back after four rounds what it has taken in them.
+        /// NVIDIA's driver takes more for up to four rounds, and then returns them.
         const ROUNDS: usize = 8;
-        // Drivers open some with the first.
+        // Drivers open some descriptors in the first rounds.
         for _ in 0..ROUNDS / 2 {
             round(self)?;
         }
@@ -147,10 +147,10 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Has one of them do something.
+    /// Makes one of the processes obey a command.
     ///
     /// # Errors
-    /// What it could not do.
+    /// The command failed.
     pub fn by(&mut self, side: Side, words: &str) -> Result<String, Stop> {
         if side == self.is {
             return self.here.run(words);
@@ -159,10 +159,10 @@ impl Scene<'_> {
         self.peer.hear()
     }
 
-    /// Has both do something at the same time.
+    /// Makes both processes obey a command at the same time.
     ///
     /// # Errors
-    /// What one of them could not do.
+    /// One of the commands failed.
     pub fn together(&mut self, signaller: &str, waiter: &str) -> Result<[String; 2], Stop> {
         let (own, other) = match self.is {
             Side::Signaller => (signaller, waiter),
@@ -171,7 +171,7 @@ impl Scene<'_> {
         self.peer.tell(other)?;
         let own = self.here.run(own);
         let other = self.peer.hear();
-        // Both are heard, so that the next answer is the next one's.
+        // Reads both answers, so that the next answer belongs to the next command.
         let (own, other) = (own?, other?);
         Ok(match self.is {
             Side::Signaller => [own, other],
@@ -179,11 +179,12 @@ impl Scene<'_> {
         })
     }
 
-    /// Has both negotiate: who signals, and who waits, with these needs besides. The name of the
-    /// mechanism, or `conflict`.
+    /// Has both processes negotiate, the signaller and the waiter, with these needs besides.
+    ///
+    /// Returns the name of the mechanism, or `conflict`.
     ///
     /// # Errors
-    /// They do not come to the same.
+    /// The results of the processes differ.
     pub fn negotiate(&mut self, besides: Needs) -> Result<String, Stop> {
         let needs = |doing: Needs| format!("negotiate {}", (doing | besides).bits());
         let [one, other] = self.together(&needs(Needs::SIGNAL), &needs(Needs::WAIT))?;
@@ -194,10 +195,10 @@ impl Scene<'_> {
         }
     }
 
-    /// Has both make a binary semaphore, besides with these needs. Skips where that has no plan.
+    /// Makes a binary semaphore in both processes. Skips the case if these needs have no plan.
     ///
     /// # Errors
-    /// They cannot.
+    /// They cannot make it.
     pub fn make_binary(&mut self, besides: Needs, label: &str) -> Verdict {
         if self.negotiate(besides | Needs::BINARY)? == "conflict" {
             return Stop::skip("the two have no binary semaphore in common");
@@ -206,10 +207,10 @@ impl Scene<'_> {
         self.together(&make, &make).map(|_| ())
     }
 
-    /// Has both make a timeline at `initial`. Skips where their needs have no plan.
+    /// Makes a timeline at `initial` in both processes. Skips the case if the needs have no plan.
     ///
     /// # Errors
-    /// They cannot.
+    /// They cannot make it.
     pub fn make(&mut self, besides: Needs, label: &str, initial: u64) -> Verdict {
         if self.negotiate(besides)? == "conflict" {
             return Stop::skip(format!("there is no plan for who needs {besides}"));
@@ -219,8 +220,7 @@ impl Scene<'_> {
     }
 }
 
-/// Runs `round` with the needs that lead to each mechanism, the best first, until it finds no plan
-/// any more.
+/// Runs `round` with needs that lead to each mechanism, the best first, until it finds no plan.
 fn each_mechanism(mut round: impl FnMut(Needs) -> Result<Option<Mechanism>, Stop>) -> Verdict {
     let mut besides = Needs::empty();
     let mut shown = Vec::new();
@@ -235,7 +235,7 @@ fn each_mechanism(mut round: impl FnMut(Needs) -> Result<Option<Mechanism>, Stop
     Ok(())
 }
 
-/// The number before the list of [`descriptors`](super::half).
+/// Returns the number before the list of [`descriptors`](super::half).
 fn count(descriptors: &str) -> Result<usize, Stop> {
     let number = descriptors.split(':').next().unwrap_or_default();
     number

@@ -1,4 +1,4 @@
-//! What either of two processes does with timelines that tell when they were signalled.
+//! Commands of both processes for timelines with times of signals.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::case::Stop;
 use crate::patience;
 
 impl Half {
-    /// Does what the words say: see [`Half::run`].
+    /// Obeys a command: see [`Half::run`].
     pub(super) fn run_with_times(
         &mut self,
         what: &str,
@@ -43,13 +43,13 @@ impl Half {
             Err(Error::TimesNotEnabled { .. }) => "not enabled".into(),
             Err(Error::NotReached { .. }) => "not reached".into(),
             Err(Error::TimeForgotten { .. }) => "forgotten".into(),
-            Err(Error::NoTime { .. }) => "nobody wrote it".into(),
+            Err(Error::NoTime { .. }) => "never written".into(),
             Err(Error::Failed { .. } | Error::Cancelled { .. }) => "never".into(),
             Err(other) => return Err(other.into()),
         })
     }
 
-    /// Whether times never go back.
+    /// Checks that times never decrease.
     fn times(&self, label: &str, values: &str) -> Result<String, Stop> {
         let line = self.waits(label)?;
         let mut before = None;
@@ -64,7 +64,7 @@ impl Half {
     }
 }
 
-/// The values that `FROM STEP TO` names.
+/// Returns the values that `FROM STEP TO` names.
 fn all(values: &str) -> Result<impl Iterator<Item = u64> + use<>, Stop> {
     let numbers = values.split(' ').map(number);
     match numbers.collect::<Result<Vec<_>, _>>()?.as_slice() {
@@ -73,8 +73,9 @@ fn all(values: &str) -> Result<impl Iterator<Item = u64> + use<>, Stop> {
     }
 }
 
-/// What a point tells, on the host's clock: it may be that its time has not come over yet, but
-/// nobody has to ask elsewhere for it to come.
+/// Returns the time of a point on the host's clock.
+///
+/// The time may not have come over yet, so this retries. It comes without any other call.
 fn told(point: Point<'_>) -> syncline::Result<Estimate> {
     let until = Instant::now() + patience();
     loop {

@@ -1,4 +1,4 @@
-//! Compares a run with a recorded one: what passed there has to pass here.
+//! Compares a run with a recorded one. What passed there must pass here.
 
 use super::{Ending, Record, Report};
 
@@ -13,8 +13,9 @@ pub struct Exception {
     pub why: String,
 }
 
-/// Reads a list of exceptions: lines of `case | backends | reason`. Empty lines and lines that
-/// begin with `#` are passed over.
+/// Reads a list of exceptions: lines of `case | backends | reason`.
+///
+/// Empty lines and lines that begin with `#` are skipped.
 ///
 /// # Errors
 /// The number of the first line of another form, and the line.
@@ -36,9 +37,9 @@ pub fn exceptions(text: &str) -> Result<Vec<Exception>, (usize, String)> {
         .collect()
 }
 
-/// The backends of a subject by its name: `cuda -> host` for `cuda NVIDIA H200 -> host`.
+/// Returns the backends of a subject: `cuda -> host` for `cuda NVIDIA H200 -> host`.
 ///
-/// Names of devices differ between machines, backends do not.
+/// Names of devices differ between machines, but backends do not.
 fn backends(subject: &str) -> String {
     let sides = subject.split(" -> ");
     let words = sides.map(|side| side.split(' ').next().unwrap_or_default());
@@ -52,7 +53,7 @@ impl Record {
 }
 
 impl Report {
-    /// True if this run has a subject of the same backends.
+    /// Whether this run has a subject of the same backends.
     #[must_use]
     pub fn has_backends_of(&self, subject: &str) -> bool {
         let kind = backends(subject);
@@ -61,9 +62,10 @@ impl Report {
             .any(|record| backends(&record.subject) == kind)
     }
 
-    /// What passed in `recorded` and did not pass in this run, one line for each case and kind of
-    /// subject, in the recorded order. Also the exceptions that are wrong: those whose case passed,
-    /// and those whose case is unknown.
+    /// Lists what passed in `recorded` and did not pass in this run, in the recorded order.
+    ///
+    /// There is one line for each case and kind of subject. Also lists wrong exceptions: those
+    /// whose case passed, and those whose case is unknown.
     ///
     /// Subjects are compared by their backends. A case counts as passed where it passed on one
     /// subject of these backends and failed on none. `chosen` says of a recorded subject, case and

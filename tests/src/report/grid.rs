@@ -1,24 +1,24 @@
-//! Rules by subjects: what a run shows of each rule, as a table for terminals and as a page.
+//! A table of rules by subjects, for terminals and as a page.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::{Ending, Record, Report, warning};
 
-/// How many subjects stand side by side on a terminal.
+/// Number of subjects side by side on a terminal.
 const COLUMNS: usize = 12;
 
-/// The letters of the contract, in its order.
+/// The letters of the contract's rules, in its order.
 const LETTERS: &str = "DQTFMEXPH";
 
-/// What the cases of one rule show on one subject.
+/// The result of the cases of one rule on one subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Cell {
     /// All of them were skipped.
     Skipped,
     /// Some passed, and none failed.
     Ok,
-    /// Some failed, as it is known that they do.
+    /// Some failed as expected, and no other failed.
     Known,
     /// Some failed.
     Failed,
@@ -83,7 +83,7 @@ impl<'r> Grid<'r> {
         row.get(&subject).map_or("", |cell| cell.word())
     }
 
-    /// What did not pass, by the reason: the cases and the numbers of the subjects.
+    /// Groups the cases with this ending by reason, with the numbers of their subjects.
     fn reasons(&self, ending: Ending) -> Vec<(&'r str, Vec<&'r str>, Vec<usize>)> {
         let mut reasons: Vec<(&str, Vec<&str>, Vec<usize>)> = Vec::new();
         for record in self
@@ -113,7 +113,7 @@ impl<'r> Grid<'r> {
         reasons
     }
 
-    /// For a terminal.
+    /// Writes the table for a terminal.
     pub(super) fn table(&self) -> String {
         let mut text = String::new();
         let numbers: Vec<usize> = (0..self.subjects.len()).collect();
@@ -148,7 +148,7 @@ impl<'r> Grid<'r> {
         text
     }
 
-    /// As Markdown.
+    /// Writes the table as Markdown.
     fn markdown(&self) -> String {
         let mut text = String::from("| rule |");
         for index in 1..=self.subjects.len() {
@@ -168,7 +168,7 @@ impl<'r> Grid<'r> {
     }
 }
 
-/// What did not pass, as reports head it.
+/// The headings of reports for cases that did not pass.
 const ENDINGS: [(&str, Ending); 3] = [
     ("Failed", Ending::Failed),
     ("Failed, as is known", Ending::Known),
@@ -180,7 +180,7 @@ fn join(numbers: &[usize]) -> String {
     numbers.join(", ")
 }
 
-/// A recorded run as a page; `recorded` is where it lies.
+/// Writes a recorded run as a page. `recorded` is its path.
 pub(super) fn page(report: &Report, recorded: &str) -> String {
     let grid = Grid::new(&report.cases);
     let mut text = String::from("# What the suite shows, rule by rule\n\n");
@@ -223,7 +223,7 @@ pub(super) fn page(report: &Report, recorded: &str) -> String {
             "\n## {title}\n\n| why | subjects | cases |\n|---|---|---|\n"
         );
         for (reason, cases, subjects) in reasons {
-            // A bar would end the cell.
+            // A bar would end the cell of the table.
             let reason = reason.replace('|', "\\|").replace('\n', " ");
             let cases: Vec<_> = cases.iter().map(|case| format!("`{case}`")).collect();
             let _ = writeln!(
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_of_a_rule_counts_and_a_skip_is_no_shadow() {
+    fn the_worst_result_of_a_rule_counts_and_a_skip_hides_nothing() {
         let records = records();
         let table = Grid::new(&records).table();
         let rows: Vec<Vec<&str>> = table

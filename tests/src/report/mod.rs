@@ -1,4 +1,4 @@
-//! What a run of the suite found: for people, as JSON, as JUnit XML.
+//! The results of a run: for terminals, as JSON, and as JUnit XML.
 
 mod baseline;
 mod grid;
@@ -16,13 +16,13 @@ use crate::COMMIT;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ending {
-    /// As the contract says.
+    /// It passed.
     Passed,
-    /// Not so, or it hung, or it took the process down.
+    /// It failed, hung, or crashed its process.
     Failed,
     /// The subject cannot run it.
     Skipped,
-    /// It failed, which is [expected](crate::expected) of this driver.
+    /// It failed, and that is [expected](crate::expected) of this driver.
     Known,
 }
 
@@ -33,14 +33,15 @@ pub struct Record {
     pub id: String,
     /// The rules it shows.
     pub rules: Vec<String>,
-    /// The device, or the two.
+    /// The device, or the two devices.
     pub subject: String,
     /// How it ended.
     pub outcome: Ending,
-    /// Why, if it did not pass; if it did, what was less of it than on other subjects.
+    /// Why it did not pass. If it passed, what it did less than on other subjects.
     pub reason: Option<String>,
-    /// True if that is no verdict of the case: its process hung or crashed, it panicked, its
-    /// subject could not be opened.
+    /// Whether this is no verdict of the case.
+    ///
+    /// Its process hung or crashed, it panicked, or its subject could not be opened.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lost: bool,
     /// How long it took.
@@ -60,13 +61,13 @@ pub struct DeviceLine {
     pub uuid: Option<String>,
     /// Its driver.
     pub driver: String,
-    /// True if it is software: none of its results counts as a result of a GPU.
+    /// Whether it is software. Its results do not count as results of a GPU.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub software: bool,
 }
 
 impl DeviceLine {
-    /// Its name for tables, which says if it is software.
+    /// Returns its name for tables, which says if it is software.
     #[must_use]
     pub fn marked_name(&self) -> String {
         let mark = if self.software { " (software)" } else { "" };
@@ -74,7 +75,7 @@ impl DeviceLine {
     }
 }
 
-/// What a page says of its recordings, if they have a device that is software.
+/// Returns a warning for a page with recordings of software devices.
 #[must_use]
 pub fn warning<'d>(devices: impl IntoIterator<Item = &'d DeviceLine>) -> &'static str {
     if devices.into_iter().any(|device| device.software) {
@@ -99,7 +100,7 @@ pub struct Report {
     pub cases: Vec<Record>,
 }
 
-/// How many cases ended how. Displays as the closing line of a run.
+/// Numbers of cases by ending. `Display` writes the last line of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Passed.
@@ -108,7 +109,7 @@ pub struct Tally {
     pub failed: usize,
     /// Skipped.
     pub skipped: usize,
-    /// Failed, as is known.
+    /// Failed as expected.
     pub known: usize,
 }
 
@@ -127,7 +128,7 @@ impl fmt::Display for Tally {
 }
 
 impl Tally {
-    /// Counts one more.
+    /// Counts one more case.
     pub const fn count(&mut self, ending: Ending) {
         match ending {
             Ending::Passed => self.passed += 1,
@@ -138,13 +139,13 @@ impl Tally {
     }
 }
 
-/// The time now in UTC, as reports write it.
+/// Returns the present time in UTC, in the form of reports.
 #[must_use]
 pub fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
-/// The command line of this process, without the folders it came from.
+/// Returns the command line of this process, without the folders of its paths.
 #[must_use]
 pub fn command() -> String {
     let name = |argument: String| {
@@ -163,7 +164,7 @@ pub fn command() -> String {
 }
 
 impl Report {
-    /// A report of this build, run now by this command line.
+    /// Creates a report of this build, run now with this command line.
     #[must_use]
     pub fn new(devices: Vec<DeviceLine>) -> Self {
         Self {
@@ -175,7 +176,7 @@ impl Report {
         }
     }
 
-    /// The counts.
+    /// Counts the cases by ending.
     #[must_use]
     pub fn tally(&self) -> Tally {
         let mut tally = Tally::default();
@@ -185,38 +186,38 @@ impl Report {
         tally
     }
 
-    /// A table of rules by subjects for a terminal, with the reasons for what did not pass below.
+    /// Writes a table of rules by subjects for a terminal, with the reasons of cases below.
     #[must_use]
     pub fn table(&self) -> String {
         grid::Grid::new(&self.cases).table()
     }
 
-    /// The same as a page in Markdown; `recorded` says where this report lies.
+    /// Writes the same as a page in Markdown. `recorded` is the path of this report.
     #[must_use]
     pub fn page(&self, recorded: &str) -> String {
         grid::page(self, recorded)
     }
 
-    /// A report that was written by [`Report::to_json`].
+    /// Reads a report that [`Report::to_json`] wrote.
     ///
     /// # Errors
-    /// The parser's.
+    /// Errors of the parser.
     pub fn from_json(text: &str) -> serde_json::Result<Self> {
         serde_json::from_str(text)
     }
 
-    /// As JSON.
+    /// Writes the report as JSON.
     ///
     /// # Errors
-    /// The serializer's.
+    /// Errors of the serializer.
     pub fn to_json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self)
     }
 
-    /// As JUnit XML, one suite per subject.
+    /// Writes the report as JUnit XML, one suite per subject.
     ///
     /// # Errors
-    /// The serializer's.
+    /// Errors of the serializer.
     pub fn to_junit(&self) -> Result<String, quick_junit::SerializeError> {
         let mut junit = quick_junit::Report::new("syncline conformance");
         let mut subjects: Vec<&str> = Vec::new();
@@ -238,7 +239,7 @@ impl Report {
                         status.set_message(reason);
                         status
                     }
-                    // JUnit has no word for it that would not count as a failure.
+                    // JUnit has no other status that does not count as a failure.
                     Ending::Skipped | Ending::Known => {
                         let mut status = quick_junit::TestCaseStatus::skipped();
                         status.set_message(reason);

@@ -1,4 +1,4 @@
-//! The child's half: one case per line in, one answer per line out.
+//! The child process: reads one case per line, and writes one answer per line.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,10 +11,10 @@ use crate::case::take_notes;
 use crate::report::Ending;
 use crate::{Settings, Stop, Verdict};
 
-/// Set for a child process: the subject it runs.
+/// Set in a child process: the name of its subject.
 pub(crate) const SUBJECT: &str = "SYNCLINE_CONFORMANCE_SUBJECT";
 
-/// What the line of an answer begins with.
+/// The beginning of a line with an answer.
 pub(super) const MARK: &str = "\u{1}syncline-answer ";
 
 #[derive(Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub(super) struct Answer {
     pub(super) id: String,
     pub(super) outcome: Ending,
     pub(super) reason: Option<String>,
-    /// True if the case came to no verdict of its own.
+    /// Whether the case has no verdict of its own.
     #[serde(default)]
     pub(super) lost: bool,
 }
@@ -49,7 +49,7 @@ impl Answer {
         Self::new(id, Stop::skip(reason))
     }
 
-    /// One write, which begins a new line whatever was printed before.
+    /// Writes the answer at once, on a new line whatever was printed before.
     fn say(&self) -> std::io::Result<()> {
         let line = format!("\n{MARK}{}\n", serde_json::to_string(self)?);
         let mut out = std::io::stdout().lock();
@@ -58,14 +58,15 @@ impl Answer {
     }
 }
 
-/// The subject that this process was started for, if it was started by a [`Runner`](super::Runner).
+/// Returns the subject of this process, if a [`Runner`](super::Runner) started it.
 #[must_use]
 pub fn child_subject() -> Option<String> {
     std::env::var(SUBJECT).ok()
 }
 
-/// To be called first in `main` of a program that runs one suite. If this process is a child it
-/// does a child's work, and returns what `main` has to.
+/// Call this first in `main` of a program that runs one suite.
+///
+/// In a child process it does the work of the child, and returns the exit code for `main`.
 pub fn child<L: Suite>(make: impl FnOnce(&Settings) -> L) -> Option<ExitCode> {
     let subject = child_subject()?;
     let suite = make(&Settings::from_env());
@@ -75,17 +76,17 @@ pub fn child<L: Suite>(make: impl FnOnce(&Settings) -> L) -> Option<ExitCode> {
     Some(serve(&suite, &subject))
 }
 
-/// What was added to a list that only grows since it was `known` long.
+/// Returns what was added to a list that only grows since its length was `known`.
 fn news(said: Vec<String>, known: &mut usize) -> Option<String> {
     let new = said.get(*known..).unwrap_or_default().join("; ");
     *known = said.len();
     (!new.is_empty()).then_some(new)
 }
 
-/// A child's life: answers cases of `subject` until nobody asks any more.
+/// Runs a child process: it answers cases of `subject` until its input ends.
 pub fn serve<L: Suite>(suite: &L, subject: &str) -> ExitCode {
     if !suite.subjects().iter().any(|name| name == subject) {
-        // Nothing was run, and that must not look like success.
+        // Nothing was run. That must not look like success.
         eprintln!(
             "error: {SUBJECT} is set for child processes only, and {subject:?} is no subject"
         );
@@ -93,7 +94,7 @@ pub fn serve<L: Suite>(suite: &L, subject: &str) -> ExitCode {
     }
     let world = suite.open(subject);
     let cases = suite.cases();
-    // What opening the devices was complained about counts against the first case.
+    // Complaints about opening the devices count against the first case.
     let (mut complaints, mut remarks) = (0, 0);
     let mut heard = |verdict: Verdict| {
         let new = news(suite.complaints(), &mut complaints);

@@ -1,8 +1,7 @@
-//! Runs cases in child processes, one per subject, so that a hang or a crash ends one case and not
-//! the run.
+//! Runs cases in child processes, one per subject. A hang or a crash ends one case, not the run.
 //!
-//! A program that runs the suite is its own child: it starts itself again, with the subject's name
-//! in the environment. So the first thing its `main` does is to ask whether it is one:
+//! A program that runs the suite is its own child process: it starts itself again, with the
+//! subject's name in the environment. So its `main` first checks whether it is a child:
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -42,16 +41,18 @@ use crate::{Case, Settings, Subject, World};
 pub(crate) use child::SUBJECT;
 use child::{Answer, MARK};
 
-/// The record of a subject's end: its process lets go of the devices and exits.
+/// The record for the end of a subject, when its process drops its devices and exits.
 pub const TEARDOWN: &str = "subject.teardown";
 
-/// What a teardown shows (D4): dropping objects, the device last, is silent.
+/// The rule that a teardown shows (D4): dropping objects, the device last, is silent.
 const TEARDOWN_RULES: &[&str] = &["D4"];
 
-/// What can be run: subjects, and the cases for them. The author of a backend implements this for a
-/// type of his own; [`Devices`](crate::inventory::Devices) is the one for this project's backends.
+/// A suite of subjects, and of cases for them.
+///
+/// The author of a backend implements it. [`Devices`](crate::inventory::Devices) implements it for
+/// this project's backends.
 pub trait Suite {
-    /// What the cases run on.
+    /// The subjects that the cases run on.
     type Subject: Subject;
 
     /// The names of the subjects, all different.
@@ -60,41 +61,44 @@ pub trait Suite {
     /// Opens the subject of that name, ready for cases.
     ///
     /// # Errors
-    /// The backend's. Every case fails with it.
+    /// Errors of the backend. They fail every case.
     fn open(&self, subject: &str) -> syncline::Result<World<Self::Subject>>;
 
-    /// The cases: those that any backend can run, unless there are more.
+    /// Returns the cases. By default those that any backend can run.
     fn cases(&self) -> Vec<Case<Self::Subject>> {
         crate::cases::all()
     }
 
-    /// What is known to fail on the subject, for reasons that are not its backend's.
+    /// Lists failures that are known on the subject and are not its backend's.
     fn expected(&self, subject: &str) -> Vec<Expected> {
         let _ = subject;
         Vec::new()
     }
 
-    /// What a [second process](crate::peer) of the subject does, for suites with cases that take
-    /// two; it lasts until the first one has gone.
+    /// Runs the [second process](crate::peer) of the subject, for cases that need two.
+    ///
+    /// It lasts until the first process is gone.
     fn serve_peer(&self, subject: &str) -> Option<ExitCode> {
         let _ = subject;
         None
     }
 
-    /// What somebody beside the cases has to complain about so far, such as a validation layer. The
-    /// list only grows; what is new in it fails the case that ran meanwhile.
+    /// Returns all complaints so far from outside the cases, such as those of a validation layer.
+    ///
+    /// The list only grows. A new complaint fails the case that ran meanwhile.
     fn complaints(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// What is no failure, but may explain one. The list only grows; what is new in it is told with
-    /// a case that failed meanwhile.
+    /// Returns remarks that may explain a failure.
+    ///
+    /// The list only grows. A new remark is reported with a case that failed meanwhile.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// Runs the cases of one subject in a process of their own, which starts with the first of them.
+/// Runs the cases of one subject in a child process, which starts with the first case.
 #[derive(Debug)]
 pub struct Runner {
     subject: String,
@@ -115,7 +119,7 @@ struct Served {
 struct Lost(String);
 
 impl Runner {
-    /// A runner for `subject`.
+    /// Creates a runner for `subject`.
     #[must_use]
     pub fn new(subject: &str, settings: &Settings) -> Self {
         Self {
@@ -127,15 +131,14 @@ impl Runner {
         }
     }
 
-    /// The same, with the process's standard error thrown away.
+    /// Discards the standard error of the process.
     #[must_use]
     pub const fn quiet(mut self) -> Self {
         self.quiet = true;
         self
     }
 
-    /// The same, with cases that are expected to fail: they do so without harm, and fail if they
-    /// pass.
+    /// Sets cases that are expected to fail. Their failures do no harm, and passing is a failure.
     #[must_use]
     pub fn expecting(mut self, expected: Vec<Expected>) -> Self {
         self.expected = expected;
@@ -147,7 +150,7 @@ impl Runner {
         self.run_id(case.id, case.rules)
     }
 
-    /// The same for a case of which only the name and the rules are known.
+    /// Runs a case of which only the name and the rules are known.
     pub fn run_id(&mut self, id: &str, rules: &[&str]) -> Record {
         let start = Instant::now();
         let ended = self.ask(id);
@@ -157,8 +160,10 @@ impl Runner {
         self.record(id, rules, start, ended)
     }
 
-    /// Lets the process end by itself, which it does once it has let go of its devices. It fails if
-    /// it hangs in that, dies, complains, or exits with anything but success.
+    /// Waits until the process drops its devices and ends by itself.
+    ///
+    /// The record is a failure if the process hangs, crashes, complains or does not exit with
+    /// success.
     pub fn finish(&mut self) -> Record {
         let start = Instant::now();
         let Some(served) = self.child.take() else {
@@ -212,7 +217,7 @@ impl Runner {
                     .map_err(|error| Lost(format!("the process cannot be started: {error}")))?,
             ),
         };
-        // A process that is gone does not take the question; why it went, it tells below.
+        // If the process has ended, this write fails. The reason shows below.
         let asked = writeln!(served.questions, "{id}");
         match served.answers.recv_timeout(self.settings.case_limit) {
             Ok(answer) if answer.id == id => Ok(answer),
@@ -244,16 +249,16 @@ impl Drop for Runner {
     }
 }
 
-/// How long a process may take to be gone once it has closed its output.
+/// Time limit for a process to end after it has closed its output.
 const GRACE: Duration = Duration::from_secs(5);
 
 fn kill(mut child: Child) {
-    // Either fails only if the process is gone already.
+    // Both fail only if the process has ended already.
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// The exit of `child`, if it comes within `limit`.
+/// Waits for the exit of `child`, up to `limit`.
 fn exit(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let deadline = Instant::now() + limit;
     loop {
@@ -309,7 +314,7 @@ fn start(subject: &str, settings: &Settings, quiet: bool) -> std::io::Result<Ser
     };
     let (lines, answers) = channel();
     std::thread::spawn(move || {
-        // Drivers and cases print too, anything; answers begin with a mark.
+        // Drivers and cases print, too. Answers begin with a mark.
         for line in BufReader::new(printed).split(b'\n').map_while(Result::ok) {
             let answer = line.strip_prefix(MARK.as_bytes()).unwrap_or_default();
             let Ok(answer) = serde_json::from_slice(answer) else {

@@ -35,7 +35,7 @@ impl<S: Subject> Clock<S> {
     /// [`syncline::clock::Clock::sample`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn sample(&self) -> Result<Sampled> {
         self.on.sample(&self.library)
     }
@@ -43,7 +43,7 @@ impl<S: Subject> Clock<S> {
     /// [`syncline::clock::Clock::to_host`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn to_host(&self, device: i64) -> Result<Estimate> {
         self.on.to_host(&self.library, device)
     }
@@ -51,7 +51,7 @@ impl<S: Subject> Clock<S> {
     /// [`syncline::clock::Clock::to_device`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn to_device(&self, host: i64) -> Result<Estimate> {
         self.on.to_device(&self.library, host)
     }
@@ -91,7 +91,7 @@ impl<S: Subject> Time<S> {
     /// [`syncline::clock::Time::to_host`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn to_host(&self) -> Result<Estimate> {
         let time = &self.library;
         self.on.to_host(time.clock(), time.nanoseconds())
@@ -100,7 +100,7 @@ impl<S: Subject> Time<S> {
     /// [`syncline::clock::Time::since`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn since(&self, start: &Self) -> Result<Elapsed> {
         self.on.since(&start.library, &self.library)
     }

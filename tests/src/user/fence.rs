@@ -42,7 +42,7 @@ impl<S: Subject> Fence<S> {
     /// [`syncline::Fence::point`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn point(&self) -> Result<KeptPoint<S>> {
         let point = self.on.fence_point(&self.library)?;
         Ok(KeptPoint::new(&self.on, point))
@@ -51,7 +51,7 @@ impl<S: Subject> Fence<S> {
     /// [`syncline::Fence::is_complete`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn is_complete(&self) -> Result<bool> {
         self.on.is_complete(&self.library)
     }
@@ -59,7 +59,7 @@ impl<S: Subject> Fence<S> {
     /// [`syncline::Fence::wait`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         self.wait_with(WaitMode::Adaptive, timeout)
     }
@@ -67,7 +67,7 @@ impl<S: Subject> Fence<S> {
     /// [`syncline::Fence::wait_with`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn wait_with(&self, mode: WaitMode, timeout: Duration) -> Result<()> {
         self.on.wait_fence(&self.library, mode, timeout)
     }
@@ -75,7 +75,7 @@ impl<S: Subject> Fence<S> {
     /// [`syncline::Fence::elapsed_since`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn elapsed_since(&self, start: &Self) -> Result<i64> {
         self.on.elapsed(&start.library, &self.library)
     }
@@ -83,7 +83,7 @@ impl<S: Subject> Fence<S> {
     /// [`syncline::Fence::time`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn time(&self) -> Result<Time<S>> {
         let time = self.on.time(&self.library)?;
         Ok(Time::new(&self.on, time))

@@ -1,5 +1,7 @@
-//! The library as a case uses it: thin types with the library's names, whose methods go through
-//! hooks of the [`Subject`], so that a mutant can plant its bug where a user would see it.
+//! The library as a case uses it: thin types with the library's names.
+//!
+//! Their methods call hooks of the [`Subject`]. So a mutant can plant its bug where a user would
+//! see it.
 //!
 //! | here | in the library |
 //! |---|---|

@@ -44,7 +44,7 @@ impl<S: Subject> Queue<S> {
     /// [`syncline::backend::Queue::submit`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn submit<W>(
         &self,
         waits: &[Point<'_, S>],
@@ -59,11 +59,12 @@ impl<S: Subject> Queue<S> {
         Ok(Submitted::new(&self.on, library))
     }
 
-    /// Submits work that blocks the device until `stall` is released. See
-    /// [`Device::stall`](super::Device::stall) for what a case must not do meanwhile.
+    /// Submits work that blocks the device until `stall` is released.
+    ///
+    /// [`Device::stall`](super::Device::stall) says what a case must not do meanwhile.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     pub fn block(&self, stall: &Stall<S>) -> Result<Submitted<'_, S>> {
         let latch = stall.latch();
         self.submit(&[], move |recorder| latch.block(recorder), &[])
@@ -72,7 +73,7 @@ impl<S: Subject> Queue<S> {
     /// [`syncline::backend::Queue::record`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn record(&self, fence: &Fence<S>) -> Result<()> {
         self.on.record(&self.library, fence.library())
     }
@@ -80,7 +81,7 @@ impl<S: Subject> Queue<S> {
     /// [`syncline::backend::Queue::wait`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn wait(&self, fence: &Fence<S>) -> Result<()> {
         self.on.wait_on(&self.library, fence.library())
     }
@@ -105,7 +106,7 @@ impl<S: Subject> Queue<S> {
     /// [`syncline::backend::Queue::idle`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn idle(&self, timeout: Duration) -> Result<()> {
         self.on.idle(&self.library, timeout)
     }
@@ -113,7 +114,7 @@ impl<S: Subject> Queue<S> {
     /// [`syncline::backend::Queue::settle`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn settle(&self, timeout: Duration) -> Result<()> {
         self.on.settle(&self.library, timeout)
     }
@@ -152,7 +153,7 @@ impl<'q, S: Subject> Submitted<'q, S> {
     /// [`syncline::backend::Submitted::wait_submitted`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn wait_submitted(self, timeout: Duration) -> Result<()> {
         self.on.wait_submitted(self.library, timeout)
     }

@@ -29,7 +29,7 @@ impl<S: Subject> Latch<S> {
     /// Records a command that blocks the device until the stall is released.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     pub fn block(&self, recorder: &mut RecorderOf<'_, S>) -> Result<()> {
         S::block(recorder, &self.0)
     }
@@ -49,7 +49,7 @@ impl<S: Subject> Stall<S> {
     /// Releases the device for good.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     pub fn release(&self) -> Result<()> {
         S::open(&self.0.0)
     }

@@ -22,9 +22,9 @@ impl<S: Subject> Stopwatch<S> {
     /// [`syncline::Stopwatch::between`].
     ///
     /// # Errors
-    /// A skip if one of the devices has no clock, or no timestamps; the backend's.
+    /// A skip if one of the devices has no clock or no timestamps. Also errors of the backend.
     pub fn between(start: &Device<S>, stop: &Device<S>, label: &str) -> Result<Self, Stop> {
-        // Who has none says why.
+        // A device without a clock returns the reason.
         start.clocked_fence("start")?;
         stop.clocked_fence("stop")?;
         let on = start.subject().clone();
@@ -35,7 +35,7 @@ impl<S: Subject> Stopwatch<S> {
     /// [`syncline::Stopwatch::start`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn start(&self, queue: &Queue<S>) -> Result<()> {
         self.on.start(&self.library, queue.library())
     }
@@ -43,7 +43,7 @@ impl<S: Subject> Stopwatch<S> {
     /// [`syncline::Stopwatch::stop`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn stop(&self, queue: &Queue<S>) -> Result<()> {
         self.on.stop(&self.library, queue.library())
     }
@@ -51,7 +51,7 @@ impl<S: Subject> Stopwatch<S> {
     /// [`syncline::Stopwatch::time`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn time<'q, W>(
         &'q self,
         queue: &'q Queue<S>,
@@ -70,7 +70,7 @@ impl<S: Subject> Stopwatch<S> {
     /// [`syncline::Stopwatch::elapsed`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn elapsed(&self) -> Result<Elapsed> {
         self.on.stopwatch_elapsed(&self.library)
     }
@@ -78,7 +78,7 @@ impl<S: Subject> Stopwatch<S> {
     /// [`syncline::Stopwatch::wait`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn wait(&self, timeout: Duration) -> Result<Elapsed> {
         self.on.wait_stopwatch(&self.library, timeout)
     }

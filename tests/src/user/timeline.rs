@@ -58,7 +58,7 @@ impl<S: Subject> Timeline<S> {
     /// [`syncline::Timeline::value`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn value(&self) -> Result<u64> {
         self.on.value(&self.library)
     }
@@ -76,7 +76,7 @@ impl<S: Subject> Timeline<S> {
     /// [`syncline::Timeline::signal`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn signal(&self, value: u64) -> Result<()> {
         self.on.signal(&self.library, value)
     }
@@ -89,7 +89,7 @@ impl<S: Subject> Timeline<S> {
     /// [`syncline::Timeline::claim`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn claim(&self, value: u64, own_wait: u64) -> Result<Claim> {
         self.on.claim(&self.library, value, own_wait)
     }
@@ -104,7 +104,7 @@ impl<S> fmt::Debug for Timeline<S> {
 /// [`syncline::Point`].
 #[must_use = "a point does nothing until it is waited for"]
 pub struct Point<'t, S> {
-    /// `None` for a point of no timeline, and so of no subject.
+    /// `None` for a point of no timeline.
     on: Option<&'t S>,
     library: syncline::Point<'t>,
 }
@@ -143,7 +143,7 @@ impl<'t, S: Subject> Point<'t, S> {
     /// [`syncline::Point::is_reached`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn is_reached(self) -> Result<bool> {
         match self.on {
             Some(on) => on.is_reached(self.library),
@@ -154,7 +154,7 @@ impl<'t, S: Subject> Point<'t, S> {
     /// [`syncline::Point::is_pending`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn is_pending(self) -> Result<bool> {
         match self.on {
             Some(on) => on.is_pending(self.library),
@@ -165,7 +165,7 @@ impl<'t, S: Subject> Point<'t, S> {
     /// [`syncline::Point::require_pending`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn require_pending(self) -> Result<()> {
         match self.on {
             Some(on) => on.require_pending(self.library),
@@ -176,7 +176,7 @@ impl<'t, S: Subject> Point<'t, S> {
     /// [`syncline::Point::notify`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn notify(self, eventfd: OwnedFd) -> Result<Notification, Rejected<OwnedFd>> {
         match self.on {
             Some(on) => on.notify(self.library, eventfd),
@@ -187,7 +187,7 @@ impl<'t, S: Subject> Point<'t, S> {
     /// [`syncline::Point::notify_pending`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn notify_pending(self, eventfd: OwnedFd) -> Result<Notification, Rejected<OwnedFd>> {
         match self.on {
             Some(on) => on.notify_pending(self.library, eventfd),
@@ -198,7 +198,7 @@ impl<'t, S: Subject> Point<'t, S> {
     /// [`syncline::Point::wait`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn wait(self, timeout: Duration) -> Result<()> {
         self.wait_with(WaitMode::Adaptive, timeout)
     }
@@ -206,7 +206,7 @@ impl<'t, S: Subject> Point<'t, S> {
     /// [`syncline::Point::wait_with`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn wait_with(self, mode: WaitMode, timeout: Duration) -> Result<()> {
         match self.on {
             Some(on) => on.wait(self.library, mode, timeout),
@@ -217,7 +217,7 @@ impl<'t, S: Subject> Point<'t, S> {
     /// [`syncline::Point::wait_pending`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors.
     pub fn wait_pending(self, timeout: Duration) -> Result<()> {
         match self.on {
             Some(on) => on.wait_pending(self.library, timeout),
@@ -237,7 +237,7 @@ impl<'t, S: Subject> Point<'t, S> {
     /// [`syncline::Point::time`].
     ///
     /// # Errors
-    /// As there; for an empty point, that error.
+    /// Same errors. An empty point has the library's error for it.
     pub fn time(self) -> Result<Time<S>> {
         let Some(on) = self.on else {
             return match self.library.time() {
@@ -323,15 +323,15 @@ impl<S> fmt::Debug for KeptPoint<S> {
     }
 }
 
-/// The library's points, in order.
+/// Returns the library's points, in order.
 pub(super) fn library<'t, S: Subject>(points: &[Point<'t, S>]) -> Vec<syncline::Point<'t>> {
     points.iter().map(|point| point.library).collect()
 }
 
-/// [`syncline::wait_all`], by the hook of the first point's device.
+/// [`syncline::wait_all`], by the hook of the first point's subject.
 ///
 /// # Errors
-/// As there.
+/// Same errors.
 pub fn wait_all<S: Subject>(points: &[Point<'_, S>], timeout: Duration) -> Result<()> {
     match points.iter().find_map(|point| point.on) {
         Some(on) => on.wait_all(&library(points), timeout),
@@ -339,10 +339,10 @@ pub fn wait_all<S: Subject>(points: &[Point<'_, S>], timeout: Duration) -> Resul
     }
 }
 
-/// [`syncline::wait_any`], by the hook of the first point's device.
+/// [`syncline::wait_any`], by the hook of the first point's subject.
 ///
 /// # Errors
-/// As there.
+/// Same errors.
 pub fn wait_any<S: Subject>(points: &[Point<'_, S>], timeout: Duration) -> Result<usize> {
     match points.iter().find_map(|point| point.on) {
         Some(on) => on.wait_any(&library(points), timeout),
@@ -350,7 +350,7 @@ pub fn wait_any<S: Subject>(points: &[Point<'_, S>], timeout: Duration) -> Resul
     }
 }
 
-/// [`syncline::future::all`], by the hook of the first point's device.
+/// [`syncline::future::all`], by the hook of the first point's subject.
 #[must_use = "futures do nothing unless polled"]
 pub fn all<S: Subject>(points: &[Point<'_, S>]) -> Waiting<()> {
     match points.iter().find_map(|point| point.on) {
@@ -359,7 +359,7 @@ pub fn all<S: Subject>(points: &[Point<'_, S>]) -> Waiting<()> {
     }
 }
 
-/// [`syncline::future::any`], by the hook of the first point's device.
+/// [`syncline::future::any`], by the hook of the first point's subject.
 #[must_use = "futures do nothing unless polled"]
 pub fn any<S: Subject>(points: &[Point<'_, S>]) -> Waiting<usize> {
     match points.iter().find_map(|point| point.on) {

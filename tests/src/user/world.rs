@@ -1,4 +1,4 @@
-//! Devices: the one or two that a case runs on.
+//! The one or two devices that a case runs on.
 
 use std::fmt;
 
@@ -15,108 +15,107 @@ use crate::{Case, Subject};
 pub struct Device<S>(S);
 
 impl<S: Subject> Device<S> {
-    /// The device of `subject`.
+    /// Wraps the device of `subject`.
     #[must_use]
     pub const fn new(subject: S) -> Self {
         Self(subject)
     }
 
-    /// Its hooks.
+    /// Returns its hooks.
     #[must_use]
     pub const fn subject(&self) -> &S {
         &self.0
     }
 
-    /// The library's device.
+    /// Returns the library's device.
     #[must_use]
     pub fn library(&self) -> &S::Device {
         self.0.device()
     }
 
-    /// Its identity.
+    /// Returns its identity.
     #[must_use]
     pub fn id(&self) -> DeviceId {
         self.library().id()
     }
 
-    /// Its name in errors.
+    /// Returns its name in errors.
     #[must_use]
     pub fn object(&self) -> &Object {
         self.library().object()
     }
 
-    /// What it is and can do.
+    /// Returns its description and capabilities.
     #[must_use]
     pub fn info(&self) -> &Info {
         self.library().info()
     }
 
-    /// A counter of the device, for a timeline that a case puts together itself.
+    /// Creates a counter of the device, for a timeline that a case puts together itself.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     pub fn port(&self, initial: u64) -> Result<Attachment> {
         self.library().port(initial)
     }
 
-    /// Whether it still answers.
+    /// Checks that the device still answers.
     ///
     /// # Errors
-    /// That it does not.
+    /// It does not.
     pub fn check(&self) -> Result<()> {
         self.library().check()
     }
 
-    /// A timeline with its home here, at 0.
+    /// Creates a timeline with its home here, at 0.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     pub fn timeline(&self, label: &str) -> Result<Timeline<S>> {
         self.timeline_from(label, 0)
     }
 
-    /// A timeline with its home here, at `initial`.
+    /// Creates a timeline with its home here, at `initial`.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     pub fn timeline_from(&self, label: &str, initial: u64) -> Result<Timeline<S>> {
         let library = self.0.timeline_with(&self.0, label, initial)?;
         Ok(self.own(library))
     }
 
-    /// A timeline with timestamps and its home here, at `initial`.
+    /// Creates a timeline with timestamps and its home here, at `initial`.
     ///
     /// # Errors
-    /// A skip if the device has no clock; the backend's.
+    /// A skip if the device has no clock. Also errors of the backend.
     pub fn clocked_timeline_from(&self, label: &str, initial: u64) -> Result<Timeline<S>, Stop> {
         clocked(self, self.0.clocked_timeline(label, initial))
     }
 
-    /// The same at 0.
+    /// Creates a timeline with timestamps and its home here, at 0.
     ///
     /// # Errors
-    /// As there.
+    /// Same errors as [`Device::clocked_timeline_from`].
     pub fn clocked_timeline(&self, label: &str) -> Result<Timeline<S>, Stop> {
         self.clocked_timeline_from(label, 0)
     }
 
-    /// A timeline that a case made by other means, behind this device's hooks.
+    /// Wraps a timeline that a case made by other means with this device's hooks.
     #[must_use]
     pub fn own(&self, library: syncline::Timeline) -> Timeline<S> {
         Timeline::new(&self.0, library)
     }
 
-    /// A fence that a case made by other means, behind this device's hooks.
+    /// Wraps a fence that a case made by other means with this device's hooks.
     #[must_use]
     pub fn own_fence(&self, library: syncline::Fence) -> Fence<S> {
         Fence::new(&self.0, library)
     }
 
-    /// A fence that stands for a descriptor; for `None`, which is nothing to wait for, it is
-    /// complete.
+    /// Imports a descriptor as a fence. `None` stands for nothing to wait for, which is complete.
     ///
     /// # Errors
-    /// The library's.
+    /// Errors of the library.
     pub fn import_descriptor(
         &self,
         descriptor: Option<std::os::fd::OwnedFd>,
@@ -126,30 +125,30 @@ impl<S: Subject> Device<S> {
         Ok(self.own_fence(fence))
     }
 
-    /// A queue for `kind`.
+    /// Creates a queue for `kind`.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     pub fn queue(&self, kind: QueueKind, label: &str) -> Result<Queue<S>> {
         Ok(Queue::new(&self.0, self.0.queue(kind, label)?))
     }
 
-    /// A fence.
+    /// Creates a fence.
     #[must_use]
     pub fn fence(&self, label: &str) -> Fence<S> {
         Fence::new(&self.0, self.0.fence(label, false))
     }
 
-    /// A fence with times.
+    /// Creates a fence with times.
     #[must_use]
     pub fn timed_fence(&self, label: &str) -> Fence<S> {
         Fence::new(&self.0, self.0.fence(label, true))
     }
 
-    /// A fence with times on the device's clock.
+    /// Creates a fence with times on the device's clock.
     ///
     /// # Errors
-    /// A skip if the device has no clock, or no timestamps; the backend's.
+    /// A skip if the device has no clock or no timestamps. Also errors of the backend.
     pub fn clocked_fence(&self, label: &str) -> Result<Fence<S>, Stop> {
         if self.info().capabilities.timestamp_bits == 0 {
             return Stop::skip("the device has no timestamps");
@@ -161,10 +160,10 @@ impl<S: Subject> Device<S> {
         }
     }
 
-    /// The device's clock.
+    /// Returns the device's clock.
     ///
     /// # Errors
-    /// A skip if it has none; the backend's.
+    /// A skip if it has none. Also errors of the backend.
     pub fn clock(&self) -> Result<Clock<S>, Stop> {
         match self.0.clock() {
             Ok(clock) => Ok(self.own_clock(clock)),
@@ -173,16 +172,16 @@ impl<S: Subject> Device<S> {
         }
     }
 
-    /// A clock that a case made by other means, behind this device's hooks.
+    /// Wraps a clock that a case made by other means with this device's hooks.
     #[must_use]
     pub fn own_clock(&self, library: syncline::clock::Clock) -> Clock<S> {
         Clock::new(&self.0, library)
     }
 
-    /// A buffer of zeroes.
+    /// Creates a buffer of zeroes.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     pub fn buffer(&self, words: usize) -> Result<S::Buffer> {
         self.0.buffer(words)
     }
@@ -190,7 +189,7 @@ impl<S: Subject> Device<S> {
     /// Records [`Subject::busy`].
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     pub fn busy(&self, recorder: &mut RecorderOf<'_, S>, time: std::time::Duration) -> Result<()> {
         self.0.busy(recorder, time)
     }
@@ -217,7 +216,7 @@ impl<S: Subject> fmt::Debug for Device<S> {
     }
 }
 
-/// What came of asking for a timeline with timestamps.
+/// Wraps a timeline with timestamps, or skips the case if the device has no clock.
 fn clocked<S: Subject>(
     on: &Device<S>,
     made: Result<syncline::Timeline>,
@@ -229,7 +228,7 @@ fn clocked<S: Subject>(
     }
 }
 
-/// One or two devices that a case runs on. With one, both sides are it.
+/// The one or two devices that a case runs on. If there is one, it is both sides.
 pub struct World<S> {
     /// The side that signals first.
     pub left: Device<S>,
@@ -238,13 +237,13 @@ pub struct World<S> {
 }
 
 impl<S: Subject> World<S> {
-    /// A world of one device.
+    /// Creates a world of one device.
     #[must_use]
     pub fn one(subject: S) -> Self {
         Self::two(subject.clone(), subject)
     }
 
-    /// A world of two devices.
+    /// Creates a world of two devices.
     #[must_use]
     pub const fn two(left: S, right: S) -> Self {
         Self {
@@ -253,58 +252,58 @@ impl<S: Subject> World<S> {
         }
     }
 
-    /// A timeline at 0 for both sides.
+    /// Creates a timeline at 0 for both sides.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     pub fn timeline(&self, label: &str) -> Result<Timeline<S>> {
         self.timeline_from(label, 0)
     }
 
-    /// A timeline at `initial` for both sides.
+    /// Creates a timeline at `initial` for both sides.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     pub fn timeline_from(&self, label: &str, initial: u64) -> Result<Timeline<S>> {
         let (left, right) = (self.left.subject(), self.right.subject());
         Ok(self.left.own(left.timeline_with(right, label, initial)?))
     }
 
-    /// A timeline with timestamps at 0 for both sides.
+    /// Creates a timeline with timestamps at 0 for both sides.
     ///
     /// # Errors
-    /// A skip if a device has no clock; the backend's.
+    /// A skip if a device has no clock. Also errors of the backend.
     pub fn clocked_timeline(&self, label: &str) -> Result<Timeline<S>, Stop> {
         let (left, right) = (self.left.subject(), self.right.subject());
         clocked(&self.left, left.clocked_timeline_with(right, label, 0))
     }
 
-    /// A queue of the left side.
+    /// Creates a queue of the left side.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     pub fn left_queue(&self, label: &str) -> Result<Queue<S>> {
         self.left.queue(QueueKind::Compute, label)
     }
 
-    /// A queue of the right side.
+    /// Creates a queue of the right side.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     pub fn right_queue(&self, label: &str) -> Result<Queue<S>> {
         self.right.queue(QueueKind::Compute, label)
     }
 
-    /// True if the sides are two devices.
+    /// Whether the sides are two devices.
     #[must_use]
     pub fn is_pair(&self) -> bool {
         self.left.id() != self.right.id()
     }
 
-    /// Runs a case here.
+    /// Runs a case in this world.
     ///
     /// # Errors
-    /// How it ended, if it did not pass.
+    /// The verdict, if the case did not pass.
     pub fn run(&self, case: &Case<S>) -> crate::Verdict {
         (case.run)(self)
     }

@@ -8,24 +8,26 @@ use std::time::Duration;
 use syncline::Result;
 use syncline::cuda::{Device, DeviceBuffer, Function, Recorder};
 
-/// One thread that looks at the GPU's clock until the time is over.
+/// A kernel of one thread that polls the GPU's clock until the time is over.
 const DELAY: &str = include_str!("delay.ptx");
 
-/// One thread that looks at a word of the host until it is not zero.
+/// A kernel of one thread that polls a word of the host until it is not zero.
 const HOLD: &str = include_str!("hold.ptx");
 
-/// One thread that writes where nothing is.
+/// A kernel of one thread that writes to an invalid address.
 const FAULT: &str = include_str!("fault.ptx");
 
-/// The kernels, loaded.
+/// The loaded kernels.
 #[derive(Clone, Debug)]
 pub(super) struct Kernels {
     delay: Function,
     hold: Function,
 }
 
-/// A word that one thread of the device looks at. The kernel rather than a memory operation of the
-/// stream: every device can run it, and it holds the stream up on the device for certain.
+/// A word that a kernel of one thread polls.
+///
+/// It is a kernel and not a memory operation of the stream. Every device can run it, and it
+/// certainly blocks the stream on the device.
 #[derive(Clone, Debug)]
 pub struct Latch {
     hold: Function,
@@ -44,7 +46,7 @@ pub(super) fn copy(
     recorder.copy(from, to)
 }
 
-/// Loads the kernels, which may synchronize the context: never while work is in flight.
+/// Loads the kernels. That may synchronize the context, so call it while no work is in flight.
 pub(super) fn prepare(device: &Device) -> Result<Kernels> {
     Ok(Kernels {
         delay: device.module(DELAY)?.function(c"delay")?,
@@ -74,10 +76,10 @@ pub(super) fn block(recorder: &mut Recorder<'_>, latch: &Latch) -> Result<()> {
     unsafe { recorder.launch(&latch.hold, [1; 3], [1; 3], &mut parameters) }
 }
 
-/// Loses the device, for this process and for good.
+/// Causes a fault, which loses the device for this process for good.
 pub(super) fn fault(device: &Device, recorder: &mut Recorder<'_>) -> Result<()> {
     let fault = device.module(FAULT)?.function(c"fault")?;
-    // SAFETY: it takes nothing; what it does to the device is what it is for.
+    // SAFETY: the kernel takes no parameters. Its fault is intended.
     unsafe { recorder.launch(&fault, [1; 3], [1; 3], &mut []) }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use syncline::host::Recorder;
 
-/// A door that a worker thread stands before.
+/// A flag that a worker thread waits for.
 #[derive(Clone, Debug, Default)]
 pub struct Latch(Arc<(Mutex<bool>, Condvar)>);
 
@@ -26,7 +26,7 @@ impl Latch {
     }
 }
 
-/// Records: every word becomes `value`.
+/// Records a command that sets every word to `value`.
 pub(super) fn fill(recorder: &mut Recorder<'_>, buffer: &Arc<[AtomicU32]>, value: u32) {
     let buffer = buffer.clone();
     recorder.run(move || {
@@ -36,7 +36,7 @@ pub(super) fn fill(recorder: &mut Recorder<'_>, buffer: &Arc<[AtomicU32]>, value
     });
 }
 
-/// Records: `to` becomes as `from`.
+/// Records a command that copies `from` to `to`.
 pub(super) fn copy(recorder: &mut Recorder<'_>, from: &Arc<[AtomicU32]>, to: &Arc<[AtomicU32]>) {
     let (from, to) = (from.clone(), to.clone());
     recorder.run(move || {
@@ -46,12 +46,12 @@ pub(super) fn copy(recorder: &mut Recorder<'_>, from: &Arc<[AtomicU32]>, to: &Ar
     });
 }
 
-/// A worker thread that sleeps is as busy as one that spins, and leaves the cores to others.
+/// Records a sleep. A sleeping worker is as busy as a spinning one, and leaves the cores to others.
 pub(super) fn busy(recorder: &mut Recorder<'_>, time: Duration) {
     recorder.run(move || std::thread::sleep(time));
 }
 
-/// Records: the worker stands still until the latch is open.
+/// Records a command that blocks the worker until the latch is open.
 pub(super) fn block(recorder: &mut Recorder<'_>, latch: &Latch) {
     let latch = latch.clone();
     recorder.run(move || latch.pass());

@@ -16,7 +16,7 @@ use syncline::{Device, Error, Memory, Recorder, Result, Timeline, connect};
 
 use crate::Subject;
 
-/// A device of the inventory with what the suite's work needs: kernels, a buffer to be busy with.
+/// A device of the inventory with what the suite's work needs, such as kernels and buffers.
 #[derive(Clone, Debug)]
 pub struct Equipped {
     device: Device,
@@ -32,24 +32,24 @@ enum Kit {
     Vulkan(vulkan::Scratch),
 }
 
-/// What work of an [`Equipped`] device can stand still before.
+/// The latch that work of an [`Equipped`] device waits for.
 #[derive(Clone, Debug)]
 pub enum Latch {
-    /// A worker thread's.
+    /// For a worker thread.
     Host(host::Latch),
-    /// A stream's.
+    /// For a stream.
     #[cfg(feature = "cuda")]
     Cuda(cuda::Latch),
-    /// A Vulkan queue's.
+    /// For a Vulkan queue.
     #[cfg(feature = "vulkan")]
     Vulkan(vulkan::Latch),
 }
 
 impl Equipped {
-    /// Equips `device`, which is idle.
+    /// Equips `device`. It must be idle.
     ///
     /// # Errors
-    /// The backend's.
+    /// Errors of the backend.
     pub fn new(device: Device) -> Result<Self> {
         let kit = match &device {
             Device::Host(_) => Kit::Host,
@@ -61,11 +61,11 @@ impl Equipped {
         Ok(Self { device, kit })
     }
 
-    /// Work that loses the device, for this process and for good: only CUDA's can be lost on
-    /// purpose.
+    /// Records work that loses the device for this process for good.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for others; the backend's.
+    /// [`Error::Unsupported`] if it is not CUDA: no other device can be lost on purpose. Also
+    /// errors of the backend.
     pub(crate) fn fault(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         match (&self.device, recorder) {
             #[cfg(feature = "cuda")]
@@ -79,7 +79,7 @@ impl Equipped {
     }
 }
 
-/// A buffer or a latch of another backend than the recorder's.
+/// The error for a buffer or a latch of another backend than the recorder's.
 fn foreign() -> Error {
     Error::work(std::io::Error::other(
         "an object was used on a device of another backend",

@@ -1,4 +1,4 @@
-//! Work for Vulkan queues, of transfer commands alone: they run on every queue family.
+//! Work for Vulkan queues. It has transfer commands only, which run on every queue family.
 
 #![allow(unsafe_code, reason = "events are raw")]
 
@@ -10,10 +10,10 @@ use syncline::vulkan::ash::vk;
 use syncline::vulkan::{Buffer, Device, Recorder};
 use syncline::{Error, QueueKind, Result};
 
-/// A buffer that `busy` fills over and over, in bytes.
+/// Size of the buffer that `busy` fills repeatedly, in bytes.
 const SCRATCH: u64 = 16 << 20;
 
-/// What keeps a device busy, and for how long one fill does.
+/// What keeps a device busy, and the time that one fill takes.
 #[derive(Clone, Debug)]
 pub(super) struct Scratch {
     device: Device,
@@ -23,7 +23,7 @@ pub(super) struct Scratch {
     one_fill: Duration,
 }
 
-/// A `VkEvent` that the host sets. Queues that only transfer cannot wait for one.
+/// A `VkEvent` that the host sets.
 #[derive(Clone)]
 pub struct Latch(Arc<Event>);
 
@@ -34,7 +34,7 @@ struct Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: made by us; submissions that wait for it have kept it until they were finished.
+        // SAFETY: created here. Submissions that wait for it have kept it until they finished.
         unsafe { self.device.raw().destroy_event(self.raw, None) };
     }
 }
@@ -53,10 +53,11 @@ pub(super) fn copy(recorder: &mut Recorder<'_>, from: &Buffer, to: &Buffer) -> R
     recorder.copy_buffer(from, to)
 }
 
-/// Measures how long the device takes for one fill, by its own clock if it has one: below the
-/// validation layer it takes longer to record a fill than to do it. Over so many that submitting
-/// and waiting count for little otherwise; the shortest of a few runs, so that `busy` errs on the
-/// long side.
+/// Measures how long the device takes for one fill, by its own clock if it has one.
+///
+/// Below the validation layer, recording a fill takes longer than the fill. Measures so many fills
+/// that submitting and waiting hardly count. Takes the shortest of a few runs, so that `busy` is
+/// rather too long than too short.
 pub(super) fn prepare(device: &Device) -> Result<Scratch> {
     const ENOUGH: Duration = Duration::from_millis(8);
     let scratch = device.device_buffer(SCRATCH, Default::default())?;
@@ -106,7 +107,7 @@ pub(super) fn busy(scratch: &Scratch, recorder: &mut Recorder<'_>, time: Duratio
     (0..fills).try_for_each(|word| recorder.fill_buffer(&buffer, word as u32))
 }
 
-/// A buffer that goes back once the submission that fills it has finished.
+/// A buffer that is returned after the submission that fills it has finished.
 struct Lent {
     buffer: Buffer,
     to: Arc<Mutex<Vec<Buffer>>>,
@@ -123,7 +124,7 @@ fn lock(free: &Mutex<Vec<Buffer>>) -> MutexGuard<'_, Vec<Buffer>> {
 }
 
 pub(super) fn latch(device: &Device) -> Result<Latch> {
-    // SAFETY: a live device; destroyed on drop.
+    // SAFETY: the device is live, and the event is destroyed on drop.
     let raw =
         unsafe { device.raw().create_event(&Default::default(), None) }.map_err(Error::work)?;
     let device = device.clone();
@@ -133,7 +134,7 @@ pub(super) fn latch(device: &Device) -> Result<Latch> {
 pub(super) fn block(recorder: &mut Recorder<'_>, latch: &Latch) -> Result<()> {
     recorder.keep(latch.0.clone());
     let commands = recorder.command_buffer()?;
-    // SAFETY: a begun command buffer outside any render pass; the submission keeps the event.
+    // SAFETY: the command buffer is begun, outside any render pass. The submission keeps the event.
     unsafe {
         recorder.device().cmd_wait_events(
             commands,
@@ -149,6 +150,6 @@ pub(super) fn block(recorder: &mut Recorder<'_>, latch: &Latch) -> Result<()> {
 }
 
 pub(super) fn open(latch: &Latch) -> Result<()> {
-    // SAFETY: alive, and only ever set.
+    // SAFETY: the event is live, and it is never reset.
     unsafe { latch.0.device.raw().set_event(latch.0.raw) }.map_err(Error::work)
 }

@@ -1,4 +1,4 @@
-//! The table of other suites' cases names cases that exist.
+//! Checks that the table of other suites' cases names existing cases.
 
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 
 const COVERAGE: &str = include_str!("../../COVERAGE.md");
 
-/// What the list of cases to be written begins with.
+/// The heading of the list of cases that are still to be written.
 const STILL_TO_COME: &str = "## Still to come";
 
-/// The rows of the tables, as their cells; heads and rules are left out.
+/// Returns the rows of the tables as cells, without heads and rules.
 fn rows() -> Vec<Vec<&'static str>> {
     let lines: Vec<_> = COVERAGE.lines().collect();
     let is_rule = |line: &&&str| line.starts_with("|---");
@@ -28,7 +28,7 @@ fn rows() -> Vec<Vec<&'static str>> {
     bodies.map(cells).collect()
 }
 
-/// What stands in backticks and is of the form `family.behaviour`.
+/// Returns the texts in backticks that have the form `family.behaviour`.
 fn ids(text: &str) -> impl Iterator<Item = &str> {
     text.split('`')
         .skip(1)
@@ -36,7 +36,7 @@ fn ids(text: &str) -> impl Iterator<Item = &str> {
         .filter(|id| id.contains('.'))
 }
 
-/// The ids that the tables give as the answer to a case of another suite.
+/// Returns the ids in the tables, which answer cases of other suites.
 fn named() -> BTreeSet<&'static str> {
     rows()
         .iter()
@@ -45,7 +45,7 @@ fn named() -> BTreeSet<&'static str> {
         .collect()
 }
 
-/// The ids of the list at the end.
+/// Returns the ids of the list at the end.
 fn to_come() -> BTreeSet<&'static str> {
     let (_, list) = COVERAGE.split_once(STILL_TO_COME).expect("the list");
     ids(list).collect()
@@ -78,7 +78,7 @@ fn every_row_has_an_answer() {
 
 #[test]
 fn every_named_case_exists_or_is_announced() {
-    // The rest of the cases need a backend that is not built in.
+    // Some cases need a backend that may not be built in.
     if !cfg!(all(feature = "cuda", feature = "vulkan")) {
         return;
     }

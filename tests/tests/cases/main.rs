@@ -1,5 +1,4 @@
-//! The suite's cases: what the documents say of them, and those of sync files on a driver that has
-//! some.
+//! Compares the suite's cases with the documents, and runs those of sync files on a special driver.
 
 mod coverage;
 mod matrix;

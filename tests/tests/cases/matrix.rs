@@ -1,4 +1,4 @@
-//! The page of recorded results is the one that the command makes of them.
+//! Checks that the page of recorded results is what the command makes of them.
 
 #![allow(clippy::expect_used, reason = "a test may panic")]
 

@@ -1,5 +1,6 @@
-//! The contract and the suite name the same rules. Whether a case that names one fails when it is
-//! broken, this cannot tell: `mutants` does for some.
+//! Checks that the contract and the suite name the same rules.
+//!
+//! It cannot tell whether a case fails when its rule is broken. `mutants` checks that.
 
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
@@ -7,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const CONTRACT: &str = include_str!("../../../docs/contract.md");
 
-/// The ids that the contract states: `- **T1** …`.
+/// Returns the ids that the contract states: `- **T1** …`.
 fn stated() -> BTreeSet<&'static str> {
     let ids = CONTRACT
         .lines()
@@ -15,14 +16,14 @@ fn stated() -> BTreeSet<&'static str> {
     ids.map(|(id, _)| id).collect()
 }
 
-/// The rows of its last table: `| T1 | implemented |`.
+/// Returns the rows of the contract's last table: `| T1 | implemented |`.
 fn status() -> BTreeMap<&'static str, &'static str> {
     let (_, table) = CONTRACT.split_once("## Status").expect("the status table");
     let rows = table.lines().filter_map(|line| {
         let mut cells = line.trim_matches('|').split('|').map(str::trim);
         Some((cells.next()?, cells.next()?))
     });
-    // "implemented, but for …" is implemented.
+    // "implemented, but for …" counts as implemented.
     let rows = rows.map(|(id, status)| (id, status.split(',').next().unwrap_or(status)));
     rows.filter(|(_, status)| ["implemented", "planned"].contains(status))
         .collect()
@@ -71,7 +72,7 @@ fn case_ids_are_unique() {
     }
 }
 
-/// The page for authors of backends names the rules that no case for any backend shows.
+/// The page for authors of backends names the rules that only cases of this project show.
 #[test]
 fn rules_that_are_left_to_an_author_are_named() {
     const PAGE: &str = include_str!("../../../docs/write-a-backend.md");

@@ -19,7 +19,7 @@ use runner::Lab;
 use syncline_conformance::inventory::Devices;
 use syncline_conformance::runner::{Suite, child, child_subject};
 
-/// What a child process does: the suite that has its subject. `None` if this process is no child.
+/// Runs the suite that has the subject of this child process. `None` if it is no child.
 fn serve() -> Option<ExitCode> {
     let subject = child_subject()?;
     let is_of = |subjects: Vec<String>| subjects.contains(&subject);

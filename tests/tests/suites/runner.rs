@@ -1,4 +1,4 @@
-//! The runner itself: cases and teardowns that end in every bad way there is.
+//! Tests of the runner: cases and teardowns with every bad end.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use syncline_conformance::runner::TEARDOWN;
 use syncline_conformance::workload::Equipped;
 use syncline_conformance::{Case, Runner, Settings, Stop, Subject, Suite, World, same_work};
 
-/// The name of no subject.
-pub(crate) const UNKNOWN: &str = "nobody";
+/// A name that no subject has.
+pub(crate) const UNKNOWN: &str = "unknown";
 
 /// A host device that may end badly.
 #[derive(Clone)]
@@ -90,14 +90,14 @@ impl Suite for Lab {
             case("exits", |_| std::process::exit(0)),
             case("babbles", |_| {
                 let mut out = std::io::stdout().lock();
-                // No text, something like an answer, and a line that is not ended.
+                // Invalid text, a text like an answer, and a line without an end.
                 let junk = b"\xff\xfe\n{\"id\":\"babbles\",\"outcome\":\"failed\"}\n\nand so on";
                 out.write_all(junk)
                     .and_then(|()| out.flush())
                     .map_err(|error| Stop::Failed(error.to_string()))
             }),
             case("closes its output", |_| {
-                // SAFETY: nobody in this process owns the descriptor in Rust's sense.
+                // SAFETY: no Rust object in this process owns the descriptor.
                 #[allow(unsafe_code, reason = "standard output has no other way to be closed")]
                 unsafe {
                     rustix::io::close(1);
@@ -109,7 +109,7 @@ impl Suite for Lab {
     }
 
     fn complaints(&self) -> Vec<String> {
-        // Once at the first case, once at the end, for the subject that does.
+        // Only for the subject that complains: once at the first case, once at the end.
         use std::sync::atomic::{AtomicUsize, Ordering};
         static ASKED: AtomicUsize = AtomicUsize::new(0);
         let complains = syncline_conformance::runner::child_subject();
@@ -145,7 +145,7 @@ fn ended(record: &Record, outcome: Ending, lost: bool, reason: &str) -> Result<(
     Err(format!("{record:?} instead of {outcome:?}, {lost}, {reason:?}").into())
 }
 
-/// One case, and a case that passes after it: one bad case spoils no other.
+/// Runs a case, and then one that passes, because a bad case must not affect the next.
 fn case(id: &str, outcome: Ending, lost: bool, reason: &str) -> Result<(), Failed> {
     let mut runner = runner("well behaved");
     ended(&runner.run_id(id, &["D1"]), outcome, lost, reason)?;

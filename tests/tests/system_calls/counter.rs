@@ -1,7 +1,7 @@
 //! Counts the system calls of a thread, and of all threads that are started from there.
 //!
-//! A seccomp filter reports each call to a thread without one, which notes it and lets the kernel
-//! go on with it. So a call counts before it is made, whoever makes it: this project, the standard
+//! A seccomp filter reports each call to a thread without a filter. That thread notes the call and
+//! lets the kernel continue. So a call counts before it is made, from this project, the standard
 //! library or a driver. See seccomp_unotify(2).
 #![allow(unsafe_code, reason = "the kernel's interface has no safe one")]
 
@@ -18,19 +18,21 @@ use libc::{SECCOMP_FILTER_FLAG_NEW_LISTENER, SECCOMP_SET_MODE_FILTER, c_int, c_l
 /// A thread's id in the system.
 pub(crate) type Thread = i32;
 
-/// So many threads are told apart; those that come later count as one.
+/// Number of threads that are counted separately. Later ones count as one thread.
 const THREADS: usize = 256;
-/// And so many calls.
+/// Number of calls that are counted separately.
 const CALLS: usize = 512;
 
-/// What has been counted by now. Behind no lock: a thread under the filter could hold it, and then
-/// give it back by a call that nobody would let go on.
+/// The counts so far.
+///
+/// Not behind a lock. A thread under the filter could hold it, and its unlock could be a system
+/// call that waits for the counting thread.
 pub(crate) struct Calls {
-    /// [`UNKNOWN`] until the filter is there, [`NONE`] if it cannot be.
+    /// [`UNKNOWN`] until the filter is there, or [`NONE`] if there can be none.
     listener: AtomicI32,
-    /// In the order in which they have made their first call; 0 behind the last.
+    /// In the order of their first calls. 0 after the last.
     threads: Vec<AtomicI32>,
-    /// Of one thread after the other.
+    /// The counts of one thread after the other.
     made: Vec<AtomicU64>,
 }
 
@@ -50,7 +52,7 @@ impl Calls {
         }
     }
 
-    /// Only by the thread that supervises.
+    /// Counts a call. Called by the supervising thread only.
     fn note(&self, thread: Thread, call: c_int) {
         let known = |at: &usize| [0, thread].contains(&self.threads[*at].load(Ordering::Relaxed));
         let at = (0..THREADS).find(known).unwrap_or(THREADS - 1);
@@ -59,7 +61,7 @@ impl Calls {
         self.made[at * CALLS + call].fetch_add(1, Ordering::Release);
     }
 
-    /// Tells each thread, each call that it has made, and how often. Makes none itself.
+    /// Calls `tell` for each thread and each of its calls, with the count. Makes no call itself.
     pub(crate) fn each(&self, mut tell: impl FnMut(Thread, c_int, u64)) {
         for (thread, made) in self.threads.iter().zip(self.made.chunks(CALLS)) {
             let thread = thread.load(Ordering::Relaxed);
@@ -75,14 +77,14 @@ impl Calls {
         }
     }
 
-    /// How many of those there are that `counts` says yes to. Makes none itself.
+    /// Sums the counts for which `counts` returns true. Makes no call itself.
     pub(crate) fn count(&self, counts: impl Fn(Thread, c_int) -> bool) -> u64 {
         let mut all = 0;
         self.each(|thread, call, made| all += made * u64::from(counts(thread, call)));
         all
     }
 
-    /// What one thread has made, by the calls' numbers.
+    /// Returns the counts of one thread, by the calls' numbers.
     pub(crate) fn made_by(&self, thread: Thread) -> BTreeMap<c_int, u64> {
         let mut all = BTreeMap::new();
         self.each(|by, call, made| {
@@ -93,14 +95,14 @@ impl Calls {
         all
     }
 
-    /// Notes calls and lets them go on, for as long as there is a thread under the filter.
+    /// Counts calls and lets them continue, while there is a thread under the filter.
     fn supervise(&self) {
-        // Nothing that the filtered thread could say of it would get past the filter.
+        // Polls, because the filtered thread cannot signal this one before its calls are answered.
         let listener = loop {
             match self.listener.load(Ordering::Acquire) {
                 UNKNOWN => std::thread::sleep(Duration::from_millis(1)),
                 NONE => return,
-                // SAFETY: the descriptor that the kernel has made, which nobody else closes.
+                // SAFETY: the kernel made the descriptor, and only this closes it.
                 fd => break unsafe { OwnedFd::from_raw_fd(fd) },
             }
         };
@@ -110,7 +112,7 @@ impl Calls {
                 events: libc::POLLIN,
                 revents: 0,
             };
-            // SAFETY: one description, which lives through the call.
+            // SAFETY: one structure, which lives through the call.
             unsafe { libc::poll(&raw mut ready, 1, -1) };
             if ready.revents & libc::POLLIN == 0 {
                 if ready.revents != 0 {
@@ -118,12 +120,12 @@ impl Calls {
                 }
                 continue;
             }
-            // SAFETY: integers, of which all may be zero, as the kernel demands.
+            // SAFETY: a structure of integers, which may be zero. The kernel requires zeroes.
             let mut call: libc::seccomp_notif = unsafe { zeroed() };
             let fd = listener.as_raw_fd();
             // SAFETY: the kernel writes one structure of this type.
             if unsafe { libc::ioctl(fd, libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut call) } != 0 {
-                // Whoever made the call has ended meanwhile.
+                // The thread that made the call has ended meanwhile.
                 continue;
             }
             self.note(call.pid as Thread, call.data.nr);
@@ -133,21 +135,21 @@ impl Calls {
                 error: 0,
                 flags: libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
             };
-            // SAFETY: the kernel reads one structure of this type. It refuses only who has ended.
+            // SAFETY: the kernel reads one structure of this type. It fails if the thread has
+            // ended.
             unsafe { libc::ioctl(fd, libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) };
         }
     }
 }
 
-/// Does `what` on a thread of its own, whose calls and those of all threads started by it are
-/// counted.
+/// Runs `what` on a new thread. Counts its calls and those of all threads that it starts.
 ///
 /// # Errors
-/// Why that cannot be done here.
+/// The reason why that is impossible here.
 pub(crate) fn counted<T: Send>(what: impl FnOnce(&Calls) -> T + Send) -> io::Result<T> {
     let calls = Arc::new(Calls::new());
     let supervisor = calls.clone();
-    // A driver's threads may stay for good, and with them this one.
+    // A driver's threads may live for ever, and so may this one.
     std::thread::spawn(move || supervisor.supervise());
     std::thread::scope(|scope| {
         let filtered = scope.spawn(|| {
@@ -162,15 +164,16 @@ pub(crate) fn counted<T: Send>(what: impl FnOnce(&Calls) -> T + Send) -> io::Res
     })
 }
 
-/// Puts the calling thread under a filter that reports each call but for those that end a thread or
-/// a signal's handler.
+/// Puts the calling thread under a filter that reports each system call.
+///
+/// Calls that end a thread or a signal handler are not reported.
 fn filter() -> io::Result<i32> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const EQUALS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let mut steps = [
-        // The number comes first in what a filter is given.
+        // A filter finds the call's number first in its data.
         step(LOAD, 0, 0, 0),
         step(EQUALS, 2, 0, libc::SYS_exit as u32),
         step(EQUALS, 1, 0, libc::SYS_rt_sigreturn as u32),
@@ -181,8 +184,8 @@ fn filter() -> io::Result<i32> {
         len: steps.len() as u16,
         filter: steps.as_mut_ptr(),
     };
-    // SAFETY: changes nothing but that programs with more rights cannot be started from this
-    // thread, which a filter without rights of its own needs.
+    // SAFETY: only keeps this thread from starting programs with more rights. A filter without
+    // rights of its own needs that.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(io::Error::last_os_error());
     }

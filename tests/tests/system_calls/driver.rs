@@ -1,5 +1,4 @@
-//! What a driver asks of the system by itself, where it is called with nothing of this project in
-//! between.
+//! The system calls that a driver makes itself, when it is called without this project.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::collections::BTreeSet;
@@ -9,11 +8,12 @@ use syncline::Device;
 
 use crate::counter::Calls;
 
-/// The kinds of calls that are not ours, on a thread that uses `device`; `None` where that is not
-/// known.
+/// Returns the system calls that a driver makes on a thread that uses `device`.
+///
+/// `None` if they are unknown.
 #[cfg_attr(
     not(feature = "vulkan"),
-    allow(unused_variables, reason = "nobody else has a driver that is asked")
+    allow(unused_variables, reason = "only Vulkan has a driver that is measured")
 )]
 pub(crate) fn own_calls(device: &Device, calls: &Calls) -> Option<BTreeSet<c_int>> {
     match device {
@@ -40,7 +40,7 @@ mod vulkan {
     use syncline::backend::Device as _;
     use syncline::vulkan::Device;
 
-    /// Submissions with one signal, and waits for them.
+    /// Submits signals, and waits for them.
     pub(super) fn submit_and_wait(device: &Device) {
         let queue = device
             .queue(QueueKind::Compute, "by hand")
@@ -48,7 +48,7 @@ mod vulkan {
         let mut kind =
             vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
         let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
-        // SAFETY: a valid description.
+        // SAFETY: the structure is valid.
         let semaphore = unsafe { device.raw().create_semaphore(&info, None) }.expect("a semaphore");
         let semaphores = [semaphore];
         for value in (1..2000).step_by(2) {
@@ -61,7 +61,7 @@ mod vulkan {
             let guard = device
                 .lock_queue(queue.family(), queue.index())
                 .expect("the queue");
-            // SAFETY: the queue is locked, the semaphore lives until it is waited for, and its
+            // SAFETY: the queue is locked, the semaphore lives until the wait has ended, and its
             // values grow.
             unsafe {
                 device
@@ -78,11 +78,10 @@ mod vulkan {
             let signal = vk::SemaphoreSignalInfo::default()
                 .semaphore(semaphore)
                 .value(value + 1);
-            // SAFETY: as above; what was submitted has signalled.
+            // SAFETY: as above. The submission has signalled.
             unsafe { device.raw().signal_semaphore(&signal) }.expect("signalled");
         }
-        // SAFETY: nothing uses it any more, but for what the driver does itself behind the last
-        // signal.
+        // SAFETY: nothing uses the semaphore any more, except for the driver after the last signal.
         unsafe {
             device.raw().device_wait_idle().expect("idle");
             device.raw().destroy_semaphore(semaphore, None);

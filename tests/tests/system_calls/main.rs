@@ -1,6 +1,6 @@
-//! H1: once everything has been done a few times, what is asked of the system is to park a thread,
-//! to wake one, and to let others have the processor while one looks; and most operations ask for
-//! nothing at all.
+//! H1: system calls after a warm-up: to park a thread, to wake one, and to yield.
+//!
+//! A polling thread yields to others. Most operations make no system call at all.
 
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
@@ -22,15 +22,14 @@ use syncline_conformance::steady::{self, CALLS, OPERATIONS, Operation, TIMES};
 
 use counter::{Calls, Thread, counted};
 
-/// What is ours to make: to park a thread, on one word or on two, to wake one, to let other threads
-/// run (H1).
+/// The calls that this project may make (H1): park a thread, on one or two words, wake one, yield.
 const OURS: [i64; 3] = [
     libc::SYS_futex,
     libc::SYS_futex_waitv,
     libc::SYS_sched_yield,
 ];
 
-/// What an allocator makes.
+/// The calls that an allocator makes.
 const MEMORY: [i64; 5] = [
     libc::SYS_brk,
     libc::SYS_mmap,
@@ -39,7 +38,7 @@ const MEMORY: [i64; 5] = [
     libc::SYS_madvise,
 ];
 
-/// So often each call is made while its system calls are counted.
+/// How often each operation runs while its system calls are counted.
 const ROUNDS: u64 = 64;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -48,7 +47,7 @@ fn this_thread() -> Thread {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
 
-/// The threads that the library has started: it names them.
+/// Returns the threads that the library has started. It gives them names.
 fn threads_of_ours() -> BTreeMap<Thread, String> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("the process's threads");
     let named = tasks.flatten().filter_map(|task| {
@@ -60,7 +59,7 @@ fn threads_of_ours() -> BTreeMap<Thread, String> {
     named.collect()
 }
 
-/// The one of this name. A thread takes its name by itself, so it may have none yet.
+/// Finds the thread of this name. A thread sets its name itself, so it may have none yet.
 fn thread_named(name: &str) -> Result<Thread, Failed> {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
@@ -73,11 +72,12 @@ fn thread_named(name: &str) -> Result<Thread, Failed> {
     Err(format!("no thread is called {name}").into())
 }
 
-/// What the suite counts allocations of, with calls that are neither ours to make nor the driver's
-/// own.
+/// Runs an operation whose allocations the suite counts.
+///
+/// Fails if it makes a call that neither this project nor the driver may make.
 fn only_parks_and_wakes(device: &Device, operation: Operation) -> Result<Completion, Failed> {
     if operation.name == "tell_times_elsewhere" && !matches!(device, Device::Host(_)) {
-        // Some ten times a second, however many signals there are.
+        // About ten times a second, independent of the number of signals.
         return Ok(Completion::ignored_with(
             "a thread of its own asks the system for samples of the device's clock",
         ));
@@ -91,17 +91,17 @@ fn only_parks_and_wakes(device: &Device, operation: Operation) -> Result<Complet
         let allowed: BTreeSet<c_int> = OURS
             .map(|call| call as c_int)
             .into_iter()
-            // That we do not allocate is shown elsewhere; drivers do, and so does this test.
+            // Another test counts allocations of this project. Drivers and this test allocate.
             .chain(MEMORY.map(|call| call as c_int))
             .chain(drivers)
             .collect();
         let ours = RefCell::new(BTreeSet::from([this_thread()]));
-        // By kind, at the last two looks.
+        // By kind, for the last two counts.
         let looks = RefCell::new([BTreeMap::new(), BTreeMap::new()]);
         let threads = Cell::new(0);
         let so_far = || {
             let mut ours = ours.borrow_mut();
-            // Only where there are others than before, as that takes calls itself.
+            // Only if the threads have changed, because this makes calls itself.
             let mut last = None;
             let mut found = 0;
             calls.each(|thread, _, _| {
@@ -134,8 +134,7 @@ fn only_parks_and_wakes(device: &Device, operation: Operation) -> Result<Complet
     outcome.unwrap_or_else(|refused| told(Err(refused)))
 }
 
-/// The bug that the others look for: an operation that makes a call of another kind each time is
-/// found.
+/// The negative control: an operation that makes another call each time is found.
 fn one_that_calls_is_caught(device: &Device) -> Result<Completion, Failed> {
     match only_parks_and_wakes(device, CALLS) {
         Ok(Completion::Completed) => {
@@ -152,11 +151,12 @@ fn one_that_calls_is_caught(device: &Device) -> Result<Completion, Failed> {
     }
 }
 
-/// One thing that is to be done, again and again: it is given its number, from 1.
+/// An operation that is repeated. It is given its number, from 1.
 type Done<'d> = dyn FnMut(u64) -> syncline::Result<()> + 'd;
 
-/// What [`ROUNDS`] times of `done` make, by kind, on this thread, once they have been done as often
-/// before.
+/// Counts the calls of [`ROUNDS`] times `done`, by kind, on this thread.
+///
+/// `done` runs as often before.
 fn made_in_rounds(calls: &Calls, done: &mut Done<'_>) -> syncline::Result<BTreeMap<c_int, u64>> {
     let thread = this_thread();
     let mut before = BTreeMap::new();
@@ -170,12 +170,12 @@ fn made_in_rounds(calls: &Calls, done: &mut Done<'_>) -> syncline::Result<BTreeM
     for (call, count) in &mut made {
         *count -= before.get(call).unwrap_or(&0);
     }
-    // A list that grows is no matter of these, but of another test.
+    // Growth of a list is the subject of another test.
     made.retain(|call, count| *count > 0 && !MEMORY.contains(&i64::from(*call)));
     Ok(made)
 }
 
-/// `done` makes no call at all.
+/// Checks that `done` makes no call at all.
 fn makes_none(calls: &Calls, name: &str, done: &mut Done<'_>) -> Result<(), Failed> {
     let made = made_in_rounds(calls, done)?;
     if made.is_empty() {
@@ -184,29 +184,32 @@ fn makes_none(calls: &Calls, name: &str, done: &mut Done<'_>) -> Result<(), Fail
     Err(format!("{name}: {ROUNDS} times make these system calls: {made:?}").into())
 }
 
-/// The points of a timeline that are reached, and what is held: nobody is asked for those, on any
-/// device.
-fn asks_nobody(device: &Device) -> Result<Completion, Failed> {
+/// Queries of reached points and of held work make no system call, on any device.
+fn known_state_needs_no_call(device: &Device) -> Result<Completion, Failed> {
     let outcome = counted(|calls| -> Result<(), Failed> {
         let queue = device.queue(QueueKind::Compute, "holds")?;
         let (line, gate) = (device.timeline("line")?, device.timeline("gate")?);
         line.signal(3)?;
-        makes_none(calls, "a query of what is reached", &mut |_| {
+        makes_none(calls, "a query of a reached value", &mut |_| {
             assert!(line.at(3).is_reached()? && line.at(2).is_pending()?);
             assert_eq!(line.value()?, 3);
             Ok(())
         })?;
-        makes_none(calls, "a wait for what is reached", &mut |_| {
+        makes_none(calls, "a wait for a reached value", &mut |_| {
             line.at(3).wait(PATIENCE)?;
             line.at(3).wait_with(WaitMode::Block, PATIENCE)
         })?;
-        makes_none(calls, "a query of what nobody has signalled", &mut |_| {
-            assert!(!line.at(4).is_reached()? && !line.at(4).is_pending()?);
-            assert!(line.at(4).wait(Duration::ZERO).is_err());
-            Ok(())
-        })?;
+        makes_none(
+            calls,
+            "a query of a value that is not signalled",
+            &mut |_| {
+                assert!(!line.at(4).is_reached()? && !line.at(4).is_pending()?);
+                assert!(line.at(4).wait(Duration::ZERO).is_err());
+                Ok(())
+            },
+        )?;
         let held = device.timeline("held")?;
-        makes_none(calls, "a submission that is held", &mut |n| {
+        makes_none(calls, "a held submission", &mut |n| {
             queue.submit(&[gate.at(1)], |_| Ok(()), &[held.signal_at(n)])?;
             Ok(())
         })?;
@@ -216,7 +219,7 @@ fn asks_nobody(device: &Device) -> Result<Completion, Failed> {
     told(outcome)
 }
 
-/// Keeps the worker of `queue` busy until it is told.
+/// Keeps the worker of `queue` busy until this is dropped.
 struct Busy(Arc<AtomicBool>);
 
 impl Busy {
@@ -253,7 +256,7 @@ impl Drop for Busy {
     }
 }
 
-/// Has the worker of a host queue call `job`.
+/// Makes the worker of a host queue call `job`.
 fn on_host(recorder: &mut Recorder<'_>, job: impl FnOnce() + Send + 'static) {
     #[allow(
         irrefutable_let_patterns,
@@ -264,14 +267,12 @@ fn on_host(recorder: &mut Recorder<'_>, job: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// The host's own operations, while nobody sleeps who would have to be woken.
+/// Operations of the host make no system call while no thread must be woken.
 fn the_host_makes_none(device: &Device) -> Result<Completion, Failed> {
     let outcome = counted(|calls| -> Result<(), Failed> {
         let queue = device.queue(QueueKind::Compute, "busy")?;
         let (line, gate) = (device.timeline("line")?, device.timeline("gate")?);
-        makes_none(calls, "a signal that nobody waits for", &mut |n| {
-            line.signal(n)
-        })?;
+        makes_none(calls, "a signal without a waiter", &mut |n| line.signal(n))?;
         let busy = Busy::keep(&queue)?;
         let done = device.timeline("done")?;
         let submit = |n: u64| -> syncline::Result<()> {
@@ -289,7 +290,7 @@ fn the_host_makes_none(device: &Device) -> Result<Completion, Failed> {
         makes_none(calls, "a submission to a worker that is awake", &mut |n| {
             submit(n)
         })?;
-        makes_none(calls, "a query of what is on its way", &mut |n| {
+        makes_none(calls, "a query of a pending value", &mut |n| {
             assert!(!done.at(n).is_reached()? && done.at(n).is_pending()?);
             assert_eq!(done.value()?, 0);
             Ok(())
@@ -311,9 +312,10 @@ fn the_host_makes_none(device: &Device) -> Result<Completion, Failed> {
     told(outcome)
 }
 
-/// Waits until `thread` has made more than `before` calls to sleep, and returns how many it has
-/// made. A call counts before the thread sleeps, when it can be woken already. A call that returns
-/// at once counts, too.
+/// Waits until `thread` has made more than `before` calls to sleep. Returns their number.
+///
+/// A call counts before the thread sleeps, when it can be woken already. A call that returns at
+/// once counts, too.
 fn sleeps(calls: &Calls, thread: Thread, before: u64) -> Result<u64, Failed> {
     let begun = Instant::now();
     let futex = |by, call| by == thread && i64::from(call) == libc::SYS_futex;
@@ -329,8 +331,7 @@ fn sleeps(calls: &Calls, thread: Thread, before: u64) -> Result<u64, Failed> {
     }
 }
 
-/// What this thread makes each time that it wakes another: one call, and none where that is awake
-/// after all.
+/// Checks that this thread makes one call each time it wakes another, or none if that is awake.
 fn makes_one(name: &str, made: &[u64]) -> Result<(), Failed> {
     let once = made.iter().filter(|&&made| made == 1).count();
     if made.iter().all(|&made| made <= 1) && 2 * once >= made.len() {
@@ -339,7 +340,7 @@ fn makes_one(name: &str, made: &[u64]) -> Result<(), Failed> {
     Err(format!("{name} makes so many calls each time: {made:?}").into())
 }
 
-/// Who is asleep is woken by one call, and nobody makes another.
+/// One call wakes a sleeping thread, and no thread makes another call.
 fn one_call_wakes(device: &Device) -> Result<Completion, Failed> {
     let outcome = counted(|calls| -> Result<(), Failed> {
         let this = this_thread();
@@ -376,11 +377,11 @@ fn one_call_wakes(device: &Device) -> Result<Completion, Failed> {
                 let before = all();
                 line.signal(value)?;
                 made.push(all() - before);
-                // Without sleep, however busy the machine: who answers would wake this with a call
-                // of its own.
+                // Spins, however busy the machine is. Otherwise the answering thread would wake
+                // this one with a call of its own.
                 answers.at(value).wait_with(WaitMode::Spin, PATIENCE)?;
             }
-            makes_one("a signal that somebody sleeps for", &made)?;
+            makes_one("a signal for a sleeping waiter", &made)?;
             let slept = calls.made_by(waiter).remove(&(libc::SYS_futex as c_int));
             match slept {
                 Some(calls) if calls <= ROUNDS + ROUNDS / 4 => Ok(()),
@@ -391,7 +392,7 @@ fn one_call_wakes(device: &Device) -> Result<Completion, Failed> {
     told(outcome)
 }
 
-/// What a trial has found, or why it could not look.
+/// Turns an outcome into a trial's result. A trial is ignored if calls cannot be counted.
 fn told(outcome: std::io::Result<Result<(), Failed>>) -> Result<Completion, Failed> {
     match outcome {
         Ok(found) => found.map(|()| Completion::Completed),
@@ -401,7 +402,7 @@ fn told(outcome: std::io::Result<Result<(), Failed>>) -> Result<Completion, Fail
     }
 }
 
-/// What a trial does with its device.
+/// The function of a trial.
 type Look = dyn Fn(&Device) -> Result<Completion, Failed> + Send;
 
 fn main() -> ExitCode {
@@ -422,7 +423,10 @@ fn main() -> ExitCode {
             let run = move |device: &Device| only_parks_and_wakes(device, operation);
             trial(operation.name, Box::new(run));
         }
-        trial("asks_nobody", Box::new(asks_nobody));
+        trial(
+            "known_state_needs_no_call",
+            Box::new(known_state_needs_no_call),
+        );
         if matches!(device, Ok(Device::Host(_))) {
             trial(
                 "one_that_calls_is_caught",
@@ -433,7 +437,7 @@ fn main() -> ExitCode {
         }
     }
     let mut arguments = Arguments::from_args();
-    // Threads are told apart by their names, and each trial looks at all that there are.
+    // Threads are identified by their names, and each trial looks at all threads.
     arguments.test_threads = Some(1);
     libtest_mimic::run(&arguments, trials).exit_code()
 }

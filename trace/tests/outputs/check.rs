@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
+use rstest::rstest;
 use serde_json::{Value, json};
 use syncline_trace::check::{self, Kind, Problem};
 
@@ -21,10 +22,14 @@ fn sound() -> Vec<Value> {
     ]
 }
 
+const THREAD_NAME: usize = 1;
 const FROM: usize = 3;
 const TO: usize = 4;
 const START: usize = 5;
 const END: usize = 6;
+const BEGIN: usize = 7;
+const FINISH: usize = 8;
+const NOTE: usize = 9;
 
 fn check(events: &[Value]) -> Result<check::Contents, Vec<Problem>> {
     check::trace(&json!({"traceEvents": events}).to_string())
@@ -73,9 +78,22 @@ fn what_is_no_document() {
     assert_eq!(only("[{\"ph\":\"?\"}]"), Kind::Phase("?".into()));
 }
 
-#[test]
-fn fields_that_are_missing() {
-    let without = |event: usize, field: &'static str, phase: char, also: &[usize]| {
+/// Also events that share a flow or an asynchronous slice with the changed one may be refused.
+#[rstest]
+#[case::slice(FROM, 'X', &[START], &["name", "ts", "dur", "pid", "tid"])]
+#[case::start_of_a_flow(START, 's', &[END], &["name", "ts", "pid", "tid", "id"])]
+#[case::end_of_a_flow(END, 'f', &[START], &["name", "ts", "pid", "tid", "id"])]
+#[case::begin_of_an_asynchronous_slice(BEGIN, 'b', &[FINISH], &["name", "ts", "pid", "id"])]
+#[case::end_of_an_asynchronous_slice(FINISH, 'e', &[BEGIN], &["name", "ts", "pid", "id"])]
+#[case::instant(NOTE, 'i', &[], &["name", "ts", "pid", "tid"])]
+#[case::metadata(THREAD_NAME, 'M', &[], &["name", "pid", "tid", "args"])]
+fn a_missing_field_is_refused(
+    #[case] event: usize,
+    #[case] phase: char,
+    #[case] also: &[usize],
+    #[case] fields: &[&'static str],
+) {
+    for &field in fields {
         let mut events = sound();
         events[event].as_object_mut().unwrap().remove(field);
         let problems = check(&events).unwrap_err();
@@ -89,80 +107,63 @@ fn fields_that_are_missing() {
             let at = problem.event.unwrap();
             assert!(at == event || also.contains(&at), "{problems:?}");
         }
+    }
+}
+
+#[test]
+fn a_missing_phase_is_refused() {
+    let kind = Kind::Missing {
+        phase: '?',
+        field: "ph",
     };
-    for field in ["name", "ts", "dur", "pid", "tid"] {
-        without(FROM, field, 'X', &[START]);
-    }
-    for field in ["name", "ts", "pid", "tid", "id"] {
-        without(START, field, 's', &[END]);
-        without(END, field, 'f', &[START]);
-    }
-    for field in ["name", "ts", "pid", "id"] {
-        without(7, field, 'b', &[8]);
-        without(8, field, 'e', &[7]);
-    }
-    for field in ["name", "ts", "pid", "tid"] {
-        without(9, field, 'i', &[]);
-    }
-    for field in ["name", "pid", "tid", "args"] {
-        without(1, field, 'M', &[]);
-    }
-    refused(
-        0,
-        Kind::Missing {
-            phase: '?',
-            field: "ph",
-        },
-        |events| {
-            events[0].as_object_mut().unwrap().remove("ph");
-        },
+    refused(0, kind, |events| {
+        events[0].as_object_mut().unwrap().remove("ph");
+    });
+}
+
+#[rstest]
+#[case::time_as_text(FROM, "ts", json!("1"))]
+#[case::negative_time(FROM, "ts", json!(-1))]
+#[case::too_large_a_time(FROM, "ts", json!(1e13))]
+#[case::negative_duration(FROM, "dur", json!(-0.001))]
+#[case::null_as_a_duration(FROM, "dur", json!(null))]
+#[case::process_0(FROM, "pid", json!(0))]
+#[case::thread_beyond_32_bits(FROM, "tid", json!(4_294_967_296_u64))]
+#[case::thread_as_text(FROM, "tid", json!("ten"))]
+#[case::number_as_a_name(FROM, "name", json!(3))]
+#[case::negative_id(START, "id", json!(-1))]
+#[case::id_that_is_not_hexadecimal(START, "id", json!("seven"))]
+#[case::number_as_a_category(START, "cat", json!(1))]
+#[case::unknown_binding_point(END, "bp", json!("x"))]
+#[case::unknown_scope(NOTE, "s", json!("everywhere"))]
+fn a_field_with_a_wrong_value_is_refused(
+    #[case] event: usize,
+    #[case] field: &str,
+    #[case] value: Value,
+) {
+    let mut events = sound();
+    events[event][field] = value;
+    let problems = check(&events).unwrap_err();
+    let problem = problems
+        .iter()
+        .find(|problem| problem.event == Some(event))
+        .unwrap();
+    assert!(
+        matches!(problem.kind, Kind::Wrong { field: found, .. } if found == field),
+        "{problems:?}"
     );
 }
 
 #[test]
-fn fields_of_the_wrong_kind() {
-    let with = |event: usize, field: &'static str, value: Value| {
-        let mut events = sound();
-        events[event][field] = value;
-        let problems = check(&events).unwrap_err();
-        let problem = problems
-            .iter()
-            .find(|problem| problem.event == Some(event))
-            .unwrap();
-        assert!(
-            matches!(problem.kind, Kind::Wrong { field: found, .. } if found == field),
-            "{problems:?}"
-        );
+fn wrong_arguments_metadata_and_control_characters_are_refused() {
+    let kind = Kind::Wrong {
+        field: "args.sort_index",
+        expected: "an integer",
+        found: "\"1\"".into(),
     };
-    for (field, value) in [
-        ("ts", json!("1")),
-        ("ts", json!(-1)),
-        ("ts", json!(1e13)),
-        ("dur", json!(-0.001)),
-        ("dur", json!(null)),
-        ("pid", json!(0)),
-        ("tid", json!(4_294_967_296_u64)),
-        ("tid", json!("ten")),
-        ("name", json!(3)),
-    ] {
-        with(FROM, field, value);
-    }
-    with(START, "id", json!(-1));
-    with(START, "id", json!("seven"));
-    with(START, "cat", json!(1));
-    with(END, "bp", json!("x"));
-    with(9, "s", json!("everywhere"));
-    refused(
-        2,
-        Kind::Wrong {
-            field: "args.sort_index",
-            expected: "an integer",
-            found: "\"1\"".into(),
-        },
-        |events| {
-            events[2]["args"]["sort_index"] = json!("1");
-        },
-    );
+    refused(2, kind, |events| {
+        events[2]["args"]["sort_index"] = json!("1");
+    });
     refused(0, Kind::Metadata("nickname".into()), |events| {
         events[0]["name"] = json!("nickname")
     });
@@ -171,19 +172,24 @@ fn fields_of_the_wrong_kind() {
     });
 }
 
+/// A slice at `ts` that takes `dur`.
+fn slice(ts: f64, dur: f64) -> Value {
+    json!({"ph": "X", "name": "x", "pid": 1, "tid": 20, "ts": ts, "dur": dur})
+}
+
+#[rstest]
+#[case::one_after_the_other((0.0, 5.0), (5.0, 5.0))]
+#[case::one_inside_the_other((0.0, 5.0), (1.0, 2.0))]
+#[case::longer_one_first((0.0, 5.0), (0.0, 3.0))]
+#[case::shorter_one_first((0.0, 3.0), (0.0, 5.0))]
+fn slices_that_do_not_overlap_are_sound(#[case] a: (f64, f64), #[case] b: (f64, f64)) {
+    let slices = [slice(a.0, a.1), slice(b.0, b.1)];
+    assert_eq!(check(&slices).map(|contents| contents.slices), Ok(2));
+}
+
 #[test]
-fn slices_that_overlap() {
-    let slice = |ts: f64, dur: f64| json!({"ph": "X", "name": "x", "pid": 1, "tid": 20, "ts": ts, "dur": dur});
+fn slices_that_overlap_are_refused() {
     let two = |a: Value, b: Value| check(&[a, b]);
-    // One after the other, one inside the other, both from the same time.
-    for (a, b) in [
-        ((0.0, 5.0), (5.0, 5.0)),
-        ((0.0, 5.0), (1.0, 2.0)),
-        ((0.0, 5.0), (0.0, 3.0)),
-        ((0.0, 3.0), (0.0, 5.0)),
-    ] {
-        assert!(two(slice(a.0, a.1), slice(b.0, b.1)).is_ok(), "{a:?} {b:?}");
-    }
     let overlap = |event, over| {
         Err(vec![Problem {
             event: Some(event),
@@ -226,27 +232,32 @@ fn beginnings_and_ends() {
             .len(),
         1
     );
-    refused(8, Kind::Unbegun, |events| {
-        events.remove(7);
+    refused(FINISH, Kind::Unbegun, |events| {
+        events.remove(BEGIN);
         events.insert(
             0,
             json!({"ph": "M", "name": "process_labels", "pid": 1, "args": {"labels": "l"}}),
         );
     });
-    refused(7, Kind::Unended, |events| {
-        events.remove(8);
+    refused(BEGIN, Kind::Unended, |events| {
+        events.remove(FINISH);
     });
-    // A different id, category or process makes a different slice.
-    for (field, value) in [("id", json!(2)), ("cat", json!("other")), ("pid", json!(2))] {
-        let mut events = sound();
-        events[8][field] = value;
-        let kinds: Vec<Kind> = check(&events)
-            .unwrap_err()
-            .into_iter()
-            .map(|problem| problem.kind)
-            .collect();
-        assert_eq!(kinds, [Kind::Unended, Kind::Unbegun], "{field}");
-    }
+}
+
+/// The kinds of all problems that the check finds.
+fn kinds(events: &[Value]) -> Vec<Kind> {
+    let problems = check(events).unwrap_err();
+    problems.into_iter().map(|problem| problem.kind).collect()
+}
+
+#[rstest]
+#[case::id("id", json!(2))]
+#[case::category("cat", json!("other"))]
+#[case::process("pid", json!(2))]
+fn an_end_of_another_asynchronous_slice_ends_nothing(#[case] field: &str, #[case] value: Value) {
+    let mut events = sound();
+    events[FINISH][field] = value;
+    assert_eq!(kinds(&events), [Kind::Unended, Kind::Unbegun]);
 }
 
 #[test]
@@ -261,26 +272,7 @@ fn flows_that_lack_an_end() {
     let mut events = sound();
     events[START]["ts"] = json!(12.6);
     events[FROM]["dur"] = json!(20);
-    let kinds: Vec<Kind> = check(&events)
-        .unwrap_err()
-        .into_iter()
-        .map(|problem| problem.kind)
-        .collect();
-    assert_eq!(kinds, [Kind::FlowUnended, Kind::FlowUnstarted]);
-    for (field, value) in [
-        ("id", json!(8)),
-        ("cat", json!("other")),
-        ("name", json!("other")),
-    ] {
-        let mut events = sound();
-        events[END][field] = value;
-        let kinds: Vec<Kind> = check(&events)
-            .unwrap_err()
-            .into_iter()
-            .map(|problem| problem.kind)
-            .collect();
-        assert_eq!(kinds, [Kind::FlowUnended, Kind::FlowUnstarted], "{field}");
-    }
+    assert_eq!(kinds(&events), [Kind::FlowUnended, Kind::FlowUnstarted]);
     refused(10, Kind::FlowTwice, |events| {
         let mut again = events[START].clone();
         again["ts"] = json!(10.6);
@@ -291,6 +283,16 @@ fn flows_that_lack_an_end() {
         again["ts"] = json!(12.6);
         events.push(again);
     });
+}
+
+#[rstest]
+#[case::id("id", json!(8))]
+#[case::category("cat", json!("other"))]
+#[case::name("name", json!("other"))]
+fn an_end_of_another_flow_ends_nothing(#[case] field: &str, #[case] value: Value) {
+    let mut events = sound();
+    events[END][field] = value;
+    assert_eq!(kinds(&events), [Kind::FlowUnended, Kind::FlowUnstarted]);
 }
 
 #[test]
@@ -338,31 +340,36 @@ fn flows_that_run_backwards() {
     refused(END, Kind::FlowBackwards { nanoseconds: 990 }, |events| {
         events[TO]["args"]["began_ns"] = json!(10_000);
     });
-    for (field, value) in [
-        ("began_error_ns", json!(995)),
-        ("began_error_ns", json!(u64::MAX.to_string())),
-    ] {
-        let mut events = sound();
-        events[TO]["args"]["began_ns"] = json!(10_000);
-        events[TO]["args"][field] = value;
-        assert!(check(&events).is_ok());
-    }
-    // The largest and smallest numbers.
-    let farthest = i128::MAX.to_string();
-    for (ended, began) in [
-        (&farthest[..], i128::MIN.to_string()),
-        ("0", farthest.clone()),
-    ] {
-        let mut events = sound();
-        events[FROM]["args"] = json!({"ended_ns": ended, "ended_error_ns": "-1"});
-        events[TO]["args"] = json!({"began_ns": began, "began_error_ns": began});
-        let problems = check(&events).map_or_else(|problems| problems.len(), |_| 0);
-        assert_eq!(problems, usize::from(ended != "0"));
-    }
+}
+
+#[rstest]
+#[case::small(json!(995))]
+#[case::large(json!(u64::MAX.to_string()))]
+fn a_flow_may_run_backwards_within_its_errors(#[case] error: Value) {
+    let mut events = sound();
+    events[TO]["args"]["began_ns"] = json!(10_000);
+    events[TO]["args"]["began_error_ns"] = error;
+    assert!(check(&events).is_ok());
+}
+
+#[rstest]
+#[case::from_the_largest_to_the_smallest(i128::MAX, i128::MIN, 1)]
+#[case::from_zero_to_the_largest(0, i128::MAX, 0)]
+fn flows_between_extreme_times_are_checked(
+    #[case] ended: i128,
+    #[case] began: i128,
+    #[case] expected: usize,
+) {
+    let [ended, began] = [ended, began].map(|time| time.to_string());
+    let mut events = sound();
+    events[FROM]["args"] = json!({"ended_ns": ended, "ended_error_ns": "-1"});
+    events[TO]["args"] = json!({"began_ns": began, "began_error_ns": began});
+    let problems = check(&events).map_or_else(|problems| problems.len(), |_| 0);
+    assert_eq!(problems, expected);
 }
 
 #[test]
-fn problems_are_said_with_their_place() {
+fn problems_name_their_place() {
     let mut events = sound();
     events[FROM].as_object_mut().unwrap().remove("dur");
     let problems = check(&events).unwrap_err();

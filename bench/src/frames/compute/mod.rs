@@ -1,5 +1,6 @@
-//! The compute part of the demo: a wave field in fixed-point integers and a
-//! shader that turns it into a picture, once for every place it can run.
+//! The kernels of the demo: a wave field in fixed-point integers, and a shader.
+//!
+//! The shader turns the field into a picture. Both exist once for each place where they can run.
 //!
 //! # One formula, four spellings
 //!
@@ -9,14 +10,11 @@
 //! | CUDA   | `wave.cu`, for reading                   | `wave.ptx`, by hand  |
 //! | Vulkan | `step.comp`, `shade.comp`, `delay.comp`  | the `.spv` beside it |
 //!
-//! All of them give the same bits. That is what lets the demo *compare* frames
-//! instead of looking at them: a wait that is missing between two devices is a
-//! difference in a checksum. Identical bits are cheap to promise as long as
-//! nothing is left to the platform, so the kernels use 32-bit integers only,
-//! every addition and multiplication wraps, every shift to the right is
-//! arithmetic, nothing is divided, and the emitters, the only part that needs
-//! a little trigonometry, are worked out once, on the CPU, and handed to the
-//! kernels as parameters ([`StepParams`]).
+//! All of them give the same bits, so the demo can *compare* frames: a missing wait between two
+//! devices is a different checksum. For this, nothing may depend on the platform. The kernels use
+//! 32-bit integers only, every addition and multiplication wraps, every shift to the right is
+//! arithmetic, and nothing is divided. Only the emitters need some trigonometry. The CPU computes
+//! them once and passes them to the kernels as parameters ([`StepParams`]).
 //!
 //! # The model
 //!
@@ -62,8 +60,9 @@ pub const FRAME_BUFFER: usize = prev_buffer(STEPS_PER_FRAME - 1);
 // Were the number odd, frames would end in either buffer in turn.
 const _: () = assert!(STEPS_PER_FRAME.is_multiple_of(2));
 
-/// Which of the two height buffers is `prev` in step number `step`, and so is
-/// the one that the step overwrites. The other one is `now`.
+/// Which of the two height buffers is `prev` in step `step`.
+///
+/// The step overwrites it. The other one is `now`.
 #[must_use]
 pub const fn prev_buffer(step: u32) -> usize {
     (step & 1) as usize
@@ -86,8 +85,9 @@ pub const SPEED_FACTOR: i32 = 3;
 /// See [`SPEED_FACTOR`].
 pub const SPEED_SHIFT: u32 = 3;
 
-/// A step takes 2<sup>-`DAMPING_SHIFT`</sup> off a height, which leaves a wave
-/// less than half of its height by the time it has crossed 512 cells.
+/// A step takes 2<sup>-`DAMPING_SHIFT`</sup> off a height.
+///
+/// So a wave has less than half of its height when it has crossed 512 cells.
 pub const DAMPING_SHIFT: u32 = 9;
 
 /// How many emitters a step has.
@@ -100,16 +100,20 @@ pub const POSITION_BITS: u32 = 4;
 /// Radius of an emitter's bump, in the units of its position (six cells).
 pub const EMITTER_REACH: i32 = 6 << POSITION_BITS;
 
-/// An emitter pushes a cell at distance `d` by
-/// `(amplitude * max(0, EMITTER_REACH^2 - d^2)) >> FORCE_SHIFT`.
+/// The scale of forces.
+///
+/// An emitter pushes a cell at distance `d` by `(amplitude * max(0, EMITTER_REACH^2 - d^2)) >>
+/// FORCE_SHIFT`.
 pub const FORCE_SHIFT: u32 = 16;
 
-/// Threads of a block (CUDA) and invocations of a workgroup (Vulkan), in each
-/// of two dimensions, for `step` and `shade`. [`group_count`] gives the grid.
+/// Side of a block (CUDA) or workgroup (Vulkan) of `step` and `shade`.
+///
+/// Each has two dimensions. [`group_count`] gives the grid.
 pub const GROUP_SIDE: u32 = 16;
 
-/// How many groups of [`GROUP_SIDE`] cover `cells` cells along one side. The
-/// kernels ignore the invocations that fall outside the field.
+/// Number of groups of [`GROUP_SIDE`] that cover `cells` cells along one side.
+///
+/// The kernels ignore invocations outside the field.
 #[must_use]
 pub const fn group_count(cells: u32) -> u32 {
     cells.div_ceil(GROUP_SIDE)
@@ -144,22 +148,30 @@ pub fn spirv_words(bytes: &[u8]) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
-    #[test]
-    fn spirv_files_are_spirv() {
+    #[rstest]
+    #[case::step(STEP_SPV)]
+    #[case::shade(SHADE_SPV)]
+    #[case::delay(DELAY_SPV)]
+    fn spirv_files_are_spirv(#[case] file: &[u8]) {
         const MAGIC: u32 = 0x0723_0203;
-        for file in [STEP_SPV, SHADE_SPV, DELAY_SPV] {
-            assert_eq!(file.len() % 4, 0);
-            assert_eq!(spirv_words(file).first(), Some(&MAGIC));
-        }
+        assert_eq!(file.len() % 4, 0);
+        assert_eq!(spirv_words(file).first(), Some(&MAGIC));
+    }
+
+    #[rstest]
+    #[case::step("step")]
+    #[case::shade("shade")]
+    #[case::delay("delay")]
+    fn ptx_has_an_entry_for_each_kernel(#[case] kernel: &str) {
+        assert!(WAVE_PTX.contains(&format!(".visible .entry {kernel}(")));
     }
 
     #[test]
-    fn ptx_has_the_three_entries_and_no_nul() {
-        for entry in ["step", "shade", "delay"] {
-            assert!(WAVE_PTX.contains(&format!(".visible .entry {entry}(")));
-        }
+    fn ptx_is_ascii_without_a_nul() {
         assert!(WAVE_PTX.is_ascii() && !WAVE_PTX.contains('\0'));
     }
 

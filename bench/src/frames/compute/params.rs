@@ -1,4 +1,4 @@
-//! What a step needs to know besides the two buffers.
+//! The parameters of a step, besides the two buffers.
 
 use super::{EMITTERS, POSITION_BITS};
 
@@ -13,8 +13,7 @@ pub struct Emitter {
     pub amplitude: i32,
 }
 
-/// The parameters of one step: for the kernels, the words of
-/// [`words`](Self::words).
+/// The parameters of one step. [`words`](Self::words) has them as the kernels take them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepParams {
     /// Cells in a row.
@@ -67,8 +66,9 @@ const PATHS: [Path; EMITTERS] = [
 /// What [`arc`] calls 1.0.
 const ARC_ONE: i32 = 1 << 14;
 
-/// Something like a sine, of a phase where 2<sup>32</sup> is a full turn: two
-/// parabolas, which integers can do exactly. The range is `-ARC_ONE..=ARC_ONE`.
+/// Approximates a sine; a phase of 2<sup>32</sup> is a full turn.
+///
+/// It consists of two parabolas, which integers compute exactly. The range is `-ARC_ONE..=ARC_ONE`.
 const fn arc(phase: u32) -> i32 {
     let half_turn = (phase >> 16) & 0x7fff;
     let height = ((half_turn * (0x8000 - half_turn)) >> 14).cast_signed();
@@ -85,13 +85,12 @@ impl StepParams {
     /// Words in [`words`](Self::words).
     pub const WORDS: usize = 2 + 3 * EMITTERS;
 
-    /// The parameters of step number `step`, counted from 0 over all frames, in
-    /// a field of `width * height`.
+    /// The parameters of step `step`, counted from 0 over all frames.
     ///
-    /// Everything scales with the field, so that a small one and a large one
-    /// show the same scene: emitters keep their speed, well below that of the
-    /// waves, and take longer for their larger paths; and the wavelength grows
-    /// too, up to a bound above which the picture would look blurred.
+    /// Everything scales with the field of `width * height`, so that a small one and a large one
+    /// show the same scene. Emitters keep their speed, well below that of the waves, and take
+    /// longer for their larger paths. The wavelength grows as well, up to a bound above which the
+    /// picture would look blurred.
     #[must_use]
     pub fn at(width: u32, height: u32, step: u32) -> Self {
         let side = width.min(height).max(1);
@@ -134,11 +133,10 @@ impl StepParams {
         }
     }
 
-    /// The parameters as the kernels take them, behind the two buffers: width,
-    /// height, then `x`, `y` and `amplitude` of each emitter.
+    /// The parameters in the order of the kernels: width, height, then each emitter.
     ///
-    /// On CUDA each word is one 32-bit parameter; on Vulkan the words, in this
-    /// order, are the push constants.
+    /// An emitter has `x`, `y` and `amplitude`. On CUDA each word is one 32-bit parameter behind
+    /// the two buffers. On Vulkan the words are the push constants.
     #[must_use]
     pub fn words(&self) -> [u32; Self::WORDS] {
         let mut words = [0; Self::WORDS];
@@ -157,6 +155,8 @@ impl StepParams {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     #[test]
@@ -167,22 +167,23 @@ mod tests {
         assert_eq!(arc(3 << 30), -ARC_ONE);
     }
 
-    #[test]
-    fn emitters_stay_inside_and_move() {
-        for side in [64, 512, 4096] {
-            let mut seen = Vec::new();
-            for step in (0..100_000).step_by(97) {
-                let params = StepParams::at(side, side, step);
-                for emitter in params.emitters {
-                    let inside = 0..=(side << POSITION_BITS).cast_signed();
-                    assert!(inside.contains(&emitter.x) && inside.contains(&emitter.y));
-                }
-                seen.push(params.emitters[0].x);
+    #[rstest]
+    #[case::small(64)]
+    #[case::demo(512)]
+    #[case::large(4096)]
+    fn emitters_stay_inside_and_move(#[case] side: u32) {
+        let mut seen = Vec::new();
+        for step in (0..100_000).step_by(97) {
+            let params = StepParams::at(side, side, step);
+            for emitter in params.emitters {
+                let inside = 0..=(side << POSITION_BITS).cast_signed();
+                assert!(inside.contains(&emitter.x) && inside.contains(&emitter.y));
             }
-            seen.sort_unstable();
-            seen.dedup();
-            assert!(seen.len() > 100);
+            seen.push(params.emitters[0].x);
         }
+        seen.sort_unstable();
+        seen.dedup();
+        assert!(seen.len() > 100);
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! The wave and its shading on the CPU: what the kernels must agree with, and
-//! what the host backend runs.
+//! The wave and its shading on the CPU, with which the kernels must agree.
+//!
+//! The host backend runs it as well.
 //!
 //! The functions are generic over how a word is read ([`Load`]) and written
 //! ([`Store`]), so that both kinds of buffer share one formula:
@@ -80,14 +81,14 @@ fn row<T>(words: &[T], width: usize, y: u32) -> Option<&[T]> {
     words.get(start..)?.get(..width)
 }
 
-/// Half of what a shift by `shift` divides by: added before it, it makes the
-/// shift round to the nearest.
+/// Half of the divisor of a shift by `shift`.
+///
+/// Added before the shift, it makes the shift round to the nearest.
 const fn half(shift: u32) -> i32 {
     1 << (shift - 1)
 }
 
-/// The wave equation for one cell inside the border; `around` is the sum of
-/// the four neighbours. The rest of this module only walks over the field.
+/// The wave equation for one cell inside the border. `around` is the sum of the four neighbours.
 #[inline]
 fn next_height(prev: i32, now: i32, around: i32, force: i32) -> i32 {
     let curvature = around.wrapping_sub(now.wrapping_mul(4));
@@ -105,8 +106,9 @@ fn next_height(prev: i32, now: i32, around: i32, force: i32) -> i32 {
 }
 
 impl Emitter {
-    /// How far the middle of a cell is from the emitter along one axis. Cut off
-    /// at the edge of the bump, so that squares stay small in any field.
+    /// The distance of a cell's middle from the emitter along one axis.
+    ///
+    /// Cut off at the edge of the bump, so that squares stay small in any field.
     fn distance(cell: u32, centre: i32) -> i32 {
         let cell = cell.wrapping_shl(POSITION_BITS).cast_signed();
         cell.wrapping_sub(centre)
@@ -126,8 +128,7 @@ impl Emitter {
     }
 }
 
-/// Computes row `y` of a step: overwrites the row of `prev`, reading it and
-/// three rows of `now`.
+/// Computes row `y` of a step: reads it and three rows of `now`, and overwrites it.
 ///
 /// Rows may be computed in any order, or at the same time.
 pub fn step_row<P: Store, N: Load>(prev: &[P], now: &[N], y: u32, params: &StepParams) {
@@ -191,12 +192,14 @@ pub fn step<P: Store, N: Load>(prev: &[P], now: &[N], params: &StepParams) {
     }
 }
 
-/// Red, green and blue of the palette at its lower end, its middle and its
-/// upper end: troughs are deep blue, crests nearly white.
+/// Red, green and blue of the palette at its lower end, middle and upper end.
+///
+/// Troughs are deep blue, crests nearly white.
 const PALETTE: [[i32; 3]; 3] = [[4, 22, 66], [28, 112, 176], [226, 246, 255]];
 
-/// The colour of a cell of that height, where `slope` is how much the water
-/// rises towards the lower right.
+/// The colour of a cell of this height.
+///
+/// `slope` is how much the water rises towards the lower right.
 #[inline]
 fn colour(height: i32, slope: i32) -> u32 {
     // The palette covers heights of -1.0 to 1.0, 128 shades either side.
@@ -317,6 +320,8 @@ impl Reference {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     /// FNV-1a over the words.
@@ -336,18 +341,18 @@ mod tests {
         total / (one * one) / heights.len() as f64
     }
 
-    #[test]
-    fn energy_stays_bounded_and_heights_off_the_limit() {
-        for (width, height) in [(64, 64), (120, 72)] {
-            let mut wave = Reference::new(width, height);
-            for frame in 0..375 {
-                let heights = wave.advance_frame();
-                assert!(energy(heights) < 1.0, "frame {frame}");
-                let top = heights.iter().map(|h| h.cast_signed().unsigned_abs()).max();
-                assert!(top < Some(LIMIT.unsigned_abs()), "frame {frame}");
-            }
-            assert!(energy(&wave.buffers[FRAME_BUFFER]) > 0.001);
+    #[rstest]
+    #[case::square(64, 64)]
+    #[case::wide(120, 72)]
+    fn energy_stays_bounded_and_heights_off_the_limit(#[case] width: u32, #[case] height: u32) {
+        let mut wave = Reference::new(width, height);
+        for frame in 0..375 {
+            let heights = wave.advance_frame();
+            assert!(energy(heights) < 1.0, "frame {frame}");
+            let top = heights.iter().map(|h| h.cast_signed().unsigned_abs()).max();
+            assert!(top < Some(LIMIT.unsigned_abs()), "frame {frame}");
         }
+        assert!(energy(&wave.buffers[FRAME_BUFFER]) > 0.001);
     }
 
     #[test]
@@ -445,14 +450,23 @@ mod tests {
         assert_eq!(shade(&now, 32, 32).len(), now.len());
     }
 
+    #[rstest]
+    #[case::empty(0, 0)]
+    #[case::no_columns(0, 3)]
+    #[case::no_rows(3, 0)]
+    #[case::one_cell(1, 1)]
+    #[case::two_columns(2, 5)]
+    #[case::two_rows(5, 2)]
+    #[case::one_inner_cell(3, 3)]
+    fn a_tiny_field_can_be_computed(#[case] width: u32, #[case] height: u32) {
+        let mut wave = Reference::new(width, height);
+        wave.advance_frame();
+        let heights = wave.advance_frame();
+        assert_eq!(shade(heights, width, height).len(), heights.len());
+    }
+
     #[test]
-    fn tiny_and_short_fields_do_no_harm() {
-        for (width, height) in [(0, 0), (0, 3), (3, 0), (1, 1), (2, 5), (5, 2), (3, 3)] {
-            let mut wave = Reference::new(width, height);
-            wave.advance_frame();
-            let heights = wave.advance_frame();
-            assert_eq!(shade(heights, width, height).len(), heights.len());
-        }
+    fn rows_beyond_a_short_buffer_are_skipped() {
         let short = [0; 100];
         step(cells(&mut [0; 70]), &short, &StepParams::at(16, 16, 0));
         assert_eq!(shade(&short, 16, 16).len(), 256);

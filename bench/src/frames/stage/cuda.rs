@@ -71,7 +71,7 @@ impl Waves {
             // StepParams in their order.
             unsafe { recorder.launch(&self.step, grid(self.size), BLOCK, &mut parameters)? };
         }
-        // The recorder does not know what memory a kernel's pointers point to.
+        // The recorder does not know the memory behind a kernel's pointers.
         recorder.keep(self.clone());
         recorder.copy(&self.field[FRAME_BUFFER], &self.slots[slot])
     }
@@ -97,7 +97,7 @@ impl Shader {
             size,
             slots: buffers(slots)?,
             readbacks: buffers(readbacks)?,
-            // Pixels are written where that is fast, and copied to where the host can read them.
+            // Pixels are written to fast memory, and copied to memory that the host can read.
             rgba: device.buffer(size.bytes())?,
             shade: device.module(WAVE_PTX)?.function(c"shade")?,
         })

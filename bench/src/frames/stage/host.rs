@@ -1,4 +1,4 @@
-//! The stages on worker threads. All memory is atomics, so that a missing wait is a wrong picture.
+//! The stages on worker threads. All memory is atomic, so that a missing wait is a wrong picture.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

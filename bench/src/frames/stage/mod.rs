@@ -1,4 +1,4 @@
-//! The two stages of the pipeline on each backend, in files of their own.
+//! The two stages of the pipeline on each backend.
 
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
@@ -15,7 +15,7 @@ use syncline::{Device, Error, Memory, Recorder, Result};
 
 use crate::frames::Size;
 
-/// A stage got a recorder or memory of another backend: a mistake in this program.
+/// An error for a recorder or memory of another backend, which is a mistake in this program.
 fn foreign() -> Error {
     Error::work(std::io::Error::other(
         "a stage was given another backend's recorder or memory",
@@ -45,7 +45,7 @@ impl Producer {
         })
     }
 
-    /// Records the steps of `frame` and the copy into `slot`, `late` after the queue gets there.
+    /// Records the steps of `frame` and the copy into `slot`, delayed by `late`.
     pub(crate) fn record(
         &self,
         recorder: &mut Recorder<'_>,

@@ -20,7 +20,7 @@ use crate::frames::compute::{
     StepParams, group_count, prev_buffer,
 };
 
-/// What the shaders need of a buffer.
+/// The buffer usage that the shaders need.
 const STORAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::STORAGE_BUFFER;
 
 /// The wave field.
@@ -89,7 +89,7 @@ impl Waves {
         }
         recorder.acquire(slot)?;
         copy_last(recorder, commands, &self.field[FRAME_BUFFER], slot);
-        // The recorder does not know which buffers and kernels a dispatch uses.
+        // The recorder does not know the buffers and kernels of a dispatch.
         recorder.keep(self.clone());
         Ok(())
     }
@@ -113,7 +113,7 @@ impl Shader {
         readbacks: Vec<Memory>,
     ) -> Result<Self> {
         let (slots, readbacks) = (buffers(slots)?, buffers(readbacks)?);
-        // Pixels are written where that is fast, and copied to where the host can read them.
+        // Pixels are written to fast memory, and copied to memory that the host can read.
         let rgba = device.device_buffer(size.bytes(), STORAGE)?;
         let shade = Kernel::new(device, SHADE_SPV, 2, 2, slots.len() as u32)?;
         let sources = slots
@@ -139,7 +139,7 @@ impl Shader {
         let Size { width, height } = self.size;
         let commands = recorder.command_buffer()?;
         recorder.acquire(&self.slots[slot])?;
-        // The copy of the frame before reads what this dispatch writes.
+        // The copy of the last frame reads the memory that this dispatch writes.
         recorder.order()?;
         let groups = [group_count(width), group_count(height)];
         self.shade.dispatch(
@@ -156,13 +156,14 @@ impl Shader {
     }
 }
 
-/// Copies all of `from`, as the last command: the barrier that the recorder ends with is the only
-/// one behind it. One more, as of [`Recorder::copy_buffer`], is one more time that the GPU waits
-/// for what it has written.
+/// Copies all of `from`, as the last command of a submission.
+///
+/// [`Recorder::copy_buffer`] would add a barrier before the one that ends the recorder's commands.
+/// The GPU would then wait once more for its writes.
 fn copy_last(recorder: &Recorder<'_>, commands: vk::CommandBuffer, from: &Buffer, to: &Buffer) {
     let region = vk::BufferCopy::default().size(from.size());
-    // SAFETY: the command buffer is begun; two different buffers of the stage, made for transfers
-    // and as large as each other, which the submission keeps with it.
+    // SAFETY: the command buffer has been begun. These are two different buffers of the stage with
+    // transfer usage and of the same size, and the submission keeps both.
     unsafe {
         recorder
             .device()
@@ -189,15 +190,16 @@ impl Delay {
         })
     }
 
-    /// About `time` on a slow device and less on a fast one: long enough that whoever does not wait
-    /// is early.
+    /// Records about `time` of work on a slow device and less on a fast one.
+    ///
+    /// Long enough that a consumer without a wait is early.
     fn record(
         &self,
         recorder: &mut Recorder<'_>,
         commands: vk::CommandBuffer,
         time: Duration,
     ) -> Result<()> {
-        // One dispatch takes some ten milliseconds at least.
+        // A dispatch takes at least some ten milliseconds.
         for _ in 0..=time.as_millis() / 10 {
             let iterations = [DELAY_MAX_ITERATIONS];
             self.kernel.dispatch(

@@ -29,8 +29,9 @@ pub(crate) struct Kernel {
 pub(crate) struct Bindings(vk::DescriptorSet);
 
 impl Kernel {
-    /// Compiles `spirv`, which uses `buffers` storage buffers and `words` 32-bit push constants,
-    /// with room for `sets` bindings.
+    /// Compiles `spirv`, with room for `sets` bindings.
+    ///
+    /// It uses `buffers` storage buffers and `words` 32-bit push constants.
     pub(crate) fn new(
         device: &vulkan::Device,
         spirv: &[u8],
@@ -40,7 +41,7 @@ impl Kernel {
     ) -> Result<Arc<Self>> {
         let raw = device.raw();
         let failed = |call| move |code| native(device, call, code);
-        // What was made before a failure is destroyed with this.
+        // After a failure, dropping it destroys the objects made so far.
         let mut kernel = Self {
             device: device.clone(),
             buffers,
@@ -68,8 +69,8 @@ impl Kernel {
             size: words as u32 * 4,
         };
         let code = spirv_words(spirv);
-        // SAFETY: every create info points to data that outlives its call, and every handle is of
-        // `raw`.
+        // SAFETY: every create info points to data that outlives its call, and every handle belongs
+        // to `raw`.
         unsafe {
             kernel.layout = raw
                 .create_descriptor_set_layout(
@@ -147,7 +148,7 @@ impl Kernel {
         Ok(Bindings(set))
     }
 
-    /// Records one dispatch. `constants` are as many as the kernel was made for.
+    /// Records one dispatch. `constants` has the length that the kernel was made for.
     pub(crate) fn dispatch(
         &self,
         raw: &ash::Device,

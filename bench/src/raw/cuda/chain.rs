@@ -1,4 +1,4 @@
-//! Streams of several threads, whose work goes one after the other.
+//! Streams of several threads in one common order.
 #![allow(unsafe_code, reason = "shares the driver's handles between threads")]
 
 use std::sync::{Mutex, PoisonError};
@@ -6,12 +6,13 @@ use std::sync::{Mutex, PoisonError};
 use super::{Calls, Event, Hand, Stream};
 use crate::lab::Outcome;
 
-/// A stream for each thread, and one order over all of them: each record waits for the one before
-/// it. The streams and events belong to the [`Hand`] that made them, which outlives this.
+/// One stream for each thread, with one order over all of them: each record waits for the last one.
+///
+/// The streams and events belong to the [`Hand`] that made them, which outlives this.
 pub(crate) struct Chain {
     calls: Calls,
     lanes: Vec<(Stream, Vec<Event>)>,
-    /// The event that was recorded last, on any stream.
+    /// The last recorded event of all streams.
     last: Mutex<Option<Event>>,
 }
 
@@ -21,7 +22,7 @@ unsafe impl Send for Chain {}
 unsafe impl Sync for Chain {}
 
 impl Chain {
-    /// So many streams, with so many events each.
+    /// Makes the streams, with this many events each.
     pub(crate) fn new(hand: &Hand, streams: usize, events: u64) -> Outcome<Self> {
         let lanes = (0..streams).map(|_| Ok((hand.stream()?, hand.events(events, false)?)));
         Ok(Self {
@@ -31,8 +32,9 @@ impl Chain {
         })
     }
 
-    /// Makes so many records on a stream, each behind the last record on any of the streams: as
-    /// many as the stream has events, at most.
+    /// Makes records on a stream, each behind the last record on any of the streams.
+    ///
+    /// At most as many as the stream has events.
     pub(crate) fn submit(&self, stream: usize, count: u64) -> Outcome<()> {
         let _current = self.calls.enter()?;
         let (stream, events) = &self.lanes[stream];

@@ -1,5 +1,6 @@
-//! A driver in memory, for tests: streams go on one operation at a time, in an order drawn by lot,
-//! and misuse is noted.
+//! A driver in memory for tests.
+//!
+//! It executes one operation of a random stream at a time, and notes misuse.
 #![allow(unsafe_code, reason = "plays the driver")]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -11,17 +12,17 @@ use cudarc::driver::sys;
 use super::table::Table;
 use super::{Calls, Event, NOT_READY, Stream};
 
-/// What is in a stream.
+/// An operation in a stream.
 enum Op {
     /// Completes this record of the event.
     Record(usize, u64),
-    /// Goes on once this record of the event is complete.
+    /// Waits for this record of the event.
     Wait(usize, u64),
-    /// Is noted.
+    /// Adds this number to the log.
     Work(u64),
 }
 
-/// How often an event has been recorded, and how many of these are complete.
+/// Number of records of an event, and of complete ones.
 #[derive(Default, Clone, Copy)]
 struct Records {
     made: u64,
@@ -33,13 +34,13 @@ pub(crate) struct Driver {
     events: BTreeMap<usize, Records>,
     next: usize,
     dice: u64,
-    /// The work that was done, in order.
+    /// The numbers of the executed work, in order.
     pub(crate) log: Vec<u64>,
-    /// What no program may do.
+    /// Calls that no program may make.
     pub(crate) misuse: Vec<String>,
 }
 
-/// The one driver there is, for one test.
+/// Locks the only driver for one test.
 pub(crate) fn driver() -> MutexGuard<'static, Driver> {
     static DRIVER: Mutex<Driver> = Mutex::new(Driver {
         streams: BTreeMap::new(),
@@ -65,11 +66,11 @@ impl Driver {
             .push_back(op);
     }
 
-    /// Lets one stream go on by one operation; false if none can.
+    /// Executes one operation of one stream. Returns false if no stream can continue.
     pub(crate) fn step(&mut self) -> bool {
         let ready = |op: &Op| match op {
             Op::Wait(event, record) => {
-                // What is destroyed was complete, or is completed by the driver: its waits were
+                // A destroyed event was complete, or the driver completes it: the waits for it were
                 // taken before.
                 self.events
                     .get(event)
@@ -103,7 +104,7 @@ impl Driver {
         true
     }
 
-    /// How many events there are.
+    /// Number of live events.
     pub(crate) fn events(&self) -> usize {
         self.events.len()
     }
@@ -231,7 +232,7 @@ static TABLE: Table = Table {
     wait_external: none4,
 };
 
-/// Calls of it. Its only context is none, which is current everywhere.
+/// The calls of this driver. Its only context is null, which is current on every thread.
 pub(crate) fn calls() -> Calls {
     Calls {
         table: &TABLE,
@@ -239,7 +240,7 @@ pub(crate) fn calls() -> Calls {
     }
 }
 
-/// A stream by number.
+/// The stream with this number.
 pub(crate) fn stream(number: usize) -> Stream {
     number as Stream
 }

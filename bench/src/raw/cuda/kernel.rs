@@ -1,4 +1,4 @@
-//! A small kernel, and a stream of an application's own.
+//! A small kernel, and an application's own stream.
 #![allow(unsafe_code, reason = "launches a kernel, and destroys a stream")]
 
 use std::ffi::c_void;
@@ -16,7 +16,7 @@ use crate::lab::Outcome;
 #[derive(Clone)]
 pub(crate) struct Small(Function);
 
-/// The kernel's only parameter: for how many nanoseconds it runs.
+/// The only parameter of the kernel: for how many nanoseconds it runs.
 type Parameter = u64;
 
 impl Small {
@@ -24,12 +24,12 @@ impl Small {
         Ok(Self(device.module(WAVE_PTX)?.function(c"delay")?))
     }
 
-    /// Puts it into a submission.
+    /// Records the kernel into a submission.
     #[inline]
     pub(crate) fn record(&self, recorder: &mut Recorder<'_>) -> syncline::Result<()> {
         let mut time: Parameter = 0;
         let mut params = [(&raw mut time).cast::<c_void>()];
-        // SAFETY: the kernel takes one u64, and uses no memory.
+        // SAFETY: the kernel takes one u64 and uses no memory.
         unsafe { recorder.launch(&self.0, [1; 3], [1; 3], &mut params) }
     }
 
@@ -38,7 +38,7 @@ impl Small {
     pub(crate) fn launch(&self, calls: &Calls, stream: Stream) -> Outcome<()> {
         let mut time: Parameter = 0;
         let mut params = [(&raw mut time).cast::<c_void>()];
-        // SAFETY: the kernel takes one u64, and uses no memory.
+        // SAFETY: the kernel takes one u64 and uses no memory.
         unsafe { calls.launch(&self.0, [1; 3], [1; 3], &mut params, stream) }
     }
 }
@@ -47,7 +47,7 @@ impl Small {
 struct Own {
     calls: Calls,
     stream: Stream,
-    /// Keeps the context.
+    /// Keeps the context alive.
     _device: Device,
 }
 
@@ -59,14 +59,14 @@ unsafe impl Sync for Own {}
 impl Drop for Own {
     fn drop(&mut self) {
         if let Ok(_current) = self.calls.enter() {
-            // SAFETY: made here, and its last owner goes: no queue uses it any more.
+            // SAFETY: made here. Its last owner is dropped, so no queue uses it any more.
             let _ = unsafe { (self.calls.table.stream_destroy)(self.stream) };
         }
     }
 }
 
 impl Hand {
-    /// A queue over a stream that the application has made itself (`cuStreamCreate`), and owns.
+    /// A queue over a stream that the application has made (`cuStreamCreate`) and owns.
     pub(crate) fn adopted(&self, label: &str) -> Outcome<Queue> {
         let mut stream = null_mut();
         // SAFETY: writes one handle.
@@ -78,7 +78,7 @@ impl Hand {
             stream,
             _device: self.device.clone(),
         };
-        // SAFETY: a live stream, which its owner destroys. It is never captured.
+        // SAFETY: a live stream that its owner destroys and that is never captured.
         Ok(unsafe {
             self.device
                 .adopt_raw_stream(stream, Some(Arc::new(own)), label)

@@ -1,5 +1,6 @@
-//! CUDA by hand: the driver's functions, resolved once from the library that is loaded already, and
-//! called directly.
+//! CUDA by hand: direct calls of the driver's functions.
+//!
+//! They are resolved once, from the library that is already loaded.
 #![allow(unsafe_code, reason = "calls the driver, as the baseline")]
 
 mod chain;
@@ -56,8 +57,9 @@ impl Deref for Hand {
     }
 }
 
-/// Streams, events and semaphores of a context, which is current on this thread as long as this
-/// lives. What it made is not to be used after it has gone.
+/// Streams, events and semaphores of a context that is current on this thread while this lives.
+///
+/// They must not be used after the hand is dropped.
 pub(crate) struct Hand {
     calls: Calls,
     device: Device,
@@ -76,7 +78,7 @@ impl Hand {
         judge("cuCtxGetCurrent", unsafe {
             (calls.table.ctx_get_current)(&raw mut before)
         })?;
-        // SAFETY: the device's context, which this keeps.
+        // SAFETY: the context of the device, which this keeps alive.
         judge("cuCtxSetCurrent", unsafe {
             (calls.table.ctx_set_current)(calls.context)
         })?;
@@ -116,48 +118,47 @@ impl Hand {
         Ok(event)
     }
 
-    /// So many events.
+    /// Makes this many events.
     pub(crate) fn events(&self, count: u64, timed: bool) -> Outcome<Vec<Event>> {
         (0..count).map(|_| self.event(timed)).collect()
     }
 }
 
-/// The driver's functions for one context. Nothing is kept: usable from any thread.
+/// The driver's functions for one context, usable from any thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Calls {
     table: &'static Table,
     context: sys::CUcontext,
 }
 
-// SAFETY: the driver's functions may be called from any thread, and the context is nothing but an
-// argument to them.
+// SAFETY: the driver's functions may be called from any thread. The context is only an argument of
+// them.
 unsafe impl Send for Calls {}
 // SAFETY: as for sending.
 unsafe impl Sync for Calls {}
 
-/// While it lives, the context of some [`Calls`] is current on this thread; then what was before
-/// is.
+/// Makes the context of some [`Calls`] current on this thread, and restores the last one on drop.
 pub(crate) struct Current(Option<(&'static Table, sys::CUcontext)>);
 
 impl Drop for Current {
     #[inline]
     fn drop(&mut self) {
         if let Some((table, before)) = self.0 {
-            // SAFETY: what was current before on this thread; the type is not sent to another, as
-            // it holds a pointer.
+            // SAFETY: the context that was current before on this thread. The type contains a
+            // pointer, so it is not sent to another thread.
             let _ = unsafe { (table.ctx_set_current)(before) };
         }
     }
 }
 
 impl Calls {
-    /// The functions for the device's context, which lives as long as the device.
+    /// The functions for the context of `device`, which lives as long as the device.
     fn new(device: &Device) -> Outcome<Self> {
         let (table, context) = (table()?, device.raw_context());
         Ok(Self { table, context })
     }
 
-    /// `cuCtxGetCurrent`, and `cuCtxSetCurrent` where another one is current.
+    /// `cuCtxGetCurrent`, and `cuCtxSetCurrent` if another context is current.
     #[inline]
     pub(crate) fn enter(&self) -> Outcome<Current> {
         let mut before = null_mut();
@@ -168,14 +169,14 @@ impl Calls {
         if before == self.context {
             return Ok(Current(None));
         }
-        // SAFETY: the device's context, which whoever uses these calls keeps.
+        // SAFETY: the context of the device, which the caller keeps alive.
         judge("cuCtxSetCurrent", unsafe {
             (self.table.ctx_set_current)(self.context)
         })?;
         Ok(Current(Some((self.table, before))))
     }
 
-    /// `cuEventCreate`: to be given back by [`Calls::destroy`].
+    /// `cuEventCreate`. The event is returned to [`Calls::destroy`].
     pub(crate) fn create(&self, timed: bool) -> Outcome<Event> {
         self.create_with(if timed { 0 } else { NO_TIMING })
     }
@@ -195,8 +196,9 @@ impl Calls {
         let _ = unsafe { (self.table.event_destroy)(event) };
     }
 
-    /// [`Calls::query`] as a library has to ask: in the thread's relaxed capture mode, as it would
-    /// break a capture that another thread has begun otherwise.
+    /// [`Calls::query`] in the thread's relaxed capture mode, as a library must call it.
+    ///
+    /// Otherwise the query would break a capture that another thread has begun.
     #[inline]
     pub(crate) fn ask(&self, event: Event) -> Outcome<bool> {
         let exchange = |mode: &mut c_uint| {
@@ -241,7 +243,7 @@ impl Calls {
         }
     }
 
-    /// `cuEventSynchronize`: it spins, but for an event of [`Hand::blocking_event`].
+    /// `cuEventSynchronize`. It spins, except for an event of [`Hand::blocking_event`].
     #[inline]
     pub(crate) fn synchronize(&self, event: Event) -> Outcome<()> {
         // SAFETY: a live handle of the current context.
@@ -258,18 +260,20 @@ impl Calls {
         })
     }
 
-    /// `cuMemsetD32Async`: the whole buffer becomes 0. Rows keep it until the stream is idle.
+    /// `cuMemsetD32Async` of the whole buffer with 0. Rows keep the buffer until the stream is
+    /// idle.
     #[inline]
     pub(crate) fn clear(&self, buffer: &DeviceBuffer, stream: Stream) -> Outcome<()> {
         let words = (buffer.bytes() / 4) as usize;
-        // SAFETY: so many words of device memory; a live stream of the current context.
+        // SAFETY: this many words of device memory, and a live stream of the current context.
         judge("cuMemsetD32Async", unsafe {
             (self.table.memset_d32_async)(buffer.pointer(), 0, words, stream)
         })
     }
 
-    /// `cuMemcpyDtoDAsync`: as many bytes as both have. Whoever calls keeps both until the stream
-    /// is idle.
+    /// `cuMemcpyDtoDAsync` of as many bytes as both buffers have.
+    ///
+    /// The caller keeps both until the stream is idle.
     #[cfg(feature = "vulkan")]
     pub(crate) fn copy(
         &self,
@@ -278,7 +282,7 @@ impl Calls {
         stream: Stream,
     ) -> Outcome<()> {
         let bytes = from.bytes().min(to.bytes()) as usize;
-        // SAFETY: so many bytes of device memory on both sides; a live stream of the current
+        // SAFETY: this many bytes of device memory on both sides, and a live stream of the current
         // context.
         judge("cuMemcpyDtoDAsync", unsafe {
             (self.table.memcpy_dtod_async)(to.pointer(), from.pointer(), bytes, stream)
@@ -288,8 +292,8 @@ impl Calls {
     /// `cuLaunchKernel`.
     ///
     /// # Safety
-    /// `params` are as many and of such types as the function declares; what it does with them is
-    /// sound until the stream has got past it.
+    /// `params` have the number and types that the function declares. The work of the kernel is
+    /// sound until the stream is past it.
     pub(crate) unsafe fn launch(
         &self,
         function: &Function,
@@ -299,7 +303,7 @@ impl Calls {
         stream: Stream,
     ) -> Outcome<()> {
         let ([x, y, z], [a, b, c]) = (grid, block);
-        // SAFETY: the caller's promise. The driver copies the parameters during the call.
+        // SAFETY: the caller promises it. The driver copies the parameters during the call.
         judge("cuLaunchKernel", unsafe {
             (self.table.launch_kernel)(
                 function.raw(),
@@ -317,7 +321,7 @@ impl Calls {
         })
     }
 
-    /// `cuStreamWaitValue64`: for the word to be at `value` or past it.
+    /// `cuStreamWaitValue64`, until the word is at or above `value`.
     #[inline]
     pub(crate) fn wait_value(
         &self,
@@ -347,7 +351,7 @@ impl Calls {
         })
     }
 
-    /// `cuSignalExternalSemaphoresAsync`, each semaphore with its parameters.
+    /// `cuSignalExternalSemaphoresAsync` with parameters for each semaphore.
     #[cfg(feature = "vulkan")]
     #[inline]
     pub(crate) fn signal_external(
@@ -357,13 +361,13 @@ impl Calls {
         stream: Stream,
     ) -> Outcome<()> {
         let count = semaphores.len().min(params.len()) as c_uint;
-        // SAFETY: arrays of that length; live semaphores and a live stream of the current context.
+        // SAFETY: arrays of this length, live semaphores, and a live stream of the current context.
         judge("cuSignalExternalSemaphoresAsync", unsafe {
             (self.table.signal_external)(semaphores.as_ptr(), params.as_ptr(), count, stream)
         })
     }
 
-    /// `cuWaitExternalSemaphoresAsync`, each semaphore with its parameters.
+    /// `cuWaitExternalSemaphoresAsync` with parameters for each semaphore.
     #[cfg(feature = "vulkan")]
     #[inline]
     pub(crate) fn wait_external(
@@ -393,12 +397,12 @@ impl Hand {
             reserved: [0; 16],
         };
         let mut semaphore = null_mut();
-        // SAFETY: an open descriptor of a timeline semaphore of the same GPU, which the driver
-        // takes if it succeeds.
+        // SAFETY: an open descriptor of a timeline semaphore of the same GPU. The driver takes it
+        // on success.
         judge("cuImportExternalSemaphore", unsafe {
             (self.table.import_external_semaphore)(&raw mut semaphore, &raw const desc)
         })?;
-        // It is the driver's now.
+        // The driver owns it now.
         let _ = handle.into_raw_fd();
         self.externals.borrow_mut().push(semaphore);
         Ok(semaphore)
@@ -409,7 +413,7 @@ impl Hand {
 #[cfg(feature = "vulkan")]
 #[inline]
 pub(crate) fn signal_params(value: u64) -> SignalParams {
-    // SAFETY: integers, pointers and unions of them; the API asks for zeroes in what is not used.
+    // SAFETY: integers, pointers and unions of them. The API requires zeros in unused fields.
     let mut params: SignalParams = unsafe { std::mem::zeroed() };
     params.params.fence.value = value;
     params
@@ -428,7 +432,7 @@ pub(crate) fn wait_params(value: u64) -> WaitParams {
 impl Drop for Hand {
     fn drop(&mut self) {
         for stream in self.streams.take() {
-            // SAFETY: made here, and no longer used; what is in it comes to its end.
+            // SAFETY: made here, and no longer used. The work in it ends.
             let _ = unsafe { (self.table.stream_destroy)(stream) };
         }
         for event in self.events.take() {
@@ -436,15 +440,16 @@ impl Drop for Hand {
         }
         #[cfg(feature = "vulkan")]
         for semaphore in self.externals.take() {
-            // SAFETY: imported here; rows let their streams end before.
+            // SAFETY: imported here. Rows end their streams before.
             let _ = unsafe { (self.table.destroy_external_semaphore)(semaphore) };
         }
-        // SAFETY: what was current before on this thread; the type is not sent to another.
+        // SAFETY: the context that was current before on this thread. The type is not sent to
+        // another.
         let _ = unsafe { (self.table.ctx_set_current)(self.before) };
     }
 }
 
-/// Whether streams of the device wait for and write 64-bit values in memory.
+/// Whether streams of the device can wait for and write 64-bit values in memory.
 pub(crate) fn has_memory_operations(device: &Device) -> bool {
     use syncline::backend::Device as _;
     device.info().capabilities.stream_memory_ops

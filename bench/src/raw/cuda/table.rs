@@ -1,4 +1,4 @@
-//! The driver's functions.
+//! The function table of the driver.
 #![allow(unsafe_code, reason = "declares the driver's functions")]
 
 use std::ffi::{c_uint, c_void};
@@ -78,7 +78,7 @@ pub(super) fn table() -> Outcome<&'static Table> {
         // SAFETY: NVIDIA's driver, which the CUDA backend has loaded already.
         let library = unsafe { Library::new("libcuda.so.1") }.map_err(|error| error.to_string())?;
         let table = Table::resolve(&library);
-        // The driver is never unloaded; it has threads of its own.
+        // The driver is never unloaded, because it has threads of its own.
         std::mem::forget(library);
         table
     });

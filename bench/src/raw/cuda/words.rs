@@ -1,4 +1,4 @@
-//! Mapped host memory.
+//! Words in mapped host memory.
 #![allow(unsafe_code, reason = "calls the driver, as the baseline")]
 
 use std::ffi::{c_uint, c_void};
@@ -12,13 +12,13 @@ use super::Hand;
 use super::table::{Table, judge};
 use crate::lab::{Outcome, Stop};
 
-/// No word takes so long.
+/// Time-out for a word.
 const LONG: Duration = Duration::from_secs(10);
 
 /// `CU_MEMHOSTALLOC_DEVICEMAP` with `CU_MEMHOSTALLOC_PORTABLE`.
 const MAPPED: c_uint = 3;
 
-/// Words of mapped host memory.
+/// Words in mapped host memory.
 pub(crate) struct Words {
     table: &'static Table,
     host: *mut c_void,
@@ -34,11 +34,11 @@ impl Words {
         self.device + (at * Self::STRIDE) as u64
     }
 
-    /// One of them, as the host sees it.
+    /// A word as the host sees it.
     #[inline]
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at < self.count, "word {at} of {}", self.count);
-        // SAFETY: within the allocation, which starts on a page, and lives as long as this.
+        // SAFETY: within the allocation, which begins on a page and lives as long as this.
         unsafe {
             &*self
                 .host
@@ -48,7 +48,7 @@ impl Words {
         }
     }
 
-    /// Looks until a word is at `value` or past it.
+    /// Polls until a word is at or above `value`.
     #[inline]
     pub(crate) fn poll(&self, at: usize, value: u64) -> Outcome<()> {
         let word = self.word(at);
@@ -67,13 +67,13 @@ impl Words {
 
 impl Drop for Words {
     fn drop(&mut self) {
-        // SAFETY: allocated here; rows let their streams end before.
+        // SAFETY: allocated here. Rows end their streams before.
         let _ = unsafe { (self.table.mem_free_host)(self.host) };
     }
 }
 
 impl Hand {
-    /// `cuMemHostAlloc` of words that both sides see, all 0, each in a cache line of its own.
+    /// `cuMemHostAlloc` of words that both sides see. All are 0, each in a cache line of its own.
     pub(crate) fn words(&self, count: usize) -> Outcome<Words> {
         let mut host = null_mut();
         let bytes = count.max(1) * Words::STRIDE;

@@ -1,24 +1,25 @@
-//! The least that a timeline costs over the driver's calls, if several threads are to use it: the
-//! floor of rows whose raw side only calls the driver.
+//! The floor: the least code over the driver's calls for timelines that several threads use.
 //!
-//! This is what an engine would write by hand, with std, to keep these rules of the contract, and
-//! nothing else of it:
+//! It keeps these rules of the contract by hand, with std, and no others:
 //!
-//! - T1 to T4 and Q1: values that are claimed once and in order, and signals that complete in
-//!   order, from whichever queue;
-//! - Q2: a wait reaches the driver only once its signal is pending, and what must wait for that is
-//!   held in order; what is in flight is counted, and where it is too much the driver is asked what
-//!   has finished;
-//! - Q6: an application's work runs without any lock, on one thread at a time;
-//! - E1 and E2: timelines and queues fail, and what would wait for a failed timeline fails its own.
+//! - T1 to T4 and Q1: each value is claimed once and in order. Signals complete in order, also from
+//!   different queues.
+//! - Q2: a wait reaches the driver only after its signal is pending. Until then the submission and
+//!   all later ones of its queue are held. Units in flight are counted. Above the bound, the driver
+//!   is asked what has finished.
+//! - Q6: an application's work runs without a lock, on one thread at a time.
+//! - E1 and E2: timelines and queues fail. A submission that would wait for a failed timeline fails
+//!   its own signals.
 //!
-//! There is one lock per queue and one per ring of events, none of a timeline held across a
-//! driver's call; a claim is one atomic exchange, and an event is used again when nobody else has
-//! it. Left out are, among others, circles (Q4), what is to be held for lack of room (it goes to
-//! the driver all the same, once that was asked), waits that park, and claims out of order (T2): a
-//! signal claims what lies above everything claimed. All of those would cost more, never less.
+//! There is one lock for each queue and one for each ring of events. No lock of a timeline is held
+//! across a driver call. A claim is one atomic exchange. An event is recorded again when only its
+//! queue has a reference.
 //!
-//! The rows use it from one thread, as they use ours.
+//! Among other rules, these are left out: circles (Q4), holding for lack of room (the submission
+//! goes to the driver after the query), waits that park, and claims out of order (T2; a signal
+//! claims everything up to its value). Each of them would only add cost.
+//!
+//! Rows use the floor from one thread, as they use ours.
 
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
@@ -30,13 +31,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::lab::{Outcome, Stop};
 
-/// Which values of a timeline are taken: everything up to one.
+/// The claimed values of a timeline: all up to a value.
 #[derive(Default)]
 struct Claims(AtomicU64);
 
 impl Claims {
-    /// Takes what lies above everything taken, up to `value`; tells what was taken before. Of two
-    /// that want the same, one gets it.
+    /// Claims the values up to `value`. Returns the highest value claimed before.
+    ///
+    /// Of two callers with the same value, one succeeds.
     #[cfg(feature = "cuda")]
     #[inline]
     fn claim(&self, value: u64) -> Outcome<u64> {
@@ -53,7 +55,7 @@ impl Claims {
         Err(refused(value, before))
     }
 
-    /// As [`Claims::claim`], if everything up to `before` is taken and no more.
+    /// As [`Claims::claim`], but only if exactly the values up to `before` are claimed.
     #[inline]
     fn claim_above(&self, before: u64, value: u64) -> Outcome<()> {
         if value <= before || value == u64::MAX {
@@ -65,7 +67,7 @@ impl Claims {
         claimed.map(drop).map_err(|now| refused(value, now))
     }
 
-    /// Gives a claim back; false if somebody has claimed above it meanwhile.
+    /// Withdraws a claim. Returns false if a higher value was claimed in the meantime.
     fn withdraw(&self, before: u64, value: u64) -> bool {
         self.0
             .compare_exchange(value, before, Ordering::AcqRel, Ordering::Relaxed)
@@ -80,16 +82,15 @@ fn refused(value: u64, claimed: u64) -> Stop {
     ))
 }
 
-/// What queues that share a part of the driver have there, in the units that the driver counts.
+/// Units in flight of queues that share a part of the driver, as the driver counts them.
 #[derive(Default)]
 pub(crate) struct Room(AtomicU64);
 
-/// With more there the driver might block who submits.
+/// Above this bound the driver might block the submitting thread.
 const BOUND: u64 = 480;
 
 impl Room {
-    /// Counts so many units more. True if there is too much now: whoever comes by looks what has
-    /// finished.
+    /// Adds units. Returns true above the bound; the caller then checks what has finished.
     #[inline]
     fn take(&self, units: u64) -> bool {
         self.0.fetch_add(units, Ordering::Relaxed) + units > BOUND
@@ -103,13 +104,13 @@ impl Room {
     }
 }
 
-/// A number that no other queue has; 0 is nobody's.
+/// Returns a number that no other queue has. No queue has 0.
 fn number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Nobody leaves what these locks guard half done.
+/// Locks a mutex and ignores poisoning: no thread leaves the guarded state half changed.
 #[inline]
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -117,6 +118,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     #[test]
@@ -141,16 +144,14 @@ mod tests {
         assert!(claims.withdraw(1000, 1002) && !claims.withdraw(1000, 1002));
     }
 
-    #[test]
-    fn a_claim_above_what_is_no_longer_the_last_is_refused() {
+    #[rstest]
+    #[case::above_an_outdated_value(0, 4)]
+    #[case::not_above(3, 3)]
+    #[case::the_largest_value(3, u64::MAX)]
+    fn a_wrong_claim_is_refused_and_changes_nothing(#[case] before: u64, #[case] value: u64) {
         let claims = Claims::default();
         assert_eq!(claims.claim_above(0, 3), Ok(()));
-        for (before, value) in [(0, 4), (3, 3), (3, u64::MAX)] {
-            assert!(
-                claims.claim_above(before, value).is_err(),
-                "{before} {value}"
-            );
-        }
+        assert!(claims.claim_above(before, value).is_err());
         assert!(claims.withdraw(0, 3));
         assert_eq!(claims.claim_above(0, 1), Ok(()));
     }

@@ -1,8 +1,8 @@
-//! Vulkan: a timeline is a semaphore, and a few words of what is claimed and pending.
+//! The floor on Vulkan: a timeline is a semaphore with words for claimed and pending values.
 //!
-//! What would have to be held is refused here, before anything is claimed: no row with this floor
-//! holds anything, and to find that out costs the same. There is no work (Q6): an engine records
-//! its commands before it takes the queue's lock.
+//! A submission that would have to be held is refused before it claims anything. No row with this
+//! floor holds submissions, and the check costs the same. There is no application's work (Q6): an
+//! engine records its commands before it takes the queue's lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,17 +15,19 @@ use super::{Claims, Room, lock, number};
 use crate::lab::{Outcome, Stop};
 use crate::raw::vulkan::{Calls, WAITS};
 
-/// A timeline. Its semaphore belongs to the [`Hand`](crate::raw::vulkan::Hand) that made it, and
-/// outlives it: an engine destroys semaphores a few frames later, which costs a submission nothing.
+/// A timeline over a semaphore of a [`Hand`](crate::raw::vulkan::Hand), which outlives it.
+///
+/// An engine destroys semaphores a few frames later, which costs a submission nothing.
 pub(crate) struct Timeline {
     semaphore: vk::Semaphore,
     claims: Claims,
-    /// The highest value whose signal is with the driver.
+    /// The highest value whose signal was submitted.
     pending: AtomicU64,
-    /// The queue that signals that; 0 if nobody does. Written before `pending`, by whoever has
-    /// claimed.
+    /// The queue that signals `pending`; 0 if it is none of these queues.
+    ///
+    /// Written before `pending`, by the thread that has claimed the value.
     by: AtomicUsize,
-    /// A submission that has claimed a value was refused: it never comes (E1).
+    /// Set when a submission with a claimed value was refused. The value never comes (E1).
     failed: AtomicBool,
 }
 
@@ -41,8 +43,8 @@ impl Timeline {
     }
 
     /// # Errors
-    /// It has failed. (An engine accepts the submission, and fails its signals: to find that out
-    /// costs the same.)
+    /// If the timeline has failed. (An engine accepts the submission and fails its signals. The
+    /// check costs the same.)
     #[inline]
     fn require_sound(&self) -> Outcome<()> {
         if self.failed.load(Ordering::Acquire) {
@@ -51,12 +53,12 @@ impl Timeline {
         Ok(())
     }
 
-    /// Claims `value` if everything claimed is pending; tells what that is, and who signals it.
+    /// Claims `value` if all claimed values are pending. Returns the highest of them and its queue.
     #[inline]
     pub(crate) fn claim(&self, value: u64) -> Outcome<(u64, usize)> {
         self.require_sound()?;
         let before = self.pending.load(Ordering::Acquire);
-        // If `pending` grows in between the claim is refused: so this is who signals `before`.
+        // If `pending` grows in between, the claim is refused. So `by` belongs to `before`.
         let by = self.by.load(Ordering::Relaxed);
         self.claims.claim_above(before, value)?;
         Ok((before, by))
@@ -68,7 +70,7 @@ impl Timeline {
         self.pending.store(value, Ordering::Release);
     }
 
-    /// Somebody else signals `value`, and has submitted that already.
+    /// Claims `value` for a signal that was submitted elsewhere.
     pub(crate) fn promise(&self, value: u64) -> Outcome<()> {
         self.claim(value)?;
         self.submitted(value, 0);
@@ -76,20 +78,20 @@ impl Timeline {
     }
 }
 
-/// A queue, and its own position: a semaphore that each submission signals.
+/// A queue with its position: a semaphore that each submission signals.
 pub(crate) struct Queue {
     calls: Calls,
     number: usize,
     ended: vk::Semaphore,
-    /// Of the `VkQueue`: others of these may share it.
+    /// Shared by all queues over the same `VkQueue`.
     room: Arc<Room>,
-    /// Whoever holds the lock submits.
+    /// Locked by the submitting thread.
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// How many submissions there have been, and how many of them are known to have finished.
+    /// Number of submissions, and number of those known to have finished.
     position: u64,
     finished: u64,
 }
@@ -102,7 +104,7 @@ impl Drop for Queue {
 }
 
 impl Queue {
-    /// `ended` belongs to the queue alone, and is at 0. All queues of a `VkQueue` share `room`.
+    /// `ended` is at 0 and only this queue uses it. All queues of a `VkQueue` share `room`.
     pub(crate) fn new(calls: &Calls, ended: vk::Semaphore, room: &Arc<Room>) -> Self {
         Self {
             calls: calls.clone(),
@@ -113,7 +115,7 @@ impl Queue {
         }
     }
 
-    /// There may be too much in flight: asks the driver what has finished.
+    /// Asks the driver what has finished, because too much may be in flight.
     #[cold]
     fn look(&self, state: &mut State) -> Outcome<()> {
         let finished = self.calls.value(self.ended)?;
@@ -122,16 +124,16 @@ impl Queue {
         Ok(())
     }
 
-    /// How many submissions there have been.
+    /// Number of submissions.
     pub(crate) fn position(&self) -> u64 {
         lock(&self.state).position
     }
 
-    /// One submission to the `VkQueue`, which nobody else uses meanwhile.
+    /// Submits to the `VkQueue`, which the caller has locked.
     ///
     /// # Errors
     /// A value that cannot be claimed, or a signal that is not pending; nothing has changed then.
-    /// What the driver says.
+    /// Errors of the driver.
     pub(crate) fn submit(
         &self,
         queue: &QueueGuard,
@@ -155,7 +157,8 @@ impl Queue {
         let withdraw = |claimed: &[u64]| {
             for ((timeline, value), before) in signals.iter().zip(claimed) {
                 if !timeline.claims.withdraw(*before, *value) {
-                    // Somebody has claimed above it, and waits for what never comes.
+                    // Another thread has claimed a higher value and would wait for this one
+                    // forever.
                     timeline.failed.store(true, Ordering::Release);
                 }
             }
@@ -173,7 +176,7 @@ impl Queue {
                 }
             };
             claimed.push(before);
-            // Signals of one timeline complete in order, from different queues too.
+            // Signals of one timeline complete in order, also from different queues.
             if before > 0 && by != self.number {
                 awaited.push(timeline.semaphore);
                 awaited_values.push(before);

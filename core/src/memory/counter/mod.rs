@@ -341,7 +341,7 @@ impl Counter {
         self.page.is_failed() && self.page.lost.load(Ordering::SeqCst) != 0
     }
 
-    /// Takes a turn to make the missing signals of a dead process.
+    /// Takes a turn to make the signals that a lost process still owes.
     ///
     /// Returns the number of earlier turns. Call it once the counter has [failed](Counter::fail).
     /// The surviving processes release native waits in the order of their turns.
@@ -357,10 +357,10 @@ impl Counter {
         self.ring();
     }
 
-    /// True if the page reports a higher pending value than [`Counter::pending`] has returned.
+    /// True, once for each value, if the page reports more pending than was last read.
     ///
-    /// False in a process that has never called [`Counter::pending`]. Returns true once for each
-    /// value, so that a watch ends once for it, even if the engine does not read the value then.
+    /// False in a process that has never called [`Counter::pending`]. A watch ends once for each
+    /// value, even if the engine does not read the value then.
     /// No second caller misses the value: only the watch of the counter's one timeline calls this,
     /// and one thread at a time watches a device.
     fn has_new_pending(&self) -> bool {

@@ -193,7 +193,7 @@ pub(super) struct Loss {
 }
 
 impl Loss {
-    /// The fields of a record: the number and the code.
+    /// The kind of the loss as a number, and the exit code or signal.
     fn to_fields(self) -> (u32, i64) {
         match self.how {
             PeerLoss::Died { exit: None } => (1, 0),

@@ -161,7 +161,7 @@ impl Shared {
 
     /// Publishes that `value` is reached.
     ///
-    /// Call it before the value shows in this process, with no lock held.
+    /// Call it before the value shows in this process, with no lock held but `host_signal`.
     ///
     /// Returns the value that may show. For a queue's position it is lower while a signal up to
     /// `value` is yet to be published. It is higher if another thread has meanwhile seen a later

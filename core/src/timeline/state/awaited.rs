@@ -51,7 +51,7 @@ impl<S: Borrow<Arc<Shared>>> Registered<S> {
         })
     }
 
-    /// Forgets the registrations, because another thread has removed them or is removing them.
+    /// Forgets the registrations. The code that advanced the timelines removes them.
     pub(crate) fn forget(&mut self) {
         self.0.clear();
     }

@@ -15,7 +15,9 @@ use crate::timeline::waiters::Ticket;
 const NO_TARGET: u64 = u64::MAX;
 
 impl Shared {
-    /// `Some` if the watching thread must be notified: true if the timeline is new to it.
+    /// Whether the watching thread must be notified.
+    ///
+    /// `None` if not. `Some(true)` if the watching thread does not have the timeline yet.
     pub(super) fn needs_watch(&self, state: &mut State) -> Option<bool> {
         let device = self.watch()?;
         let target = self.lowest_target(state)?;

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
+use rstest::rstest;
 use syncline_core::{Error, HandleKind, PeerExit, PeerLoss};
 
 use super::{LONG, NOW, against_raw, both, both_with, pair, read_socket, receive};
@@ -250,20 +251,20 @@ fn the_death_of_a_process_that_left_is_reported_too() {
 }
 
 /// It cannot signal any more, although the process lives.
-#[test]
-fn a_process_that_calls_execve_has_died() {
-    for role in ["calls execve", "calls execve, and keeps the socket"] {
-        let (mut child, one) = child(role);
-        let (recorder, losses) = loss_recorder();
-        one.observe_loss(recorder);
-        one.send_point_of(1, 1, LONG).unwrap();
-        let how = PeerLoss::Died { exit: None };
-        let heard = losses.recv_timeout(LONG);
-        let lives = child.try_wait().unwrap().is_none();
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!((heard, lives), (Ok(how), true), "{role}");
-    }
+#[rstest]
+#[case::and_closes_the_socket("calls execve")]
+#[case::and_keeps_the_socket("calls execve, and keeps the socket")]
+fn a_process_that_calls_execve_has_died(#[case] role: &str) {
+    let (mut child, one) = child(role);
+    let (recorder, losses) = loss_recorder();
+    one.observe_loss(recorder);
+    one.send_point_of(1, 1, LONG).unwrap();
+    let how = PeerLoss::Died { exit: None };
+    let heard = losses.recv_timeout(LONG);
+    let lives = child.try_wait().unwrap().is_none();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!((heard, lives), (Ok(how), true), "{role}");
 }
 
 fn assert_left(endpoint: &Endpoint) {
@@ -514,11 +515,11 @@ fn facing_hostile_peers() {
 }
 
 /// In a child process, because the limits count for the whole process.
-#[test]
-fn descriptors_of_peers_are_bounded() {
-    for role in ["receives without a free descriptor", "faces hostile peers"] {
-        run_child(role);
-    }
+#[rstest]
+#[case::without_a_free_descriptor("receives without a free descriptor")]
+#[case::with_hostile_peers("faces hostile peers")]
+fn descriptors_of_peers_are_bounded(#[case] role: &str) {
+    run_child(role);
 }
 
 /// In a child process, because the limit counts for the whole process.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use rstest::rstest;
 use rustix::fs::{MemfdFlags, SealFlags};
 use syncline_core::{Error, HandleKind, Result, SharedWords};
 
@@ -449,47 +450,47 @@ fn each_thread_receives_the_object_it_asks_for() {
 }
 
 /// The peer chooses the size of its memory. mmap(2) would grant the terabyte.
-#[test]
-fn memory_larger_than_the_limit_is_not_mapped() {
+#[rstest]
+#[case::at_the_limit(64, 64)]
+#[case::above_the_limit(68, 64)]
+#[case::a_terabyte(1 << 40, 1 << 20)]
+fn memory_larger_than_the_limit_is_not_mapped(#[case] bytes: u64, #[case] max: u64) {
     let (one, other) = both();
-    // At the limit, and above it.
-    for (bytes, max) in [(64, 64), (68, 64), (1 << 40, 1 << 20)] {
-        let memory =
-            rustix::fs::memfd_create("much", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-                .unwrap();
-        rustix::fs::ftruncate(&memory, bytes).unwrap();
-        let sized = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&memory, sized).unwrap();
-        let object = Offer {
-            content: Content::HostMemory,
-            extent: Some(Extent {
-                size: bytes,
-                length: bytes,
-                dedicated: false,
-            }),
-            ..offer(one.next_number(), &[HandleKind::WordsMemfd])
-        };
-        let sent = one
-            .offer(&object, &[memory.as_fd()], Deadline::after(LONG))
-            .unwrap();
-        std::thread::scope(|scope| {
-            let received = scope.spawn(|| other.receive_words("offered", max, LONG));
-            match sent.answer(Deadline::after(LONG)).unwrap() {
-                Answer::Taken => {
-                    assert!(bytes <= max, "{bytes} are mapped");
-                    sent.settle(Deadline::after(LONG)).unwrap();
-                    received.join().unwrap().unwrap();
-                }
-                Answer::Refused(reason) => {
-                    assert!(bytes > max, "{reason}");
-                    let expected = format!("it has {bytes} bytes, and {max} are the most");
-                    assert!(reason.contains(&expected), "{reason}");
-                    let refused = received.join().unwrap().unwrap_err();
-                    assert!(matches!(refused, Error::Import { .. }), "{refused}");
-                }
+    let memory =
+        rustix::fs::memfd_create("much", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&memory, bytes).unwrap();
+    let sized = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&memory, sized).unwrap();
+    let object = Offer {
+        content: Content::HostMemory,
+        extent: Some(Extent {
+            size: bytes,
+            length: bytes,
+            dedicated: false,
+        }),
+        ..offer(one.next_number(), &[HandleKind::WordsMemfd])
+    };
+    let sent = one
+        .offer(&object, &[memory.as_fd()], Deadline::after(LONG))
+        .unwrap();
+    std::thread::scope(|scope| {
+        let received = scope.spawn(|| other.receive_words("offered", max, LONG));
+        match sent.answer(Deadline::after(LONG)).unwrap() {
+            Answer::Taken => {
+                assert!(bytes <= max, "{bytes} are mapped");
+                sent.settle(Deadline::after(LONG)).unwrap();
+                received.join().unwrap().unwrap();
             }
-        });
-    }
+            Answer::Refused(reason) => {
+                assert!(bytes > max, "{reason}");
+                let expected = format!("it has {bytes} bytes, and {max} are the most");
+                assert!(reason.contains(&expected), "{reason}");
+                let refused = received.join().unwrap().unwrap_err();
+                assert!(matches!(refused, Error::Import { .. }), "{refused}");
+            }
+        }
+    });
+
     other.check().unwrap();
 }
 

@@ -1,9 +1,10 @@
 //! P1: an endpoint with a hostile peer. Each violation has a test, and random scripts combine them.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
+use rstest::rstest;
 use rustix::fs::MemfdFlags;
 use syncline_core::{Error, HandleKind, PeerLoss, SharedWords};
 
@@ -133,13 +134,15 @@ fn a_message_after_a_farewell_closes_the_endpoint() {
     assert_shut_out(&one, "nothing after a farewell");
 }
 
-/// A memfd with its own name, so that its descriptors can be counted.
+/// A memfd with a name that no other has, so that its descriptors can be counted.
 struct Marked(OwnedFd, String);
 
 impl Marked {
     fn new(name: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("{name} {}", COUNT.fetch_add(1, Ordering::Relaxed));
         Self(
-            rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC).unwrap(),
+            rustix::fs::memfd_create(&*name, MemfdFlags::CLOEXEC).unwrap(),
             format!("/memfd:{name} (deleted)"),
         )
     }
@@ -164,28 +167,30 @@ impl Marked {
     }
 }
 
+/// An object that lists `count` counters.
+fn object_with_counters(count: usize) -> Message {
+    Message::Object(offer(1, &[HandleKind::CounterMemfd; 16][..count]))
+}
+
 /// All received descriptors are closed.
-#[test]
-fn a_wrong_number_of_descriptors_closes_the_endpoint() {
-    let counter = [HandleKind::CounterMemfd; 16];
-    let point = POINT_1;
-    let cases = [
-        ("missing", Message::Object(offer(1, &counter[..2])), 1),
-        ("missing all", Message::Object(offer(1, &counter[..1])), 0),
-        ("surplus", Message::Object(offer(1, &counter[..1])), 2),
-        ("surplus and none told", Message::Object(offer(1, &[])), 3),
-        ("beside a point", point.clone(), 1),
-        ("many beside a point", point, 16),
-        ("beside an answer", Message::Taken { number: 1 }, 1),
-    ];
-    for (name, message, count) in cases {
-        let marked = Marked::new(&format!("count {name}"));
-        let (one, raw) = against_raw();
-        let fds = vec![marked.0.as_fd(); count];
-        raw.bytes_beside(&raw.encoded(&message), &fds);
-        assert_shut_out(&one, "as many descriptors as are told");
-        marked.wait_for_count(1);
-    }
+#[rstest]
+#[case::one_missing(object_with_counters(2), 1)]
+#[case::all_missing(object_with_counters(1), 0)]
+#[case::one_too_many(object_with_counters(1), 2)]
+#[case::none_listed(object_with_counters(0), 3)]
+#[case::beside_a_point(POINT_1, 1)]
+#[case::many_beside_a_point(POINT_1, 16)]
+#[case::beside_an_answer(Message::Taken { number: 1 }, 1)]
+fn a_wrong_number_of_descriptors_closes_the_endpoint(
+    #[case] message: Message,
+    #[case] count: usize,
+) {
+    let marked = Marked::new("count");
+    let (one, raw) = against_raw();
+    let fds = vec![marked.0.as_fd(); count];
+    raw.bytes_beside(&raw.encoded(&message), &fds);
+    assert_shut_out(&one, "as many descriptors as are told");
+    marked.wait_for_count(1);
 }
 
 /// A socket whose last close(2) blocks until the other end is closed (`SO_LINGER` in socket(7)).
@@ -208,22 +213,34 @@ pub(super) fn promptly<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'stat
     result.recv_timeout(LONG).expect("it waits for close(2)")
 }
 
+/// How a peer sends a descriptor that is slow to close.
+#[derive(Clone, Copy)]
+enum Slow {
+    /// Beside a point, which must have none.
+    BesidePoint,
+    /// Many of them beside a point.
+    ManyBesidePoint,
+    /// In an object before an invalid message.
+    BeforeInvalid,
+    /// In an object that no call asks for.
+    Unasked,
+}
+
 /// An endpoint whose peer has sent a descriptor that is slow to close.
-///
-/// The descriptor is beside an invalid message (0 and 1), in an object before an invalid message
-/// (2), or in an object that no call asks for (3).
-fn with_slow(which: u32) -> (Endpoint, Raw, std::net::TcpStream) {
+fn with_slow(how: Slow) -> (Endpoint, Raw, std::net::TcpStream) {
     let (slow, other) = slow_to_close();
     let (one, mut raw) = against_raw();
     let object = Message::Object(offer(1, &[HandleKind::CounterMemfd]));
-    match which {
-        0 => raw.bytes_beside(&raw.encoded(&POINT_1), &[slow.as_fd()]),
+    match how {
+        Slow::BesidePoint => raw.bytes_beside(&raw.encoded(&POINT_1), &[slow.as_fd()]),
         // The endpoint has room for 16 of these.
-        1 => raw.bytes_beside(&raw.encoded(&POINT_1), &[slow.as_fd(); 30]),
-        _ => {
+        Slow::ManyBesidePoint => {
+            raw.bytes_beside(&raw.encoded(&POINT_1), &[slow.as_fd(); 30]);
+        }
+        Slow::BeforeInvalid | Slow::Unasked => {
             raw.bytes_beside(&raw.encoded(&object), &[slow.as_fd()]);
             raw.sequence += 1;
-            if which == 2 {
+            if matches!(how, Slow::BeforeInvalid) {
                 raw.say(&Message::Taken { number: 1 }, 1);
             }
         }
@@ -231,51 +248,52 @@ fn with_slow(which: u32) -> (Endpoint, Raw, std::net::TcpStream) {
     (one, raw, other)
 }
 
-#[test]
-fn a_receiving_call_does_not_wait_for_close() {
-    for which in [0, 1, 2] {
-        let (one, _raw, _other) = with_slow(which);
+#[rstest]
+#[case::beside_a_point(Slow::BesidePoint)]
+#[case::many_beside_a_point(Slow::ManyBesidePoint)]
+#[case::before_an_invalid_message(Slow::BeforeInvalid)]
+fn a_receiving_call_does_not_wait_for_close(#[case] how: Slow) {
+    let (one, _raw, _other) = with_slow(how);
+    promptly(move || {
+        let deadline = Deadline::after(2 * LONG);
+        let nothing = |_: &mut _| None::<()>;
+        let connection = one.connection();
+        let refused = connection.receive("end", deadline, nothing).unwrap_err();
+        assert!(matches!(refused, Error::Message { .. }), "{refused}");
+        assert_shut_out(&one, "");
+    });
+}
+
+#[rstest]
+#[case::beside_a_point(Slow::BesidePoint)]
+#[case::many_beside_a_point(Slow::ManyBesidePoint)]
+#[case::before_an_invalid_message(Slow::BeforeInvalid)]
+#[case::in_an_object_that_no_call_asks_for(Slow::Unasked)]
+fn dropping_an_endpoint_does_not_wait_for_close(#[case] how: Slow) {
+    for reads_first in [false, true] {
+        let (one, _raw, _other) = with_slow(how);
         promptly(move || {
-            let deadline = Deadline::after(2 * LONG);
-            let nothing = |_: &mut _| None::<()>;
-            let connection = one.connection();
-            let refused = connection.receive("end", deadline, nothing).unwrap_err();
-            assert!(matches!(refused, Error::Message { .. }), "{refused}");
-            assert_shut_out(&one, "");
+            if reads_first {
+                let _ = read_socket(&one);
+            }
         });
     }
 }
 
-#[test]
-fn dropping_an_endpoint_does_not_wait_for_close() {
-    for which in [0, 1, 2, 3] {
-        for reads_first in [false, true] {
-            let (one, _raw, _other) = with_slow(which);
-            promptly(move || {
-                if reads_first {
-                    let _ = read_socket(&one);
-                }
-            });
-        }
-    }
-}
-
 /// The guard reads what a lost process has sent, and still reports the loss.
-#[test]
-fn the_guard_does_not_wait_for_close() {
-    for which in [0, 1, 2, 3] {
-        let (one, raw, _other) = with_slow(which);
-        let (recorder, losses) = loss_recorder();
-        one.observe_loss(recorder);
-        drop(raw);
-        let how = losses.recv_timeout(LONG).expect("it waits for close(2)");
-        let expected = match which {
-            3 => PeerLoss::Left,
-            _ => PeerLoss::ShutOut,
-        };
-        assert_eq!(how, expected);
-        promptly(|| drop(one));
-    }
+#[rstest]
+#[case::beside_a_point(Slow::BesidePoint, PeerLoss::ShutOut)]
+#[case::many_beside_a_point(Slow::ManyBesidePoint, PeerLoss::ShutOut)]
+#[case::before_an_invalid_message(Slow::BeforeInvalid, PeerLoss::ShutOut)]
+#[case::in_an_object_that_no_call_asks_for(Slow::Unasked, PeerLoss::Left)]
+fn the_guard_does_not_wait_for_close(#[case] how: Slow, #[case] expected: PeerLoss) {
+    let (one, raw, _other) = with_slow(how);
+    let (recorder, losses) = loss_recorder();
+    one.observe_loss(recorder);
+    drop(raw);
+    let loss = losses.recv_timeout(LONG).expect("it waits for close(2)");
+    assert_eq!(loss, expected);
+    promptly(|| drop(one));
 }
 
 /// The descriptor of a greeting is never opened in this process.

@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 use std::thread::scope;
 use std::time::{Duration, Instant};
 
+use rstest::rstest;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::process::Endpoint;
 use syncline::vulkan::ash::vk;
@@ -326,32 +327,32 @@ fn the_other_process() {
     from_process_to_process::frames(&device(&name).unwrap(), &endpoint, false).unwrap();
 }
 
-#[test]
-fn from_process_to_process_runs() {
+#[rstest]
+#[case::on_the_host("host")]
+#[case::on_vulkan("vulkan")]
+fn from_process_to_process_runs(#[case] name: &str) {
     let _alone = crate::alone();
-    for name in ["host", "vulkan"] {
-        let Some(device) = device(name) else {
-            eprintln!("not run: there is no {name} device");
-            continue;
-        };
-        let (ours, theirs) = Endpoint::pair().unwrap();
-        let child = format!("{}::the_other_process", module_path!());
-        let (_, child) = child.split_once("::").unwrap();
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", child, "--nocapture"])
-            .env(CHILD, name)
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let endpoint = Endpoint::open(ours, "parent", LONG).unwrap();
-        // SAFETY: the other process is this same program, which exports with this library.
-        unsafe { endpoint.trust_handles() };
-        let made = from_process_to_process::frames(&device, &endpoint, true);
-        let ended = child.wait().unwrap();
-        made.unwrap();
-        assert!(ended.success(), "{ended}");
-    }
+    let Some(device) = device(name) else {
+        eprintln!("not run: there is no {name} device");
+        return;
+    };
+    let (ours, theirs) = Endpoint::pair().unwrap();
+    let child = format!("{}::the_other_process", module_path!());
+    let (_, child) = child.split_once("::").unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", child, "--nocapture"])
+        .env(CHILD, name)
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let endpoint = Endpoint::open(ours, "parent", LONG).unwrap();
+    // SAFETY: the other process is this same program, which exports with this library.
+    unsafe { endpoint.trust_handles() };
+    let made = from_process_to_process::frames(&device, &endpoint, true);
+    let ended = child.wait().unwrap();
+    made.unwrap();
+    assert!(ended.success(), "{ended}");
 }
 
 #[test]

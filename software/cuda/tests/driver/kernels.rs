@@ -1,8 +1,10 @@
 //! Modules, launches and faults.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use rstest::rstest;
 
 use super::cuda::*;
 
@@ -79,7 +81,7 @@ fn a_kernel_has_the_parameters_of_its_call() {
 }
 
 #[test]
-fn launches_and_modules_that_make_no_sense_are_refused() {
+fn launches_that_make_no_sense_are_refused() {
     let _context = Context::new();
     let stream = stream();
     let spin = function(KERNELS, "spin");
@@ -102,14 +104,6 @@ fn launches_and_modules_that_make_no_sense_are_refused() {
     let add = function(KERNELS, "add");
     let refused = cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, stream, null_mut(), null_mut());
     assert_eq!(refused, 1);
-    for (image, code) in [
-        (c"not PTX", 200),
-        (c".version 6.4 and no more", 218),
-        (c".version 42.0\n.target sm_60\n.address_size 64\n", 222),
-        (c"\x7fELF\x02", 209),
-    ] {
-        assert_eq!(cuModuleLoadData(&mut 0, image.as_ptr()), code);
-    }
     let text = std::ffi::CString::new(KERNELS).unwrap();
     let module = made(|to| cuModuleLoadData(to, text.as_ptr()));
     assert_eq!(cuModuleGetFunction(&mut 0, module, c"none".as_ptr()), 500);
@@ -117,6 +111,16 @@ fn launches_and_modules_that_make_no_sense_are_refused() {
     ok(cuModuleUnload(module));
     assert_eq!(launch(add, stream, &[0, 0]), 400);
     ok(cuStreamQuery(stream));
+}
+
+#[rstest]
+#[case::no_ptx(c"not PTX", 200)]
+#[case::cut_off(c".version 6.4 and no more", 218)]
+#[case::of_a_newer_version(c".version 42.0\n.target sm_60\n.address_size 64\n", 222)]
+#[case::a_binary_for_no_gpu(c"\x7fELF\x02", 209)]
+fn a_module_that_makes_no_sense_is_refused(#[case] image: &CStr, #[case] code: u32) {
+    let _context = Context::new();
+    assert_eq!(cuModuleLoadData(&mut 0, image.as_ptr()), code);
 }
 
 #[test]
@@ -201,18 +205,15 @@ fn a_graph_faults() {
 }
 
 /// A fault is the end of the device for its process.
-#[test]
-fn a_fault_is_the_end_of_all_contexts() {
-    for case in [
-        "nowhere",
-        "past the end",
-        "after the free",
-        "not aligned",
-        "read only",
-    ] {
-        let mut child = super::processes::child("kernels::faults");
-        super::processes::passes(&child.env("CASE", case).output().unwrap());
-    }
+#[rstest]
+#[case::nowhere("nowhere")]
+#[case::past_the_end("past the end")]
+#[case::after_the_free("after the free")]
+#[case::not_aligned("not aligned")]
+#[case::read_only("read only")]
+fn a_fault_is_the_end_of_all_contexts(#[case] case: &str) {
+    let mut child = super::processes::child("kernels::faults");
+    super::processes::passes(&child.env("CASE", case).output().unwrap());
 }
 
 #[test]

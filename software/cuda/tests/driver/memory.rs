@@ -2,6 +2,8 @@
 
 use std::ffi::c_void;
 
+use rstest::rstest;
+
 use super::cuda::*;
 
 #[test]
@@ -165,32 +167,29 @@ fn memory_of_the_host_is_touched_only_by_copies_that_can_be() {
     assert_eq!(byte, 7);
 }
 
-#[test]
-fn a_copy_of_nothing_needs_no_memory_of_the_host() {
+#[rstest]
+#[case::nothing(0, 0)]
+#[case::one_byte(1, 1)]
+fn a_copy_needs_memory_of_the_host_unless_it_is_empty(#[case] bytes: usize, #[case] code: u32) {
     let _context = Context::new();
     let (stream, memory) = (stream(), made(|to| cuMemAlloc_v2(to, 64)));
     let null = std::ptr::null_mut();
-    for (bytes, code) in [(0, 0), (1, 1)] {
-        assert_eq!(cuMemcpyHtoD_v2(memory, null, bytes), code);
-        assert_eq!(cuMemcpyHtoDAsync_v2(memory, null, bytes, stream), code);
-        assert_eq!(cuMemcpyDtoH_v2(null, memory, bytes), code);
-        assert_eq!(cuMemcpyDtoHAsync_v2(null, memory, bytes, stream), code);
-    }
+    assert_eq!(cuMemcpyHtoD_v2(memory, null, bytes), code);
+    assert_eq!(cuMemcpyHtoDAsync_v2(memory, null, bytes, stream), code);
+    assert_eq!(cuMemcpyDtoH_v2(null, memory, bytes), code);
+    assert_eq!(cuMemcpyDtoHAsync_v2(null, memory, bytes, stream), code);
 }
 
 /// A context frees memory that a copy of another context still waits to access. The copy is a fault
 /// then.
-#[test]
-fn memory_that_is_gone_is_not_copied() {
-    for case in [
-        "pinned from",
-        "pinned to",
-        "registered from",
-        "registered to",
-    ] {
-        let mut child = super::processes::child("memory::copies_of_freed_memory");
-        super::processes::passes(&child.env("CASE", case).output().unwrap());
-    }
+#[rstest]
+#[case::pinned_from("pinned from")]
+#[case::pinned_to("pinned to")]
+#[case::registered_from("registered from")]
+#[case::registered_to("registered to")]
+fn memory_that_is_gone_is_not_copied(#[case] case: &str) {
+    let mut child = super::processes::child("memory::copies_of_freed_memory");
+    super::processes::passes(&child.env("CASE", case).output().unwrap());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 
+use rstest::rstest;
 use syncline_software_payload::{Kind, Semaphore};
 
 use super::cuda::*;
@@ -110,15 +111,16 @@ fn delayed() {
     assert_eq!(words.get(), 50);
 }
 
-#[test]
-fn a_chosen_call_fails() {
-    for mode in ["", ":always", ":after"] {
-        let fail = format!("cuEventRecord:2:2{mode}");
-        let output = child("processes::second_record_fails")
-            .env("SYNCLINE_SOFTWARE_CUDA_FAIL", fail)
-            .output();
-        passes(&output.unwrap());
-    }
+#[rstest]
+#[case::once("")]
+#[case::from_then_on(":always")]
+#[case::after_its_effect(":after")]
+fn a_chosen_call_fails(#[case] mode: &str) {
+    let fail = format!("cuEventRecord:2:2{mode}");
+    let output = child("processes::second_record_fails")
+        .env("SYNCLINE_SOFTWARE_CUDA_FAIL", fail)
+        .output();
+    passes(&output.unwrap());
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl Frames {
         }
     }
 
-    /// Draws frame `number` behind the gate.
+    /// Draws frame `number` after work that waits for the host.
     fn draw(&self, number: u32, waits: &[(vk::Semaphore, u64)], signal: (vk::Semaphore, u64)) {
         let fill = self.producer.fill(&self.written, number);
         let mut waits = waits.to_vec();

@@ -342,9 +342,9 @@ fn destroy_primary() -> Answer {
     Ok(names(&codes))
 }
 
-/// Whether a call returns while work is parked. The gate is opened after a second.
+/// Whether a call returns while work is parked. The work is released after a second.
 ///
-/// The gate is memory that outlives the context.
+/// The word that releases it is memory that outlives the context.
 fn with_work(call: impl FnOnce() -> u32) -> Answer {
     let (words, stream) = (Words::registered()?, stream()?);
     park(stream, words, 0)?;

@@ -184,8 +184,10 @@ fn wait_before_record() -> Answer {
     Ok(String::new())
 }
 
-/// The event is complete, a wait for it is enqueued behind a gate, then it is recorded behind a
-/// gate that stays closed.
+/// A wait for a complete event is enqueued behind a blocked stream. Then the event is recorded
+/// again.
+///
+/// The stream of the second record stays blocked.
 fn wait_keeps_record() -> Answer {
     context()?;
     let (event, words) = (event(NO_TIMING)?, Words::new()?);

@@ -306,7 +306,7 @@ fn parameters_copied() -> Answer {
     Ok(format!("{} {}", names(&codes), words.load(1)))
 }
 
-/// Two branches, of which the second opens the gate of the first.
+/// Two branches. The first waits until the second releases it.
 fn branches_run_apart() -> Answer {
     context()?;
     let (words, stream, side) = (Words::new()?, stream()?, stream()?);

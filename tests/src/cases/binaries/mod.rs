@@ -58,7 +58,7 @@ pub fn cases() -> Vec<Case<Equipped>> {
 
 type Side = user::Device<Equipped>;
 
-/// A semaphore that one side signals and the other waits for.
+/// A binary semaphore that one side signals and the other waits for.
 struct Semaphore<'w> {
     signaller: &'w Side,
     signals: BinarySemaphore,
@@ -70,7 +70,7 @@ fn has(kinds: &[HandleKind]) -> bool {
     kinds.contains(&HandleKind::BinaryOpaqueFd)
 }
 
-/// The side that exports binary semaphores and the one that imports them, if they are one GPU.
+/// Returns the side that exports binary semaphores and the one that imports them, on one GPU.
 pub(super) fn sides(world: &World<Equipped>) -> Result<(&Side, &Side), Stop> {
     let exports = |side: &&Side| has(&side.info().capabilities.exports);
     let Some(exporter) = [&world.left, &world.right].into_iter().find(exports) else {
@@ -93,7 +93,7 @@ pub(super) fn sides(world: &World<Equipped>) -> Result<(&Side, &Side), Stop> {
     Ok((exporter, importer))
 }
 
-/// Both directions over one exported semaphore each; on one device that exports none, its own.
+/// Makes a semaphore for each direction. One device that exports none uses its own one.
 fn semaphores(world: &World<Equipped>) -> Result<Vec<Semaphore<'_>>, Stop> {
     let device = &world.left;
     if !world.is_pair() && !has(&device.info().capabilities.exports) {
@@ -131,7 +131,7 @@ fn semaphores(world: &World<Equipped>) -> Result<Vec<Semaphore<'_>>, Stop> {
     ])
 }
 
-/// Work that writes `value` after other values, and then signals.
+/// Submits work that writes `value` after other values, and then signals.
 fn produce(
     of: &Semaphore<'_>,
     queue: &user::Queue<Equipped>,
@@ -149,8 +149,7 @@ fn produce(
     queue.submit(&[], work, &[]).map(|_| ())
 }
 
-/// Queues and a worker wait for the fence alone; the first of them to get past it finds the data
-/// there.
+/// Queues and a worker wait for the fence only. The first one that passes it finds the data.
 fn consumed_once(world: &World<Equipped>) -> Verdict {
     const ROUNDS: u32 = 4;
     let kind = syncline::QueueKind::Compute;
@@ -160,7 +159,7 @@ fn consumed_once(world: &World<Equipped>) -> Verdict {
             semaphore.waiter.queue(kind, "waiter")?,
             semaphore.waiter.queue(kind, "waiter too")?,
         ];
-        // On the side that has the buffer, which it copies behind its wait.
+        // A queue of the side that has the buffer copies it after the wait.
         let copier = semaphore.signaller.queue(kind, "waiter there")?;
         let host = host::Device::new();
         let worker = syncline::backend::Device::queue(&host, kind, "worker")?;
@@ -168,7 +167,7 @@ fn consumed_once(world: &World<Equipped>) -> Verdict {
         let copy = semaphore.signaller.buffer(WORDS)?;
         for value in 1..=ROUNDS {
             produce(&semaphore, &producer, &buffer, value)?;
-            // SAFETY: just submitted, and nobody else waits for it.
+            // SAFETY: the signal has just been submitted, and no other wait consumes it.
             let fence = unsafe { semaphore.waits.pending("produced") }?;
             let fence = semaphore.waiter.own_fence(fence);
             let mut ends = Vec::new();
@@ -189,7 +188,7 @@ fn consumed_once(world: &World<Equipped>) -> Verdict {
             syncline::backend::Queue::submit(&worker, &[], look, &[])?;
             let point = fence.point()?;
 
-            // Before anything else has waited for the fence.
+            // Taken before any other wait for the fence.
             let points: Vec<_> = ends.iter().map(|end| end.point()).collect();
             let first = wait_any(&points, patience())?;
             let whose = [
@@ -204,7 +203,7 @@ fn consumed_once(world: &World<Equipped>) -> Verdict {
             syncline::backend::Queue::idle(&worker, patience())?;
             all_are(&lock(&found), value, "a worker of the host")?;
 
-            // The fence may go: what waits for it waits on.
+            // The fence may be dropped. Its waits go on.
             if value % 2 == 0 {
                 drop(fence);
             } else {
@@ -237,7 +236,7 @@ fn recording(world: &World<Equipped>) -> Verdict {
         let waiter = semaphore.waiter.queue(kind, "waiter")?;
         let buffer = semaphore.signaller.buffer(WORDS)?;
         produce(&semaphore, &producer, &buffer, 1)?;
-        // SAFETY: just submitted, and nobody else waits for it.
+        // SAFETY: the signal has just been submitted, and no other wait consumes it.
         let fence = unsafe { semaphore.waits.pending("produced") }?;
         let fence = semaphore.waiter.own_fence(fence);
         for queue in [&producer, &waiter] {
@@ -269,17 +268,17 @@ fn hostile(world: &World<Equipped>) -> Verdict {
         Ok(rejected.error)
     };
     for (what, fd) in kinds()? {
-        // SAFETY: not what it says; drivers are known to answer such descriptors with an error.
+        // SAFETY: the kind is wrong on purpose. Drivers answer such descriptors with an error.
         let handle = unsafe { BinaryFd::from_fd(fd, origin.clone()) };
         names_importer(what, &refused(what, handle)?, importer.info())?;
     }
     let made = exporter.library().binary_semaphore("fine")?;
     for (of, forged) in forged_origins(exporter.info(), importer.info()) {
-        // SAFETY: a binary semaphore; only its origin is a lie.
+        // SAFETY: it is a binary semaphore. Only its origin is wrong.
         let forged = unsafe { BinaryFd::from_fd(made.export()?.into_fd(), forged) };
         names_both(of, &refused(of, forged)?, importer.info())?;
     }
-    // And nothing is the worse for it.
+    // The refusals have done no harm.
     importer.check()?;
     let again = importer.library().import_binary(made.export()?, "fine");
     drop(again.map_err(|rejected| rejected.error)?);

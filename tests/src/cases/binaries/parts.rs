@@ -1,5 +1,6 @@
-//! What the cases of binary semaphores have in common: a second device of the GPU, and signals
-//! behind delayed data.
+//! Shared by the cases of binary semaphores.
+//!
+//! A second device of the GPU, and a producer whose signals come after delayed data.
 
 use syncline::{BinaryFd, BinarySemaphore, Device, QueueKind, Recorder, vulkan};
 
@@ -12,8 +13,9 @@ use crate::{Subject, World, patience};
 
 pub(in crate::cases) type Buffer = <Equipped as Subject>::Buffer;
 
-/// The side whose binary semaphores take payloads for one wait, which is Vulkan's. In a pair the
-/// other side has part in it.
+/// Returns the side whose binary semaphores take temporary payloads, which is Vulkan's.
+///
+/// In a pair the other side takes part in that.
 pub(in crate::cases) fn importer(world: &World<Equipped>) -> Result<&Side, Stop> {
     let (exporter, importer) = super::sides(world)?;
     let vulkan = |side: &&Side| {
@@ -26,7 +28,7 @@ pub(in crate::cases) fn importer(world: &World<Equipped>) -> Result<&Side, Stop>
     )
 }
 
-/// Who signals what `side` imports: the other side of a pair, or a twin of `side`.
+/// Returns the device that signals what `side` imports: the other side of a pair, or `twin`.
 pub(in crate::cases) fn other(world: &World<Equipped>, side: &Side, twin: &Side) -> Side {
     let mut others = [&world.left, &world.right].into_iter();
     others
@@ -35,8 +37,9 @@ pub(in crate::cases) fn other(world: &World<Equipped>, side: &Side, twin: &Side)
         .clone()
 }
 
-/// A second `VkDevice` of the same GPU and driver: its queues go on whatever those of the first
-/// wait for, also where either has one alone.
+/// Opens a second `VkDevice` of the same GPU and driver.
+///
+/// Its queues run while those of the first one wait, even if each device has one queue only.
 pub(in crate::cases) fn twin(of: &Side) -> Result<Side, Stop> {
     let info = of.info();
     let instance = vulkan::Instance::load()?;
@@ -52,7 +55,7 @@ pub(in crate::cases) fn twin(of: &Side) -> Result<Side, Stop> {
     }
 }
 
-/// A new semaphore of `side` over the payload behind a handle.
+/// Imports a handle into a new semaphore of `side`.
 pub(in crate::cases) fn imported(
     side: &Side,
     handle: BinaryFd,
@@ -62,8 +65,9 @@ pub(in crate::cases) fn imported(
     Ok(imported.map_err(|rejected| rejected.error)?)
 }
 
-/// Somebody who writes values behind a delay, and signals behind them: whoever gets past a signal
-/// that is not the right one finds an old value.
+/// A producer that writes values after a delay, and signals after each.
+///
+/// A wait that ends before its own signal finds an old value.
 pub(in crate::cases) struct Producer {
     side: Side,
     queue: user::Queue<Equipped>,
@@ -81,14 +85,14 @@ impl Producer {
         })
     }
 
-    /// Writes the next value, late, and signals.
+    /// Writes the next value after a delay, and signals.
     pub(in crate::cases) fn produce(&mut self, semaphore: &BinarySemaphore) -> Verdict {
         let semaphore = semaphore.clone();
         // SAFETY: a case consumes each signal before it makes the next.
         self.produce_then(move |recorder| unsafe { recorder.signal_semaphore(&semaphore) })
     }
 
-    /// Writes the next value, late, and then has `signal` recorded.
+    /// Writes the next value after a delay, and then records `signal`.
     pub(in crate::cases) fn produce_then(
         &mut self,
         signal: impl FnOnce(&mut Recorder<'_>) -> syncline::Result<()> + Send + 'static,
@@ -105,12 +109,12 @@ impl Producer {
         Ok(())
     }
 
-    /// Behind everything that was produced.
+    /// Waits until everything has been produced.
     pub(in crate::cases) fn idle(&self) -> Verdict {
         Ok(self.queue.idle(patience())?)
     }
 
-    /// The last value is there.
+    /// Checks that the last value is visible.
     pub(in crate::cases) fn is_seen(&self, by: &str) -> Verdict {
         all_are(&Equipped::read(&self.buffer), self.value, by)
     }

@@ -16,7 +16,7 @@ equipped_cases! {
     "binary.plans_leave_nothing": [X4 X1] => leaves_nothing;
 }
 
-/// Both directions of a pair, or what one device does alone.
+/// Makes plans for both directions of a pair, or for one device alone.
 fn plans(world: &World<Equipped>) -> Result<Vec<(Plan, [Party; 2])>, Stop> {
     let party =
         |side: &crate::user::Device<Equipped>| Party::of(side.library()).needing(Needs::BINARY);
@@ -39,7 +39,7 @@ fn make(world: &World<Equipped>, plan: &Plan) -> Result<MadeBinary, Stop> {
     Ok(plan.make_binary("image", &devices)?)
 }
 
-/// Who waits finds what was written before the signal, and who does not finds what was there.
+/// After a wait the data of the signaller is there. Without a wait the old data is there.
 fn planned(world: &World<Equipped>) -> Verdict {
     for (plan, [signaller, waiter]) in plans(world)? {
         let expected = match world.is_pair() {
@@ -64,10 +64,10 @@ fn planned(world: &World<Equipped>) -> Verdict {
             producer.produce_then(move |r| unsafe { signalled.signal(r) })?;
             signals.count().signal(n)?;
             waits.count().at(n).wait(patience())?;
-            // SAFETY: it is counted, so it is pending, and this is the only wait.
+            // SAFETY: the signal is counted, so it is pending, and this is the only wait.
             unsafe { waits.wait_on(consumer.library()) }?;
             consumer.idle(patience())?;
-            producer.is_seen("who waits")?;
+            producer.is_seen("after the wait")?;
         }
     }
     Ok(())
@@ -87,7 +87,7 @@ fn permissions(world: &World<Equipped>) -> Verdict {
         ] {
             let Some(error @ Error::Unsupported { .. }) = refused else {
                 return Stop::fail(format!(
-                    "somebody has more than the plan grants: {refused:?}"
+                    "a party has more rights than the plan grants: {refused:?}"
                 ));
             };
             check!(error.to_string().contains("image"), "{error}");
@@ -96,7 +96,7 @@ fn permissions(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A plan for the one kind does not make the other; what no binary semaphore does has no plan.
+/// A plan for a timeline makes no binary semaphore, and the reverse. Impossible needs have no plan.
 fn no_plan(world: &World<Equipped>) -> Verdict {
     let devices = [world.left.library().clone(), world.right.library().clone()];
     for (plan, [signaller, waiter]) in plans(world)? {
@@ -110,7 +110,9 @@ fn no_plan(world: &World<Equipped>) -> Verdict {
         for besides in [Needs::TIMESTAMPS, Needs::HOST_ACCESS, Needs::TIMELINE] {
             let asked = negotiate([signals.clone(), waits.clone().needing(besides)]);
             let Err(conflict) = asked else {
-                return Stop::fail(format!("a binary semaphore for who needs {besides}"));
+                return Stop::fail(format!(
+                    "a binary semaphore is planned for needs of {besides}"
+                ));
             };
             check!(
                 conflict.to_string().contains("binary semaphore"),

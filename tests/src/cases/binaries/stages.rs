@@ -1,5 +1,6 @@
-//! X2, X4, F8: a binary semaphore that is exported before its signal, while that is pending, and
-//! after it; and handles that travel on their own.
+//! X2, X4, F8: a binary semaphore that is exported before, during and after its signal.
+//!
+//! Also handles that are duplicated and sent.
 
 use std::os::fd::AsFd;
 
@@ -27,11 +28,13 @@ enum Stage {
     MadeBeforeTheExport,
 }
 
-/// Whenever the handle was made, the import waits for the one signal, and takes it from everybody:
-/// the next wait, through another import, is for the next signal.
+/// The import waits for the one signal, whenever the handle was exported.
+///
+/// The wait consumes the signal for all imports. The next wait, through another import, is for the
+/// next signal.
 fn every_stage(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
-    // What has one queue alone cannot show that it waits for it.
+    // A device with one queue cannot show that it waits for itself.
     let importer = if world.is_pair() {
         importer.clone()
     } else {
@@ -72,18 +75,19 @@ fn every_stage(world: &World<Equipped>) -> Verdict {
     producer.idle()
 }
 
-/// The semaphore's pending signal is consumed, with the data before it there.
+/// Consumes the semaphore's pending signal, and checks that the data before it is there.
 fn waited_for(semaphore: &BinarySemaphore, producer: &Producer, when: &str) -> Verdict {
-    // SAFETY: just submitted, or made, and nobody else waits for it.
+    // SAFETY: the signal has just been submitted or made, and no other wait consumes it.
     let fence = unsafe { semaphore.pending("produced") }?;
     fence.wait(patience())?;
     check!(fence.is_complete()?, "not complete after the wait for it");
     producer.is_seen(when)
 }
 
-/// A descriptor that is duplicated, duplicated onto a number of somebody's choice, or sent through
-/// a socket still is a handle of the same semaphore, as is the one that it was made from, whichever
-/// are closed by then.
+/// A duplicated or sent descriptor is a handle of the same semaphore.
+///
+/// That holds for dup(2), for dup2(2), and for a descriptor sent through a socket. The original
+/// descriptor may be closed or open.
 fn travelling(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
     let importer = if world.is_pair() {

@@ -1,4 +1,4 @@
-//! X4, X3, E5: payloads that are imported for one wait, and the permanent ones behind them.
+//! X4, X3, E5: temporary payloads, and the permanent payloads that they replace for one wait.
 
 use ash::{khr, vk};
 use syncline::{
@@ -29,14 +29,15 @@ equipped_cases! {
 
 const TEMPORARY: Payload = Payload::Temporary(HandleKind::BinaryOpaqueFd);
 
-/// Consumes the semaphore's signal, which is pending or made. Where the library is wrong it may be
-/// the payload of `rescue` that is waited for instead: that is signalled then, so that no queue is
-/// left waiting.
+/// Consumes the semaphore's signal, which is pending or made.
+///
+/// If the library is wrong, the wait may be for the payload of `rescue`. That is signalled then, so
+/// that no queue keeps waiting.
 fn consumed(
     semaphore: &BinarySemaphore,
     rescue: Option<(&mut Producer, &BinarySemaphore)>,
 ) -> Verdict {
-    // SAFETY: its signal is pending or made, and nobody else waits for it.
+    // SAFETY: the signal is pending or made, and no other wait consumes it.
     let fence = unsafe { semaphore.pending("consumed") }?;
     let waited = fence.wait(patience());
     if waited.is_err()
@@ -62,9 +63,10 @@ fn has(semaphore: &BinarySemaphore, payload: Payload, when: &str) -> Verdict {
     Ok(())
 }
 
-/// A signalled semaphore takes another's payload for one wait. That waits for the other's signal;
-/// the next finds the first signal, though nobody signals any more; and the one after that waits
-/// for a new one. The other's signal is consumed for everybody.
+/// A signalled semaphore takes another's payload for one wait, which is for the other's signal.
+///
+/// The next wait finds the first signal, without a new one. The wait after that is for a new
+/// signal. The wait consumes the other's signal for all its handles.
 fn restored(world: &World<Equipped>) -> Verdict {
     let side = importer(world)?;
     let twin = twin(side)?;
@@ -85,11 +87,11 @@ fn restored(world: &World<Equipped>) -> Verdict {
         other.is_seen("the wait for the temporary payload")?;
         has(&semaphore, Payload::Permanent, "after the wait")?;
 
-        // Nobody has anything in flight: it is the signal from before.
+        // No work is in flight. So the wait finds the signal from before.
         other.idle()?;
         consumed(&semaphore, Some((&mut other, &signals)))?;
 
-        // And nothing is left of that, on either.
+        // No signal is left, on either payload.
         let shared = imported(&signaller, semaphore.export()?, "permanent too")?;
         other.produce(&shared)?;
         consumed(&semaphore, None)?;
@@ -102,8 +104,9 @@ fn restored(world: &World<Equipped>) -> Verdict {
     other.idle()
 }
 
-/// A permanent payload that was not signalled is not signalled afterwards either; and what this
-/// side signals meanwhile is the temporary payload.
+/// A permanent payload that was unsignalled stays unsignalled.
+///
+/// Signals that this side makes meanwhile are of the temporary payload.
 fn unsignalled(world: &World<Equipped>) -> Verdict {
     let side = importer(world)?;
     let twin = twin(side)?;
@@ -117,7 +120,7 @@ fn unsignalled(world: &World<Equipped>) -> Verdict {
     consumed(&theirs, Some((&mut other, &theirs)))?;
     own.is_seen("the wait for a signal of the temporary payload")?;
     own.idle()?;
-    // A signal does not end what is temporary.
+    // A signal does not end the temporary payload.
     has(&semaphore, TEMPORARY, "after a signal")?;
     other.produce(&theirs)?;
     consumed(&semaphore, None)?;
@@ -130,9 +133,10 @@ fn unsignalled(world: &World<Equipped>) -> Verdict {
     other.idle()
 }
 
-/// The same calls without `VK_SEMAPHORE_IMPORT_TEMPORARY_BIT`, made by hand: the first signal is
-/// lost with the payload that it was made on, and the second wait is for another signal of the
-/// other's. So what is shown of temporary payloads is the flag's doing.
+/// The negative control: raw calls without `VK_SEMAPHORE_IMPORT_TEMPORARY_BIT`.
+///
+/// The first signal is lost with the payload that had it, and the second wait is for another signal
+/// of the other payload. So the flag causes what the other cases show.
 fn control(world: &World<Equipped>) -> Verdict {
     let side = importer(world)?;
     let twin = twin(side)?;
@@ -152,8 +156,7 @@ fn control(world: &World<Equipped>) -> Verdict {
         .semaphore(raw.raw())
         .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD)
         .fd(theirs.export()?.into_fd().into_raw_fd());
-    // SAFETY: nothing uses the semaphore, and the handle is of one of the same kind and driver,
-    // which takes it.
+    // SAFETY: nothing uses the semaphore. The handle has the same kind and driver, which takes it.
     if let Err(code) = unsafe { functions.import_semaphore_fd(&info) } {
         return Stop::fail(format!("the driver takes no payload for good: {code:?}"));
     }
@@ -165,8 +168,9 @@ fn control(world: &World<Equipped>) -> Verdict {
     other.idle()
 }
 
-/// Nothing is replaced while a signal or a wait is under way, nor what is temporary already;
-/// afterwards it can be.
+/// A payload is not replaced during a signal or a wait, nor while it is temporary.
+///
+/// After that it can be replaced.
 fn in_use(world: &World<Equipped>) -> Verdict {
     let side = importer(world)?;
     let twin = twin(side)?;
@@ -192,14 +196,14 @@ fn in_use(world: &World<Equipped>) -> Verdict {
                 asked,
             } => {
                 check!(named == *semaphore.object(), "{named} is not the semaphore");
-                check!(asked.contains("temporary"), "nobody asked to {asked}");
+                check!(asked.contains("temporary"), "the error says {asked}");
                 Ok(by)
             }
             error => Stop::fail(format!("with {what}: {error}")),
         }
     };
 
-    // A signal that the device has not got to.
+    // A signal that the device has not reached.
     let latch = side.subject().latch()?;
     let queue = side.queue(QueueKind::Compute, "signaller")?;
     let (blocked, signals) = (latch.clone(), semaphore.clone());
@@ -232,7 +236,7 @@ fn in_use(world: &World<Equipped>) -> Verdict {
         }
     );
 
-    // A wait that the device has not got past: the temporary payload is its own already.
+    // A wait that the device has not passed. It is for the temporary payload already.
     let latch = twin.subject().latch()?;
     let theirs_queue = twin.queue(QueueKind::Compute, "signaller there")?;
     let (blocked, signals) = (latch.clone(), theirs.clone());
@@ -242,7 +246,7 @@ fn in_use(world: &World<Equipped>) -> Verdict {
         unsafe { recorder.signal_semaphore(&signals) }
     };
     theirs_queue.submit(&[], work, &[])?;
-    // SAFETY: just submitted, and nobody else waits for it.
+    // SAFETY: the signal has just been submitted, and no other wait consumes it.
     let fence = unsafe { semaphore.pending("temporary") }?;
     let told = refused("a wait under way");
     Equipped::open(&latch)?;
@@ -253,7 +257,7 @@ fn in_use(world: &World<Equipped>) -> Verdict {
     fence.wait(patience())?;
     has(&semaphore, Payload::Permanent, "after the wait")?;
 
-    // It is free again at once, with its first signal.
+    // A payload can be imported again at once. The first signal is still there.
     import(&semaphore, theirs.export()?)?;
     other.produce(&theirs)?;
     consumed(&semaphore, None)?;
@@ -263,8 +267,7 @@ fn in_use(world: &World<Equipped>) -> Verdict {
     other.idle()
 }
 
-/// Descriptors that are none, and handles of other GPUs: each comes back, and the semaphore is as
-/// it was.
+/// Wrong descriptors and handles of other GPUs are returned, and the semaphore is unchanged.
 fn refusals(world: &World<Equipped>) -> Verdict {
     let side = importer(world)?;
     let twin = twin(side)?;
@@ -286,24 +289,23 @@ fn refusals(world: &World<Equipped>) -> Verdict {
     };
     let origin = Origin::of(side.info());
     for (what, fd) in kinds()? {
-        // SAFETY: not what it says; no driver is asked to take it.
+        // SAFETY: the kind is wrong on purpose. The import is refused before a driver takes it.
         let handle = unsafe { BinaryFd::from_fd(fd, origin.clone()) };
         names_importer(what, &refused(what, handle)?, side.info())?;
     }
     let theirs = twin.library().binary_semaphore("another's")?;
     for (of, forged) in forged_origins(twin.info(), side.info()) {
-        // SAFETY: a binary semaphore's; only its origin is a lie.
+        // SAFETY: it is a binary semaphore. Only its origin is wrong.
         let handle = unsafe { BinaryFd::from_fd(theirs.export()?.into_fd(), forged) };
         names_both(of, &refused(of, handle)?, side.info())?;
     }
-    // Its signal is there.
+    // The semaphore's signal is still there.
     consumed(&semaphore, Some((&mut Producer::new(&twin)?, &theirs)))?;
     side.check()?;
     Ok(())
 }
 
-/// Thousands, of which every tenth is waited for; the others go with their semaphores, or are
-/// refused.
+/// Makes thousands of imports. Every tenth is waited for. The others are dropped or refused.
 fn leave_nothing(world: &World<Equipped>) -> Verdict {
     let side = importer(world)?;
     let twin = twin(side)?;
@@ -312,8 +314,8 @@ fn leave_nothing(world: &World<Equipped>) -> Verdict {
     let kept = side.library().binary_semaphore("kept")?;
     grows_nothing(|| {
         for nth in 0..1000 {
-            // What a fence of a semaphore has used is taken back in batches, by some drivers'
-            // measure a few descriptors: so these are few.
+            // Drivers take the resources of a semaphore's fence back in batches of a few
+            // descriptors. So there are few of these.
             if nth % 250 != 0 {
                 let semaphore = side.library().binary_semaphore("one of many")?;
                 import(&semaphore, theirs.export()?)?;
@@ -325,7 +327,7 @@ fn leave_nothing(world: &World<Equipped>) -> Verdict {
             }
             import(&kept, theirs.export()?)?;
             let signals = theirs.clone();
-            // SAFETY: consumed below, before it is signalled again.
+            // SAFETY: the signal is consumed below, before the next.
             let work =
                 move |recorder: &mut Recorder<'_>| unsafe { recorder.signal_semaphore(&signals) };
             queue.submit(&[], work, &[])?;
@@ -335,7 +337,7 @@ fn leave_nothing(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// CUDA has no payloads for one wait: it says so, and the handle comes back.
+/// CUDA has no temporary payloads. It says so, and the handle is returned.
 #[cfg(feature = "cuda")]
 fn for_good(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = super::sides(world)?;

@@ -1,4 +1,4 @@
-//! M3: from a device's time to the host's, and back.
+//! M3: conversions from a device's time to the host's, and back.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,11 +14,13 @@ cases! {
     "clocks.holds_while_it_drifts": [M3] => holds_while_it_drifts;
 }
 
-/// The device is made to stand still for 1, 50 and 500 ms. The stamp before that and the one after
-/// it lie where the host saw them, on its own clock, and so does what is between them.
+/// The device is blocked for 1, 50 and 500 ms.
+///
+/// The times before and after that lie where the host saw them, on its own clock. So does the
+/// interval between them.
 fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
     let times = if world.is_pair() {
-        // Each side is a subject by itself.
+        // Each side is also tested alone.
         note("1 and 50 ms instead of 500 ms, too".into());
         &[1, 50][..]
     } else {
@@ -70,8 +72,9 @@ fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// To the host's clock and back is where it began, within both errors, at times before the samples,
-/// between them and after.
+/// A time that is converted to the host's clock and back differs by no more than both errors.
+///
+/// That holds for times before the samples, between them and after them.
 fn there_and_back<S: Subject>(world: &World<S>) -> Verdict {
     for device in sides(world)? {
         let clock = device.clock()?;
@@ -82,14 +85,14 @@ fn there_and_back<S: Subject>(world: &World<S>) -> Verdict {
                 let device = sample.device.saturating_add(away);
                 let there = clock.to_host(device)?;
                 let back = clock.to_device(there.nanoseconds)?;
-                // What is an error of the host's is a little more or less of the device's.
+                // The host's error in nanoseconds of the device's clock is slightly different.
                 let errors = there.error + there.error / 1000 + back.error + 1;
                 check!(
                     back.nanoseconds.abs_diff(device) <= errors,
                     "{away} ns from a sample there is {there:?}, and back {back:?}, {} ns from where it began",
                     back.nanoseconds.saturating_sub(device)
                 );
-                // 500 parts per million, which is as far as clocks may differ.
+                // Clocks may differ by 500 parts per million.
                 let most = sample.deviation + away.unsigned_abs() / 2000 + 2;
                 check!(
                     there.nanoseconds.abs_diff(sample.host.saturating_add(away))
@@ -102,8 +105,9 @@ fn there_and_back<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// For 10 s: a conversion that was made at the start, and is given no more samples, holds, and so
-/// does the one that is kept up.
+/// For 10 s a conversion made at the start holds without new samples.
+///
+/// So does one that gets new samples.
 fn holds_while_it_drifts<S: Subject>(world: &World<S>) -> Verdict {
     const LONG: Duration = Duration::from_secs(10);
     const SHORT: Duration = Duration::from_millis(300);
@@ -112,7 +116,7 @@ fn holds_while_it_drifts<S: Subject>(world: &World<S>) -> Verdict {
         let (host, resolution) = (clock.host_clock(), clock.library().resolution());
         let first = sampled(&clock)?.sample;
         let is_host = clock.to_host(first.device)?.error == 0;
-        // Each side of a pair is a subject by itself, and the host's own clock does not drift from
+        // Each side of a pair is also tested alone. The host's own clock does not drift from
         // itself.
         let whole = if world.is_pair() || is_host {
             SHORT

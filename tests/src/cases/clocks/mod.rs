@@ -1,4 +1,4 @@
-//! M2–M5: the clocks of devices beside the host's, and the times on them.
+//! M2–M5: the clocks of devices compared with the host's, and times on them.
 
 use syncline::clock::{Estimate, HostClock, Sampled};
 use syncline::{Error, QueueKind};
@@ -25,7 +25,7 @@ pub(crate) fn cases<S: Subject>() -> Vec<Case<S>> {
     files.into_iter().flatten().collect()
 }
 
-/// The sides whose queues write times on a clock.
+/// Returns the sides whose queues write times on a clock.
 pub(super) fn sides<S: Subject>(world: &World<S>) -> Result<Vec<&Device<S>>, Stop> {
     let mut sides = Vec::new();
     let mut refused = None;
@@ -47,8 +47,9 @@ pub(super) fn queue<S: Subject>(device: &Device<S>) -> syncline::Result<Queue<S>
     device.queue(QueueKind::Compute, "clocked")
 }
 
-/// A sample, however often the clock has to be asked: a busy machine may keep one that has to be
-/// submitted from being taken in time.
+/// Takes a sample, and retries if the clock was silent.
+///
+/// A busy machine may delay a sample that must be submitted beyond its time limit.
 fn sampled<S: Subject>(clock: &Clock<S>) -> Result<Sampled, Stop> {
     let start = std::time::Instant::now();
     loop {
@@ -60,7 +61,7 @@ fn sampled<S: Subject>(clock: &Clock<S>) -> Result<Sampled, Stop> {
     }
 }
 
-/// What the host's clock showed before something and after it.
+/// The host's clock before an event and after it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) from: i64,
@@ -68,7 +69,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// What the host sees around `what`.
+    /// Reads the host's clock before and after `what`.
     pub(super) fn around<T>(host: HostClock, what: impl FnOnce() -> T) -> (Self, T) {
         let from = host.now();
         let done = what();
@@ -76,8 +77,9 @@ impl Seen {
         (Self { from, to }, done)
     }
 
-    /// That the time of it may be where `estimate` says that it is: the bound holds. The device's
-    /// clock may have shown the same for `resolution` before.
+    /// Checks that the event may have happened at `estimate`, within its bound.
+    ///
+    /// The device's clock may have shown the same for `resolution` before.
     pub(super) fn allows(self, what: &str, estimate: Estimate, resolution: u64) -> Verdict {
         let Estimate { nanoseconds, error } = estimate;
         let latest = nanoseconds.saturating_add_unsigned(error.saturating_add(resolution));

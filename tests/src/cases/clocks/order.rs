@@ -1,4 +1,4 @@
-//! M4: times of several queues and devices beside each other; M5: what lies between them, exactly.
+//! M4: comparing times of several queues and devices. M5: exact intervals.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,11 +18,12 @@ cases! {
     "clocks.precision_does_not_decay": [M5] => precise;
 }
 
-/// Left, right, left: each step is after the one before it, and none takes longer than the host saw
-/// them take together.
+/// Times of left, right and left in turn are in this order.
+///
+/// No step takes longer than the host saw all of them take.
 fn across<S: Subject>(world: &World<S>) -> Verdict {
     let rounds = unless_linked(world, "rounds", 100, 20)?;
-    // Whoever lacks a clock says why.
+    // A device without a clock returns the reason.
     world.right.clock()?;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     let stamps = [
@@ -35,7 +36,7 @@ fn across<S: Subject>(world: &World<S>) -> Verdict {
     for round in 0..rounds {
         let start = Instant::now();
         if round % 10 == 0 {
-            // Who did not wait for it would be first.
+            // Without its wait the right side would be first.
             let busy = world.left.clone();
             let long = Duration::from_millis(2);
             left.submit(&[], move |recorder| busy.busy(recorder, long), &[])?;
@@ -87,8 +88,10 @@ fn stamps<S: Subject>(world: &World<S>, each: usize) -> Result<Vec<Fence<S>>, cr
     Ok(stamps)
 }
 
-/// From itself nothing has passed; the other way round is as long; a way over a third is as long,
-/// within the errors. Where they were compared is told, and is so.
+/// The interval from a time to itself is zero, and the reverse interval is as long.
+///
+/// The way over a third time is as long, within the errors. The axis of the comparison is stated
+/// correctly.
 fn signs<S: Subject>(world: &World<S>) -> Verdict {
     let fences = stamps(world, 2)?;
     let times: Vec<Time<S>> = fences.iter().map(Fence::time).collect::<Result<_, _>>()?;
@@ -151,8 +154,9 @@ fn signs<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Steps along a queue are whole nanoseconds, none is negative, their sum is the way from the first
-/// to the last, and everybody who is asked for it says the same.
+/// Steps along a queue are whole nanoseconds, and none is negative.
+///
+/// Their sum is the interval from the first to the last. All threads get the same result.
 fn exact<S: Subject>(world: &World<S>) -> Verdict {
     const STAMPS: usize = 60;
     for device in sides(world)? {
@@ -160,7 +164,7 @@ fn exact<S: Subject>(world: &World<S>) -> Verdict {
         let mut fences = Vec::new();
         for nth in 0..STAMPS {
             if nth == STAMPS / 2 {
-                // Milliseconds of 32 bits would step by 15 ns and more from here.
+                // From here on, milliseconds in 32 bits would have steps of at least 15 ns.
                 queue.idle(patience())?;
                 thread::sleep(Duration::from_millis(140));
             }
@@ -199,7 +203,7 @@ fn exact<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// However large a time is, the next nanosecond is another one.
+/// A time and the next nanosecond differ, however large the time is.
 fn precise<S: Subject>(world: &World<S>) -> Verdict {
     const YEAR: i64 = 365 * 86_400 * 1_000_000_000;
     for device in sides(world)? {

@@ -1,4 +1,4 @@
-//! M2: both clocks read together.
+//! M2: samples of both clocks.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,13 +21,15 @@ cases! {
     "clocks.as_the_capabilities_say": [M1 M2 D3 E5] => as_said;
 }
 
-/// More than this a driver that states a deviation by itself never needs, in nanoseconds; others
-/// read the clock within the call.
+/// Largest deviation that a driver states itself, in nanoseconds.
+///
+/// Other drivers read the clock within the call.
 const STATED: i64 = 1_000_000;
 
-/// Each sample says of a moment within its call, to its stated deviation, what both clocks showed;
-/// samples do not contradict each other; and the conversion knows no less than the sample that it
-/// was made from.
+/// A sample tells what both clocks showed at one moment of its call, within its deviation.
+///
+/// Samples do not contradict each other. The conversion is at least as accurate as the sample that
+/// it was made from.
 fn beside<S: Subject>(world: &World<S>) -> Verdict {
     let samples = unless_pair(world, "samples", 50, 10);
     for device in sides(world)? {
@@ -51,7 +53,7 @@ fn beside<S: Subject>(world: &World<S>) -> Verdict {
                 host.name()
             );
             let deviation = i64::try_from(sample.deviation).unwrap_or(i64::MAX);
-            // What the clock may have shown the same for comes on top, as far as few readings can
+            // The clock may have shown the same for its resolution, as far as few readings can
             // tell.
             let resolution = i64::try_from(clock.library().resolution()).unwrap_or(i64::MAX);
             let most = (seen.to - seen.from).saturating_add(STATED);
@@ -89,7 +91,7 @@ fn beside<S: Subject>(world: &World<S>) -> Verdict {
                     "the clock went back, from {early:?} to {late:?}"
                 );
                 let (passed, beside) = (late.device - early.device, late.host - early.host);
-                // 500 parts per million, which is as far as clocks may differ.
+                // Clocks may differ by 500 parts per million.
                 let room = early.deviation + late.deviation + passed.unsigned_abs() / 2000 + 2;
                 check!(
                     passed.abs_diff(beside) <= room,
@@ -102,7 +104,7 @@ fn beside<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Whoever asks for a device's clock, and however, gets the same one.
+/// All calls return the same clock for a device.
 fn always_the_same<S: Subject>(world: &World<S>) -> Verdict {
     for device in sides(world)? {
         let again = device.clone();
@@ -127,7 +129,7 @@ fn always_the_same<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What a sample may end in: it was taken, or could not be taken in time.
+/// Accepts a sample, or the error that it could not be taken in time.
 fn ended(result: syncline::Result<syncline::clock::Sampled>) -> Verdict {
     match result {
         Ok(_) => Ok(()),
@@ -142,8 +144,9 @@ fn ended(result: syncline::Result<syncline::clock::Sampled>) -> Verdict {
     }
 }
 
-/// Sampling ends: beside other threads that sample, while the device works, and while it stands
-/// still. What was sampled before still converts then.
+/// Sampling ends while other threads sample, while the device works, and while it is blocked.
+///
+/// Earlier samples still convert then.
 fn bounded<S: Subject>(world: &World<S>) -> Verdict {
     let each = unless_pair(world, "samples of each thread", 5, 2);
     for device in sides(world)? {
@@ -187,7 +190,7 @@ fn bounded<S: Subject>(world: &World<S>) -> Verdict {
                 thread::sleep(Duration::from_millis(1));
             }
             let in_time = sampling.is_finished();
-            // If it waits for the device it ends now.
+            // A sample that waits for the device ends now.
             stall.release()?;
             Ok((in_time, join(sampling)?))
         })?;
@@ -207,8 +210,9 @@ fn bounded<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What a device says of its clock is so; and each kind of queue, asked for a time on it, writes
-/// one or says why not.
+/// A device has the clock that its capabilities state.
+///
+/// Each kind of queue either writes times on it or says why not.
 fn as_said<S: Subject>(world: &World<S>) -> Verdict {
     for device in [&world.left, &world.right] {
         let can = &device.info().capabilities;

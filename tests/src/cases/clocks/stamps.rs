@@ -1,5 +1,4 @@
-//! M1, F5: times on a clock, written where the queue is and read without waiting; and what is
-//! refused.
+//! M1, F5: times on a clock, written on the queue and read without blocking. Also refusals.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -22,8 +21,9 @@ cases! {
     "clocks.stamps_are_used_again": [M1 F6 H2] => used_again;
 }
 
-/// While its device stands still there is no time; who asks all the time sees it come once the
-/// device goes on, once, and it stays what it is.
+/// While the device is blocked there is no time.
+///
+/// A thread that polls all the time sees the time come once, and it does not change.
 fn not_ready<S: Subject>(world: &World<S>) -> Verdict {
     for device in sides(world)? {
         let (clock, queue) = (device.clock()?, queue(device)?);
@@ -85,7 +85,7 @@ fn not_ready<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Times that there are none of, each with an error of its own, and nothing changed.
+/// Each missing time has an error of its own. The errors change nothing.
 fn errors<S: Subject>(world: &World<S>) -> Verdict {
     for device in sides(world)? {
         let queue = queue(device)?;
@@ -136,7 +136,7 @@ fn errors<S: Subject>(world: &World<S>) -> Verdict {
         check!(second.elapsed_since(&first)? >= 0, "time ran backwards");
         let known = first.time()?.nanoseconds();
 
-        // Held on the host: not ready, and not even begun.
+        // Held on the host, so the record has not even begun.
         let opens = world.timeline("opens")?;
         queue.submit(&[opens.at(1)], |_| Ok(()), &[])?;
         queue.record(&second)?;
@@ -161,14 +161,14 @@ fn errors<S: Subject>(world: &World<S>) -> Verdict {
         queues[0].record(&left)?;
         queues[1].record(&right)?;
         queues.iter().try_for_each(|queue| queue.idle(patience()))?;
-        // Intervals are a device's own; times are not.
+        // Intervals need one device. Times do not.
         check_error!(right.elapsed_since(&left), Error::WrongDevice { .. });
         right.time()?.since(&left.time()?)?;
     }
     Ok(())
 }
 
-/// A fence tells the time of its latest record, and while that is not there, none.
+/// A fence has the time of its latest record, and none until that is written.
 fn again<S: Subject>(world: &World<S>) -> Verdict {
     for device in sides(world)? {
         let queue = queue(device)?;

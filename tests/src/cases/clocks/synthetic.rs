@@ -1,4 +1,4 @@
-//! M2, M3, M5 where the truth is known: clocks that nobody has, through the public interface.
+//! M2, M3, M5 for synthetic clocks, of which the truth is known, through the public interface.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,33 +28,33 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A clock beside the host's of which everything is known.
+/// A synthetic clock and the host's clock: the true relation.
 #[derive(Clone, Copy, Debug)]
 struct Truth {
     host: i64,
     device: i64,
-    /// So many nanoseconds of the device pass in a second of the host.
+    /// Nanoseconds of the device per second of the host.
     rate: i64,
 }
 
 impl Truth {
-    /// What it shows.
+    /// Returns what the clock shows.
     fn device(self, host: i64) -> i64 {
         let passed = i128::from(host - self.host) * i128::from(self.rate);
         self.device + passed.div_euclid(1_000_000_000) as i64
     }
 
-    /// When it shows that, but for the last nanosecond.
+    /// Returns when the clock shows that, except for the last nanosecond.
     fn host(self, device: i64) -> i64 {
         let passed = i128::from(device - self.device) * 1_000_000_000;
         self.host + passed.div_euclid(i128::from(self.rate)) as i64
     }
 }
 
-/// What goes wrong when it is read.
+/// How reading the clock goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mood {
-    /// Some microseconds between two readings of the host's clock.
+    /// A few microseconds between two readings of the host's clock.
     Calm,
     /// Milliseconds every third time.
     Spikes,
@@ -62,14 +62,14 @@ enum Mood {
     Gaps,
 }
 
-/// For so long it does not answer.
+/// How long the clock does not answer.
 const SILENCE: Duration = Duration::from_millis(3);
 
 struct Noisy {
     truth: Truth,
     mood: Mood,
     dice: Mutex<Dice>,
-    /// How often it was read, and from which time on in vain.
+    /// Number of readings. From a given one on they fail.
     asked: Arc<AtomicU32>,
     silent_from: u32,
     gpu: Option<Uuid>,
@@ -98,7 +98,7 @@ impl Sampler for Noisy {
         } else {
             dice.within(500..3_000)
         };
-        // As far off as it may be, or less.
+        // Up to the largest allowed deviation.
         let off = match dice.below(3) {
             0 => deviation.cast_signed(),
             1 => -deviation.cast_signed(),
@@ -107,13 +107,13 @@ impl Sampler for Noisy {
         Ok(Sample {
             device: self.truth.device(now),
             host: now + off,
-            // The clock may have shown the same for a nanosecond of its own.
+            // The clock may have shown the same for one of its nanoseconds.
             deviation: deviation + 2,
         })
     }
 }
 
-/// A clock that is `ppm` faster than the host's, and has been up for longer.
+/// Creates a clock that is `ppm` faster than the host's, and that began earlier.
 fn truth(ppm: i64) -> Truth {
     Truth {
         host: HostClock::Monotonic.now(),
@@ -122,12 +122,12 @@ fn truth(ppm: i64) -> Truth {
     }
 }
 
-/// That clock, as it is read.
+/// Creates a clock with this truth, read in this mood.
 fn clock(mood: Mood, truth: Truth, silent_from: u32, dice: Dice) -> (Clock, Arc<AtomicU32>) {
     clock_of(None, mood, truth, silent_from, dice)
 }
 
-/// The same, of a GPU.
+/// The same for a clock of a GPU.
 fn clock_of(
     gpu: Option<Uuid>,
     mood: Mood,
@@ -148,8 +148,9 @@ fn clock_of(
     (clock, asked)
 }
 
-/// However a clock is read, what is said of it is true within the error that is said, both ways,
-/// and the error stays useful.
+/// Conversions hold within their stated error, in both directions, however the clock is read.
+///
+/// The error stays small enough to be useful.
 fn noise<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let rounds = unless_pair(world, "rounds", 30, 10);
     for mood in [Mood::Calm, Mood::Spikes, Mood::Gaps] {
@@ -167,7 +168,7 @@ fn noise<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
                     Err(other) => return Err(other.into()),
                 }
                 let now = HostClock::Monotonic.now();
-                // Before it was ever read, lately, and soon.
+                // Before the first reading, recently, and soon.
                 for away in [-5_000_000_000, -1_000_000, 0, 20_000_000] {
                     let host = now + away + dice.below(1_000).cast_signed();
                     let device = truth.device(host);
@@ -192,8 +193,10 @@ fn noise<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     Ok(())
 }
 
-/// What is between times of two clocks is true within the error that is said, through the host's
-/// clock; directly only if both are of one GPU *and* show the same: to be of one GPU is not enough.
+/// Intervals between times of two clocks hold within their stated error.
+///
+/// They go through the host's clock. They are direct only if both clocks are of one GPU *and* show
+/// the same: being of one GPU is not enough.
 fn two<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let [one, other] = [Some(Uuid([7; 16])), Some(Uuid([8; 16]))];
     let slow = truth(-300);
@@ -220,7 +223,7 @@ fn two<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
             let end = Time::new(right.clone(), late.device(to));
             let there = world.left.subject().since(&start, &end)?;
             let back = world.left.subject().since(&end, &start)?;
-            // Directly it is in the clocks' own nanoseconds, which differ a little from the host's.
+            // A direct interval is in the clocks' own nanoseconds, which differ from the host's.
             let passed = match axis {
                 Axis::Host => to - from,
                 _ => late.device(to) - early.device(from),
@@ -236,8 +239,10 @@ fn two<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     Ok(())
 }
 
-/// A clock that stops answering costs accuracy: conversions hold all the same, and wait for it a
-/// tenth of the time at most. One that never answered converts nothing.
+/// A clock that stops answering costs accuracy only.
+///
+/// Conversions hold, and wait for it at most a tenth of the time. A clock that never answered
+/// converts nothing.
 fn silence<S: Subject>(world: &World<S>) -> Verdict {
     const MANY: u32 = 2_000;
     let truth = truth(300);
@@ -247,7 +252,7 @@ fn silence<S: Subject>(world: &World<S>) -> Verdict {
     let start = Instant::now();
     let mut before = 0;
     for nth in 0..MANY {
-        // Further and further beyond the only sample.
+        // Further and further from the only sample.
         let host = first.host + i64::from(nth) * 10_000_000;
         let told = known.to_host(truth.device(host))?;
         let is = truth.host(truth.device(host));
@@ -281,8 +286,7 @@ fn silence<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A clock that is never read well enough is read for as long as was said, and the best reading
-/// counts.
+/// A clock that never gives a good reading is read for the allowed time. The best reading counts.
 fn never_settles<S: Subject>(world: &World<S>) -> Verdict {
     struct Restless(Mutex<Dice>, Arc<Mutex<Vec<u64>>>);
     const EACH: Duration = Duration::from_millis(1);
@@ -313,7 +317,7 @@ fn never_settles<S: Subject>(world: &World<S>) -> Verdict {
     for _ in 0..5 {
         let told = clock.sample()?.sample;
         let read = std::mem::take(&mut *lock(&readings));
-        // Each takes a millisecond at least, and none begins after the limit.
+        // Each reading takes at least a millisecond, and none begins after the limit.
         let most = (EFFORT.limit.as_millis() / EACH.as_millis()) as usize + 1;
         check!(
             (1..=most).contains(&read.len()),
@@ -330,19 +334,20 @@ fn never_settles<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Counters of 36 bits, and of others, for half a day, in which they come round hundreds of times,
-/// looked at often and seldom: what they show is unwrapped exactly, and is converted to when it was
-/// shown.
+/// Counters that wrap are unwrapped exactly, and convert to the time at which they were read.
+///
+/// Covers half a day, in which a counter of 36 bits wraps hundreds of times. The counters are read
+/// often and rarely.
 fn come_round<S: Subject>(_: &World<S>, dice: &mut Dice) -> Verdict {
     const HALF_A_DAY: i64 = 43_200_000_000_000;
     for (bits, halves) in [(36, 2), (36, 105), (40, 1), (48, 2), (64, 2)] {
-        // Whole halves of nanoseconds, so that the truth is an integer.
+        // Multiples of half nanoseconds, so that the truth is an integer.
         let period = f64::from(halves) / 2.0;
         let Some(counter) = Counter::new(bits, period) else {
             return Stop::fail(format!("{bits} bits of {period} ns are no counter"));
         };
         let valid = u64::MAX >> (64 - bits);
-        // Close to its end, and with whatever above the bits that count.
+        // Close to the end of its range, with arbitrary bits above the valid ones.
         let begin = valid - dice.below(1_000_000);
         let ticks = |host: i64| i128::from(host) * 2 / i128::from(halves);
         let shown = |host: i64, junk: u64| {
@@ -379,7 +384,7 @@ fn come_round<S: Subject>(_: &World<S>, dice: &mut Dice) -> Verdict {
                 nanoseconds.abs_diff(host) <= error && error <= 62,
                 "{bits} bits of {period} ns: {nanoseconds} ± {error} ns, but it is {host} ns"
             );
-            // A stamp from shortly before, on whichever side of the wrap.
+            // A time from shortly before, on either side of the wrap.
             let ago = dice
                 .below(counter.wraps_after().min(1_000_000_000) / 4)
                 .cast_signed();
@@ -389,7 +394,7 @@ fn come_round<S: Subject>(_: &World<S>, dice: &mut Dice) -> Verdict {
                 earlier.is_some_and(|earlier| (earlier - origin).abs_diff(then) <= 1),
                 "{ago} ns before, {earlier:?} from {origin}, but it is {then} ns"
             );
-            // One that was recorded now, and is written within the round.
+            // A record that was made now, and whose time is written within the round.
             let later = dice
                 .below(counter.wraps_after().min(100_000_000_000) / 2)
                 .cast_signed();

@@ -1,4 +1,4 @@
-//! X4, T1, E1, E5: descriptors that are no counters, and pages that lie.
+//! X4, T1, E1, E5: descriptors that are no counters, and pages with wrong content.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -24,7 +24,7 @@ equipped_cases! {
     "counter.failed_in_the_page": [E1 E5] => failed_there;
 }
 
-/// A refusal gives the descriptor back, open, and says what was found.
+/// Checks that a refusal returns the descriptor open, and says what was found.
 fn refused(what: &str, fd: OwnedFd) -> Verdict {
     let number = fd.as_raw_fd();
     match CounterFd::from_fd(fd) {
@@ -57,7 +57,7 @@ fn every_kind(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A memfd of so many bytes that begins with `head` and has these seals.
+/// Creates a memfd of this size that begins with `head` and has these seals.
 fn memfd(bytes: u64, head: &[u8], seals: SealFlags) -> Result<OwnedFd, Stop> {
     let made = || -> rustix::io::Result<OwnedFd> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -72,7 +72,7 @@ fn memfd(bytes: u64, head: &[u8], seals: SealFlags) -> Result<OwnedFd, Stop> {
     made().map_err(|errno| Stop::Failed(format!("no memory to test with: {errno}")))
 }
 
-/// What a counter's handle begins with.
+/// Returns the beginning of a counter's page.
 fn good_head(source: &syncline::host::Exporter) -> Result<[u8; 12], Stop> {
     let mut head = [0; 12];
     let read = rustix::io::pread(source.export()?, &mut head, 0);
@@ -120,14 +120,14 @@ fn memory(world: &World<Equipped>) -> Verdict {
     ] {
         refused(what, memfd(bytes, head, seals)?)?;
     }
-    // All of that is what is wrong with them.
+    // Without these faults a page is accepted.
     match CounterFd::from_fd(memfd(4096, &head, seals)?) {
         Ok(_) => Ok(()),
         Err(rejected) => Stop::fail(format!("a counter is refused: {rejected}")),
     }
 }
 
-/// Somebody writes over the head once the handle is made.
+/// A process overwrites the head after the handle is made.
 fn head(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
     let Exported { source, .. } = exported(exporter, 0)?;
@@ -150,8 +150,7 @@ fn head(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Whoever waits for more than `frozen` hears of a corruption at `found`, and what was reached
-/// stays so.
+/// Waits for more than `frozen` fail with a corruption at `found`. Reached values stay reached.
 fn corrupted(line: &Timeline, frozen: u64, found: u64) -> Verdict {
     let error = match line.at(frozen + 1).wait(patience()) {
         Err(Error::Failed { cause, .. }) => cause,
@@ -174,7 +173,7 @@ fn corrupted(line: &Timeline, frozen: u64, found: u64) -> Verdict {
     Ok(())
 }
 
-/// Two timelines over one page, both at 20, and somebody who writes to it.
+/// Creates two timelines over one page, both at 20, and a hostile writer of the page.
 fn two(world: &World<Equipped>) -> Result<([Timeline; 2], Hostile), Stop> {
     let (exporter, importer) = sides(world)?;
     let Exported { line, source } = exported(exporter, 10)?;
@@ -204,7 +203,7 @@ fn ahead(world: &World<Equipped>) -> Verdict {
     lines.iter().try_for_each(|line| corrupted(line, 20, 21))
 }
 
-/// A failure that stands in the page, with more words than there is room for.
+/// A failure in the page with more text than fits.
 fn failed_there(world: &World<Equipped>) -> Verdict {
     let (lines, hostile) = two(world)?;
     hostile.write(RECORD + 32, &[b'\n'; 512])?;

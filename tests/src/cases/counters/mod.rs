@@ -1,4 +1,4 @@
-//! X2 to X4, T1, T6: counters in shared memory, between the host and whatever takes them.
+//! X2 to X4, T1, T6: counters in shared memory, between the host and devices that import them.
 
 mod hostile;
 mod parts;
@@ -7,7 +7,7 @@ mod passed;
 use crate::Case;
 use crate::workload::Equipped;
 
-/// The cases of this family; they need the host, alone or beside a device that takes its counters.
+/// The cases of this family. They need the host, alone or with a device that imports its counters.
 #[must_use]
 pub fn cases() -> Vec<Case<Equipped>> {
     let files = [passed::cases(), hostile::cases()];

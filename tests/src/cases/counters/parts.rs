@@ -1,5 +1,4 @@
-//! What the cases of counters have in common: who exports, who imports, and one page seen through
-//! an import.
+//! Shared by the cases of counters: exporter, importer, and a page seen through an import.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -10,14 +9,15 @@ use crate::World;
 use crate::case::Stop;
 use crate::workload::Equipped;
 
-/// Where the counter, what was announced, the failure and the first record of why lie in a page.
+/// Offsets in a page: the counter, the announced value, the failure and its first record.
 pub(super) const REACHED: u64 = 128;
 pub(super) const ANNOUNCED: u64 = 136;
 pub(super) const FAILED: u64 = 512;
 pub(super) const RECORD: u64 = 640;
 
-/// The host, which exports, and the device that imports: the other side, or the host where there is
-/// none.
+/// Returns the host, which exports, and the device that imports.
+///
+/// The importer is the other side. It is the host, too, if that is alone.
 pub(super) fn sides(world: &World<Equipped>) -> Result<(&host::Device, &Device), Stop> {
     let (left, right) = (world.left.library(), world.right.library());
     let (exporter, importer) = match (host_of(left), host_of(right)) {
@@ -46,14 +46,15 @@ fn host_of(device: &Device) -> Option<&host::Device> {
     }
 }
 
-/// A counter, as the timeline that it was made for.
+/// A counter, and the timeline that it was made for.
 pub(super) struct Exported {
     pub(super) line: Timeline,
     pub(super) source: host::Exporter,
 }
 
-/// A counter at `initial`. Imports of it are timelines of their own, so the engine is told that
-/// others signal it too.
+/// Creates a counter at `initial`.
+///
+/// Imports of it are timelines of their own, so the engine is told that others signal it, too.
 pub(super) fn exported(exporter: &host::Device, initial: u64) -> Result<Exported, Stop> {
     let (home, source) = exporter.exportable_port(initial)?;
     let home = home.signalled_elsewhere(true);
@@ -61,8 +62,9 @@ pub(super) fn exported(exporter: &host::Device, initial: u64) -> Result<Exported
     Ok(Exported { line, source })
 }
 
-/// A second timeline over the page behind `handle`: read on a host device of its own, and used by
-/// `importer`, if that is another kind of device, through the handle.
+/// Creates a second timeline over the page behind `handle`.
+///
+/// A new host device reads it. `importer` uses it through the handle, unless it is a host.
 pub(super) fn view(
     importer: &Device,
     source: &host::Exporter,
@@ -84,7 +86,7 @@ fn reason<H>(rejected: Rejected<H>) -> Error {
     rejected.error
 }
 
-/// What the importer makes of a handle is dropped at once, or joins the ports.
+/// Imports a handle. The import is dropped at once, or joins `ports`.
 pub(super) fn import(
     importer: &Device,
     handle: CounterFd,
@@ -103,7 +105,7 @@ pub(super) fn import(
     Ok(())
 }
 
-/// A page in the hands of somebody who keeps to nothing.
+/// A page that a hostile process can write.
 pub(super) struct Hostile(OwnedFd);
 
 impl Hostile {

@@ -1,4 +1,4 @@
-//! X2, X4, T6, T9: a page is one counter, whoever has it, and whatever is dropped.
+//! X2, X4, T6, T9: a page is one counter for all its handles, whatever is dropped.
 
 use std::thread;
 
@@ -21,8 +21,9 @@ equipped_cases! {
     "counter.what_fails_is_not_stored": [E2] => not_stored;
 }
 
-/// Queues of both sides and the host signal in turn, from every kind of beginning; what waits comes
-/// first.
+/// Queues of both sides and the host signal in turn, from several initial values.
+///
+/// The waiting side submits first.
 fn to_and_fro(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
     let own = exporter.queue(QueueKind::Compute, "exporter")?;
@@ -35,7 +36,7 @@ fn to_and_fro(world: &World<Equipped>) -> Verdict {
         u64::MAX - 200,
     ] {
         let Exported { line, source } = exported(exporter, initial)?;
-        // As if it had come through a socket.
+        // As after a passage through a socket.
         let handle = CounterFd::from_fd(source.export()?.into_fd());
         let handle = handle.map_err(|rejected| rejected.error)?;
         let seen = view(importer, &source, handle, initial)?;
@@ -64,7 +65,7 @@ fn to_and_fro(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Two threads, each asleep until the other side's queue has signalled.
+/// Two threads sleep until the other side's queue has signalled.
 fn asleep(world: &World<Equipped>) -> Verdict {
     const ROUNDS: u64 = 500;
     let (exporter, importer) = sides(world)?;
@@ -91,7 +92,7 @@ fn asleep(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Exporter, timeline, import and queues go in every order, with work under way that uses the page.
+/// Exporter, timeline, import and queues are dropped in every order, with work in flight.
 fn dropped(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
     for order in 0..24_usize {
@@ -120,8 +121,8 @@ fn dropped(world: &World<Equipped>) -> Verdict {
             }
         }
         last.point().wait(patience())?;
-        // If the line went first, its waits were cancelled; the queue's position passes them all
-        // the same.
+        // If the timeline was dropped first, its waits were cancelled. The queue's position passes
+        // them nevertheless.
         if let Err(error) = end.point().wait(patience()) {
             return Stop::fail(format!("in order {order}: {error}"));
         }
@@ -130,7 +131,7 @@ fn dropped(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A thousand handles, imported or not, and some that are used.
+/// Makes a thousand handles. Some are imported, and some imports are used.
 fn nothing_leaks(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
     let own = exporter.queue(QueueKind::Compute, "exporter")?;
@@ -156,7 +157,7 @@ fn nothing_leaks(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// More pages than fit into one call of a driver.
+/// Uses more pages than fit into one driver call.
 fn many(world: &World<Equipped>) -> Verdict {
     const PAGES: usize = 300;
     let (exporter, importer) = sides(world)?;
@@ -189,7 +190,7 @@ fn many(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A submission that does not run, as what it waits for has failed, leaves the page as it was.
+/// A submission that is skipped because of a failure does not change the page.
 fn not_stored(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
     let Exported { line, source } = exported(exporter, 5)?;

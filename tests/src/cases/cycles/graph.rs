@@ -1,4 +1,4 @@
-//! Who waits for whom: when somebody asks, and in every time-out.
+//! The graph of held submissions, as a query and every time-out report it.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn graph<S: Subject>(world: &World<S>) -> Verdict {
         world.timeline("x")?,
         world.timeline("y")?,
     );
-    // No device of the world has a port of this one: the host makes its signals.
+    // No device of the world has a port of this timeline, so the host makes its signals.
     let far = world
         .left
         .own(syncline::host::Device::new().timeline("far")?);
@@ -35,7 +35,7 @@ fn graph<S: Subject>(world: &World<S>) -> Verdict {
     one.record(&fence)?;
     link(&two, &[fence.point()?.point(), x.at(1)], &[y.signal_at(3)])?;
     link(&three, &[y.at(1)], &[far.signal_at(1)])?;
-    // Timelines of queues have names of the backend's; by value and signaller they are told apart.
+    // The backend names timelines of queues. The case identifies them by value and signaller.
     let own = one.position();
     let blockers = far.at(1).blockers();
     let mut found = told(&blockers);
@@ -51,11 +51,11 @@ fn graph<S: Subject>(world: &World<S>) -> Verdict {
         (name.label(), 2, "one 2"),
         ("x", 1, "one 1"),
         (name.label(), 1, "one 1"),
-        ("gate", 2, "none"),
+        ("gate", 2, "nothing"),
     ]);
     edges.sort();
     check!(found == edges, "the graph is told as {blockers}");
-    // What one waits for comes before what that waits for.
+    // A wait comes before the waits of its signaller.
     let place = |line: &str| {
         let mut steps = blockers.steps().iter();
         steps.position(|step| step.timeline.label() == line)
@@ -68,14 +68,14 @@ fn graph<S: Subject>(world: &World<S>) -> Verdict {
     let edges = [
         (name.label(), 2, "one 2"),
         (name.label(), 1, "one 1"),
-        ("gate", 2, "none"),
+        ("gate", 2, "nothing"),
     ];
     check!(
         found == expected(&edges),
         "a queue's are told as {position}"
     );
     check!(one.blockers() == position, "a queue's own are others");
-    // A held signal that the application is to make.
+    // A signal that the application has claimed.
     match gate.claim(1, 0) {
         Ok(claim) => {
             let blockers = gate.at(1).blockers();
@@ -98,7 +98,7 @@ fn graph<S: Subject>(world: &World<S>) -> Verdict {
     with_the_device(world)
 }
 
-/// What is told while a device stands still.
+/// The report while the device is blocked.
 fn with_the_device<S: Subject>(world: &World<S>) -> Verdict {
     let stall = match world.left.stall() {
         Ok(stall) => stall,
@@ -133,7 +133,7 @@ fn with_the_device<S: Subject>(world: &World<S>) -> Verdict {
 }
 
 fn time_out<S: Subject>(world: &World<S>) -> Verdict {
-    // Odd, so that the last queue is one of the left side.
+    // An odd number, so that the last queue is of the left side.
     const LINKS: usize = 5;
     const SHORT: Duration = Duration::from_micros(100);
     let mut lines = vec![world.timeline("gate")?];
@@ -148,13 +148,13 @@ fn time_out<S: Subject>(world: &World<S>) -> Verdict {
         queues.push(side.queue(syncline::QueueKind::Compute, &format!("queue {n}"))?);
         link(&queues[n], &[lines[n].at(1)], &[lines[n + 1].signal_at(1)])?;
     }
-    // From what the last link waits for, down to the value that has no signal.
+    // From the value that the last link waits for, down to a value that is not claimed.
     let links = (0..LINKS - 1).rev();
     let chain: Vec<_> = links
         .map(|n| (format!("line {n}"), format!("queue {n} 1")))
-        .chain([("gate".to_owned(), "none".to_owned())])
+        .chain([("gate".to_owned(), "nothing".to_owned())])
         .collect();
-    // `before` steps lead to the last link.
+    // `before` is the number of steps before the last link.
     let tells = |before: usize, ended: syncline::Result<()>| {
         let error = match ended {
             Err(error @ Error::TimedOut { .. }) => error,
@@ -180,7 +180,7 @@ fn time_out<S: Subject>(world: &World<S>) -> Verdict {
     tells(1, point.wait(SHORT))?;
     tells(1, point.wait_pending(SHORT))?;
     tells(1, wait_all(&[lines[0].at(0), point], SHORT))?;
-    // The part of each point of a list, not of the first alone.
+    // The report covers every point of a list, not only the first.
     let other = world.timeline("other")?;
     let list = [other.at(1), point];
     for ended in [
@@ -193,7 +193,7 @@ fn time_out<S: Subject>(world: &World<S>) -> Verdict {
         };
         let found = told(&blockers);
         for line in ["other", "gate"] {
-            let missing = (line, 1, "none".to_owned());
+            let missing = (line, 1, "nothing".to_owned());
             check!(found.contains(&missing), "a list is told as {blockers}");
         }
     }

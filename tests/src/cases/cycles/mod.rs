@@ -1,4 +1,4 @@
-//! Q4: submissions that wait for each other in a circle, and who waits for whom.
+//! Q4: circles of waiting submissions, and the report of what blocks them.
 
 mod graph;
 mod refused;
@@ -16,7 +16,7 @@ pub(crate) fn cases<S: Subject>() -> Vec<Case<S>> {
     parts.into_iter().flatten().collect()
 }
 
-/// Submits no work.
+/// Submits waits and signals without work.
 fn link<S: Subject>(
     queue: &Queue<S>,
     waits: &[Point<'_, S>],
@@ -25,7 +25,7 @@ fn link<S: Subject>(
     queue.submit(waits, |_| Ok(()), signals).map(drop)
 }
 
-/// The circle that `closing` was refused for by `queue`, whose held submissions are still `held`.
+/// Returns the circle that `closing` was refused for. `queue` still has `held` submissions held.
 fn circle<S: Subject>(
     queue: &Queue<S>,
     held: usize,
@@ -57,7 +57,7 @@ fn circle<S: Subject>(
     Ok(circle)
 }
 
-/// An answer in short: timelines by label, and the queues that are to signal them.
+/// Shortens a report to timelines by label, and the queues that are to signal them.
 fn told(blockers: &Blockers) -> Vec<(&str, u64, String)> {
     let steps = blockers.steps().iter();
     let short = steps.map(|step| {
@@ -71,7 +71,7 @@ fn told(blockers: &Blockers) -> Vec<(&str, u64, String)> {
                 format!("driver for {queue}")
             }
             Signaller::Application => "application".into(),
-            Signaller::None => "none".into(),
+            Signaller::None => "nothing".into(),
             other => format!("{other}"),
         };
         (step.timeline.label(), step.value, by)
@@ -79,7 +79,7 @@ fn told(blockers: &Blockers) -> Vec<(&str, u64, String)> {
     short.collect()
 }
 
-/// What [`told`] is to give.
+/// Returns the expected result of [`told`].
 fn expected<'l>(steps: &[(&'l str, u64, &str)]) -> Vec<(&'l str, u64, String)> {
     let steps = steps
         .iter()

@@ -1,4 +1,4 @@
-//! What a refusal leaves behind, and what is not refused.
+//! What a refusal leaves behind, and which submissions are not refused.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -21,7 +21,7 @@ cases! {
 fn stays_open<S: Subject>(world: &World<S>) -> Verdict {
     let (x, y) = (world.timeline("x")?, world.timeline("y")?);
     let (a, b) = (world.left_queue("a")?, world.right_queue("b")?);
-    // b signals x to 2 only; x to 1 is open to anybody.
+    // `b` signals `x` to 2 only. Any queue may signal it to 1.
     link(&a, &[x.at(1)], &[y.signal_at(1)])?;
     link(&b, &[x.at(1), y.at(1)], &[x.signal_at(2)])?;
     check!(
@@ -32,7 +32,7 @@ fn stays_open<S: Subject>(world: &World<S>) -> Verdict {
     );
     x.signal(1)?;
     x.at(2).wait(patience())?;
-    // Three members; one of them leaves a gap that the host closes.
+    // Three members. One of them leaves a gap, which the host closes.
     let z = world.timeline("z")?;
     let c = world.left_queue("c")?;
     link(&a, &[z.at(1)], &[y.signal_at(2)])?;
@@ -45,7 +45,7 @@ fn stays_open<S: Subject>(world: &World<S>) -> Verdict {
     );
     z.signal(1)?;
     z.at(2).wait(patience())?;
-    // What the application has claimed for a submission of its own can still come.
+    // A value that the application has claimed for its own submission can still come.
     let claim = match x.claim(6, 0) {
         Err(Error::Unsupported { .. }) => return Ok(()),
         claim => claim?,
@@ -59,7 +59,7 @@ fn stays_open<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Counts its drops; large enough that a few of them that stay show.
+/// Counts its drops. It is large, so that a few of them that stay are detected.
 struct Kept(Arc<AtomicU64>, [u8; 512]);
 
 impl Drop for Kept {
@@ -99,7 +99,7 @@ fn leaves_nothing<S: Subject>(world: &World<S>) -> Verdict {
             "of {times} works that were refused {dropped} were dropped"
         );
         check!(b.held().count == 0, "{:?}", b.held());
-        // The same values, by somebody else.
+        // The same values can be signalled by another submission.
         link(&b, &[], &[x.signal_at(value)])?;
         y.at(value).wait(patience())?;
         a.idle(patience())?;
@@ -127,7 +127,7 @@ fn at_once<S: Subject>(world: &World<S>) -> Verdict {
             let first = link(&a, &[x.at(value)], &[y.signal_at(value)]);
             Ok::<_, Stop>((first, join(other)?))
         })?;
-        // Whichever was first is held, and what it waits for is free for the host again.
+        // The first one is held. The host can signal what it waits for.
         let (free, claimed) = match (first, second) {
             (Ok(()), Err(Error::Circular { .. })) => (&x, &y),
             (Err(Error::Circular { .. }), Ok(())) => (&y, &x),

@@ -1,4 +1,4 @@
-//! Circles of every shape, each refused at the call that closes it.
+//! Circles of every shape. The call that closes a circle is refused.
 
 use super::{circle, expected, link, told};
 use crate::case::{Verdict, cases, check};
@@ -31,7 +31,7 @@ fn two_queues<S: Subject>(world: &World<S>) -> Verdict {
         a.value()? == 0 && b.value()? == 0,
         "a refused submission signalled something"
     );
-    // The queue goes on, and the value is free for whoever breaks the circle.
+    // The queue goes on, and the host can signal the value and break the circle.
     link(&right, &[], &[])?;
     right.idle(patience())?;
     b.signal(1)?;
@@ -41,7 +41,7 @@ fn two_queues<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A ring of queues, closed by each of its members in turn.
+/// A ring of queues. Each of its members closes it in turn.
 fn long_ring<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let members = if world.is_pair() { 16 } else { 64 };
     let (mut lines, mut queues) = (Vec::new(), Vec::new());
@@ -65,7 +65,7 @@ fn long_ring<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
             join(n, value)?;
         }
         let refused = circle(&queues[closer], 0, join(closer, value))?;
-        // Backwards around the ring, from what the closing submission waits for.
+        // Backwards around the ring, from the closing submission's wait.
         let around = (0..members).map(|back| (closer + members - back) % members);
         for (step, n) in told(&refused).iter().zip(around) {
             let by = (n + members - 1) % members;
@@ -92,7 +92,7 @@ fn long_ring<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
 fn order_of_a_queue<S: Subject>(world: &World<S>) -> Verdict {
     let (x, y) = (world.timeline("x")?, world.timeline("y")?);
     let (a, b) = (world.left_queue("a")?, world.right_queue("b")?);
-    // The signal waits for nothing but its turn.
+    // The signal waits only for its turn in the queue.
     link(&a, &[x.at(1)], &[])?;
     link(&a, &[], &[y.signal_at(1)])?;
     let refused = circle(&b, 0, link(&b, &[y.at(1)], &[x.signal_at(1)]))?;
@@ -104,7 +104,7 @@ fn order_of_a_queue<S: Subject>(world: &World<S>) -> Verdict {
             && steps[2] == ("x", 1, "b 1".into()),
         "the circle is told as {refused}"
     );
-    // The other way round: both halves stand behind waits of their own queues.
+    // The other way round: both halves are behind waits of their own queues.
     link(&b, &[y.at(1)], &[])?;
     circle(&b, 1, link(&b, &[], &[x.signal_at(1)]))?;
     x.signal(1)?;
@@ -121,18 +121,18 @@ fn order_of_a_timeline<S: Subject>(world: &World<S>) -> Verdict {
         world.right_queue("b")?,
         world.left_queue("c")?,
     );
-    // x gets to 2 after x gets to 1, whoever signals that.
+    // `x` reaches 2 after 1, whichever queue signals 1.
     link(&a, &[x.at(1)], &[x.signal_at(2)])?;
     link(&a, &[x.at(2)], &[y.signal_at(1)])?;
     circle(&b, 0, link(&b, &[y.at(1)], &[x.signal_at(1)]))?;
     x.signal(1)?;
     y.at(1).wait(patience())?;
-    // y to 3 waits for y to 2, though its submission waits for nothing.
+    // `y` to 3 waits for `y` to 2, although its submission waits for nothing.
     link(&a, &[x.at(3)], &[y.signal_at(2)])?;
     link(&c, &[], &[y.signal_at(3)])?;
     let refused = circle(&b, 0, link(&b, &[y.at(3)], &[x.signal_at(3)]))?;
     let steps = [("y", 3, "c 1"), ("y", 2, "a 3"), ("x", 3, "b 1")];
-    // b's number: what was refused before has left none behind.
+    // The number of b's submission: the refused one has taken none.
     check!(
         told(&refused) == expected(&steps),
         "the circle is told as {refused}"
@@ -151,7 +151,7 @@ fn through_a_fence<S: Subject>(world: &World<S>) -> Verdict {
     a.record(&fence)?;
     let recorded = fence.point()?;
     circle(&b, 0, link(&b, &[recorded.point()], &[x.signal_at(1)]))?;
-    // A record from before the wait for x is none to wait for.
+    // A record from before the wait for `x` needs no wait.
     let early = world.left.fence("before x");
     let c = world.left_queue("c")?;
     c.record(&early)?;
@@ -169,7 +169,7 @@ fn through_a_relay<S: Subject>(world: &World<S>) -> Verdict {
     let far = |label: &str| -> syncline::Result<Timeline<S>> {
         Ok(world.left.own(host.timeline(label)?))
     };
-    // The host makes the signals of a line that has no port where its work is done.
+    // The host makes the signals of a timeline without a port on the device of the work.
     let homes: [(Timeline<S>, Timeline<S>); 3] = [
         (world.left.timeline("x")?, world.right.timeline("y")?),
         (world.right.timeline("x")?, world.left.timeline("y")?),
@@ -180,7 +180,7 @@ fn through_a_relay<S: Subject>(world: &World<S>) -> Verdict {
     for (x, y) in homes {
         link(&a, &[x.at(1)], &[y.signal_at(1)])?;
         circle(&b, 0, link(&b, &[y.at(1)], &[x.signal_at(1)]))?;
-        // It follows a held signal of its line: with the driver or not, that is what it waits for.
+        // It waits for a held signal of its timeline, by the driver or on the host.
         link(&c, &[], &[y.signal_at(2)])?;
         circle(&b, 0, link(&b, &[y.at(2)], &[x.signal_at(1)]))?;
         x.signal(1)?;

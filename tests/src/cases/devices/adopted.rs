@@ -1,4 +1,4 @@
-//! D4, D5, D6, Q8: what an application already has, and gives or lends.
+//! D4, D5, D6, Q8: objects that an application has, and gives or lends.
 
 #![allow(unsafe_code, reason = "an application's own handles are raw")]
 
@@ -32,7 +32,7 @@ fn adopted(world: &World<Equipped>) -> Verdict {
         Device::Cuda(device) => {
             let queue = device.queue(QueueKind::Compute, "owner")?;
             let raw = queue.stream().raw();
-            // SAFETY: the stream is alive, and its owner outlives the queue made of it.
+            // SAFETY: the stream is live, and its owner outlives the queue made of it.
             let adopted = unsafe { device.adopt_raw_stream(raw, None, "adopted") }?;
             check!(
                 adopted.stream().raw() == raw,
@@ -40,7 +40,7 @@ fn adopted(world: &World<Equipped>) -> Verdict {
                 adopted.stream().raw()
             );
             both_work(world, &queue, &adopted)?;
-            // It was only lent.
+            // The stream was only lent, so its owner must outlive the work.
             adopted.idle(patience())?;
             drop(adopted);
             check!(
@@ -54,7 +54,7 @@ fn adopted(world: &World<Equipped>) -> Verdict {
         #[cfg(feature = "vulkan")]
         Device::Vulkan(device) => {
             let queue = device.queue(QueueKind::Compute, "owner")?;
-            // One of the two users at a time: this one has the lock, the other submits.
+            // One of two users has the lock, and the other one submits.
             let guard = queue.lock();
             let info = syncline::vulkan::AdoptInfo {
                 entry: device.entry().clone(),
@@ -65,8 +65,7 @@ fn adopted(world: &World<Equipped>) -> Verdict {
                 owner: Some(std::sync::Arc::new(device.clone())),
                 enabled: device.enabled(),
             };
-            // SAFETY: handles of a device that the owner keeps; the queue is locked for the adopted
-            // one.
+            // SAFETY: the owner keeps the device. The queue is locked for the adopted one.
             let adopted = unsafe { syncline::vulkan::Device::adopt(info) }?;
             check!(
                 adopted.raw().handle() == device.raw().handle()
@@ -107,8 +106,7 @@ fn both_work(
     Ok(())
 }
 
-/// What an application gives along with a handle, to keep it alive, is kept as long as anything can
-/// still use the handle, and then let go.
+/// The owner of an adopted handle is kept while anything can use the handle, and then dropped.
 fn owners(world: &World<Equipped>) -> Verdict {
     match world.left.library() {
         Device::Host(_) => Stop::skip("the host has no handles"),
@@ -119,7 +117,7 @@ fn owners(world: &World<Equipped>) -> Verdict {
     }
 }
 
-/// Whoever waits for `owner` to go sees it go.
+/// Waits until `owner` is dropped.
 pub(super) fn let_go<T: ?Sized>(owner: &Weak<T>, of: &str) -> Verdict {
     let start = Instant::now();
     while owner.strong_count() > 0 {
@@ -132,7 +130,7 @@ pub(super) fn let_go<T: ?Sized>(owner: &Weak<T>, of: &str) -> Verdict {
     Ok(())
 }
 
-/// The guard that lends a raw queue counts what the driver does not have yet.
+/// The guard of a raw queue counts the submissions that the driver does not have yet.
 fn guard_tells(world: &World<Equipped>) -> Verdict {
     let queue = world.left_queue("left")?;
     let gate = world.timeline("gate")?;
@@ -145,7 +143,7 @@ fn guard_tells(world: &World<Equipped>) -> Verdict {
     };
     let now = held()?;
     check!(now == 0, "{now} are held before anything was submitted");
-    // The second waits for nothing but its turn.
+    // The second submission waits only for its turn.
     let waits = [gate.at(1)];
     for (waits, held_now) in [(&waits[..], 1), (&[], 2)] {
         queue.submit(waits, |_| Ok(()), &[])?;
@@ -163,8 +161,9 @@ fn guard_tells(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// What the driver has for a fence is not given while its record is held; once it is with the
-/// driver, it says what the fence says.
+/// There is no raw object of a fence while its record is held.
+///
+/// Once the driver has the record, the raw object agrees with the fence.
 fn no_raw_event(world: &World<Equipped>) -> Verdict {
     match world.left.library() {
         Device::Host(_) => Stop::skip("the host has no raw events"),
@@ -175,8 +174,7 @@ fn no_raw_event(world: &World<Equipped>) -> Verdict {
     }
 }
 
-/// A fence whose record is held, and then before work that stands still on the device until `still`
-/// opens.
+/// Returns a fence whose record is held until `hold`, before work that blocks until `still`.
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 pub(super) fn held_record(
     world: &World<Equipped>,
@@ -191,7 +189,7 @@ pub(super) fn held_record(
     Ok((queue, fence))
 }
 
-/// The application claims a value, submits by itself, and says so.
+/// The application claims a value, submits itself, and reports the submission.
 fn own_submission(world: &World<Equipped>) -> Verdict {
     if matches!(world.left.library(), Device::Host(_)) {
         check_error!(
@@ -203,7 +201,7 @@ fn own_submission(world: &World<Equipped>) -> Verdict {
     let line = world.timeline("line")?;
     let right = world.right_queue("waiting")?;
     let gate = world.timeline("gate")?;
-    // Behind somebody else's claim that is still held: not ready.
+    // Not ready, because the claim of another queue is still held.
     right.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(1)])?;
     let mut claim = line.claim(2, 0)?;
     check!(
@@ -232,8 +230,7 @@ fn own_submission(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Signals what was claimed by a submission of the application's own, behind what stands on
-/// `queue`.
+/// Signals the claimed value with a submission of the application's own, after `queue`'s work.
 fn submit_by_oneself(queue: &Queue, line: &Timeline, claim: &mut Claim) -> Verdict {
     match queue {
         Queue::Host(_) => {}
@@ -243,7 +240,7 @@ fn submit_by_oneself(queue: &Queue, line: &Timeline, claim: &mut Claim) -> Verdi
             if line.devices().next() != Some(device.id()) {
                 return Stop::skip("the timeline has no events on this device to signal with");
             }
-            // SAFETY: the claim is of this timeline, and the stream is alive.
+            // SAFETY: the claim is of this timeline, and the stream is live.
             unsafe { device.submit_claimed(line, claim, queue.stream().raw()) }?;
         }
         #[cfg(feature = "vulkan")]
@@ -257,7 +254,7 @@ fn submit_by_oneself(queue: &Queue, line: &Timeline, claim: &mut Claim) -> Verdi
                 .signal_semaphores(&semaphores)
                 .push_next(&mut timeline);
             let guard = queue.lock();
-            // SAFETY: the queue is locked; the semaphore lives until `finish_by_oneself` has ended.
+            // SAFETY: the queue is locked. The semaphore lives until `finish_by_oneself` has ended.
             unsafe {
                 device
                     .raw()
@@ -270,7 +267,7 @@ fn submit_by_oneself(queue: &Queue, line: &Timeline, claim: &mut Claim) -> Verdi
     Ok(())
 }
 
-/// Until its own submission has ended, the application keeps what that uses.
+/// Waits for the application's own submission, which uses objects of the application.
 fn finish_by_oneself(queue: &Queue) -> Verdict {
     #[cfg(feature = "vulkan")]
     if let Queue::Vulkan(queue) = queue {
@@ -282,8 +279,10 @@ fn finish_by_oneself(queue: &Queue) -> Verdict {
     Ok(())
 }
 
-/// Nobody writes when the application's own submission signalled. What a queue signals behind it
-/// has a time, which is behind it, too, though its work had ended before.
+/// The application's own submission writes no time of its signal.
+///
+/// The next signal of a queue has a time, which is after that signal, although its work ended
+/// earlier.
 fn own_submission_has_no_time(world: &World<Equipped>) -> Verdict {
     if matches!(world.left.library(), Device::Host(_)) {
         return Stop::skip("the host has no raw queue");

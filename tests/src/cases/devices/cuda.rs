@@ -48,7 +48,7 @@ fn current() -> Result<sys::CUcontext, Stop> {
     Ok(context)
 }
 
-/// A context that is current on this thread until it goes; then what was before.
+/// Makes a context current on this thread. The drop restores the previous one.
 struct Current(sys::CUcontext);
 
 impl Current {
@@ -67,7 +67,7 @@ impl Drop for Current {
     }
 }
 
-/// A stream of the application that synchronizes with the legacy default stream, as its kind does.
+/// A stream of the application that synchronizes with the legacy default stream.
 struct Blocking(sys::CUstream);
 
 impl Blocking {
@@ -89,13 +89,14 @@ unsafe impl Sync for Blocking {}
 
 impl Drop for Blocking {
     fn drop(&mut self) {
-        // SAFETY: made here, and destroyed once.
+        // SAFETY: created here, and destroyed once.
         let _ = unsafe { sys::cuStreamDestroy_v2(self.0) };
     }
 }
 
-/// While the legacy default stream is busy, streams made here run; one that the application made
-/// the ordinary way, and had adopted, does not.
+/// Streams made here run while the legacy default stream is busy.
+///
+/// An adopted stream that the application created without flags does not run then.
 fn default_stream(world: &World<Equipped>) -> Verdict {
     let device = cuda_device(world)?;
     let blocking = Blocking::new(device)?;
@@ -129,7 +130,7 @@ fn default_stream(world: &World<Equipped>) -> Verdict {
     let mut free = 0;
     for (nth, queue) in (2..).zip(&made) {
         queue.submit(&[], fill(nth), &[])?.end().wait(patience())?;
-        // Connections to the hardware are shared, so one of them may have had to wait.
+        // Streams share connections to the hardware, so one of them may have had to wait.
         free += usize::from(!busy.point().is_reached()?);
     }
     check!(
@@ -146,8 +147,7 @@ fn default_stream(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A stream has one guard, whatever uses it: the queue that it was made for, one that adopted it,
-/// or a claim.
+/// A stream has one guard for all its users: its own queue, an adopting queue, and claims.
 fn one_guard(world: &World<Equipped>) -> Verdict {
     let device = cuda_device(world)?;
     let made = device.queue(QueueKind::Compute, "made")?;
@@ -168,7 +168,7 @@ fn one_guard(world: &World<Equipped>) -> Verdict {
         let (line, claim) = (&line, &mut claim);
         let signal = scope.spawn(move || {
             let raw = std::ptr::without_provenance_mut(address);
-            // SAFETY: a claim of this timeline; the queue keeps the stream.
+            // SAFETY: the claim is of this timeline, and the queue keeps the stream.
             unsafe { device.submit_claimed(line, claim, raw) }
         });
         std::thread::sleep(Duration::from_millis(5));
@@ -185,7 +185,7 @@ fn one_guard(world: &World<Equipped>) -> Verdict {
     made.idle(patience()).map_err(Into::into)
 }
 
-/// A context beside the primary one, as an application makes it.
+/// Creates a context that is not the primary one, as an application does.
 fn own_context(device: &Device) -> Result<Arc<CudaContext>, Stop> {
     type Create = unsafe extern "C" fn(*mut sys::CUcontext, u32, sys::CUdevice) -> u32;
     let (mut gpu, mut raw) = (0, null_mut());
@@ -197,8 +197,8 @@ fn own_context(device: &Device) -> Result<Arc<CudaContext>, Stop> {
         })?;
     }
     let _none = Current::make(null_mut())?;
-    // cudarc declares another function for each version of CUDA; every driver has this one.
-    // SAFETY: the library is loaded already, and stays so.
+    // cudarc declares another function for each version of CUDA. Every driver has this one.
+    // SAFETY: the library is loaded already, and stays loaded.
     let create = unsafe {
         let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
         libc::dlsym(library, c"cuCtxCreate_v2".as_ptr())
@@ -206,19 +206,18 @@ fn own_context(device: &Device) -> Result<Arc<CudaContext>, Stop> {
     if create.is_null() {
         return Stop::skip("the driver makes no contexts by the name that all drivers had so far");
     }
-    // SAFETY: cuda.h has declared it so since CUDA 3.2.
+    // SAFETY: cuda.h has declared it like this since CUDA 3.2.
     let create: Create = unsafe { std::mem::transmute(create) };
     // SAFETY: writes one handle.
     let code = unsafe { create(&raw mut raw, 0, gpu) };
     check!(code == 0, "cuCtxCreate returned {code}");
-    // SAFETY: just made for that device, and cudarc's from now on. It calls devices by their
-    // ordinals, which here is for its own reports only.
+    // SAFETY: just created for that device, and owned by cudarc from now on. cudarc uses the
+    // ordinal for its own reports only.
     let context = unsafe { CudaContext::from_raw_context(0, gpu, raw) };
     context.or_else(|error| Stop::fail(format!("cudarc does not take a context: {error}")))
 }
 
-/// Whatever is called, the calling thread's current context is afterwards what it was: none, or
-/// another one than the device's.
+/// All calls leave the calling thread's current context as it was: none, or another one.
 fn current_context(world: &World<Equipped>) -> Verdict {
     let device = cuda_device(world)?;
     let context = own_context(device)?;
@@ -235,9 +234,9 @@ fn current_context(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Streams and contexts that are given away with what keeps them.
+/// Streams and contexts that are adopted with an owner.
 pub(super) fn owners(world: &World<Equipped>, device: &Device) -> Verdict {
-    // While work is in flight nobody has a handle of the queue any more.
+    // All handles of the queue are dropped while work is in flight.
     let stream = Arc::new(Blocking::new(device)?);
     let (alive, raw) = (Arc::downgrade(&stream), stream.0);
     // SAFETY: the owner keeps the stream.
@@ -303,8 +302,9 @@ pub(super) fn owners(world: &World<Equipped>, device: &Device) -> Verdict {
     let_go(&alive, "a context")
 }
 
-/// What cudarc has made: a context of its own and a stream in it become a device and a queue, give
-/// the same handles back, and are cudarc's as before when those have gone.
+/// A context of cudarc and a stream in it are adopted, and return the same handles.
+///
+/// They remain cudarc's after the device and the queue are dropped.
 fn of_cudarc(world: &World<Equipped>) -> Verdict {
     let device = cuda_device(world)?;
     let theirs = |error| Stop::Failed(format!("cudarc: {error}"));
@@ -342,7 +342,7 @@ fn of_cudarc(world: &World<Equipped>) -> Verdict {
         &[line.signal_at(2)],
     )?;
     let line = world.left.own(line);
-    // The other device is another context: what it signals the host passes on.
+    // The other device has another context, so the host passes its signals on.
     other.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
     line.at(2).wait(patience())?;
     check!(
@@ -368,7 +368,7 @@ fn of_cudarc(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// The event behind a fence, for the application's own streams.
+/// Returns the event of a fence, for the application's own streams.
 pub(super) fn no_raw_event(world: &World<Equipped>, device: &Device) -> Verdict {
     let (hold, still) = (world.timeline("hold")?, world.left.stall()?);
     let (queue, fence) = held_record(world, &hold, &still)?;
@@ -378,7 +378,7 @@ pub(super) fn no_raw_event(world: &World<Equipped>, device: &Device) -> Verdict 
         device.event(point),
         Error::NotPending { value, .. } if value == point.value()
     );
-    // So for a point that nobody has claimed.
+    // The same for a point that is not claimed.
     let line = device.timeline("line")?;
     check_error!(device.event(line.at(1)), Error::NotPending { .. });
     hold.signal(1)?;
@@ -470,7 +470,7 @@ fn calls(world: &World<Equipped>, device: &Device, context: sys::CUcontext) -> V
     unchanged("dropping a queue")
 }
 
-/// What CUDA answers about a device, beside what the device says of itself.
+/// Compares the device's description with CUDA's answers.
 pub(super) fn as_driver(device: &Device) -> Verdict {
     // From cuda.h, as numbers: cudarc's enums differ between versions.
     const CAN_MAP_HOST_MEMORY: u32 = 19;
@@ -480,7 +480,7 @@ pub(super) fn as_driver(device: &Device) -> Verdict {
     type Attribute = unsafe extern "C" fn(*mut i32, u32, sys::CUdevice) -> u32;
     let (mut gpu, mut uuid) = (0, sys::CUuuid { bytes: [0; 16] });
     let _current = Current::make(device.raw_context())?;
-    // SAFETY: each call writes what it is given a place for.
+    // SAFETY: each call writes to memory of the right size.
     unsafe {
         ok("cuCtxGetDevice", sys::cuCtxGetDevice(&raw mut gpu))?;
         ok(
@@ -508,7 +508,7 @@ pub(super) fn as_driver(device: &Device) -> Verdict {
         "the LUID is {:?}, not {luid:?}",
         info.luid
     );
-    // SAFETY: the library is loaded already, and stays so.
+    // SAFETY: the library is loaded already, and stays loaded.
     let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
     // SAFETY: as above. Only this project's software driver has the function.
     let software = unsafe { libc::dlsym(library, c"synclineSoftwareDriver".as_ptr()) };
@@ -520,7 +520,7 @@ pub(super) fn as_driver(device: &Device) -> Verdict {
     // SAFETY: as above.
     let attribute = unsafe { libc::dlsym(library, c"cuDeviceGetAttribute".as_ptr()) };
     check!(!attribute.is_null(), "there is no cuDeviceGetAttribute");
-    // SAFETY: cuda.h has always declared it so.
+    // SAFETY: cuda.h has always declared it like this.
     let attribute: Attribute = unsafe { std::mem::transmute(attribute) };
     let can = &info.capabilities;
     for (number, said, what) in [

@@ -1,4 +1,4 @@
-//! D1, D3, D4: devices that are opened again, that objects outlive, and all of whose queues work.
+//! D1, D3, D4: devices that are opened again, objects that outlive them, and all kinds of queues.
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{Memory, QueueKind};
@@ -16,8 +16,7 @@ equipped_cases! {
     "device.every_kind_of_queue_does_work": [D3 Q1] => every_kind;
 }
 
-/// Open, use, let go, many times over: nothing is left, and the case's own device has noticed
-/// nothing.
+/// Opens, uses and drops a device many times. Nothing is left, and the case's device is unaffected.
 fn again(world: &World<Equipped>) -> Verdict {
     const EACH: usize = 2;
     if world.is_pair() {
@@ -50,9 +49,10 @@ fn again(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// The device, and the look that found it, go first. Queue, timelines, fence and memory go on
-/// working, and then go themselves, each of them first, second and last, with work under way. (Not
-/// in every order: NVIDIA's driver takes most of a second to open a device.)
+/// The device and its inventory are dropped first. Queue, timelines, fence and memory stay usable.
+///
+/// Then they are dropped, each of them first, second and last, with work in flight. (Not in every
+/// order: NVIDIA's driver takes most of a second to open a device.)
 fn objects_keep_it(world: &World<Equipped>) -> Verdict {
     const ORDERS: [[usize; 3]; 3] = [[0, 1, 2], [1, 2, 0], [2, 0, 1]];
     if world.is_pair() {
@@ -111,7 +111,7 @@ fn objects_keep_it(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// One queue of each kind: data goes from one to the next along a timeline, the last submitted
+/// One queue of each kind. Data goes from one to the next along a timeline. The last one submits
 /// first.
 fn every_kind(world: &World<Equipped>) -> Verdict {
     for device in [&world.left, &world.right] {
@@ -132,7 +132,7 @@ fn every_kind(world: &World<Equipped>) -> Verdict {
                 &[line.signal_at(value + 1)],
             )?;
         }
-        // Filled by the last of them, on a queue of its own.
+        // The last of them fills it, on a queue of its own.
         let Some(last) = families.last() else {
             continue;
         };

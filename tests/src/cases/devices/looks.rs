@@ -1,4 +1,4 @@
-//! D1, D2, D3: looking for devices, and what they tell.
+//! D1, D2, D3: inventories of devices, and their descriptions.
 
 use std::thread;
 use std::time::Instant;
@@ -21,7 +21,7 @@ equipped_cases! {
     "device.capabilities": [D3] => capabilities;
 }
 
-/// A second inventory, with devices of its own, beside the one that this case came from.
+/// A second inventory with devices of its own, beside the one of this case.
 fn two_users(world: &World<Equipped>) -> Verdict {
     let inventory = look();
     let other = open_again(&world.left, &inventory)?;
@@ -36,7 +36,7 @@ fn two_users(world: &World<Equipped>) -> Verdict {
     theirs.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
     line.at(2).wait(patience())?;
     theirs.idle(patience())?;
-    // Only a device that goes shows what it leaves behind.
+    // Dropping a device shows what it leaves behind.
     drop((theirs, line, other));
     let said = inventory.validation_errors();
     check!(said.is_empty(), "validation: {}", said.join("; "));
@@ -91,7 +91,7 @@ fn identity(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// One GPU is one UUID, whatever else is the same or differs.
+/// A GPU has one UUID, whatever else is equal or different.
 fn by_uuid(world: &World<Equipped>) -> Verdict {
     for device in [&world.left, &world.right] {
         let info = device.info();
@@ -123,7 +123,7 @@ fn by_uuid(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Identity and capabilities are what the driver answers when it is asked directly.
+/// Identity and capabilities equal the driver's direct answers.
 fn as_driver(world: &World<Equipped>) -> Verdict {
     for device in [&world.left, &world.right] {
         let info = device.info();
@@ -187,7 +187,7 @@ fn capabilities(world: &World<Equipped>) -> Verdict {
                 "{what:?} is missing for no reason: {reason:?}"
             );
         }
-        // What it says it has, it makes.
+        // Every queue family in the description makes queues.
         for family in &can.queues {
             let queue = device.queue(family.kind, "as promised")?;
             queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
@@ -196,7 +196,7 @@ fn capabilities(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Many threads look for devices at once: all see the same.
+/// Many threads make inventories at once. All get the same result.
 fn from_many_threads(world: &World<Equipped>) -> Verdict {
     let seen = |inventory: &Inventory| -> Vec<String> {
         let devices = inventory.devices().iter();

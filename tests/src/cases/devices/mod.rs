@@ -1,4 +1,4 @@
-//! D1–D6, Q8: what devices tell, how long they last, and what an application brings along.
+//! D1–D6, Q8: descriptions of devices, their lifetime, and objects of an application.
 
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 mod adopted;
@@ -29,7 +29,7 @@ pub fn cases() -> Vec<Case<Equipped>> {
     cases
 }
 
-/// A look of one's own for devices.
+/// Makes an inventory of its own.
 pub(super) fn look() -> Inventory {
     Inventory::probe(&crate::inventory::options(&Settings::from_env()))
 }

@@ -1,5 +1,6 @@
-//! D5, Q8: what only Vulkan has: binary semaphores, its own fences, semaphores of points, queues
-//! under a lock.
+//! D5, Q8: features of Vulkan only.
+//!
+//! Binary semaphores, adopted fences, semaphores of points, and the lock of a `VkQueue`.
 
 #![allow(unsafe_code, reason = "an application's own handles are raw")]
 
@@ -33,7 +34,7 @@ struct OwnFence {
 
 impl OwnFence {
     fn new(device: &Device) -> syncline::Result<Self> {
-        // SAFETY: a live device; destroyed on drop.
+        // SAFETY: the device is live, and the fence is destroyed on drop.
         let raw = unsafe { device.raw().create_fence(&Default::default(), None) };
         Ok(Self {
             device: device.clone(),
@@ -41,10 +42,10 @@ impl OwnFence {
         })
     }
 
-    /// Waits for it, and makes it ready for its next use.
+    /// Waits for the fence, and resets it.
     fn wait(&self) -> Verdict {
         let limit = patience().as_nanos() as u64;
-        // SAFETY: alive, and used by one submission at most.
+        // SAFETY: the fence is live, and at most one submission uses it.
         unsafe {
             let waited = self.device.raw().wait_for_fences(&[self.raw], true, limit);
             match waited {
@@ -63,8 +64,8 @@ impl OwnFence {
 
 impl Drop for OwnFence {
     fn drop(&mut self) {
-        // SAFETY: waited for, or never given to a driver; a case that fails before leaves the
-        // device to its process's end.
+        // SAFETY: waited for, or never given to a driver. A case that fails before leaves the
+        // device to the end of its process.
         unsafe { self.device.raw().destroy_fence(self.raw, None) };
     }
 }
@@ -76,8 +77,9 @@ fn vulkan_device(world: &World<Equipped>) -> Result<&Device, Stop> {
     }
 }
 
-/// A chain of submissions that only binary semaphores link, which each of them carries along; the
-/// last carries a fence. Twice, on one queue and across several: every signal is consumed.
+/// A chain of submissions that only binary semaphores order. The last one signals a `VkFence`.
+///
+/// Runs twice, on one queue and on several. Every signal is consumed.
 fn ride_along(world: &World<Equipped>) -> Verdict {
     const LINKS: usize = 32;
     let device = vulkan_device(world)?;
@@ -107,7 +109,7 @@ fn ride_along(world: &World<Equipped>) -> Verdict {
             for link in 0..LINKS {
                 let (from, to) = (buffers[link].clone(), buffers[link + 1].clone());
                 let (before, after) = (links[link].clone(), links.get(link + 1).cloned());
-                // The last one signals the fence instead.
+                // The last submission signals the fence instead.
                 let own = if after.is_none() {
                     fence.raw
                 } else {
@@ -139,7 +141,7 @@ fn ride_along(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Adds what only the driver understands to a submission.
+/// Adds semaphores and a fence that only the driver understands to a submission.
 fn carry(
     recorder: &mut Recorder<'_>,
     wait: Option<&BinarySemaphore>,
@@ -150,7 +152,7 @@ fn carry(
         return Err(crate::cases::cause("not a recorder of Vulkan"));
     };
     // SAFETY: each signal is submitted before its one wait, and consumed before the next round
-    // signals again; semaphores and fence outlive the submission, whose end the case waits for.
+    // signals again. Semaphores and fence outlive the submission, and the case waits for its end.
     unsafe {
         if let Some(wait) = wait {
             recorder.wait_binary(wait.raw(), vk::PipelineStageFlags::ALL_COMMANDS);
@@ -165,7 +167,7 @@ fn carry(
     Ok(())
 }
 
-/// The semaphore behind a fence, for the application's own submissions.
+/// Returns the semaphore of a fence, for the application's own submissions.
 pub(super) fn no_raw_event(world: &World<Equipped>, device: &Device) -> Verdict {
     let (hold, still) = (world.timeline("hold")?, world.left.stall()?);
     let (queue, fence) = held_record(world, &hold, &still)?;
@@ -175,7 +177,7 @@ pub(super) fn no_raw_event(world: &World<Equipped>, device: &Device) -> Verdict 
         device.semaphore(point),
         Error::NotPending { value, .. } if value == point.value()
     );
-    // So for a point that nobody has claimed.
+    // The same for a point that is not claimed.
     let line = world.left.timeline("line")?;
     check_error!(
         device.semaphore(line.at(1).library()),
@@ -201,13 +203,13 @@ pub(super) fn no_raw_event(world: &World<Equipped>, device: &Device) -> Verdict 
     Ok(())
 }
 
-/// What the application reads from a semaphore.
+/// Reads a semaphore as the application does.
 fn counter(device: &Device, raw: vk::Semaphore) -> syncline::Result<u64> {
     // SAFETY: a timeline semaphore of this device, which the caller keeps.
     unsafe { device.raw().get_semaphore_counter_value(raw) }.map_err(Error::work)
 }
 
-/// A semaphore that the application makes.
+/// Creates a semaphore as the application does.
 fn application_makes(device: &Device, kind: vk::SemaphoreType) -> syncline::Result<vk::Semaphore> {
     let mut kind = vk::SemaphoreTypeCreateInfo::default()
         .semaphore_type(kind)
@@ -221,15 +223,16 @@ fn application_makes(device: &Device, kind: vk::SemaphoreType) -> syncline::Resu
     unsafe { device.raw().create_semaphore(&info, None) }.map_err(Error::work)
 }
 
-/// The application's own semaphores, of both kinds, work here under their own handles. One that was
-/// given goes with what was made of it (the validation layer would miss it otherwise); one that was
-/// lent is the application's afterwards, and works.
+/// The application's own semaphores, of both kinds, work here under their own handles.
+///
+/// A given semaphore is destroyed with the object made of it. Otherwise the validation layer would
+/// complain. A lent one is the application's afterwards, and works.
 fn semaphores(world: &World<Equipped>) -> Verdict {
     let device = vulkan_device(world)?;
     let queue = world.left_queue("left")?;
     for given in [false, true] {
         let raw = application_makes(device, vk::SemaphoreType::TIMELINE)?;
-        // SAFETY: just made, and signalled only through the timeline; destroyed below, or given.
+        // SAFETY: just created, and signalled only through the timeline. Destroyed below, or given.
         let (port, value) = unsafe { device.adopt_semaphore(raw, given) }?;
         check!(value == 5, "a semaphore at 5 is adopted at {value}");
         let mut port = Some(port);
@@ -248,7 +251,7 @@ fn semaphores(world: &World<Equipped>) -> Verdict {
         drop(line);
         if !given {
             let info = vk::SemaphoreSignalInfo::default().semaphore(raw).value(8);
-            // SAFETY: the application's own again, at 7, with nothing outstanding.
+            // SAFETY: the application owns it again, at 7, with nothing outstanding.
             unsafe { device.raw().signal_semaphore(&info) }.map_err(Error::work)?;
             let seen = counter(device, raw)?;
             check!(seen == 8, "after it was lent it is at {seen}");
@@ -257,7 +260,7 @@ fn semaphores(world: &World<Equipped>) -> Verdict {
         }
 
         let raw = application_makes(device, vk::SemaphoreType::BINARY)?;
-        // SAFETY: just made; destroyed below, or given.
+        // SAFETY: just created. Destroyed below, or given.
         let binary = unsafe { device.adopt_binary(raw, given, "theirs") };
         check!(
             binary.raw() == raw,
@@ -270,7 +273,7 @@ fn semaphores(world: &World<Equipped>) -> Verdict {
                 carry(recorder, None, Some(&signals), vk::Fence::null())
             };
             queue.submit(&[], work, &[])?;
-            // SAFETY: just submitted, and nobody else waits for it.
+            // SAFETY: the signal has just been submitted, and no other wait consumes it.
             let fence = unsafe { binary.pending("theirs") }?;
             fence.wait(patience())?;
         }
@@ -285,7 +288,7 @@ fn semaphores(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// The owner of an adopted device goes with the last object that was made of it, and not before.
+/// The owner of an adopted device is dropped with the last object made of it, and not before.
 pub(super) fn owners(device: &Device) -> Verdict {
     let lender = device.queue(QueueKind::Compute, "owner")?;
     let guard = lender.lock();
@@ -300,7 +303,7 @@ pub(super) fn owners(device: &Device) -> Verdict {
         owner: Some(owner),
         enabled: device.enabled(),
     };
-    // SAFETY: handles of a device that the owner keeps; the queue is locked for the adopted one.
+    // SAFETY: the owner keeps the device. The queue is locked for the adopted one.
     let adopted = unsafe { Device::adopt(info) }?;
     let queue = adopted.queue_of_family(guard.family(), "adopted")?;
     let (line, fence) = (adopted.timeline("line")?, adopted.fence("fence"));
@@ -345,7 +348,7 @@ fn guards(world: &World<Equipped>) -> Verdict {
         start.wait();
         for _ in 0..EACH {
             let guard = one.lock();
-            // SAFETY: the queue is locked; nothing is submitted that would have to live on.
+            // SAFETY: the queue is locked, and the empty submission uses no objects.
             unsafe {
                 let nothing = [vk::SubmitInfo::default()];
                 device
@@ -359,7 +362,8 @@ fn guards(world: &World<Equipped>) -> Verdict {
     let through = |queue: &syncline::vulkan::Queue, own: usize| -> Verdict {
         start.wait();
         for value in 1..=EACH {
-            // Each waits for the other's last: whoever finds the queue locked must be let go.
+            // Each waits for the other's last value. A queue that found the lock taken must be
+            // woken.
             let waits = [lines[1 - own].at(value - 1)];
             queue.submit(&waits, |_| Ok(()), &[lines[own].signal_at(value)])?;
         }
@@ -387,7 +391,7 @@ fn guards(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// What Vulkan answers about a device, beside what the device says of itself.
+/// Compares the device's description with Vulkan's answers.
 pub(super) fn as_driver(device: &Device) -> Verdict {
     let (mut id, mut timelines) = (
         vk::PhysicalDeviceIDProperties::default(),
@@ -396,7 +400,7 @@ pub(super) fn as_driver(device: &Device) -> Verdict {
     let mut all = vk::PhysicalDeviceProperties2::default()
         .push_next(&mut id)
         .push_next(&mut timelines);
-    // SAFETY: a live instance, and its physical device, of Vulkan 1.2 or later.
+    // SAFETY: a live instance of Vulkan 1.2 or later, and its physical device.
     unsafe {
         let instance = device.instance();
         instance.get_physical_device_properties2(device.physical(), &mut all);

@@ -1,4 +1,4 @@
-//! E2, E4: failures in a random graph of submissions, against a model.
+//! E2, E4: failures in a random graph of submissions, compared with a model.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,23 +17,23 @@ cases! {
     "failure.random_dag_fails_like_the_model": [E2 E4 Q6] => random_dag;
 }
 
-/// One submission: it signals a timeline of its own.
+/// A submission, which signals its own timeline.
 struct Node {
     /// The nodes whose timelines it waits for, all before it.
     waits: Vec<usize>,
-    /// Its queue; the parity is the side.
+    /// Its queue. The lowest bit is the side.
     queue: usize,
-    /// The node whose buffer it copies, one of `waits` on the same side; it fills its own
-    /// otherwise.
+    /// The node whose buffer it copies: one of `waits` on the same side. Otherwise it fills its
+    /// own.
     copies: Option<usize>,
-    /// Its work fails.
+    /// Whether its work fails.
     work_fails: bool,
 }
 
-/// What is to become of a node.
+/// The expected result of a node.
 struct Fate {
     runs: bool,
-    /// What its timeline may have failed of; none: it is reached.
+    /// Possible causes of its timeline's failure. Empty if the value is reached.
     causes: BTreeSet<String>,
     word: u32,
 }
@@ -53,7 +53,7 @@ fn grow(dice: &mut Dice) -> Vec<Node> {
         let mut waits = BTreeSet::new();
         if index > 0 {
             for _ in 0..dice.below(4) {
-                // Mostly near ones, so that the graph is deep.
+                // Mostly near nodes, so that the graph is deep.
                 let far = if dice.one_in(3) { index } else { index.min(8) };
                 let back = 1 + dice.index(far);
                 waits.insert(index - back);
@@ -72,7 +72,7 @@ fn grow(dice: &mut Dice) -> Vec<Node> {
     nodes
 }
 
-/// What becomes of the nodes if the timelines of `failed` fail in this order before anything runs.
+/// Returns the fates of all nodes if the timelines of `failed` fail in this order before any work.
 fn foresee(nodes: &[Node], failed: &[usize]) -> Vec<Fate> {
     let mut fates: Vec<Fate> = Vec::new();
     for (index, node) in nodes.iter().enumerate() {
@@ -106,7 +106,7 @@ fn by_work(index: usize) -> String {
     format!("node {index}")
 }
 
-/// The first of `failed` that reaches `index`.
+/// Returns the first node of `failed` that `index` depends on.
 fn first_cause(nodes: &[Node], failed: &[usize], index: usize) -> Option<usize> {
     let reaches = |&origin: &usize| {
         let mut hit = vec![false; index + 1];
@@ -165,8 +165,8 @@ fn one_dag<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
         )?;
     }
 
-    // Some timelines fail while everything is held: what depends on them fails at once, of the
-    // first.
+    // Some timelines fail while everything is held. Their dependents fail at once, with the first
+    // cause.
     let mut failed: Vec<usize> = (0..6).map(|_| dice.index(NODES)).collect();
     failed.dedup();
     for (nth, &index) in failed.iter().enumerate() {
@@ -196,8 +196,7 @@ fn one_dag<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
         if fate.causes.is_empty() {
             lines[index].at(1).wait(patience())?;
         }
-        // What had failed behind the gate keeps its cause, whatever fails in front of it after
-        // that.
+        // A node that failed while it was held keeps its cause, whatever fails before it later.
         match first_cause(&nodes, &failed, index) {
             Some(first) => check_line(&lines[index], index, [by_host(first)].iter())?,
             None => check_line(&lines[index], index, fate.causes.iter())?,
@@ -212,7 +211,7 @@ fn one_dag<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     Ok(())
 }
 
-/// The timeline of a node has failed of one of `causes`, or not at all if there are none.
+/// Checks that a node's timeline failed with one of `causes`, or did not fail if there are none.
 fn check_line<'c, S: Subject>(
     line: &Timeline<S>,
     node: usize,

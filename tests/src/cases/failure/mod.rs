@@ -1,4 +1,4 @@
-//! E1, E2, E4, E5: how things fail, how failures spread, and how far.
+//! E1, E2, E4, E5: failures, how they spread, and how far.
 
 mod dag;
 mod races;

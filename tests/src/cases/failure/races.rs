@@ -15,8 +15,7 @@ cases! {
     "failure.races_with_a_signal": [E1 T1] => against_signal;
 }
 
-/// Whichever comes first: the value is reached for ever or failed for ever, and everybody sees the
-/// same.
+/// A signal races with a failure. The value is reached or failed for ever, for all observers.
 fn against_signal<S: Subject>(world: &World<S>) -> Verdict {
     let rounds = if world.is_pair() { 20 } else { 100 };
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
@@ -68,14 +67,14 @@ fn against_signal<S: Subject>(world: &World<S>) -> Verdict {
     })
 }
 
-/// Some nanoseconds to some microseconds.
+/// Waits for some nanoseconds to some microseconds.
 fn hesitate(dice: &mut Dice) {
     for _ in 0..dice.below(3000) {
         std::hint::spin_loop();
     }
 }
 
-/// Host and `queue` see 1 as reached, or as failed.
+/// Checks that host and `queue` see 1 as reached, or as failed.
 fn check_seen<S: Subject>(
     world: &World<S>,
     line: &Timeline<S>,

@@ -63,7 +63,7 @@ fn others<S: Subject>(world: &World<S>) -> Verdict {
     left.submit(&[], |_| Ok(()), &[good.signal_at(1)])?;
     right.submit(&[good.at(1)], |_| Ok(()), &[good.signal_at(2)])?;
     good.at(2).wait(patience())?;
-    // A submission that signals both: the healthy one gets its signal.
+    // A submission that signals both timelines. The healthy one gets its signal.
     let both = world.timeline("both")?;
     let held = world.timeline("held")?;
     right.submit(
@@ -77,8 +77,9 @@ fn others<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Of three timelines that a submission waits for, whichever fails first gives the cause; also to a
-/// submission whose turn has not come.
+/// A submission waits for three timelines. The first one that fails gives the cause.
+///
+/// That also holds for a submission whose turn has not come.
 fn join<S: Subject>(world: &World<S>) -> Verdict {
     const ORDERS: [[usize; 3]; 6] = [
         [0, 1, 2],
@@ -99,7 +100,7 @@ fn join<S: Subject>(world: &World<S>) -> Verdict {
         let ran = Arc::new(AtomicU32::new(0));
         let queue = if round % 2 == 0 { &left } else { &right };
         queue.submit(&all, count::<S>(&ran), &[out.signal_at(1)])?;
-        // The same join, behind something that is still held.
+        // The same join after a submission that is still held.
         let other = if round % 2 == 0 { &right } else { &left };
         other.submit(&[gate.at(1)], |_| Ok(()), &[])?;
         other.submit(&all, count::<S>(&ran), &[behind.signal_at(1)])?;
@@ -120,7 +121,7 @@ fn join<S: Subject>(world: &World<S>) -> Verdict {
             for &later in &order[nth + 1..] {
                 check!(
                     !lines[later].at(1).is_reached()?,
-                    "line {later} was reached by nobody"
+                    "line {later} was reached without a signal"
                 );
             }
         }
@@ -133,8 +134,9 @@ fn join<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// One failed timeline, 16 consumers over four queues, and their consumers; between them on the
-/// same queues as many that depend on a healthy one.
+/// One failed timeline fails 16 consumers over four queues, and their consumers.
+///
+/// Between them on the same queues are as many that depend on a healthy timeline.
 fn fork<S: Subject>(world: &World<S>) -> Verdict {
     const BRANCHES: usize = 16;
     let (bad, good) = (world.timeline("bad")?, world.timeline("good")?);
@@ -196,7 +198,7 @@ fn fork<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A failure goes down a chain of held submissions on a thread with little stack.
+/// A failure passes along a chain of held submissions on a thread with a small stack.
 fn long_chain<S: Subject>(world: &World<S>) -> Verdict {
     const STACK: usize = 256 << 10;
     let most = if world.is_pair() { 256 } else { 4096 };
@@ -208,8 +210,8 @@ fn long_chain<S: Subject>(world: &World<S>) -> Verdict {
     let ran = Arc::new(AtomicU32::new(0));
     let head = world.timeline("head")?;
     let mut lines = vec![head];
-    // Some drivers take milliseconds to make a timeline, and more to destroy it: a short chain has
-    // to do there.
+    // Some drivers take milliseconds to create a timeline, and more to destroy it. There the chain
+    // is short.
     let start = Instant::now();
     while lines.len() <= most
         && (lines.len() <= 256 || start.elapsed() < Duration::from_millis(100))

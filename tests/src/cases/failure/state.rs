@@ -1,4 +1,4 @@
-//! E1, E5: what a failed timeline tells, and that the first cause is it.
+//! E1, E5: what a failed timeline reports. The first cause counts.
 
 use std::error::Error as _;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::case::{Stop, Verdict, cases, check, check_error};
 use crate::user::Queue;
 use crate::{Subject, World, patience};
 
-/// Long enough to be a wait, and too short for anything to happen.
+/// Time limit of a wait that must time out.
 const SHORT: Duration = Duration::from_millis(1);
 
 cases! {
@@ -70,8 +70,9 @@ fn frozen<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The driver has the work already: it ends, and its queue goes on, but the timeline stays where it
-/// was.
+/// A timeline fails while the driver has the work that signals it.
+///
+/// The work ends and its queue goes on, but the timeline stays where it was.
 fn under_way<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("line")?;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
@@ -87,7 +88,7 @@ fn under_way<S: Subject>(world: &World<S>) -> Verdict {
         &[line.signal_at(2)],
     )?;
     line.fail(cause("meanwhile"));
-    // While the device stands still nobody can be waiting for it.
+    // No wait depends on the device, which is blocked.
     check_error!(
         line.at(2).wait(patience()),
         Error::Failed { cause, .. } if cause.to_string() == "work failed: meanwhile"
@@ -119,8 +120,9 @@ fn under_way<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Failure before the call and after it, on both sides: the queue goes on past what is skipped, and
-/// fences and times behind that are as good as any.
+/// A timeline fails before or after the submission that waits for it, on both sides.
+///
+/// The queue goes on after the skipped submission. Later fences and times are valid.
 fn position<S: Subject>(world: &World<S>) -> Verdict {
     for (device, label) in [(&world.left, "left"), (&world.right, "right")] {
         let queue = device.queue(syncline::QueueKind::Compute, label)?;
@@ -186,8 +188,7 @@ fn position<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A queue's position passes what was skipped; only the submission itself tells that it did not
-/// run.
+/// A queue's position passes skipped submissions. Only the submission tells that it did not run.
 fn skipped<S: Subject>(world: &World<S>) -> Verdict {
     let tells = |ended: syncline::Result<()>, queue: &Queue<S>, cause: &str| -> Verdict {
         let Err(error) = ended else {
@@ -209,7 +210,7 @@ fn skipped<S: Subject>(world: &World<S>) -> Verdict {
     queue
         .submit(&[], count::<S>(&ran), &[])?
         .wait_submitted(patience())?;
-    // Without any signal that could tell.
+    // The submission has no signal that could tell.
     for known in [true, false] {
         let bad = world.timeline("bad")?;
         if known {
@@ -225,7 +226,7 @@ fn skipped<S: Subject>(world: &World<S>) -> Verdict {
         submitted.end().wait(patience())?;
         tells(submitted.wait_submitted(Duration::ZERO), &queue, "bad")?;
     }
-    // Behind a gate that is closed: a thread that waits already is told at once.
+    // The submission is held, and a thread waits for it. The thread gets the failure at once.
     let (gate, bad, late) = (
         world.timeline("gate")?,
         world.timeline("bad")?,
@@ -243,7 +244,7 @@ fn skipped<S: Subject>(world: &World<S>) -> Verdict {
     check_error!(first.wait_submitted(SHORT), Error::TimedOut { .. });
     gate.signal(1)?;
     first.wait_submitted(patience())?;
-    // What its own work refuses at its release.
+    // The work refuses at its release.
     check_error!(third.wait_submitted(SHORT), Error::TimedOut { .. });
     late.signal(1)?;
     tells(third.wait_submitted(patience()), &queue, "refused")?;
@@ -256,7 +257,7 @@ fn skipped<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What the application's own work fails with.
+/// The error of the application's own work.
 #[derive(Debug)]
 struct Shortage {
     missing: u32,
@@ -270,8 +271,9 @@ impl fmt::Display for Shortage {
 
 impl std::error::Error for Shortage {}
 
-/// A failure at third hand still leads to the application's own error, by type and in words, which
-/// are told once.
+/// A failure that passed through three timelines leads to the application's error as its source.
+///
+/// The error text appears once.
 fn chain_of_sources<S: Subject>(world: &World<S>) -> Verdict {
     let gate = world.timeline("gate")?;
     let lines = [

@@ -1,4 +1,4 @@
-//! E1, T6: whoever is blocked when a timeline fails wakes, with the cause.
+//! E1, T6: a failing timeline wakes all blocked waiters, with the cause.
 
 use std::sync::Barrier;
 use std::thread;
@@ -16,14 +16,14 @@ cases! {
     "failure.racing_causes_leave_one": [E1] => racing_causes;
 }
 
-/// A wait on a thread of its own, and whether it is to end in the cause.
+/// A wait on a thread of its own, and whether it must end with the cause.
 type Waiting<'w> = (
     &'static str,
     bool,
     Box<dyn FnOnce() -> Result<()> + Send + 'w>,
 );
 
-/// Threads blocked in every kind of wait there is when the failure comes, and one that spins.
+/// Threads are blocked in every kind of wait when the failure comes. One thread spins.
 fn wakes<S: Subject>(world: &World<S>) -> Verdict {
     let (line, other) = (world.timeline("line")?, world.timeline("other")?);
     let (gate, done) = (world.timeline("gate")?, world.timeline("done")?);
@@ -35,7 +35,7 @@ fn wakes<S: Subject>(world: &World<S>) -> Verdict {
     }
     let fence = world.right.fence("behind");
     right.record(&fence)?;
-    // Holds a claim of its own back.
+    // Keeps a claim held.
     let holder = world.left_queue("holder")?;
     holder.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(5)])?;
     let claim = match line.claim(9, 0) {
@@ -124,8 +124,7 @@ fn wakes<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Many threads fail one timeline, each with a cause of its own, and many wait: all hear of the
-/// same one.
+/// Many threads fail one timeline with different causes. All waiters get the same cause.
 fn racing_causes<S: Subject>(world: &World<S>) -> Verdict {
     const FAILING: usize = 16;
     const WAITING: usize = 4;

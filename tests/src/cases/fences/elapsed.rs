@@ -17,8 +17,9 @@ cases! {
     "fence.elapsed_from_many_threads": [F5] => many_threads;
 }
 
-/// The device stands still between two times, for as long as the host says. Of several rounds one
-/// is not disturbed, and its bounds are narrow.
+/// The device is blocked between two times, for as long as the host says.
+///
+/// At least one of several rounds is undisturbed, with narrow bounds.
 fn elapsed<S: Subject>(world: &World<S>) -> Verdict {
     const ROUNDS: u32 = 3;
     if world.left.info().capabilities.timestamp_bits == 0 {
@@ -106,7 +107,7 @@ fn again<S: Subject>(world: &World<S>) -> Verdict {
         busy(world, &left, Duration::from_micros(300))?;
         left.submit(&[gate.at(round)], |_| Ok(()), &[])?;
         left.record(&end)?;
-        // What the fence held before is over, what it holds now is not there yet.
+        // The fence's earlier record is finished, and its present one is not.
         check_error!(end.elapsed_since(&start), Error::NotReady { .. });
         check_error!(start.elapsed_since(&end), Error::NotReady { .. });
         gate.signal(round)?;
@@ -126,7 +127,7 @@ fn again<S: Subject>(world: &World<S>) -> Verdict {
         negative <= 0,
         "the start was recorded again behind the end, and {negative} ns lie between"
     );
-    // Each wrong fence, in either place.
+    // Each wrong fence, as start and as end.
     let (plain, never) = (world.left.fence("plain"), world.left.timed_fence("never"));
     left.record(&plain)?;
     left.idle(patience())?;

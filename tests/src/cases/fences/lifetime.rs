@@ -1,4 +1,4 @@
-//! F6: fences that go, or are recorded again, while somebody waits for them.
+//! F6: fences that are dropped, or recorded again, while threads or queues wait for them.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn dropped<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Behind a gate of the host the fence is held; behind one of the device its driver has it.
+/// In some rounds the fence is held by the host. In others its driver has it and is blocked.
 fn dropped_while_waited_for<S: Subject>(world: &World<S>) -> Verdict {
     for round in 0..4 {
         let line = world.timeline("gate")?;
@@ -70,13 +70,13 @@ fn drop_behind<S: Subject>(
             let fence = fence.clone();
             blocked(scope, move || {
                 let ended = fence.wait(patience());
-                // The last handle goes on this thread in some rounds.
+                // In some rounds this thread drops the last handle.
                 drop(fence);
                 ended
             })?
         };
         if round < 2 {
-            // Recorded again before it goes: the waits stay where they are.
+            // Recorded again before the drop. The waits keep their record.
             left.record(&fence)?;
         }
         drop(fence);

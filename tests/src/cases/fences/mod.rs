@@ -1,4 +1,4 @@
-//! F1–F6: fences, on every backend what CUDA events are on theirs.
+//! F1–F6: fences. Every backend gives them the semantics of CUDA events.
 
 use std::time::Duration;
 

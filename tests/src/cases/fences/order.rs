@@ -73,7 +73,7 @@ fn in_a_row<S: Subject>(world: &World<S>) -> Verdict {
     for round in 1..=3 {
         busy(world, &left, Duration::from_millis(2))?;
         left.submit(&[], filling::<S>(&early, round), &[])?;
-        // Nothing in between, whatever was recorded last, covers the same work.
+        // Nothing else in between, so the last record covers the same work.
         let mut records = Vec::new();
         for fence in [&one, &one, &one, &two, &one, &two, &two] {
             left.record(fence)?;
@@ -82,7 +82,7 @@ fn in_a_row<S: Subject>(world: &World<S>) -> Verdict {
         left.submit(&[gate.at(round.into())], filling::<S>(&late, round), &[])?;
         left.record(&two)?;
         let behind = [one.point()?, two.point()?];
-        // The last first, and each by the other side as well.
+        // The last one first. The other side waits for each of them, too.
         for (nth, record) in records.iter().enumerate().rev() {
             right
                 .submit(&[record.point()], |_| Ok(()), &[])?
@@ -112,12 +112,12 @@ fn in_a_row<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A position: a queue, and up to which value its gate must be open. `None` was never recorded.
+/// A position: a queue, and the value of its gate that it needs. `None` was never recorded.
 type Mark = Option<(usize, u64)>;
 
-/// Queues that stand before gates, fences that hold positions, and what waits for them.
+/// Queues that wait for their gates, fences that record positions, and waits for the fences.
 struct Model {
-    /// Of each queue: the value that its last submission waits for, and the gate's value.
+    /// For each queue: the value that its last submission waits for.
     asked: Vec<u64>,
     open: Vec<u64>,
     marks: Vec<Mark>,
@@ -150,7 +150,7 @@ fn records_at_random<S: Subject>(world: &World<S>, dice: &mut Dice, steps: usize
         open: vec![0; QUEUES],
         marks: vec![None; FENCES],
     };
-    // Queues of the other side, and everything that they have waited for.
+    // Queues of the other side, and the positions that they wait for.
     let waiting = [world.right_queue("right 0")?, world.right_queue("right 1")?];
     let mut needs: [Vec<Mark>; 2] = [Vec::new(), Vec::new()];
     let mut kept: Vec<(Mark, KeptPoint<S>)> = Vec::new();
@@ -164,7 +164,7 @@ fn records_at_random<S: Subject>(world: &World<S>, dice: &mut Dice, steps: usize
                 queues[queue].submit(&[gate], |_| Ok(()), &[])?;
             }
             2 => {
-                // Not past what is asked for, sometimes over several at once.
+                // Not beyond the awaited values, sometimes several at once.
                 let most = model.asked[queue] - model.open[queue];
                 if most > 0 {
                     model.open[queue] += 1 + dice.below(most);
@@ -178,7 +178,7 @@ fn records_at_random<S: Subject>(world: &World<S>, dice: &mut Dice, steps: usize
             6 => {
                 let which = dice.index(waiting.len());
                 needs[which].push(model.marks[n]);
-                // By its point or by its name.
+                // By its point or by the fence.
                 if dice.one_in(2) {
                     waiting[which].submit(&[fences[n].point()?.point()], |_| Ok(()), &[])?;
                 } else {
@@ -188,7 +188,7 @@ fn records_at_random<S: Subject>(world: &World<S>, dice: &mut Dice, steps: usize
             }
             7 => kept.push((model.marks[n], fences[n].point()?)),
             8 => {
-                // Another handle of the same fence, and the first one goes.
+                // Another handle of the same fence. The first one is dropped.
                 fences[n] = fences[n].clone();
             }
             _ => {

@@ -1,4 +1,4 @@
-//! F1, F3, F4: what a fence answers, to whom.
+//! F1, F3, F4: results of queries and waits of fences.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ fn query<S: Subject>(world: &World<S>) -> Verdict {
     let to = buffer.clone();
     left.submit(&[], move |recorder| S::fill(recorder, &to, 9), &[])?;
     left.record(&fence)?;
-    // However the race between these reads goes, complete must mean done.
+    // However these reads race, a complete fence means finished work.
     let mut queries = 0_u64;
     let start = Instant::now();
     while !fence.is_complete()? {
@@ -83,7 +83,7 @@ fn other_device<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Half of the fences are behind a gate.
+/// Half of the fences are held.
 fn together<S: Subject>(world: &World<S>) -> Verdict {
     const FENCES: usize = 64;
     const QUEUES: usize = 4;
@@ -132,7 +132,7 @@ fn together<S: Subject>(world: &World<S>) -> Verdict {
         wait_all(&all, Duration::from_millis(2)),
         Error::TimedOut { .. }
     );
-    // One that was never recorded counts as complete, for any and for all.
+    // A fence that was never recorded counts as complete, for any and for all.
     let never = world.right.fence("never recorded").point()?;
     let with_never = |points: &[Point<'_, S>]| {
         let mut points: Vec<_> = points.iter().map(|point| point.keep()).collect();
@@ -169,7 +169,7 @@ fn empty<S: Subject>(world: &World<S>) -> Verdict {
     for kind in [QueueKind::Compute, QueueKind::Transfer] {
         let fence = world.left.fence("fence");
         let right = world.right_queue("right")?;
-        // Nothing is submitted after the record: it must be on its way by itself.
+        // Nothing is submitted after the record, so it must go to the driver by itself.
         let fresh = world.left.queue(kind, "fresh")?;
         fresh.record(&fence)?;
         fence.wait(patience())?;
@@ -186,7 +186,7 @@ fn empty<S: Subject>(world: &World<S>) -> Verdict {
             fence.is_complete()? && once.point().is_reached()?,
             "waited for by the other side, but not complete"
         );
-        // And by polling alone.
+        // The same by polling alone.
         let polled = world.left.queue(kind, "polled")?;
         polled.record(&fence)?;
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! F2, F6: recording again moves no wait that was issued before.
+//! F2, F6: a new record changes no wait that was made before.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn queue_waits<S: Subject>(world: &World<S>) -> Verdict {
     left.record(&fence)?;
     right.wait(&fence)?;
     right.submit(&[], |_| Ok(()), &[done.signal_at(1)])?;
-    // Recorded again further on: what waits already is not moved.
+    // Recorded again later. Existing waits keep their record.
     left.submit(&[gate.at(2)], |_| Ok(()), &[])?;
     left.record(&fence)?;
     check_error!(
@@ -52,7 +52,7 @@ fn rerecorded<S: Subject>(world: &World<S>) -> Verdict {
     let fence = world.left.fence("fence");
     left.record(&fence)?;
     let early = fence.point()?;
-    // Behind the gate: a wait on the later record could not end.
+    // Held, so a wait on the later record could not end.
     left.submit(&[gate.at(1)], |_| Ok(()), &[])?;
     left.record(&fence)?;
     right
@@ -122,7 +122,7 @@ fn behind_a_gate<S: Subject>(world: &World<S>) -> Verdict {
     }
     let mut open = 0;
     while open < records {
-        // One at a time, and now and then several.
+        // Mostly one at a time, sometimes several.
         open = (open + 1 + (open % 7) / 6 * 4).min(records);
         gate.signal(open)?;
         points[open as usize - 1].point().wait(patience())?;

@@ -1,4 +1,4 @@
-//! Futures that are dropped: nobody is called, and nothing stays.
+//! Dropped futures call no waker and leave nothing behind.
 
 use std::future::IntoFuture as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ cases! {
     "future.dropped_against_a_signal": [T8 T6] => against_a_signal(dice);
 }
 
-/// Futures of every kind over one line, for values that it has not reached.
+/// Creates futures of every kind on one timeline, for values that it has not reached.
 fn every_kind<S: Subject>(line: &Timeline<S>, value: u64) -> Vec<Waiting<()>> {
     let points = [line.at(value), line.at(value + 1), line.at(value)];
     let any = any(&points);
@@ -35,8 +35,10 @@ fn every_kind<S: Subject>(line: &Timeline<S>, value: u64) -> Vec<Waiting<()>> {
     ]
 }
 
-/// That nobody keeps wakers of `count`. The value is there before the wakers are called, so whoever
-/// saw it, which may be the thread that watches the driver, may have one in its hands even now.
+/// Checks that no waker of `count` is kept.
+///
+/// A value is visible before its wakers are called. So the thread that saw it, such as the watching
+/// thread, may still hold one for a moment.
 fn nothing_left(count: &Arc<Count>) -> Verdict {
     let deadline = Instant::now() + patience();
     while Arc::strong_count(count) > 1 {
@@ -60,13 +62,13 @@ fn never_called<S: Subject>(world: &World<S>) -> Verdict {
         for future in &mut futures {
             check!(
                 poll(future, &dropped).is_pending(),
-                "nobody has signalled it"
+                "it was never signalled"
             );
         }
         let mut witness = line.at(1).into_future();
         check!(
             poll(&mut witness, &stays).is_pending(),
-            "nobody has signalled it"
+            "it was never signalled"
         );
         futures.clear();
         unpolled.clear();
@@ -81,19 +83,19 @@ fn never_called<S: Subject>(world: &World<S>) -> Verdict {
         } else {
             line.signal(5)?;
         }
-        // Registered last: when it is woken, so were the others if they are.
+        // Registered last. When it is woken, wrong wakes of the others have happened.
         stays.wait_for(1)?;
         let woken = dropped.woken();
         check!(
             woken == 0,
             "wakers of dropped futures were called {woken} times"
         );
-        // And after their signal, polled no more.
+        // Dropped after their signal, without another poll.
         let mut futures = every_kind(&line, 6);
         for future in &mut futures {
             check!(
                 poll(future, &dropped).is_pending(),
-                "nobody has signalled it"
+                "it was never signalled"
             );
         }
         line.signal(9)?;
@@ -125,7 +127,7 @@ impl Wake for Drops {
     }
 }
 
-/// Dropped by what the same signal wakes just before it.
+/// Dropped by a waker that the same signal calls just before.
 fn on_the_way<S: Subject>(world: &World<S>) -> Verdict {
     let queue = world.right_queue("right")?;
     let line = world.timeline("line")?;
@@ -141,11 +143,11 @@ fn on_the_way<S: Subject>(world: &World<S>) -> Verdict {
                 .as_mut()
                 .poll(&mut Context::from_waker(&waker))
                 .is_pending(),
-            "nobody has signalled it"
+            "it was never signalled"
         );
         check!(
             poll(&mut victim, &count).is_pending() && poll(&mut witness, &last).is_pending(),
-            "nobody has signalled it"
+            "it was never signalled"
         );
         *drops.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(victim);
         if value % 2 == 0 {
@@ -163,22 +165,23 @@ fn on_the_way<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Whichever comes first: once the drop has returned, no waker is called but the one that the
-/// signalling thread had in its hands by then. (To keep even that one back, the drop would have to
-/// wait for what a waker does, under whatever lock an executor drops futures.)
+/// A drop races with a signal. After the drop at most one waker is called.
+///
+/// That is the waker that the signalling thread had already taken. To prevent that call too, the
+/// drop would have to wait for the waker, under any lock that an executor holds then.
 fn against_a_signal<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let rounds = if world.is_pair() { 100 } else { 400 };
     let queue = world.left_queue("left")?;
     let line = world.timeline("line")?;
     let (mut woken_first, mut dropped_first) = (0, 0);
-    // How long the drop waits, or the signal if it is negative: so that both come first now and
-    // then.
+    // Delay of the drop, or of the signal if it is negative. It adapts, so that both come first
+    // sometimes.
     let mut delay: i64 = 0;
     for round in 1..=rounds {
         let (go, count) = (AtomicBool::new(false), Count::new());
         let mut futures = every_kind(&line, round);
         for future in &mut futures {
-            check!(poll(future, &count).is_pending(), "nobody has signalled it");
+            check!(poll(future, &count).is_pending(), "it was never signalled");
         }
         let spins = dice.below(2 * delay.unsigned_abs() + 1);
         let spin = || (0..spins).for_each(|_| std::hint::spin_loop());
@@ -208,7 +211,7 @@ fn against_a_signal<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
         })?;
         nothing_left(&count)?;
         let after = count.woken();
-        // Who submits wakes those that wait for pending, and who watches the driver the others.
+        // The submitting thread wakes waits for pending, and the watching thread the others.
         let in_hand = if by_queue { 2 } else { 1 };
         check!(
             after <= before + in_hand,
@@ -243,15 +246,15 @@ fn leaves_nothing<S: Subject>(world: &World<S>) -> Verdict {
     grows_nothing(|| {
         for _ in 0..4000 {
             for future in &mut every_kind(&open, 1) {
-                check!(poll(future, &count).is_pending(), "nobody has signalled it");
+                check!(poll(future, &count).is_pending(), "it was never signalled");
             }
         }
-        // Signalled, and dropped after that.
+        // Signalled, and then dropped.
         for _ in 0..100 {
             value += 1;
             let mut futures = every_kind(&line, value);
             for future in &mut futures {
-                check!(poll(future, &count).is_pending(), "nobody has signalled it");
+                check!(poll(future, &count).is_pending(), "it was never signalled");
             }
             line.signal(value + 1)?;
             value += 1;

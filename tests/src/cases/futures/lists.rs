@@ -1,4 +1,4 @@
-//! Futures of any or all of a list.
+//! Futures for any or all points of a list.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -18,7 +18,7 @@ cases! {
     "future.any_wakes_for_each_index": [T8 T5 T6] => each_index;
 }
 
-/// What a wait that does not block, or a future that is polled once, says.
+/// The result of a non-blocking wait, or of a future that is polled once.
 #[derive(Debug, PartialEq, Eq)]
 enum Said {
     Reached(usize),
@@ -42,7 +42,7 @@ fn polled(answer: Poll<syncline::Result<usize>>) -> Result<Said, Stop> {
     }
 }
 
-/// Lines of every home there is: of both sides, of each, and of a device of the host.
+/// Creates timelines with every home: both sides, each side, and a device of the host.
 fn lines<S: Subject>(world: &World<S>) -> syncline::Result<Vec<Timeline<S>>> {
     let host = syncline::host::Device::new();
     Ok(vec![
@@ -53,7 +53,7 @@ fn lines<S: Subject>(world: &World<S>) -> syncline::Result<Vec<Timeline<S>>> {
     ])
 }
 
-/// Random lists, as the waits of threads answer them.
+/// Random lists. Futures give the same results as waits of threads.
 fn both_sides<S: Subject>(world: &World<S>) -> Verdict {
     seeds(3, |dice| {
         let lines = lines(world)?;
@@ -105,7 +105,7 @@ fn each_index<S: Subject>(world: &World<S>) -> Verdict {
     let mut values = vec![0; lines.len()];
     for how in 0..3 {
         for index in 0..lines.len() {
-            // Each twice: the lowest index tells.
+            // Each point twice. The lowest index counts.
             let next = lines
                 .iter()
                 .zip(&values)
@@ -147,7 +147,7 @@ fn each_index<S: Subject>(world: &World<S>) -> Verdict {
             block_on(every)??;
         }
     }
-    // Of those that failed, the lowest index tells; all fails with the first of them that is seen.
+    // Of failed points the lowest index counts. A future of all fails with the first that is seen.
     for line in &lines[..2] {
         line.fail(cause("both"));
     }

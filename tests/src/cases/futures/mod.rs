@@ -1,4 +1,4 @@
-//! T8: waits that are awaited.
+//! T8: waits as futures.
 
 mod dropped;
 mod lists;

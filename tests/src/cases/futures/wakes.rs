@@ -24,7 +24,7 @@ cases! {
     "future.many_on_one_point": [T8 T6] => many;
 }
 
-/// What a future that is ready says.
+/// Returns the result of a future that must be ready.
 fn ready<T>(mut future: Waiting<T>, count: &Arc<Count>) -> Result<syncline::Result<T>, Stop> {
     match poll(&mut future, count) {
         Poll::Ready(done) => Ok(done),
@@ -66,7 +66,7 @@ fn ready_at_once<S: Subject>(world: &World<S>) -> Verdict {
     );
     check!(
         count.woken() == 0 && Arc::strong_count(&count) == 1,
-        "what was ready at once woke somebody, or has kept the waker"
+        "a future that was ready at once has called or kept the waker"
     );
     Ok(())
 }
@@ -81,10 +81,10 @@ fn every_kind<S: Subject>(world: &World<S>) -> Verdict {
     for home in &homes {
         let line = home;
         let gate = world.timeline("gate")?;
-        // A queue of either side, the host, and a submission that is let go.
+        // A queue of either side, the host, and a held submission that is released.
         for (value, how) in [(2, "left"), (4, "right"), (6, "host"), (8, "held")] {
             let count = Count::new();
-            // Past the value of the one and exactly at that of the other.
+            // Signalled past the value of one, and exactly to the value of the other.
             let mut futures = [
                 line.at(value - 1).into_future(),
                 line.at(value).into_future(),
@@ -120,7 +120,7 @@ fn every_kind<S: Subject>(world: &World<S>) -> Verdict {
             );
         }
     }
-    // The two bad ends.
+    // The two bad ends: failed and cancelled.
     let [failed, cancelled, other] = homes;
     let count = Count::new();
     let mut futures = [
@@ -129,7 +129,7 @@ fn every_kind<S: Subject>(world: &World<S>) -> Verdict {
         failed.at(100).pending(),
     ];
     for future in &mut futures {
-        check!(poll(future, &count).is_pending(), "nobody has signalled it");
+        check!(poll(future, &count).is_pending(), "it was never signalled");
     }
     failed.fail(cause("for the future"));
     drop(cancelled);
@@ -219,7 +219,7 @@ fn latest_waker<S: Subject>(world: &World<S>) -> Verdict {
         for count in &counts {
             check!(
                 poll(&mut future, count).is_pending(),
-                "nobody has signalled"
+                "it was never signalled"
             );
         }
         for old in &counts[..2] {
@@ -237,11 +237,11 @@ fn latest_waker<S: Subject>(world: &World<S>) -> Verdict {
             woken == [0, 0, 1],
             "three wakers in turn were called {woken:?} times"
         );
-        // Polled by somebody else again, who is not woken: it is ready.
+        // Polled with another waker, which is not called, because the future is ready.
         ready(future, &counts[0])??;
         check!(
             counts[0].woken() == 0,
-            "a future that was ready woke somebody"
+            "a future that was ready called a waker"
         );
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! X2, X4, T9: an import is the exporter's counter, whenever it was made and whatever is dropped.
+//! X2, X4, T9: an import is the exporter's counter, whenever it was made, whatever is dropped.
 
 use std::thread;
 
@@ -31,8 +31,9 @@ fn is_at(line: &Timeline, value: u64, when: &str) -> Verdict {
     Ok(())
 }
 
-/// The counter moves before it is exported, between export and import, after that, and while
-/// somebody waits for it on the other side; then the other way round.
+/// The counter advances before the export, between export and import, and after the import.
+///
+/// It also advances while the other side waits for it. Then both sides change roles.
 fn every_stage(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides_of_one_gpu(world)?;
     let Exported { line, source } = exported(exporter, "line", 0)?;
@@ -51,8 +52,8 @@ fn every_stage(world: &World<Equipped>) -> Verdict {
     is_at(&between, 7, "signalled after the import")?;
     is_at(&before, 7, "signalled after the import")?;
 
-    // Behind work, so that the importer's own driver has to wait: it is told that the signal is on
-    // its way.
+    // The signal is after work, so the importer's own driver waits. The importer is told that the
+    // signal is pending.
     let gate = world_gate(world, exporter.id())?;
     let mut claim = between.claim(8, 7)?;
     let waiting = other.submit(&[between.at(8)], |_| Ok(()), &[])?;
@@ -77,7 +78,7 @@ fn every_stage(world: &World<Equipped>) -> Verdict {
     waiting.end().wait(patience())?;
     is_at(&between, 8, "waited for meanwhile")?;
 
-    // Back: the importer signals.
+    // The importer signals now.
     let back = own.submit(&[line.at(10)], |_| Ok(()), &[])?;
     other.submit(&[], |_| Ok(()), &[between.signal_at(10)])?;
     back.end().wait(patience())?;
@@ -88,7 +89,7 @@ fn every_stage(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A timeline to hold the exporter's queue up with, from the side that it is.
+/// Creates a timeline that holds the exporter's queue, on the exporter's side.
 fn world_gate(world: &World<Equipped>, exporter: syncline::DeviceId) -> Result<Timeline, Stop> {
     let side = if world.left.id() == exporter {
         &world.left
@@ -98,7 +99,7 @@ fn world_gate(world: &World<Equipped>, exporter: syncline::DeviceId) -> Result<T
     Ok(side.library().timeline("gate")?)
 }
 
-/// Two imports of one counter, of which one goes.
+/// Two imports of one counter, one of which is dropped.
 fn imported_twice(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides_of_one_gpu(world)?;
     let Exported { line, source } = exported(exporter, "line", 10)?;
@@ -123,7 +124,7 @@ fn imported_twice(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Many handles of one counter, imported in one order and let go in another.
+/// Many handles of one counter, imported in one order and dropped in another.
 fn many_exports(world: &World<Equipped>) -> Verdict {
     const EXPORTS: u64 = 64;
     let (exporter, importer) = sides_of_one_gpu(world)?;
@@ -141,7 +142,7 @@ fn many_exports(world: &World<Equipped>) -> Verdict {
     dice.shuffle(&mut views);
     for round in 1..=EXPORTS {
         own.submit(&[], |_| Ok(()), &[line.signal_at(round)])?;
-        // The last in line goes; those that stay see it.
+        // The last one is dropped, and the others see its signal.
         let (first, last) = (&views[0], &views[views.len() - 1]);
         is_at(first, round, "with others let go")?;
         is_at(last, round, "with others let go")?;
@@ -153,8 +154,7 @@ fn many_exports(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Exporter, timeline, import and queues are let go in every order, with work under way that uses
-/// them.
+/// Exporter, timeline, import and queues are dropped in every order, with work in flight.
 fn dropped(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides_of_one_gpu(world)?;
     for order in 0..24_usize {
@@ -183,8 +183,8 @@ fn dropped(world: &World<Equipped>) -> Verdict {
             }
         }
         last.point().wait(patience())?;
-        // If the import went first, its waits were cancelled; the queue's position passes them all
-        // the same.
+        // If the import was dropped first, its waits were cancelled. The queue's position passes
+        // them nevertheless.
         if let Err(error) = end.point().wait(patience()) {
             return Stop::fail(format!("in order {order}: {error}"));
         }

@@ -1,4 +1,4 @@
-//! X3, X4, X5: exports, and descriptors that travel on their own.
+//! X3, X4, X5: exports, and descriptors that are duplicated and sent.
 
 #![allow(
     unsafe_code,
@@ -49,10 +49,11 @@ fn exports(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// An exported timeline comes in as a timeline: a value can be waited for again, and a later one
-/// passes it over. An exported binary semaphore comes in as one: each signal is consumed. (That
-/// neither can be taken for the other is a matter of types: what must not compile stands in the
-/// documentation of the handles and of the imports.)
+/// Handles keep the kind of their semaphore.
+///
+/// A value of an imported timeline can be awaited again, and a later value passes it. Each signal
+/// of an imported binary semaphore is consumed. The types of the handles keep one kind from being
+/// taken for the other. Doc tests show what does not compile.
 fn kinds_survive(world: &World<Equipped>) -> Verdict {
     let shown = [timelines_stay(world), binaries_stay(world)];
     let all_skipped = shown
@@ -74,7 +75,7 @@ fn timelines_stay(world: &World<Equipped>) -> Verdict {
     let own = exporter.queue(QueueKind::Compute, "exporter")?;
     let other = importer.queue(QueueKind::Compute, "importer")?;
     own.submit(&[], |_| Ok(()), &[line.signal_at(7)])?;
-    // Not reached for the importer until its driver says so, and then for as often as it asks.
+    // Not reached for the importer until its driver says so. Then reached for every query.
     for _ in 0..3 {
         other
             .submit(&[seen.at(7)], |_| Ok(()), &[])?
@@ -104,7 +105,7 @@ fn binaries_stay(world: &World<Equipped>) -> Verdict {
     let made = exporter.library().binary_semaphore("made")?;
     let imported = importer.library().import_binary(made.export()?, "imported");
     let imported = imported.map_err(|rejected| rejected.error)?;
-    // Signals of either side are consumed on the other, in turn: as a timeline, the second would be
+    // Each side consumes the other's signals in turn. On a timeline the second signal would be
     // none.
     for _ in 0..3 {
         for (signaller, signals, waits) in
@@ -116,7 +117,7 @@ fn binaries_stay(world: &World<Equipped>) -> Verdict {
             let work =
                 move |recorder: &mut Recorder<'_>| unsafe { recorder.signal_semaphore(&signals) };
             queue.submit(&[], work, &[])?;
-            // SAFETY: just submitted, and nobody else waits for it.
+            // SAFETY: the signal has just been submitted, and no other wait consumes it.
             let fence = unsafe { waits.pending("passed") }?;
             fence.wait(patience())?;
             queue.idle(patience())?;
@@ -125,13 +126,12 @@ fn binaries_stay(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// What comes from another GPU or driver, or does not say from which, is refused by what it says
-/// alone.
+/// Handles of another GPU or driver, or of an unknown one, are refused by their origin alone.
 fn wrong_gpu(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
     for (of, origin) in forged_origins(exporter.info(), importer.info()) {
         let (_home, handle) = exporter.export_timeline(0)?;
-        // SAFETY: the descriptor is the timeline that was just exported; only its origin is a lie.
+        // SAFETY: the descriptor is the exported timeline. Only its origin is wrong.
         let forged = unsafe { TimelineFd::from_fd(handle.into_fd(), origin) };
         match import(importer, forged) {
             Err(rejected) => {
@@ -147,8 +147,9 @@ fn wrong_gpu(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A descriptor that is duplicated, duplicated onto a number of somebody's choice, or sent through
-/// a socket still is a handle of the same counter; so is the one that it was made from.
+/// A duplicated or sent descriptor is a handle of the same counter, as is the original one.
+///
+/// That holds for dup(2), for dup2(2), and for a descriptor sent through a socket.
 fn travelling(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides_of_one_gpu(world)?;
     let Exported { line, source } = exported(exporter, "line", 0)?;

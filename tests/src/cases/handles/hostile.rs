@@ -1,4 +1,4 @@
-//! X4, E5: descriptors that are not what they are said to be.
+//! X4, E5: descriptors of wrong kinds.
 
 #![allow(
     unsafe_code,
@@ -24,7 +24,7 @@ equipped_cases! {
     "handle.hostile_memory_descriptors": [X4 E5] => memory;
 }
 
-/// Neither side is the worse for what it refused.
+/// Checks that both sides work after a refusal.
 fn unharmed(exporter: &vulkan::Device, importer: &Device, after: &str) -> Verdict {
     if let Err(error) = exporter.export_timeline(0) {
         return Stop::fail(format!("after {after} nothing can be exported: {error}"));
@@ -39,7 +39,7 @@ fn still_works(importer: &Device) -> Verdict {
     Ok(())
 }
 
-/// A refused import is an error that names the importer, and gives the descriptor back, still open.
+/// Checks that a refused import names the importer and returns the descriptor open.
 fn refused(importer: &Device, what: &str, number: RawFd, answer: Refusal) -> Verdict {
     let Err((back, error)) = answer else {
         return Stop::fail(format!("{what} was taken for what it is not"));
@@ -49,23 +49,23 @@ fn refused(importer: &Device, what: &str, number: RawFd, answer: Refusal) -> Ver
     names_importer(what, &error, importer.info())
 }
 
-/// What an import gave: nothing to keep, or the descriptor and the error.
+/// The result of an import: nothing to keep, or the descriptor and the error.
 type Refusal = Result<(), (OwnedFd, Error)>;
 
-/// As for any handle, whatever it holds.
+/// Converts the result of an import of any handle.
 fn outcome<T, H: Into<OwnedFd>>(imported: Result<T, Rejected<H>>) -> Refusal {
     imported
         .map(drop)
         .map_err(|Rejected { handle, error }| (handle.into(), error))
 }
 
-/// None of them is taken for a timeline; each comes back open, and the importer is named.
+/// None of them is taken for a timeline. Each is returned open, and the importer is named.
 fn every_kind(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides_of_one_gpu(world)?;
     let origin = Origin::of(exporter.info());
     for (what, fd) in kinds()? {
         let number = fd.as_raw_fd();
-        // SAFETY: not what it says; drivers are known to answer such descriptors with an error.
+        // SAFETY: the kind is wrong on purpose. Drivers answer such descriptors with an error.
         let handle = unsafe { TimelineFd::from_fd(fd, origin.clone()) };
         refused(importer, what, number, outcome(import(importer, handle)))?;
         unharmed(exporter, importer, what)?;
@@ -73,20 +73,20 @@ fn every_kind(world: &World<Equipped>) -> Verdict {
     still_works(importer)
 }
 
-/// A number that was open and is not any more.
+/// A number of a descriptor that was closed.
 fn closed(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides_of_one_gpu(world)?;
     let system =
         |error: rustix::io::Errno| Stop::Failed(format!("no descriptor to test with: {error}"));
-    // High enough that nobody takes it meanwhile.
+    // A high number, which is not reused meanwhile.
     let spare = rustix::fs::memfd_create("closed", MemfdFlags::CLOEXEC).map_err(system)?;
     let closed = rustix::io::fcntl_dupfd_cloexec(&spare, 700)
         .map_err(system)?
         .into_raw_fd();
-    // SAFETY: just opened, and forgotten by its owner.
+    // SAFETY: just opened, and its owner has forgotten it.
     drop(unsafe { OwnedFd::from_raw_fd(closed) });
     let origin = Origin::of(exporter.info());
-    // SAFETY: not open: what comes back is forgotten before it could be closed again.
+    // SAFETY: not open. The returned descriptor is forgotten before it could be closed again.
     let handle = unsafe { TimelineFd::from_fd(OwnedFd::from_raw_fd(closed), origin) };
     match import(importer, handle) {
         Ok(_) => return Stop::fail("a closed descriptor was imported as a timeline"),
@@ -100,7 +100,7 @@ fn closed(world: &World<Equipped>) -> Verdict {
     still_works(importer)
 }
 
-/// None of them is taken for memory by CUDA either.
+/// CUDA takes none of them for memory.
 #[cfg(feature = "cuda")]
 fn memory(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides_of_one_gpu(world)?;
@@ -110,7 +110,7 @@ fn memory(world: &World<Equipped>) -> Verdict {
     let origin = Origin::of(exporter.info());
     for (what, fd) in kinds()? {
         let number = fd.as_raw_fd();
-        // SAFETY: not what it says; drivers are known to answer such descriptors with an error.
+        // SAFETY: the kind is wrong on purpose. Drivers answer such descriptors with an error.
         let handle = unsafe { syncline::MemoryFd::from_fd(fd, origin.clone(), 4096, 4096, false) };
         refused(importer, what, number, outcome(cuda.import_memory(handle)))?;
         unharmed(exporter, importer, what)?;

@@ -1,4 +1,4 @@
-//! X4, X8: handles by the thousand, and from many threads.
+//! X4, X8: thousands of handles, and handles of many threads.
 
 #![allow(
     unsafe_code,
@@ -33,7 +33,7 @@ equipped_cases! {
     "handle.imported_from_many_threads": [X4] => many_threads;
 }
 
-/// Handles that are imported, and handles that nobody takes.
+/// Imports handles, and drops others without an import.
 fn nothing_leaks(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides_of_one_gpu(world)?;
     grows_nothing(|| {
@@ -52,10 +52,10 @@ fn nothing_leaks(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Export, import, use of every tenth, and away with it.
+/// Exports and imports handles, uses every tenth, and drops them.
 fn thousands(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides_of_one_gpu(world)?;
-    // Two rounds at least, and a pair is shown in both directions.
+    // At least two rounds. A pair is tested in both directions.
     let times = if world.is_pair() { 600 } else { 1000 };
     let own = exporter.queue(QueueKind::Compute, "exporter")?;
     let other = importer.queue(QueueKind::Compute, "importer")?;
@@ -78,8 +78,7 @@ fn thousands(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// One buffer, imported again and again, and every twentieth time a new one; some imports are
-/// written to.
+/// Imports one buffer repeatedly, and a new one every twentieth time. Writes to some imports.
 #[cfg(feature = "cuda")]
 fn memory(world: &World<Equipped>) -> Verdict {
     const ROUND: u32 = 1000;
@@ -103,7 +102,7 @@ fn memory(world: &World<Equipped>) -> Verdict {
                 );
             }
             let twin = exported.as_fd().try_clone_to_owned().map_err(system)?;
-            // SAFETY: a duplicate of an export's descriptor, with all that the export says of it.
+            // SAFETY: a duplicate of an export's descriptor, with the export's description.
             let handle = unsafe { MemoryFd::from_fd(twin, origin.clone(), what.0, what.1, what.2) };
             let buffer = importer
                 .import_memory(handle)
@@ -123,7 +122,7 @@ fn memory(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Threads that export, import, use and drop at the same time.
+/// Threads export, import, use and drop at the same time.
 fn many_threads(world: &World<Equipped>) -> Verdict {
     const THREADS: usize = 8;
     const EACH: u64 = 20;

@@ -1,4 +1,4 @@
-//! X2 to X5: handles that leave one API and enter another, and those that must not.
+//! X2 to X5: handles that pass from one API to another, and handles that are refused.
 
 mod counter;
 pub(super) mod exports;
@@ -11,7 +11,7 @@ mod windows;
 use crate::Case;
 use crate::workload::Equipped;
 
-/// The cases of this family; most need a device that exports file descriptors.
+/// The cases of this family. Most need a device that exports file descriptors.
 #[must_use]
 pub fn cases() -> Vec<Case<Equipped>> {
     let files = [

@@ -1,5 +1,4 @@
-//! What the cases of handles have in common: who exports, who imports, and one counter seen through
-//! an import.
+//! Shared by the cases of handles: exporter, importer, and a counter seen through an import.
 
 #![allow(unsafe_code, reason = "imports what it exports")]
 
@@ -14,7 +13,7 @@ use crate::World;
 use crate::case::{Stop, Verdict, check};
 use crate::workload::Equipped;
 
-/// The Vulkan device that exports, and the device that imports.
+/// Returns the Vulkan device that exports, and the device that imports.
 pub(super) fn sides(world: &World<Equipped>) -> Result<(&vulkan::Device, &Device), Stop> {
     let exporter = match (world.left.library(), world.right.library()) {
         (Device::Vulkan(device), _) | (_, Device::Vulkan(device)) => device,
@@ -44,7 +43,7 @@ pub(super) fn sides(world: &World<Equipped>) -> Result<(&vulkan::Device, &Device
     Ok((exporter, importer))
 }
 
-/// The same, of one GPU: the handles of another are refused.
+/// Returns them if they are one GPU, because handles of another GPU are refused.
 pub(super) fn sides_of_one_gpu(
     world: &World<Equipped>,
 ) -> Result<(&vulkan::Device, &Device), Stop> {
@@ -72,19 +71,20 @@ pub(super) fn import(
     }
 }
 
-/// True if the number stands for an open descriptor.
+/// Whether the number stands for an open descriptor.
 pub(in crate::cases) fn is_open(fd: RawFd) -> bool {
     std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok()
 }
 
-/// A counter that its maker exports, as the timeline that it made it for.
+/// An exported counter, and the timeline that it was made for.
 pub(super) struct Exported {
     pub(super) line: Timeline,
     pub(super) source: vulkan::Exporter,
 }
 
-/// A counter at `initial` for export. Imports of it are timelines of their own, so the engine is
-/// told that others signal it too.
+/// Creates a counter at `initial` for export.
+///
+/// Imports of it are timelines of their own, so the engine is told that others signal it, too.
 pub(super) fn exported(
     exporter: &vulkan::Device,
     label: &str,
@@ -96,9 +96,10 @@ pub(super) fn exported(
     Ok(Exported { line, source })
 }
 
-/// A second timeline over the counter behind `handle`, read through an import of the exporter's own
-/// and used by `importer` through the other one. It starts from `initial`, which the counter may
-/// have passed.
+/// Creates a second timeline over the counter behind `handle`.
+///
+/// The exporter reads it through its own import, and `importer` uses it through another. It starts
+/// from `initial`. The counter may have passed that.
 pub(super) fn view(
     exporter: &vulkan::Device,
     importer: &Device,
@@ -110,7 +111,7 @@ pub(super) fn view(
     if importer.id() == exporter.id() {
         ports.push(import(importer, handle).map_err(|rejected| rejected.error)?);
     } else {
-        // What the host reads the counter through; the handle itself goes to the importer.
+        // The host reads the counter through this. The handle itself goes to the importer.
         // SAFETY: as in `import`.
         let home = unsafe { exporter.import_timeline(source.export()?) };
         ports.push(home.map_err(|rejected| rejected.error)?);
@@ -119,15 +120,16 @@ pub(super) fn view(
     Ok(Timeline::new("view", initial, |_| Ok(ports))?)
 }
 
-/// Origins that are not `exporter`'s, or not for certain: what an import on `importer` must refuse
-/// before any driver is asked. (CUDA tells no UUID of its driver. The same GPU is under the same
-/// one.)
+/// Origins that an import on `importer` must refuse before it calls a driver.
+///
+/// They are not `exporter`'s, or not certainly. CUDA reports no UUID of its driver, but the same
+/// GPU has the same driver.
 pub(in crate::cases) fn forged_origins(
     exporter: &Info,
     importer: &Info,
 ) -> Vec<(&'static str, Origin)> {
     let elsewhere = || Origin {
-        device: "somebody else's device".into(),
+        device: "another machine's device".into(),
         ..Origin::of(exporter)
     };
     let other = Some(Uuid([0xAB; 16]));
@@ -166,7 +168,7 @@ pub(in crate::cases) fn forged_origins(
     forged
 }
 
-/// A refusal to share names both sides.
+/// Checks that a refusal to share names both sides.
 pub(in crate::cases) fn names_both(of: &str, error: &Error, importer: &Info) -> Verdict {
     let Error::CannotShare {
         left,
@@ -180,7 +182,7 @@ pub(in crate::cases) fn names_both(of: &str, error: &Error, importer: &Info) -> 
         ));
     };
     check!(
-        left.contains("somebody else's device") && right.contains(&importer.name),
+        left.contains("another machine's device") && right.contains(&importer.name),
         "of {of}: {left:?} and {right:?} are not the sides"
     );
     check!(
@@ -190,14 +192,14 @@ pub(in crate::cases) fn names_both(of: &str, error: &Error, importer: &Info) -> 
     Ok(())
 }
 
-/// A driver, or what knows its handles, refuses a descriptor: the error is about the importer.
+/// Checks that a driver's refusal of a descriptor names the importer.
 pub(in crate::cases) fn names_importer(what: &str, error: &Error, importer: &Info) -> Verdict {
     let (Error::Import { object, .. } | Error::Native { object, .. }) = error else {
         return Stop::fail(format!("{what} is refused with: {error}"));
     };
     check!(
         object.label().contains(&importer.name),
-        "whoever refuses {what} is not named: {error}"
+        "the object that refuses {what} is not named: {error}"
     );
     if let Error::Native {
         call, code, name, ..

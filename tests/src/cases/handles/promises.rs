@@ -1,5 +1,4 @@
-//! D3, X5, E5: what a device says it exports and imports, it does; and what it does not, it
-//! refuses.
+//! D3, X5, E5: a device exports and imports what it promises, and refuses the rest with a reason.
 
 use rustix::event::EventfdFlags;
 use syncline::backend::Device as _;
@@ -44,7 +43,7 @@ fn promised(world: &World<Equipped>) -> Verdict {
             Device::Vulkan(device) => vulkan_exports(device)?,
         }
     }
-    // What one side exports the other takes, if it says so and they are of one GPU.
+    // One side takes what the other exports, if it says so and they are one GPU.
     let (left, right) = (world.left.library(), world.right.library());
     for (from, to) in [(left, right), (right, left)] {
         if let Device::Vulkan(from) = from
@@ -56,7 +55,7 @@ fn promised(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// An answer is a success where there is a promise, and a reason where there is none.
+/// Checks that a promise is kept, and that its absence is an error with a reason.
 fn as_promised<T>(what: &str, promised: bool, answer: Result<T, Error>) -> Verdict {
     match answer {
         Ok(_) => check!(promised, "{what} works, and is not promised"),
@@ -105,7 +104,7 @@ fn host_imports(device: &host::Device) -> Verdict {
     let fence = device.import_descriptor(Some(descriptor), "promised");
     check!(
         !fence.map_err(|rejected| rejected.error)?.is_complete()?,
-        "an eventfd that nobody has written to is complete"
+        "an eventfd that was never written to is complete"
     );
     Ok(())
 }

@@ -1,5 +1,6 @@
-//! X3, X4, E5: handles of Windows can be named, and every device refuses them with the reason; and
-//! what each kind of handle hands over.
+//! X3, X4, E5: handles of Windows have names, and every device refuses them with the reason.
+//!
+//! Also the transference of each kind of handle.
 
 #![allow(
     unsafe_code,
@@ -25,7 +26,7 @@ fn refused(world: &World<Equipped>) -> Verdict {
     for side in [&world.left, &world.right] {
         let device = side.library();
         let origin = || Origin::of(side.info());
-        // SAFETY: never used as handles: that is what is shown.
+        // SAFETY: never used as handles, as the case shows.
         unsafe {
             refuses(device, TimelineWin32::from_raw(1, origin()))?;
             refuses(device, BinaryWin32::from_raw(2, origin()))?;
@@ -40,7 +41,7 @@ fn refused(world: &World<Equipped>) -> Verdict {
                 !can.exports.contains(&kind) && !can.imports.contains(&kind),
                 "{kind} is promised"
             );
-            // Nor as a value.
+            // A kind of Windows is refused as a value, too.
             match device.exportable_binary("for Windows", kind) {
                 Ok(_) => return Stop::fail(format!("a semaphore was made for {kind}")),
                 Err(error) => says_why(device, kind, &error)?,
@@ -52,7 +53,7 @@ fn refused(world: &World<Equipped>) -> Verdict {
 
 fn refuses<H: WindowsHandle>(device: &Device, handle: H) -> Verdict {
     let raw = handle.raw();
-    // The type of a success has no value.
+    // The success type has no values.
     let Err(Rejected { handle, error }) = device.import_windows(handle);
     check!(handle.raw() == raw, "another handle came back");
     says_why(device, H::KIND, &error)
@@ -74,7 +75,7 @@ fn says_why(device: &Device, kind: HandleKind, error: &Error) -> Verdict {
     Ok(())
 }
 
-/// What a device exports or imports says how: of all that is here by reference, but for sync files.
+/// Each exported or imported kind states its transference: by reference, except for sync files.
 fn transference(world: &World<Equipped>) -> Verdict {
     for side in [&world.left, &world.right] {
         let can = &side.info().capabilities;

@@ -21,15 +21,15 @@ equipped_cases! {
 
 const NOTHING: Needs = Needs::empty();
 
-/// Work that waits comes behind what stands still before the signal, and what does not wait, does
-/// not.
+/// Work that waits comes after the blocked work before the signal. Work that does not wait goes
+/// ahead.
 fn waited_for(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         scene.make_binary(NOTHING, "image")?;
         for n in 1..=5 {
             scene.by(Side::Signaller, &format!("draw image {n}"))?;
             if n == 1 {
-                // The control: nothing else keeps work back.
+                // The control: nothing else delays work.
                 let plain = scene.by(Side::Waiter, "plain")?;
                 scene.by(Side::Waiter, &format!("after {plain}"))?;
             }
@@ -55,7 +55,7 @@ fn consumed(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Who waits finds what was written, and who does not finds what was there before.
+/// After a wait the signaller's data is there. Without a wait the old data is there.
 fn memory(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         scene.make_binary(Needs::MEMORY, "image")?;
@@ -93,7 +93,7 @@ fn permissions(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// A plan for the one does not make the other, and nothing is the worse for asking.
+/// A plan for one kind does not make the other kind, and a refused call has no effects.
 fn refused(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         scene.make_binary(NOTHING, "image")?;
@@ -113,8 +113,9 @@ fn refused(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Who waits for the count hears of it, and so does who waits by a fence; a queue that waits
-/// natively goes on, whatever handles there are still.
+/// The signaller is killed. Waits for the count and waits by a fence fail.
+///
+/// A queue that waits natively goes on, whatever handles still exist.
 fn killed(world: &World<Equipped>) -> Verdict {
     for waits in ["not", "late", "by a fence", "natively", "without a handle"] {
         let mut peer = Peer::start()?;
@@ -155,7 +156,7 @@ fn killed(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Descriptors are what they were, in both processes.
+/// Both processes have the same descriptors as before.
 fn leaves_nothing(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         scene.keeps_no_descriptors(|scene| {

@@ -10,17 +10,18 @@ equipped_cases! {
     "process.device_lost_with_its_signal_pending": [E3 P4 E5] => pending;
 }
 
-/// That it was refused, or failed, for the device; the words, too, if it waited in vain.
+/// Checks that `told` is a refusal or a failure because of the lost device.
 fn lost(told: Result<String, Stop>) -> Verdict {
     match told {
         Err(Stop::Failed(reason)) if reason.contains("lost") => Ok(()),
         Err(Stop::Skipped(reason)) => Stop::skip(reason),
-        other => Stop::fail(format!("nobody says that the device was lost: {other:?}")),
+        other => Stop::fail(format!("the loss of the device is not reported: {other:?}")),
     }
 }
 
-/// They agreed, and then one has no device any more. Where it is made all the same, nothing can be
-/// signalled, and who waits hears that nothing comes.
+/// The device of one process is lost after both agreed on a plan.
+///
+/// If the object is made at all, it cannot be signalled, and waits fail.
 fn before(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Waiter, |scene, _| {
         scene.by(Side::Signaller, "break")?;
@@ -31,20 +32,19 @@ fn before(world: &World<Equipped>) -> Verdict {
             lost(made)?;
             return match taken {
                 Err(Stop::Failed(_)) => Ok(()),
-                other => Stop::fail(format!("it has what nobody made: {other:?}")),
+                other => Stop::fail(format!("it has an object that was not made: {other:?}")),
             };
         }
         lost(scene.by(Side::Signaller, "signal frames 1"))?;
         scene.by(Side::Signaller, "drop frames")?;
         match scene.by(Side::Waiter, "wait frames 1") {
             Err(Stop::Failed(reason)) if !reason.contains("timed out") => Ok(()),
-            other => Stop::fail(format!("nobody says that nothing comes: {other:?}")),
+            other => Stop::fail(format!("the end of signals is not reported: {other:?}")),
         }
     })
 }
 
-/// Who waits for what a lost device was to signal hears why it does not come, and its queue is free
-/// again.
+/// A wait for a signal of a lost device fails with the reason, and its queue goes on.
 fn pending(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Waiter, |scene, besides| {
         scene.make(besides, "frames", 0)?;
@@ -56,7 +56,7 @@ fn pending(world: &World<Equipped>) -> Verdict {
         lost(scene.by(Side::Waiter, "after 2"))?;
         lost(scene.by(Side::Waiter, "wait frames 2"))?;
         scene.by(Side::Waiter, "idle")?;
-        // What was reached stays.
+        // Reached values stay.
         scene.by(Side::Waiter, "wait frames 1")?;
         Ok(())
     })

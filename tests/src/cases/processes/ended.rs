@@ -13,7 +13,7 @@ equipped_cases! {
     "process.what_was_reported_survives_main": [P4 E3 Q7] => returned;
 }
 
-/// So many timelines are signalled, so that a report before the last of them is published shows.
+/// The number of timelines. With several, a report before the last one is published shows.
 const LINES: usize = 6;
 
 fn killed(world: &World<Equipped>) -> Verdict {
@@ -28,13 +28,13 @@ fn returned(world: &World<Equipped>) -> Verdict {
     ends(world, "return", &["idle"])
 }
 
-/// What each of these kinds of report said to be reached is reached in the survivor.
+/// Whatever each of these kinds of report states as reached is reached in the survivor.
 fn ends(world: &World<Equipped>, way: &str, reports: &[&str]) -> Verdict {
     for report in reports {
         Scene::each_peer(world, Side::Waiter, |scene, besides| {
             let lines: Vec<_> = (0..LINES).map(|line| format!("line{line}")).collect();
             for line in &lines {
-                // The process that signals asks, too.
+                // The process that signals queries the timeline too.
                 scene.make(besides | Needs::HOST_ACCESS, line, 0)?;
             }
             scene.peer().tell(&format!("end {report} {way}"))?;

@@ -1,5 +1,4 @@
-//! F8, F1, F2, Q2, T10, X4, X5, E5: CUDA's own events, recorded by one process and waited for by
-//! another.
+//! F8, F1, F2, Q2, T10, X4, X5, E5: CUDA events that one process records for another one.
 
 use syncline::Device;
 use syncline::backend::Device as _;
@@ -20,8 +19,10 @@ equipped_cases! {
 
 use Side::{Signaller, Waiter};
 
-/// Whether both processes have CUDA devices, and of one GPU; a skip where they have no such
-/// devices.
+/// Returns whether the CUDA devices of both processes are of one GPU.
+///
+/// # Errors
+/// A skip if a process has no CUDA device.
 fn of_one_gpu(world: &World<Equipped>) -> Result<bool, Stop> {
     let uuid = |device: &Device| match device {
         Device::Cuda(cuda) => Ok(cuda.info().uuid),
@@ -31,7 +32,7 @@ fn of_one_gpu(world: &World<Equipped>) -> Result<bool, Stop> {
     Ok(left? == right?)
 }
 
-/// Runs `act` twice, each process being the one that records. Both have the event `done`.
+/// Runs `act` twice. Each process records once. Both have the event `done`.
 fn with_event(world: &World<Equipped>, act: impl Fn(&mut Scene<'_>) -> Verdict) -> Verdict {
     if !of_one_gpu(world)? {
         return Stop::skip("CUDA's events take one GPU in both processes");
@@ -48,7 +49,7 @@ fn hand_over(scene: &mut Scene<'_>) -> Verdict {
     scene.together("give done", "get done").map(|_| ())
 }
 
-/// Who records the event is the last to have it.
+/// Both processes drop the event, the waiting one first.
 fn let_go(scene: &mut Scene<'_>) -> Verdict {
     for side in [Waiter, Signaller] {
         scene.by(side, "idle")?;
@@ -57,18 +58,19 @@ fn let_go(scene: &mut Scene<'_>) -> Verdict {
     Ok(())
 }
 
-/// What `side` answers to `words` is `answer`.
+/// Checks that `side` answers `words` with `answer`.
 fn expect(scene: &mut Scene<'_>, side: Side, words: &str, answer: &str) -> Verdict {
     let said = scene.by(side, words)?;
     check!(said == answer, "{side:?} says {said:?} to {words:?}");
     Ok(())
 }
 
-/// A queue and a thread of one process wait for a record in the other, behind work there that
-/// stands still; who does not wait does not.
+/// A queue and a thread wait for a record in the other process, after work there that blocks.
+///
+/// Without a wait they go ahead.
 fn waited_for(world: &World<Equipped>) -> Verdict {
     with_event(world, |scene| {
-        // Never recorded: complete.
+        // It was never recorded, so it is complete.
         expect(scene, Waiter, "complete done", "true")?;
         scene.by(Waiter, "join done")?;
         let early = scene.by(Waiter, "await done")?;
@@ -77,7 +79,7 @@ fn waited_for(world: &World<Equipped>) -> Verdict {
             scene.by(Signaller, &format!("{how} done {latch}"))?;
             expect(scene, Waiter, "complete done", "false")?;
             expect(scene, Signaller, "complete done", "false")?;
-            // The control: a submission that does not wait is through.
+            // The control: a submission that does not wait is finished.
             let free = scene.by(Waiter, "plain")?;
             scene.by(Waiter, &format!("after {free}"))?;
             let waits = scene.by(Waiter, "await done")?;
@@ -94,7 +96,7 @@ fn waited_for(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// A later record moves later waits, and none that was made.
+/// A later record applies to later waits, and to none that exists.
 fn recorded_again(world: &World<Equipped>) -> Verdict {
     with_event(world, |scene| {
         scene.by(Signaller, "record done 1")?;
@@ -113,21 +115,20 @@ fn recorded_again(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// A record that is held is none to the other process, so the event is not sent; once it is pending
-/// it is one.
+/// The event of a held record is not sent. Once the record is pending it is sent.
 fn held(world: &World<Equipped>) -> Verdict {
     with_event(world, |scene| {
         expect(scene, Signaller, "stay done", "held")?;
         expect(scene, Signaller, "complete done", "false")?;
-        // What CUDA says of an event without a record: why the other side has to be told.
+        // CUDA says this of an event without a record. So the other side has to be informed.
         expect(scene, Waiter, "complete done", "true")?;
         expect(scene, Signaller, "early done", "late")?;
-        // The record goes as soon as what stands before it is pending, and the work before it ends
-        // at once.
+        // The record goes to the driver as soon as everything before it is pending. The work before
+        // it ends at once.
         scene.by(Signaller, "unhold done")?;
         scene.by(Waiter, "join done")?;
         scene.by(Signaller, "join done")?;
-        // It is sent again, as nothing of it is held any more.
+        // The event can be sent again, because none of its records is held.
         scene.by(Waiter, "forget done")?;
         scene.together("give done", "get done")?;
         scene.by(Signaller, "record done 1")?;
@@ -138,7 +139,7 @@ fn held(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// What is refused changes nothing.
+/// A refused call changes nothing.
 fn refused(world: &World<Equipped>) -> Verdict {
     with_event(world, |scene| {
         expect(scene, Signaller, "own done", "refused")?;
@@ -149,7 +150,8 @@ fn refused(world: &World<Equipped>) -> Verdict {
         expect(scene, Waiter, &format!("through {waits}"), "false")?;
         scene.by(Signaller, "release 1")?;
         scene.by(Waiter, &format!("after {waits}"))?;
-        // By another name it is not received, which both are told; then it is.
+        // It is not received under another name, and both sides get that error. Then it is
+        // received.
         scene.by(Waiter, "forget done")?;
         match scene.together("give done soon", "get other soon") {
             Err(Stop::Failed(reason)) if names_either(&reason) => {}
@@ -160,12 +162,12 @@ fn refused(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Who hears it first says what it asked for, or what it offered.
+/// The process that detects the problem first names the event that it requested or offered.
 fn names_either(reason: &str) -> bool {
     reason.contains("done") || reason.contains("other")
 }
 
-/// Both hear why.
+/// Both processes get the reason.
 fn another_gpu(world: &World<Equipped>) -> Verdict {
     if of_one_gpu(world)? {
         return Stop::skip("both processes have one GPU");
@@ -180,7 +182,7 @@ fn another_gpu(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Descriptors are what they were, in both processes, whether an event was waited for or refused.
+/// Both processes have the same descriptors as before, whether waits were made or refused.
 fn leaves_nothing(world: &World<Equipped>) -> Verdict {
     with_event(world, |scene| {
         let_go(scene)?;

@@ -18,13 +18,13 @@ equipped_cases! {
     "process.offered_by_one_who_is_dead": [X4 P3 E5] => offered;
 }
 
-/// E3: who waits for the dead hears of it within a second.
+/// E3: a wait for a dead process fails within a second.
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
-/// So many times that are given to machines on which the survivor does not always run.
+/// The factor for machines on which the survivor does not always run.
 const LOADED: u32 = 5;
 
-/// That no more has passed since the kill than E3 allows.
+/// Checks that no more time has passed since the kill than E3 allows.
 fn in_time(killed: Instant) -> Verdict {
     let took = killed.elapsed();
     let bound = LOADED * HEARD_WITHIN;
@@ -39,20 +39,21 @@ pub(super) fn dead(told: Result<String, Stop>) -> Verdict {
     match told {
         Err(Stop::Failed(reason)) if reason.contains("killed by signal 9") => Ok(()),
         Err(Stop::Failed(reason)) if reason.contains("it has ended") => Ok(()),
-        other => Stop::fail(format!("nobody says that it was killed: {other:?}")),
+        other => Stop::fail(format!("the kill is not reported: {other:?}")),
     }
 }
 
-/// What it should have signalled fails, with that cause, on the host and in queues; other timelines
-/// go on.
+/// Values that the dead process should have signalled fail with that cause, on host and queues.
+///
+/// Other timelines go on.
 fn signaller(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Waiter, |scene, besides| {
         scene.make(besides, "frames", 0)?;
         scene.by(Side::Signaller, "signal frames 1")?;
         scene.by(Side::Waiter, "submit frames 1")?;
         scene.by(Side::Waiter, "after 1")?;
-        // What the signaller has reported counts for the survivor. A native wait may end before
-        // that (P4).
+        // A value that the signaller has reported is valid for the survivor. A native wait may end
+        // before that (P4).
         scene.by(Side::Signaller, "idle")?;
         scene.by(Side::Waiter, "submit frames 2")?;
         let sleeper = std::thread::scope(|scope| -> Result<_, Stop> {
@@ -83,7 +84,7 @@ fn signaller(world: &World<Equipped>) -> Verdict {
         in_time(killed)?;
         let ran = scene.by(Side::Waiter, "ran")?;
         check!(ran == "1", "work that waits for the dead ran");
-        // What was reached stays, and so does everything else.
+        // Reached values stay, and everything else goes on.
         scene.by(Side::Waiter, "wait frames 1")?;
         scene.by(Side::Waiter, "idle")?;
         check_error!(
@@ -100,14 +101,15 @@ fn signaller(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// It dies with its signal pending, which never comes: who waits for it natively is let go, and
-/// what comes of that fails.
+/// A process dies with its signal pending. The signal never comes.
+///
+/// Native waits for it end, and what depends on them fails.
 fn pending(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Waiter, |scene, besides| {
         scene.make(besides, "frames", 0)?;
         scene.by(Side::Waiter, "submit frames 1")?;
         scene.by(Side::Signaller, "latched frames 1")?;
-        // Otherwise that shows only once it is reached.
+        // With other mechanisms that shows only once the value is reached.
         let native = scene.here().mechanism()?.is_native();
         if native && scene.by(Side::Signaller, "driven")? == "true" {
             scene.by(Side::Waiter, "pending frames 1")?;
@@ -122,7 +124,7 @@ fn pending(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Who waited takes nothing with it.
+/// The death of a waiting process changes nothing for the signaller.
 fn waiter(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Signaller, |scene, besides| {
         scene.make(besides, "frames", 0)?;
@@ -136,7 +138,7 @@ fn waiter(world: &World<Equipped>) -> Verdict {
         while scene.peer().endpoint().check().is_ok() {
             check!(
                 std::time::Instant::now() < deadline,
-                "nobody notices that it is dead"
+                "its death is not noticed"
             );
             std::thread::yield_now();
         }
@@ -144,13 +146,13 @@ fn waiter(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Calls that wait for it end.
+/// Calls that wait for the dead process end.
 fn awaited(world: &World<Equipped>) -> Verdict {
     let mut peer = Peer::start()?;
     let scene = Scene::of(world, &mut peer, Side::Waiter);
     drop(scene);
-    // It is not asked to do its part, so nothing comes; its death ends the wait long before that is
-    // over.
+    // The other process does not do its part, so nothing comes. Its death ends the wait long before
+    // the time limit.
     let endpoint = peer.endpoint().clone();
     let told = std::thread::scope(|scope| -> Result<_, Stop> {
         let waiting = scope.spawn(|| endpoint.receive_point(10 * crate::patience()).map(drop));
@@ -166,8 +168,9 @@ fn awaited(world: &World<Equipped>) -> Verdict {
     }
 }
 
-/// What a dead process had sent is taken in, and found to be given up; that it died is the answer,
-/// and nothing of it stays.
+/// An offer of a dead process is received and found to be withdrawn.
+///
+/// The error is the death, and nothing of the offer stays.
 fn offered(world: &World<Equipped>) -> Verdict {
     for is in [Side::Waiter, Side::Signaller] {
         Scene::each_peer(world, is, |scene, _| {
@@ -175,7 +178,7 @@ fn offered(world: &World<Equipped>) -> Verdict {
                 Side::Waiter => Side::Signaller,
                 Side::Signaller => Side::Waiter,
             };
-            // So that drivers have what they keep.
+            // So that drivers have their caches.
             let make = "make first 0";
             scene.together(make, make)?;
             scene.by(is, "drop first")?;
@@ -184,7 +187,7 @@ fn offered(world: &World<Equipped>) -> Verdict {
             scene.by(other, "offer frames 0")?;
             scene.peer().kill()?;
             dead(scene.by(is, "make frames 0"))?;
-            // Nobody watches the dead any more.
+            // The dead process is no longer watched.
             let after = Footprint::settled(&before)?;
             check!(
                 after.descriptors <= before.descriptors,

@@ -1,5 +1,6 @@
-//! X1, X2, X4, X7, X8, P1 to P4, E1 to E3, M6: timelines of two processes, by whatever mechanism
-//! their devices come to. F8: CUDA's own events.
+//! X1, X2, X4, X7, X8, P1 to P4, E1 to E3, M6: timelines of two processes, by each mechanism.
+//!
+//! F8: CUDA's own events.
 
 mod binaries;
 mod devices;
@@ -14,7 +15,7 @@ mod times;
 use crate::Case;
 use crate::workload::Equipped;
 
-/// The cases of this family; they need the devices of this project.
+/// The cases of this family. They need the devices of this project.
 #[must_use]
 pub fn cases() -> Vec<Case<Equipped>> {
     let files = [

@@ -1,4 +1,4 @@
-//! P1, P2, X8, Q9: what passes between two processes besides.
+//! P1, P2, X8, Q9: points, words and memory that two processes exchange.
 
 use syncline::Error;
 use syncline::negotiate::{Mechanism, Needs};
@@ -20,7 +20,7 @@ fn points(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         scene.make(Needs::empty(), "frames", 0)?;
         for value in 1..=20 {
-            // Before its signal, which is the one who sends it on some.
+            // The point is sent before its signal. Every other sender is the signaller.
             let sender = if value % 2 == 0 {
                 Side::Signaller
             } else {
@@ -48,11 +48,11 @@ fn foreign(world: &World<Equipped>) -> Verdict {
             endpoint.send_point(line.at(1), patience()),
             Error::Unsupported { .. }
         );
-        // The way is as good as before.
+        // The connection works as before.
         scene.make(Needs::empty(), "frames", 0)?;
         scene.by(Side::Signaller, "signal frames 1")?;
         scene.by(Side::Waiter, "wait frames 1")?;
-        // A point of a timeline that one has let go of.
+        // A point of a timeline that one process has dropped.
         scene.by(Side::Waiter, "drop frames")?;
         scene.by(Side::Signaller, "send frames 1")?;
         match scene.by(Side::Waiter, "receive") {
@@ -62,7 +62,7 @@ fn foreign(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// What is written before a signal is there for who waits, and not for who does not.
+/// After a wait the words are there. Without a wait they are not.
 fn words(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         scene.together("words 16", "take 16")?;
@@ -83,8 +83,9 @@ fn words(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Memory that was offered and given up, more often than an inbox holds: what the other process
-/// takes then is what this one has.
+/// One process offers more memory than an inbox holds, and drops it.
+///
+/// After that the other process receives the remaining memory.
 fn given_up(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         for _ in 0..20 {
@@ -98,8 +99,7 @@ fn given_up(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Memory of the GPU that both use: who waits finds what was written, and who does not finds what
-/// was there before.
+/// Memory of one GPU: after a wait the data is there, and without a wait the old data.
 fn memory(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         scene.make(Needs::MEMORY, "frames", 0)?;
@@ -112,8 +112,8 @@ fn memory(world: &World<Equipped>) -> Verdict {
             let read = scene.by(Side::Waiter, &format!("check frames {value}"))?;
             check!(read == "right", "what was written before {value} is {read}");
         }
-        // The control: nothing is written until the latch opens, and no wait stands before the
-        // look.
+        // The control: nothing is written until the latch opens, and this read has no wait before
+        // it.
         scene.by(Side::Signaller, "fill_closed frames 6")?;
         let unwaited = scene.by(Side::Waiter, "peek frames 6")?;
         check!(

@@ -21,8 +21,9 @@ equipped_cases! {
 
 const NOTHING: Needs = Needs::empty();
 
-/// By each mechanism: one signals, the other waits, on queues and on the host; the waiting side
-/// first, and nothing comes before its signal.
+/// By each mechanism one process signals and the other one waits, on queues and on the host.
+///
+/// The waiting side submits first. No value is reached before its signal.
 fn carried_out(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.make(besides, "frames", 0)?;
@@ -36,7 +37,7 @@ fn carried_out(world: &World<Equipped>) -> Verdict {
                 ran == (value - 1).to_string(),
                 "{ran} ran before the signal of {value}"
             );
-            // From the host now and then. It takes part once the queue's own signals are made.
+            // Some signals are from the host. It takes part once the queue's own signals are made.
             let how = if value % 7 == 0 {
                 scene.by(Side::Signaller, "idle")?;
                 "host"
@@ -71,8 +72,10 @@ fn initial(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Work that waits is held until the other process says that the signal is pending, and is with its
-/// driver from then on, where the mechanism is native; otherwise until it is reached.
+/// Work that waits is held until the other process reports the signal as pending.
+///
+/// By a native mechanism it is then with the driver. Otherwise it is held until the value is
+/// reached.
 fn held(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.make(besides, "frames", 0)?;
@@ -93,11 +96,11 @@ fn held(world: &World<Equipped>) -> Verdict {
             while scene.by(Side::Waiter, "held")? != "0" {
                 check!(
                     std::time::Instant::now() < deadline,
-                    "what is pending releases nobody"
+                    "a pending signal releases no work"
                 );
             }
         }
-        // Wherever it is by now, what it waits for has not come.
+        // In either place, its wait is not over.
         let early = scene.by(Side::Waiter, "through 1")?;
         check!(
             early == "false",
@@ -109,7 +112,7 @@ fn held(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// True if what waits and what signals have a driver: workers of the host are no driver's.
+/// Returns whether the waiting and the signalling side have a driver. Host workers have none.
 fn is_device(scene: &mut Scene<'_>) -> Result<bool, Stop> {
     for side in [Side::Signaller, Side::Waiter] {
         if scene.by(side, "driven")? == "false" {
@@ -131,7 +134,7 @@ fn permissions(world: &World<Equipped>) -> Verdict {
                 Err(Stop::Failed(reason)) if reason.contains("may only") => {}
                 other => {
                     return Stop::fail(format!(
-                        "somebody has more than the plan grants: {other:?}"
+                        "a process has more rights than the plan grants: {other:?}"
                     ));
                 }
             }
@@ -147,8 +150,9 @@ fn permissions(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// What fails in one process fails in the other, with the cause; work that waits for it does not
-/// run.
+/// What fails in one process fails in the other, with the same cause.
+///
+/// Work that waits for it does not run.
 fn failures(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.make(besides, "frames", 0)?;
@@ -168,7 +172,7 @@ fn failures(world: &World<Equipped>) -> Verdict {
         }
         let ran = scene.by(Side::Waiter, "ran")?;
         check!(ran == "0", "work that waits for it ran");
-        // What was reached stays so.
+        // Reached values stay.
         scene.by(Side::Waiter, "wait frames 3")?;
         Ok(())
     })
@@ -183,24 +187,21 @@ fn closed(world: &World<Equipped>) -> Verdict {
         scene.by(Side::Waiter, "wait frames 1")?;
         match scene.by(Side::Waiter, "wait frames 2") {
             Err(Stop::Failed(reason)) if reason.contains("last handle") => Ok(()),
-            other => Stop::fail(format!("nobody says that nothing comes: {other:?}")),
+            other => Stop::fail(format!("the end of signals is not reported: {other:?}")),
         }
     })
 }
 
-/// Both find the same, and can go on.
+/// Both processes get the same conflict, and can go on.
 fn conflict(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         let found = scene.negotiate(Needs::TIMELINE | Needs::NATIVE | Needs::BINARY)?;
-        check!(
-            found == "conflict",
-            "{found} serves who contradicts himself"
-        );
+        check!(found == "conflict", "{found} serves contradictory needs");
         scene.make(NOTHING, "frames", 0)
     })
 }
 
-/// Two that call for different things are both told, and what they make next is fine.
+/// Two processes that request different things both get the reason. Their next timeline works.
 fn refused(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         scene.negotiate(NOTHING)?;
@@ -220,8 +221,9 @@ fn refused(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Descriptors are what they were, in both processes, whether a timeline was made and used or
-/// refused.
+/// Both processes have the same descriptors as before.
+///
+/// That holds for a timeline that was made and used, and for one that was refused.
 fn leaves_nothing(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.keeps_no_descriptors(|scene| {

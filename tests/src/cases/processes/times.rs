@@ -1,5 +1,6 @@
-//! M6, P4, X1, E3: timelines with timestamps that another process signals. All processes have one
-//! clock of the host, on which what is told is compared.
+//! M6, P4, X1, E3: timelines with timestamps that another process signals.
+//!
+//! All processes have one host clock, on which the times are compared.
 
 use syncline::Timeline;
 use syncline::negotiate::Needs;
@@ -14,11 +15,11 @@ equipped_cases! {
     "process.times_of_signals_behind_work": [M6 M3] => behind_work;
     "process.times_in_the_order_of_values": [M6 T3] => in_order;
     "process.times_as_the_signaller_has_them": [M6 M4] => as_the_signaller;
-    "process.times_that_nobody_tells": [M6 E5] => nobody;
+    "process.times_that_nobody_tells": [M6 E5] => never_told;
     "process.times_outlive_the_signaller": [M6 E3 P3] => outlive;
 }
 
-/// A time of the host's clock, and how far off it may be.
+/// A time of the host's clock, and its error.
 #[derive(Debug, Clone, Copy)]
 struct At {
     nanoseconds: i64,
@@ -45,7 +46,7 @@ fn clock(scene: &mut Scene<'_>, side: Side) -> Result<i64, Stop> {
         .map_err(|_| Stop::Failed(format!("{told:?} is no time")))
 }
 
-/// When `value` was reached, as `side` is told.
+/// Returns when `value` was reached, as `side` reads it.
 fn time(scene: &mut Scene<'_>, side: Side, value: u64) -> Result<At, Stop> {
     let told = scene.by(side, &format!("time frames {value}"))?;
     let at = told.split_once(' ').and_then(|(nanoseconds, error)| {
@@ -66,15 +67,19 @@ fn tells(scene: &mut Scene<'_>, value: u64, expected: &str) -> Verdict {
     Ok(())
 }
 
-/// True if the signaller's own signal is that of all, so that it has been made once its host's call
-/// returns; and if that holds for its queue, once that is idle.
+/// Returns whether a signal is made when the signaller's own call returns, by host and by queue.
+///
+/// That is so if all processes see the signaller's own signal. For a queue it is so once the queue
+/// is idle.
 fn is_direct(scene: &mut Scene<'_>) -> Result<[bool; 2], Stop> {
     let native = scene.here().mechanism()?.is_native();
     let driven = scene.by(Side::Signaller, "driven")? == "true";
     Ok([native, native && driven])
 }
 
-/// What the host saw around a signal, in the process that makes it where that can be seen there.
+/// Returns the time of a signal, which must lie between the times of the host before and after it.
+///
+/// If `direct`, those are times of the signalling process.
 fn bracketed(scene: &mut Scene<'_>, value: u64, signal: &str, direct: bool) -> Result<At, Stop> {
     let from = clock(scene, Side::Signaller)?;
     scene.by(Side::Signaller, signal)?;
@@ -101,8 +106,9 @@ fn bracketed(scene: &mut Scene<'_>, value: u64, signal: &str, direct: bool) -> R
     Ok(at)
 }
 
-/// By each mechanism, from queues and from the host: it is told when, also of what was passed over,
-/// and that stays so.
+/// By each mechanism, the times of signals from queues and from the host reach the other process.
+///
+/// Skipped values have times too, and times do not change.
 fn come_across(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         make(scene, besides, 0)?;
@@ -134,7 +140,7 @@ fn come_across(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// Not when it was submitted.
+/// The time is that of the end of the work, not of its submission.
 fn behind_work(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         make(scene, besides, 0)?;
@@ -148,7 +154,7 @@ fn behind_work(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// More than are remembered, faster than anybody looks.
+/// More times than a timeline remembers, made faster than they are read.
 fn in_order(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         make(scene, besides, 10)?;
@@ -156,20 +162,20 @@ fn in_order(world: &World<Equipped>) -> Verdict {
         let last = 10 + 2 * (kept + 60);
         scene.by(Side::Signaller, &format!("signals frames 12 2 {last}"))?;
         scene.by(Side::Waiter, &format!("wait frames {last}"))?;
-        // On a bridge several may be carried at once.
+        // A bridge may carry several at once.
         let first = last - 2 * (kept - 1);
         let order = scene.by(Side::Waiter, &format!("times frames {first} 1 {last}"))?;
         check!(order == "in order", "{order}");
-        // Not before: a device that writes the counter itself is ahead of the process that tells
+        // Not before: a device that writes the counter itself is ahead of the process that sends
         // its times.
         if scene.here().mechanism()?.is_native() {
             tells(scene, 12, "forgotten")?;
         }
-        tells(scene, 10, "nobody wrote it")
+        tells(scene, 10, "never written")
     })
 }
 
-/// The process that signals has its device's own times; what it tells is no other.
+/// The process that signals has its device's own times, and sends the same ones.
 fn as_the_signaller(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         make(scene, besides | Needs::HOST_ACCESS, 0)?;
@@ -180,7 +186,7 @@ fn as_the_signaller(world: &World<Equipped>) -> Verdict {
             scene.by(Side::Signaller, &format!("wait frames {value}"))?;
             let own = time(scene, Side::Signaller, value)?;
             let told = time(scene, Side::Waiter, value)?;
-            // A bridge carries it on: so it comes later.
+            // A bridge carries the signal, so it comes later.
             check!(
                 told.latest() >= own.earliest() && (!native || told.earliest() <= own.latest()),
                 "{value} was signalled at {own:?}, and told at {told:?}"
@@ -190,7 +196,7 @@ fn as_the_signaller(world: &World<Equipped>) -> Verdict {
     })
 }
 
-fn nobody(world: &World<Equipped>) -> Verdict {
+fn never_told(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.make(besides, "frames", 0)?;
         scene.by(Side::Signaller, "signal frames 1")?;
@@ -202,8 +208,8 @@ fn nobody(world: &World<Equipped>) -> Verdict {
             scene.by(side, "drop frames")?;
         }
         make(scene, besides, 7)?;
-        tells(scene, 0, "nobody wrote it")?;
-        tells(scene, 7, "nobody wrote it")?;
+        tells(scene, 0, "never written")?;
+        tells(scene, 7, "never written")?;
         tells(scene, 8, "not reached")?;
         scene.by(Side::Signaller, "signal frames 9")?;
         scene.by(Side::Waiter, "wait frames 9")?;
@@ -212,7 +218,7 @@ fn nobody(world: &World<Equipped>) -> Verdict {
         let failed = scene.by(Side::Waiter, "wait frames 10");
         check!(failed.is_err(), "it goes on after its failure");
         tells(scene, 10, "never")?;
-        tells(scene, 7, "nobody wrote it")?;
+        tells(scene, 7, "never written")?;
         let after = time(scene, Side::Waiter, 8)?;
         check!(
             after.nanoseconds == nine.nanoseconds,
@@ -222,7 +228,7 @@ fn nobody(world: &World<Equipped>) -> Verdict {
     })
 }
 
-/// What it told stays; what it did not is an error.
+/// The times that it sent stay. Reading any other time is an error.
 fn outlive(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Waiter, |scene, besides| {
         make(scene, besides, 0)?;
@@ -231,12 +237,12 @@ fn outlive(world: &World<Equipped>) -> Verdict {
         let before = [1, 7, 20].map(|value| (value, time(scene, Side::Waiter, value)));
         scene.peer().kill()?;
         let failed = scene.by(Side::Waiter, "wait frames 21");
-        check!(failed.is_err(), "it goes on without who signals it");
+        check!(failed.is_err(), "it goes on without its signaller");
         for (value, told) in before {
             let (told, after) = (told?, time(scene, Side::Waiter, value)?);
             check!(
                 told.nanoseconds == after.nanoseconds && told.error == after.error,
-                "{value} was told at {told:?}, and now that nobody is there any more at {after:?}"
+                "{value} was told at {told:?}, and after the end of the signaller at {after:?}"
             );
         }
         tells(scene, 21, "never")

@@ -19,7 +19,7 @@ fn ping_pong<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("line")?;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     let buffer = world.left.buffer(1)?;
-    // The whole right side first.
+    // All work of the right side first.
     for n in 1..=ROUNDS {
         right.submit(&[line.at(2 * n - 1)], |_| Ok(()), &[line.signal_at(2 * n)])?;
     }
@@ -54,7 +54,7 @@ fn copies_backwards<S: Subject>(world: &World<S>) -> Verdict {
         let queue = sides[hop % 2].queue(kind, &format!("hop {hop}"))?;
         hops.push((queue, sides[hop % 2].buffer(WORDS)?));
     }
-    // Each copies from the last before it on its own device.
+    // Each copies the result of the last work before it on its own device.
     let apart = if world.is_pair() { 2 } else { 1 };
     for round in 1..=3 {
         let first = u64::from(round - 1) * (HOPS as u64 + 1);
@@ -81,7 +81,7 @@ fn copies_backwards<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Every turn of the devices is submitted before the host takes its first.
+/// All work of the devices is submitted before the host does its first step.
 fn turns_with_host<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let turns = if world.is_pair() { 30 } else { 100 };
     let line = world.timeline("line")?;

@@ -48,13 +48,13 @@ fn waiting_queues<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Queues of the right side wait, each for itself, before `release` signals what they wait for.
+/// Each queue of the right side waits, before `release` signals the value.
 fn wait_and<S: Subject>(
     world: &World<S>,
     queues: &[Queue<S>],
     release: impl FnOnce(&Timeline<S>) -> syncline::Result<()>,
 ) -> Verdict {
-    /// One queue in so many writes a buffer; all count.
+    /// At most this many queues write a buffer. All of them count their work.
     const SAMPLES: usize = 16;
     let count = queues.len();
     let (go, done) = (world.timeline("go")?, world.timeline("done")?);
@@ -93,7 +93,7 @@ fn wait_and<S: Subject>(
     Ok(())
 }
 
-/// Queues that are to wait, and how many of them at a time.
+/// Returns queues for waits, and how many of them are to wait in each round.
 fn waiting_crowd<S: Subject>(world: &World<S>) -> syncline::Result<(Vec<Queue<S>>, Vec<usize>)> {
     let most = unless_linked(world, "queues", 1024, 64)?;
     let queues = (0..most).map(|n| world.right_queue(&format!("waiting {n}")));
@@ -102,7 +102,7 @@ fn waiting_crowd<S: Subject>(world: &World<S>) -> syncline::Result<(Vec<Queue<S>
     Ok((queues.collect::<syncline::Result<_>>()?, counts))
 }
 
-/// By a queue of the left side, which on a pair is another API's, and by one of the same device.
+/// A queue of the left side signals, which on a pair is another API's, and one of the same device.
 fn released_by_queue<S: Subject>(world: &World<S>) -> Verdict {
     let (queues, counts) = waiting_crowd(world)?;
     let signallers = [world.left_queue("left")?, world.right_queue("right")?];
@@ -131,7 +131,7 @@ fn released_by_host<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Producers and consumers, each pair linked by nothing but a line or a fence of its own.
+/// Producers and consumers. Each pair shares only a line or a fence of its own.
 fn many_pairs<S: Subject>(world: &World<S>) -> Verdict {
     const PAIRS: usize = 16;
     struct Pair<S: Subject> {
@@ -199,7 +199,7 @@ fn many_pairs<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Queues signal one line in turn, the first of every round after some work.
+/// Queues signal one line in turn. The first signal of every round comes after some work.
 fn one_line<S: Subject>(world: &World<S>) -> Verdict {
     const QUEUES: usize = 32;
     let rounds: u64 = if world.is_pair() { 4 } else { 20 };
@@ -222,7 +222,7 @@ fn one_line<S: Subject>(world: &World<S>) -> Verdict {
         let (queue, buffer) = &queues[value as usize % QUEUES];
         let signal = line.signal_at(value);
         if value % QUEUES as u64 == 0 {
-            // This one is of the left side.
+            // This queue is of the left side.
             let delay = Duration::from_micros(200);
             fill_after(delay, world, queue, buffer, value as u32, signal)?;
         } else {

@@ -1,4 +1,4 @@
-//! Q1, Q7, Q8: what must not begin, or end, too early, however many entries a list has.
+//! Q1, Q7, Q8: what must not begin or end too early, however many entries a list has.
 
 use std::time::{Duration, Instant};
 
@@ -35,8 +35,9 @@ fn nothing_ends<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// By how much the host may see work of a waiting device sooner than the value that it waited for,
-/// which counts for the host once the memory behind it is visible.
+/// How much earlier the host may see a waiting device's work than the awaited value.
+///
+/// The value counts for the host once the memory behind it is visible.
 const SEEN_LATER: Duration = Duration::from_millis(25);
 
 /// Work without its wait begins [`LONG_DELAY`] before the value is there.
@@ -49,7 +50,7 @@ fn begins_after<S: Subject>(world: &World<S>) -> Verdict {
         move |recorder| device.busy(recorder, LONG_DELAY),
         &[line.signal_at(1)],
     )?;
-    // Several, so that some are on another driver queue than the left one.
+    // Several queues, so that some have another driver queue than the left one.
     let mut right = Vec::new();
     for index in 0..4 {
         let queue = world.right_queue(&format!("right {index}"))?;
@@ -89,8 +90,9 @@ fn begins_after<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Each list has one wait that ends early and one that ends late, and neither is reached when the
-/// list is submitted. One order at a time: queues that share a driver queue follow the slowest.
+/// Each list has a wait that ends early and one that ends late. Neither is reached at submission.
+///
+/// Tests one order at a time, because queues that share a driver queue follow the slowest.
 fn every_wait<S: Subject>(world: &World<S>) -> Verdict {
     for late_first in [false, true] {
         let (early, late) = (world.timeline("early")?, world.timeline("late")?);

@@ -1,4 +1,4 @@
-//! Q1, Q2, Q9, T3: random graphs of submissions over all queues, with data that a model knows.
+//! Q1, Q2, Q9, T3: random graphs of submissions over all queues, checked against a model.
 
 use std::sync::Barrier;
 use std::thread;
@@ -31,11 +31,12 @@ const WORDS: usize = 64;
 #[derive(Debug)]
 struct Op {
     queue: usize,
-    /// Lines and values.
+    /// Lines with their values.
     waits: Vec<(usize, u64)>,
     signals: Vec<(usize, u64)>,
-    /// `to` is filled with `value`, or becomes a copy of `from`, which has `value` in the model;
-    /// `to` has `before` until then.
+    /// The source of a copy. `None` means that the work fills `to` with `value`.
+    ///
+    /// The source has `value` in the model. `to` has `before` until then.
     from: Option<usize>,
     to: usize,
     value: u32,
@@ -53,9 +54,9 @@ impl Op {
 
 #[derive(Debug)]
 struct Plan {
-    /// In an order in which they may run.
+    /// The submissions in an order in which they may run.
     ops: Vec<Op>,
-    /// What each buffer holds at the end.
+    /// The value of each buffer at the end.
     end: [u32; 2 * BUFFERS],
 }
 
@@ -75,12 +76,12 @@ fn add(set: &mut Set, other: &Set) {
 /// Draws a graph of at most 256 submissions. `first` is the first value that is written.
 fn plan(dice: &mut Dice, count: usize, first: u32) -> Plan {
     let mut ops: Vec<Op> = Vec::with_capacity(count);
-    // Of each submission: itself and what is certain to be done once it is.
+    // For each submission: itself and all those that are done once it is.
     let mut covered: Vec<Set> = Vec::with_capacity(count);
     let mut signalled: Vec<Vec<(u64, usize)>> = vec![Vec::new(); LINES];
     let mut last_of = [None; 2 * QUEUES];
     let mut end = [0; 2 * BUFFERS];
-    // Slow works show waits that a driver forgets, fast ones leave time for more graphs.
+    // Slow work shows waits that a driver forgets. Fast work leaves time for more graphs.
     let slow_ones = if dice.one_in(4) { 10 } else { 200 };
     for n in 0..count {
         let queue = dice.index(2 * QUEUES);
@@ -121,7 +122,7 @@ fn plan(dice: &mut Dice, count: usize, first: u32) -> Plan {
                 add(&mut before, &covered[by]);
             }
         }
-        // The nearest first: what it covers needs no wait any more.
+        // The nearest first, because what it covers needs no wait of its own.
         for earlier in (0..n).rev() {
             if ops[earlier].conflicts(&op) && !has(&before, earlier) {
                 op.waits.push(ops[earlier].signals[0]);
@@ -140,12 +141,12 @@ fn plan(dice: &mut Dice, count: usize, first: u32) -> Plan {
     Plan { ops, end }
 }
 
-/// What the graphs of a world run on.
+/// The objects on which the graphs of a world run.
 struct Ground<'w, S: Subject> {
     world: &'w World<S>,
     queues: Vec<Queue<S>>,
     buffers: Vec<S::Buffer>,
-    /// Of each submission: what was in its buffer before it.
+    /// For each submission: the data that its buffer had before it.
     traces: [Vec<S::Buffer>; 2],
 }
 
@@ -219,7 +220,7 @@ impl<'w, S: Subject> Ground<'w, S> {
         Ok(())
     }
 
-    /// Everything is done, and as the model says.
+    /// Checks that everything is done, with the results of the model.
     fn compare(&self, plan: &Plan) -> Verdict {
         for queue in &self.queues {
             queue.idle(patience())?;
@@ -245,7 +246,7 @@ impl<'w, S: Subject> Ground<'w, S> {
     }
 }
 
-/// Runs one graph after the other. The buffers are zeroed in between, behind the last graph's work.
+/// Runs graphs one after the other. Between them, the buffers are zeroed after the last work.
 fn graphs<S: Subject>(
     world: &World<S>,
     run: impl Fn(&Ground<'_, S>, &Plan, &[Timeline<S>]) -> Verdict,
@@ -273,8 +274,9 @@ fn graphs<S: Subject>(
     })
 }
 
-/// Every queue in its order, but of the queues always the one whose next submission comes last in
-/// the graph: nearly all are held until the end.
+/// Submits each queue's work in order, and always the queue whose next work is last in the graph.
+///
+/// So nearly all submissions are held until the end.
 fn from_one_thread<S: Subject>(world: &World<S>) -> Verdict {
     graphs(world, |ground, plan, lines| {
         let mut rest: Vec<Vec<usize>> = vec![Vec::new(); 2 * QUEUES];

@@ -1,4 +1,4 @@
-//! Q2, Q3, Q8: submissions that stay on the host until their waits may go to a driver.
+//! Q2, Q3, Q8: submissions that stay on the host until a driver may have their waits.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn consumer_first<S: Subject>(world: &World<S>) -> Verdict {
 }
 
 fn other_side<S: Subject>(world: &World<S>) -> Verdict {
-    // At home on one side alone, used by queues of both.
+    // A timeline of one side, which queues of both sides use.
     for home in [&world.left, &world.right] {
         let line = home.timeline("line")?;
         let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
@@ -106,7 +106,7 @@ fn settle<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The device is held up, not the host: everything is with the driver, and nothing is reached.
+/// The device is blocked and the host is not: the driver has everything, and nothing is reached.
 fn stands_still<S: Subject>(world: &World<S>) -> Verdict {
     let stall = world.left.stall()?;
     let line = world.timeline("line")?;
@@ -118,7 +118,7 @@ fn stands_still<S: Subject>(world: &World<S>) -> Verdict {
     left.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
     left.record(&fence)?;
     left.settle(patience())?;
-    // With a port on the left device the signal is pending; the host makes it otherwise.
+    // With a port on the left device the signal is pending. Otherwise the host makes it.
     if line.devices().any(|device| device == world.left.id()) {
         line.at(1).wait_pending(patience())?;
     }

@@ -28,7 +28,7 @@ pub(crate) fn cases<S: Subject>() -> Vec<Case<S>> {
     files.into_iter().flatten().collect()
 }
 
-/// Submits, to the left: be busy, then fill `buffer`; signal `signal`.
+/// Submits slow work that fills `buffer` to the left side, and signals `signal`.
 pub(super) fn slow_fill<S: Subject>(
     world: &World<S>,
     queue: &Queue<S>,

@@ -1,4 +1,4 @@
-//! Q1, Q7, Q9: waits, then work, then signals, and all earlier work of the queue before them.
+//! Q1, Q7, Q9: waits, then work, then signals, after all earlier work of the queue.
 
 use syncline::QueueKind;
 
@@ -49,7 +49,7 @@ fn follows_waits<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The control of the case above and of every other that rests on `busy`.
+/// The control of the case above and of every other one that relies on `busy`.
 fn without_wait<S: Subject>(world: &World<S>) -> Verdict {
     if !world.is_pair() && driver_queues(&world.left) == Some(1) {
         return Stop::skip("all queues share one driver queue, which keeps their order anyway");
@@ -73,7 +73,7 @@ fn without_wait<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// How many driver queues the device has, if they are limited.
+/// Returns how many driver queues the device has, if they are limited.
 fn driver_queues<S: Subject>(device: &Device<S>) -> Option<u32> {
     device
         .info()
@@ -117,7 +117,7 @@ fn one_to_many<S: Subject>(world: &World<S>) -> Verdict {
         let queue = side.queue(QueueKind::Compute, &format!("consumer {index}"))?;
         ends.push(queue.submit(&[line.at(1)], |_| Ok(()), &[])?.end().keep());
     }
-    // The first to end tells: one that did not wait is earlier than the producer.
+    // The first end shows the error: work that did not wait ends before the producer.
     let ends: Vec<_> = ends.iter().map(|end| end.point()).collect();
     let first = wait_any(&ends, patience())?;
     check!(is_filled::<S>(&source, 5), "consumer {first} did not wait");
@@ -187,7 +187,7 @@ fn many_points<S: Subject>(world: &World<S>) -> Verdict {
     let waits: Vec<_> = inputs.iter().map(|line| line.at(1)).collect();
     let signals: Vec<_> = outputs.iter().map(|line| line.signal_at(1)).collect();
     right.submit(&waits, filling::<S>(&target, 2), &signals)?;
-    // Half come from one submission and half from the host, but for the last.
+    // One submission signals half of them. The host signals the rest, except for the last one.
     let by_device: Vec<_> = inputs[..LINES / 2]
         .iter()
         .map(|line| line.signal_at(1))
@@ -244,7 +244,7 @@ fn consumers_copy<S: Subject>(world: &World<S>) -> Verdict {
         )?;
         consumers.push((queue, target));
     }
-    // The other side's wait carries all copies to the host.
+    // The other side's wait makes all copies visible to the host.
     right
         .submit(&[copied.at(CONSUMERS.into())], |_| Ok(()), &[])?
         .end()
@@ -259,7 +259,7 @@ fn consumers_copy<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Fills and copies at random, several to a submission, and no wait anywhere.
+/// Fills and copies at random, several for each submission, without any wait.
 fn own_order<S: Subject>(world: &World<S>) -> Verdict {
     const BUFFERS: usize = 6;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);

@@ -1,4 +1,4 @@
-//! Q1–Q3: what lets held submissions go, and what does not.
+//! Q1–Q3: what releases held submissions, and what does not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -67,7 +67,7 @@ fn below<S: Subject>(world: &World<S>) -> Verdict {
     };
     let early = [1, 3, 6].map(waiter);
     slow_fill(world, &left, &source, 1, line.signal_at(7))?;
-    // 7 may be pending or reached by now, nobody signalled these.
+    // 7 may be pending or reached by now. The other values are not signalled.
     let late = [2, 5, 7].map(waiter);
     for waiter in early.into_iter().chain(late) {
         let (value, _queue, end, _) = waiter?;
@@ -130,8 +130,7 @@ fn joined<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Closed by the host, so that everything is held; and on the device, so that a driver's queue
-/// fills up.
+/// A timeline of the host holds all submissions, and a blocked device fills the driver's queue.
 fn closed_gate<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("gate")?;
     let close = |queue: &Queue<S>| queue.submit(&[line.at(1)], |_| Ok(()), &[]).map(|_| ());
@@ -144,9 +143,10 @@ fn closed_gate<S: Subject>(world: &World<S>) -> Verdict {
     )
 }
 
-/// Thousands of submissions with work, to queues that are closed first and opened at the end.
-/// Drivers count different things before they are full: the first submissions have several commands
-/// each, and the rest are many.
+/// Thousands of submissions with work, to queues that are blocked first and released at the end.
+///
+/// Drivers count different things before they are full. So the first submissions have several
+/// commands each, and the rest are many.
 fn flood<S: Subject>(
     world: &World<S>,
     close: impl Fn(&Queue<S>) -> syncline::Result<()>,
@@ -190,7 +190,7 @@ fn flood<S: Subject>(
             }
         }
         if !submitter.is_finished() {
-            // Or the scope would never end.
+            // Otherwise the scope would never end.
             open()?;
             return Stop::fail(format!(
                 "behind a closed gate submission {} blocks its caller",

@@ -1,4 +1,4 @@
-//! Q5, T2: a submission that is refused, and what is left of it.
+//! Q5, T2: a submission that is refused, and its effects.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! E5, Q5, T1, T7: every wrong submission there is, alone and beside right ones.
+//! E5, Q5, T1, T7: every kind of wrong submission, alone and beside right ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,13 +14,13 @@ cases! {
     "rejected.every_wrong_submission": [E5 Q5 T1 T2 T7] => every_wrong;
 }
 
-/// What is wrong with a submission, and what is to be said about it.
+/// A wrong submission and its expected error.
 pub(super) struct Wrong<'t, S: Subject> {
     pub(super) what: &'static str,
     pub(super) waits: Vec<Point<'t, S>>,
     pub(super) signals: Vec<Signal<'t>>,
     pub(super) work: Work,
-    /// The object that the error names; what an application's own error names is its own affair.
+    /// The object that the error names. An application's own error may name anything.
     names: Option<&'t Object>,
     is: fn(&Error) -> bool,
 }
@@ -32,15 +32,15 @@ pub(super) enum Work {
     Reenters,
 }
 
-/// Timelines in all the states that wrong submissions are made of.
+/// Timelines in all the states that wrong submissions need.
 pub(super) struct Stage<S: Subject> {
-    /// At 5.
+    /// Its value is 5.
     line: Timeline<S>,
-    /// (0, 10] is claimed by a submission that is held for `gate`.
+    /// A submission that is held for `gate` claims (0, 10].
     pub(super) claimed: Timeline<S>,
     pub(super) gate: Timeline<S>,
     failed: Timeline<S>,
-    /// At 0, with a limit of 100.
+    /// Its value is 0, with a limit of 100.
     narrow: Timeline<S>,
     pub(super) queue: Queue<S>,
     pub(super) holder: Queue<S>,
@@ -265,7 +265,7 @@ fn every_wrong<S: Subject>(world: &World<S>) -> Verdict {
     let ran = Arc::new(AtomicU32::new(0));
     let mut rounds = 0;
     for wrong in stage.wrong() {
-        // Alone; then first, in the middle and last among right signals.
+        // Alone, and then first, in the middle and last among right signals.
         for place in [None, Some(0), Some(2), Some(RIGHT)] {
             let value = 10 * (rounds + 1);
             let mut signals: Vec<_> = match place {
@@ -300,7 +300,7 @@ fn every_wrong<S: Subject>(world: &World<S>) -> Verdict {
                 text.contains(object.label()) && text.contains(&format!("#{}", object.id()))
             });
             check!(named, "{:?} is not named in: {text}", wrong.names);
-            // Nothing has moved, and all that it would have claimed is free.
+            // No value has changed, and everything that it would have claimed is free.
             check!(
                 stage.line.value()? == 5,
                 "the value moved to {}",

@@ -1,4 +1,4 @@
-//! Q5, H2: rejections by the thousand.
+//! Q5, H2: thousands of rejections.
 
 use syncline::Error;
 
@@ -13,7 +13,7 @@ cases! {
     "rejected.ten_thousand_leave_nothing": [Q5 H2] => ten_thousand(dice);
 }
 
-/// Rejections of every kind, before recording, after it, and of what was held.
+/// Rejections of every kind, before recording, after it, and of held submissions.
 fn ten_thousand<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let each = unless_linked(world, "rejections in each round", 5000, 1000)?;
     let stage = set_up(world)?;
@@ -23,7 +23,7 @@ fn ten_thousand<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
         let mut held = Vec::new();
         let mut round = || -> Verdict {
             for _ in 0..each {
-                // Those whose work was called cost the driver a submission.
+                // A rejection whose work was called costs the driver a submission.
                 let wrong = if dice.one_in(8) {
                     &wrong[dice.index(wrong.len())]
                 } else {

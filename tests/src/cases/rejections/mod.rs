@@ -1,4 +1,4 @@
-//! Q5: what is refused, and that nothing is left of it.
+//! Q5: what is refused, and that it has no effects.
 
 mod basics;
 mod every;

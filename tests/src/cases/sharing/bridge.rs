@@ -1,5 +1,4 @@
-//! What the cases of shared memory have in common: work on memory of either side, and its way over
-//! where only the host can carry it.
+//! Work on memory of either side, and a relay on the host, for the cases of shared memory.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,8 +10,9 @@ use crate::case::Stop;
 use crate::user::{Point, Timeline};
 use crate::workload::Equipped;
 
-/// As [`Subject::fill`](crate::Subject::fill), also for memory of another device that the host
-/// addresses.
+/// Does the same as [`Subject::fill`](crate::Subject::fill), also for another device's memory.
+///
+/// That is memory which the host can address.
 pub(super) fn fill(recorder: &mut Recorder<'_>, memory: &Memory, value: u32) -> Result<()> {
     match (recorder, memory.words().is_some()) {
         (Recorder::Host(recorder), true) => {
@@ -27,8 +27,9 @@ pub(super) fn fill(recorder: &mut Recorder<'_>, memory: &Memory, value: u32) -> 
     }
 }
 
-/// As [`Subject::copy`](crate::Subject::copy), also for memory of another device that the host
-/// addresses.
+/// Does the same as [`Subject::copy`](crate::Subject::copy), also for another device's memory.
+///
+/// That is memory which the host can address.
 pub(super) fn copy(recorder: &mut Recorder<'_>, from: &Memory, to: &Memory) -> Result<()> {
     match recorder {
         Recorder::Host(recorder) => {
@@ -46,8 +47,7 @@ pub(super) fn copy(recorder: &mut Recorder<'_>, from: &Memory, to: &Memory) -> R
     }
 }
 
-/// A worker that carries what the left side wrote to the right side, where the two have no memory
-/// in common.
+/// A worker that copies the left side's data to the right side, if they share no memory.
 pub(super) struct Relay(host::Queue);
 
 impl Relay {
@@ -56,8 +56,9 @@ impl Relay {
         Ok(Self(queue))
     }
 
-    /// The point after which the right side finds what the left side had written at `after`; it is
-    /// one of `carried` if the buffers have to be carried.
+    /// Returns the point after which the right side finds the left side's data of `after`.
+    ///
+    /// It is a point of `carried` if the buffers are copied.
     pub(super) fn bring<'t>(
         &self,
         buffers: &[SharedBuffer],
@@ -77,7 +78,7 @@ impl Relay {
         Ok(carried.at(1))
     }
 
-    /// Waits until it has nothing more to do.
+    /// Waits until it has done everything.
     pub(super) fn idle(&self) -> Result<()> {
         self.0.idle(crate::patience())
     }

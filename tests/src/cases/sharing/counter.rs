@@ -12,7 +12,7 @@ linked_cases! {
     "many_lines_at_once": [X2] or [Q3] => many_lines;
 }
 
-/// Signals from left, right and the host in turn: one counter, which each side sees in order.
+/// Left, right and the host signal one counter in turn, and each side sees its values in order.
 fn one_counter(world: &World<Equipped>) -> Verdict {
     let link = super::linked(world.left.library(), world.right.library());
     for initial in [0, 5, 1 << 40] {
@@ -48,8 +48,9 @@ fn one_counter(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Starts just below where 32 bits end, signed and not, and just below the end: both sides and the
-/// host see the same values, in order, and none before its time.
+/// Counters that start just below the limits of 31, 32, 63 and 64 bits.
+///
+/// Both sides and the host see the same values, in order, and none too early.
 fn across_32_bits(world: &World<Equipped>) -> Verdict {
     let link = super::linked(world.left.library(), world.right.library());
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
@@ -58,7 +59,7 @@ fn across_32_bits(world: &World<Equipped>) -> Verdict {
         let mut last = initial;
         for (nth, step) in [1, 1, 1, 2, 1, 1].into_iter().enumerate() {
             let next = last + step;
-            // Whoever waits for it now must not be let go by what looks like it in 32 bits.
+            // A wait for it now must not end early because of a comparison in 32 bits.
             let (early, late) = (
                 line.at(next),
                 line.at(next + u64::from(next < u64::MAX - 1)),
@@ -98,8 +99,9 @@ fn signalled<'q>(
     queue.submit(&[], |_| Ok(()), &[line.signal_at(value)])
 }
 
-/// Many counters signalled in random order by both sides, each submission waiting for another one
-/// too: each stands where its own signals have brought it.
+/// Both sides signal many counters in random order. Each submission also waits for another one.
+///
+/// Each counter has the value of its own signals.
 fn many_lines(world: &World<Equipped>) -> Verdict {
     const LINES: usize = 64;
     let link = super::linked(world.left.library(), world.right.library());

@@ -1,4 +1,4 @@
-//! X2, D4, T9, E1: what is shared when devices, links and handles go, and when it fails.
+//! X2, D4, T9, E1: shared objects when devices, links and handles are dropped, and failures.
 
 use std::sync::Arc;
 use std::thread;
@@ -19,10 +19,11 @@ linked_cases! {
     "failure_reaches_both_sides": [E1 X2 E4] or [E1 Q3 E4] => failure;
 }
 
-/// The link, the devices and the inventory are let go while work is held and under way; the counter
-/// and the buffer go on, and are then let go themselves, in either order.
+/// The link, the devices and the inventory are dropped while work is held and in flight.
+///
+/// The counter and the buffer stay usable. Then they are dropped, in either order.
 fn dropped_link(world: &World<Equipped>) -> Verdict {
-    // A pair is shown in both directions: one order in each.
+    // A pair is tested in both directions, with one order in each.
     let side =
         |side: &Device<Equipped>| (side.info().backend.to_string(), side.info().name.clone());
     let queues_first = side(&world.left) < side(&world.right);
@@ -43,7 +44,7 @@ fn dropped_link(world: &World<Equipped>) -> Verdict {
     let ready = relay.bring(std::slice::from_ref(&shared), line.at(1), &carried)?;
     let (from, to) = (shared.right().clone(), target.clone());
     queues.1.submit(
-        // Its own wait leaves room for the left side's claim.
+        // The wait of this submission leaves room for the left side's claim.
         &[line.at(1).library(), ready.library()],
         move |recorder| copy(recorder, &from, &to),
         &[line.signal_at(2)],
@@ -65,7 +66,7 @@ fn dropped_link(world: &World<Equipped>) -> Verdict {
         words.iter().all(|&word| word == 77),
         "the data did not come: {words:?}"
     );
-    // Once more with nothing but the queues and the counter, which goes before its signal has come.
+    // Again with only the queues and the counter, which is dropped before its signal has come.
     queues
         .0
         .submit(&[line.at(2).library()], |_| Ok(()), &[line.signal_at(3)])?;
@@ -91,8 +92,9 @@ fn dropped_link(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A shared counter fails: whoever waits above where it stands, on either side or on the host,
-/// hears of the one cause; below it, and on other shared counters, all goes on.
+/// A shared counter fails. Waits above its value fail with one cause, on both sides and the host.
+///
+/// Waits below it, and other shared counters, go on.
 fn failure(world: &World<Equipped>) -> Verdict {
     let link = super::linked(world.left.library(), world.right.library());
     let own = |label| Ok::<_, Stop>(world.left.own(link.timeline(label)?));
@@ -129,7 +131,7 @@ fn failure(world: &World<Equipped>) -> Verdict {
     );
     check_error!(bad.signal(4), Error::Failed { .. });
     for queue in &queues {
-        // What was reached stays reached, on both sides.
+        // Reached values stay, on both sides.
         queue
             .submit(&[bad.at(3)], |_| Ok(()), &[])?
             .end()

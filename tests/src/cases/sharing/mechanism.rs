@@ -1,4 +1,4 @@
-//! X5, E5, Q3: how two devices share, and why not.
+//! X5, E5, Q3: how two devices share, or the reason why they cannot.
 
 use syncline::backend::Device as _;
 use syncline::{BackendKind, Error, HandleKind, Info, Mechanism, connect, share};
@@ -23,7 +23,7 @@ fn says_how(world: &World<Equipped>) -> Verdict {
     );
     match share(world.left.library(), world.right.library()) {
         Ok(native) => {
-            // The engine takes the shorter way to the host, although there is a native one.
+            // The engine's way to the host is shorter, although there is a native one.
             let shorter = (native.mechanism(), link.mechanism())
                 == (Mechanism::SharedMemory, Mechanism::Engine);
             check!(
@@ -33,7 +33,7 @@ fn says_how(world: &World<Equipped>) -> Verdict {
             let line = native.timeline("line")?;
             let devices: Vec<_> = line.devices().collect();
             for side in [&world.left, &world.right] {
-                // Threads of the host are no device that waits natively.
+                // Host threads are no device that waits natively.
                 let is_host = side.info().backend == BackendKind::Host;
                 check!(
                     is_host || devices.contains(&side.id()),
@@ -78,8 +78,10 @@ fn says_how(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// What devices tell of themselves is enough for a native timeline: one GPU, no partition, and one
-/// API that exports what the other imports; or memory of the host, which is no GPU's.
+/// Returns whether two devices could have a native timeline, by their capabilities.
+///
+/// They need one GPU that is no partition, and one API that exports what the other imports. Host
+/// memory belongs to no GPU.
 fn could_share(left: &Info, right: &Info) -> bool {
     let pass = |from: &Info, to: &Info| {
         from.backend == BackendKind::Vulkan
@@ -95,7 +97,7 @@ fn could_share(left: &Info, right: &Info) -> bool {
                 .contains(&HandleKind::TimelineOpaqueFd)
             && to.parent_uuid.is_none()
     };
-    // A counter in shared memory, which the host or the other CUDA device reaches, too.
+    // A counter in shared memory, which the host or the other CUDA device reaches too.
     let counts = |info: &Info| {
         let capabilities = &info.capabilities;
         match info.backend {
@@ -114,7 +116,7 @@ fn could_share(left: &Info, right: &Info) -> bool {
         || left.same_gpu(right) && (pass(left, right) || pass(right, left))
 }
 
-/// It makes no difference which device is named first.
+/// The order in which the devices are named makes no difference.
 fn either_order(world: &World<Equipped>) -> Verdict {
     super::pair_only(world)?;
     let (left, right) = (world.left.library(), world.right.library());

@@ -21,8 +21,10 @@ linked_cases! {
     "buffers_of_many_sizes": [X8 E5] or [Q9 E5] => sizes;
 }
 
-/// Either side writes memory that the host reads and signals a shared counter: once the host sees
-/// the value, it sees the memory. (Counters travel another way than data, and can be faster.)
+/// Either side writes memory that the host reads, and signals a shared counter.
+///
+/// Once the host sees the value, it sees the memory. Counters can be faster than data, because they
+/// take another way.
 fn host_sees(world: &World<Equipped>) -> Verdict {
     const ROUNDS: u32 = 300;
     let link = super::linked(world.left.library(), world.right.library());
@@ -58,8 +60,9 @@ fn host_sees(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// The left side fills a shared buffer, the right side copies it to where the host reads it.
-/// Returns what it reads, once both sides are done.
+/// The left side fills a shared buffer, and the right side copies it to memory of the host.
+///
+/// Returns what the host reads once both sides are done.
 fn carry(world: &World<Equipped>, synchronized: bool) -> Result<Vec<u32>, Stop> {
     let link = super::linked(world.left.library(), world.right.library());
     let own = |label| Ok::<_, Stop>(world.left.own(link.timeline(label)?));
@@ -125,8 +128,9 @@ fn memory_without_wait(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// The left side writes many buffers from two queues, each with a signal of its own; the right side
-/// waits for the last signal alone.
+/// The left side writes many buffers from two queues, each with its own signal.
+///
+/// The right side waits for the last signal only.
 fn last_covers(world: &World<Equipped>) -> Verdict {
     const BUFFERS: u32 = 16;
     let link = super::linked(world.left.library(), world.right.library());
@@ -139,7 +143,7 @@ fn last_covers(world: &World<Equipped>) -> Verdict {
         buffers.push(link.buffer(WORDS as u64 * 4)?);
         let to = buffers[nth as usize].left().clone();
         let device = world.left.clone();
-        // The earlier, the longer: nothing but the order of the signals makes the last one wait.
+        // Earlier work is longer: only the order of the signals makes the last one wait.
         let delay = DELAY / (1 + nth);
         lefts[nth as usize % 2].submit(
             &[],
@@ -155,7 +159,7 @@ fn last_covers(world: &World<Equipped>) -> Verdict {
     for buffer in &buffers {
         let target = world.right.buffer(WORDS)?;
         let (from, to) = (buffer.right().clone(), target.clone());
-        // Only the first of them waits.
+        // Only the first submission waits.
         let waits = if targets.is_empty() {
             vec![ready]
         } else {
@@ -177,8 +181,9 @@ fn last_covers(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// One buffer and one counter go to and fro: each side changes what the other has left there. All
-/// is submitted before the host looks, in every other round the waiting side first.
+/// Both sides use one buffer and one counter in turn. Each changes the other's result.
+///
+/// All work is submitted before the host reads. In every other round the waiting side is first.
 fn back_and_forth(world: &World<Equipped>) -> Verdict {
     const ROUNDS: u64 = 50;
     let link = super::linked(world.left.library(), world.right.library());
@@ -245,7 +250,7 @@ fn back_and_forth(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Each side's queues of each kind in turn read what the other side has written, and write it anew.
+/// Each side's queues of each kind in turn read the other side's data, and write new data.
 fn every_kind(world: &World<Equipped>) -> Verdict {
     let link = super::linked(world.left.library(), world.right.library());
     let shared = link.buffer(WORDS as u64 * 4)?;
@@ -307,7 +312,7 @@ fn every_kind(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// From one word up, and what is no buffer.
+/// Sizes from one word up, and sizes that are refused.
 fn sizes(world: &World<Equipped>) -> Verdict {
     let link = super::linked(world.left.library(), world.right.library());
     let relay = Relay::new()?;
@@ -318,7 +323,7 @@ fn sizes(world: &World<Equipped>) -> Verdict {
             Error::Unsupported { asked, .. } if asked.contains(&bytes.to_string())
         );
     }
-    // Where worker threads write it, word by word, a large one takes its time.
+    // Worker threads that write a large buffer word by word need a long time.
     let largest = match link.mechanism() {
         Mechanism::ExternalTimeline => 16 << 20,
         _ => 1 << 20,

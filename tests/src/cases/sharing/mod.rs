@@ -1,9 +1,11 @@
-//! X1, X2, X5, X7, X8, Q3: what two devices need, counters and memory that they share, and the
-//! engine where they cannot.
+//! X1, X2, X5, X7, X8, Q3: links between two devices, with shared counters and memory.
+//!
+//! The engine carries signals where two devices share nothing.
 
-/// Lists cases of two devices that are run in two forms: where the two have a native mechanism in
-/// common, which is then what the rules of sharing are shown of, and where the engine carries the
-/// signals (Q3).
+/// Lists cases of two devices in two forms.
+///
+/// One form is for pairs with a native mechanism, and checks the rules of sharing. In the other
+/// form the engine carries the signals (Q3).
 macro_rules! linked_cases {
     ($($name:literal: [$($rule:ident)+] or [$($relayed:ident)+] => $run:path;)+) => {
         /// The cases of this file.
@@ -37,7 +39,7 @@ use crate::case::{Stop, Verdict};
 use crate::workload::Equipped;
 use crate::{Case, World};
 
-/// The cases of this family; they need the devices of this project.
+/// The cases of this family. They need the devices of this project.
 #[must_use]
 pub fn cases() -> Vec<Case<Equipped>> {
     let files = [
@@ -50,7 +52,7 @@ pub fn cases() -> Vec<Case<Equipped>> {
     files.into_iter().flatten().collect()
 }
 
-/// Runs a case where something is shared, and says why not where nothing is.
+/// Runs a case if the devices share something, and skips it with the reason otherwise.
 fn natively(world: &World<Equipped>, run: fn(&World<Equipped>) -> Verdict) -> Verdict {
     pair_only(world)?;
     let link = linked(world.left.library(), world.right.library());
@@ -60,7 +62,7 @@ fn natively(world: &World<Equipped>, run: fn(&World<Equipped>) -> Verdict) -> Ve
     run(world)
 }
 
-/// The same where the engine has to carry the signals.
+/// Runs a case if the engine has to carry the signals, and skips it with the reason otherwise.
 fn by_the_engine(world: &World<Equipped>, run: fn(&World<Equipped>) -> Verdict) -> Verdict {
     pair_only(world)?;
     let link = linked(world.left.library(), world.right.library());
@@ -70,8 +72,7 @@ fn by_the_engine(world: &World<Equipped>, run: fn(&World<Equipped>) -> Verdict) 
     run(world)
 }
 
-/// As both forms of a case use the two: natively if that can be, even where the engine is the
-/// shorter way.
+/// Links two devices natively, if that is possible, even if the engine would be faster.
 fn linked(left: &Device, right: &Device) -> Link {
     share(left, right).unwrap_or_else(|_| connect(left, right))
 }

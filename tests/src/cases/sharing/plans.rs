@@ -1,5 +1,4 @@
-//! X1, X7: what devices need of a timeline, reconciled before it exists, and what each may do with
-//! it then.
+//! X1, X7: plans from the needs of two devices, and the rights of each party.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +31,7 @@ equipped_cases! {
 }
 
 impl From<Conflict> for Stop {
-    /// A conflict where none is due is a failure.
+    /// An unexpected conflict is a failure.
     fn from(conflict: Conflict) -> Self {
         Self::Failed(conflict.to_string())
     }
@@ -55,7 +54,7 @@ fn one_way(world: &World<Equipped>) -> Result<Plan, Stop> {
     Ok(negotiate([left.signals(), right.waits()])?)
 }
 
-/// One after the other, the other first, in one piece, in two, with half of it said again.
+/// Parties are added in both orders, in one or two pieces, and with repeated needs.
 fn same_answer(world: &World<Equipped>) -> Verdict {
     let (left, right) = sides(world);
     for doing in [Needs::SIGNAL, Needs::WAIT, Needs::SIGNAL | Needs::WAIT] {
@@ -93,7 +92,7 @@ fn asking(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Without the host where that can be, and else the needs side by side, with what would have to go.
+/// A plan without the host where that is possible. Otherwise the conflict lists the needs.
 fn native(world: &World<Equipped>) -> Verdict {
     let (left, right) = sides(world);
     let needs = Needs::SIGNAL | Needs::WAIT | Needs::MEMORY;
@@ -133,7 +132,7 @@ fn native(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// By each mechanism that a plan can choose, and nothing of it stays: every descriptor counts.
+/// A plan for each mechanism is carried out, and leaves no descriptor behind.
 fn carried_out(world: &World<Equipped>) -> Verdict {
     let (left, mut right) = sides(world);
     let mut shown = Vec::new();
@@ -152,7 +151,7 @@ fn carry_out(world: &World<Equipped>, plan: &Plan) -> Verdict {
     let made = plan.make("planned", 7, &devices(world))?;
     let (signals, waits) = match world.is_pair() {
         true => (made.signal_only(left.id())?, made.wait_only(right.id())?),
-        // One party, which does both.
+        // One party that does both.
         false => match made.auto(left.id())? {
             Granted::Both(line) => (line.signal_only(), line.wait_only()),
             other => return Stop::fail(format!("{left} has {other:?}")),
@@ -164,7 +163,7 @@ fn carry_out(world: &World<Equipped>, plan: &Plan) -> Verdict {
         .library()
         .queue(QueueKind::Compute, "consumer")?;
     for value in 8..40 {
-        // The consumer comes first.
+        // The consumer submits first.
         consumer.submit(&[waits.at(value)], |_| Ok(()), &[])?;
         let early = consumer.position().is_reached()?;
         check!(!early, "{value} was not waited for");
@@ -207,7 +206,7 @@ fn permissions(world: &World<Equipped>) -> Verdict {
         let text = error.to_string();
         check!(
             text.contains(&party.to_string()) && text.contains("planned"),
-            "it is not said who may not do what: {text}"
+            "the missing right is not named: {text}"
         );
     }
     check!(
@@ -226,7 +225,7 @@ fn permissions(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Who may only wait does not keep anybody's right to signal alive.
+/// A view that may only wait does not keep the right to signal alive.
 fn views(world: &World<Equipped>) -> Verdict {
     let line = world.left.library().timeline("line")?;
     let (waits, signals) = (line.wait_only(), line.signal_only());
@@ -260,7 +259,7 @@ fn views(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Nobody has to believe a plan that he did not make.
+/// A party can check a plan that another party made.
 fn checked(world: &World<Equipped>) -> Verdict {
     let plan = one_way(world)?;
     let (left, right) = sides(world);
@@ -292,7 +291,7 @@ fn cannot(world: &World<Equipped>) -> Verdict {
             missing
                 .as_ref()
                 .is_err_and(|e| e.to_string().contains(right.name())),
-            "it is not said who is missing: {missing:?}"
+            "the missing party is not named: {missing:?}"
         );
     }
     check_error!(
@@ -309,7 +308,7 @@ fn cannot(world: &World<Equipped>) -> Verdict {
         refused
             .as_ref()
             .is_err_and(|e| e.to_string().contains(&elsewhere.to_string())),
-        "it is not said who is elsewhere: {refused:?}"
+        "the party of another process is not named: {refused:?}"
     );
     check!(
         negotiate([left.clone()]).is_err(),
@@ -317,21 +316,20 @@ fn cannot(world: &World<Equipped>) -> Verdict {
     );
     check!(
         negotiate([left.clone().waits(), right.waits()]).is_err(),
-        "nobody signals, and there is a plan"
+        "there is a plan without a signaller"
     );
     let after = Footprint::now()?;
     check!(
         !after.exceeds(&before),
         "refusals left something: {before} became {after}"
     );
-    // What was refused has harmed nothing.
+    // The refused calls had no effects.
     let made = plan.make("planned", 0, &devices)?;
     let _ = made.auto(left.id())?;
     Ok(())
 }
 
-/// Who wants to know when values were reached is told, whatever the mechanism; where nobody does,
-/// nobody pays for it.
+/// A party that needs times gets them by each mechanism. Without such a party there are none.
 fn times(world: &World<Equipped>) -> Verdict {
     for side in [&world.left, &world.right] {
         side.clock()?;
@@ -350,7 +348,7 @@ fn times(world: &World<Equipped>) -> Verdict {
         let parties = [both(&left), both(&right), asks.clone()];
         let plan = match negotiate(parties) {
             Ok(plan) => plan,
-            // Somebody cannot, and that is told.
+            // A device cannot provide this, and the conflict says so.
             Err(_) if besides != Needs::empty() => continue,
             Err(conflict) => return Err(conflict.into()),
         };
@@ -392,14 +390,15 @@ fn times(world: &World<Equipped>) -> Verdict {
     let waits = match made.auto(right.id())? {
         Granted::WaitOnly(waits) => waits,
         Granted::Both(line) => line.wait_only(),
-        Granted::SignalOnly(_) => return Stop::fail("who waits may signal only"),
+        Granted::SignalOnly(_) => return Stop::fail("a waiter may signal only"),
     };
     check_error!(waits.at(0).time(), Error::TimesNotEnabled { .. });
     Ok(())
 }
 
-/// Two devices that share nothing, and whose applications want semaphores of their own: each has
-/// its own timeline, which says so.
+/// Two devices that share nothing, and whose applications require their own semaphores.
+///
+/// Each gets a timeline of its own, which states that.
 fn bridge(world: &World<Equipped>) -> Verdict {
     let (left, right) = sides(world);
     let raw = |party: Party| party.needing(Needs::RAW);

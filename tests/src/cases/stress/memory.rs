@@ -1,4 +1,4 @@
-//! H2, T9: what is over leaves nothing behind.
+//! H2, T9: finished objects leave nothing behind.
 
 use std::collections::VecDeque;
 
@@ -15,8 +15,7 @@ cases! {
     "stress.values_leave_nothing_behind": [H2] => values(dice);
 }
 
-/// Timelines, queues, fences and buffers, made, used and dropped in changing orders, with work in
-/// flight.
+/// Timelines, queues, fences and buffers are dropped in many orders, with work in flight.
 fn come_and_go<S: Subject>(world: &World<S>) -> Verdict {
     let times = if world.is_pair() { 50 } else { 300 };
     let timed = world.left.info().capabilities.timestamp_bits > 0;
@@ -42,7 +41,7 @@ fn come_and_go<S: Subject>(world: &World<S>) -> Verdict {
             )?;
             let end = line.at(2).keep();
             gate.signal(1)?;
-            // What goes first, goes with work in flight.
+            // The object that is dropped first has work in flight.
             match n % 4 {
                 0 => drop((left, right, fence, line)),
                 1 => drop((line, fence, right, left)),
@@ -59,8 +58,7 @@ fn come_and_go<S: Subject>(world: &World<S>) -> Verdict {
     })
 }
 
-/// One line goes through a lot of values, with waits for some of them outstanding, never many at
-/// once.
+/// One line passes many values. A few waits for some of them are always outstanding.
 fn values<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     const DISTANCE: u64 = 64;
     let count: u64 = if world.is_pair() { 3000 } else { 50_000 };
@@ -103,7 +101,7 @@ fn values<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
         }
         Ok(())
     })?;
-    // What still waits gets its signal.
+    // The outstanding waits get their signal.
     line.signal(now + DISTANCE)?;
     right.idle(patience())?;
     Ok(())

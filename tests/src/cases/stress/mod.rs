@@ -1,4 +1,4 @@
-//! Q2, H2 and all that threads can race for: long chains, many objects, many threads.
+//! Q2, H2 and everything that threads can race for: long chains, many objects, many threads.
 
 use crate::{Case, Subject};
 

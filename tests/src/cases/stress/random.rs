@@ -1,4 +1,4 @@
-//! T1, T6, T9, E5: threads that do anything at any time, to objects that all of them share.
+//! T1, T6, T9, E5: threads that do anything at any time with shared objects.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ cases! {
 struct Line<S: Subject> {
     line: Timeline<S>,
     promised: Arc<AtomicU64>,
-    /// The highest value that was seen through this handle.
+    /// The highest value that was read with this handle.
     seen: u64,
 }
 
@@ -66,7 +66,7 @@ impl<S: Subject> Line<S> {
         Ok(())
     }
 
-    /// What a signal of `value` may answer while others signal too. True if it was accepted.
+    /// Checks the result of a signal of `value` while others signal too. True if it was accepted.
     fn accepts<T>(&self, value: u64, answer: syncline::Result<T>) -> Result<bool, Stop> {
         match answer {
             Ok(_) => {
@@ -89,13 +89,13 @@ impl<S: Subject> Line<S> {
     }
 }
 
-/// What all threads share. Anybody may put something else in the place of anything.
+/// The objects that all threads share. Any thread may replace any of them.
 struct Shared<S: Subject> {
     lines: Vec<Mutex<Line<S>>>,
     queues: Vec<(Queue<S>, bool)>,
-    /// The left side's.
+    /// Fences of the left side.
     fences: Vec<Mutex<Fence<S>>>,
-    /// Points whose signals were accepted, of lines that may be gone.
+    /// Points whose signals were accepted. Their lines may have been dropped.
     kept: Mutex<Vec<KeptPoint<S>>>,
 }
 
@@ -120,7 +120,7 @@ fn operations<S: Subject>(world: &World<S>) -> Verdict {
             }
             Verdict::Ok(())
         })?;
-        // Whatever was promised, comes, though nobody may hold the line any more.
+        // All promised values are reached, even if no thread has a handle of the timeline.
         let kept = lock(&shared.kept);
         let points: Vec<_> = kept.iter().map(|point| point.point()).collect();
         wait_all(&points, patience())?;
@@ -161,7 +161,7 @@ fn shared<S: Subject>(world: &World<S>) -> Result<Shared<S>, Stop> {
     })
 }
 
-/// At home on both sides or on one.
+/// Returns a timeline of both sides or of one.
 fn line<S: Subject>(world: &World<S>, n: usize) -> syncline::Result<Timeline<S>> {
     match n % 3 {
         0 => world.timeline("line of both"),
@@ -203,8 +203,8 @@ fn anything<S: Subject>(
                 let wait = own[other].line.at(awaited);
                 let fence = lock(&shared.fences[slot]).point()?;
                 let line = &own[n];
-                // Above its own wait, if that is for this line: promises may have been made
-                // meanwhile.
+                // Above its own wait, if that is for this line. Others may have made promises since
+                // then.
                 let own_wait = if other == n { awaited } else { 0 };
                 let value = line.certain(dice).max(own_wait) + 1 + dice.below(3);
                 let signals = [line.line.signal_at(value)];
@@ -253,7 +253,7 @@ fn anything<S: Subject>(
             6 => own[n].look()?,
             7 => own[n] = lock(&shared.lines[n]).clone(),
             8 if dice.one_in(8) => {
-                // Whoever has a handle of the old one goes on with it; maybe nobody has.
+                // Threads with a handle of the old timeline go on with it. There may be none.
                 let new = Line::new(line(world, n)?);
                 own[n] = new.clone();
                 let old = std::mem::replace(&mut *lock(&shared.lines[n]), new);
@@ -275,7 +275,7 @@ fn anything<S: Subject>(
                 drop(std::mem::replace(&mut *lock(&shared.fences[slot]), new));
             }
             _ => {
-                // In this order: more may be submitted in between.
+                // In this order, because more may be submitted in between.
                 let held = queue.held().count as u64;
                 let submitted = queue.position().value();
                 check!(
@@ -289,8 +289,9 @@ fn anything<S: Subject>(
     Ok(())
 }
 
-/// Threads make queues, lines and fences, hang work on them, and let go of them at any time, while
-/// one thread opens the gate that all of it waits for, step by step.
+/// Threads create queues, lines and fences, submit work with them, and drop them at any time.
+///
+/// One thread signals the timeline that all the work waits for, step by step.
 fn drops<S: Subject>(world: &World<S>) -> Verdict {
     const THREADS: usize = 8;
     let rounds = if world.is_pair() { 10 } else { 40 };
@@ -305,7 +306,7 @@ fn drops<S: Subject>(world: &World<S>) -> Verdict {
                     gate.signal(value)?;
                     thread::yield_now();
                 }
-                // Whoever asked for a value beyond this one has it, too.
+                // Work may wait for a value beyond the last one.
                 Ok(gate.signal(value + BEYOND)?)
             });
             let running: Vec<_> = (0..THREADS)

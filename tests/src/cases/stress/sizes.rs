@@ -1,4 +1,4 @@
-//! Q2, F6: a chain and a heap of fences, both large, and a second time at no cost.
+//! Q2, F6: a large chain and a large number of fences, and a repetition without new memory.
 
 use std::thread;
 
@@ -14,7 +14,7 @@ cases! {
     "stress.10000_fences_twice": [F6 H2] => fences;
 }
 
-/// The stack of the thread that lets the chain go: a frame for each link would not fit.
+/// The stack of the thread that drops the chain. It has no space for a frame for each link.
 const SMALL_STACK: usize = 256 << 10;
 
 fn chain<S: Subject>(world: &World<S>) -> Verdict {
@@ -60,7 +60,7 @@ fn chain<S: Subject>(world: &World<S>) -> Verdict {
     })
 }
 
-/// Half of the fences are with the driver, behind a gate of the device; the others are held.
+/// The driver has half of the fences, while the device is blocked. The others are held.
 fn fences<S: Subject>(world: &World<S>) -> Verdict {
     let count = 10_000;
     let queues = [

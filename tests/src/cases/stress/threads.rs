@@ -1,4 +1,4 @@
-//! Q1, Q6, T2, T5, T6: many threads, each with its part in something whose outcome is known.
+//! Q1, Q6, T2, T5, T6: many threads that work together, with a known result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ fn submitters<S: Subject>(world: &World<S>) -> Verdict {
     let each: u32 = if world.is_pair() { 40 } else { 250 };
     let queue = world.right_queue("shared by all")?;
     let go = world.timeline("go")?;
-    // The first part is held, the rest goes at once.
+    // The first part is held. The rest goes to the driver at once.
     queue.submit(&[go.at(1)], |_| Ok(()), &[])?;
     struct Part<S: Subject> {
         line: Timeline<S>,
@@ -98,7 +98,7 @@ fn submitters<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Threads take turns; what one wrote, the next one finds.
+/// Threads work in turn. Each one finds what the one before it wrote.
 fn relay<S: Subject>(world: &World<S>) -> Verdict {
     const THREADS: u64 = 16;
     let turns: u64 = if world.is_pair() { 200 } else { 1600 };
@@ -107,7 +107,7 @@ fn relay<S: Subject>(world: &World<S>) -> Verdict {
     let run = |first: u64| -> Verdict {
         for turn in (first..turns).step_by(THREADS as usize) {
             line.at(turn).wait(patience())?;
-            // Not one operation: somebody else in between would show.
+            // Not one atomic operation, so that another thread in between would be detected.
             let found = counter.load(Ordering::Relaxed);
             check!(found == turn, "in turn {turn} the counter is at {found}");
             counter.store(found + 1, Ordering::Relaxed);
@@ -129,7 +129,7 @@ fn relay<S: Subject>(world: &World<S>) -> Verdict {
     })
 }
 
-/// Half of the producers are queues and half are threads. Beside the consumer somebody polls.
+/// Half of the producers are queues and half are threads. Another thread polls all the time.
 fn producers<S: Subject>(world: &World<S>) -> Verdict {
     const PRODUCERS: usize = 8;
     let rounds: u32 = if world.is_pair() { 20 } else { 100 };

@@ -1,4 +1,4 @@
-//! T2: who may signal which values.
+//! T2: which signaller may signal which values.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -94,8 +94,9 @@ fn one_winner<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     })
 }
 
-/// Whether the signal of `value`, right after the value before it, was accepted. Who comes too late
-/// is told by how much.
+/// Returns whether the signal of `value`, right after the value before it, was accepted.
+///
+/// The error of a signal that comes too late names both values.
 fn won(signalled: syncline::Result<()>, value: u64) -> Result<bool, Stop> {
     match signalled {
         Ok(()) => Ok(true),
@@ -107,11 +108,11 @@ fn won(signalled: syncline::Result<()>, value: u64) -> Result<bool, Stop> {
         Err(Error::SignalOverlapsClaim {
             asked, above, upto, ..
         }) if (asked, above, upto) == (value, value - 1, value) => Ok(false),
-        Err(other) => Stop::fail(format!("who lost the race for {value} is told: {other}")),
+        Err(other) => Stop::fail(format!("the loser of the race for {value} got: {other}")),
     }
 }
 
-/// Nothing to a few microseconds.
+/// Waits for a random time of up to a few microseconds.
 fn hesitate(dice: &mut Dice) {
     for _ in 0..dice.below(1000) {
         std::hint::spin_loop();

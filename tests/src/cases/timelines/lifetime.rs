@@ -1,4 +1,4 @@
-//! T9, D4: objects that go while others still need what they were to do.
+//! T9, D4: objects that are dropped while others still need their signals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -60,9 +60,10 @@ fn covered<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The driver has the signal, and the device stands still in front of it, when the last handle
-/// goes: it comes all the same, for the host and for queues. What is above it is cancelled, and
-/// what the work keeps lives on.
+/// The last handle is dropped while the device is blocked before a signal that the driver has.
+///
+/// The signal comes, for the host and for queues. Values above it are cancelled. Objects that the
+/// work keeps stay alive.
 fn stands_still<S: Subject>(world: &World<S>) -> Verdict {
     let stall = world.left.stall()?;
     let line = world.timeline("line")?;
@@ -132,7 +133,7 @@ fn stands_still<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What is dropped in many orders: a pipeline of two queues, still or no longer behind its gate.
+/// The objects that are dropped in many orders: a pipeline of two queues, which may still be held.
 struct Pipeline<S: Subject> {
     gate: Option<Timeline<S>>,
     line: Option<Timeline<S>>,
@@ -166,7 +167,7 @@ impl<S: Subject> Pipeline<S> {
     }
 }
 
-/// Counts its drops, and that it was not used after the first.
+/// Counts its drops.
 struct Kept(Arc<AtomicU32>);
 
 impl Drop for Kept {
@@ -175,7 +176,7 @@ impl Drop for Kept {
     }
 }
 
-/// The permutation of `0..OBJECTS` with that number.
+/// Returns the permutation of `0..OBJECTS` with that number.
 fn order(mut number: usize) -> [usize; OBJECTS] {
     let mut left: Vec<usize> = (0..OBJECTS).collect();
     std::array::from_fn(|_| {
@@ -185,15 +186,14 @@ fn order(mut number: usize) -> [usize; OBJECTS] {
     })
 }
 
-/// Orders are taken in strides that spread them: each object goes first, and last, about as often
-/// as the others.
+/// Drops objects in very different orders. Each is about equally often the first and the last.
 fn many_orders<S: Subject>(world: &World<S>) -> Verdict {
     const ORDERS: usize = 5040;
     const STRIDE: usize = 1009;
     let times = unless_pair(world, "orders", 126, 63);
     for n in 0..times {
         let order = order(n * STRIDE % ORDERS);
-        // Before anything goes, in the middle, never.
+        // Before anything is dropped, in the middle, or never.
         let opened_at = [0, OBJECTS / 2, usize::MAX][n % 3];
         one_order(world, order, opened_at).or_else(|stop| match stop {
             Stop::Failed(reason) => {
@@ -231,7 +231,7 @@ fn one_order<S: Subject>(world: &World<S>, order: [usize; OBJECTS], opened_at: u
     let end = end.end().keep();
     let fence = world.right.fence("fence");
     waiter.record(&fence)?;
-    // These see what becomes of it all; a point keeps nothing but memory.
+    // These read all states later. A point keeps nothing but memory.
     let seen = [line.at(1).keep(), line.at(2).keep()];
     let fenced = fence.point()?;
     let mut all = Pipeline {

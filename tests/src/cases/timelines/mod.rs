@@ -20,10 +20,10 @@ pub(crate) fn cases<S: Subject>() -> Vec<Case<S>> {
     parts.into_iter().flatten().collect()
 }
 
-/// By how much a timeline of both sides may be moved at once.
+/// Returns the largest step of a timeline of both sides.
 fn largest_step<S: Subject>(world: &World<S>) -> u64 {
     let limit = |side: &crate::user::Device<S>| side.info().capabilities.max_value_difference;
-    // What two devices share may be a word of memory, which CUDA's streams compare with a sign.
+    // Two devices may share a word of memory, which CUDA's streams compare as a signed number.
     let shared = if world.is_pair() {
         i64::MAX as u64
     } else {

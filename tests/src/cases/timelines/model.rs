@@ -1,4 +1,4 @@
-//! T2 against a plain model of it: claims as a list of intervals.
+//! T2 against a simple model: claims as a list of intervals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ cases! {
     "timeline.random_claims_against_a_model": [T2 T7 Q5] => random_claims;
 }
 
-/// Why a signal is refused, with the numbers.
+/// The reason of a refused signal, with the numbers.
 #[derive(Debug, PartialEq, Eq)]
 enum Refusal {
     NotAboveReached { reached: u64 },
@@ -25,7 +25,7 @@ enum Refusal {
 }
 
 impl Refusal {
-    /// What an error says.
+    /// Returns the refusal that an error reports.
     fn of(error: &Error) -> Option<Self> {
         match *error {
             Error::SignalNotAboveReached { reached, .. } => Some(Self::NotAboveReached { reached }),
@@ -36,9 +36,9 @@ impl Refusal {
     }
 }
 
-/// Who has claimed an interval.
+/// The owner of a claimed interval.
 enum Claimant {
-    /// A submission to the queue of that index, held until the gate is at the value.
+    /// A submission to the queue of that index, held until the gate has the value.
     Submission { queue: usize, gate: u64 },
     /// The application.
     Raw { _claim: Claim },
@@ -50,17 +50,17 @@ struct Claimed {
     by: Claimant,
 }
 
-/// The timeline as T2 has it, whenever everything that can happen has happened.
+/// The timeline of T2 in the states in which nothing more can happen.
 #[derive(Default)]
 struct Model {
     reached: u64,
     gate: u64,
-    /// By value.
+    /// Ordered by value.
     claims: Vec<Claimed>,
 }
 
 impl Model {
-    /// What a queue's signal claims.
+    /// Returns the value above which a queue's signal claims values.
     fn judge(&self, value: u64, own_wait: u64) -> Result<u64, Refusal> {
         let waited = if own_wait > self.reached { own_wait } else { 0 };
         if waited > 0 && waited >= value {
@@ -98,7 +98,7 @@ impl Model {
         self.claims.insert(at, Claimed { above, upto, by });
     }
 
-    /// Lets everything happen that can.
+    /// Makes all signals that can be made.
     fn settle(&mut self) {
         while let Some(first) = self.claims.first() {
             let open = matches!(first.by, Claimant::Submission { gate, .. } if gate <= self.gate);
@@ -117,7 +117,7 @@ impl Model {
             .any(|claim| matches!(claim.by, Claimant::Submission { queue: on, .. } if on == queue))
     }
 
-    /// The next value that somebody else than a claimant must bring.
+    /// Returns the next value that no claim signals.
     fn gap(&self) -> Option<u64> {
         let above = self.claims.first()?.above;
         (above > self.reached).then_some(above)
@@ -161,7 +161,7 @@ impl<S: Subject> Game<S> {
                 skipped => skipped,
             })?;
         }
-        // Whatever is outstanding can be brought.
+        // An outstanding value can be signalled.
         self.model
             .claims
             .retain(|claim| matches!(claim.by, Claimant::Submission { .. }));
@@ -178,7 +178,7 @@ impl<S: Subject> Game<S> {
     }
 
     fn step(&mut self, dice: &mut Dice) -> Verdict {
-        // Around the values where something is decided.
+        // Values close to those that make a difference.
         let reached = self.model.reached;
         let value = (reached + dice.below(14)).saturating_sub(2);
         let own_wait = if dice.one_in(3) {
@@ -212,7 +212,7 @@ impl<S: Subject> Game<S> {
         }
     }
 
-    /// Waits for what the model says must happen, and for nothing else to have happened.
+    /// Waits for the value of the model, and checks that the timeline has not passed it.
     fn settle(&mut self) -> Verdict {
         self.model.settle();
         let reached = self.model.reached;
@@ -257,10 +257,10 @@ impl<S: Subject> Game<S> {
         self.settle()
     }
 
-    /// A submission that records itself now, and fails in that.
+    /// Submits work that is recorded at once, and fails.
     fn reject(&mut self, queue: usize, value: u64) -> Verdict {
         let above = match self.model.judge(value, 0) {
-            // It would be held, and its work called later.
+            // It would be held, and its work would be called later.
             Ok(above) if above > self.model.reached => return Ok(()),
             Ok(above) => above,
             Err(refused) => {
@@ -272,8 +272,8 @@ impl<S: Subject> Game<S> {
             }
         };
         let signals = [self.line.signal_at(value)];
-        // The thread that released the queue's last submission may not be done with it: then it
-        // takes this one, too.
+        // The thread that released the queue's last submission may still be busy. Then it records
+        // this one too.
         let (here, refused) = (
             std::thread::current().id(),
             Arc::new(AtomicBool::new(false)),
@@ -334,7 +334,7 @@ impl<S: Subject> Game<S> {
     }
 }
 
-/// What both say, if they say the same.
+/// Returns the result if the model and the engine agree.
 fn agree<T>(
     what: &str,
     expected: Result<T, Refusal>,

@@ -1,4 +1,4 @@
-//! T3, and T2's room for whoever comes first: in which order signals complete.
+//! T3, and the gaps that T2 leaves for others: the order in which signals complete.
 
 use std::collections::VecDeque;
 use std::thread;
@@ -32,7 +32,7 @@ fn value_order<S: Subject>(world: &World<S>) -> Verdict {
         },
         &[line.signal_at(1)],
     )?;
-    // No wait, nothing to do: still its signal comes after the left one's.
+    // It has no waits and no work, and its signal still comes after the left one's.
     right.submit(&[], |_| Ok(()), &[line.signal_at(2)])?;
     line.at(2).wait(patience())?;
     check!(
@@ -48,7 +48,7 @@ struct Worker<'w, S: Subject> {
     queue: Queue<S>,
 }
 
-/// `count` queues, the sides in turn.
+/// Returns `count` queues, of both sides in turn.
 fn workers<S: Subject>(world: &World<S>, count: usize) -> syncline::Result<Vec<Worker<'_, S>>> {
     let worker = |n: usize| {
         let device = if n.is_multiple_of(2) {
@@ -62,14 +62,16 @@ fn workers<S: Subject>(world: &World<S>, count: usize) -> syncline::Result<Vec<W
     (0..count).map(worker).collect()
 }
 
-/// Each value is signalled behind a wait for the one before, and each queue gets its values in
-/// order, for else it could never run; but the queues come in any order.
+/// Each value is signalled after a wait for the value before it.
+///
+/// Each queue gets its values in order, because it could not run otherwise. The order of the queues
+/// is random.
 fn submitted_out_of_order<S: Subject>(world: &World<S>) -> Verdict {
     const VALUES: usize = 8;
     let workers = workers(world, 4)?;
     seeds(6, |dice| {
         let line = world.timeline("line")?;
-        // Of each side: what its next work copies. The first buffer holds something from the start.
+        // For each side, the source of its next copy. The first buffer has data from the start.
         let mut latest = [world.left.buffer(WORDS)?, world.right.buffer(WORDS)?];
         for (worker, buffer) in workers.iter().zip(&latest) {
             let to = buffer.clone();
@@ -127,7 +129,7 @@ fn ends_out_of_order<S: Subject>(world: &World<S>) -> Verdict {
     for worker in &workers {
         buffers.push(worker.device.buffer(WORDS)?);
     }
-    // What is reached at one moment is done at that moment.
+    // The work of a value is done when the value is reached.
     let look = |value: u64| {
         for (n, buffer) in buffers.iter().enumerate().take(value as usize) {
             check!(
@@ -168,7 +170,7 @@ fn ends_out_of_order<S: Subject>(world: &World<S>) -> Verdict {
     })
 }
 
-/// Every frame waits only for the one that had its slot before, an old value by then.
+/// Each frame waits only for the one that had its slot before, which is an old value by then.
 fn ring<S: Subject>(world: &World<S>) -> Verdict {
     const SLOTS: usize = 3;
     const FRAMES: usize = 60;
@@ -176,7 +178,7 @@ fn ring<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("line")?;
     let mut slots = Vec::new();
     for n in 0..SLOTS * 2 {
-        // Frames of one slot alternate between the sides: each side has its own half of it.
+        // Frames of one slot alternate between the sides. Each side has its own half of the slot.
         slots.push(workers[n % 2].device.buffer(WORDS)?);
     }
     let mut logs = Vec::new();
@@ -189,7 +191,7 @@ fn ring<S: Subject>(world: &World<S>) -> Verdict {
         worker.queue.submit(
             &[line.at(frame.saturating_sub(SLOTS) as u64)],
             move |recorder| {
-                // What the slot holds is the last frame's until this one writes it.
+                // The slot has the last frame's data until this frame writes it.
                 S::copy(recorder, &slot, &log)?;
                 if frame % 7 == 0 {
                     device.busy(recorder, Duration::from_millis(1))?;

@@ -1,4 +1,4 @@
-//! T1, T7: which values a timeline has, and which it can be given.
+//! T1, T7: the values that a timeline has, and those that it can get.
 
 use std::sync::Arc;
 use std::thread;
@@ -92,8 +92,9 @@ fn all_ones<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What was reached stays; whoever waits, asks or signals hears of a lost device, and nobody of the
-/// value.
+/// Reached values stay. Waits, queries and signals fail with a lost device.
+///
+/// The value that means a lost device is never reported.
 fn lost<S: Subject>(world: &World<S>) -> Verdict {
     let spy = Arc::new(Spy::default());
     let (line, after) = (spy.timeline(world, true)?, world.timeline("after")?);
@@ -102,7 +103,7 @@ fn lost<S: Subject>(world: &World<S>) -> Verdict {
     queue.submit(&[line.at(4)], |_| Ok(()), &[after.signal_at(1)])?;
     thread::scope(|scope| {
         let _unstick = Unstick(&[&line]);
-        // One that looks for itself, as nobody watches this port.
+        // This thread polls itself, because this port is not watched.
         let waiter = scope.spawn(|| line.at(5).wait_with(WaitMode::Spin, patience()));
         let parked = blocked(scope, || line.at(6).wait_with(WaitMode::Block, patience()))?;
         spy.lose();
@@ -171,7 +172,7 @@ fn goes_back<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Comparisons that are cyclic, or of fewer bits, take a value far ahead for one that is past.
+/// Cyclic comparisons, or those of fewer bits, would treat a value far ahead as reached.
 fn far<S: Subject>(world: &World<S>) -> Verdict {
     let limit = largest_step(world);
     for initial in [0, 5, u64::from(u32::MAX)] {
@@ -192,7 +193,7 @@ fn far<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// No driver at hand has a limit that a test could reach, so the port is given one.
+/// No available driver has a limit that a test could reach, so the port gets one.
 fn difference<S: Subject>(world: &World<S>) -> Verdict {
     const LIMIT: u64 = 100;
     for initial in [0, 1 << 40] {
@@ -229,14 +230,14 @@ fn difference<S: Subject>(world: &World<S>) -> Verdict {
         );
         queue.submit(&[], |_| Ok(()), &[line.signal_at(last)])?;
         line.at(last).wait(patience())?;
-        // What was beyond the limit is within it now.
+        // The value that was beyond the limit is within it now.
         queue.submit(&[line.at(last)], |_| Ok(()), &[line.signal_at(beyond)])?;
         line.at(beyond).wait(patience())?;
     }
     Ok(())
 }
 
-/// Of two ports with different limits, whichever is the home.
+/// Two ports have different limits, and each of them is the home once.
 fn smallest_limit<S: Subject>(world: &World<S>) -> Verdict {
     const LIMITS: [u64; 2] = [100, 40];
     for (home, other) in [(0, 1), (1, 0)] {
@@ -299,7 +300,7 @@ fn random_host_steps<S: Subject>(world: &World<S>) -> Verdict {
     })
 }
 
-/// Reads the value until it is `last`: it never falls, and is never one that `signalled` denies.
+/// Reads the value until it is `last`. It never decreases, and `signalled` accepts every value.
 fn read_until<S: Subject>(
     line: &Timeline<S>,
     last: u64,
@@ -310,13 +311,13 @@ fn read_until<S: Subject>(
     while before < last {
         let value = line.value()?;
         check!(value >= before, "it went back from {before} to {value}");
-        check!(signalled(value), "nobody signalled {value}");
+        check!(signalled(value), "{value} was never signalled");
         if value > before {
             deadline = Instant::now() + patience();
         }
         check!(
             Instant::now() < deadline,
-            "who only reads sees {value} for ever, and {last} is signalled"
+            "a reader sees {value} for ever, although {last} is signalled"
         );
         before = value;
         thread::yield_now();
@@ -333,7 +334,7 @@ fn across_bits<S: Subject>(world: &World<S>) -> Verdict {
         let steps_end = first + STEPS;
         let last = steps_end + limit.min((1 << 32) + 5);
         let line = world.timeline_from("across", first)?;
-        // A comparison that is too narrow, or cyclic, takes these for reached.
+        // Comparisons that are too narrow, or cyclic, treat these as reached.
         let far: Vec<u64> = [
             1_u64 << 31,
             (1 << 31) + 1,
@@ -493,7 +494,7 @@ fn up_to_the_largest<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Where no driver has a limit that can be reached, the port is given one.
+/// If no driver has a limit that can be reached, the port gets one.
 fn jumps_by_the_limit<S: Subject>(world: &World<S>) -> Verdict {
     const NARROW: u64 = 100;
     let narrow = syncline::Timeline::new("narrow", 0, |initial| {

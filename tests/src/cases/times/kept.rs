@@ -1,4 +1,4 @@
-//! What a timeline remembers: its last signals, and no more.
+//! A timeline remembers the times of its last signals, and no more.
 
 use syncline::{Error, Timeline};
 
@@ -17,11 +17,12 @@ cases! {
 /// How many signals are remembered.
 const KEPT: u64 = Timeline::TIMES as u64;
 
-/// However many there were: the last ones are known, and what is older is forgotten, and says so.
+/// After any number of signals the last times are known. Older ones are reported as forgotten.
 fn last_kept<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let (queue, line) = (&on.queue, &on.line);
-        // Every third value, in lots that are reached, or not, by the time that others follow them.
+        // Every third value, in groups. A group may or may not be reached when the next one
+        // follows.
         let last = 3 * (KEPT + KEPT / 2);
         for value in (3..=last).step_by(3) {
             queue.submit(&[], |_| Ok(()), &[line.signal_at(value)])?;
@@ -39,7 +40,7 @@ fn last_kept<S: Subject>(world: &World<S>) -> Verdict {
             before = time;
         }
         let name = line.object();
-        // What is promised are the last ones; one more may be there.
+        // The last ones are promised. One more may be there.
         for value in [1, 2, 3, oldest / 2, oldest - 9] {
             let asked = value;
             check_error!(
@@ -57,7 +58,7 @@ fn last_kept<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What is refused takes no place: neither signals that are illegal nor work that fails.
+/// Refused calls use no place: neither illegal signals nor work that fails.
 fn refusals<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let (queue, line) = (&on.queue, &on.line);
@@ -76,7 +77,7 @@ fn refusals<S: Subject>(world: &World<S>) -> Verdict {
         check_error!(line.at(KEPT + 1).time(), Error::NotReached { .. });
         tells(line.at(1), &first, "after refusals")?;
         tells(line.at(KEPT), &last, "after refusals")?;
-        // The value is free, and its time is that of who signals it at last.
+        // The value is free. Its time is that of the accepted signal.
         queue.submit(&[], |_| Ok(()), &[line.signal_at(KEPT + 2)])?;
         line.at(KEPT + 2).wait(patience())?;
         let time = line.at(KEPT + 1).time()?;
@@ -87,8 +88,9 @@ fn refusals<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Places for times come from pools, and a timeline has as many as it remembers: however many
-/// signals there are, and however many timelines come and go, nothing grows.
+/// Memory for times comes from pools, and a timeline has as much as it remembers.
+///
+/// Nothing grows with the number of signals, or of timelines that come and go.
 fn grow_nothing<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let (queue, line) = (&on.queue, &on.line);

@@ -1,4 +1,4 @@
-//! M6: timelines with timestamps, whose points tell when they were reached.
+//! M6: timelines with timestamps. Their points have the times at which they were reached.
 
 use crate::case::{Stop, check};
 use crate::cases::clocks::{queue, sides};
@@ -38,7 +38,7 @@ fn clocked<S: Subject>(world: &World<S>) -> Result<Vec<Clocked<'_, S>>, Stop> {
     Ok(all)
 }
 
-/// That `point` still tells `before`.
+/// Checks that the time of `point` is still `before`.
 fn tells<S: Subject>(point: Point<'_, S>, before: &Time<S>, when: &str) -> Verdict {
     let now = point.time()?;
     check!(
@@ -49,8 +49,7 @@ fn tells<S: Subject>(point: Point<'_, S>, before: &Time<S>, when: &str) -> Verdi
     Ok(())
 }
 
-/// That `late` is not before `early`: on one clock to the nanosecond, on two as far as they can be
-/// compared.
+/// Checks that `late` is not before `early`: exactly on one clock, else within the stated error.
 fn follows<S: Subject>(what: &str, late: &Time<S>, early: &Time<S>) -> Verdict {
     let between = late.since(early)?;
     let same = late.clock().library().is_same(early.clock().library());

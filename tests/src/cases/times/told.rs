@@ -1,4 +1,4 @@
-//! What a point tells, and why it tells nothing: asking never blocks, and changes nothing.
+//! The times of points, and the errors without one. A query never blocks, and changes nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -23,8 +23,7 @@ cases! {
     "times.as_the_queues_say": [M6 D3 E5] => as_said;
 }
 
-/// A timeline without timestamps tells nothing, whatever has become of it, and says that it does
-/// not.
+/// A timeline without timestamps has no times in any state, and reports that.
 fn not_enabled<S: Subject>(world: &World<S>) -> Verdict {
     let (line, alone) = (world.timeline("line")?, world.left.timeline("alone")?);
     for line in [&line, &alone] {
@@ -54,8 +53,9 @@ fn not_enabled<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// While its device stands still before it, and while its submission is held, a point has no time.
-/// Who asks all the time sees it come once, and it stays what it is.
+/// A point has no time while the device is blocked before it, and while its submission is held.
+///
+/// For a thread that queries all the time, the time comes once, and does not change.
 fn not_reached<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let (queue, line) = (&on.queue, &on.line);
@@ -118,8 +118,9 @@ fn not_reached<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A value that was passed over has the time of the signal that passed it, whoever made that, and
-/// of no later one.
+/// A value that was passed over has the time of the signal that passed it.
+///
+/// That holds for signals of queues and of the host. Later signals do not change the time.
 fn passed_over<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let (queue, line) = (&on.queue, &on.line);
@@ -155,7 +156,7 @@ fn passed_over<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Nobody signalled what a timeline began with, so nobody wrote when.
+/// The initial value has no time, because nothing signalled it.
 fn first_value<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let line = on.device.clocked_timeline_from("from five", 5)?;
@@ -180,8 +181,9 @@ fn first_value<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A time can be had of whatever stands for a point, by who may only wait, and after the last who
-/// could signal has gone.
+/// A time can be read from everything that represents a point.
+///
+/// Also from a view that may only wait, and after the last handle that could signal is dropped.
 fn any_kind<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let line = on.device.clocked_timeline("line")?;
@@ -201,7 +203,7 @@ fn any_kind<S: Subject>(world: &World<S>) -> Verdict {
         let seen = subject.point_time(view.at(1))?;
         check!(
             seen.nanoseconds() == time.nanoseconds(),
-            "{time:?}, and by who may only wait {seen:?}"
+            "{time:?}, and by a view that may only wait {seen:?}"
         );
         drop(line);
         tells(kept.point(), &time, "without a handle")?;
@@ -209,13 +211,13 @@ fn any_kind<S: Subject>(world: &World<S>) -> Verdict {
         let seen = subject.point_time(view.at(1))?;
         check!(
             seen.nanoseconds() == time.nanoseconds(),
-            "{time:?}, and once nobody could signal {seen:?}"
+            "{time:?}, and after the last signaller {seen:?}"
         );
     }
     Ok(())
 }
 
-/// A failure takes no time away, and what it has stopped never has one.
+/// A failure removes no time. A value that cannot be reached after it never has one.
 fn failed<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let (queue, line) = (&on.queue, &on.line);
@@ -246,8 +248,9 @@ fn failed<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A queue that writes no times refuses to signal a timeline that tells them, with the reason, and
-/// as if nothing had been asked. So does a device without a clock refuse the timeline.
+/// A queue that writes no times refuses to signal a timeline with times, and states the reason.
+///
+/// Nothing has changed then. A device without a clock refuses the timeline in the same way.
 fn as_said<S: Subject>(world: &World<S>) -> Verdict {
     for device in [&world.left, &world.right] {
         let subject = device.subject();
@@ -299,7 +302,7 @@ fn as_said<S: Subject>(world: &World<S>) -> Verdict {
                             queue.position().value() == 0 && queue.held().count == 0,
                             "a refused submission has its place on {queue:?}"
                         );
-                        // Nobody has claimed it.
+                        // The value is not claimed.
                         line.signal(next)?;
                     }
                     Err(other) => return Err(other.into()),

@@ -1,5 +1,6 @@
-//! Where the times of signals are written: at their place on the queue, on the device's clock; and
-//! those of the host's.
+//! Times of signals are written at their position on the queue, on the device's clock.
+//!
+//! Times of host signals are on the host's clock.
 
 use std::thread;
 use std::time::Duration;
@@ -27,14 +28,13 @@ cases! {
     "times.of_both_sides": [M6 M4 T3] => both_sides;
 }
 
-/// That the time of a point converts to one that the host saw pass.
+/// Checks that the time of a point converts to one between two times of the host.
 fn seen<S: Subject>(what: &str, time: &Time<S>, between: Seen) -> Verdict {
     let resolution = time.clock().library().resolution();
     between.allows(what, time.to_host()?, resolution)
 }
 
-/// The work of the signalling submission stands still until the host opens a gate, at once or after
-/// a while: the signal came behind it.
+/// The work of the signalling submission blocks until the host releases it. The signal comes after.
 fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let host = on.device.clock()?.host_clock();
@@ -66,7 +66,7 @@ fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// On one queue, with fences before and behind: exactly, as all three are of one clock.
+/// On one queue, with fences before and after: the order is exact, because all have one clock.
 fn between<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let buffer = on.device.buffer(64)?;
@@ -96,8 +96,9 @@ fn between<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A signal waits for lower values of other queues, after its own work, and so does its time;
-/// whatever kind of queue that is.
+/// A signal waits for lower values of other queues, after its own work. So does its time.
+///
+/// That holds for every kind of queue.
 fn behind_lower<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let mut value = 0;
@@ -111,7 +112,7 @@ fn behind_lower<S: Subject>(world: &World<S>) -> Verdict {
                     move |recorder| device.busy(recorder, DELAY / 2),
                     &[on.line.signal_at(one)],
                 )?;
-                // Nothing to do, or hardly anything: it has ended long before.
+                // Little or no work, so it has ended long before.
                 let work = move |recorder: &mut RecorderOf<'_, S>| {
                     if round % 2 == 0 {
                         return Ok(());
@@ -121,7 +122,7 @@ fn behind_lower<S: Subject>(world: &World<S>) -> Verdict {
                 match other.submit(&[], work, &[on.line.signal_at(two)]) {
                     Ok(_) => {}
                     Err(Error::Unsupported { .. }) => {
-                        // Why it may is another case's.
+                        // Another case checks the reason.
                         value += 1;
                         break;
                     }
@@ -142,8 +143,9 @@ fn behind_lower<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Several threads signal by several queues of one device, some values are held, some are passed
-/// over: as values grow, times never go back.
+/// Several threads signal by several queues of one device. Times never decrease as values grow.
+///
+/// Some values are held, and some are passed over.
 fn along<S: Subject>(world: &World<S>) -> Verdict {
     const QUEUES: u64 = 3;
     let each = unless_linked(world, "signals of each queue", 60, 20)? as u64;
@@ -157,7 +159,7 @@ fn along<S: Subject>(world: &World<S>) -> Verdict {
             let signalling = queues.iter().zip(0..).map(|(queue, nth)| {
                 scope.spawn(move || -> Verdict {
                     for round in 0..each {
-                        // Every second value; who waits for the one before leaves room for it.
+                        // Every second value, so that a wait for the one before leaves room for it.
                         let value = 2 * (round * QUEUES + nth + 1);
                         let device = on.device.clone();
                         queue.submit(
@@ -200,8 +202,7 @@ fn along<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// All timelines that one submission signals have a time of it, those without timestamps beside
-/// them none.
+/// All timelines that one submission signals have a time of it. Timelines without times have none.
 fn several<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let (other, plain) = (
@@ -230,8 +231,7 @@ fn several<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What the host signals has its time, exactly: between what a thread sees before the call and
-/// after it.
+/// A host signal has a time between the host's clock before the call and after it.
 fn by_host<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let mut before = None;
@@ -251,7 +251,7 @@ fn by_host<S: Subject>(world: &World<S>) -> Verdict {
             }
             before = Some(time);
         }
-        // And beside a device's.
+        // The same beside the signal of a device.
         let (between, ended) = Seen::around(HostClock::Monotonic, || {
             on.queue.submit(&[], |_| Ok(()), &[on.line.signal_at(20)])?;
             on.line.at(20).wait(patience())?;
@@ -265,8 +265,9 @@ fn by_host<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A queue without a port of the timeline has its signals made by the host, and they have the time
-/// at which that is done: after the work. It needs no timestamps of its own.
+/// The host makes the signals of a queue without a port. Their times are those of its signals.
+///
+/// The time is after the work. The queue needs no timestamps of its own.
 fn relayed<S: Subject>(world: &World<S>) -> Verdict {
     let elsewhere = host::Device::new();
     for device in [&world.left, &world.right] {
@@ -298,8 +299,10 @@ fn relayed<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Each side of a bridge tells when the value was there: the side that signalled by its device, the
-/// other by the host, which carried it over.
+/// Each side of a bridge has the time at which its own value was reached.
+///
+/// The signalling side takes it from its device. The other side takes it from the host, which
+/// carried the signal over.
 fn bridged<S: Subject>(world: &World<S>) -> Verdict {
     sides(world)?;
     let both = [&world.left, &world.right];
@@ -328,11 +331,12 @@ fn bridged<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Left and right in turn, each behind the other: each signal after the one before it, and none
-/// further away than the host saw them all.
+/// Left and right signal in turn. Each time is after the one before it.
+///
+/// All times lie within the interval that the host measured.
 fn both_sides<S: Subject>(world: &World<S>) -> Verdict {
     let rounds = unless_linked(world, "rounds", 60, 15)? as u64;
-    // Whoever lacks a clock says why.
+    // A device without a clock returns the reason.
     sides(world)?;
     let turns = world.clocked_timeline("turns")?;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);

@@ -24,13 +24,14 @@ extern "C" fn count(_: libc::c_int) {
     HANDLED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// One that nothing else here uses, nor any driver.
+/// Returns a signal that nothing else here uses, and no driver.
 fn signal() -> libc::c_int {
     libc::SIGRTMIN() + 9
 }
 
-/// Installs a handler that interrupts system calls instead of restarting them. It stays: a thread
-/// that is just being made has its signals blocked, and gets them later.
+/// Installs a handler that interrupts system calls instead of restarting them.
+///
+/// It stays: the signals of a thread that is just being created are blocked, and come later.
 ///
 /// # Errors
 /// A skip if the system refuses.
@@ -52,7 +53,7 @@ fn interrupt(thread: i32) {
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal()) };
 }
 
-/// The library's own threads, by the names that it gives them.
+/// Returns the library's own threads, which have names that start in the same way.
 fn own_threads() -> Vec<i32> {
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
         return Vec::new();
@@ -65,7 +66,7 @@ fn own_threads() -> Vec<i32> {
         .collect()
 }
 
-/// What one thread does while it is interrupted all the time.
+/// The waits of a thread that is interrupted all the time.
 fn waits<S: Subject>(line: &Timeline<S>, never: &Timeline<S>, rounds: u64) -> Verdict {
     for round in 1..=rounds {
         let mode = [WaitMode::Block, WaitMode::Adaptive, WaitMode::Spin][round as usize % 3];
@@ -104,7 +105,7 @@ fn storm<S: Subject>(world: &World<S>) -> Verdict {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let _unstick = Unstick(&[&line, &never]);
-        /// Ends the storm, however the case ends.
+        /// Ends the interrupts, however the case ends.
         struct Calm<'o>(&'o AtomicBool);
         impl Drop for Calm<'_> {
             fn drop(&mut self) {
@@ -143,7 +144,7 @@ fn storm<S: Subject>(world: &World<S>) -> Verdict {
                 _ => drop(right.submit(&[], |_| Ok(()), &[line.signal_at(round)])?),
             }
             line.at(round).wait(patience())?;
-            // The storm goes on, whatever else this machine has to do.
+            // The interrupts continue, whatever else this machine has to do.
             let begun = Instant::now();
             while interruptions() <= round && begun.elapsed() < patience() {
                 thread::sleep(Duration::from_micros(100));

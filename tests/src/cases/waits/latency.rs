@@ -1,6 +1,6 @@
-//! T4, T6, F3: how soon waits end, and how they pass their time.
+//! T4, T6, F3: how soon waits end, and what their threads do until then.
 //!
-//! Machines are busy, so no single time says anything: the best of several does.
+//! Machines are busy, so one measurement means little. The best of several is used.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,21 +20,22 @@ cases! {
     "wait.spins_or_sleeps_as_told": [F3 T4] => as_told;
 }
 
-/// What somebody may cost who is woken, or whose time is over, where the machine leaves him alone.
-/// A nudge that is lost costs what is left of a round of the thread that watches the driver, up to
-/// 100 ms.
+/// How late a waiter may wake, after its value is reached or its time is over.
+///
+/// That holds on an idle machine. A lost nudge costs up to 100 ms: the rest of a round of the
+/// watching thread.
 const SOON: Duration = Duration::from_millis(50);
 
-/// The same where there is nothing to wait for.
+/// The same for a call that has nothing to wait for.
 const AT_ONCE: Duration = Duration::from_millis(5);
 
-/// How often a time is taken, at most.
+/// The largest number of measurements.
 const TRIES: usize = 12;
 
-/// A value beyond all that is signalled here.
+/// A value above all that are signalled here.
 const FAR: u64 = 1 << 20;
 
-/// Who signals, and how the waiting thread waits.
+/// Measures how fast a waiter wakes, for each signaller and wait mode.
 struct Latency<'w, S: Subject> {
     world: &'w World<S>,
     line: &'w Timeline<S>,
@@ -63,7 +64,7 @@ fn waits<S: Subject>() -> [Waits<S>; 4] {
 }
 
 impl<S: Subject> Latency<'_, S> {
-    /// From just before the signal until the thread that sleeps in `wait` has returned from it.
+    /// Measures from just before the signal until the thread that sleeps in `wait` has returned.
     fn once(&mut self, how: usize, wait: fn(Point<'_, S>) -> Verdict) -> Result<Duration, Stop> {
         self.value += 1;
         let (line, value) = (self.line, self.value);
@@ -95,12 +96,12 @@ impl<S: Subject> Latency<'_, S> {
         })
     }
 
-    /// Every kind of signal with a kind of wait each, of which `first` is the first.
+    /// Checks every kind of signal with one kind of wait each, beginning with the kind `first`.
     fn check(&mut self, first: usize, others: &str) -> Verdict {
         for (how, signaller) in SIGNALS.into_iter().enumerate() {
             let (waiting, wait) = waits()[(how + first) % SIGNALS.len()];
-            // Where nudges are lost, this one ends with a round of the watching thread, so that the
-            // next ones have all of a round before them.
+            // If nudges are lost, this one ends with a round of the watching thread. So the next
+            // ones have all of a round before them.
             self.once(how, wait)?;
             let took = best(SOON, || self.once(how, wait))?;
             check!(
@@ -112,7 +113,7 @@ impl<S: Subject> Latency<'_, S> {
     }
 }
 
-/// The shortest of several times; the first one that is below `enough` is.
+/// Returns the shortest of several times, or the first one that is below `enough`.
 fn best(
     enough: Duration,
     mut once: impl FnMut() -> Result<Duration, Stop>,
@@ -136,15 +137,15 @@ fn wakes_soon<S: Subject>(world: &World<S>) -> Verdict {
         right: world.right_queue("right")?,
         value: 0,
     };
-    latency.check(0, "nobody else waits")?;
+    latency.check(0, "no other wait")?;
     let never = [
         world.timeline("other")?,
         world.left.timeline("of the left")?,
         world.right.timeline("of the right")?,
     ];
-    // Claimed by the application, whose submission the driver may have at any time: so their
-    // waiters have the drivers watched all the while. That of the line itself leaves room for what
-    // is signalled here.
+    // The application has claimed these values, and the driver may have its submission at any time.
+    // So the library watches the drivers for their waiters. The claim of the line itself leaves
+    // room for the signals here.
     let mut claims: Vec<Claim> = Vec::new();
     for of in never.iter().chain([&line]) {
         match of.claim(FAR, FAR - 1) {
@@ -169,14 +170,15 @@ fn wakes_soon<S: Subject>(world: &World<S>) -> Verdict {
         latency.right.idle(patience())?;
         check!(
             !threads.iter().any(|thread| thread.is_finished()),
-            "a wait for what nobody signalled ended"
+            "a wait for a value that was never signalled ended"
         );
         Ok(())
     })
 }
 
-/// Waits that end with a time-out, and questions: neither behind a closed gate nor behind a device
-/// that stands still does any of them take longer than its time.
+/// Waits with a time-out and queries take no longer than their time.
+///
+/// That holds while a timeline holds the work, and while the device is blocked.
 fn zero<S: Subject>(world: &World<S>) -> Verdict {
     let behind = Behind::new(world)?;
     all_end_soon(&behind)?;
@@ -216,7 +218,7 @@ fn all_end_soon<S: Subject>(behind: &Behind<S>) -> Verdict {
         check!(open, "reached, but its gate is closed");
         Ok(())
     };
-    // A device that stands still has these already: they end well, and at once.
+    // The driver of a blocked device already has these. They succeed at once.
     let pending = behind.line.at(1).is_pending()?;
     let mut parking = behind.parking();
     parking
@@ -262,8 +264,7 @@ fn all_end_soon<S: Subject>(behind: &Behind<S>) -> Verdict {
     Ok(())
 }
 
-/// Seen from outside: a wait that is told to spin does not sleep, and one that is told to block
-/// does.
+/// Checks from outside that a spinning wait does not sleep, and that a blocking wait does.
 fn as_told<S: Subject>(world: &World<S>) -> Verdict {
     let behind = Behind::new(world)?;
     thread::scope(|scope| {
@@ -311,13 +312,15 @@ fn as_told<S: Subject>(world: &World<S>) -> Verdict {
     })
 }
 
-/// Until there were this many looks, one after the other, at which a thread was seen as it is to
-/// be. On a machine with other work that takes a while: one that waits for a processor neither
+/// The number of samples in a row in which a thread must have the expected state.
+///
+/// On a machine with other work that takes a while. A thread that waits for a processor neither
 /// sleeps nor runs.
 const LOOKS: u32 = 20;
 
-/// One that spins runs, and is not seen asleep: more than once in a row of looks is more than a
-/// lock, or memory that the system has to find first, may cost.
+/// A spinning thread runs. It is not seen asleep in two samples in a row.
+///
+/// A single sleep may be for a lock, or for memory that the system has to find first.
 fn stays_awake(state: &State, name: &str) -> Verdict {
     const RUNS: Duration = Duration::from_millis(2);
     let start = Instant::now();
@@ -343,8 +346,10 @@ fn stays_awake(state: &State, name: &str) -> Verdict {
     }
 }
 
-/// Those that block sleep, and do nothing between the looks. These are far between: one that spins
-/// sleeps for some milliseconds, too, where others want the same lock and the same processor.
+/// Blocking waits sleep, and do nothing between the samples, which are far apart.
+///
+/// A spinning thread also sleeps for some milliseconds, if others want the same lock and the same
+/// processor.
 fn stay_asleep(threads: &[State]) -> Verdict {
     let start = Instant::now();
     let mut before: Vec<Option<Duration>> = vec![None; threads.len()];

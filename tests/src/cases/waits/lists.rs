@@ -1,4 +1,4 @@
-//! T5: any or all of a list.
+//! T5: waits for any or all points of a list.
 
 use std::thread;
 use std::time::Duration;
@@ -84,7 +84,7 @@ fn any_prefers<S: Subject>(world: &World<S>) -> Verdict {
 fn all_fails<S: Subject>(world: &World<S>) -> Verdict {
     let (a, b) = (world.timeline("a")?, world.timeline("b")?);
     thread::scope(|scope| {
-        // The first point stays open for ever.
+        // The first point is never reached.
         let waiter = scope.spawn(|| wait_all(&[a.at(1), b.at(1)], patience()));
         b.fail(cause("b failed"));
         let ended = waiter.join().unwrap_or(Err(Error::NothingToWaitFor));
@@ -105,7 +105,7 @@ fn empty_lists<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Lines of both sides and of one alone, in turn.
+/// Returns lines of both sides and of one, in turn.
 fn some_lines<S: Subject>(world: &World<S>, count: usize) -> syncline::Result<Vec<Timeline<S>>> {
     let line = |n: usize| match n % 3 {
         0 => world.timeline(&format!("line {n}")),
@@ -205,7 +205,7 @@ fn duplicates<S: Subject>(world: &World<S>) -> Verdict {
             Ok(())
         })?;
     }
-    // A point of nothing is reached: any names it, all has nothing to wait for in it.
+    // An empty point is reached. A wait for any point names it, and a wait for all skips it.
     let empty = Point::<S>::EMPTY;
     let named = wait_any(&[open.at(1), empty, open.at(2), empty], patience())?;
     check!(named == 1, "{named} is named instead of the empty point");
@@ -214,7 +214,7 @@ fn duplicates<S: Subject>(world: &World<S>) -> Verdict {
         wait_all(&[empty, open.at(1), empty], Duration::from_millis(1)),
         Error::TimedOut { value: 1, .. }
     );
-    // One line at several values, reached ones among them.
+    // One line at several values, some of which are reached.
     open.signal(2)?;
     let mixed = [open.at(3), open.at(2), open.at(1), open.at(0), open.at(4)];
     let named = wait_any(&mixed, Duration::ZERO)?;

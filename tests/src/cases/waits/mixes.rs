@@ -1,4 +1,4 @@
-//! T4, T5, Q3: lists of points that stand in every way, and are at home everywhere.
+//! T4, T5, Q3: lists of points in every state, and of every device.
 
 use std::thread;
 use std::time::Duration;
@@ -18,14 +18,14 @@ cases! {
     "wait.hundred_timelines_at_random_values": [T5 T6] => hundred(dice);
 }
 
-/// How a point stands.
+/// The state of a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nobody has claimed it.
+    /// Not claimed.
     Unclaimed,
-    /// Claimed by a submission behind a gate of the host.
+    /// Claimed by a submission that waits for a host signal.
     Held,
-    /// With a driver whose device stands still.
+    /// Given to a driver whose device is blocked.
     Pending,
     Reached,
     Failed,
@@ -35,7 +35,7 @@ use State::{Failed, Held, Pending, Reached, Unclaimed};
 
 const STATES: [State; 5] = [Unclaimed, Held, Pending, Reached, Failed];
 
-/// How a wait for a list is to end: by the point of that index.
+/// The expected end of a wait for a list, with the index of the point that caused it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Ok(usize),
@@ -68,7 +68,7 @@ impl<S: Subject> Lines<S> {
         std::array::from_fn(|place| self.line(place, list[place]).at(1))
     }
 
-    /// How a wait for `list` has ended.
+    /// Returns how a wait for `list` has ended.
     fn end(&self, list: [State; 3], ended: syncline::Result<usize>) -> Result<End, Stop> {
         let place = |label: &str| (0..3).find(|&n| self.line(n, list[n]).object().label() == label);
         let end = match &ended {
@@ -83,8 +83,9 @@ impl<S: Subject> Lines<S> {
         end.map_or_else(|| Stop::fail(format!("{list:?} ended as {ended:?}")), Ok)
     }
 
-    /// Waits for every list, with the time-outs that must end; `now` says how its states stand by
-    /// now.
+    /// Waits for every list, with the time-outs that must end.
+    ///
+    /// `now` returns the present state of a line from its first one.
     fn check_all(&self, now: impl Fn(State) -> State) -> Verdict {
         let short = [Duration::ZERO, Duration::from_micros(200)];
         for number in 0..STATES.len().pow(3) {
@@ -137,7 +138,7 @@ fn every_mix<S: Subject>(world: &World<S>) -> Verdict {
         let line = lines.line(place, Failed);
         line.fail(cause(line.object().label()));
     }
-    // From here on nothing is needed of the left device until the stall is released.
+    // From here on the left device has nothing to do until the stall is released.
     let stall = world.left.stall()?;
     let block = stall.latch();
     left.submit(
@@ -270,7 +271,7 @@ fn hundred<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
         let mut any = Some(blocked(scope, || wait_any(&points, patience()))?);
         for (step, which) in order.into_iter().enumerate() {
             check!(!all.is_finished(), "all ended after {step} of {count}");
-            // At the value or past it.
+            // At the value or above it.
             let value = points[which].value() + dice.below(3);
             let signal = lines[which].signal_at(value);
             match dice.below(3) {

@@ -1,4 +1,4 @@
-//! T4, T5, T6, T10: host threads waiting.
+//! T4, T5, T6, T10: waits of host threads.
 
 mod interrupted;
 mod latency;
@@ -29,13 +29,13 @@ pub(crate) fn cases<S: Subject>() -> Vec<Case<S>> {
     parts.into_iter().flatten().collect()
 }
 
-/// A submission behind a gate of the host, and all of it that a thread can wait for.
+/// A held submission, and everything of it that a thread can wait for.
 struct Behind<S: Subject> {
     gate: Timeline<S>,
     line: Timeline<S>,
     queue: Queue<S>,
     fence: Fence<S>,
-    /// Of the value after the submission's, where a driver signals the timeline.
+    /// A claim of the value after the submission's, if a driver signals the timeline.
     claim: Option<Claim>,
 }
 
@@ -66,7 +66,7 @@ impl<S: Subject> Behind<S> {
         })
     }
 
-    /// Every kind of wait that parks.
+    /// Returns every kind of wait that parks.
     fn parking(&self) -> Vec<Wait<'_>> {
         let point = || self.line.at(1);
         let mut waits: Vec<Wait<'_>> = vec![
@@ -106,7 +106,7 @@ impl<S: Subject> Behind<S> {
         waits
     }
 
-    /// The one that does not.
+    /// Returns the wait that does not park.
     fn spinning(&self) -> Wait<'_> {
         let spin = |timeout| self.line.at(1).wait_with(WaitMode::Spin, timeout);
         ("Point::wait_with(Spin)", Box::new(spin))

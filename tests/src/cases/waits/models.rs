@@ -1,4 +1,4 @@
-//! T5, T6: lists at random, and by many threads at once.
+//! T5, T6: random lists, and waits of many threads at once.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -18,7 +18,7 @@ cases! {
     "wait.overlapping_lists_from_many_threads": [T5 T6] => overlapping(dice);
 }
 
-/// How a wait without any time is to end.
+/// The expected end of a wait with no time.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
     Ok(usize),
@@ -37,7 +37,7 @@ impl End {
     }
 }
 
-/// A line and what the host has done to it.
+/// A line and what the host has done with it.
 struct Known<S> {
     line: Timeline<S>,
     reached: u64,
@@ -156,7 +156,7 @@ fn overlapping<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
                     _ => drop(right.submit(&[], |_| Ok(()), &[line.signal_at(round)])?),
                 }
             }
-            // Else the last rounds would be over before the first waits have begun.
+            // Otherwise the last rounds would be over before the first waits have begun.
             let everybody = round as usize * THREADS;
             while through.load(Ordering::SeqCst) < everybody {
                 if waiters.iter().all(|waiter| waiter.is_finished()) {

@@ -1,4 +1,4 @@
-//! T4: how waits end that nobody ends.
+//! T4: the end of waits whose value is never reached.
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -42,7 +42,7 @@ fn changes_nothing<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Signals below its value may wake a waiting thread, but its time does not begin anew with each.
+/// Signals below its value may wake a waiting thread, but they do not restart its time.
 fn signals_below<S: Subject>(world: &World<S>) -> Verdict {
     const FAR: u64 = 1 << 30;
     let short = Duration::from_millis(15);
@@ -59,7 +59,7 @@ fn signals_below<S: Subject>(world: &World<S>) -> Verdict {
                 thread::sleep(Duration::from_millis(1));
             }
             let in_time = waiter.is_finished();
-            // Ends a wait that goes on and on.
+            // Ends a wait that does not end by itself.
             line.signal(FAR)?;
             Ok::<_, Stop>((join(waiter)?, in_time))
         })?;
@@ -98,7 +98,7 @@ fn longest<S: Subject>(world: &World<S>) -> Verdict {
         Duration::MAX,
         Duration::from_nanos(u64::MAX),
         Duration::from_secs(u32::MAX.into()),
-        // Just beyond what a deadline in seconds of 64 bits can hold.
+        // Just beyond the largest deadline of seconds in 64 bits.
         Duration::from_secs(i64::MAX as u64),
     ];
     for timeout in longest {
@@ -132,8 +132,10 @@ fn longest<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// The time-outs follow the signals: longer after one that was too short, shorter after one that
-/// was not, so that both ends come up again and again.
+/// Time-outs race with signals.
+///
+/// A time-out that was too short makes the next one longer, and one that was not makes it shorter.
+/// So both results occur again and again.
 fn race<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let by_queue = if world.is_pair() { 100 } else { 500 };
     for (rounds, by_queue) in [(1500, false), (by_queue, true)] {
@@ -233,7 +235,7 @@ fn says_what_it_saw<S: Subject>(world: &World<S>) -> Verdict {
             check!(text.contains(&word), "{name} does not tell {word}: {text}");
         }
     }
-    // Of a list, the first that is not reached.
+    // Of a list, the first point that is not reached.
     let (a, b) = (world.timeline_from("a", 4)?, world.timeline("b")?);
     let list = [a.at(4), a.at(3), b.at(2), a.at(9)];
     for ended in [

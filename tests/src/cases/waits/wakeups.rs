@@ -84,20 +84,20 @@ fn every_mode<S: Subject>(world: &World<S>) -> Verdict {
         line.at(1).wait_with(mode, patience())?;
         fence.wait_with(mode, patience())?;
         check!(fence.is_complete()?, "not complete after a {mode:?} wait");
-        // Reached already: no time at all is enough.
+        // The value is already reached, so it needs no time at all.
         line.at(1).wait_with(mode, Duration::ZERO)?;
     }
     Ok(())
 }
 
-/// Nobody waits or submits any more: only queries move what the engine knows.
+/// Without any wait or submission, queries alone advance the engine's state.
 fn polling<S: Subject>(world: &World<S>) -> Verdict {
     let until = |what: &str, done: &dyn Fn() -> syncline::Result<bool>| {
         let deadline = Instant::now() + patience();
         while !done()? {
             check!(
                 Instant::now() < deadline,
-                "{what} never shows to who only asks"
+                "{what} never shows by polling alone"
             );
             thread::yield_now();
         }
@@ -171,7 +171,7 @@ fn pending_first<S: Subject>(world: &World<S>) -> Verdict {
             return Stop::fail("a wait for pending ended while the submission was held");
         }
         gate.signal(1)?;
-        // The device stands still all the while.
+        // The device is blocked all the time.
         for waiter in waiters {
             join(waiter)??;
         }
@@ -186,7 +186,7 @@ fn pending_first<S: Subject>(world: &World<S>) -> Verdict {
                 of.at(1).wait_pending(Duration::ZERO)?;
                 continue;
             }
-            // The host has to make this one, so it is claimed until it is reached.
+            // The host has to make this signal, so it is claimed until it is reached.
             check!(
                 !of.at(1).is_pending()?,
                 "a signal that the host has yet to make counts as pending"
@@ -262,12 +262,13 @@ fn others<S: Subject>(world: &World<S>) -> Verdict {
         };
         let went_on = signalled();
         let early = stuck.iter().any(|thread| thread.is_finished());
-        // What nobody signals any more is cancelled, and that ends them, however this went.
+        // The value has no signaller any more, so it is cancelled. That ends the threads in all
+        // cases.
         drop((line, never));
         for thread in stuck {
             check_error!(join(thread)?, Error::Cancelled { .. });
         }
-        check!(!early, "a wait for what nobody signalled ended");
+        check!(!early, "a wait for a value that was never signalled ended");
         went_on.map_err(Stop::from)
     })
 }

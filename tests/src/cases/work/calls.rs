@@ -1,4 +1,4 @@
-//! Q6: what work may call, and the one thing that it may not.
+//! Q6: what work may call, and the one call that it must not make.
 
 use syncline::Error;
 
@@ -49,8 +49,9 @@ fn nested<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Work asks, signals, fails, submits, records and drops last handles: of everything but its own
-/// queue. A lock of the engine that were held meanwhile would be taken twice.
+/// Work queries, signals, fails, submits, records and drops last handles, except of its own queue.
+///
+/// An engine that held a lock during that would deadlock.
 fn calls_engine<S: Subject>(world: &World<S>) -> Verdict {
     for held in [false, true] {
         let (gate, out) = (world.timeline("gate")?, world.timeline("out")?);
@@ -58,8 +59,8 @@ fn calls_engine<S: Subject>(world: &World<S>) -> Verdict {
         let (failed, last) = (world.timeline("failed")?, world.timeline("last handle")?);
         let (queue, other) = (world.right_queue("right")?, world.left_queue("left")?);
         let waiting = world.right_queue("waiting")?;
-        // All that the work is going to settle has somebody waiting for it, one on the work's own
-        // queue.
+        // All points that the work will settle have a waiter. The work's own queue waits for one of
+        // them below.
         for point in [signalled.at(1), failed.at(1), last.at(1)] {
             waiting.submit(&[point], |_| Ok(()), &[])?;
         }
@@ -77,7 +78,7 @@ fn calls_engine<S: Subject>(world: &World<S>) -> Verdict {
         };
         let wait = if held { gate.at(1) } else { gate.at(0) };
         queue.submit(&[wait], move |_| inner.run(), &[out.signal_at(1)])?;
-        // Behind the work on its own queue, and waiting for what it does.
+        // After the work on its own queue. It waits for the work's signals.
         queue.submit(
             &[signalled.at(1), asked.at(1)],
             |_| Ok(()),
@@ -95,7 +96,7 @@ fn calls_engine<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// What work of [`calls_engine`] takes along.
+/// The objects of the work of [`calls_engine`].
 struct Inner<S: Subject> {
     asked: Timeline<S>,
     signalled: Timeline<S>,

@@ -1,4 +1,4 @@
-//! Q6: work runs once, and what it owns lives until then and is dropped once.
+//! Q6: work runs once. Its objects live until then and are dropped once.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -55,7 +55,7 @@ fn called_once<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A shift through three buffers: done twice, the first word is in the last.
+/// A shift through three buffers. If it were done twice, the last one would have the first word.
 fn done_once<S: Subject>(world: &World<S>) -> Verdict {
     for side in [&world.left, &world.right] {
         let queue = side.queue(QueueKind::Compute, "shifting")?;
@@ -92,7 +92,7 @@ fn keeps<S: Subject>(world: &World<S>) -> Verdict {
         &[],
     )?;
     left.settle(patience())?;
-    // Others come and go meanwhile.
+    // Others are made and dropped at the same time.
     left.submit(&[], |_| Ok(()), &[])?;
     check!(
         Arc::strong_count(&kept) == 2,
@@ -107,8 +107,9 @@ fn keeps<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Makes and uses objects of its device when it is dropped, and tells how that went. In the
-/// callbacks of drivers their functions must not be called, and say so, or hang.
+/// Makes and uses objects of its device when it is dropped, and sends the result.
+///
+/// Functions of a driver must not be called in its callbacks. They return an error then, or hang.
 struct Calls<S: Subject> {
     device: Device<S>,
     told: Sender<syncline::Result<()>>,
@@ -126,12 +127,12 @@ impl<S: Subject> Calls<S> {
 
 impl<S: Subject> Drop for Calls<S> {
     fn drop(&mut self) {
-        // Nobody listens any more to what goes after the end of a case that has failed.
+        // After a failed case nothing receives this.
         let _ = self.told.send(self.call());
     }
 }
 
-/// However it comes that it goes: somebody waits, submits, or lets go of the queue.
+/// Different calls drop what the work kept: a wait, a submission, or the drop of the queue.
 fn calls_the_driver<S: Subject>(world: &World<S>) -> Verdict {
     for how in ["idle", "another submission", "the queue's end"] {
         let queue = world.left_queue("left")?;
@@ -170,7 +171,7 @@ fn calls_the_driver<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// Waits for its queue, and submits to it, when it is dropped, and tells how that went.
+/// Waits for its queue, and submits to it, when it is dropped, and sends the result.
 struct Uses<S: Subject> {
     queue: Weak<Queue<S>>,
     told: Sender<syncline::Result<()>>,
@@ -184,12 +185,12 @@ impl<S: Subject> Drop for Uses<S> {
         let used = queue
             .idle(patience())
             .and_then(|()| queue.submit(&[], |_| Ok(()), &[]).map(drop));
-        // As for what calls the driver.
+        // The same as for `Calls`.
         let _ = self.told.send(used);
     }
 }
 
-/// Whoever lets it go: a submission that goes, one that is held, or who waits for the queue.
+/// Different calls drop it: a submission that goes to the driver, a held one, or a wait.
 fn uses_its_queue<S: Subject>(world: &World<S>) -> Verdict {
     for how in ["a submission", "a held submission", "idle"] {
         let gate = world.timeline("gate")?;
@@ -222,9 +223,10 @@ fn uses_its_queue<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A finished submission had the last handles of a buffer and of a timeline, and the device stands
-/// still until its caller goes on, who submits to the same queue first. Some drivers free no memory
-/// meanwhile.
+/// A finished submission has the last handles of a buffer and of a timeline.
+///
+/// The calling thread submits to the same queue, and releases the device only after that. Some
+/// drivers free no memory while the device is blocked.
 fn lets_memory_go<S: Subject>(world: &World<S>) -> Verdict {
     for side in [&world.left, &world.right] {
         let (queue, standing) = (
@@ -248,7 +250,7 @@ fn lets_memory_go<S: Subject>(world: &World<S>) -> Verdict {
                     || (0..8).try_for_each(|_| queue.submit(waits, |_| Ok(()), &[]).map(drop));
                 scope.spawn(move || told.send(several()));
                 let ended = heard.recv_timeout(patience());
-                // Also for the scope, which waits for the thread.
+                // It also ends the scope, which waits for the thread.
                 stall.release()?;
                 match ended {
                     Ok(submitted) => Ok(submitted?),
@@ -274,7 +276,7 @@ impl Drop for Owned {
     }
 }
 
-/// How a submission ends whose work owns something.
+/// How a submission ends whose work has an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Runs,
@@ -283,8 +285,9 @@ enum End {
     Skipped,
 }
 
-/// What work owns, and buffers that the application has dropped meanwhile, live for as long as the
-/// submission is held or under way; then they are dropped once, however it ended.
+/// Objects of work live while its submission is held or in flight, and are dropped once.
+///
+/// That includes buffers that the application has dropped, for every end of the submission.
 fn kept<S: Subject>(world: &World<S>) -> Verdict {
     for end in [End::Runs, End::Refuses, End::Panics, End::Skipped] {
         for held in [false, true] {
@@ -340,8 +343,8 @@ fn one_kept<S: Subject>(world: &World<S>, end: End, held: bool) -> Verdict {
     if held {
         check!(drops() == 0, "{end:?}: what held work owns is dropped");
     }
-    // Memory that somebody has let go too early is likely to be used again here, and is zeroed at
-    // the least: while the submission is held, and while it is under way.
+    // Memory that was freed too early is likely to be used again here, and is at least zeroed. This
+    // runs while the submission is held, and while it is in flight.
     let others = || {
         (0..4)
             .map(|_| world.right.buffer(WORDS))
@@ -358,7 +361,7 @@ fn one_kept<S: Subject>(world: &World<S>, end: End, held: bool) -> Verdict {
         bad.fail(cause("bad"));
     }
     gate.signal(1)?;
-    // Not behind a gate: some drivers wait for the device before they give out memory.
+    // Not while the device is blocked: some drivers wait for it before they allocate memory.
     let _meanwhile = others()?;
     let ended = match (end, held) {
         (End::Refuses | End::Panics, false) => Ok(()),

@@ -1,4 +1,4 @@
-//! Q6: work is called once at most, may call the engine, and what it owns is dropped once.
+//! Q6: work is called at most once, may call the engine, and its objects are dropped once.
 
 mod calls;
 mod kept;
@@ -12,7 +12,7 @@ pub(crate) fn cases<S: Subject>() -> Vec<Case<S>> {
     files.into_iter().flatten().collect()
 }
 
-/// Runs `action`, in which work panics on purpose, without a report of that.
+/// Runs `action`, in which work panics on purpose, without the usual report.
 fn unheard<T>(action: impl FnOnce() -> T) -> T {
     let loud = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));

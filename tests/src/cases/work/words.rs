@@ -1,4 +1,4 @@
-//! Q6, E5: work that fails or panics is told of in its own words.
+//! Q6, E5: errors and panics of work are reported with their own texts.
 
 use std::fmt;
 
@@ -55,7 +55,7 @@ impl std::error::Error for Outer {
     }
 }
 
-/// What work fails or panics with is told in its own words, at once and at its release.
+/// The text of work that fails or panics is reported, at once and when it is released.
 fn texts<S: Subject>(world: &World<S>) -> Verdict {
     let queue = world.right_queue("right")?;
     #[allow(clippy::panic, reason = "the behaviour under test")]

@@ -1,6 +1,7 @@
-//! A Vulkan driver with sync files, made of one with opaque descriptors: `vkGetSemaphoreFdKHR` and
-//! `vkImportSemaphoreFdKHR` are replaced for sync files by what the specification says of them,
-//! with an eventfd for the sync file and a second device that waits and signals.
+//! A Vulkan driver with sync files, made of one with opaque descriptors.
+//!
+//! Replaces `vkGetSemaphoreFdKHR` and `vkImportSemaphoreFdKHR` for sync files, as the specification
+//! describes them. An eventfd stands for the sync file, and a second device waits and signals.
 #![allow(unsafe_code, reason = "stands in for a driver")]
 
 use std::ffi::{CStr, c_char};
@@ -14,14 +15,14 @@ use syncline::HandleKind;
 use syncline::backend::Device as _;
 use syncline::vulkan::{self, AdoptInfo, Instance};
 
-/// What the driver does wrong.
+/// A bug of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bug {
-    /// Its sync files say that the signal has been made, whether or not it has.
+    /// Its sync files are signalled at once.
     SignalledAtOnce,
     /// An export leaves the exporter's payload signalled.
     KeepsTheSignal,
-    /// An import succeeds, and replaces no payload.
+    /// An import succeeds and replaces no payload.
     ImportsNothing,
 }
 
@@ -32,7 +33,7 @@ struct Helper {
     queue: Mutex<vk::Queue>,
 }
 
-/// What lies under the replaced functions.
+/// The real driver below the replaced functions.
 struct Real {
     helper: Helper,
     get_device_proc_addr: vk::PFN_vkGetDeviceProcAddr,
@@ -41,10 +42,11 @@ struct Real {
     properties: vk::PFN_vkGetPhysicalDeviceExternalSemaphoreProperties,
 }
 
-/// While there is a [`Driver`]: a driver that is still at work when the process ends may crash.
+/// Set while there is a [`Driver`]. A driver that still works when the process ends may crash.
 static REAL: Mutex<Option<Arc<Real>>> = Mutex::new(None);
-/// The semaphores whose signals have left as sync files, and are still to be consumed by the second
-/// device. Signalled again sooner, they would lose one, which a copied payload does not.
+/// Semaphores whose signals have left as sync files, and which the second device has to consume.
+///
+/// A signal before that would be lost. With a copied payload it would not.
 static LEAVING: Mutex<Vec<vk::Semaphore>> = Mutex::new(Vec::new());
 static LEFT: Condvar = Condvar::new();
 /// The semaphores that [`Bug::KeepsTheSignal`] has left signalled.
@@ -63,13 +65,12 @@ fn has(bug: Bug) -> bool {
     *lock(&BUG) == Some(bug)
 }
 
-/// The driver, once at a time. To be dropped behind its devices.
+/// The driver. There is one at a time. Drop it after its devices.
 pub(crate) struct Driver(Instance);
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // Threads that still wait for a signal end here; each waits for what the cases have
-        // submitted.
+        // Joins the threads that still wait for a signal. Each signal has been submitted by a case.
         loop {
             let Some(thread) = lock(&THREADS).pop() else {
                 break;
@@ -89,8 +90,9 @@ fn spawn(work: impl FnOnce() + Send + 'static) {
     threads.push(thread::spawn(work));
 }
 
-/// The first that has binary semaphores as opaque descriptors, and submissions of nothing but
-/// semaphores: NVIDIA's can hang on those.
+/// Finds a device that has binary semaphores as opaque descriptors.
+///
+/// It must support submissions of nothing but semaphores. NVIDIA's driver can hang on those.
 fn candidate(instance: &Instance) -> Option<vulkan::Candidate> {
     let devices = instance.devices().ok()?.into_iter();
     devices
@@ -107,7 +109,7 @@ impl Driver {
         let instance = Instance::load().ok()?;
         let device = candidate(&instance)?.open().ok()?;
         let family = device.info().capabilities.queues.first()?.index;
-        // SAFETY: a queue that the device was opened with; its library's own queues are never made.
+        // SAFETY: the device was opened with this queue. Its library makes no queue of its own.
         let queue = unsafe { device.raw().get_device_queue(family, 0) };
         let real = Real {
             get_device_proc_addr: device.instance().fp_v1_0().get_device_proc_addr,
@@ -129,7 +131,7 @@ impl Driver {
         Some(Self(instance))
     }
 
-    /// A device of it: one of the driver's below, adopted with the replaced functions.
+    /// Opens a device of the real driver, and adopts it with the replaced functions.
     pub(crate) fn open(&self) -> Option<vulkan::Device> {
         let below = candidate(&self.0)?.open().ok()?;
         let mut instance_1_0 = below.instance().fp_v1_0().clone();
@@ -144,7 +146,7 @@ impl Driver {
             let indices = 0..family.count.unwrap_or(0).min(16);
             let raw = below.raw();
             indices.map(move |index| {
-                // SAFETY: the device was opened with it.
+                // SAFETY: the device was opened with this queue.
                 let queue = unsafe { raw.get_device_queue(family.index, index) };
                 (family.index, index, queue)
             })
@@ -169,8 +171,8 @@ impl Driver {
             enabled: below.enabled(),
             owner: Some(Arc::new(below.clone())),
         };
-        // SAFETY: the handles belong together, the owner keeps them, and nobody else uses the
-        // queues.
+        // SAFETY: the handles belong together, the owner keeps them, and only the adopted device
+        // uses the queues.
         unsafe { vulkan::Device::adopt(info) }.ok()
     }
 }
@@ -179,8 +181,8 @@ unsafe extern "system" fn get_device_proc_addr(
     device: vk::Device,
     name: *const c_char,
 ) -> vk::PFN_vkVoidFunction {
-    // SAFETY: the caller passes a name, and transmuting a function to the type that stands for any
-    // is what Vulkan does.
+    // SAFETY: the caller passes a name. Vulkan's loaders return functions by transmuting them to
+    // one type.
     unsafe {
         match CStr::from_ptr(name).to_bytes() {
             b"vkGetSemaphoreFdKHR" => Some(std::mem::transmute::<
@@ -196,14 +198,14 @@ unsafe extern "system" fn get_device_proc_addr(
     }
 }
 
-/// Sync files are there for binary semaphores, together with opaque descriptors.
+/// Reports sync files for binary semaphores, together with opaque descriptors.
 unsafe extern "system" fn properties(
     physical: vk::PhysicalDevice,
     question: *const vk::PhysicalDeviceExternalSemaphoreInfo<'_>,
     answer: *mut vk::ExternalSemaphoreProperties<'_>,
 ) {
     use vk::ExternalSemaphoreHandleTypeFlags as Handles;
-    // SAFETY: the caller passes valid pointers; the library chains the type alone.
+    // SAFETY: the caller passes valid pointers. The library chains this type only.
     unsafe {
         let asked = *question;
         if asked.handle_type != Handles::SYNC_FD {
@@ -221,7 +223,7 @@ unsafe extern "system" fn properties(
     }
 }
 
-/// Whatever leaves as a sync file leaves as an opaque descriptor below.
+/// Creates semaphores for opaque descriptors, where the library asks for sync files.
 unsafe extern "system" fn create_semaphore(
     device: vk::Device,
     info: *const vk::SemaphoreCreateInfo<'_>,
@@ -231,8 +233,8 @@ unsafe extern "system" fn create_semaphore(
     let mut export = vk::ExportSemaphoreCreateInfo::default()
         .handle_types(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD);
     let exportable = vk::SemaphoreCreateInfo::default().push_next(&mut export);
-    // SAFETY: the caller passes valid pointers, and the library's chains for binary semaphores have
-    // one link.
+    // SAFETY: the caller passes valid pointers. The library's chains for binary semaphores have one
+    // link.
     unsafe {
         let first = (*info).p_next.cast::<vk::ExportSemaphoreCreateInfo<'_>>();
         let replaced = !first.is_null()
@@ -249,7 +251,7 @@ unsafe extern "system" fn create_semaphore(
     }
 }
 
-/// Signals nothing whose last signal is still leaving.
+/// Waits for signals that are still leaving, before their semaphores are signalled again.
 unsafe extern "system" fn queue_submit(
     queue: vk::Queue,
     count: u32,
@@ -282,11 +284,11 @@ impl Helper {
         let mut export = vk::ExportSemaphoreCreateInfo::default()
             .handle_types(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD);
         let info = vk::SemaphoreCreateInfo::default().push_next(&mut export);
-        // SAFETY: valid, and the device exports such.
+        // SAFETY: the structure is valid, and the device exports such semaphores.
         unsafe { self.raw().create_semaphore(&info, None) }
     }
 
-    /// Waits for semaphores and then signals others, which may be the same.
+    /// Submits waits for semaphores, and then signals, which may be of the same ones.
     fn submit(
         &self,
         waits: &[vk::Semaphore],
@@ -298,7 +300,7 @@ impl Helper {
             .wait_dst_stage_mask(&stages)
             .signal_semaphores(signals);
         let queue = lock(&self.queue);
-        // SAFETY: live objects of the device, whose queue is locked; what is waited for is pending.
+        // SAFETY: the objects are live, the queue is locked, and the awaited signals are pending.
         unsafe {
             let fence = self
                 .raw()
@@ -308,9 +310,9 @@ impl Helper {
         }
     }
 
-    /// Waits on the host, and lets go of both.
+    /// Waits on the host, and destroys both objects.
     fn finish(&self, fence: vk::Fence, semaphore: vk::Semaphore) {
-        // SAFETY: live objects, used by one submission that has finished once the wait is over.
+        // SAFETY: live objects of one submission, which has finished after the wait.
         unsafe {
             self.raw()
                 .wait_for_fences(&[fence], true, u64::MAX)
@@ -325,7 +327,7 @@ impl Helper {
             .semaphore(into)
             .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD)
             .fd(fd);
-        // SAFETY: a fresh semaphore, and an opaque descriptor just exported.
+        // SAFETY: a new semaphore, and an opaque descriptor that was just exported.
         unsafe { self.handles.import_semaphore_fd(&info) }
     }
 }
@@ -337,8 +339,8 @@ unsafe extern "system" fn get_semaphore_fd(
 ) -> vk::Result {
     let real = real();
     let helper = &real.helper;
-    // SAFETY: the caller passes valid pointers; the functions are the same for all devices of the
-    // driver below.
+    // SAFETY: the caller passes valid pointers. The functions are the same for all devices of the
+    // real driver.
     unsafe {
         let below = helper.handles.fp().get_semaphore_fd_khr;
         if (*info).handle_type != vk::ExternalSemaphoreHandleTypeFlags::SYNC_FD {
@@ -362,8 +364,7 @@ unsafe extern "system" fn get_semaphore_fd(
     }
 }
 
-/// Whether an earlier export has left the semaphore's payload signalled, so that the next one finds
-/// that signal.
+/// Whether an earlier export left the semaphore signalled. The next export finds that signal.
 fn is_kept(semaphore: vk::Semaphore) -> bool {
     let mut kept = lock(&KEPT);
     let found = kept.contains(&semaphore);
@@ -373,7 +374,9 @@ fn is_kept(semaphore: vk::Semaphore) -> bool {
     found
 }
 
-/// An eventfd for the pending signal behind an opaque descriptor, which the second device consumes.
+/// Returns an eventfd for the pending signal behind an opaque descriptor.
+///
+/// The second device consumes the signal.
 fn take_signal(real: &Arc<Real>, of: vk::Semaphore, shared: RawFd) -> Result<OwnedFd, vk::Result> {
     let helper = &real.helper;
     let file = eventfd(0, EventfdFlags::CLOEXEC).map_err(|_| vk::Result::ERROR_TOO_MANY_OBJECTS)?;
@@ -386,7 +389,7 @@ fn take_signal(real: &Arc<Real>, of: vk::Semaphore, shared: RawFd) -> Result<Own
     let tell = |file: &OwnedFd| {
         rustix::io::write(file, &1_u64.to_ne_bytes()).expect("an eventfd");
     };
-    // Told before the export returns: the case that looks must not depend on how soon a thread
+    // Signalled before the export returns, so that a case does not depend on how soon a thread
     // runs.
     if has(Bug::SignalledAtOnce) || is_kept(of) {
         tell(&theirs);
@@ -408,8 +411,8 @@ unsafe extern "system" fn import_semaphore_fd(
 ) -> vk::Result {
     let real = real();
     let helper = &real.helper;
-    // SAFETY: the caller passes a valid pointer; the functions are the same for all devices of the
-    // driver below.
+    // SAFETY: the caller passes a valid pointer. The functions are the same for all devices of the
+    // real driver.
     unsafe {
         let below = helper.handles.fp().import_semaphore_fd_khr;
         if (*info).handle_type != vk::ExternalSemaphoreHandleTypeFlags::SYNC_FD {
@@ -442,7 +445,7 @@ unsafe extern "system" fn import_semaphore_fd(
                 return code;
             }
         }
-        // It is ours from here on.
+        // The driver owns it from here on.
         let file = ((*info).fd >= 0).then(|| OwnedFd::from_raw_fd((*info).fd));
         let real = real.clone();
         spawn(move || give_signal(&real.helper, payload, file));
@@ -450,7 +453,7 @@ unsafe extern "system" fn import_semaphore_fd(
     }
 }
 
-/// Signals the payload once the eventfd is readable, or at once.
+/// Signals the payload once the eventfd is readable, or at once without an eventfd.
 fn give_signal(helper: &Helper, payload: vk::Semaphore, file: Option<OwnedFd>) {
     if let Some(file) = file {
         assert!(file.as_raw_fd() >= 0, "taken from the caller");

@@ -1,6 +1,7 @@
-//! The cases of sync files, on a driver that has some. None of the software drivers does, so one
-//! that shares binary semaphores as opaque descriptors is given what it lacks ([`driver`]): the
-//! cases must pass on that, and fail where it is given with a bug.
+//! The cases of sync files on a driver that supports them.
+//!
+//! No software driver does. So [`driver`] adds sync files to one that shares binary semaphores as
+//! opaque descriptors. The cases must pass on it, and must fail if it has a bug.
 
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
@@ -9,17 +10,19 @@ mod driver;
 use std::sync::{Mutex, PoisonError};
 
 use driver::{Bug, Driver};
+use rstest::rstest;
 use syncline::Device;
 use syncline::backend::Device as _;
 use syncline_conformance::case::Stop;
 use syncline_conformance::workload::Equipped;
 use syncline_conformance::{Verdict, World, inventory};
 
-/// One at a time: what the driver does is the process's.
+/// Runs one test at a time, because the driver has state of the whole process.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What each case of the family says, on two devices of the driver; `None` if this machine has none
-/// that it can be made of.
+/// Runs each case of the family on two devices of the driver, and returns the verdicts.
+///
+/// `None` if this machine has no driver that it can be made of.
 fn outcomes(bug: Option<Bug>, only: &str) -> Option<Vec<(&'static str, Verdict)>> {
     let driver = Driver::load(bug)?;
     let open = || {
@@ -51,20 +54,17 @@ fn every_case_passes_where_a_driver_has_sync_files() {
     }
 }
 
-#[test]
-fn bugs_of_such_a_driver_are_found() {
+#[rstest]
+#[case::signalled_at_once(Bug::SignalledAtOnce, "exported_signal_is_a_fence")]
+#[case::keeps_the_signal(Bug::KeepsTheSignal, "exported_signal_is_a_fence")]
+#[case::imports_nothing(Bug::ImportsNothing, "imported_for_one_wait")]
+fn a_bug_of_such_a_driver_is_found(#[case] bug: Bug, #[case] finder: &str) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    for (bug, finder) in [
-        (Bug::SignalledAtOnce, "exported_signal_is_a_fence"),
-        (Bug::KeepsTheSignal, "exported_signal_is_a_fence"),
-        (Bug::ImportsNothing, "imported_for_one_wait"),
-    ] {
-        let Some(outcomes) = outcomes(Some(bug), finder) else {
-            return println!("skipped: no driver to build on");
-        };
-        assert!(
-            matches!(outcomes[..], [(_, Err(Stop::Failed(_)))]),
-            "{bug:?} is not found: {outcomes:?}"
-        );
-    }
+    let Some(outcomes) = outcomes(Some(bug), finder) else {
+        return println!("skipped: no driver to build on");
+    };
+    assert!(
+        matches!(outcomes[..], [(_, Err(Stop::Failed(_)))]),
+        "{bug:?} is not found: {outcomes:?}"
+    );
 }

@@ -1,4 +1,4 @@
-//! A suite as a test: one trial per subject and case.
+//! Runs a suite as tests: one trial per subject and case.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,8 +19,9 @@ fn completion(record: Record) -> Result<Completion, Failed> {
     }
 }
 
-/// Runs `suite` as the command line says. The name of each trial begins with `module`. Returns
-/// false if a trial failed.
+/// Runs `suite` as the command line says. Returns false if a trial failed.
+///
+/// The name of each trial begins with `module`.
 pub(crate) fn run(
     module: &str,
     suite: &impl Suite,
@@ -57,7 +58,7 @@ pub(crate) fn run(
         return passed;
     }
     println!("{}", lock(&tally));
-    // Not trials: they come after all others, and trials have no order among themselves.
+    // These are no trials. They must come after all others, and trials have no order.
     for (_, runner) in runners {
         let record = lock(&runner).finish();
         if record.outcome == Ending::Failed {

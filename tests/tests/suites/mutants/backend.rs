@@ -1,4 +1,4 @@
-//! The clockwork backend again, with a place for a bug wherever it touches the driver.
+//! The clockwork backend with a bug, wherever it calls its driver.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +21,7 @@ use crate::clockwork::driver::{Command, QUEUES, TICK};
 use crate::clockwork::queue::{Channel, Stamp};
 use crate::clockwork::{Device, Recorder};
 
-/// How far apart values of a timeline may lie: there are some beyond it, and some on either side of
-/// 2⁶³.
+/// Largest distance of values of a timeline. There are values beyond it, and on each side of 2⁶³.
 const LIMIT: u64 = 3 << 62;
 
 /// A clockwork machine with a bug in its backend, or with none.
@@ -109,7 +108,7 @@ fn planted_clock(device: &Device, bug: Bug) -> Clock {
     )
 }
 
-/// As the clockwork reads its clock, with a bug.
+/// Reads the clock as the clockwork does, with a bug.
 struct PlantedTicks {
     ticks: Ticks,
     bug: Bug,
@@ -131,7 +130,7 @@ impl Sampler for PlantedTicks {
                 sample
             }
             Bug::DeviationForgotten => {
-                // As little passes as where a thread is interrupted.
+                // Short, as if the thread had been interrupted.
                 let before = self.host_clock().now();
                 std::thread::sleep(Duration::from_micros(100));
                 Sample {
@@ -157,7 +156,7 @@ impl Sampler for PlantedTicks {
     }
 }
 
-/// Something is not what this file made it.
+/// The error for an object of another type than this file makes.
 fn unexpected() -> Error {
     Error::work(std::io::Error::other("an object of another backend"))
 }
@@ -212,15 +211,15 @@ impl Watch for PlantedWatch {
     }
 }
 
-/// A queue of such a machine.
+/// A queue of a machine with a bug.
 pub(crate) type PlantedQueue = EngineQueue<PlantedDevice, Planted>;
 
-/// The clockwork's channel, with a bug in what it hands over, or in how.
+/// The clockwork's channel, with a bug in the commands or in how they are handed over.
 pub(crate) struct Planted {
     inner: Channel,
     bug: Bug,
     count: AtomicU64,
-    /// A list that goes with the next one.
+    /// A list that is handed over with the next one.
     late: Mutex<Option<Vec<Command>>>,
     ticks: Ticks,
     leaked: Arc<Mutex<Vec<Arc<PlantedStamp>>>>,
@@ -301,7 +300,7 @@ impl Enqueue for Planted {
                 for &point in batch.signals {
                     signal(&mut recorder, point)?;
                 }
-                // The engine hands the queue's next submission over at once.
+                // The engine hands over the queue's next submission at once.
                 *lock(&self.late) = Some(list);
             }
             return Err(error);
@@ -352,7 +351,7 @@ impl Enqueue for Planted {
             Bug::LockedQueueWakesNobody if count == 1 => Flush::Busy(list),
             Bug::ThirdListIsLost if count == 2 => Flush::Done,
             Bug::LaterSubmissionsOvertake => {
-                // Every other list goes behind the one after it.
+                // Every other list is handed over after the next one.
                 let late = lock(&self.late).take();
                 match late {
                     None => {
@@ -395,17 +394,17 @@ impl Enqueue for Planted {
     }
 }
 
-/// A time, read wrongly.
+/// A time that is read wrongly.
 pub(crate) struct PlantedStamp {
     inner: Arc<Stamp>,
     bug: Bug,
     early: OnceLock<Instant>,
-    /// What the machine's clock showed when the fence was recorded.
+    /// The machine's clock when the fence was recorded.
     at_the_call: i64,
 }
 
 impl PlantedStamp {
-    /// The time as its lowest 20 bits tell it.
+    /// Returns the time as its lowest 20 bits show it.
     fn cut(&self) -> Result<i64> {
         Ok(self.inner.read()? % ((TICK as i64) << 20))
     }

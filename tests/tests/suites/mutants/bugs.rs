@@ -55,7 +55,7 @@ bugs! {
     DropFreesEarly: Q6 T9;
     /// What a submission uses never goes.
     KeptForEver: Q6;
-    /// Lost wakeup: the second list of every queue finds it locked, and nobody wakes the queue.
+    /// Lost wakeup: the second list of every queue finds it locked, and the unlock wakes nothing.
     LockedQueueWakesNobody: Q1 Q7;
     /// A driver queue is given more than it takes, and blocks.
     BoundIgnored: Q2;
@@ -77,7 +77,7 @@ bugs! {
     ClockedTimesWrapAround: M3;
     /// Times on the clock are the host's doing, taken when the fence is recorded.
     ClockedTimesAreOfTheCall: M3;
-    /// Nobody writes the times of signals.
+    /// Times of signals are not written.
     SignalTimesAreNotWritten: M6;
     /// The time of a signal is written before the work.
     SignalTimesBeforeTheWork: M6;
@@ -105,7 +105,7 @@ bugs! {
     // --- Where a user would see it --------------------------------------------------------------
     /// A value read once is lower the next time.
     ValueGoesBack: T1;
-    /// A value that nobody signalled is read.
+    /// A value that was never signalled is read.
     ValueIsInvented: T1;
     /// Points are compared with 32 bits.
     PointsTruncated: T1;
@@ -151,7 +151,7 @@ bugs! {
     OneOfManyWoken: T6;
     /// A point is never said to be reached.
     ReachedNeverTrue: T1;
-    /// A port is asked whenever somebody names a point.
+    /// A port is polled whenever a point is named.
     PointsAskThePort: H2;
     /// A wait of no time takes some.
     ZeroBlocks: T4;
@@ -163,7 +163,7 @@ bugs! {
     SpinPollsOnce: T4 F3;
     /// The last handle of a timeline cancels nothing.
     LastHandleCancelsNothing: T9;
-    /// Futures are polled, and wake nobody.
+    /// Futures are polled, and never wake.
     FutureNeverWakes: T8;
     /// Cancelled waiter still called: a future that is dropped wakes its task.
     CancelledWaiterStillCalled: T8;
@@ -183,7 +183,7 @@ bugs! {
     FuturePendingIsReached: T10;
     /// A circle of held submissions is accepted.
     CirclesAccepted: Q4;
-    /// Nobody is said to wait for anybody.
+    /// Reports of blockers are empty.
     NobodyBlocks: Q4;
     /// Every queue of a device is the first one.
     OneQueueForAll: Q2;
@@ -254,7 +254,7 @@ bugs! {
     PointTimeNotReached: M6;
     /// A point of a timeline without timestamps has a time.
     PointTimeNotEnabled: M6;
-    /// A value that nobody wrote a time for has one.
+    /// A value without a written time has one.
     PointTimeOfNobody: M6;
     /// A point tells when the latest value was reached.
     PointTimeIsTheLatest: M6;

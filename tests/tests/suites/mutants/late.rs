@@ -1,4 +1,4 @@
-//! Answers that come late, or from what is asked late: for bugs that a plain call cannot show.
+//! Late answers, for bugs that a plain call cannot show.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,10 +12,10 @@ use syncline_conformance::Waiting;
 
 use super::backend::PlantedDevice;
 
-/// Long enough for what a mutant does behind a user's back, short enough to be gone soon.
+/// Long enough for a mutant's background work, and short enough to end soon.
 pub(crate) const A_WHILE: Duration = Duration::from_secs(5);
 
-/// Sleeps through the wake-up, and looks again when the time is over.
+/// Ignores the wake-up, and polls again when the time is over.
 pub(crate) fn sleep_through(point: Point<'_>, timeout: Duration) -> Result<()> {
     let early = point.wait(Duration::ZERO);
     if !matches!(early, Err(Error::TimedOut { .. })) {
@@ -25,7 +25,7 @@ pub(crate) fn sleep_through(point: Point<'_>, timeout: Duration) -> Result<()> {
     point.wait(Duration::ZERO)
 }
 
-/// A point that stands for whatever the fence holds when it is asked.
+/// Returns a point that follows the fence's latest record.
 pub(crate) fn follow(device: &PlantedDevice, fence: &Fence) -> Result<KeptPoint> {
     let late = device.timeline("late")?;
     let point = late.at(1).keep();
@@ -47,8 +47,8 @@ impl<T> Future for Sleeper<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<T>> {
-        let nobody = Waker::noop();
-        self.0.as_mut().poll(&mut Context::from_waker(nobody))
+        let waker = Waker::noop();
+        self.0.as_mut().poll(&mut Context::from_waker(waker))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What some bugs remember, and what they make of it.
+//! State of some bugs, and how they use it.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -14,7 +14,7 @@ use super::backend::PlantedQueue;
 use super::bugs::Bug;
 use super::lock;
 
-/// What some bugs remember.
+/// State of some bugs.
 #[derive(Default)]
 pub(crate) struct Memory {
     pub(crate) reads: AtomicU64,
@@ -22,19 +22,19 @@ pub(crate) struct Memory {
     pub(crate) timelines: Mutex<Vec<Timeline>>,
     /// The last cause that each timeline was failed with, by the timeline's id.
     pub(crate) causes: Mutex<HashMap<u64, Error>>,
-    /// The timelines whose failure was told.
+    /// The timelines whose failure was reported.
     told: Mutex<HashSet<u64>>,
-    /// The queue that stands for all.
+    /// The queue that replaces all others.
     pub(crate) queue: OnceLock<PlantedQueue>,
-    /// What nobody needs.
+    /// Memory that nothing uses.
     pub(crate) leaked: Mutex<Vec<[u8; 512]>>,
-    /// A descriptor that was imported, and what the system calls the object behind it.
+    /// An imported descriptor, and the system's name of its object.
     imported: Mutex<Option<(RawFd, String)>>,
     /// The error of each clock's first conversion, by the clock's id.
     pub(crate) errors: Mutex<HashMap<u64, u64>>,
-    /// What the stopwatch that was started last had told before.
+    /// What the last started stopwatch had returned before.
     pub(crate) before: Mutex<Option<Elapsed>>,
-    /// The latest time that a point has told.
+    /// The latest time that a point has returned.
     pub(crate) latest: Mutex<Option<Time>>,
     /// The fences that were recorded.
     pub(crate) recorded: Mutex<HashSet<u64>>,
@@ -46,7 +46,7 @@ thread_local! {
 }
 
 impl Memory {
-    /// What a wait has to say, changed by what is wrong with failures.
+    /// Changes the result of a wait by a bug of failures.
     pub(crate) fn told(&self, bug: Bug, ended: Result<()>, timeout: Duration) -> Result<()> {
         let Err(Error::Failed {
             timeline,
@@ -84,8 +84,9 @@ impl Memory {
         }
     }
 
-    /// Notes that the descriptor `number` is imported, and gives the number of one that was before,
-    /// if whoever had it has closed it since.
+    /// Notes that the descriptor `number` is imported.
+    ///
+    /// Returns the number of the one imported before, if its owner has closed it since.
     pub(crate) fn closed_before(&self, number: RawFd) -> Option<RawFd> {
         let mut imported = lock(&self.imported);
         // Until it is closed, its number stands for the same object.
@@ -98,7 +99,7 @@ impl Memory {
     }
 }
 
-/// Tells the eventfds of the system apart.
+/// Identifies the system's object behind an eventfd.
 fn behind_descriptor(number: RawFd) -> Option<String> {
     let all = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
     let line = all.lines().find(|line| line.starts_with("eventfd-id:"))?;

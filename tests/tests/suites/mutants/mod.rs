@@ -1,10 +1,10 @@
-//! The suite against itself: subjects with one bug each, which some case of a rule that the bug
-//! breaks has to fail, and the same subject without any, which has to pass them all.
+//! The suite against itself: subjects with one bug each, and the same subject without a bug.
 //!
-//! A mutant that nobody catches is a hole in the suite. A case catches one by saying what is wrong,
-//! so it does not count when the process goes down or the case panics, nor what the driver under
-//! the backend notices: real ones notice nothing. And the same case has to pass at once, and as
-//! impatiently, without the bug.
+//! Some case of a rule that the bug breaks must fail. The subject without a bug must pass all
+//! cases. A mutant that no case catches is a hole in the suite. The case must fail with a message.
+//! A crash or a panic does not count, nor does what the driver under the backend notices, because
+//! real drivers notice nothing. The same case must pass without the bug at the first try, with the
+//! same time limit.
 //!
 //! `SYNCLINE_REPEAT=50 cargo test -p syncline-conformance --test suites without_a_bug` has the
 //! subject without any pass everything 50 times in a row.
@@ -31,10 +31,10 @@ use crate::clockwork::{self, driver::Faults};
 /// The rules.
 const CONTRACT: &str = include_str!("../../../../docs/contract.md");
 
-/// Set to have the subject without a bug pass everything so often.
+/// Set to the number of times that the subject without a bug must pass everything.
 const REPEAT: &str = "SYNCLINE_REPEAT";
 
-/// A subject is called by its bug and by one of these: how many devices there are.
+/// The numbers of devices of a subject. Its name is that of its bug and one of these.
 const WORLDS: [&str; 2] = ["one", "two"];
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -45,7 +45,7 @@ fn subject(bug: Bug, world: &str) -> String {
     format!("{bug:?}/{world}")
 }
 
-/// Every mutant, and the honest device, on one and on two machines.
+/// Every mutant, and the subject without a bug, on one and on two machines.
 #[derive(Default)]
 pub(crate) struct Mutants {
     faults: Mutex<Vec<Faults>>,
@@ -54,7 +54,7 @@ pub(crate) struct Mutants {
 impl Mutants {
     fn start(&self, bug: Bug) -> syncline::Result<Mutant> {
         let inner = clockwork::Device::start()?;
-        // What the driver notices of a bug is no case's finding.
+        // What the driver notices does not count for a case.
         if bug == Bug::None {
             lock(&self.faults).push(inner.faults());
         }
@@ -89,11 +89,12 @@ impl Suite for Mutants {
     }
 }
 
-/// How long a case waits for what must come, as a mutant makes many wait in vain. Enough on a
-/// machine that is left alone; a busy one gets several times that.
+/// Time limit of a wait in a case. With a bug many waits last that long.
+///
+/// It is enough on an idle machine. A busy one gets several times that.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How a mutant's cases are run, and the honest subject's that is compared with it.
+/// Returns a runner with a short time limit, for a mutant or for the subject without a bug.
 fn impatient(bug: Bug, world: &str, patience: Duration) -> Runner {
     let settings = Settings {
         patience,
@@ -103,13 +104,13 @@ fn impatient(bug: Bug, world: &str, patience: Duration) -> Runner {
     Runner::new(&subject(bug, world), &settings).quiet()
 }
 
-/// The rules that the contract states: `- **T1** …`.
+/// Whether the contract states the rule: `- **T1** …`.
 fn stated(rule: &str) -> bool {
     let mark = format!("- **{rule}** ");
     CONTRACT.lines().any(|line| line.starts_with(&mark))
 }
 
-/// Runs what shows the rules that the bug breaks, until a case fails that passes without the bug.
+/// Runs cases of the rules that the bug breaks, until one fails that passes without the bug.
 fn caught(bug: Bug, rules: &[&str], cases: &[Case<Mutant>]) -> Result<(), Failed> {
     for rule in rules {
         if !stated(rule) {
@@ -159,7 +160,7 @@ fn caught(bug: Bug, rules: &[&str], cases: &[Case<Mutant>]) -> Result<(), Failed
     Err(why.into())
 }
 
-/// How often the honest subject has to pass every case.
+/// Returns how often the subject without a bug must pass every case.
 fn rounds() -> Result<u32, Failed> {
     match std::env::var(REPEAT) {
         Err(_) => Ok(1),
@@ -170,7 +171,7 @@ fn rounds() -> Result<u32, Failed> {
     }
 }
 
-/// The same subject without a bug.
+/// Runs the subject without a bug.
 fn honest(world: &str, cases: &[Case<Mutant>]) -> Result<(), Failed> {
     let mut runner = Runner::new(&subject(Bug::None, world), &Settings::default());
     let mut failed = Vec::new();
@@ -204,8 +205,8 @@ pub(crate) fn run(arguments: &Arguments) -> Conclusion {
     });
     let trials = honest.into_iter().chain(mutants).collect();
     let mut arguments = arguments.clone();
-    // A case that catches a bug mostly waits in vain, so there may be more of them at once than
-    // cores.
+    // A case that catches a bug mostly waits for its time limit. So more of them than cores run at
+    // once.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     arguments.test_threads = arguments.test_threads.or(Some(4 * cores));
     libtest_mimic::run(&arguments, trials)

@@ -1,4 +1,4 @@
-//! A subject with a bug where a user would see it, or with a bug in its backend.
+//! A subject with a bug in its hooks, where a user would see it, or in its backend.
 
 use std::any::Any;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -24,7 +24,7 @@ use super::memory::{Memory, SIGNALS, timed_out};
 use crate::clockwork::suite::Clockwork;
 use crate::clockwork::{Buffer, Recorder};
 
-/// The subject of every mutant, and of the honest device.
+/// The subject of every mutant, and of the one without a bug.
 #[derive(Clone)]
 pub(crate) struct Mutant {
     device: PlantedDevice,
@@ -41,12 +41,12 @@ impl Mutant {
         }
     }
 
-    /// A submission of nothing, for one that should have been refused.
+    /// Submits nothing, in place of a submission that should have been refused.
     fn pretend<'q>(queue: &'q PlantedQueue) -> Result<Submitted<'q>> {
         queue.submit(&[], |_| Ok(()), &[])
     }
 
-    /// What a stopwatch says to a queue.
+    /// Changes a stopwatch's answer to a queue.
     fn taken(&self, by: Result<()>) -> Result<()> {
         match (self.bug, by) {
             (Bug::StopwatchTakesAnyQueue, Err(Error::WrongDevice { .. })) => Ok(()),
@@ -54,7 +54,7 @@ impl Mutant {
         }
     }
 
-    /// What a stopwatch tells.
+    /// Changes the time of a stopwatch.
     fn passed(&self, told: Result<Elapsed>) -> Result<Elapsed> {
         Ok(match (self.bug, told) {
             (Bug::StopwatchTellsTheTimeBefore, Err(error @ Error::NotRecorded { .. })) => {
@@ -707,7 +707,7 @@ impl Subject for Mutant {
         }
     }
 
-    #[allow(unsafe_code, reason = "closing what somebody else owns is the bug")]
+    #[allow(unsafe_code, reason = "closing another owner's descriptor is the bug")]
     fn import_descriptor(
         &self,
         descriptor: Option<OwnedFd>,
@@ -717,7 +717,7 @@ impl Subject for Mutant {
             return syncline::host::Device::new().import_descriptor(None, label);
         };
         let number = descriptor.as_raw_fd();
-        // SAFETY: there is none; somebody else owns it.
+        // SAFETY: there is none. Another owner has the descriptor.
         let close = |number| unsafe { libc::close(number) };
         if self.bug == Bug::HandleClosedTwice
             && let Some(before) = self.memory.closed_before(number)

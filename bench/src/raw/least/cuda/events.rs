@@ -1,4 +1,4 @@
-//! The events of one queue, and what stands before them in the stream.
+//! The events of one queue, and the submissions that they end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use super::{CROWDED, Mark};
 use crate::lab::Outcome;
 use crate::raw::cuda::Calls;
 
-/// Events of a queue, to be used again.
+/// The events of a queue, which are recorded again.
 #[derive(Default)]
 pub(super) struct Events {
-    /// With what is in the stream.
+    /// Events in the stream.
     recorded: VecDeque<Recorded>,
-    /// Complete: those without timing, and those with.
+    /// Complete events: without timing, and with timing.
     free: [VecDeque<Arc<Mark>>; 2],
     crowded: usize,
 }
@@ -23,12 +23,12 @@ struct Recorded {
     position: u64,
     mark: Arc<Mark>,
     timed: bool,
-    /// The room that is taken by what ends with it.
+    /// Units in flight of the submission that ends with the event.
     units: u64,
 }
 
 impl Events {
-    /// The submission at `position` ends with `mark`.
+    /// Adds the submission at `position`, which ends with `mark`.
     #[inline]
     pub(super) fn push(&mut self, position: u64, mark: Arc<Mark>, timed: bool, units: u64) {
         self.recorded.push_back(Recorded {
@@ -39,7 +39,7 @@ impl Events {
         });
     }
 
-    /// Everything up to `position` is complete.
+    /// Frees the events of all submissions up to `position`, which are complete.
     pub(super) fn finished(&mut self, position: u64, room: &Room) {
         let through = self
             .recorded
@@ -52,7 +52,7 @@ impl Events {
         room.give_back(units);
     }
 
-    /// Finds out whether the older half is complete.
+    /// Checks whether the older half is complete.
     #[cold]
     pub(super) fn look(&mut self, calls: &Calls, room: &Room) -> Outcome<()> {
         if let Some(middle) = self.recorded.get(self.recorded.len() / 2)
@@ -64,10 +64,10 @@ impl Events {
         Ok(())
     }
 
-    /// One that is complete and that nobody else has, or a new one.
+    /// Returns a complete event that only this queue has, or a new one.
     #[inline]
     pub(super) fn take(&mut self, calls: &Calls, timed: bool, room: &Room) -> Outcome<Arc<Mark>> {
-        /// Timelines keep some until they look what is complete.
+        /// Timelines keep some complete events until they check them.
         const TRIES: u32 = 2;
         if self.recorded.len() >= self.crowded.max(CROWDED) {
             self.look(calls, room)?;
@@ -77,7 +77,7 @@ impl Events {
             let Some(mark) = free.pop_front() else {
                 break;
             };
-            // Others get one only from who has one, and now that is nobody but this.
+            // A new reference needs an existing one, and this is the only one left.
             if Arc::strong_count(&mark) == 1 {
                 fence(Ordering::Acquire);
                 return Ok(mark);
@@ -90,7 +90,7 @@ impl Events {
         }))
     }
 
-    /// Gives back the room that is still taken: the queue ends.
+    /// Returns the units of all submissions, because the queue ends.
     pub(super) fn end(&mut self, room: &Room) {
         let units = self.recorded.drain(..).map(|recorded| recorded.units);
         room.give_back(units.sum());

@@ -1,4 +1,4 @@
-//! CUDA: a timeline is a ring of events, and where Vulkan shares it an imported semaphore, too.
+//! The floor on CUDA: a timeline is a ring of events, and an imported semaphore if it is shared.
 #![allow(unsafe_code, reason = "shares the driver's handles between threads")]
 
 mod events;
@@ -14,12 +14,14 @@ use crate::raw::cuda::{Calls, Event};
 pub(crate) use queue::Queue;
 pub(crate) use timeline::Timeline;
 
-/// A list is looked through for what is complete when it is so long, or twice as long as the last
-/// look has left it.
+/// Smallest length at which a list is checked for complete entries.
+///
+/// It is also checked at twice the length that the last check has left.
 const CROWDED: usize = 256;
 
-/// An event, destroyed when nobody has it any more. While somebody besides its queue has it, it is
-/// not recorded again.
+/// An event, destroyed with its last reference.
+///
+/// It is recorded again only if its queue has the only reference.
 struct Mark {
     calls: Calls,
     event: Event,
@@ -36,7 +38,7 @@ impl Drop for Mark {
     }
 }
 
-/// A cell for a record of a timed event.
+/// A place for the last record of a timed event.
 #[derive(Default)]
 pub(crate) struct Fence(Mutex<Option<Arc<Mark>>>);
 

@@ -1,4 +1,4 @@
-//! A queue: what is with the stream, and what is held until it may go there.
+//! A queue: the submissions in its stream, and those that are held.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -17,12 +17,11 @@ use crate::raw::cuda::{Calls, Stream};
 #[cfg(feature = "vulkan")]
 use crate::raw::cuda::{External, SignalParams, WaitParams, signal_params, wait_params};
 
-/// What the wait for an external semaphore, or its signal, takes in commands.
+/// Units in flight of a wait for an external semaphore, or of its signal.
 #[cfg(feature = "vulkan")]
 const EXTERNAL: u64 = 2;
 
-/// Has each of these queues go on. What that makes pending wakes others: in a loop, however long
-/// the chain is.
+/// Continues each of these queues. A loop, so that a long chain of queues needs no deep stack.
 pub(super) fn release(mut woken: Vec<Arc<Queue>>) -> Outcome<()> {
     let mut ended = Ok(());
     while let Some(queue) = woken.pop() {
@@ -31,7 +30,7 @@ pub(super) fn release(mut woken: Vec<Arc<Queue>>) -> Outcome<()> {
     ended
 }
 
-/// What a submission puts into the stream before its work.
+/// Waits that a submission puts into the stream before its work.
 #[derive(Default)]
 struct Needs {
     marks: SmallVec<[Arc<Mark>; 4]>,
@@ -40,7 +39,7 @@ struct Needs {
 }
 
 impl Needs {
-    /// True if one of them is not another stream's.
+    /// True if one of them is a wait for something other than a stream of these queues.
     #[inline]
     fn waits_for_others(&self) -> bool {
         #[cfg(feature = "vulkan")]
@@ -51,22 +50,22 @@ impl Needs {
     }
 }
 
-/// Whether a submission may go.
+/// Whether a submission may go to the driver.
 enum Standing<'t> {
     Ready,
     /// This value of this timeline is not pending.
     Lacks(&'t Timeline, u64),
-    /// What it waits for never comes.
+    /// A value that it waits for never comes.
     Failed,
 }
 
-/// A signal, and what was claimed before it.
+/// A signal with the value claimed before it.
 type Claimed<T> = (T, u64, u64);
 
-/// Puts work into the stream, and tells how many commands that are.
+/// Puts work into the stream and returns the number of commands.
 type Work = Box<dyn FnOnce(&Calls, Stream) -> Outcome<u64> + Send>;
 
-/// A submission that waits for a signal to be pending.
+/// A submission that waits until a signal is pending.
 struct Held {
     waits: Vec<(Arc<Timeline>, u64)>,
     work: Work,
@@ -79,31 +78,31 @@ struct State {
     held: VecDeque<Held>,
 }
 
-/// Nobody drives the queue.
+/// No thread drives the queue.
 const FREE: u8 = 0;
-/// A thread does: the stream and the [`Events`] are its alone, without any lock, as it runs the
-/// application's work (Q6).
+/// A thread drives the queue. The stream and the [`Events`] are its alone, without a lock, while it
+/// runs the application's work (Q6).
 const DRIVEN: u8 = 1;
-/// The same, and it has to look at what is held before it leaves.
+/// As [`DRIVEN`], and the thread must check the held submissions before it stops driving.
 const NOTED: u8 = 2;
 
-/// A stream, used by one thread at a time.
+/// A stream that one thread uses at a time.
 pub(crate) struct Queue {
     calls: Calls,
     stream: Stream,
     number: usize,
     room: Arc<Room>,
-    /// The driver has refused what it should have taken.
+    /// The driver has refused a submission that it should have taken.
     failed: AtomicBool,
-    /// Left by who drives, taken with the state locked.
+    /// Set with the state locked. Only the driving thread sets it back.
     driving: AtomicU8,
     state: Mutex<State>,
-    /// Of who drives.
+    /// Used by the driving thread.
     events: UnsafeCell<Events>,
 }
 
-// SAFETY: streams may be used from any thread; the events are used by one thread at a time;
-// everything else is of any thread by itself.
+// SAFETY: streams may be used from any thread. Only the driving thread uses the events. All other
+// fields are `Send` and `Sync` by themselves.
 unsafe impl Send for Queue {}
 // SAFETY: as for sending.
 unsafe impl Sync for Queue {}
@@ -115,7 +114,8 @@ impl Drop for Queue {
 }
 
 impl Queue {
-    /// The stream outlives it, and is nobody else's. All queues of a device share `room`.
+    /// `stream` outlives the queue, and only this queue uses it. All queues of a device share
+    /// `room`.
     pub(crate) fn new(calls: &Calls, stream: Stream, room: &Arc<Room>) -> Arc<Self> {
         Arc::new(Self {
             calls: *calls,
@@ -129,12 +129,13 @@ impl Queue {
         })
     }
 
-    /// Waits, work and signals. Held, with everything behind it, while a signal that it needs is
-    /// not pending.
+    /// Submits waits, work and signals.
+    ///
+    /// The submission and all later ones are held while a signal that it needs is not pending.
     ///
     /// # Errors
-    /// A value that cannot be claimed, or a queue that has failed; nothing has changed then. What
-    /// the driver says; the signals fail then.
+    /// A value that cannot be claimed, or a queue that has failed; nothing has changed then. Errors
+    /// of the driver, which fail the signals.
     pub(crate) fn submit(
         self: &Arc<Self>,
         waits: &[(&Arc<Timeline>, u64)],
@@ -174,7 +175,7 @@ impl Queue {
         if first || self.driving.load(Ordering::Acquire) != FREE {
             self.go_on(woken)
         } else {
-            // What stands before it is registered for what it lacks.
+            // An earlier held submission is registered for the value that it lacks.
             Ok(())
         }
     }
@@ -187,7 +188,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether this may go, with what the stream waits for.
+    /// Whether the submission may go. Adds to `needs` the waits of the stream.
     #[inline]
     fn standing<'t, T: AsRef<Timeline>>(
         &self,
@@ -203,8 +204,8 @@ impl Queue {
         }
         for (timeline, _, before) in signals {
             let (timeline, before) = (timeline.as_ref(), *before);
-            // Signals of one timeline complete in order: by itself, if this stream makes both, or
-            // if it waits for the one before.
+            // Signals of one timeline complete in order: if this stream makes both, or if it waits
+            // for the signal before.
             let in_order = timeline.pending.load(Ordering::Acquire) == before
                 && timeline.by.load(Ordering::Relaxed) == self.number;
             let waits_for_it = |(other, value): &(T, u64)| {
@@ -220,7 +221,7 @@ impl Queue {
         Standing::Ready
     }
 
-    /// Adds what makes the stream wait.
+    /// Adds the waits of the stream.
     #[inline]
     fn add<'t>(&self, needs: &mut Needs, timeline: &'t Timeline, value: u64) -> Standing<'t> {
         match timeline.find(value) {
@@ -239,15 +240,15 @@ impl Queue {
     /// The events.
     ///
     /// # Safety
-    /// This thread drives the queue, or nobody does and the state is locked; and it has no other
-    /// reference to them.
-    #[expect(clippy::mut_from_ref, reason = "who drives is alone")]
+    /// This thread drives the queue, or the state is locked and no thread drives. There is no other
+    /// reference to the events.
+    #[expect(clippy::mut_from_ref, reason = "only the driving thread uses them")]
     unsafe fn events(&self) -> &mut Events {
-        // SAFETY: as promised.
+        // SAFETY: the caller promises it.
         unsafe { &mut *self.events.get() }
     }
 
-    /// Everything that this needs is pending, and this thread drives: it goes to the driver.
+    /// Submits to the driver. This thread drives, and all signals that are waited for are pending.
     #[inline]
     fn hand_over<T: AsRef<Timeline>>(
         &self,
@@ -276,9 +277,11 @@ impl Queue {
         }
     }
 
-    /// The driver's calls; the event behind them, if there is one. A submission that only waits for
-    /// other streams needs none: whoever asks where the queue is records it then. One that waits
-    /// for what others signal needs it: they may first wait for the queue to be there (Q7).
+    /// Makes the driver's calls. Returns the event that ends the submission, if it needs one.
+    ///
+    /// A submission that only waits for other streams needs none; a later query of the queue's
+    /// position records it. A submission that waits for external signals needs one, because their
+    /// signaller may first wait for this queue's position (Q7).
     #[inline]
     fn record<T: AsRef<Timeline>>(
         &self,
@@ -314,11 +317,10 @@ impl Queue {
         self.mark(position, false, units).map(Some)
     }
 
-    /// Records the event that ends the submission at `position`, which has put so many commands
-    /// into the stream.
+    /// Records the event that ends the submission at `position`, with this number of units.
     #[inline]
     fn mark(&self, position: u64, timed: bool, units: u64) -> Outcome<Arc<Mark>> {
-        // SAFETY: this thread drives, or has locked the state while nobody does.
+        // SAFETY: this thread drives, or has locked the state while no thread drives.
         let events = unsafe { self.events() };
         let mark = events.take(&self.calls, timed, &self.room)?;
         self.calls.record(mark.event, self.stream)?;
@@ -329,8 +331,9 @@ impl Queue {
         Ok(mark)
     }
 
-    /// One call for all shared timelines that a submission waits for. The parameters are large: who
-    /// needs none makes no room for them.
+    /// Waits in one call for all shared timelines of a submission.
+    ///
+    /// A function of its own, because the parameters take much room on the stack.
     #[cfg(feature = "vulkan")]
     #[inline(never)]
     fn wait_shared(&self, waits: &[(External, u64)]) -> Outcome<()> {
@@ -343,7 +346,7 @@ impl Queue {
         self.calls.wait_external(&semaphores, &params, self.stream)
     }
 
-    /// One call for all shared timelines that a submission signals.
+    /// Signals in one call all shared timelines of a submission.
     #[cfg(feature = "vulkan")]
     #[inline(never)]
     fn signal_shared<T: AsRef<Timeline>>(&self, signals: &[Claimed<T>]) -> Outcome<()> {
@@ -359,7 +362,7 @@ impl Queue {
             .signal_external(&semaphores, &params, self.stream)
     }
 
-    /// True if nothing is held before it.
+    /// Adds to the held submissions. Returns true if it is the first of them.
     #[cold]
     fn hold(
         state: &mut State,
@@ -381,7 +384,7 @@ impl Queue {
         state.held.len() == 1
     }
 
-    /// This thread drives no more, and looks at what has come to be held meanwhile.
+    /// Stops driving, after a check of the submissions that were held in the meantime.
     #[inline]
     fn leave(self: &Arc<Self>, woken: &mut Vec<Arc<Self>>) -> Outcome<()> {
         let left =
@@ -393,14 +396,15 @@ impl Queue {
         }
     }
 
-    /// Something is held that was not, or something that the first of it lacked is pending.
+    /// Drives the queue after its first submission was held, or after a value that it lacked is
+    /// pending.
     #[cold]
     fn go_on(self: &Arc<Self>, woken: &mut Vec<Arc<Self>>) -> Outcome<()> {
         let _current = self.calls.enter()?;
         {
             let state = lock(&self.state);
-            // With the lock nobody begins to drive, and who does cannot leave without this one's
-            // note.
+            // The lock keeps other threads from beginning to drive. A driving thread sees the note
+            // before it stops.
             let noted =
                 self.driving
                     .compare_exchange(DRIVEN, NOTED, Ordering::AcqRel, Ordering::Acquire);
@@ -413,7 +417,8 @@ impl Queue {
         self.drain(woken)
     }
 
-    /// Hands over what can go, registers for what the next lacks, and drives no more.
+    /// Submits what may go, registers for the value that the next submission lacks, and stops
+    /// driving.
     #[cold]
     fn drain(self: &Arc<Self>, woken: &mut Vec<Arc<Self>>) -> Outcome<()> {
         let mut ended = Ok(());
@@ -450,10 +455,11 @@ impl Queue {
         }
     }
 
-    /// Records a timed fence: with the lock, as no work of the application's runs meanwhile.
+    /// Records a timed fence. The state stays locked, because no application's work runs here.
     ///
     /// # Errors
-    /// Something is held, so that the record would have to be, too. What the driver says.
+    /// If a submission is held, because the record would have to be held as well. Errors of the
+    /// driver.
     pub(crate) fn record_timed(&self, fence: &Fence) -> Outcome<()> {
         self.require_sound()?;
         let _current = self.calls.enter()?;
@@ -462,13 +468,13 @@ impl Queue {
         state.position += 1;
         let mark = self.mark(state.position, true, 1)?;
         drop(state);
-        // What it stood for goes without the lock.
+        // The old event is dropped without the lock.
         let before = lock(&fence.0).replace(mark);
         drop(before);
         Ok(())
     }
 
-    /// Nothing is held, and nobody drives.
+    /// Returns an error if a submission is held or a thread drives.
     #[inline]
     fn require_idle(&self, state: &State) -> Outcome<()> {
         if state.held.is_empty() && self.driving.load(Ordering::Acquire) == FREE {
@@ -477,10 +483,10 @@ impl Queue {
         Err(Stop::Failed("something is held".into()))
     }
 
-    /// Blocks until everything submitted so far is finished, and looks all the time.
+    /// Spins until all submissions so far have finished.
     ///
     /// # Errors
-    /// Something is held. What the driver says; the end of the time.
+    /// If a submission is held. Errors of the driver, and the time-out.
     pub(crate) fn idle(&self, timeout: Duration) -> Outcome<()> {
         let _current = self.calls.enter()?;
         let start = Instant::now();
@@ -498,25 +504,25 @@ impl Queue {
         }
         drop(mark);
         let state = lock(&self.state);
-        // Who drives meanwhile finds out by itself.
+        // A driving thread finds out by itself.
         if self.driving.load(Ordering::Acquire) == FREE {
-            // SAFETY: nobody drives, and the state is locked.
+            // SAFETY: no thread drives, and the state is locked.
             unsafe { self.events() }.finished(position, &self.room);
         }
         drop(state);
         Ok(())
     }
 
-    /// How many events without timing wait to be recorded again.
+    /// Number of events without timing that are free.
     #[cfg(test)]
     pub(super) fn free(&self) -> usize {
         let _state = lock(&self.state);
-        // SAFETY: tests ask while nobody submits.
+        // SAFETY: tests call this while no thread submits.
         unsafe { self.events() }.free()
     }
 }
 
-/// Claims what these signal, all or nothing.
+/// Claims the values of all these signals, or none.
 #[inline]
 fn claim<'t>(
     signals: &[(&'t Arc<Timeline>, u64)],
@@ -529,7 +535,8 @@ fn claim<'t>(
             Err(stop) => {
                 for (timeline, value, before) in claimed {
                     if !timeline.claims.withdraw(*before, *value) {
-                        // Somebody has claimed above it, and waits for what never comes.
+                        // Another thread has claimed a higher value and would wait for this one
+                        // forever.
                         timeline.fail(woken);
                     }
                 }
@@ -540,7 +547,7 @@ fn claim<'t>(
     Ok(())
 }
 
-/// None of these ever comes.
+/// Fails all these timelines: their signals never come.
 #[cold]
 fn fail<T: AsRef<Timeline>>(signals: &[Claimed<T>], woken: &mut Vec<Arc<Queue>>) {
     for (timeline, ..) in signals {

@@ -1,4 +1,4 @@
-//! The least timelines over a driver in memory.
+//! The floor over a driver in memory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,13 +10,12 @@ use super::*;
 use crate::lab::{Outcome, Stop};
 use crate::raw::cuda::emulated::{calls, driver, stream};
 
-/// The driver is there once, and so is its log: from here on work is of another test than that of
-/// the circle.
+/// The driver and its log exist once. Work numbers from here on belong to a test of their own.
 const APART: u64 = 1 << 32;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Does `what` while the driver goes on.
+/// Calls `what` while the driver executes its streams.
 fn going_on<T>(what: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -34,7 +33,7 @@ fn going_on<T>(what: impl FnOnce() -> T) -> T {
 }
 
 #[test]
-fn an_event_that_somebody_may_wait_for_is_not_recorded_again() {
+fn an_event_with_another_reference_is_not_recorded_again() {
     let (calls, stream) = (calls(), stream(100));
     let (queue, timeline) = (
         Queue::new(&calls, stream, &Arc::default()),
@@ -48,8 +47,7 @@ fn an_event_that_somebody_may_wait_for_is_not_recorded_again() {
             _ => panic!("{value} is not pending"),
         }
     };
-    // Nobody has asked for the value: the ring has the event of 1, which is complete, as the queue
-    // knows.
+    // The ring of the timeline still has the event of 1, because no thread has queried the value.
     let first = Arc::as_ptr(&signal(1));
     assert_eq!(going_on(|| queue.idle(LONG)), Ok(()));
     assert_eq!(queue.free(), 2);
@@ -59,14 +57,14 @@ fn an_event_that_somebody_may_wait_for_is_not_recorded_again() {
         first,
         "the event of 1 is still in the ring"
     );
-    // Now nobody has, but the queue.
+    // Now only the queue has it.
     assert_eq!(going_on(|| timeline.wait(2, LONG)), Ok(()));
     assert_eq!(going_on(|| queue.idle(LONG)), Ok(()));
     assert_eq!(Arc::as_ptr(&signal(3)), first);
 }
 
 #[test]
-fn what_cannot_be_claimed_changes_nothing() {
+fn a_refused_claim_changes_nothing() {
     let (calls, stream) = (calls(), stream(101));
     let queue = Queue::new(&calls, stream, &Arc::default());
     let (one, other) = (Timeline::new(&calls), Timeline::new(&calls));
@@ -85,10 +83,12 @@ fn what_cannot_be_claimed_changes_nothing() {
     assert!(missing.is_err_and(|stop| stop.to_string() == "timed out"));
 }
 
-/// Queues in a circle, each with a thread of its own: each step of one waits for that of the one
-/// before it, mostly before that is submitted.
+/// Queues in a circle, each driven by a thread of its own.
+///
+/// Each step of a queue waits for the same step of the queue before it, mostly before that is
+/// submitted.
 #[test]
-fn threads_that_wait_for_each_other_go_in_order_and_share_events() {
+fn queues_that_wait_for_each_other_run_in_order_and_reuse_events() {
     const QUEUES: u64 = 4;
     const STEPS: u64 = 3000;
     let (calls, room) = (calls(), Arc::new(Room::default()));
@@ -120,8 +120,8 @@ fn threads_that_wait_for_each_other_go_in_order_and_share_events() {
                                 &[(&timelines[number as usize], step)],
                             )?;
                             if step.is_multiple_of(100) {
-                                // Others go on meanwhile, and nobody is more than 160 steps ahead
-                                // of the driver, however slow that is.
+                                // No thread is more than 160 steps ahead of the driver, so that the
+                                // test ends on a slow machine.
                                 timelines[number as usize].wait(step - 60, LONG)?;
                             }
                         }
@@ -141,7 +141,7 @@ fn threads_that_wait_for_each_other_go_in_order_and_share_events() {
     assert_eq!(going_on(threads), Ok(()));
     let driver = driver();
     assert_eq!(driver.misuse, Vec::<String>::new());
-    // Each waits for the one before: there is one order.
+    // Each step waits for the one before, so there is only one order.
     let expected: Vec<u64> = (QUEUES..QUEUES * (STEPS + 1)).collect();
     let log: Vec<u64> = driver
         .log
@@ -155,8 +155,7 @@ fn threads_that_wait_for_each_other_go_in_order_and_share_events() {
     assert!(events < most, "events are used again: {events}");
 }
 
-/// What is submitted from within the work of the same queue, or of another thread meanwhile, goes
-/// behind it.
+/// A submission from within the work of its queue, or of another thread meanwhile, runs after it.
 #[test]
 fn work_runs_without_the_lock() {
     let (calls, stream) = (calls(), stream(102));
@@ -192,19 +191,19 @@ fn work_runs_without_the_lock() {
 }
 
 #[test]
-fn failure_travels_along_waits_and_holds_nobody_up() {
+fn failure_travels_along_waits_and_blocks_no_queue() {
     let calls = calls();
     let room = Arc::default();
     let [bad, other] = [103, 104].map(|number| Queue::new(&calls, stream(number), &room));
     let [first, second, third] = [(); 3].map(|()| Timeline::new(&calls));
-    // Held behind what never comes, and told when that is so.
+    // Held for a value that never comes, and failed when that is known.
     let held = other.submit(&[(&first, 1)], |_, _| Ok(0), &[(&second, 1)]);
     assert_eq!(held, Ok(()));
     let refuse = |_: &Calls, _| Err(Stop::Failed("no".into()));
     assert!(bad.submit(&[], refuse, &[(&first, 1)]).is_err());
     assert!(first.wait(1, LONG).is_err() && second.wait(1, LONG).is_err());
     assert!(bad.submit(&[], |_, _| Ok(0), &[]).is_err());
-    // A failed timeline is waited for, in vain; the queue goes on.
+    // A wait for a failed timeline fails its signals, and the queue continues.
     let after = other.submit(&[(&second, 2)], |_, _| Ok(0), &[(&third, 1)]);
     assert_eq!(after, Ok(()));
     assert!(third.wait(1, LONG).is_err());

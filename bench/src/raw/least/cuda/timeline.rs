@@ -1,4 +1,4 @@
-//! A timeline: what is claimed of it, what is with the driver, and who waits for more.
+//! A timeline: its claimed values, its submitted signals, and the queues that wait for more.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,11 +13,11 @@ use crate::raw::cuda::Calls;
 #[cfg(feature = "vulkan")]
 use crate::raw::cuda::External;
 
-/// Signals that are with the driver, in rising order, in which they complete.
+/// Submitted signals, in rising order. They complete in this order.
 #[derive(Default)]
 struct Ring {
     signals: VecDeque<Signal>,
-    /// Queues that hold something until a value is pending.
+    /// Queues that hold a submission until a value is pending.
     waiters: Vec<(u64, Arc<Queue>)>,
     crowded: usize,
 }
@@ -28,20 +28,22 @@ struct Signal {
     by: usize,
 }
 
-/// A timeline. A semaphore that Vulkan shares belongs to the [`Hand`](crate::raw::cuda::Hand) that
-/// imported it, and outlives this: an engine destroys semaphores a few frames later, which costs a
-/// submission nothing.
+/// A timeline. A shared one has a semaphore of a [`Hand`](crate::raw::cuda::Hand), which outlives
+/// it.
+///
+/// An engine destroys semaphores a few frames later, which costs a submission nothing.
 pub(crate) struct Timeline {
     calls: Calls,
     pub(super) claims: Claims,
     /// The highest value known to be reached.
     reached: AtomicU64,
-    /// The highest value whose signal is with the driver. Written with the ring locked.
+    /// The highest value whose signal was submitted. Written with the ring locked.
     pub(super) pending: AtomicU64,
-    /// The queue that signals that; 0 if none of these does. Written before `pending`.
+    /// The queue that signals `pending`; 0 if it is none of these queues. Written before `pending`.
     pub(super) by: AtomicUsize,
-    /// A submission that has claimed a value was refused, or would have waited for another failed
-    /// timeline: the value never comes (E1, E2).
+    /// Set when a claimed value never comes (E1, E2).
+    ///
+    /// A submission was refused, or would have waited for another failed timeline.
     failed: AtomicBool,
     ring: Mutex<Ring>,
     #[cfg(feature = "vulkan")]
@@ -49,23 +51,23 @@ pub(crate) struct Timeline {
 }
 
 #[cfg(feature = "vulkan")]
-// SAFETY: an imported semaphore may be used from any thread; everything else is of any thread by
-// itself.
+// SAFETY: an imported semaphore may be used from any thread. All other fields are `Send` and `Sync`
+// by themselves.
 unsafe impl Send for Timeline {}
 #[cfg(feature = "vulkan")]
 // SAFETY: as for sending.
 unsafe impl Sync for Timeline {}
 
-/// What a stream has to wait for.
+/// The wait that a stream needs for a value.
 pub(super) enum Found {
-    /// Nothing.
+    /// None.
     Reached,
     Event(Arc<Mark>, usize),
     #[cfg(feature = "vulkan")]
     Shared(External),
-    /// Its signal is not pending.
+    /// The signal is not pending.
     Missing,
-    /// It never comes.
+    /// The value never comes.
     Failed,
 }
 
@@ -84,7 +86,7 @@ impl Timeline {
         })
     }
 
-    /// One that Vulkan shares.
+    /// A timeline that Vulkan shares.
     #[cfg(feature = "vulkan")]
     pub(crate) fn shared(calls: &Calls, semaphore: External) -> Arc<Self> {
         let mut timeline = Self::new(calls);
@@ -118,7 +120,7 @@ impl Timeline {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// It gets no further. Whoever waits for it to be pending is told.
+    /// Fails the timeline, and wakes all queues that hold submissions for it.
     #[cold]
     pub(super) fn fail(&self, woken: &mut Vec<Arc<Queue>>) {
         let mut ring = lock(&self.ring);
@@ -126,12 +128,12 @@ impl Timeline {
         woken.extend(ring.waiters.drain(..).map(|(_, queue)| queue));
     }
 
-    /// The event of the first signal at or past `value`.
+    /// The event of the first signal at or above `value`.
     #[inline]
     pub(super) fn event(&self, value: u64) -> Found {
         let ring = lock(&self.ring);
         let signals = &ring.signals;
-        // Mostly it is the last.
+        // Mostly it is the last signal.
         let at = match signals.len() {
             0 => 0,
             1 => usize::from(signals[0].value < value),
@@ -142,13 +144,13 @@ impl Timeline {
         };
         match signals.get(at) {
             Some(signal) => Found::Event(signal.mark.clone(), signal.by),
-            // It may have come meanwhile.
+            // The value may have been reached in the meantime.
             None if self.reached.load(Ordering::Acquire) >= value => Found::Reached,
             None => Found::Missing,
         }
     }
 
-    /// `value` is with the driver, and reached with `mark`.
+    /// Adds the submitted signal of `value`, which completes with `mark`.
     #[inline]
     pub(super) fn submitted(
         &self,
@@ -177,7 +179,7 @@ impl Timeline {
         }
     }
 
-    /// Drops the older half, if it is complete.
+    /// Drops the older half of the ring if it is complete.
     #[cold]
     fn trim(&self) {
         let middle = {
@@ -185,7 +187,7 @@ impl Timeline {
             let middle = ring.signals.get(ring.signals.len() / 2);
             middle.map(|signal| (signal.value, signal.mark.clone()))
         };
-        // Whoever waits for it is told what the driver says.
+        // An error of the driver is left to the threads that wait for the value.
         if let Some((value, mark)) = middle
             && self.calls.ask(mark.event) == Ok(true)
         {
@@ -195,7 +197,7 @@ impl Timeline {
         ring.crowded = 2 * ring.signals.len();
     }
 
-    /// Everything up to `value` is reached.
+    /// Notes that all values up to `value` are reached.
     fn advance(&self, value: u64) {
         let mut ring = lock(&self.ring);
         let reached = self.reached.load(Ordering::Relaxed).max(value);
@@ -206,13 +208,13 @@ impl Timeline {
         ring.signals.drain(..through);
     }
 
-    /// Blocks until `value` is reached, and looks all the time.
+    /// Spins until `value` is reached.
     ///
     /// # Errors
-    /// What the driver says; a failed timeline; the end of the time.
+    /// Errors of the driver, a failed timeline, and the time-out.
     pub(crate) fn wait(&self, value: u64, timeout: Duration) -> Outcome<()> {
         let start = Instant::now();
-        // The event of the value, once it is with the driver.
+        // The event of the value, once it is submitted.
         let mut mark: Option<Arc<Mark>> = None;
         loop {
             if self.has_failed() {
@@ -231,7 +233,7 @@ impl Timeline {
                         mark = Some(found);
                         continue;
                     }
-                    // Nobody has submitted it yet.
+                    // The value is not submitted yet.
                     _ => std::thread::yield_now(),
                 }
             }
@@ -241,10 +243,10 @@ impl Timeline {
         }
     }
 
-    /// The host signals `value`. Nothing else may be outstanding.
+    /// Signals `value` from the host, while no other signal is outstanding.
     ///
     /// # Errors
-    /// A value that cannot be claimed; what the driver says of what this releases.
+    /// A value that cannot be claimed. Errors of the driver for submissions that this releases.
     pub(crate) fn signal(&self, value: u64) -> Outcome<()> {
         let before = self.reached.load(Ordering::Acquire);
         self.claims.claim_above(before, value)?;
@@ -257,7 +259,7 @@ impl Timeline {
         release(woken)
     }
 
-    /// Somebody else signals `value` of a shared timeline, and has submitted that already.
+    /// Claims `value` of a shared timeline for a signal that was submitted elsewhere.
     #[cfg(feature = "vulkan")]
     pub(crate) fn promise(&self, value: u64) -> Outcome<()> {
         let before = self.pending.load(Ordering::Acquire);
@@ -267,8 +269,7 @@ impl Timeline {
         release(woken)
     }
 
-    /// Has `queue` woken when `value` is pending, or never will be; false if one of them is so
-    /// already.
+    /// Wakes `queue` when `value` is pending or has failed. Returns false if that is already so.
     pub(super) fn register(&self, value: u64, queue: &Arc<Queue>) -> bool {
         let mut ring = lock(&self.ring);
         let missing = self.pending.load(Ordering::Acquire) < value && !self.has_failed();
