@@ -118,7 +118,7 @@ impl Device {
         owned: bool,
     ) -> Result<(Attachment, u64)> {
         // SAFETY: the caller guarantees it.
-        let semaphore = unsafe { Semaphore::adopt(&self.0, semaphore, owned) };
+        let semaphore = unsafe { Semaphore::adopt(self.inner(), semaphore, owned) };
         let value = semaphore.value()?;
         Ok((semaphore.attach(value), value))
     }
@@ -136,7 +136,7 @@ impl Device {
     pub fn semaphore(&self, point: Point<'_>) -> Result<vk::Semaphore> {
         point.require_pending()?;
         let port = point.port::<Port>(self.id());
-        match port.and_then(|port| port.on(&self.0)) {
+        match port.and_then(|port| port.on(self.inner())) {
             Some(semaphore) => Ok(semaphore.raw()),
             None => Err(self.no_port(&format!("{point:?}"))),
         }
@@ -152,7 +152,7 @@ impl Device {
     /// this device.
     pub fn semaphore_of(&self, timeline: &Timeline) -> Result<vk::Semaphore> {
         let port = timeline.port::<Port>(self.id());
-        match port.and_then(|port| port.on(&self.0)) {
+        match port.and_then(|port| port.on(self.inner())) {
             Some(semaphore) => Ok(semaphore.raw()),
             None => Err(self.no_port(&timeline.object().to_string())),
         }

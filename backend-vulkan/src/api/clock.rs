@@ -30,15 +30,17 @@ const SAMPLE_TIMEOUT: Duration = Duration::from_millis(250);
 impl Device {
     /// The clock of [`backend::Device::clock`](syncline_core::backend::Device::clock).
     pub(crate) fn own_clock(&self) -> Result<Clock> {
-        let clock = self.0.clock().get_or_make(|| self.new_clock())?;
-        Ok(clock.keeping(self.0.clone()))
+        let clock = self.inner().clock().get_or_make(|| self.new_clock())?;
+        Ok(clock.keeping(self.inner().clone()))
     }
 
     fn new_clock(&self) -> Result<Clock> {
-        self.0.counter()?;
+        self.inner().counter()?;
         let object = Object::new("clock", &self.info().name);
-        let device = WeakDevice::of(&self.0);
-        if let (Some(host), Some(call)) = (self.0.clock().calibrated_with(), self.calibration()) {
+        let device = WeakDevice::of(self.inner());
+        if let (Some(host), Some(call)) =
+            (self.inner().clock().calibrated_with(), self.calibration())
+        {
             return Ok(Clock::new(
                 object,
                 CalibratedSampler::new(device, host, call),
@@ -71,7 +73,7 @@ impl Device {
     pub fn time_of(&self, timestamp: u64) -> Result<i64> {
         let clock = self.own_clock()?;
         let convert = |refuse_stale: bool| {
-            self.0.clock().convert(|rounds| {
+            self.inner().clock().convert(|rounds| {
                 // A counter of 64 bits never wraps, so the host's clock is not read.
                 let stale = refuse_stale
                     && rounds.counter().bits() < 64
@@ -93,7 +95,7 @@ impl Device {
             family.timestamp_bits > 0
                 && (self.enabled().host_query_reset || family.kind != QueueKind::Transfer)
         };
-        let queues = self.0.queues().iter().filter(resets);
+        let queues = self.inner().queues().iter().filter(resets);
         queues.min_by_key(|queue| queue.users()).ok_or_else(|| {
             let reason = "it was made without calibrated timestamps, and with no queue that can write a timestamp";
             unsupported(self.object(), "read its clock", reason)
@@ -125,11 +127,11 @@ impl SubmittedSampler {
 
 impl Sampler for SubmittedSampler {
     fn sample(&self) -> Result<Sample> {
-        let device = Device(self.device.get()?);
+        let device = Device::of(self.device.get()?);
         let host = self.host_clock();
         // Created for each sample, because a queue keeps the device.
         let queue = Queue::new(&device, device.stamping_queue()?, "clock")?;
-        device.0.sample(SUBMISSION_EFFORT, host, || {
+        device.inner().sample(SUBMISSION_EFFORT, host, || {
             let stamp = queue
                 .submissions()
                 .driver()
@@ -243,7 +245,10 @@ mod tests {
                 let shown = clock.sample().unwrap().sample.device;
                 let ago = 200 * round;
                 let then = ((shown - ago + parted) as f64 / period) as i64 as u64;
-                device.0.clock().reset(counter, then, host.now() - ago);
+                device
+                    .inner()
+                    .clock()
+                    .reset(counter, then, host.now() - ago);
                 let fence = device.clocked_fence("time").unwrap();
                 queue.record(&fence).unwrap();
                 fence.wait(TIMEOUT).unwrap();

@@ -29,7 +29,7 @@ impl Backend for Device {
 
     fn port(&self, initial: u64) -> Result<Attachment> {
         let no_handle = vk::ExternalSemaphoreHandleTypeFlags::empty();
-        Ok(Semaphore::new(&self.0, initial, no_handle)?.attach(initial))
+        Ok(Semaphore::new(self.inner(), initial, no_handle)?.attach(initial))
     }
 
     fn enqueue(&self, kind: QueueKind, queue: &Object, own: &Timeline) -> Result<Feed> {
@@ -37,18 +37,23 @@ impl Backend for Device {
     }
 
     fn check(&self) -> Result<()> {
-        if let Some(lost) = self.0.loss() {
+        if let Some(lost) = self.inner().loss() {
             return Err(lost.clone());
         }
         let call = "vkGetSemaphoreCounterValue";
         // SAFETY: the wake semaphore lives as long as the device.
-        match unsafe { self.raw().get_semaphore_counter_value(self.0.wake().raw()) } {
+        match unsafe {
+            self.raw()
+                .get_semaphore_counter_value(self.inner().wake().raw())
+        } {
             // The counter of a lost device reads this value.
-            Ok(u64::MAX) => Err(self
-                .0
-                .failed(self.object(), call, vk::Result::ERROR_DEVICE_LOST)),
+            Ok(u64::MAX) => {
+                Err(self
+                    .inner()
+                    .failed(self.object(), call, vk::Result::ERROR_DEVICE_LOST))
+            }
             Ok(_) => Ok(()),
-            Err(code) => Err(self.0.failed(self.object(), call, code)),
+            Err(code) => Err(self.inner().failed(self.object(), call, code)),
         }
     }
 

@@ -153,7 +153,7 @@ impl Device {
     /// # Errors
     /// [`Error::Unsupported`] if the device was not made with it.
     pub(crate) fn driver_queue(&self, family: u32, index: u32) -> Result<&Arc<DriverQueue>> {
-        self.0
+        self.inner()
             .queues()
             .iter()
             .find(|queue| (queue.family.index, queue.index) == (family, index))
@@ -163,7 +163,7 @@ impl Device {
     /// The error for a queue that the device does not have.
     pub(crate) fn no_queue(&self, asked: &str) -> Error {
         let have: Vec<String> = self
-            .0
+            .inner()
             .queues()
             .iter()
             .map(|queue| format!("{}.{}", queue.family.index, queue.index))

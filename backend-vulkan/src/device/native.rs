@@ -97,30 +97,30 @@ impl Device {
     /// The loader's functions.
     #[must_use]
     pub fn entry(&self) -> &ash::Entry {
-        &self.0.native().entry
+        &self.inner().native().entry
     }
 
     /// The instance's functions and its raw handle.
     #[must_use]
     pub fn instance(&self) -> &ash::Instance {
-        &self.0.native().instance
+        &self.inner().native().instance
     }
 
     /// The physical device.
     #[must_use]
     pub fn physical(&self) -> vk::PhysicalDevice {
-        self.0.native().physical
+        self.inner().native().physical
     }
 
     /// The device's functions and its raw handle, valid while a handle of this device lives.
     #[must_use]
     pub fn raw(&self) -> &ash::Device {
-        &self.0.native().device
+        &self.inner().native().device
     }
 
     /// The extensions and features that the device was made with.
     #[must_use]
     pub fn enabled(&self) -> Enabled {
-        self.0.enabled()
+        self.inner().enabled()
     }
 }

@@ -25,7 +25,7 @@ const QUEUES_PER_FAMILY: u32 = 16;
 ///
 /// Everything made from it keeps it alive.
 #[derive(Clone)]
-pub struct Device(pub(crate) Arc<Inner>);
+pub struct Device(Arc<Inner>);
 
 /// The state behind a [`Device`].
 pub(crate) struct Inner {
@@ -131,6 +131,16 @@ impl Device {
             deferred_destroy: DeferredDestroy::new(physical.needs_deferred_destroy),
             native: handles,
         })))
+    }
+
+    pub(crate) const fn of(inner: Arc<Inner>) -> Self {
+        Self(inner)
+    }
+
+    /// The state that everything made from the device keeps.
+    #[inline]
+    pub(crate) const fn inner(&self) -> &Arc<Inner> {
+        &self.0
     }
 
     pub(crate) fn id(&self) -> DeviceId {

@@ -295,7 +295,7 @@ impl Device {
             true => CORE_USAGES,
             false => usage | TRANSFERS,
         };
-        let device = &self.0;
+        let device = self.inner();
         let failed = |call| move |code| device.failed(device.object(), call, code);
         let handles = match kind.is_shared() {
             true => vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD,

@@ -23,7 +23,7 @@ impl Device {
 
     fn least_used(&self, family: u32) -> Result<&Arc<DriverQueue>> {
         let of_family = self
-            .0
+            .inner()
             .queues()
             .iter()
             .filter(|queue| queue.family().index == family);
@@ -56,7 +56,7 @@ impl Device {
         let family = preference
             .iter()
             .find_map(|&kind| {
-                self.0
+                self.inner()
                     .queues()
                     .iter()
                     .find(|queue| queue.family().kind == kind)

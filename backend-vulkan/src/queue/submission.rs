@@ -130,10 +130,10 @@ impl Feed {
     ) -> Result<Self> {
         let semaphore = own
             .port::<Port>(device.id())
-            .and_then(|port| port.on(&device.0))
+            .and_then(|port| port.on(device.inner()))
             .cloned()
             .ok_or_else(|| unsupported(object, "count", "its own timeline has no semaphore"))?;
-        let commands = CommandPool::new(&device.0, object, driver.family().index, semaphore)?;
+        let commands = CommandPool::new(device.inner(), object, driver.family().index, semaphore)?;
         Ok(Self {
             commands: Arc::new(commands),
             driver: driver.clone(),

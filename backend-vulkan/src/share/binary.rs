@@ -46,7 +46,7 @@ impl Device {
     /// # Errors
     /// A driver error.
     pub fn binary_semaphore(&self, label: &str) -> Result<BinarySemaphore> {
-        self.make_binary(label, self.0.external().binary_exports())
+        self.make_binary(label, self.inner().external().binary_exports())
     }
 
     /// Creates an unsignalled binary semaphore that can be exported as handles of `kind` only.
@@ -82,8 +82,10 @@ impl Device {
             info = info.push_next(&mut export);
         }
         // SAFETY: `info` is valid, and has handle types only if the device exports them.
-        let raw = unsafe { self.raw().create_semaphore(&info, None) }
-            .map_err(|code| self.0.failed(self.object(), "vkCreateSemaphore", code))?;
+        let raw = unsafe { self.raw().create_semaphore(&info, None) }.map_err(|code| {
+            self.inner()
+                .failed(self.object(), "vkCreateSemaphore", code)
+        })?;
         // SAFETY: just created on this device, and nothing else has the handle.
         Ok(unsafe { self.wrap_binary(raw, true, exports, label) })
     }
@@ -101,7 +103,7 @@ impl Device {
         BinarySemaphore(Arc::new(Inner {
             device: self.clone(),
             // SAFETY: the caller guarantees it.
-            semaphore: unsafe { RawBinary::new(&self.0, object, raw, owned) },
+            semaphore: unsafe { RawBinary::new(self.inner(), object, raw, owned) },
             queue: Mutex::new(None),
             exports,
         }))
@@ -164,7 +166,10 @@ impl Device {
                     .semaphore(semaphore.raw())
                     .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD)
                     .fd(handle.as_fd().as_raw_fd());
-                let functions = self.0.external().semaphores("import a binary semaphore")?;
+                let functions = self
+                    .inner()
+                    .external()
+                    .semaphores("import a binary semaphore")?;
                 // SAFETY: an unused binary semaphore. The handle's type guarantees a binary
                 // semaphore, and `require_same_driver` has checked that it is of the same driver.
                 unsafe { functions.import_semaphore_fd(&info) }
@@ -236,12 +241,12 @@ impl BinarySemaphore {
         let info = vk::SemaphoreGetFdInfoKHR::default()
             .semaphore(self.raw())
             .handle_type(handle);
-        let functions = device.0.external().semaphores(asked)?;
+        let functions = device.inner().external().semaphores(asked)?;
         // SAFETY: a live semaphore, made for handles of this type, with its permanent payload.
         let fd = self.with_payload(Needs::Permanent, "leave", |_| unsafe {
             Ok(functions.get_semaphore_fd(&info))
         })?;
-        let fd = own_fd(&device.0, self.object(), "vkGetSemaphoreFdKHR", fd)?;
+        let fd = own_fd(device.inner(), self.object(), "vkGetSemaphoreFdKHR", fd)?;
         // SAFETY: just exported, from a binary semaphore of this device.
         Ok(unsafe { BinaryFd::from_fd(fd, Origin::of(device.info())) })
     }
@@ -267,7 +272,7 @@ impl BinarySemaphore {
         let semaphore = self.0.semaphore.clone();
         let fence = consumed
             .port::<Port>(device.id())
-            .and_then(|port| port.on(&device.0))
+            .and_then(|port| port.on(device.inner()))
             .map(|semaphore| (semaphore.clone(), 1));
         let work = move |recorder: &mut Recorder<'_>| {
             // SAFETY: the caller guarantees it. The semaphore belongs to this device.

@@ -70,7 +70,7 @@ impl Device {
         let exports = &self.info().capabilities.exports;
         self.require_kind(exports, HandleKind::TimelineOpaqueFd, "export a timeline")?;
         let handle = vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
-        let semaphore = Semaphore::new(&self.0, initial, handle)?;
+        let semaphore = Semaphore::new(self.inner(), initial, handle)?;
         Ok((semaphore.clone().attach(initial), Exporter(semaphore)))
     }
 
@@ -111,7 +111,11 @@ impl Device {
                 self.require_kind(imports, HandleKind::TimelineOpaqueFd, "import a timeline")?;
                 let what = || format!("a timeline from {}", handle.origin());
                 self.require_file_kind(handle.as_fd(), HandleKind::TimelineOpaqueFd, &what)?;
-                Semaphore::new(&self.0, 0, vk::ExternalSemaphoreHandleTypeFlags::empty())
+                Semaphore::new(
+                    self.inner(),
+                    0,
+                    vk::ExternalSemaphoreHandleTypeFlags::empty(),
+                )
             });
         let semaphore = match semaphore {
             Ok(semaphore) => semaphore,
@@ -121,7 +125,7 @@ impl Device {
             .semaphore(semaphore.raw())
             .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD)
             .fd(handle.as_fd().as_raw_fd());
-        let functions = self.0.external().semaphores("import a timeline");
+        let functions = self.inner().external().semaphores("import a timeline");
         let imported = functions.and_then(|functions| {
             // SAFETY: an unused timeline semaphore. The handle's type guarantees a timeline
             // semaphore, and `require_same_driver` has checked that it is of the same driver.
@@ -161,10 +165,10 @@ impl Device {
         let info = vk::MemoryGetFdInfoKHR::default()
             .memory(allocation.memory)
             .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
-        let functions = self.0.external().memory(asked)?;
+        let functions = self.inner().external().memory(asked)?;
         // SAFETY: live memory, allocated for handles of this type.
         let fd = unsafe { functions.get_memory_fd(&info) };
-        let fd = own_fd(&self.0, buffer.object(), "vkGetMemoryFdKHR", fd)?;
+        let fd = own_fd(self.inner(), buffer.object(), "vkGetMemoryFdKHR", fd)?;
         let origin = Origin::of(self.info());
         // SAFETY: just exported, and the memory has these properties.
         let handle =
@@ -222,7 +226,7 @@ impl Device {
             // The driver exports none to compare with.
             return Ok(());
         }
-        let own = self.0.external().file_kinds().get_or_find(kind, || {
+        let own = self.inner().external().file_kinds().get_or_find(kind, || {
             let (_, own) = self.export_buffer(1, vk::BufferUsageFlags::empty())?;
             FileKind::of(own.as_fd()).map_err(|error| refuse(error.to_string()))
         })?;
@@ -295,7 +299,7 @@ impl Device {
             // The driver exports none to compare with.
             return Ok(());
         }
-        let own = self.0.external().file_kinds().get_or_find(kind, || {
+        let own = self.inner().external().file_kinds().get_or_find(kind, || {
             let own = match kind {
                 HandleKind::BinaryOpaqueFd => {
                     FileKind::of(self.binary_semaphore("")?.export()?.as_fd())

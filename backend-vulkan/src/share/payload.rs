@@ -100,7 +100,7 @@ impl BinarySemaphore {
         what: &dyn Fn() -> String,
     ) -> Result<()> {
         let device = self.device();
-        let functions = device.0.external().semaphores(asked)?;
+        let functions = device.inner().external().semaphores(asked)?;
         let info = vk::ImportSemaphoreFdInfoKHR::default()
             .semaphore(self.raw())
             .flags(vk::SemaphoreImportFlags::TEMPORARY)

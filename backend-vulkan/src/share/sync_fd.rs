@@ -53,15 +53,18 @@ impl BinarySemaphore {
             };
             return Err(unsupported(self.object(), asked, reason));
         }
-        let functions = device.0.external().semaphores(asked)?;
+        let functions = device.inner().external().semaphores(asked)?;
         let info = vk::SemaphoreGetFdInfoKHR::default()
             .semaphore(self.raw())
             .handle_type(TYPE);
         self.with_payload(Needs::NoWait, asked, |_| {
             // SAFETY: a live binary semaphore, made for handles of this type. The caller guarantees
             // that its signal is pending or made.
-            let fd = unsafe { functions.get_semaphore_fd(&info) }
-                .map_err(|code| device.0.failed(self.object(), "vkGetSemaphoreFdKHR", code))?;
+            let fd = unsafe { functions.get_semaphore_fd(&info) }.map_err(|code| {
+                device
+                    .inner()
+                    .failed(self.object(), "vkGetSemaphoreFdKHR", code)
+            })?;
             // SAFETY: a new descriptor, which nothing else owns.
             let fd = (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) });
             // SAFETY: just exported as a sync file.

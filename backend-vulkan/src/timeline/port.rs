@@ -113,7 +113,7 @@ impl Device {
     pub(crate) fn new_timeline(&self, label: &str) -> Result<Timeline> {
         let no_handle = vk::ExternalSemaphoreHandleTypeFlags::empty();
         Timeline::new(label, 0, |initial| {
-            let port = Semaphore::new(&self.0, initial, no_handle)?.attach(initial);
+            let port = Semaphore::new(self.inner(), initial, no_handle)?.attach(initial);
             Ok([port].into_iter().collect())
         })
     }
@@ -194,7 +194,7 @@ mod tests {
                 continue;
             };
             let none = vk::ExternalSemaphoreHandleTypeFlags::empty();
-            let semaphore = Semaphore::new(&theirs.0, 0, none).unwrap();
+            let semaphore = Semaphore::new(theirs.inner(), 0, none).unwrap();
             let port = Attachment::new(ours.id(), 0, Port(semaphore));
             let timeline = Timeline::new("line", 0, |_| Ok([port].into_iter().collect())).unwrap();
             let queue = ours.queue(QueueKind::Compute, "ours").unwrap();

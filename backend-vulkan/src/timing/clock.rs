@@ -94,7 +94,7 @@ impl Device {
     /// either.
     pub(crate) fn calibration(&self) -> Option<vk::PFN_vkGetCalibratedTimestampsKHR> {
         let (instance, device) = (self.instance(), self.raw());
-        if !self.0.enabled().calibrated_timestamps {
+        if !self.inner().enabled().calibrated_timestamps {
             return None;
         }
         // The application says that its device has one of the two, but not which one.

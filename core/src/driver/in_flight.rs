@@ -197,8 +197,14 @@ impl InFlightBudget {
 
 /// The units that a dropped queue had taken. They are given back when this value is dropped.
 pub(crate) struct Taken {
-    pub(crate) budget: Arc<InFlightBudget>,
-    pub(crate) units: u64,
+    budget: Arc<InFlightBudget>,
+    units: u64,
+}
+
+impl Taken {
+    pub(crate) const fn new(budget: Arc<InFlightBudget>, units: u64) -> Self {
+        Self { budget, units }
+    }
 }
 
 impl Drop for Taken {

@@ -32,7 +32,7 @@ impl Point<'_> {
 
 pub(crate) fn step(of: &Shared, value: u64, by: Signaller) -> Step {
     Step {
-        timeline: of.object.clone(),
+        timeline: of.object().clone(),
         value,
         reached: of.reached(),
         pending: of.pending(),
@@ -47,7 +47,7 @@ pub(crate) fn step(of: &Shared, value: u64, by: Signaller) -> Step {
 pub(crate) fn blockers<'p>(
     points: impl Iterator<Item = (&'p Arc<Shared>, u64)> + Clone,
 ) -> Blockers {
-    let mut refreshed: BTreeSet<u64> = points.clone().map(|(of, _)| of.object.id()).collect();
+    let mut refreshed: BTreeSet<u64> = points.clone().map(|(of, _)| of.object().id()).collect();
     loop {
         let (answer, news) = walk(points.clone(), &mut refreshed);
         // A refresh may have released what the answer names. Each timeline is refreshed once, so
@@ -70,10 +70,10 @@ fn walk<'p>(
     let mut next: VecDeque<_> = points.map(|(of, value)| (of.clone(), value)).collect();
     let mut seen: BTreeSet<(u64, u64)> = BTreeSet::new();
     while let Some((of, value)) = next.pop_front() {
-        if !seen.insert((of.object.id(), value)) {
+        if !seen.insert((of.object().id(), value)) {
             continue;
         }
-        if refreshed.insert(of.object.id()) {
+        if refreshed.insert(of.object().id()) {
             let before = (of.reached(), of.pending(), of.is_failed());
             of.refresh();
             news |= before != (of.reached(), of.pending(), of.is_failed());

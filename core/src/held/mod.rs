@@ -119,7 +119,7 @@ impl Graph {
             let node = node_of(&held_queue, number, waits, claims);
             Self::forget(id(slot, number), node);
         }
-        held_queue.origin.own.held_index.belongs_to(None);
+        held_queue.origin.own().held_index().belongs_to(None);
         self.free_slots.push(slot);
         Some(held_queue)
     }
@@ -155,12 +155,12 @@ impl Graph {
 
     /// The node whose claim covers `value` of `of`.
     fn claimant(&self, of: &Shared, value: u64) -> Option<NodeId> {
-        match of.held_index.slot() {
+        match of.held_index().slot() {
             Some(slot) => {
                 let is_held = self.queue(slot)?.entries.contains(value);
                 is_held.then(|| id(slot, value))
             }
-            None if of.is_in_the_graph() => of.held_index.claimant(value),
+            None if of.is_in_the_graph() => of.held_index().claimant(value),
             None => None,
         }
     }
@@ -176,7 +176,7 @@ impl Graph {
 
     /// The held submission for which the host makes the signal `node`. `None` for another node.
     fn held_part(&self, node: Node<'_>) -> Option<Node<'_>> {
-        if !node.by_host {
+        if !node.is_by_host() {
             return None;
         }
         let mut parts = self.dependencies(node).filter_map(|(id, ..)| self.node(id));
@@ -186,8 +186,8 @@ impl Graph {
     /// How an answer names the node. A host signal for a held submission is named as the
     /// submission.
     fn name(&self, node: Node<'_>) -> Signaller {
-        let (queue, submission) = (node.origin.queue.clone(), node.number);
-        if node.by_host && self.held_part(node).is_none() {
+        let (queue, submission) = (node.queue().clone(), node.number());
+        if node.is_by_host() && self.held_part(node).is_none() {
             Signaller::Host { queue, submission }
         } else {
             Signaller::Held { queue, submission }
@@ -198,7 +198,7 @@ impl Graph {
     fn dependents(&self, node: Node<'_>) -> SmallVec<[NodeId; 8]> {
         let mut found = SmallVec::new();
         for (of, claim) in node.claims().filter(|(of, _)| of.is_in_the_graph()) {
-            of.held_index.dependents(claim, &mut found);
+            of.held_index().dependents(claim, &mut found);
         }
         if let Some((own, position)) = node.own_claim() {
             found.extend(self.claimant(own, position.upto + 1));
@@ -214,13 +214,7 @@ impl Graph {
         number: u64,
         lists: &mut Lists,
     ) -> Result<(), Blockers> {
-        let node = Node {
-            origin,
-            number,
-            by_host: false,
-            waits: [&lists.waits, &[]],
-            claims: [&lists.claims, &[]],
-        };
+        let node = Node::submission(origin, number, [&lists.waits, &[]], [&lists.claims, &[]]);
         let rank = self.rank_for(node)?;
         Self::remember(id(slot, number), node);
         if let Some(Some(queue)) = self.slots.get_mut(slot as usize) {
@@ -280,37 +274,36 @@ impl Graph {
     fn remember(id: NodeId, node: Node<'_>) {
         let mut wait = |of: &Arc<Shared>, value| {
             of.add_held_wait();
-            of.held_index.add_wait(value, id);
+            of.held_index().add_wait(value, id);
         };
         node.for_each_part(&mut wait, |_, of, claim| {
             of.add_held_wait();
-            of.held_index.add_claim(claim, id);
+            of.held_index().add_claim(claim, id);
         });
     }
 
     fn forget(id: NodeId, node: Node<'_>) {
         let mut wait = |of: &Arc<Shared>, value| {
             of.drop_held_wait();
-            of.held_index.remove_wait(value, id);
+            of.held_index().remove_wait(value, id);
         };
         node.for_each_part(&mut wait, |_, of, claim| {
             of.drop_held_wait();
-            of.held_index.remove_claim(claim, id);
+            of.held_index().remove_claim(claim, id);
         });
     }
 
     fn waiting_for(&self, of: &Shared) -> SmallVec<[Arc<dyn Wake>; 4]> {
         let open = of.reached().saturating_add(1);
-        let waiting = of.held_index.waiting(open);
-        let queued = of.held_index.slot().and_then(|slot| {
+        let waiting = of.held_index().waiting(open);
+        let queued = of.held_index().slot().and_then(|slot| {
             let numbers = self.queue(slot)?.entries.numbers_from(open);
             Some(numbers.map(move |number| id(slot, number)))
         });
         let nodes = waiting.into_iter().chain(queued.into_iter().flatten());
         let wakers = nodes.filter_map(|id| {
             let node = self.node(id)?;
-            let holder = node.origin.holder.upgrade()?;
-            let number = node.number;
+            let (holder, number) = (node.holder()?, node.number());
             Some(Arc::new(Reconsider { holder, number }) as Arc<dyn Wake>)
         });
         wakers.collect()
@@ -326,8 +319,8 @@ impl Graph {
         let id = self.claimant(of, value)?;
         let node = self.node(id)?;
         let first = self.queue(id.slot).map(|queue| queue.entries.first());
-        if let Some(first) = first.filter(|&first| first_only && first < node.number) {
-            let first = (node.origin.own.clone(), first);
+        if let Some(first) = first.filter(|&first| first_only && first < node.number()) {
+            let first = (node.position().clone(), first);
             return Some((self.name(node), vec![first]));
         }
         let waits = match self.held_part(node) {
@@ -353,24 +346,12 @@ const fn node_of<'n>(
     waits: Parts<'n, KeptPoint>,
     claims: Parts<'n, OwnedClaim>,
 ) -> Node<'n> {
-    Node {
-        origin: &queue.origin,
-        number,
-        by_host: false,
-        waits,
-        claims,
-    }
+    Node::submission(&queue.origin, number, waits, claims)
 }
 
 impl Relayed {
     const fn node(&self) -> Node<'_> {
-        Node {
-            origin: &self.origin,
-            number: self.number,
-            by_host: true,
-            waits: [std::slice::from_ref(&self.wait), &[]],
-            claims: [std::slice::from_ref(&self.claim), &[]],
-        }
+        Node::relayed(&self.origin, self.number, &self.wait, &self.claim)
     }
 }
 

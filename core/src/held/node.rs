@@ -21,11 +21,34 @@ pub(crate) trait Holder: Send + Sync {
 
 /// The queue of a submission.
 pub(crate) struct Origin {
-    pub(crate) queue: Object,
-    pub(crate) device: DeviceId,
-    pub(crate) holder: Weak<dyn Holder>,
+    queue: Object,
+    device: DeviceId,
+    holder: Weak<dyn Holder>,
     /// The queue's position.
-    pub(crate) own: Arc<Shared>,
+    own: Arc<Shared>,
+}
+
+impl Origin {
+    /// The queue `queue` of `device`, whose position is `own`.
+    pub(crate) fn new(
+        queue: Object,
+        device: DeviceId,
+        holder: Weak<dyn Holder>,
+        own: Arc<Shared>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            queue,
+            device,
+            holder,
+            own,
+        })
+    }
+
+    /// The queue's position.
+    #[inline]
+    pub(super) const fn own(&self) -> &Arc<Shared> {
+        &self.own
+    }
 }
 
 /// The waits and claims of a submission, while they move between its queue and the graph.
@@ -49,17 +72,76 @@ pub(crate) type OwnedClaim = (Option<Arc<Shared>>, Interval);
 /// A submission, or a signal that the host will make for it, as a node of the graph.
 #[derive(Clone, Copy)]
 pub(super) struct Node<'n> {
-    pub(super) origin: &'n Arc<Origin>,
-    pub(super) number: u64,
+    origin: &'n Arc<Origin>,
+    number: u64,
     /// True for a signal that the host will make.
     ///
     /// Otherwise the node also claims its number of the queue's position.
-    pub(super) by_host: bool,
-    pub(super) waits: Parts<'n, KeptPoint>,
-    pub(super) claims: Parts<'n, OwnedClaim>,
+    by_host: bool,
+    waits: Parts<'n, KeptPoint>,
+    claims: Parts<'n, OwnedClaim>,
 }
 
 impl<'n> Node<'n> {
+    /// Submission `number` of the queue `origin`.
+    #[inline]
+    pub(super) const fn submission(
+        origin: &'n Arc<Origin>,
+        number: u64,
+        waits: Parts<'n, KeptPoint>,
+        claims: Parts<'n, OwnedClaim>,
+    ) -> Self {
+        Self {
+            origin,
+            number,
+            by_host: false,
+            waits,
+            claims,
+        }
+    }
+
+    /// The signal `claim` that the host will make for submission `number`, once `wait` is reached.
+    #[inline]
+    pub(super) const fn relayed(
+        origin: &'n Arc<Origin>,
+        number: u64,
+        wait: &'n KeptPoint,
+        claim: &'n OwnedClaim,
+    ) -> Self {
+        Self {
+            origin,
+            number,
+            by_host: true,
+            waits: [std::slice::from_ref(wait), &[]],
+            claims: [std::slice::from_ref(claim), &[]],
+        }
+    }
+
+    /// The number of the submission.
+    pub(super) const fn number(self) -> u64 {
+        self.number
+    }
+
+    /// True for a signal that the host will make.
+    pub(super) const fn is_by_host(self) -> bool {
+        self.by_host
+    }
+
+    /// The name of the submission's queue.
+    pub(super) fn queue(self) -> &'n Object {
+        &self.origin.queue
+    }
+
+    /// The position of the submission's queue.
+    pub(super) fn position(self) -> &'n Arc<Shared> {
+        &self.origin.own
+    }
+
+    /// The submission's queue, if it still exists.
+    pub(super) fn holder(self) -> Option<Arc<dyn Holder>> {
+        self.origin.holder.upgrade()
+    }
+
     pub(super) fn waits(self) -> impl Iterator<Item = (&'n Arc<Shared>, u64)> {
         let waits = self.waits.into_iter().flatten();
         waits.filter_map(|wait| Some((wait.of.as_ref()?, wait.value)))

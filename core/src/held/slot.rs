@@ -21,7 +21,7 @@ impl QueueSlot {
         set_waiting_for(super::waiting_for);
         let mut graph = GRAPH.lock();
         let number = graph.take_slot(origin.clone());
-        origin.own.held_index.belongs_to(Some(number));
+        origin.own().held_index().belongs_to(Some(number));
         drop(graph);
         Self { number, origin }
     }
@@ -143,7 +143,7 @@ impl RelayEntry {
         claim: Interval,
     ) -> Result<Self, Blockers> {
         let wait = KeptPoint {
-            of: Some(origin.own.clone()),
+            of: Some(origin.own().clone()),
             value: number,
         };
         let mut signal = Some(Relayed {

@@ -31,20 +31,17 @@ fn lists(waits: &[(&Arc<Shared>, u64)], claims: &[(&Arc<Shared>, u64, u64)]) -> 
 
 fn origin(device: &crate::host::Device) -> Arc<Origin> {
     let own = device.timeline("own").unwrap();
-    Arc::new(Origin {
-        queue: Object::new("queue", "q"),
-        device: own.shared().devices().next().unwrap(),
-        holder: Weak::<NoHolder>::new(),
-        own: own.shared().clone(),
-    })
+    let id = own.shared().devices().next().unwrap();
+    let queue = Object::new("queue", "q");
+    Origin::new(queue, id, Weak::<NoHolder>::new(), own.shared().clone())
 }
 
 /// A queue's slot in `graph`. [`QueueSlot::take`] makes one in the process's graph.
 fn slot(graph: &mut Graph, device: &crate::host::Device) -> u32 {
     let origin = origin(device);
-    let own = origin.own.clone();
+    let own = origin.own().clone();
     let slot = graph.take_slot(origin);
-    own.held_index.belongs_to(Some(slot));
+    own.held_index().belongs_to(Some(slot));
     slot
 }
 
@@ -115,13 +112,7 @@ fn random_graphs_agree_with_a_full_search() {
             }
             let mut new = lists(&waits, &[(line, value - 1, value)]);
             let origin = graph.queue(*slot).unwrap().origin.clone();
-            let node = Node {
-                origin: &origin,
-                number: *next,
-                by_host: false,
-                waits: [&new.waits, &[]],
-                claims: [&new.claims, &[]],
-            };
+            let node = Node::submission(&origin, *next, [&new.waits, &[]], [&new.claims, &[]]);
             let expected = circular(&graph, node);
             match graph.enter(*slot, &origin, *next, &mut new) {
                 Ok(()) => {
@@ -153,7 +144,7 @@ fn random_graphs_agree_with_a_full_search() {
             }
             drop(graph.free_slot(slot));
         }
-        assert!(lines.iter().all(|of| of.held_index.waiting(0).is_empty()));
+        assert!(lines.iter().all(|of| of.held_index().waiting(0).is_empty()));
     }
     assert!(
         refused > 200 && accepted > 5000,

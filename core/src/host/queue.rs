@@ -223,10 +223,10 @@ fn run_worker(queue: &Object, own: &Shared, tasks: &Tasks) {
     let mut done = Ok(());
     let mut waited = KeptPoint::default();
     while tasks.take(&mut list) {
-        while let Some(simple) = list.simple.pop_front() {
+        while let Some(simple) = list.next_simple() {
             run_simple(queue, own, simple);
         }
-        while let Some(step) = list.steps.pop_front() {
+        while let Some(step) = list.next_step() {
             match step {
                 // The signal is pending, so this wait ends in success or failure.
                 Step::Wait(point) => {
@@ -234,13 +234,13 @@ fn run_worker(queue: &Object, own: &Shared, tasks: &Tasks) {
                     waited = point;
                 }
                 Step::Run => {
-                    if let Some(job) = list.little.pop_front() {
+                    if let Some(job) = list.next_small_closure() {
                         done = call(queue, done, job);
                     }
                 }
                 Step::Call(count) => {
                     for _ in 0..count {
-                        if let Some(job) = list.closures.pop_front() {
+                        if let Some(job) = list.next_closure() {
                             done = call(queue, done, job);
                         }
                     }

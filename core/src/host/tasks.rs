@@ -163,11 +163,11 @@ pub(super) struct TaskList {
     /// Simple submissions.
     ///
     /// They come before all others; after one that is not simple, all are added as steps.
-    pub(super) simple: VecDeque<SimpleTask>,
-    pub(super) steps: VecDeque<Step>,
+    simple: VecDeque<SimpleTask>,
+    steps: VecDeque<Step>,
     /// Small closures, in the order in which the steps call them.
-    pub(super) little: VecDeque<Inline4<dyn Job>>,
-    pub(super) closures: VecDeque<Inline16<dyn Job>>,
+    small: VecDeque<Inline4<dyn Job>>,
+    closures: VecDeque<Inline16<dyn Job>>,
 }
 
 impl TaskList {
@@ -188,13 +188,13 @@ impl TaskList {
     fn add_steps(&mut self, batch: &Batch<'_>, closures: &mut Closures) {
         self.stepped = true;
         reserve(&mut self.steps, MIN_STEPS);
-        reserve(&mut self.little, MIN_CAPACITY);
+        reserve(&mut self.small, MIN_CAPACITY);
         let steps = &mut self.steps;
         for wait in batch.waits {
             steps.push_back(Step::Wait(wait.keep()));
         }
         if let Some(first) = closures.first.take() {
-            self.little.push_back(first);
+            self.small.push_back(first);
             steps.push_back(Step::Run);
         }
         if !closures.others.is_empty() {
@@ -206,8 +206,7 @@ impl TaskList {
             steps.push_back(Step::Wait(wait.keep()));
         }
         if let Some(stamp) = batch.stamp::<Stamp>() {
-            self.little
-                .push_back(smallbox!(Some(move || stamp.write())));
+            self.small.push_back(smallbox!(Some(move || stamp.write())));
             steps.push_back(Step::Run);
         }
         let waited = batch.order.last().or(batch.waits.last());
@@ -225,6 +224,29 @@ impl TaskList {
         steps.push_back(Step::End(batch.end.value()));
     }
 
+    /// Removes the next simple submission. They come before the steps of all others.
+    #[inline]
+    pub(super) fn next_simple(&mut self) -> Option<SimpleTask> {
+        self.simple.pop_front()
+    }
+
+    #[inline]
+    pub(super) fn next_step(&mut self) -> Option<Step> {
+        self.steps.pop_front()
+    }
+
+    /// Removes the closure of the present [`Step::Run`].
+    #[inline]
+    pub(super) fn next_small_closure(&mut self) -> Option<Inline4<dyn Job>> {
+        self.small.pop_front()
+    }
+
+    /// Removes the next closure of the present [`Step::Call`].
+    #[inline]
+    pub(super) fn next_closure(&mut self) -> Option<Inline16<dyn Job>> {
+        self.closures.pop_front()
+    }
+
     /// True if there is nothing in it.
     #[inline]
     fn is_empty(&self) -> bool {
@@ -237,7 +259,7 @@ impl TaskList {
         if self.stepped {
             std::mem::swap(&mut self.stepped, &mut other.stepped);
             std::mem::swap(&mut self.steps, &mut other.steps);
-            std::mem::swap(&mut self.little, &mut other.little);
+            std::mem::swap(&mut self.small, &mut other.small);
             std::mem::swap(&mut self.closures, &mut other.closures);
         }
     }
@@ -251,8 +273,8 @@ impl TaskList {
         if self.steps.capacity() > MAX_KEPT_STEPS {
             self.steps = VecDeque::new();
         }
-        if self.little.capacity() > MAX_KEPT_CLOSURES {
-            self.little = VecDeque::new();
+        if self.small.capacity() > MAX_KEPT_CLOSURES {
+            self.small = VecDeque::new();
         }
         if self.closures.capacity() > MAX_KEPT_CLOSURES {
             self.closures = VecDeque::new();

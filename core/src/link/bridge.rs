@@ -67,7 +67,7 @@ impl Drop for Joined {
 
 impl timeline::Joined for Joined {
     fn objects(&self) -> Vec<&Object> {
-        self.0.sides.iter().map(|side| &side.of.object).collect()
+        self.0.sides.iter().map(|side| side.of.object()).collect()
     }
 }
 
@@ -109,11 +109,11 @@ impl Wake for Sides {
 impl Bridge for Sides {
     /// Makes the other sides signal each value on `of` first. So there can be only one such side.
     fn publish(&self, of: &Shared) -> Result<()> {
-        let (id, order) = (of.object.id(), Ordering::SeqCst);
+        let (id, order) = (of.object().id(), Ordering::SeqCst);
         let published = self.published.compare_exchange(0, id, order, order);
         if published.is_err_and(|other| other != id) {
             return Err(Error::Unsupported {
-                object: of.object.clone(),
+                object: of.object().clone(),
                 asked: "be published".into(),
                 reason: "other processes have another side of its bridge".into(),
             });
@@ -226,7 +226,7 @@ impl Sides {
             }
             if reached > before.max(from.ahead()) {
                 return Err(Error::SignalNotAboveReached {
-                    timeline: to.of.object.clone(),
+                    timeline: to.of.object().clone(),
                     asked: value,
                     reached,
                 });

@@ -1,4 +1,4 @@
-//! A device's part in a timeline.
+//! A device's part in a timeline: its port, before and after the timeline is made.
 
 use std::any::Any;
 use std::fmt;
@@ -26,14 +26,14 @@ use crate::port::{ByEngine, Port, Watch};
 /// # Ok(()) }
 /// ```
 pub struct Attachment {
-    pub(crate) device: DeviceId,
+    device: DeviceId,
     /// The value of the counter, or `None` if the backend does not know it.
-    pub(crate) at: Option<u64>,
-    pub(crate) port: Box<dyn Port>,
-    pub(crate) watch: Option<Arc<dyn Watch>>,
-    pub(crate) max_value_difference: u64,
-    pub(crate) is_signalled_elsewhere: bool,
-    pub(crate) nature: Nature,
+    at: Option<u64>,
+    port: Box<dyn Port>,
+    watch: Option<Arc<dyn Watch>>,
+    max_value_difference: u64,
+    is_signalled_elsewhere: bool,
+    nature: Nature,
 }
 
 /// The kind of a port, if core has made the port. The ports of backends are all `Driver`.
@@ -84,14 +84,50 @@ impl Attachment {
         self
     }
 
-    /// The value of the counter when its timeline is made, or `None` if it is not known.
+    /// The value up to which the counter is signalled when its timeline is made at `initial`.
+    ///
+    /// # Errors
+    /// The value of the counter, if the timeline must not be made with it (T1).
+    pub(crate) fn signalled(&self, initial: u64, is_home: bool) -> Result<u64, u64> {
+        let shown = self.shown();
+        let is_refused = |at: u64| match self.at {
+            Some(_) => at != initial,
+            None => is_home && at < initial,
+        };
+        match shown {
+            Some(at) if is_refused(at) => Err(at),
+            shown => Ok(shown.unwrap_or(initial)),
+        }
+    }
+
+    /// The value of the counter, or `None` if it is not known.
     ///
     /// Ignores an error and the `u64::MAX` of a lost device. The first query finds both.
-    pub(crate) fn shown(&self) -> Option<u64> {
+    fn shown(&self) -> Option<u64> {
         let read = || self.port.poll().ok().flatten();
         match self.at {
             None if self.port.is_readable() => read().filter(|&value| value != u64::MAX),
             at => at,
+        }
+    }
+
+    pub(crate) const fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    /// True if the host can read the counter.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.port.is_readable()
+    }
+
+    /// The port for a timeline. The value and the limit are no longer needed then.
+    pub(crate) fn into_port(self) -> DevicePort {
+        DevicePort {
+            device: self.device,
+            port: self.port,
+            watch: self.watch,
+            is_signalled_elsewhere: self.is_signalled_elsewhere,
+            nature: self.nature,
         }
     }
 
@@ -191,6 +227,43 @@ impl Attachment {
 impl fmt::Debug for Attachment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Attachment({:?})", self.device)
+    }
+}
+
+/// The port of a timeline on one device.
+pub(crate) struct DevicePort {
+    device: DeviceId,
+    port: Box<dyn Port>,
+    watch: Option<Arc<dyn Watch>>,
+    is_signalled_elsewhere: bool,
+    nature: Nature,
+}
+
+impl DevicePort {
+    #[inline]
+    pub(crate) const fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    #[inline]
+    pub(crate) fn port(&self) -> &dyn Port {
+        &*self.port
+    }
+
+    /// The watch of the port, or `None` if it has none.
+    #[inline]
+    pub(crate) const fn watch(&self) -> Option<&Arc<dyn Watch>> {
+        self.watch.as_ref()
+    }
+
+    /// True if the counter may also be signalled outside this engine.
+    #[inline]
+    pub(crate) const fn is_signalled_elsewhere(&self) -> bool {
+        self.is_signalled_elsewhere
+    }
+
+    pub(crate) const fn nature(&self) -> Nature {
+        self.nature
     }
 }
 

@@ -293,7 +293,7 @@ impl<E: Enqueue> Drop for SubmissionQueue<E> {
         let mut state = std::mem::take(&mut *self.state.lock());
         let units = state.in_flight.take_all_units();
         let budget = self.budget.clone();
-        let taken = budget.map(|budget| TakenUnits { budget, units });
+        let taken = budget.map(|budget| TakenUnits::new(budget, units));
         let orphan = Orphan {
             _driver: self.driver.clone(),
             _kept: state.in_flight.kept,

@@ -119,12 +119,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
     pub fn new(object: Object, device: DeviceId, own: Timeline, driver: E) -> Arc<Self> {
         let domain = driver.order_domain().unwrap_or_else(|| object.id());
         let queue = Arc::new_cyclic(|this: &Weak<Self>| {
-            let origin = Arc::new(Origin {
-                queue: object.clone(),
-                device,
-                holder: this.clone(),
-                own: own.shared().clone(),
-            });
+            let position = own.shared().clone();
+            let origin = Origin::new(object.clone(), device, this.clone(), position);
             Self {
                 slot: QueueSlot::take(origin.clone()),
                 origin,

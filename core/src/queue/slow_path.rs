@@ -237,7 +237,7 @@ fn claim_slow(
     let same = |of: &Arc<Shared>| Arc::ptr_eq(of, signal.of);
     if earlier.iter().any(|earlier| same(earlier.of)) {
         return Err(Error::DuplicateSignal {
-            timeline: signal.of.object.clone(),
+            timeline: signal.of.object().clone(),
             asked: signal.value,
         });
     }

@@ -34,7 +34,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             if of.port_on(self.device).is_none() {
                 continue;
             }
-            times.require(&of.object, self.device, &self.object)?;
+            times.require(of.object(), self.device, &self.object)?;
             if !self.writes_times.load(Ordering::Relaxed) {
                 self.driver.stamp(&self.object, Timing::Clock)?;
                 self.writes_times.store(true, Ordering::Relaxed);

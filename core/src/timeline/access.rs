@@ -31,7 +31,7 @@ impl WaitOnly {
     /// The timeline's name in errors and reports.
     #[must_use]
     pub fn object(&self) -> &Object {
-        &self.0.object
+        self.0.object()
     }
 
     /// The reached value. Makes a driver call if a signal is outstanding, else a load.

@@ -86,24 +86,21 @@ impl Timeline {
         // The highest value that an imported port shows.
         let mut signalled = initial;
         for (index, attachment) in attachments.iter().enumerate() {
-            let shown = attachment.shown();
-            let is_wrong = |at: u64| match attachment.at {
-                Some(_) => at != initial,
-                None => index == 0 && at < initial,
-            };
-            if let Some(at) = shown.filter(|&at| is_wrong(at)) {
-                return Err(Error::Unsupported {
-                    object,
-                    asked: format!("start at {initial}"),
-                    reason: format!("its port on {:?} stands at {at}", attachment.device),
-                });
+            match attachment.signalled(initial, index == 0) {
+                Ok(value) => signalled = signalled.max(value),
+                Err(at) => {
+                    return Err(Error::Unsupported {
+                        object,
+                        asked: format!("start at {initial}"),
+                        reason: format!("its port on {:?} stands at {at}", attachment.device()),
+                    });
+                }
             }
-            signalled = signalled.max(shown.unwrap_or(initial));
         }
         let mut attachments = attachments.into_iter();
         let reason = match attachments.next() {
             None => "a timeline needs a port on at least one device",
-            Some(home) if !home.port.is_readable() => {
+            Some(home) if !home.is_readable() => {
                 "the host cannot read its first port, so it would never advance; put a readable port first"
             }
             Some(home) => {
@@ -126,7 +123,7 @@ impl Timeline {
     /// The timeline's name in errors and reports.
     #[must_use]
     pub fn object(&self) -> &Object {
-        &self.0.of.object
+        self.0.of.object()
     }
 
     /// The reached value. Makes a driver call if a signal is outstanding, else a load.

@@ -103,7 +103,7 @@ impl<'t> Point<'t> {
 impl fmt::Debug for Point<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.of {
-            Some(of) => write!(f, "{} at {}", of.object, self.value),
+            Some(of) => write!(f, "{} at {}", of.object(), self.value),
             None => f.write_str("empty point"),
         }
     }
@@ -172,7 +172,7 @@ impl Signal<'_> {
 
 impl fmt::Debug for Signal<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} to {}", self.of.object, self.value)
+        write!(f, "{} to {}", self.of.object(), self.value)
     }
 }
 
@@ -210,7 +210,7 @@ impl<'a> NativePoint<'a> {
     /// The timeline's name.
     #[must_use]
     pub fn object(self) -> &'a Object {
-        &self.of.object
+        self.of.object()
     }
 
     /// The right to complete this signal, for backends whose devices are threads of this process.
@@ -230,7 +230,7 @@ impl<'a> NativePoint<'a> {
 
 impl fmt::Debug for NativePoint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}", self.of.object, self.value)
+        write!(f, "{} at {}", self.of.object(), self.value)
     }
 }
 

@@ -153,7 +153,7 @@ impl Trace {
         let Some(of) = end.of else { return };
         let known = lock(&self.inner.timelines)
             .indices
-            .get(&of.object.id())
+            .get(&of.object().id())
             .copied();
         let Some(timeline) = known else { return };
         let value = end.value;
@@ -216,7 +216,7 @@ impl Trace {
         for timeline in std::mem::take(&mut lock(&self.inner.timelines).watched) {
             if let Some(timeline) = timeline.upgrade() {
                 let inner: Arc<dyn ObserveHostSignals> = self.inner.clone();
-                timeline.host_signals.remove(&inner);
+                timeline.host_signals().remove(&inner);
             }
         }
         if let Some((ended, thread)) = self.sampler.take() {
@@ -250,14 +250,14 @@ impl Inner {
     fn timeline(self: &Arc<Self>, of: &Arc<Shared>, awaited: bool) -> usize {
         // Before its value is read, so that each signal is either noted or part of the value.
         let observer: Arc<dyn ObserveHostSignals> = self.clone();
-        let taken = awaited && of.host_signals.add(&observer);
+        let taken = awaited && of.host_signals().add(&observer);
         let mut timelines = lock(&self.timelines);
-        let id = of.object.id();
+        let id = of.object().id();
         let index = match timelines.indices.get(&id) {
             Some(&index) => index,
             None => {
                 let index = timelines.names.len();
-                timelines.names.push(of.object.label().to_owned());
+                timelines.names.push(of.object().label().to_owned());
                 timelines.reached.push(of.reached());
                 timelines.indices.insert(id, index);
                 index
@@ -274,7 +274,7 @@ impl ObserveHostSignals for Inner {
     /// Removes the signal that was noted with the same arguments and then refused.
     fn forget(&self, timeline: &Shared, value: u64, at: i64) {
         let timelines = lock(&self.timelines);
-        let Some(&timeline) = timelines.indices.get(&timeline.object.id()) else {
+        let Some(&timeline) = timelines.indices.get(&timeline.object().id()) else {
             return;
         };
         drop(timelines);
@@ -291,7 +291,7 @@ impl ObserveHostSignals for Inner {
     fn note(&self, timeline: &Shared, value: u64, at: i64) {
         let index = lock(&self.timelines)
             .indices
-            .get(&timeline.object.id())
+            .get(&timeline.object().id())
             .copied();
         let Some(timeline) = index else { return };
         let thread = thread::current();

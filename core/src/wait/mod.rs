@@ -188,7 +188,7 @@ fn wait_polled(
         timeout,
         mode,
         quantity,
-        recent: single.map(|(of, _)| &of.recent_waits),
+        recent: single.map(|(of, _)| of.recent_waits()),
     };
     let tend_unwatched = || {
         for of in points.iter().filter_map(|point| point.of) {
@@ -285,7 +285,7 @@ fn timed_out(
         };
         if at < value {
             return Err(Error::TimedOut {
-                object: of.object.clone(),
+                object: of.object().clone(),
                 stage,
                 value,
                 reached,

@@ -44,7 +44,7 @@ impl Point<'_> {
         let usable = require_eventfd(&eventfd).map_err(|reason| {
             let object = self
                 .of
-                .map_or_else(|| Object::new("empty point", ""), |of| of.object.clone());
+                .map_or_else(|| Object::new("empty point", ""), |of| of.object().clone());
             Error::Import {
                 object,
                 what: format!("descriptor {} to notify", eventfd.as_raw_fd()),
@@ -113,7 +113,7 @@ impl Drop for Notification {
 impl fmt::Debug for Notification {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Some((of, _)) => write!(f, "Notification({})", of.object),
+            Some((of, _)) => write!(f, "Notification({})", of.object()),
             None => f.write_str("Notification(made)"),
         }
     }

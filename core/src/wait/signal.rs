@@ -30,11 +30,11 @@ impl Timeline {
     #[inline]
     pub fn signal(&self, value: u64) -> Result<()> {
         let shared = self.shared();
-        if shared.host_signals.is_empty() {
+        if shared.host_signals().is_empty() {
             return shared.signal_from_host(value);
         }
         let make = || shared.signal_from_host(value);
-        shared.host_signals.observe(shared, value, make)
+        shared.host_signals().observe(shared, value, make)
     }
 }
 

@@ -166,6 +166,22 @@ impl Counter {
         // The call cannot fail. That no thread sleeps is no error.
         let _ = futex::wake(&self.page.wakes, Flags::empty(), i32::MAX as u32);
     }
+
+    /// Announces signallers that do not wake sleeping threads, such as a stream of a GPU.
+    ///
+    /// From then on, threads that wait for the counter poll it from time to time.
+    pub fn expect_quiet_signals(&self) {
+        self.page.quiet.store(1, Ordering::SeqCst);
+        // Threads that sleep already must begin to poll.
+        self.ring();
+    }
+
+    /// Wakes every thread that sleeps on the page. A system call if there is one.
+    pub(super) fn wake_sleepers(&self) {
+        if self.page.sleepers.load(Ordering::SeqCst) > 0 {
+            self.ring();
+        }
+    }
 }
 
 /// Sets `sleepers` in all pages, because a thread may sleep there from now on.

@@ -357,12 +357,6 @@ impl Counter {
         self.ring();
     }
 
-    fn wake_sleepers(&self) {
-        if self.page.sleepers.load(Ordering::SeqCst) > 0 {
-            self.ring();
-        }
-    }
-
     /// True, once for each value, if the page reports more pending than was last read.
     ///
     /// False in a process that has never called [`Counter::pending`]. A watch ends once for each
@@ -449,15 +443,6 @@ impl Counter {
         if self.page.fail(frozen, cause) {
             self.ring();
         }
-    }
-
-    /// Announces signallers that do not wake sleeping threads, such as a stream of a GPU.
-    ///
-    /// From then on, threads that wait for the counter poll it from time to time.
-    pub fn expect_quiet_signals(&self) {
-        self.page.quiet.store(1, Ordering::SeqCst);
-        // Threads that sleep already must begin to poll.
-        self.ring();
     }
 }
 

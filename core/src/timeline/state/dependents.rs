@@ -18,9 +18,22 @@ pub(super) struct Dependents {
     list: Mutex<List>,
     sentinel: OnceLock<Arc<Sentinel>>,
     /// The timeline itself, if another process signals it.
-    pub(super) own: OnceLock<Weak<Shared>>,
+    own: OnceLock<Weak<Shared>>,
     /// Set when recovery starts.
-    pub(super) recovery_started: OnceLock<()>,
+    recovery_started: OnceLock<()>,
+}
+
+impl Dependents {
+    /// Stores a reference to the timeline itself.
+    pub(super) fn set_own(&self, own: Weak<Shared>) {
+        let _ = self.own.set(own);
+    }
+
+    /// Starts recovery. Returns the timeline itself, or `None` if recovery has started already.
+    pub(super) fn start_recovery(&self) -> Option<Weak<Shared>> {
+        self.recovery_started.set(()).ok()?;
+        Some(self.own.get().cloned().unwrap_or_default())
+    }
 }
 
 /// Waker that does nothing. Its registration makes the watching thread poll the timeline.

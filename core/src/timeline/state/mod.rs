@@ -18,7 +18,7 @@ use crate::base::info::DeviceId;
 use crate::base::run::{Wake, wake_all};
 use crate::base::stage::Stage;
 use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
-use crate::port::attachment::{Attachment, Nature};
+use crate::port::attachment::{Attachment, DevicePort, Nature};
 use crate::port::{Port, Watch};
 use crate::timeline::held_index::{self, HeldIndex};
 use crate::timeline::host_signals::HostSignalObservers;
@@ -142,30 +142,9 @@ pub(crate) trait Bridge: Wake {
     fn carry_ahead(self: Arc<Self>, side: &Shared, value: u64);
 }
 
-/// The timeline's port on one device, made from an [`Attachment`].
-struct DevicePort {
-    device: DeviceId,
-    port: Box<dyn Port>,
-    watch: Option<Arc<dyn Watch>>,
-    signalled_elsewhere: bool,
-    nature: Nature,
-}
-
-impl From<Attachment> for DevicePort {
-    fn from(attachment: Attachment) -> Self {
-        Self {
-            device: attachment.device,
-            port: attachment.port,
-            watch: attachment.watch,
-            signalled_elsewhere: attachment.is_signalled_elsewhere,
-            nature: attachment.nature,
-        }
-    }
-}
-
 /// The host-side state of a timeline, shared by its handles, points and claims.
 pub(crate) struct Shared {
-    pub(crate) object: Object,
+    object: Object,
     /// Stored inline, because nearly every access is to the home.
     home: DevicePort,
     others: Box<[DevicePort]>,
@@ -181,11 +160,9 @@ pub(crate) struct Shared {
     /// What it keeps alive; closing this timeline does nothing then.
     remote_signaller: OnceLock<Arc<dyn Any + Send + Sync>>,
     /// Recent durations of host waits that had to park.
-    pub(crate) recent_waits: RecentWaits,
-    /// Its index in the graph of held submissions.
-    pub(crate) held_index: HeldIndex,
-    /// Traces that record host signals.
-    pub(crate) host_signals: HostSignalObservers,
+    recent_waits: RecentWaits,
+    held_index: HeldIndex,
+    host_signals: HostSignalObservers,
     /// The bridge of which it is a side. Set before other threads have the timeline.
     bridge: OnceLock<Weak<dyn Bridge>>,
     /// Publishes its values, if other processes have it.
@@ -200,7 +177,7 @@ pub(crate) struct Shared {
     dependents: Dependents,
     /// The times of its last signals, if it has timestamps. No claim of it takes the fast path
     /// then.
-    pub(crate) times: OnceLock<Box<Times>>,
+    times: OnceLock<Box<Times>>,
     seen: Seen,
     claimed: Claimed,
     locked: Locked,
@@ -236,18 +213,19 @@ impl Shared {
         home: Attachment,
         others: Box<[Attachment]>,
     ) -> Self {
-        let all = || [&home].into_iter().chain(&others);
-        let differences = all().map(|a| a.max_value_difference);
+        let all = [&home].into_iter().chain(&others);
+        let differences = all.map(Attachment::max_value_difference);
         let max_difference = differences.min().unwrap_or(u64::MAX);
-        let foreign = all().any(|a| a.is_signalled_elsewhere);
-        let (home, others) = (
-            DevicePort::from(home),
-            others.into_iter().map(DevicePort::from),
-        );
+        let home = home.into_port();
+        let others = others.into_iter().map(Attachment::into_port);
         let others: Box<[DevicePort]> = others.collect();
-        let is_counted_here = others.is_empty() && home.nature == Nature::Value;
-        let is_a_page = home.nature == Nature::Page;
-        let is_remote = home.signalled_elsewhere && is_a_page;
+        let foreign = [&home]
+            .into_iter()
+            .chain(&others)
+            .any(DevicePort::is_signalled_elsewhere);
+        let is_counted_here = others.is_empty() && home.nature() == Nature::Value;
+        let is_a_page = home.nature() == Nature::Page;
+        let is_remote = home.is_signalled_elsewhere() && is_a_page;
         let engine_signals_all = is_counted_here || (others.is_empty() && is_a_page && !foreign);
         let shared = Self {
             object,
@@ -296,12 +274,45 @@ impl Shared {
         shared
     }
 
-    fn attachments(&self) -> impl Iterator<Item = &DevicePort> {
+    #[inline]
+    pub(crate) const fn object(&self) -> &Object {
+        &self.object
+    }
+
+    #[inline]
+    pub(crate) const fn recent_waits(&self) -> &RecentWaits {
+        &self.recent_waits
+    }
+
+    /// Its index in the graph of held submissions.
+    #[inline]
+    pub(crate) const fn held_index(&self) -> &HeldIndex {
+        &self.held_index
+    }
+
+    /// Traces that record host signals.
+    #[inline]
+    pub(crate) const fn host_signals(&self) -> &HostSignalObservers {
+        &self.host_signals
+    }
+
+    /// The times of its signals, if it has timestamps.
+    #[inline]
+    pub(crate) fn times(&self) -> Option<&Times> {
+        self.times.get().map(|times| &**times)
+    }
+
+    /// Gives it timestamps. False if it has them already.
+    pub(crate) fn set_times(&self, times: Times) -> bool {
+        self.times.set(Box::new(times)).is_ok()
+    }
+
+    fn ports(&self) -> impl Iterator<Item = &DevicePort> {
         [&self.home].into_iter().chain(&self.others)
     }
 
     pub(crate) fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
-        self.attachments().map(|attachment| attachment.device)
+        self.ports().map(DevicePort::device)
     }
 
     #[inline]
@@ -339,25 +350,26 @@ impl Shared {
 
     #[inline]
     pub(crate) fn home(&self) -> &dyn Port {
-        &*self.home.port
+        self.home.port()
     }
 
     /// The ports of the other devices.
     pub(crate) fn other_ports(&self) -> impl Iterator<Item = &dyn Port> {
-        self.others.iter().map(|part| &*part.port)
+        self.others.iter().map(DevicePort::port)
     }
 
     pub(crate) fn watch(&self) -> Option<&Arc<dyn Watch>> {
-        self.home.watch.as_ref()
+        self.home.watch()
     }
 
     #[inline]
     pub(crate) fn port_on(&self, device: DeviceId) -> Option<&dyn Port> {
-        if self.home.device == device {
-            return Some(&*self.home.port);
+        if self.home.device() == device {
+            return Some(self.home.port());
         }
         let mut others = self.others.iter();
-        others.find(|a| a.device == device).map(|a| &*a.port)
+        let other = others.find(|other| other.device() == device);
+        other.map(DevicePort::port)
     }
 
     #[inline]
@@ -412,7 +424,7 @@ impl Shared {
 
     /// True if signals come only from outside the engine and no raw claim is open.
     pub(crate) fn is_signalled_outside(&self) -> bool {
-        self.attachments().any(|a| a.signalled_elsewhere)
+        self.ports().any(DevicePort::is_signalled_elsewhere)
             && self.seen.raw_claims.load(Ordering::Relaxed) == 1
     }
 
@@ -455,7 +467,7 @@ impl Shared {
 
     /// Stores a weak reference to itself, for methods that have only `&self`.
     pub(crate) fn set_own(&self, of: &Arc<Self>) {
-        let _ = self.dependents.own.set(Arc::downgrade(of));
+        self.dependents.set_own(Arc::downgrade(of));
     }
 
     /// Says that another process has the right to signal. `kept` lives as long as the timeline.

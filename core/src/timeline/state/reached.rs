@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{DevicePort, RemainingPeers, Shared, State};
+use super::{RemainingPeers, Shared, State};
 use crate::base::error::{Error, Result};
 use crate::base::run::{DeferWakes, wake_all};
 use crate::base::stage::Stage;
 use crate::base::sync::{MutexGuard, Ordering};
+use crate::port::Port;
 use crate::timeline::waiters::{Ticket, Woken};
 
 impl Shared {
@@ -54,14 +55,14 @@ impl Shared {
             self.refresh_pending();
         }
         let polled = if self.others.is_empty() {
-            self.home.port.poll()
+            self.home().poll()
         } else {
             self.poll_all(least)
         };
         match polled {
             // The usual case: no news.
             Ok(Some(value)) if value <= reached => reached,
-            Ok(Some(value)) if value != u64::MAX && !self.held_index.is_queue_position() => {
+            Ok(Some(value)) if value != u64::MAX && !self.held_index().is_queue_position() => {
                 advance(self, value);
                 self.reached()
             }
@@ -73,7 +74,7 @@ impl Shared {
     /// waiters.
     #[inline(never)]
     pub(super) fn refresh_pending(&self) {
-        match self.home.port.pending_elsewhere() {
+        match self.home().pending_elsewhere() {
             Ok(pending) if pending <= self.pending() => {}
             Ok(pending) => {
                 let woken = {
@@ -117,8 +118,8 @@ impl Shared {
             Ok(None) => {}
             Err(error) => {
                 // Another thread may have polled a higher value that it has not noted yet.
-                let visible = |value, part: &DevicePort| part.port.visible(value).unwrap_or(0);
-                let polled = self.others.iter().fold(self.home().last_polled(), visible);
+                let visible = |value, port: &dyn Port| port.visible(value).unwrap_or(0);
+                let polled = self.other_ports().fold(self.home().last_polled(), visible);
                 self.advance(polled);
                 if self.home().is_lost() {
                     self.fail_with_dependents(&error.into_cause());
@@ -138,9 +139,9 @@ impl Shared {
     /// check may delay the awaited work. So values below `least` are not checked.
     fn poll_all(&self, least: u64) -> Result<Option<u64>> {
         let mut value = self.home().poll()?.filter(|&value| value >= least);
-        for other in &self.others {
+        for other in self.other_ports() {
             if let Some(reached) = value.filter(|&value| value != u64::MAX) {
-                value = Some(other.port.visible(reached)?);
+                value = Some(other.visible(reached)?);
             }
         }
         Ok(value)

@@ -57,12 +57,11 @@ impl Shared {
     /// the calling thread, else on a thread of its own within a second. Only the first call has an
     /// effect.
     pub(crate) fn recover(&self, remaining: RemainingPeers) {
-        if self.dependents.recovery_started.set(()).is_err() {
+        let Some(of) = self.dependents.start_recovery() else {
             return;
-        }
+        };
         let announced = self.home().pending_elsewhere().unwrap_or(0);
         let owed = announced.max(self.pending());
-        let of = self.dependents.own.get().cloned().unwrap_or_default();
         let alone = remaining == RemainingPeers::One;
         if alone || spawn("syncline-release", move || recover_in_turn(&of, owed)).is_err() {
             self.recover_home(owed);

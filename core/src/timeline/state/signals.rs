@@ -52,7 +52,7 @@ impl Shared {
         let mut state = self.locked.state.lock();
         let pending = self.pending_locked(&state);
         state.claims.settle(pending);
-        if !state.claims.is_empty() || state.closed || self.times.get().is_some() {
+        if !state.claims.is_empty() || state.closed || self.times().is_some() {
             return None;
         }
         self.check_signal(&state, value).ok()?;

@@ -232,12 +232,6 @@ impl LocalTimes {
 }
 
 impl Shared {
-    /// The times of its signals, if it has timestamps.
-    #[inline]
-    pub(crate) fn times(&self) -> Option<&Times> {
-        self.times.get().map(|times| &**times)
-    }
-
     /// The times of its signals, if it has timestamps and this process signals it.
     #[inline]
     pub(crate) fn local_times(&self) -> Option<&LocalTimes> {
@@ -320,9 +314,9 @@ impl Timeline {
 
     fn with(self, times: Times) -> Result<Self> {
         let shared = self.shared();
-        if shared.times.set(Box::new(times)).is_err() {
+        if !shared.set_times(times) {
             return Err(Error::Unsupported {
-                object: shared.object.clone(),
+                object: shared.object().clone(),
                 asked: "be given timestamps".into(),
                 reason: "it has them already".into(),
             });
@@ -348,7 +342,7 @@ impl Timeline {
     pub fn tell_times(&self, times: SharedTimes) -> Result<()> {
         let shared = self.shared();
         let refuse = |reason: &str| Error::Unsupported {
-            object: shared.object.clone(),
+            object: shared.object().clone(),
             asked: "tell other processes when it is signalled".into(),
             reason: reason.into(),
         };
@@ -422,19 +416,19 @@ impl Point<'_> {
         };
         let Some(times) = of.times() else {
             return Err(Error::TimesNotEnabled {
-                timeline: of.object.clone(),
+                timeline: of.object().clone(),
                 value: self.value,
             });
         };
         if !self.is_reached()? {
             return Err(Error::NotReached {
-                timeline: of.object.clone(),
+                timeline: of.object().clone(),
                 value: self.value,
                 reached: of.reached(),
             });
         }
         match times {
-            Times::Local(times) => times.of(&of.object, self.value),
+            Times::Local(times) => times.of(of.object(), self.value),
             Times::Remote(times) => times.of(of, self.value),
         }
     }

@@ -191,7 +191,7 @@ impl RemoteTimes {
     /// When `value` of `of` was reached. It must be reached.
     pub(super) fn of(&self, of: &Shared, value: u64) -> Result<Time> {
         let none = |reason: &str| Error::NoTime {
-            timeline: of.object.clone(),
+            timeline: of.object().clone(),
             value,
             reason: reason.into(),
         };
@@ -203,7 +203,7 @@ impl RemoteTimes {
         match self.page.of(value) {
             Lookup::At(at) => Ok(Time::within(self.clock.clone(), at.nanoseconds, at.error)),
             Lookup::Forgotten { oldest } => Err(Error::TimeForgotten {
-                timeline: of.object.clone(),
+                timeline: of.object().clone(),
                 value,
                 kept: crate::timeline::Timeline::TIMES,
                 oldest,
@@ -213,7 +213,7 @@ impl RemoteTimes {
                 "it has failed, and the process that signals it had not published the time by then",
             )),
             Lookup::NotYet => Err(Error::TimeNotTold {
-                timeline: of.object.clone(),
+                timeline: of.object().clone(),
                 value,
             }),
         }
