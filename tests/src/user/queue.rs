@@ -11,6 +11,21 @@ use super::{Fence, Point, Stall};
 use crate::Subject;
 use crate::subject::{QueueOf, RecorderOf};
 
+/// Work of any type.
+type BoxedWork<S> =
+    Box<dyn for<'r, 'a> FnOnce(&'r mut RecorderOf<'a, S>) -> Result<()> + Send + 'static>;
+
+/// The same work in a closure that has `WORDS` words more.
+fn padded<S: Subject, const WORDS: usize>(
+    work: BoxedWork<S>,
+) -> impl for<'r, 'a> FnOnce(&'r mut RecorderOf<'a, S>) -> Result<()> + Send + 'static {
+    let padding = [0_usize; WORDS];
+    move |recorder| {
+        std::hint::black_box(&padding);
+        work(recorder)
+    }
+}
+
 /// [`syncline::backend::Queue`].
 pub struct Queue<S: Subject> {
     on: S,
@@ -54,8 +69,31 @@ impl<S: Subject> Queue<S> {
     where
         W: for<'r, 'a> FnOnce(&'r mut RecorderOf<'a, S>) -> Result<()> + Send + 'static,
     {
+        self.submit_boxed(waits, Box::new(work), size_of::<W>(), signals)
+    }
+
+    /// Submits work whose closure has `size` bytes.
+    ///
+    /// The library's `submit` is compiled for three closures, and not for the closure of each case.
+    /// They have the sizes for which the engine keeps held work in different places.
+    fn submit_boxed(
+        &self,
+        waits: &[Point<'_, S>],
+        work: BoxedWork<S>,
+        size: usize,
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'_, S>> {
+        const WORD: usize = size_of::<usize>();
         let waits = library(waits);
-        let library = self.on.submit(&self.library, &waits, work, signals)?;
+        let library = if size <= 2 * WORD {
+            self.on.submit(&self.library, &waits, work, signals)?
+        } else if size <= 9 * WORD {
+            let work = padded::<S, 7>(work);
+            self.on.submit(&self.library, &waits, work, signals)?
+        } else {
+            let work = padded::<S, 14>(work);
+            self.on.submit(&self.library, &waits, work, signals)?
+        };
         Ok(Submitted::new(&self.on, library))
     }
 
