@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     raw: "(the driver's memory for one submission like these, as far as it is malloc's, is driver_bytes_each)",
     floor: Floor::Unmeasured("no driver offers it"),
     limits: &[
-        Limit::Figure("own_bytes_each", 128.0),
+        Limit::Figure("own_bytes_each", 256.0),
         // Two measurements of the same quantity differ by up to this factor.
         Limit::Figure("signal_to_that_with_100", 1.3),
         Limit::Figure("query_to_that_with_100", 1.3),

@@ -11,7 +11,7 @@ use syncline_bench::Report;
 use syncline_bench::compare::{Comparison, Recording};
 use syncline_bench::page::{Recorded, made, missed, table};
 
-const RECORDING: &str = "results/h200/bench-2.json";
+const RECORDING: &str = "results/h100/bench.json";
 const PAGE: &str = "docs/performance.md";
 
 /// The section with an entry for each row that misses a limit.

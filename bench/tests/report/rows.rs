@@ -117,7 +117,7 @@ const LIMITS: [(&str, &[Limit]); 18] = [
     ("wait.any.10000", WAIT_ANY),
 ];
 const SCALE: &[Limit] = &[
-    Limit::Figure("own_bytes_each", 128.0),
+    Limit::Figure("own_bytes_each", 256.0),
     Limit::Figure("signal_to_that_with_100", 1.3),
     Limit::Figure("query_to_that_with_100", 1.3),
 ];
