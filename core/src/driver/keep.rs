@@ -48,12 +48,6 @@ impl Keep {
         self.few[0].is_none() && self.units == 0
     }
 
-    /// True if it keeps no object, and has allocated nothing.
-    #[inline]
-    pub(crate) const fn is_unallocated(&self) -> bool {
-        self.few[0].is_none() && self.more.capacity() == 0
-    }
-
     /// The units that it takes of the budget.
     #[inline]
     pub(crate) const fn units(&self) -> u64 {

@@ -50,9 +50,12 @@ impl Device {
         let Some(descriptor) = descriptor else {
             return Ok(fence(KeptPoint::default()));
         };
-        let prepared = self
-            .poller()
-            .and_then(|poller| Ok((poller, Kind::of(descriptor.as_fd(), self.object())?)));
+        let prepared = self.poller().and_then(|poller| {
+            let kind = Kind::of(descriptor.as_fd(), self.object())?;
+            let started = poller.watcher().start();
+            started.map_err(|error| Error::no_thread(self.object(), &error))?;
+            Ok((poller, kind))
+        });
         let (poller, kind) = match prepared {
             Ok(prepared) => prepared,
             Err(error) => {

@@ -99,14 +99,6 @@ impl<'a> Recorder<'a> {
     }
 }
 
-impl Recorded {
-    /// True if it is empty and owns no allocation.
-    #[inline]
-    fn is_unallocated(&self) -> bool {
-        self.closures.is_unallocated() && self.keep.is_unallocated()
-    }
-}
-
 impl std::fmt::Debug for Recorder<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let closures = self.recorded.closures.len();
@@ -130,14 +122,8 @@ impl Worker {
         let name = object.clone();
         // The name of a thread must not contain NUL.
         let thread = format!("syncline-{}", object.label().replace('\0', "?"));
-        spawn(&thread, move || run_worker(&name, &own, &received)).map_err(|error| {
-            Error::Native {
-                object: object.clone(),
-                call: "starting a thread",
-                code: error.raw_os_error().map_or(-1, i64::from),
-                name: error.to_string(),
-            }
-        })?;
+        let spawned = spawn(&thread, move || run_worker(&name, &own, &received));
+        spawned.map_err(|error| Error::no_thread(object, &error))?;
         // The thread ends when this is dropped, after the last handle of the queue and the queue's
         // last work.
         Ok(Self {
@@ -168,10 +154,6 @@ impl Enqueue for Worker {
         keep.append(&mut recorded.keep);
         // Nothing can refuse the submission after this, so `record` gives it to the worker at once.
         if self.tasks.push(batch, &mut recorded.closures) {
-            if recorded.is_unallocated() {
-                // It is empty, so its destructor has nothing to do.
-                std::mem::forget(recorded);
-            }
             return Ok(());
         }
         Err(Error::DeviceLost {

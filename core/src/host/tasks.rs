@@ -130,12 +130,6 @@ impl Closures {
         self.others.push_back(smallbox!(Some(job)));
     }
 
-    /// True if it is empty and owns no allocation.
-    #[inline]
-    pub(super) fn is_unallocated(&self) -> bool {
-        self.first.is_none() && self.others.capacity() == 0
-    }
-
     #[inline]
     pub(super) fn len(&self) -> usize {
         usize::from(self.first.is_some()) + self.others.len()

@@ -220,7 +220,7 @@ impl dyn Port {
 
 /// A device whose driver advances ports by itself.
 ///
-/// One thread of the engine watches all ports of the device. It starts with the first wait. A
+/// One thread of the engine watches all ports of the device. It starts with the first timeline. A
 /// waiting thread may take its place (see [`Watch::lends`]).
 pub trait Watch: Send + Sync + 'static {
     /// The device's watcher.

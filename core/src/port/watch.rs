@@ -1,6 +1,7 @@
 //! The thread that watches the ports of a device while a thread or a queue waits for them.
 
 use std::cell::Cell;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,9 +9,7 @@ use smallvec::SmallVec;
 
 use crate::base::error::{Error, Failure, Result};
 use crate::base::run::{DeferWakes, Wake, wake_all};
-use crate::base::sync::{
-    Condvar, Instant, Mutex, Ordering, per_thread, spawn, system_time, yield_now,
-};
+use crate::base::sync::{Condvar, Instant, Mutex, per_thread, spawn, system_time, yield_now};
 use crate::port::{Port, Watch};
 
 /// The longest time of one watch. The loss of a device that its driver does not report is noticed
@@ -49,7 +48,8 @@ pub(crate) trait Watched: Send + Sync + std::fmt::Debug {
 
 /// The watching thread of a device.
 ///
-/// It starts when it is first needed, is parked while nothing waits, and ends with the device.
+/// It starts with the first timeline whose home it watches, is parked while nothing waits, and ends
+/// with the device.
 #[derive(Debug, Default)]
 pub struct Watcher(Arc<Inner>);
 
@@ -59,10 +59,6 @@ struct Inner {
     changed: Condvar,
     /// Notified when the thread has made its list, and when it parks.
     listed: Condvar,
-    /// True while the system has refused to start the thread.
-    ///
-    /// Not an atomic of loom, because all threads of a model start.
-    blind: std::sync::atomic::AtomicBool,
 }
 
 #[derive(Default)]
@@ -89,6 +85,19 @@ struct State {
 }
 
 impl State {
+    /// Starts the thread, unless it has been started.
+    fn start(&mut self, inner: &Arc<Inner>) -> io::Result<()> {
+        if self.started {
+            return Ok(());
+        }
+        let inner = inner.clone();
+        spawn("syncline-watch", move || inner.run())?;
+        self.started = true;
+        // It makes no list before it has looked at this state.
+        self.parked = true;
+        Ok(())
+    }
+
     /// Takes the retries whose time has come.
     fn take_due(&mut self) -> Vec<Arc<dyn Wake>> {
         if self.retry_at.is_some_and(|at| at <= Instant::now()) {
@@ -123,11 +132,17 @@ impl Watcher {
         self.tell(device, |state| state.incoming.extend(timeline));
     }
 
-    /// True while the system has refused to start the thread.
+    /// Starts the thread, unless it has been started. A later wait then needs no new thread.
     ///
-    /// Then no thread is woken by signals of the driver.
-    pub(crate) fn is_blind(&self) -> bool {
-        self.0.blind.load(Ordering::Acquire)
+    /// A model starts it at the first wait instead, so that models without waits have fewer threads.
+    ///
+    /// # Errors
+    /// The error of the system if it has no thread.
+    pub(crate) fn start(&self) -> io::Result<()> {
+        if cfg!(syncline_loom) {
+            return Ok(());
+        }
+        self.0.state.lock().start(&self.0)
     }
 
     /// Wakes `waiter` after [`RETRY`], once, even if it is registered several times until then.
@@ -144,22 +159,11 @@ impl Watcher {
         });
     }
 
-    /// Wakes the due retries, in place of a thread that could not be started.
-    pub(crate) fn tend(&self) {
-        let due = self.0.state.lock().take_due();
-        wake_all(due);
-    }
-
     fn tell(&self, device: &dyn Watch, change: impl FnOnce(&mut State)) {
         let mut state = self.0.state.lock();
         change(&mut state);
-        if !state.started {
-            let inner = self.0.clone();
-            let spawned = spawn("syncline-watch", move || inner.run());
-            // Without this thread, waiting threads poll. Each registration tries to start it again.
-            state.started = spawned.is_ok();
-            self.0.blind.store(spawned.is_err(), Ordering::Release);
-        }
+        // It runs already, except in a model, where all threads start.
+        let _ = state.start(&self.0);
         let (watching, led) = (state.watching, state.led);
         drop(state);
         if watching || led {

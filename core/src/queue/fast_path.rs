@@ -245,8 +245,6 @@ impl<E: Enqueue> SubmissionQueue<E> {
             return ended.map(|()| self.submitted(number));
         }
         let units = self.keep(number, &mut keep);
-        // It is empty, so its destructor has nothing to do.
-        std::mem::forget(keep);
         let signalled = signals.iter().map(|signal| (signal.of, signal.value));
         self.promote(number, units, signalled);
         if !self.try_leave() {

@@ -62,7 +62,8 @@ impl Timeline {
     /// # Errors
     /// [`Error::ValueOutOfRange`] for `u64::MAX`. [`Error::Unsupported`] without any port, if a
     /// port shows another value, if an imported home shows a value below `initial`, or if the host
-    /// cannot read the first port. Any error of `attach`.
+    /// cannot read the first port. [`Error::Native`] if the system has no thread to watch its
+    /// device. Any error of `attach`.
     pub fn new(
         label: &str,
         initial: u64,
@@ -104,6 +105,10 @@ impl Timeline {
                 "the host cannot read its first port, so it would never advance; put a readable port first"
             }
             Some(home) => {
+                if let Some(device) = home.watch() {
+                    let started = device.watcher().start();
+                    started.map_err(|error| Error::no_thread(&object, &error))?;
+                }
                 let of = Shared::new(object, initial, home, attachments.collect());
                 of.note_signalled(signalled);
                 let of = Arc::new(of);

@@ -66,12 +66,11 @@ impl<'w> Lead<'w> {
         None
     }
 
-    /// Hands the watch to the watching thread. True if that thread could not be started.
-    pub(crate) fn hand_over(self) -> bool {
+    /// Hands the watch to the watching thread.
+    pub(crate) fn hand_over(self) {
         let of = self.of;
         drop(self);
         of.stop_leading();
-        of.is_unwatched()
     }
 }
 

@@ -52,9 +52,7 @@ const CHECKS_PER_CLOCK_READ: u32 = 12;
 /// How many of these checks of one timeline may call a driver. A list of points is checked once.
 const POLLS_PER_CLOCK_READ: u32 = 4;
 
-/// How often a parked thread checks by itself if no watching thread can wake it.
-///
-/// That is so if it is a watching thread itself, or if the watching thread could not be started.
+/// How often a parked watching thread checks by itself, because no other thread would wake it.
 const SELF_CHECK_INTERVAL: Duration = Duration::from_micros(200);
 
 /// How many points of a list a wait needs.
@@ -173,16 +171,14 @@ fn wait_polled(
         {
             let leads = registered.add_to_lead(of, value, parker.clone());
             let lead = leads.and_then(|ticket| Lead::new(of, ticket));
-            return (of.is_unwatched(), lead);
+            return lead;
         }
-        let mut must_poll = on_watcher_thread();
         for point in points {
             if let Some(of) = point.of {
                 registered.add(of, point.value, stage, parker.clone());
-                must_poll |= of.is_unwatched();
             }
         }
-        (must_poll, None)
+        None
     };
     let options = WaitOptions {
         timeout,
@@ -190,12 +186,7 @@ fn wait_polled(
         quantity,
         recent: single.map(|(of, _)| of.recent_waits()),
     };
-    let tend_unwatched = || {
-        for of in points.iter().filter_map(|point| point.of) {
-            of.tend_unwatched();
-        }
-    };
-    let answer = wait_until(options, needs_check, check, tend_unwatched, register)?;
+    let answer = wait_until(options, needs_check, check, register)?;
     if let Some(index) = answer {
         return Ok(index);
     }
@@ -229,10 +220,9 @@ pub(crate) fn wait_pending_or(
     let registered = |parker: &Arc<dyn Wake>, registered: &mut Registered<_>| {
         registered.add(of, point.value, stage, parker.clone());
         register(parker);
-        (on_watcher_thread() || of.is_unwatched(), None)
+        None
     };
-    let tend_unwatched = || of.tend_unwatched();
-    match wait_until(options, || true, check, tend_unwatched, registered)? {
+    match wait_until(options, || true, check, registered)? {
         Some(_) => Ok(()),
         None => timed_out(points, quantity, stage, timeout).map(drop),
     }
@@ -352,15 +342,13 @@ struct WaitOptions<'w> {
 
 /// Spins, then parks, until `check` returns a result. `None` if the time is over.
 ///
-/// While this thread spins, it calls `check` only if `needs_check` is true. `tend_unwatched` does
-/// the work of watching threads that could not be started. `register` returns true if this thread
-/// cannot rely on being woken, and a [`Lead`] if it must watch the home itself.
+/// While this thread spins, it calls `check` only if `needs_check` is true. `register` returns a
+/// [`Lead`] if this thread must watch the home itself.
 fn wait_until<'p, T>(
     options: WaitOptions<'_>,
     needs_check: impl Fn() -> bool,
     mut check: impl FnMut() -> Result<Option<T>>,
-    tend_unwatched: impl Fn(),
-    register: impl FnOnce(&Arc<dyn Wake>, &mut Registered<&'p Arc<Shared>>) -> (bool, Option<Lead<'p>>),
+    register: impl FnOnce(&Arc<dyn Wake>, &mut Registered<&'p Arc<Shared>>) -> Option<Lead<'p>>,
 ) -> Result<Option<T>> {
     if let Some(answer) = check()? {
         return Ok(Some(answer));
@@ -392,9 +380,6 @@ fn wait_until<'p, T>(
             if spun > spin {
                 break;
             }
-            if spun > SPIN {
-                tend_unwatched();
-            }
             let mut polls_left = if recent.is_some() {
                 POLLS_PER_CLOCK_READ
             } else {
@@ -425,7 +410,8 @@ fn wait_until<'p, T>(
     let mut registered = Registered::default();
     parker.begin();
     let waker: Arc<dyn Wake> = parker.clone();
-    let (mut must_poll, mut lead) = register(&waker, &mut registered);
+    let mut lead = register(&waker, &mut registered);
+    let must_poll = on_watcher_thread();
     loop {
         if let Some(answer) = check()? {
             if let Some(recent) = recent {
@@ -449,14 +435,13 @@ fn wait_until<'p, T>(
                 leading.wait(&parker, deadline);
                 lead = Some(leading);
             } else {
-                must_poll = leading.hand_over();
+                leading.hand_over();
             }
             now = Instant::now();
             continue;
         }
         let mut left = deadline.map(|deadline| deadline - now);
         if must_poll {
-            tend_unwatched();
             left = Some(left.map_or(SELF_CHECK_INTERVAL, |left| left.min(SELF_CHECK_INTERVAL)));
         }
         parker.park(left);

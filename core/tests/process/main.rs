@@ -8,7 +8,6 @@ mod counters;
 mod descriptors;
 mod exits;
 mod no_thread;
-mod no_thread_not_now;
 #[path = "../engine/words/mod.rs"]
 mod words;
 

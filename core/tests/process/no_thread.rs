@@ -1,109 +1,167 @@
-//! A wait in a process that cannot start threads.
+//! A process that cannot start threads.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use crate::words::{Word, Words};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use syncline_core::backend::{Attachment, ByEngine, Port, Watch, Watcher};
-use syncline_core::{DeviceId, Result, Timeline};
+use syncline_core::backend::{
+    Batch, Device as _, Enqueue, Flush, Keep, NoStamp, SubmissionQueue, Waker,
+};
+use syncline_core::{DeviceId, Error, Object, QueueKind, Result, Timeline, WaitMode, host};
 
-/// A device whose ports need a watching thread.
-#[derive(Default)]
-struct Driver {
-    watcher: Watcher,
-    watched: AtomicBool,
+const LONG: Duration = Duration::from_secs(20);
+
+/// Calls `action` while the system refuses to start threads.
+fn without_threads<T>(action: impl FnOnce() -> T) -> T {
+    // Address space for smaller objects, but not for another stack of 2 MiB.
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+    let used = pages * rustix::param::page_size() as u64;
+    let before = getrlimit(Resource::As);
+    let limit = Rlimit {
+        current: Some(used + (1 << 20)),
+        maximum: before.maximum,
+    };
+    setrlimit(Resource::As, limit).unwrap();
+    let refused = std::thread::Builder::new().spawn(|| ()).is_err();
+    let result = action();
+    setrlimit(Resource::As, before).unwrap();
+    assert!(refused, "the system still starts threads");
+    result
 }
 
-impl Watch for Driver {
-    fn watcher(&self) -> &Watcher {
-        &self.watcher
-    }
-
-    fn watch(&self, _: &[(&dyn Port, u64)], _: Instant) -> Result<()> {
-        self.watched.store(true, Ordering::SeqCst);
-        std::thread::yield_now();
-        Ok(())
-    }
-
-    fn nudge(&self) {}
-}
-
-struct Counter(Arc<AtomicU64>);
-
-impl Port for Counter {
-    fn poll(&self) -> Result<Option<u64>> {
-        Ok(Some(self.0.load(Ordering::SeqCst)))
-    }
-
-    fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
-        self.0.store(value, Ordering::SeqCst);
-        Ok(())
-    }
+fn has_no_thread(error: &Error) {
+    let Error::Native { call, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(*call, "starting a thread");
 }
 
 #[test]
-fn a_wait_ends_although_no_thread_can_be_started_to_watch() {
+fn a_timeline_is_refused_if_no_thread_can_watch_its_device() {
     if crate::runs_apart() {
         return;
     }
-    let driver = Arc::new(Driver::default());
-    let counter = Arc::new(AtomicU64::new(0));
-    let line = Timeline::new("line", 0, |_| {
-        let attachment = Attachment::new(DeviceId::new(), 0, Counter(counter.clone()))
-            .watched_by(driver.clone())
-            .signalled_elsewhere(true);
-        Ok([attachment].into_iter().collect())
-    })
-    .unwrap();
-    let (go, told) = std::sync::mpsc::channel::<()>();
-    let (runs, running) = std::sync::mpsc::channel::<()>();
-    let signalled = counter.clone();
-    std::thread::scope(|scope| {
-        let other = scope.spawn(move || {
-            runs.send(()).unwrap();
-            told.recv().unwrap();
-            std::thread::sleep(Duration::from_millis(50));
-            signalled.store(1, Ordering::SeqCst);
-        });
-        // A thread that is starting needs memory, so the limit comes after it runs.
-        running.recv().unwrap();
-        // Address space for smaller objects, but not for another stack of 2 MiB.
-        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
-        let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
-        let used = pages * rustix::param::page_size() as u64;
-        let before = getrlimit(Resource::As);
-        setrlimit(
-            Resource::As,
-            Rlimit {
-                current: Some(used + (1 << 20)),
-                maximum: before.maximum,
-            },
+    let (words, device) = (Arc::new(Words::default()), DeviceId::new());
+    let make = |value: &Arc<AtomicU64>| {
+        let port = words.port(device, value.clone());
+        Timeline::new("line", 0, |_| Ok([port].into_iter().collect()))
+    };
+    let value = Arc::new(AtomicU64::new(0));
+    let refused = without_threads(|| make(&value).unwrap_err());
+    has_no_thread(&refused);
+    // Nothing is left behind: the next one has a watching thread.
+    let line = make(&value).unwrap();
+    let mut claim = line.claim(1, 0).unwrap();
+    claim.submitted().unwrap();
+    value.store(1, Ordering::SeqCst);
+    line.at(1).wait(LONG).unwrap();
+}
+
+#[test]
+fn a_host_queue_and_a_descriptor_are_refused_if_no_thread_can_serve_them() {
+    if crate::runs_apart() {
+        return;
+    }
+    let device = host::Device::new();
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let descriptor = OwnedFd::from(reader);
+    let (queue, rejected) = without_threads(|| {
+        let queue = device.queue(QueueKind::Compute, "queue").map(drop);
+        (
+            queue,
+            device
+                .import_descriptor(Some(descriptor), "end")
+                .unwrap_err(),
         )
-        .unwrap();
-        let refused = std::thread::Builder::new().spawn(|| ()).is_err();
-        go.send(()).unwrap();
-        let started = Instant::now();
-        let ended = line.at(1).wait(Duration::from_secs(20));
-        let took = started.elapsed();
-        setrlimit(Resource::As, before).unwrap();
-        other.join().unwrap();
-        assert!(refused, "the system still starts threads");
-        ended.unwrap();
-        assert!(
-            !driver.watched.load(Ordering::SeqCst),
-            "a thread called watch"
-        );
-        // The wait also polls at its time-out.
-        assert!(
-            took < Duration::from_secs(10),
-            "it slept through the signal"
-        );
     });
-    // Without the limit the next wait has a watching thread.
-    counter.store(0, Ordering::SeqCst);
-    assert!(line.at(2).wait(Duration::from_millis(20)).is_err());
-    assert!(driver.watched.load(Ordering::SeqCst));
+    has_no_thread(&queue.unwrap_err());
+    has_no_thread(&rejected.error);
+    // The handle came back, and is imported now.
+    let fence = device
+        .import_descriptor(Some(rejected.handle), "end")
+        .unwrap();
+    assert!(!fence.is_complete().unwrap());
+    device.queue(QueueKind::Compute, "queue").unwrap();
+}
+
+/// A lent stream that is not ready for as many calls as the number that the test sets.
+struct Lent(Arc<AtomicU64>);
+
+impl Enqueue for Lent {
+    type Recorder<'a> = ();
+    type Prepared = ();
+    type Stamp = NoStamp;
+
+    fn order_domain(&self) -> Option<u64> {
+        Some(1)
+    }
+
+    fn ready(&self) -> bool {
+        let busy = |busy: u64| busy.checked_sub(1);
+        let taken = self
+            .0
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, busy);
+        taken.is_err()
+    }
+
+    fn record<W>(&self, batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<()>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
+    {
+        work(&mut ())?;
+        let word = batch.end.port::<Word>().unwrap();
+        word.0.store(batch.end.value(), Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn flush(&self, (): (), _: &dyn Fn() -> Waker) -> Flush<()> {
+        Flush::Done
+    }
+}
+
+/// The watching thread was started with the queue's timeline, so no later step needs a new thread.
+#[test]
+fn an_open_device_goes_on_without_new_threads() {
+    if crate::runs_apart() {
+        return;
+    }
+    let (words, device, busy) = (Arc::new(Words::default()), DeviceId::new(), Arc::default());
+    let own = words.timeline(device, "position", Arc::default());
+    let driver = Lent(Arc::clone(&busy));
+    let queue = SubmissionQueue::new(Object::new("queue", "lent"), device, own, driver);
+    let value = Arc::new(AtomicU64::new(0));
+    let line = words.timeline(device, "line", value.clone());
+    let mut claim = line.claim(1, 0).unwrap();
+    claim.submitted().unwrap();
+    let (ended, notified) = without_threads(|| {
+        let ended = [WaitMode::Block, WaitMode::Spin, WaitMode::Adaptive].map(|mode| {
+            busy.store(3, Ordering::SeqCst);
+            let sent = queue.submit(&[], |()| Ok(()), &[]).unwrap();
+            let held = sent.is_held();
+            let waited = sent.end().wait_with(mode, LONG);
+            (held, waited.is_ok())
+        });
+        let eventfd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let twin = eventfd.try_clone().unwrap();
+        let _notification = line.at(1).notify(twin).unwrap();
+        value.store(1, Ordering::SeqCst);
+        let mut poll = [PollFd::new(&eventfd, PollFlags::IN)];
+        let limit = Timespec {
+            tv_sec: 20,
+            tv_nsec: 0,
+        };
+        (
+            ended,
+            rustix::event::poll(&mut poll, Some(&limit)).unwrap() == 1,
+        )
+    });
+    assert_eq!(ended, [(true, true); 3]);
+    assert!(notified, "the eventfd was not signalled");
 }

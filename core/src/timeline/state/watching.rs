@@ -19,7 +19,7 @@ impl Shared {
     ///
     /// `None` if not. `Some(true)` if the watching thread does not have the timeline yet.
     pub(super) fn needs_watch(&self, state: &mut State) -> Option<bool> {
-        let device = self.watch()?;
+        self.watch()?;
         let target = self.lowest_target(state)?;
         if let Some(leader) = state.leader {
             if state.waiters.are_only(leader) {
@@ -30,8 +30,7 @@ impl Shared {
         }
         let fresh = state.watched.is_none_or(|watched| watched == NO_TARGET);
         if state.watched.is_some_and(|watched| watched <= target) {
-            // Already notified. If the thread could not be started then, try again.
-            return device.watcher().is_blind().then_some(false);
+            return None;
         }
         state.watched = Some(target);
         Some(fresh)
@@ -83,19 +82,6 @@ impl Shared {
             device
                 .watcher()
                 .want(&**device, fresh.then(|| self.clone() as Arc<dyn Watched>));
-        }
-    }
-
-    /// True if the watching thread could not be started, so that waiters must poll.
-    pub(crate) fn is_unwatched(&self) -> bool {
-        self.watch()
-            .is_some_and(|device| device.watcher().is_blind())
-    }
-
-    /// Retries queues in the place of a watching thread that could not be started.
-    pub(crate) fn tend_unwatched(&self) {
-        if let Some(device) = self.watch().filter(|_| self.is_unwatched()) {
-            device.watcher().tend();
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::base::error::{Error, Object, Result};
+use crate::base::error::{Error, Result};
 use crate::base::sync::{Condvar, Instant, Mutex, contain, spawn};
 use crate::clock::Clock;
 
@@ -61,7 +61,8 @@ impl Sampling {
             changed: Condvar::default(),
         });
         let own = inner.clone();
-        spawn("syncline-times", move || own.run()).map_err(|error| no_thread(object, &error))?;
+        spawn("syncline-times", move || own.run())
+            .map_err(|error| Error::no_thread(&object, &error))?;
         Ok(Some(Self(inner)))
     }
 
@@ -90,15 +91,6 @@ fn first_sample(clock: &Clock) -> Result<()> {
             Err(Error::ClockSilent { .. }) if Instant::now() < until => sleep(PAUSE),
             sampled => return sampled.map(drop),
         }
-    }
-}
-
-fn no_thread(object: Object, error: &std::io::Error) -> Error {
-    Error::Native {
-        object,
-        call: "starting a thread",
-        code: error.raw_os_error().unwrap_or(0).into(),
-        name: error.to_string(),
     }
 }
 
@@ -151,6 +143,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
+    use crate::Object;
     use crate::clock::{HostClock, Sample, Sampler};
 
     /// A clock that fails a number of attempts before each sample.
