@@ -134,7 +134,7 @@ impl Watcher {
 
     /// Starts the thread, unless it has been started. A later wait then needs no new thread.
     ///
-    /// A model starts it at the first wait instead, so that models without waits have fewer threads.
+    /// A model starts it at the first wait instead. So models without waits have fewer threads.
     ///
     /// # Errors
     /// The error of the system if it has no thread.
