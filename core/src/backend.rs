@@ -33,6 +33,7 @@ pub use crate::api::sharing::Sharing;
 pub use crate::api::{Device, Queue};
 pub use crate::base::exiting::TeardownGuard;
 pub use crate::base::run::must_defer_free;
+pub use crate::base::standby::StandbyThread;
 pub use crate::base::sync::{Mutex, MutexGuard};
 pub use crate::base::timing::Timing;
 pub use crate::driver::enqueue::{Batch, Enqueue, Flush, InvariantLifetime, NoStamp, Waker};

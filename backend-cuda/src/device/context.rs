@@ -7,10 +7,10 @@ use std::any::Any;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Mutex, MutexGuard, TeardownGuard, must_defer_free};
+use syncline_core::backend::{Mutex, MutexGuard, StandbyThread, TeardownGuard, must_defer_free};
 use syncline_core::{Error, Object, Result};
 
 use crate::device::deferred_free::DeferredFrees;
@@ -34,6 +34,8 @@ pub(crate) struct Context {
     deferred_frees: DeferredFrees,
     /// Notified once if the device is lost.
     loss_listeners: Mutex<Vec<Weak<dyn OnLoss>>>,
+    /// Notifies them.
+    loss_thread: OnceLock<StandbyThread>,
 }
 
 /// An object that must learn of the loss of its device, because no driver call would tell it.
@@ -71,6 +73,7 @@ impl Context {
             owner: None,
             deferred_frees: DeferredFrees::default(),
             loss_listeners: Mutex::default(),
+            loss_thread: OnceLock::new(),
         })
     }
 
@@ -94,6 +97,7 @@ impl Context {
             owner,
             deferred_frees: DeferredFrees::default(),
             loss_listeners: Mutex::default(),
+            loss_thread: OnceLock::new(),
         }
     }
 
@@ -164,7 +168,7 @@ impl Context {
         error
     }
 
-    /// Notifies the loss listeners, once. Uses a new thread, because the caller may hold locks.
+    /// Notifies the loss listeners, once. On a thread of its own, because the caller may hold locks.
     fn lose(&self, cause: &Error) {
         if self.lost.swap(true, Ordering::AcqRel) {
             return;
@@ -176,16 +180,26 @@ impl Context {
                 listener.lose(&cause);
             }
         };
-        let thread = std::thread::Builder::new().name("syncline-lost".into());
-        // If there is no thread to notify them, waiters find out when they time out.
-        let _ = thread.spawn(notify);
+        // It was started before the first listener was registered.
+        if let Some(thread) = self.loss_thread.get() {
+            thread.run(notify);
+        }
     }
 
     /// Registers `listener` for the loss of the device.
-    pub(crate) fn notify_of_loss(&self, listener: Weak<dyn OnLoss>) {
+    ///
+    /// # Errors
+    /// [`Error::Native`] if the system has no thread that could notify it.
+    pub(crate) fn notify_of_loss(&self, listener: Weak<dyn OnLoss>) -> Result<()> {
+        if self.loss_thread.get().is_none() {
+            let thread = StandbyThread::start("syncline-lost", &self.object)?;
+            // A thread that another call has started meanwhile stays.
+            let _ = self.loss_thread.set(thread);
+        }
         let mut listeners = self.loss_listeners();
         listeners.retain(|known| known.strong_count() > 0);
         listeners.push(listener);
+        Ok(())
     }
 
     fn loss_listeners(&self) -> MutexGuard<'_, Vec<Weak<dyn OnLoss>>> {

@@ -185,30 +185,32 @@ impl Device {
     /// # Errors
     /// [`Error::Unsupported`], with the reason, if the device's streams cannot wait for memory or
     /// write it. This is checked before any driver call. [`Error::Import`] if the head of the page
-    /// was overwritten. A driver error. Each error returns the handle, still open.
+    /// was overwritten. [`Error::Native`] if the system has no thread. A driver error. Each error
+    /// returns the handle, still open.
     pub fn import_counter(&self, handle: CounterFd) -> Result<Attachment, Rejected<CounterFd>> {
         let kind = HandleKind::CounterMemfd;
         let mapped = self
             .require_kind(kind, "a counter in shared memory")
             .and_then(|()| Counter::open(&handle, self.object()))
             .and_then(|counter| self.register(counter));
-        match mapped {
-            Ok(mapped) => Ok(self.attach_counter(mapped)),
+        match mapped.and_then(|mapped| self.attach_counter(mapped)) {
+            Ok(attachment) => Ok(attachment),
             Err(error) => Err(Rejected { handle, error }),
         }
     }
 
-    fn attach_counter(&self, mapped: MappedCounter) -> Attachment {
-        mapped.counter.expect_quiet_signals();
+    fn attach_counter(&self, mapped: MappedCounter) -> Result<Attachment> {
         let mapped = Arc::new(mapped);
         let lost: Weak<dyn OnLoss> = Arc::downgrade(&mapped) as _;
-        mapped.context.notify_of_loss(lost);
+        mapped.context.notify_of_loss(lost)?;
+        mapped.counter.expect_quiet_signals();
         let port = CounterPort {
             counter: mapped.counter.clone(),
             mapped,
             device: self.object().clone(),
         };
-        Attachment::imported(self.id(), port).with_max_value_difference(LARGEST_DIFFERENCE)
+        let attachment = Attachment::imported(self.id(), port);
+        Ok(attachment.with_max_value_difference(LARGEST_DIFFERENCE))
     }
 
     /// Registers the counter's page with the context, so that the device can access it.

@@ -11,6 +11,7 @@ pub(crate) mod process;
 pub(crate) mod queue_names;
 pub(crate) mod run;
 pub(crate) mod stage;
+pub(crate) mod standby;
 pub(crate) mod steps;
 pub(crate) mod stored_closure;
 pub(crate) mod sync;

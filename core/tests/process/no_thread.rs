@@ -11,7 +11,7 @@ use crate::words::{Word, Words};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use syncline_core::backend::{
-    Batch, Device as _, Enqueue, Flush, Keep, NoStamp, SubmissionQueue, Waker,
+    Batch, Device as _, Enqueue, Flush, Keep, NoStamp, StandbyThread, SubmissionQueue, Waker,
 };
 use syncline_core::{DeviceId, Error, Object, QueueKind, Result, Timeline, WaitMode, host};
 
@@ -164,4 +164,20 @@ fn an_open_device_goes_on_without_new_threads() {
     });
     assert_eq!(ended, [(true, true); 3]);
     assert!(notified, "the eventfd was not signalled");
+}
+
+#[test]
+fn a_thread_that_was_started_in_advance_runs_its_closure() {
+    if crate::runs_apart() {
+        return;
+    }
+    let object = Object::new("device", "device");
+    let thread = StandbyThread::start("standby", &object).unwrap();
+    let (ran, runs) = std::sync::mpsc::channel();
+    let refused = without_threads(|| {
+        thread.run(move || ran.send(()).unwrap());
+        runs.recv_timeout(LONG).unwrap();
+        StandbyThread::start("standby", &object).unwrap_err()
+    });
+    has_no_thread(&refused);
 }

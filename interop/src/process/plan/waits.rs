@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::backend::{Device as _, Queue as _, StandbyThread};
 use syncline_core::{BinaryFd, Error, Fence, KeptPoint, QueueKind, Result, Timeline, WaitOnly};
 
 #[cfg(feature = "vulkan")]
@@ -41,6 +41,8 @@ pub(crate) struct SemaphoreWaits {
     submitting: AtomicUsize,
     submitted: Mutex<Vec<Wait>>,
     lost: OnceLock<Error>,
+    /// Signals in place of the dead process. Started before the first wait.
+    releasing: OnceLock<StandbyThread>,
 }
 
 /// A wait that was submitted to a queue.
@@ -137,6 +139,7 @@ impl SemaphoreWaits {
             submitting: AtomicUsize::new(0),
             submitted: Mutex::default(),
             lost: OnceLock::new(),
+            releasing: OnceLock::new(),
         })
     }
 
@@ -145,7 +148,8 @@ impl SemaphoreWaits {
     /// While `count` exists, the loss of the signaller is noticed.
     ///
     /// # Errors
-    /// The cause if the signaller is lost. [`Error::WrongDevice`]. A driver error.
+    /// The cause if the signaller is lost. [`Error::WrongDevice`]. [`Error::Native`] if the system
+    /// has no thread. A driver error.
     ///
     /// # Safety
     /// A signal is pending, and nothing else waits for it.
@@ -202,6 +206,7 @@ impl SemaphoreWaits {
         count: &Arc<WaitOnly>,
         consumed: Option<Timeline>,
     ) -> Result<()> {
+        self.start_releasing_thread()?;
         let _submitting = Submitting::of(self);
         self.check()?;
         let (waits, count) = (self.clone(), count.clone());
@@ -242,7 +247,7 @@ impl SemaphoreWaits {
 
     /// Refuses new waits and fails the fences, because the signalling process is dead.
     ///
-    /// If a queue is blocked, a new thread signals in place of the dead process, until no queue is
+    /// If a queue is blocked, a thread signals in place of the dead process, until no queue is
     /// blocked.
     pub(super) fn signaller_lost(self: &Arc<Self>, cause: &Error) {
         if self.lost.set(cause.clone()).is_err() {
@@ -260,11 +265,21 @@ impl SemaphoreWaits {
             lock(&self.submitted).append(&mut submitted);
         }
         let (waits, why) = (self.clone(), cause.clone());
-        let thread = std::thread::Builder::new().name("syncline-releases".into());
-        if thread.spawn(move || waits.release_queues(&why)).is_err() {
-            // The thread that reports the loss must not block, so the queues stay blocked.
-            fail(&std::mem::take(&mut *lock(&self.submitted)), cause);
+        // Each call that submits a wait has started it before.
+        if let Some(thread) = self.releasing.get() {
+            thread.run(move || waits.release_queues(&why));
         }
+    }
+
+    /// # Errors
+    /// [`Error::Native`] if the system has no thread.
+    fn start_releasing_thread(&self) -> Result<()> {
+        if self.releasing.get().is_none() {
+            let thread = StandbyThread::start("syncline-releases", self.semaphore.object())?;
+            // A thread that another call has started meanwhile stays.
+            let _ = self.releasing.set(thread);
+        }
+        Ok(())
     }
 
     fn release_queues(&self, cause: &Error) {

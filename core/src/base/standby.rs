@@ -1,0 +1,93 @@
+//! A thread that is started before it is needed.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::mpsc::{Sender, channel};
+
+use crate::base::error::{Error, Object, Result};
+use crate::base::run::run_contained;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A parked thread that runs one closure. For a time at which the system may have no thread.
+///
+/// The thread ends after the closure, or when this is dropped without one.
+#[derive(Debug)]
+pub struct StandbyThread(Mutex<Option<Sender<Job>>>);
+
+impl StandbyThread {
+    /// Starts the thread. `object` is what needs it.
+    ///
+    /// # Errors
+    /// [`Error::Native`] if the system has no thread.
+    pub fn start(name: &str, object: &Object) -> Result<Self> {
+        let (sender, receiver) = channel::<Job>();
+        let wait = move || {
+            if let Ok(job) = receiver.recv() {
+                run_contained(job);
+            }
+        };
+        let started = std::thread::Builder::new().name(name.into()).spawn(wait);
+        started.map_err(|error| Error::no_thread(object, &error))?;
+        Ok(Self(Mutex::new(Some(sender))))
+    }
+
+    /// Runs `job` on the thread. Later calls have no effect.
+    pub fn run(&self, job: impl FnOnce() + Send + 'static) {
+        let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(sender) = sender {
+            // It waits for this.
+            let _ = sender.send(Box::new(job));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use std::sync::mpsc::RecvTimeoutError;
+    use std::time::Duration;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn standby() -> StandbyThread {
+        StandbyThread::start("test", &Object::new("test", "standby")).unwrap()
+    }
+
+    #[test]
+    fn the_first_closure_runs_on_the_thread() {
+        let standby = standby();
+        let (ran, runs) = channel();
+        let second = ran.clone();
+        standby.run(move || {
+            ran.send(std::thread::current().name().unwrap().to_owned())
+                .unwrap()
+        });
+        standby.run(move || second.send("second".to_owned()).unwrap());
+        assert_eq!(runs.recv_timeout(LONG).unwrap(), "test");
+        assert_eq!(
+            runs.recv_timeout(LONG).unwrap_err(),
+            RecvTimeoutError::Disconnected
+        );
+    }
+
+    #[test]
+    fn a_closure_that_panics_ends_only_its_thread() {
+        let standby = standby();
+        let (ran, runs) = channel::<()>();
+        standby.run(move || {
+            let _ran = ran;
+            #[allow(clippy::panic, reason = "the subject of this test")]
+            {
+                panic!("on purpose");
+            }
+        });
+        assert_eq!(
+            runs.recv_timeout(LONG).unwrap_err(),
+            RecvTimeoutError::Disconnected
+        );
+    }
+}
