@@ -168,7 +168,7 @@ impl Context {
         error
     }
 
-    /// Notifies the loss listeners, once. On a thread of its own, because the caller may hold locks.
+    /// Notifies the loss listeners, once, on another thread, because the caller may hold locks.
     fn lose(&self, cause: &Error) {
         if self.lost.swap(true, Ordering::AcqRel) {
             return;
