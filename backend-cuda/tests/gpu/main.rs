@@ -1,7 +1,8 @@
 //! Tests of the backend on a GPU or on a software CUDA driver.
 //!
-//! Without either, each test is reported as ignored, with the reason. With `SYNCLINE_REQUIRE_CUDA`
-//! set it fails.
+//! `syncline run --software -- cargo test -p syncline-cuda --test gpu` runs them on the latter.
+//! Without either driver, each test is reported as ignored, with the reason. With
+//! `SYNCLINE_REQUIRE_CUDA` set it fails.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -82,6 +82,7 @@ pub struct Held {
     pub count: usize,
     /// A point that the first one waits for.
     ///
-    /// `None` if it waits only for the driver queue's lock or for room in the driver.
+    /// `None` if nothing is held, or if it waits only for the driver queue's lock or for room in
+    /// the driver.
     pub waiting_for: Option<KeptPoint>,
 }

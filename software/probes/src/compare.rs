@@ -35,7 +35,9 @@ pub(crate) fn differences(old: &str, new: &str, families: &BTreeSet<&str>) -> Ve
 pub(crate) struct Known(Vec<(String, String)>);
 
 impl Known {
-    /// Reads lines of `NAME | REASON`. A `*` in a name stands for any text. `#` begins a comment.
+    /// Reads lines of `NAME | REASON`. The first `*` in a name stands for any text.
+    ///
+    /// `#` begins a comment.
     ///
     /// # Errors
     /// The first line without a reason.
@@ -53,7 +55,7 @@ impl Known {
         known.map(Self)
     }
 
-    /// True if a line with this name stands for `name`. A `*` stands for any text.
+    /// True if a line with this name stands for `name`. The first `*` stands for any text.
     fn covers(pattern: &str, name: &str) -> bool {
         match pattern.split_once('*') {
             Some((beginning, rest)) => name.strip_prefix(beginning).is_some_and(|left| {
