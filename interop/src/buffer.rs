@@ -132,7 +132,9 @@ impl<'d> Pass<'d> {
     }
 }
 
-/// A buffer that both sides of a [`Link`](crate::Link) use, as one shared allocation where that is possible.
+/// A buffer that both sides of a [`Link`](crate::Link) use.
+///
+/// It is one shared allocation if that is possible.
 ///
 /// The application must order all accesses with timelines of the link.
 #[derive(Clone)]
