@@ -7,7 +7,7 @@ use std::any::Any;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys;
 use syncline_core::backend::{Mutex, MutexGuard, StandbyThread, TeardownGuard, must_defer_free};
@@ -35,7 +35,7 @@ pub(crate) struct Context {
     /// Notified once if the device is lost.
     loss_listeners: Mutex<Vec<Weak<dyn OnLoss>>>,
     /// Notifies them.
-    loss_thread: OnceLock<StandbyThread>,
+    loss_thread: StandbyThread,
 }
 
 /// An object that must learn of the loss of its device, because no driver call would tell it.
@@ -73,7 +73,7 @@ impl Context {
             owner: None,
             deferred_frees: DeferredFrees::default(),
             loss_listeners: Mutex::default(),
-            loss_thread: OnceLock::new(),
+            loss_thread: StandbyThread::default(),
         })
     }
 
@@ -97,7 +97,7 @@ impl Context {
             owner,
             deferred_frees: DeferredFrees::default(),
             loss_listeners: Mutex::default(),
-            loss_thread: OnceLock::new(),
+            loss_thread: StandbyThread::default(),
         }
     }
 
@@ -181,9 +181,7 @@ impl Context {
             }
         };
         // It was started before the first listener was registered.
-        if let Some(thread) = self.loss_thread.get() {
-            thread.run(notify);
-        }
+        self.loss_thread.run(notify);
     }
 
     /// Registers `listener` for the loss of the device.
@@ -191,11 +189,7 @@ impl Context {
     /// # Errors
     /// [`Error::Native`] if the system has no thread that could notify it.
     pub(crate) fn notify_of_loss(&self, listener: Weak<dyn OnLoss>) -> Result<()> {
-        if self.loss_thread.get().is_none() {
-            let thread = StandbyThread::start("syncline-lost", &self.object)?;
-            // A thread that another call has started meanwhile stays.
-            let _ = self.loss_thread.set(thread);
-        }
+        self.loss_thread.start("syncline-lost", &self.object)?;
         let mut listeners = self.loss_listeners();
         listeners.retain(|known| known.strong_count() > 0);
         listeners.push(listener);

@@ -1,8 +1,7 @@
 //! A thread that is started before it is needed.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::base::error::{Error, Object, Result};
 use crate::base::run::run_contained;
@@ -12,33 +11,50 @@ type Job = Box<dyn FnOnce() + Send>;
 /// A parked thread that runs one closure. For a time at which the system may have no thread.
 ///
 /// The thread ends after the closure, or when this is dropped without one.
-#[derive(Debug)]
-pub struct StandbyThread(Mutex<Option<Sender<Job>>>);
+#[derive(Debug, Default)]
+pub struct StandbyThread(Mutex<State>);
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    NotStarted,
+    Parked(Sender<Job>),
+    Used,
+}
 
 impl StandbyThread {
-    /// Starts the thread. `object` is what needs it.
+    /// Starts the thread, unless it has been started. `object` is what needs it.
     ///
     /// # Errors
     /// [`Error::Native`] if the system has no thread.
-    pub fn start(name: &str, object: &Object) -> Result<Self> {
-        let (sender, receiver) = channel::<Job>();
-        let wait = move || {
-            if let Ok(job) = receiver.recv() {
-                run_contained(job);
-            }
-        };
-        let started = std::thread::Builder::new().name(name.into()).spawn(wait);
-        started.map_err(|error| Error::no_thread(object, &error))?;
-        Ok(Self(Mutex::new(Some(sender))))
+    pub fn start(&self, name: &str, object: &Object) -> Result<()> {
+        let mut state = self.state();
+        if matches!(*state, State::NotStarted) {
+            let (sender, receiver) = channel::<Job>();
+            let wait = move || {
+                if let Ok(job) = receiver.recv() {
+                    run_contained(job);
+                }
+            };
+            let started = std::thread::Builder::new().name(name.into()).spawn(wait);
+            started.map_err(|error| Error::no_thread(object, &error))?;
+            *state = State::Parked(sender);
+        }
+        Ok(())
     }
 
-    /// Runs `job` on the thread. Later calls have no effect.
+    /// Runs `job` on the thread, once: without a parked thread this has no effect.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
-        let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(sender) = sender {
-            // It waits for this.
+        let mut state = self.state();
+        if let State::Parked(sender) = &*state {
+            // The thread waits for this.
             let _ = sender.send(Box::new(job));
+            *state = State::Used;
         }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -54,7 +70,12 @@ mod tests {
     const LONG: Duration = Duration::from_secs(20);
 
     fn standby() -> StandbyThread {
-        StandbyThread::start("test", &Object::new("test", "standby")).unwrap()
+        let standby = StandbyThread::default();
+        let object = Object::new("test", "standby");
+        standby.start("test", &object).unwrap();
+        // The thread of the first call stays.
+        standby.start("another", &object).unwrap();
+        standby
     }
 
     #[test]

@@ -172,11 +172,13 @@ fn a_thread_that_was_started_in_advance_runs_its_closure() {
         return;
     }
     let object = Object::new("device", "device");
-    let thread = StandbyThread::start("standby", &object).unwrap();
+    let thread = StandbyThread::default();
+    thread.start("standby", &object).unwrap();
     let (ran, runs) = std::sync::mpsc::channel();
     let refused = without_threads(|| {
         // First, because a thread that has ended leaves its stack for the next one.
-        let refused = StandbyThread::start("standby", &object).unwrap_err();
+        let other = StandbyThread::default();
+        let refused = other.start("standby", &object).unwrap_err();
         thread.run(move || ran.send(()).unwrap());
         runs.recv_timeout(LONG).unwrap();
         refused

@@ -42,7 +42,7 @@ pub(crate) struct SemaphoreWaits {
     submitted: Mutex<Vec<Wait>>,
     lost: OnceLock<Error>,
     /// Signals in place of the dead process. Started before the first wait.
-    releasing: OnceLock<StandbyThread>,
+    releasing: StandbyThread,
 }
 
 /// A wait that was submitted to a queue.
@@ -139,7 +139,7 @@ impl SemaphoreWaits {
             submitting: AtomicUsize::new(0),
             submitted: Mutex::default(),
             lost: OnceLock::new(),
-            releasing: OnceLock::new(),
+            releasing: StandbyThread::default(),
         })
     }
 
@@ -206,7 +206,8 @@ impl SemaphoreWaits {
         count: &Arc<WaitOnly>,
         consumed: Option<Timeline>,
     ) -> Result<()> {
-        self.start_releasing_thread()?;
+        let object = self.semaphore.object();
+        self.releasing.start("syncline-releases", object)?;
         let _submitting = Submitting::of(self);
         self.check()?;
         let (waits, count) = (self.clone(), count.clone());
@@ -266,20 +267,7 @@ impl SemaphoreWaits {
         }
         let (waits, why) = (self.clone(), cause.clone());
         // Each call that submits a wait has started it before.
-        if let Some(thread) = self.releasing.get() {
-            thread.run(move || waits.release_queues(&why));
-        }
-    }
-
-    /// # Errors
-    /// [`Error::Native`] if the system has no thread.
-    fn start_releasing_thread(&self) -> Result<()> {
-        if self.releasing.get().is_none() {
-            let thread = StandbyThread::start("syncline-releases", self.semaphore.object())?;
-            // A thread that another call has started meanwhile stays.
-            let _ = self.releasing.set(thread);
-        }
-        Ok(())
+        self.releasing.run(move || waits.release_queues(&why));
     }
 
     fn release_queues(&self, cause: &Error) {
