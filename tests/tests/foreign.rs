@@ -8,12 +8,12 @@ mod clockwork;
 use std::time::Duration;
 
 use syncline::backend::{
-    Attachment, Backend, Device as _, EngineQueue, Identity, Queue as _, Sharing as _,
+    Attachment, Backend, Device as _, EngineQueue, Identity, Queue as _, Sharing,
 };
 use syncline::negotiate::Mechanism;
 use syncline::{
     BackendKind, Candidate, Error, Info, Inventory, Link, Object, ProbeOptions, QueueKind, Result,
-    Timeline, connect, host, share,
+    Timeline, TimelineFd, connect, host, share,
 };
 
 use clockwork::Device;
@@ -109,18 +109,36 @@ fn a_handle_is_imported_once_and_by_its_machine_only() {
 
 /// A device whose capabilities promise native sharing, which its backend lacks.
 #[derive(Clone)]
-struct Promising(Device);
+struct Promising {
+    device: Device,
+    /// Exports a timeline, but never a handle of it.
+    sparing: bool,
+}
+
+impl Sharing for Promising {
+    fn name(&self) -> &Object {
+        self.device.object()
+    }
+
+    fn export_timeline(
+        &self,
+        initial: u64,
+        _handles: usize,
+    ) -> Result<(Attachment, Vec<TimelineFd>)> {
+        self.device.export_timeline(initial, 0)
+    }
+}
 
 impl Backend for Promising {
     type Queue = EngineQueue<Self, Channel>;
     type Enqueue = Channel;
 
     fn identity(&self) -> Identity<'_> {
-        self.0.identity()
+        self.device.identity()
     }
 
     fn port(&self, initial: u64) -> Result<Attachment> {
-        Backend::port(&self.0, initial)
+        Backend::port(&self.device, initial)
     }
 
     fn check(&self) -> Result<()> {
@@ -128,19 +146,25 @@ impl Backend for Promising {
     }
 
     fn enqueue(&self, _: QueueKind, _: &Object, _: &Timeline) -> Result<Channel> {
-        Ok(Channel::new(&self.0))
+        Ok(Channel::new(&self.device))
+    }
+
+    fn sharing(&self) -> Option<&dyn Sharing> {
+        self.sparing.then_some(self)
     }
 }
 
 #[test]
 fn a_broken_promise_to_share_is_an_error() {
-    let left = Promising(Device::start().unwrap());
-    let right = Promising(left.0.open_again());
-    let error = share(&left, &right)
-        .unwrap()
-        .timeline("frames")
-        .unwrap_err();
-    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    let device = Device::start().unwrap();
+    for (sparing, expected) in [(false, "does not do so"), (true, "returned 0")] {
+        let [left, right] =
+            [device.open_again(), device.open_again()].map(|device| Promising { device, sparing });
+        let link = share(&left, &right).unwrap();
+        let error = link.timeline("frames").unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
 }
 
 #[test]

@@ -68,6 +68,21 @@ impl dyn AnyDevice + '_ {
             reason: "its backend does not do so".into(),
         })
     }
+
+    /// Requires that the device has made a handle for each importer.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if its backend returns another number.
+    fn require_handles(&self, made: usize, asked: usize) -> Result<()> {
+        if made == asked {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            object: self.object().clone(),
+            asked: format!("export a timeline as {asked} handles"),
+            reason: format!("its backend returned {made}"),
+        })
+    }
 }
 
 /// The timeline of a plan, with the access that the plan grants to each party.
@@ -250,6 +265,7 @@ impl Plan {
             .collect();
         Timeline::new(label, initial, |initial| {
             let (port, handles) = home.sharer()?.export_timeline(initial, importers.len())?;
+            home.require_handles(handles.len(), importers.len())?;
             let mut ports = smallvec::smallvec![port];
             for (importer, handle) in importers.into_iter().zip(handles) {
                 // SAFETY: the semaphore is new, and this timeline is the only one over it. So all
@@ -276,6 +292,7 @@ impl Plan {
         let host = hosts.first().copied().unwrap_or(&new);
         Timeline::new(label, initial, |initial| {
             let (port, handles) = host.sharer()?.export_counter(initial, importers.len())?;
+            host.require_handles(handles.len(), importers.len())?;
             let mut ports: Attachments = smallvec::smallvec![port];
             for (importer, handle) in importers.into_iter().zip(handles) {
                 ports.push(importer.sharer()?.import_counter(handle)?);
