@@ -31,13 +31,17 @@ impl StandbyThread {
         let mut state = self.state();
         if matches!(*state, State::NotStarted) {
             let (sender, receiver) = channel::<Job>();
+            let (ready, runs) = channel::<()>();
             let wait = move || {
+                drop(ready);
                 if let Ok(job) = receiver.recv() {
                     run_contained(job);
                 }
             };
             let started = std::thread::Builder::new().name(name.into()).spawn(wait);
             started.map_err(|error| Error::no_thread(object, &error))?;
+            // A thread that is starting still needs memory. Ends when `ready` is dropped.
+            let _ = runs.recv();
             *state = State::Parked(sender);
         }
         Ok(())

@@ -36,6 +36,16 @@ fn without_threads<T>(action: impl FnOnce() -> T) -> T {
     result
 }
 
+/// True once the eventfd is readable, false after 20 seconds.
+fn is_readable(eventfd: &OwnedFd) -> bool {
+    let mut poll = [PollFd::new(eventfd, PollFlags::IN)];
+    let limit = Timespec {
+        tv_sec: 20,
+        tv_nsec: 0,
+    };
+    rustix::event::poll(&mut poll, Some(&limit)).unwrap() == 1
+}
+
 fn has_no_thread(error: &Error) {
     let Error::Native { call, .. } = error else {
         panic!("{error}");
@@ -140,6 +150,15 @@ fn an_open_device_goes_on_without_new_threads() {
     let line = words.timeline(device, "line", value.clone());
     let mut claim = line.claim(1, 0).unwrap();
     claim.submitted().unwrap();
+    // The watching thread runs. One that is starting would still need memory.
+    let first = Arc::new(AtomicU64::new(0));
+    let other = words.timeline(device, "other", first.clone());
+    let mut other_claim = other.claim(1, 0).unwrap();
+    other_claim.submitted().unwrap();
+    let runs = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let _runs = other.at(1).notify(runs.try_clone().unwrap()).unwrap();
+    first.store(1, Ordering::SeqCst);
+    assert!(is_readable(&runs), "the watching thread does not run");
     let (ended, notified) = without_threads(|| {
         let ended = [WaitMode::Block, WaitMode::Spin, WaitMode::Adaptive].map(|mode| {
             busy.store(3, Ordering::SeqCst);
@@ -152,15 +171,7 @@ fn an_open_device_goes_on_without_new_threads() {
         let twin = eventfd.try_clone().unwrap();
         let _notification = line.at(1).notify(twin).unwrap();
         value.store(1, Ordering::SeqCst);
-        let mut poll = [PollFd::new(&eventfd, PollFlags::IN)];
-        let limit = Timespec {
-            tv_sec: 20,
-            tv_nsec: 0,
-        };
-        (
-            ended,
-            rustix::event::poll(&mut poll, Some(&limit)).unwrap() == 1,
-        )
+        (ended, is_readable(&eventfd))
     });
     assert_eq!(ended, [(true, true); 3]);
     assert!(notified, "the eventfd was not signalled");
