@@ -46,6 +46,6 @@ pub use crate::fence::mark::NativeMark;
 pub use crate::memory::counter::Counter;
 pub use crate::port::attachment::{Attachment, Attachments};
 pub use crate::port::watch::Watcher;
-pub use crate::port::{ByEngine, Port, SharedPort, Stamp, Watch};
+pub use crate::port::{ByEngine, Port, Recovered, SharedPort, Stamp, Watch};
 pub use crate::queue::{Held, SubmissionQueue, Submitted, Traceable};
 pub use crate::timeline::point::{Completion, KeptPoints, NativePoint};

@@ -104,7 +104,7 @@ impl Device {
     /// # Errors
     /// A driver error, including a lost device.
     pub(crate) fn check_health(&self) -> Result<()> {
-        self.0.health_stream.check()
+        self.0.check()
     }
 
     #[inline]
@@ -197,6 +197,10 @@ impl Watch for Inner {
 
     fn nudge(&self) {
         self.nudge.give();
+    }
+
+    fn check(&self) -> Result<()> {
+        self.health_stream.check()
     }
 }
 

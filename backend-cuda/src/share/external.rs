@@ -41,7 +41,7 @@ impl Device {
         handle: TimelineFd,
     ) -> Result<Attachment, Rejected<TimelineFd>> {
         let port = self.import_port(handle)?;
-        Ok(Attachment::imported(self.id(), port))
+        Ok(Attachment::imported(self.id(), port).watched_by(self.watched()))
     }
 
     /// Imports a timeline at `initial` that only this device signals.

@@ -210,7 +210,9 @@ impl Device {
             device: self.object().clone(),
         };
         let attachment = Attachment::imported(self.id(), port);
-        Ok(attachment.with_max_value_difference(LARGEST_DIFFERENCE))
+        Ok(attachment
+            .watched_by(self.watched())
+            .with_max_value_difference(LARGEST_DIFFERENCE))
     }
 
     /// Registers the counter's page with the context, so that the device can access it.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::sys;
-use syncline_core::backend::{ByEngine, Port, SharedPort};
+use syncline_core::backend::{ByEngine, Port, Recovered, SharedPort};
 use syncline_core::{Error, Object, Result};
 
 use crate::device::context::Context;
@@ -125,10 +125,10 @@ impl Port for ExternalPort {
 }
 
 impl SharedPort for ExternalPort {
-    fn recover(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
+    fn recover(&self, _after: u64, value: u64, by: ByEngine<'_>) -> Result<Recovered> {
         by.check(self, &self.device)?;
         self.signal_on_own_stream(&Events::plain(self.semaphore.context()), value)?;
-        Ok(true)
+        Ok(Recovered::Signalled)
     }
 }
 

@@ -4,7 +4,7 @@
 use ash::vk;
 #[cfg(doc)]
 use syncline_core::Error;
-use syncline_core::backend::{Attachment, Backend, Identity, Sharing};
+use syncline_core::backend::{Attachment, Backend, Identity, Sharing, Watch as _};
 use syncline_core::clock::Clock;
 use syncline_core::{Object, QueueKind, Result, Timeline};
 
@@ -37,24 +37,7 @@ impl Backend for Device {
     }
 
     fn check(&self) -> Result<()> {
-        if let Some(lost) = self.inner().loss() {
-            return Err(lost.clone());
-        }
-        let call = "vkGetSemaphoreCounterValue";
-        // SAFETY: the wake semaphore lives as long as the device.
-        match unsafe {
-            self.raw()
-                .get_semaphore_counter_value(self.inner().wake().raw())
-        } {
-            // The counter of a lost device reads this value.
-            Ok(u64::MAX) => {
-                Err(self
-                    .inner()
-                    .failed(self.object(), call, vk::Result::ERROR_DEVICE_LOST))
-            }
-            Ok(_) => Ok(()),
-            Err(code) => Err(self.inner().failed(self.object(), call, code)),
-        }
+        self.inner().check()
     }
 
     /// The device's clock (`VK_TIME_DOMAIN_DEVICE_KHR`) in nanoseconds, sampled with the host's

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ash::vk;
-use syncline_core::backend::{self, Attachment, ByEngine, SharedPort};
+use syncline_core::backend::{self, Attachment, ByEngine, Recovered, SharedPort};
 use syncline_core::{Object, Result, Timeline};
 
 use crate::device::open::{Device, Inner};
@@ -162,13 +162,17 @@ impl backend::Port for Port {
 }
 
 impl SharedPort for Port {
-    fn recover(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
+    fn recover(&self, after: u64, value: u64, by: ByEngine<'_>) -> Result<Recovered> {
         by.check(self, &self.0.object)?;
         // Pending signals may have completed meanwhile.
-        if self.0.value()? < value {
+        let reached = self.0.value()?;
+        if reached < after {
+            return Ok(Recovered::NotYet);
+        }
+        if reached < value {
             backend::Port::signal(self, value, by)?;
         }
-        Ok(true)
+        Ok(Recovered::Signalled)
     }
 }
 

@@ -68,6 +68,25 @@ impl Watch for Inner {
             drop(self.failed(self.object(), "vkSignalSemaphore", code));
         }
     }
+
+    /// A counter alone may not show the loss, so a wait without time asks, too.
+    fn check(&self) -> Result<()> {
+        if let Some(lost) = self.loss() {
+            return Err(lost.clone());
+        }
+        let wake = self.wake().raw();
+        let call = "vkGetSemaphoreCounterValue";
+        // SAFETY: the wake semaphore lives as long as the device.
+        let value = match unsafe { self.raw().get_semaphore_counter_value(wake) } {
+            // The counter of a lost device reads this value.
+            Ok(u64::MAX) => Err(vk::Result::ERROR_DEVICE_LOST),
+            read => read,
+        };
+        let value = value.map_err(|code| self.failed(self.object(), call, code))?;
+        let flags = vk::SemaphoreWaitFlags::empty();
+        self.wait_semaphores(flags, &[wake], &[value + 1], Instant::now())
+            .map(drop)
+    }
 }
 
 impl Inner {

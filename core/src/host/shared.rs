@@ -8,7 +8,8 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use crate::backend::{
-    Attachment, ByEngine, Counter, Device as _, Port, SharedPort, Sharing, Watch, Watcher,
+    Attachment, ByEngine, Counter, Device as _, Port, Recovered, SharedPort, Sharing, Watch,
+    Watcher,
 };
 use crate::host::Device;
 use crate::memory::counter::Sleeper;
@@ -200,10 +201,13 @@ impl SharedPort for CounterPort {
         self.0.pending()
     }
 
-    fn recover(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
+    fn recover(&self, after: u64, value: u64, by: ByEngine<'_>) -> Result<Recovered> {
         by.check(self, self.0.object())?;
-        self.0.recover(value);
-        Ok(true)
+        if self.0.recover(after, value) {
+            Ok(Recovered::Signalled)
+        } else {
+            Ok(Recovered::NotYet)
+        }
     }
 }
 

@@ -170,17 +170,31 @@ pub trait SharedPort {
         0
     }
 
-    /// Releases what waits natively up to `value`, by a signal in place of the dead process.
+    /// Releases what waits natively up to `value`, by a signal in place of the dead process or lost
+    /// device.
     ///
-    /// The timeline has failed. Returns false if nothing waits natively at this port, except for
-    /// waits that another port releases.
+    /// The timeline has failed. The counter must not be signalled while it is below `after`,
+    /// because a device that works still brings it there. A port that cannot read its counter
+    /// ignores `after`.
     ///
     /// # Errors
     /// A driver error. The engine then asks the next port.
-    fn recover(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
-        let _ = (value, by);
-        Ok(false)
+    fn recover(&self, after: u64, value: u64, by: ByEngine<'_>) -> Result<Recovered> {
+        let _ = (after, value, by);
+        Ok(Recovered::Elsewhere)
     }
+}
+
+/// The result of [`SharedPort::recover`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Recovered {
+    /// The counter has the value.
+    Signalled,
+    /// The counter is below the value that must come first. The engine asks again.
+    NotYet,
+    /// Nothing waits natively at this port, except for waits that another port releases.
+    Elsewhere,
 }
 
 impl dyn Port {
@@ -205,9 +219,12 @@ impl dyn Port {
     }
 
     /// See [`SharedPort::recover`].
-    pub(crate) fn recover(&self, value: u64, by: ByEngine<'_>) -> Result<bool> {
+    pub(crate) fn recover(&self, after: u64, value: u64) -> Result<Recovered> {
+        let by = ByEngine::new(self);
         let shared = self.shared();
-        shared.map_or(Ok(false), |shared| shared.recover(value, by))
+        shared.map_or(Ok(Recovered::Elsewhere), |shared| {
+            shared.recover(after, value, by)
+        })
     }
 
     /// The port, if it is of type `P`.
@@ -237,6 +254,17 @@ pub trait Watch: Send + Sync + 'static {
 
     /// Ends the present call of [`Watch::watch`], or the next one if there is none.
     fn nudge(&self);
+
+    /// Asks the driver whether the device is lost. Never blocks.
+    ///
+    /// The watching thread calls it every 100 ms while the device owes a signal to a timeline that
+    /// other devices have, too (E3). A device that cannot be lost keeps the default.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`](crate::Error::DeviceLost).
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// True if a waiting thread may call [`Watch::watch`] itself.
     ///

@@ -2,24 +2,26 @@
 
 use std::cell::Cell;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use crate::base::error::{Error, Failure, Result};
+use crate::base::info::DeviceId;
 use crate::base::run::{DeferWakes, Wake, wake_all};
 use crate::base::sync::{Condvar, Instant, Mutex, per_thread, spawn, system_time, yield_now};
 use crate::port::{Port, Watch};
 
-/// The longest time of one watch. The loss of a device that its driver does not report is noticed
-/// in this time.
+/// The longest time of one watch, and the time between two checks of a device.
+///
+/// The loss of a device that its driver does not report is noticed in this time.
 pub(crate) const ROUND: Duration = Duration::from_millis(100);
 
-/// The pause after a driver call that failed.
+/// The pause before something is tried again.
 ///
 /// A queue makes it before it tries a full driver again. The watching thread makes it after a watch
-/// that failed.
+/// that failed, and between two steps of a release.
 pub(crate) const RETRY: Duration = Duration::from_millis(2);
 
 /// The longest time that [`Watcher::let_go`] blocks.
@@ -44,6 +46,27 @@ pub(crate) trait Watched: Send + Sync + std::fmt::Debug {
 
     /// Fails the timeline.
     fn fail(&self, cause: Failure);
+}
+
+/// A timeline whose native waiters this thread releases if a device is lost that owes it a signal.
+pub(crate) trait Guarded: Send + Sync {
+    /// Checks `device`. If it is lost, fails the timeline and releases its native waiters.
+    ///
+    /// Returns the time until the next call, or `None` if the device owes nothing any more.
+    fn check_device(&self, device: DeviceId) -> Option<Duration>;
+}
+
+/// The guard over one timeline against the loss of one device.
+struct Guard {
+    timeline: Weak<dyn Guarded>,
+    device: DeviceId,
+}
+
+impl Guard {
+    /// See [`Guarded::check_device`]. A timeline that is gone needs no guard.
+    fn check(&self) -> Option<Duration> {
+        self.timeline.upgrade()?.check_device(self.device)
+    }
 }
 
 /// The watching thread of a device.
@@ -72,6 +95,9 @@ struct State {
     /// Woken at `retry_at`.
     retries: Vec<Arc<dyn Wake>>,
     retry_at: Option<Instant>,
+    /// Checked at `check_at`.
+    guards: Vec<Guard>,
+    check_at: Option<Instant>,
     started: bool,
     stopped: bool,
     /// True while the thread makes its list, and until it has returned from `Watch::watch`.
@@ -106,6 +132,28 @@ impl State {
         } else {
             Vec::new()
         }
+    }
+
+    /// Takes the guards if it is time to check the device.
+    fn take_guards(&mut self) -> Vec<Guard> {
+        if self.check_at.is_some_and(|at| at <= Instant::now()) {
+            self.check_at = None;
+            std::mem::take(&mut self.guards)
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Adds guards, of which the first must be checked after `next`.
+    fn add_guards(&mut self, guards: impl IntoIterator<Item = Guard>, next: Duration) {
+        self.guards.extend(guards);
+        let at = Instant::now() + next;
+        self.check_at = Some(self.check_at.map_or(at, |other| other.min(at)));
+    }
+
+    /// The time of the next retry or check.
+    fn next_due(&self) -> Option<Instant> {
+        self.retry_at.into_iter().chain(self.check_at).min()
     }
 }
 
@@ -157,6 +205,20 @@ impl Watcher {
             }
             state.retry_at.get_or_insert_with(|| Instant::now() + RETRY);
         });
+    }
+
+    /// Checks `device` at least every [`ROUND`], as long as it owes `timeline` a signal.
+    pub(crate) fn guard(&self, timeline: Weak<dyn Guarded>, device: DeviceId) {
+        let mut state = self.0.state.lock();
+        state.add_guards([Guard { timeline, device }], ROUND);
+        // It runs already, except in a model.
+        let _ = state.start(&self.0);
+        let watching = state.watching;
+        drop(state);
+        // A present watch ends before the guard is due.
+        if !watching {
+            self.0.changed.notify_one();
+        }
     }
 
     fn tell(&self, device: &dyn Watch, change: impl FnOnce(&mut State)) {
@@ -269,7 +331,7 @@ impl Inner {
                 state.take_due()
             };
             wake_all(due);
-            let until = {
+            {
                 let mut state = self.state.lock();
                 loop {
                     if !state.led {
@@ -279,15 +341,15 @@ impl Inner {
                         return;
                     }
                     let now = Instant::now();
-                    let due = state.retry_at.is_some_and(|at| at <= now);
-                    if due || !watched.is_empty() {
+                    let next_due = state.next_due();
+                    if next_due.is_some_and(|at| at <= now) || !watched.is_empty() {
                         break;
                     }
                     state.parked = true;
                     if state.waiting > 0 {
                         self.listed.notify_all();
                     }
-                    state = match state.retry_at {
+                    state = match next_due {
                         None => self.changed.wait(state),
                         Some(at) => self.changed.wait_timeout(state, at - now),
                     };
@@ -295,22 +357,24 @@ impl Inner {
                 state.parked = false;
                 state.watching = true;
                 state.lists += 1;
-                let round = Instant::now() + ROUND;
-                state.retry_at.map_or(round, |at| at.min(round))
-            };
+            }
+            // A part of the list: a timeline that is being checked is held.
+            self.check_guards();
             targets.clear();
             watched.retain(|timeline| {
                 let target = timeline.target();
                 targets.extend(target);
                 target.is_some()
             });
-            {
+            let until = {
                 let mut state = self.state.lock();
                 state.lists += 1;
                 if state.waiting > 0 {
                     self.listed.notify_all();
                 }
-            }
+                let round = Instant::now() + ROUND;
+                state.next_due().map_or(round, |at| at.min(round))
+            };
             let Some(device) = watched.first().and_then(|first| first.watch().cloned()) else {
                 continue;
             };
@@ -341,6 +405,24 @@ impl Inner {
                 // The watch ends at once while a counter is ahead of the memory behind it (Q9).
                 yield_now();
             }
+        }
+    }
+
+    /// Checks the device for the guarded timelines, if it is time.
+    fn check_guards(&self) {
+        let mut guards = self.state.lock().take_guards();
+        let mut next = ROUND;
+        {
+            // Work that a failed timeline releases must not delay the other timelines.
+            let _deferred = DeferWakes::new();
+            guards.retain(|guard| {
+                let again = guard.check();
+                next = again.map_or(next, |again| again.min(next));
+                again.is_some()
+            });
+        }
+        if !guards.is_empty() {
+            self.state.lock().add_guards(guards, next);
         }
     }
 }

@@ -370,6 +370,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             if of.tells_ahead() {
                 own.note_unpublished(number, of, value);
             }
+            of.note_owed(value, Some(self.device));
             of.promote(value, self.domain, Some(&self.object));
         }
         own.raise_pending(number);

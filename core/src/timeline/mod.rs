@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::base::error::{Error, Object, Result};
 use crate::base::info::DeviceId;
 use crate::port::Port;
-use crate::port::attachment::Attachments;
+use crate::port::attachment::{Attachment, Attachments};
 use crate::timeline::claim::Claim;
 use crate::timeline::point::{Point, Signal};
 use crate::timeline::state::Shared;
@@ -105,11 +105,16 @@ impl Timeline {
                 "the host cannot read its first port, so it would never advance; put a readable port first"
             }
             Some(home) => {
-                if let Some(device) = home.watch() {
-                    let started = device.watcher().start();
+                let others: Box<[_]> = attachments.collect();
+                for watch in [&home]
+                    .into_iter()
+                    .chain(&others)
+                    .filter_map(Attachment::watch)
+                {
+                    let started = watch.watcher().start();
                     started.map_err(|error| Error::no_thread(&object, &error))?;
                 }
-                let of = Shared::new(object, initial, home, attachments.collect());
+                let of = Shared::new(object, initial, home, others);
                 of.note_signalled(signalled);
                 let of = Arc::new(of);
                 if of.is_remote() {

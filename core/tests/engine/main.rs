@@ -12,6 +12,7 @@ mod futures;
 mod homes;
 mod in_flight;
 mod leading;
+mod lost_device;
 mod model;
 mod natively;
 mod not_now;

@@ -351,10 +351,15 @@ impl Counter {
 
     /// Releases native waits for values of the counter up to `value`, which will not be signalled.
     ///
-    /// Call it once the counter has failed. Wakes sleeping threads.
-    pub(crate) fn recover(&self, value: u64) {
+    /// Call it once the counter has failed. Wakes sleeping threads. False without any effect if the
+    /// counter is below `after`.
+    pub(crate) fn recover(&self, after: u64, value: u64) -> bool {
+        if self.page.reached.load(Ordering::SeqCst) < after {
+            return false;
+        }
         self.page.reached.fetch_max(value, Ordering::SeqCst);
         self.ring();
+        true
     }
 
     /// True, once for each value, if the page reports more pending than was last read.

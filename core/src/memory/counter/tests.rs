@@ -233,7 +233,7 @@ fn values_raised_after_a_failure_do_not_count() {
     let found = page.state_and_reached(true, 2, || {
         if std::mem::take(&mut is_stopped) {
             assert!(page.complete_failure(failing, 2, &cause));
-            ours.recover(6);
+            assert!(ours.recover(0, 6));
         }
         page.reached.load(Ordering::SeqCst)
     });

@@ -4,6 +4,7 @@ mod ahead;
 mod awaited;
 mod claims;
 mod dependents;
+mod owed;
 mod reached;
 mod recovery;
 mod signals;
@@ -32,6 +33,7 @@ pub(crate) use awaited::Registered;
 use claims::Claims;
 pub(crate) use claims::Interval;
 use dependents::Dependents;
+use owed::OwedSignals;
 pub use recovery::RemainingPeers;
 
 /// The standing of one value of a timeline.
@@ -175,6 +177,7 @@ pub(crate) struct Shared {
     /// On a queue's position: the signals that must be published before it shows.
     unpublished: OnceLock<Box<UnpublishedSignals>>,
     dependents: Dependents,
+    owed: OwedSignals,
     /// The times of its last signals, if it has timestamps. No claim of it takes the fast path
     /// then.
     times: OnceLock<Box<Times>>,
@@ -227,6 +230,7 @@ impl Shared {
         let is_a_page = home.nature() == Nature::Page;
         let is_remote = home.is_signalled_elsewhere() && is_a_page;
         let engine_signals_all = is_counted_here || (others.is_empty() && is_a_page && !foreign);
+        let has_others = !others.is_empty();
         let shared = Self {
             object,
             is_counted_here,
@@ -240,7 +244,7 @@ impl Shared {
                 reached: AtomicU64::new(initial),
                 raw_claims: AtomicU64::new(foreign.into()),
                 troubled: AtomicBool::new(false),
-                depends_on_others: AtomicBool::new(is_remote),
+                depends_on_others: AtomicBool::new(is_remote || has_others),
             },
             claimed: Claimed {
                 pending: AtomicU64::new(initial),
@@ -257,6 +261,7 @@ impl Shared {
             tells_ahead: false.into(),
             unpublished: OnceLock::new(),
             dependents: Dependents::default(),
+            owed: OwedSignals::default(),
             times: OnceLock::new(),
             locked: Locked {
                 state: Mutex::new(State {
@@ -652,7 +657,9 @@ impl Closing<'_> {
         self.of.wake_holders();
         let publisher = self.of.publisher.get().cloned();
         wake_all(publisher.map(|publisher| publisher as Arc<dyn Wake>));
-        if let Some(device) = self.of.watch().filter(|_| self.is_watched) {
+        let home = self.of.watch().filter(|_| self.is_watched);
+        let guards = self.of.guards().filter_map(DevicePort::watch);
+        for device in home.into_iter().chain(guards) {
             device.watcher().let_go(&**device);
         }
     }

@@ -13,7 +13,7 @@ use super::Shared;
 use crate::base::sync::spawn;
 use crate::memory::counter::FAILING_TIMEOUT;
 use crate::port::watch::ROUND;
-use crate::port::{ByEngine, Port};
+use crate::port::{Port, Recovered};
 
 /// Which processes survive the death of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub enum RemainingPeers {
 
 /// The time for other processes to fail what depends on the dead process, before its signals are
 /// made.
-const GRACE: Duration = Duration::from_millis(50);
+pub(super) const GRACE: Duration = Duration::from_millis(50);
 
 /// The length of a turn. A signal takes a fraction of that.
 const TURN: Duration = Duration::from_millis(12);
@@ -71,8 +71,7 @@ impl Shared {
 
     fn recover_home(&self, owed: u64) {
         // The recovery of a page cannot fail.
-        let home = self.home();
-        let _ = home.recover(owed.min(self.largest_legal()), ByEngine::new(home));
+        let _ = self.home().recover(0, owed.min(self.largest_legal()));
     }
 
     /// Signals through the first port that can, unless another survivor has.
@@ -85,8 +84,7 @@ impl Shared {
         }
         let value = owed.saturating_add(turn.into()).min(self.largest_legal());
         // After an error the next port is tried.
-        let released =
-            |port: &dyn Port| matches!(port.recover(value, ByEngine::new(port)), Ok(true));
+        let released = |port: &dyn Port| matches!(port.recover(0, value), Ok(Recovered::Signalled));
         let _ = self.other_ports().any(released);
     }
 

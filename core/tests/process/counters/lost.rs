@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use rstest::rstest;
-use syncline_core::backend::{Attachment, ByEngine, Port, SharedPort};
+use syncline_core::backend::{Attachment, ByEngine, Port, Recovered, SharedPort};
 use syncline_core::internal::RemainingPeers;
 use syncline_core::{DeviceId, Error, Result};
 
@@ -99,13 +99,13 @@ impl Port for Native {
 }
 
 impl SharedPort for Native {
-    fn recover(&self, value: u64, _: ByEngine<'_>) -> Result<bool> {
+    fn recover(&self, _: u64, value: u64, _: ByEngine<'_>) -> Result<Recovered> {
         self.of.value.fetch_max(value, Ordering::SeqCst);
         let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
         let named = name.trim_end() == RECOVERY_THREAD;
         self.of.is_named.store(named, Ordering::SeqCst);
         self.of.signals.lock().unwrap().push(value);
-        Ok(true)
+        Ok(Recovered::Signalled)
     }
 }
 

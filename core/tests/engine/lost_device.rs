@@ -1,0 +1,302 @@
+//! E3: native waits for a device of this process that is lost.
+
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rstest::rstest;
+use syncline_core::backend::{
+    Attachment, Batch, ByEngine, Enqueue, Flush, Keep, NoStamp, Port, Recovered, SharedPort,
+    SubmissionQueue, Waker, Watch, Watcher,
+};
+use syncline_core::{DeviceId, Error, Object, Result, Timeline};
+
+use crate::words::Words;
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// A device that a test can lose. Its driver takes submissions, and the test executes them.
+#[derive(Clone)]
+struct Device {
+    id: DeviceId,
+    words: Arc<Words>,
+    is_lost: Arc<AtomicBool>,
+}
+
+impl Device {
+    fn new() -> Self {
+        Self {
+            id: DeviceId::new(),
+            words: Arc::default(),
+            is_lost: Arc::default(),
+        }
+    }
+
+    fn queue(&self) -> Arc<SubmissionQueue<Takes>> {
+        let own = self.words.timeline(self.id, "position", Arc::default());
+        SubmissionQueue::new(Object::new("queue", ""), self.id, own, Takes)
+    }
+
+    fn timeline(&self) -> Timeline {
+        self.words.timeline(self.id, "own", Arc::default())
+    }
+
+    fn lose(&self) {
+        self.is_lost.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Watch for Device {
+    fn watcher(&self) -> &Watcher {
+        self.words.watcher()
+    }
+
+    fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()> {
+        self.words.watch(ports, until)
+    }
+
+    fn nudge(&self) {
+        self.words.nudge();
+    }
+
+    fn check(&self) -> Result<()> {
+        if !self.is_lost.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        Err(Error::DeviceLost {
+            object: Object::new("device", ""),
+            call: "the check",
+            code: 700,
+            name: "lost".into(),
+        })
+    }
+}
+
+/// A driver that takes every submission.
+struct Takes;
+
+impl Enqueue for Takes {
+    type Recorder<'a> = ();
+    type Prepared = ();
+    type Stamp = NoStamp;
+
+    fn record<W>(&self, _: &Batch<'_>, _: &mut Keep, work: W) -> Result<()>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
+    {
+        work(&mut ())
+    }
+
+    fn flush(&self, (): (), _: &dyn Fn() -> Waker) -> Flush<()> {
+        Flush::Done
+    }
+}
+
+/// A counter that several devices have.
+#[derive(Default)]
+struct Semaphore {
+    value: AtomicU64,
+    /// The values before and after each signal in place of a lost device.
+    made: Mutex<Vec<(u64, u64)>>,
+    /// Must have failed before such a signal is made.
+    behind: Mutex<Vec<Timeline>>,
+}
+
+impl Semaphore {
+    fn made(&self) -> Vec<(u64, u64)> {
+        self.made.lock().unwrap().clone()
+    }
+
+    /// The device executes a signal.
+    fn execute(&self, value: u64) {
+        let before = self.value.swap(value, Ordering::SeqCst);
+        assert!(before < value, "signalled from {before} to {value}");
+    }
+
+    fn until_made(&self, count: usize) {
+        let start = Instant::now();
+        while self.made().len() < count {
+            assert!(start.elapsed() < LONG, "made only {:?}", self.made());
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// A device's port of a [`Semaphore`].
+struct Half {
+    of: Arc<Semaphore>,
+    is_readable: bool,
+}
+
+impl Port for Half {
+    fn is_readable(&self) -> bool {
+        self.is_readable
+    }
+
+    fn poll(&self) -> Result<Option<u64>> {
+        let value = self.of.value.load(Ordering::SeqCst);
+        Ok(self.is_readable.then_some(value))
+    }
+
+    fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
+        self.of.execute(value);
+        Ok(())
+    }
+
+    fn shared(&self) -> Option<&dyn SharedPort> {
+        Some(self)
+    }
+}
+
+impl SharedPort for Half {
+    fn recover(&self, after: u64, value: u64, by: ByEngine<'_>) -> Result<Recovered> {
+        if !self.is_readable {
+            panic!("a port that can read the counter comes first");
+        }
+        let before = self.of.value.load(Ordering::SeqCst);
+        if before < after {
+            return Ok(Recovered::NotYet);
+        }
+        for behind in self.of.behind.lock().unwrap().iter() {
+            assert!(behind.value().is_err(), "released before it failed");
+        }
+        self.signal(value, by)?;
+        self.of.made.lock().unwrap().push((before, value));
+        Ok(Recovered::Signalled)
+    }
+}
+
+/// A timeline of both devices with its home on `home`.
+fn shared(home: &Device, other: &Device) -> (Timeline, Arc<Semaphore>) {
+    let of = Arc::<Semaphore>::default();
+    let half = |device: &Device, is_readable| {
+        let of = of.clone();
+        let port = Half { of, is_readable };
+        let attachment = Attachment::imported(device.id, port);
+        attachment.watched_by(Arc::new(device.clone()))
+    };
+    let halves = [half(home, true), half(other, false)];
+    let line = Timeline::new("shared", 0, |_| Ok(halves.into_iter().collect())).unwrap();
+    (line, of)
+}
+
+fn signal(queue: &Arc<SubmissionQueue<Takes>>, line: &Timeline, value: u64) {
+    let submitted = queue.submit(&[], |()| Ok(()), &[line.signal_at(value)]);
+    assert!(!submitted.unwrap().is_held());
+}
+
+fn fails(line: &Timeline, value: u64) {
+    let error = line.at(value).wait(LONG).unwrap_err();
+    let root = error.root();
+    assert!(
+        matches!(root, Error::DeviceLost { code: 700, .. }),
+        "{error}"
+    );
+}
+
+/// The work behind a native wait has failed when the wait is released. No call asks for anything.
+#[test]
+fn what_waits_natively_fails_and_then_the_wait_is_released() {
+    let (survivor, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&survivor, &lost);
+    let (behind, later) = (survivor.timeline(), survivor.timeline());
+    signal(&lost.queue(), &line, 5);
+    let queue = survivor.queue();
+    for (waited, signalled) in [(line.at(5), &behind), (behind.at(1), &later)] {
+        let signals = [signalled.signal_at(1)];
+        queue.submit(&[waited], |()| Ok(()), &signals).unwrap();
+    }
+    *semaphore.behind.lock().unwrap() = vec![line.clone(), behind.clone(), later.clone()];
+    lost.lose();
+    semaphore.until_made(1);
+    assert_eq!(semaphore.made(), [(0, 5)]);
+    for (failed, value) in [(&line, 5), (&behind, 1), (&later, 1)] {
+        fails(failed, value);
+    }
+}
+
+/// The signals of the other device come by themselves. Those of the lost device come between them.
+#[rstest]
+#[case::by_queues(false)]
+#[case::by_the_application(true)]
+fn missing_signals_are_made_in_order(#[case] raw: bool) {
+    let (survivor, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&survivor, &lost);
+    let (ours, theirs) = (survivor.queue(), lost.queue());
+    for value in 1..=5 {
+        match value {
+            2 | 4 if raw => line.claim(value, 0).unwrap().submitted().unwrap(),
+            2 | 4 => signal(&theirs, &line, value),
+            _ => signal(&ours, &line, value),
+        }
+    }
+    lost.lose();
+    fails(&line, 4);
+    for value in [1, 3] {
+        assert_eq!(semaphore.made().len(), value as usize / 2);
+        semaphore.execute(value);
+        semaphore.until_made(value as usize / 2 + 1);
+    }
+    semaphore.execute(5);
+    assert_eq!(semaphore.made(), [(1, 2), (3, 4)]);
+}
+
+/// A timeline to which the lost device owes nothing continues.
+#[test]
+fn other_timelines_continue() {
+    let (survivor, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&survivor, &lost);
+    let (paid, paid_semaphore) = shared(&survivor, &lost);
+    let (unowed, unowed_semaphore) = shared(&survivor, &lost);
+    let theirs = lost.queue();
+    signal(&theirs, &paid, 1);
+    paid_semaphore.execute(1);
+    signal(&theirs, &line, 1);
+    let ours = survivor.queue();
+    signal(&ours, &unowed, 1);
+    lost.lose();
+    fails(&line, 1);
+    semaphore.until_made(1);
+    signal(&ours, &paid, 2);
+    paid_semaphore.execute(2);
+    unowed_semaphore.execute(1);
+    for (line, value) in [(&paid, 2), (&unowed, 1)] {
+        line.at(value).wait(LONG).unwrap();
+    }
+    assert_eq!(paid_semaphore.made(), []);
+    assert_eq!(unowed_semaphore.made(), []);
+}
+
+/// A signal that a driver takes after the loss is known is made in its place, too.
+#[test]
+fn a_signal_that_comes_after_the_loss_is_made() {
+    let (survivor, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&survivor, &lost);
+    let theirs = lost.queue();
+    signal(&theirs, &line, 1);
+    let mut claim = line.claim(2, 0).unwrap();
+    lost.lose();
+    semaphore.until_made(1);
+    claim.submitted().unwrap();
+    semaphore.until_made(2);
+    assert_eq!(semaphore.made(), [(0, 1), (1, 2)]);
+}
+
+/// The device's watching thread does not keep a timeline that is dropped while it guards it.
+#[test]
+fn a_dropped_timeline_is_gone_when_the_drop_returns() {
+    let (survivor, lost) = (Device::new(), Device::new());
+    let theirs = lost.queue();
+    let start = Instant::now();
+    // Long enough for several checks.
+    while start.elapsed() < Duration::from_millis(350) {
+        let (line, semaphore) = shared(&survivor, &lost);
+        signal(&theirs, &line, 1);
+        semaphore.execute(1);
+        line.at(1).wait(LONG).unwrap();
+        drop(line);
+        assert_eq!(Arc::strong_count(&semaphore), 1);
+    }
+}
