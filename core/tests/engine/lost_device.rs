@@ -23,6 +23,16 @@ struct Device {
     id: DeviceId,
     words: Arc<Words>,
     is_lost: Arc<AtomicBool>,
+    checks: Arc<Mutex<Checks>>,
+}
+
+/// Lets a test act while a check of its device runs.
+#[derive(Default)]
+struct Checks {
+    /// True if the next check waits for the test.
+    begin: bool,
+    /// True while a check waits for the test.
+    begun: bool,
 }
 
 impl Device {
@@ -31,6 +41,7 @@ impl Device {
             id: DeviceId::new(),
             words: Arc::default(),
             is_lost: Arc::default(),
+            checks: Arc::default(),
         }
     }
 
@@ -45,6 +56,27 @@ impl Device {
 
     fn lose(&self) {
         self.is_lost.store(true, Ordering::SeqCst);
+    }
+
+    fn until_a_check_has_begun(&self) {
+        while !self.checks.lock().unwrap().begun {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits for the test, and then a little longer, so that the test acts during the check.
+    fn wait_in_check(&self) {
+        {
+            let mut checks = self.checks.lock().unwrap();
+            if !std::mem::take(&mut checks.begin) {
+                return;
+            }
+            checks.begun = true;
+        }
+        while self.checks.lock().unwrap().begun {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -62,6 +94,7 @@ impl Watch for Device {
     }
 
     fn check(&self) -> Result<()> {
+        self.wait_in_check();
         if !self.is_lost.load(Ordering::SeqCst) {
             return Ok(());
         }
@@ -284,19 +317,25 @@ fn a_signal_that_comes_after_the_loss_is_made() {
     assert_eq!(semaphore.made(), [(0, 1), (1, 2)]);
 }
 
-/// The device's watching thread does not keep a timeline that is dropped while it guards it.
+/// The watching thread does not keep a timeline that is dropped while it checks the device for it.
 #[test]
 fn a_dropped_timeline_is_gone_when_the_drop_returns() {
     let (survivor, lost) = (Device::new(), Device::new());
     let theirs = lost.queue();
-    let start = Instant::now();
-    // Long enough for several checks.
-    while start.elapsed() < Duration::from_millis(350) {
+    loop {
         let (line, semaphore) = shared(&survivor, &lost);
+        lost.checks.lock().unwrap().begin = true;
         signal(&theirs, &line, 1);
+        lost.until_a_check_has_begun();
         semaphore.execute(1);
         line.at(1).wait(LONG).unwrap();
+        let start = Instant::now();
+        lost.checks.lock().unwrap().begun = false;
         drop(line);
-        assert_eq!(Arc::strong_count(&semaphore), 1);
+        // The drop waits for the watching thread for 50 ms at most.
+        if start.elapsed() < Duration::from_millis(40) {
+            assert_eq!(Arc::strong_count(&semaphore), 1);
+            return;
+        }
     }
 }
