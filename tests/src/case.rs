@@ -1,6 +1,6 @@
 //! Cases and their verdicts.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 
 use crate::World;
@@ -41,6 +41,21 @@ pub(crate) fn note(text: String) {
 pub(crate) fn take_notes() -> Option<String> {
     let notes = NOTES.take();
     (!notes.is_empty()).then(|| notes.join("; "))
+}
+
+thread_local! { static ENDS_PROCESS: Cell<bool> = const { Cell::new(false) } }
+
+/// Ends the process after the case, because it loses a device of the process.
+///
+/// Call it on the thread that runs the case. The process drops its devices, and the next case runs
+/// in another process. The case fails if the process does not end by itself.
+pub(crate) fn end_process() {
+    ENDS_PROCESS.set(true);
+}
+
+/// Returns true if the case that has just run on this thread has called [`end_process`].
+pub(crate) fn ends_process() -> bool {
+    ENDS_PROCESS.get()
 }
 
 /// Why a case did not pass.

@@ -9,4 +9,5 @@ pub(crate) mod native;
 pub(crate) mod open;
 pub(crate) mod physical;
 pub(crate) mod query_pools;
+pub(crate) mod spare;
 pub(crate) mod wake;

@@ -67,6 +67,11 @@ impl Native {
         &self.instance
     }
 
+    /// The physical device.
+    pub(crate) const fn physical(&self) -> vk::PhysicalDevice {
+        self.physical
+    }
+
     /// The device's functions and its raw handle.
     #[inline]
     pub(crate) const fn device(&self) -> &ash::Device {

@@ -1,10 +1,11 @@
 //! A `VkDevice`, and opening it.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 
 use ash::vk;
-use syncline_core::backend::Watcher;
+use syncline_core::backend::{Mutex, Watcher};
 use syncline_core::{DeviceId, Error, Info, Object, Result};
 
 use crate::device::clock_readings::DeviceClock;
@@ -14,6 +15,7 @@ use crate::device::external::External;
 use crate::device::native::Native;
 use crate::device::physical::{Enabled, PhysicalDevice};
 use crate::device::query_pools::QueryPools;
+use crate::device::spare::Spare;
 use crate::device::wake::WakeSemaphore;
 use crate::driver::error::native;
 use crate::driver::instance::Instance;
@@ -40,6 +42,8 @@ pub(crate) struct Inner {
     external: External,
     /// The first error that said that the device is lost.
     loss: OnceLock<Error>,
+    /// Opened once the device is lost and a queue of another device waits for it.
+    spare: Mutex<Option<Arc<Spare>>>,
     watcher: Watcher,
     wake: WakeSemaphore,
     query_read_blocks: bool,
@@ -125,6 +129,7 @@ impl Device {
             query_pools: QueryPools::default(),
             clock: DeviceClock::new(physical.host_clock),
             loss: OnceLock::new(),
+            spare: Mutex::default(),
             watcher: Watcher::default(),
             wake: WakeSemaphore::new(semaphore, physical.wait_any_spins),
             query_read_blocks: physical.query_read_blocks,
@@ -259,6 +264,38 @@ impl Inner {
 
     pub(crate) fn is_lost(&self) -> bool {
         self.loss.get().is_some()
+    }
+
+    /// Takes ownership of a descriptor that the driver has just exported from `object`.
+    ///
+    /// # Errors
+    /// A driver error, also if the driver returned no descriptor.
+    pub(crate) fn own_fd(
+        &self,
+        object: &Object,
+        call: &'static str,
+        fd: Result<RawFd, vk::Result>,
+    ) -> Result<OwnedFd> {
+        let fd = fd.map_err(|code| self.failed(object, call, code))?;
+        if fd < 0 {
+            return Err(self.failed(object, call, vk::Result::ERROR_INVALID_EXTERNAL_HANDLE));
+        }
+        // SAFETY: a new descriptor, which nothing else owns.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// A device of the same GPU, in place of this one, which is lost.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn spare(&self) -> Result<Arc<Spare>> {
+        let mut spare = self.spare.lock();
+        if let Some(spare) = &*spare {
+            return Ok(spare.clone());
+        }
+        let opened = Arc::new(Spare::open(&self.native, &self.object)?);
+        *spare = Some(opened.clone());
+        Ok(opened)
     }
 
     /// Calls `vkCreateSemaphore` for a timeline semaphore.

@@ -17,7 +17,6 @@ use crate::driver::error::{unsupported, wrong_device};
 use crate::driver::lock::lock;
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
-use crate::share::external::own_fd;
 use crate::share::payload::Needs;
 use crate::timeline::binary::{RawBinary, Role};
 use crate::timeline::port::{Port, Semaphore};
@@ -246,7 +245,9 @@ impl BinarySemaphore {
         let fd = self.with_payload(Needs::Permanent, "leave", |_| unsafe {
             Ok(functions.get_semaphore_fd(&info))
         })?;
-        let fd = own_fd(device.inner(), self.object(), "vkGetSemaphoreFdKHR", fd)?;
+        let fd = device
+            .inner()
+            .own_fd(self.object(), "vkGetSemaphoreFdKHR", fd)?;
         // SAFETY: just exported, from a binary semaphore of this device.
         Ok(unsafe { BinaryFd::from_fd(fd, Origin::of(device.info())) })
     }

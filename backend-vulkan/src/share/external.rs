@@ -7,7 +7,7 @@
 )]
 
 use std::convert::Infallible;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
 use std::sync::Arc;
 
 use ash::vk;
@@ -17,7 +17,7 @@ use syncline_core::{
 };
 
 use crate::device::file_kind::FileKind;
-use crate::device::open::{Device, Inner};
+use crate::device::open::Device;
 use crate::device::physical::SYNC_FILES_LIMIT;
 use crate::driver::error::unsupported;
 use crate::memory::buffer::{Buffer, MemoryKind};
@@ -33,16 +33,9 @@ impl Exporter {
     /// # Errors
     /// A driver error.
     pub fn export(&self) -> Result<TimelineFd> {
-        let device = self.0.device();
-        let info = vk::SemaphoreGetFdInfoKHR::default()
-            .semaphore(self.0.raw())
-            .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD);
-        let functions = device.external().semaphores("export a timeline")?;
-        // SAFETY: a live timeline semaphore, made for handles of this type.
-        let fd = unsafe { functions.get_semaphore_fd(&info) };
-        let fd = own_fd(device, self.0.object(), "vkGetSemaphoreFdKHR", fd)?;
+        let fd = self.0.export()?;
         // SAFETY: just exported, from a timeline semaphore of this device.
-        Ok(unsafe { TimelineFd::from_fd(fd, Origin::of(device.info())) })
+        Ok(unsafe { TimelineFd::from_fd(fd, Origin::of(self.0.device().info())) })
     }
 }
 
@@ -168,7 +161,9 @@ impl Device {
         let functions = self.inner().external().memory(asked)?;
         // SAFETY: live memory, allocated for handles of this type.
         let fd = unsafe { functions.get_memory_fd(&info) };
-        let fd = own_fd(self.inner(), buffer.object(), "vkGetMemoryFdKHR", fd)?;
+        let fd = self
+            .inner()
+            .own_fd(buffer.object(), "vkGetMemoryFdKHR", fd)?;
         let origin = Origin::of(self.info());
         // SAFETY: just exported, and the memory has these properties.
         let handle =
@@ -368,22 +363,4 @@ fn describe(origin: &Origin) -> String {
         Some(driver) => format!("{origin}, driver {driver}"),
         None => format!("{origin}, driver unknown"),
     }
-}
-
-/// Takes ownership of a descriptor that the driver has just exported.
-///
-/// # Errors
-/// A driver error, also if the driver returned no descriptor.
-pub(crate) fn own_fd(
-    device: &Inner,
-    object: &Object,
-    call: &'static str,
-    fd: Result<RawFd, vk::Result>,
-) -> Result<OwnedFd> {
-    let fd = fd.map_err(|code| device.failed(object, call, code))?;
-    if fd < 0 {
-        return Err(device.failed(object, call, vk::Result::ERROR_INVALID_EXTERNAL_HANDLE));
-    }
-    // SAFETY: a new descriptor, which nothing else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

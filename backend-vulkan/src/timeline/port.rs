@@ -1,14 +1,16 @@
 //! The port of a Vulkan device: a timeline semaphore.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use ash::vk;
 use syncline_core::backend::{self, Attachment, ByEngine, Recovered, SharedPort};
-use syncline_core::{Object, Result, Timeline};
+use syncline_core::{Error, Object, Result, Timeline};
 
 use crate::device::open::{Device, Inner};
+use crate::device::spare::SpareSemaphore;
 
 /// A timeline `VkSemaphore`. Everything that uses it keeps an `Arc` of it, also submissions in
 /// flight.
@@ -18,6 +20,9 @@ pub(crate) struct Semaphore {
     object: Object,
     /// False if the application destroys it.
     owned: bool,
+    is_exportable: bool,
+    /// Its payload on another `VkDevice`, made once this device is lost.
+    on_spare: OnceLock<SpareSemaphore>,
     /// The last submission that used it, as counted by
     /// [`DeferredDestroy`](crate::device::deferred_destroy::DeferredDestroy).
     used: AtomicU64,
@@ -36,20 +41,35 @@ impl Semaphore {
         let raw = device.timeline_semaphore(initial, exports)?;
         // SAFETY: just created as a timeline semaphore on this device, and nothing else has the
         // handle.
-        Ok(unsafe { Self::adopt(device, raw, true) })
+        let semaphore = unsafe { Self::with(device, raw, true, !exports.is_empty()) };
+        Ok(Arc::new(semaphore))
     }
 
     /// # Safety
     /// `raw` is a timeline semaphore of `device`. If `owned`, nothing else destroys it. If not, it
     /// outlives the returned value.
     pub(crate) unsafe fn adopt(device: &Arc<Inner>, raw: vk::Semaphore, owned: bool) -> Arc<Self> {
-        Arc::new(Self {
+        // SAFETY: the caller's promise.
+        Arc::new(unsafe { Self::with(device, raw, owned, false) })
+    }
+
+    /// # Safety
+    /// Same as [`Semaphore::adopt`].
+    unsafe fn with(
+        device: &Arc<Inner>,
+        raw: vk::Semaphore,
+        owned: bool,
+        is_exportable: bool,
+    ) -> Self {
+        Self {
             device: device.clone(),
             raw,
             object: Object::new("semaphore", ""),
             owned,
+            is_exportable,
+            on_spare: OnceLock::new(),
             used: AtomicU64::new(0),
-        })
+        }
     }
 
     /// Notes that a submission uses it which the driver has just taken.
@@ -78,6 +98,36 @@ impl Semaphore {
             self.device
                 .failed(&self.object, "vkGetSemaphoreCounterValue", code)
         })
+    }
+
+    /// Exports a new handle with `vkGetSemaphoreFdKHR`.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn export(&self) -> Result<OwnedFd> {
+        let info = vk::SemaphoreGetFdInfoKHR::default()
+            .semaphore(self.raw)
+            .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD);
+        let functions = self.device.external().semaphores("export a timeline")?;
+        // SAFETY: a live timeline semaphore, made for handles of this type.
+        let fd = unsafe { functions.get_semaphore_fd(&info) };
+        self.device.own_fd(&self.object, "vkGetSemaphoreFdKHR", fd)
+    }
+
+    /// Its payload on another `VkDevice`, because this device is lost.
+    fn on_spare(&self) -> Result<&SpareSemaphore> {
+        if let Some(spare) = self.on_spare.get() {
+            return Ok(spare);
+        }
+        if !self.is_exportable {
+            return Err(Error::Unsupported {
+                object: self.object.clone(),
+                asked: "be signalled although its device is lost".into(),
+                reason: "it cannot be exported to another device".into(),
+            });
+        }
+        let imported = SpareSemaphore::import(&self.device.spare()?, self.export()?)?;
+        Ok(self.on_spare.get_or_init(|| imported))
     }
 
     /// The attachment of a timeline with its home on this device. The semaphore stands at
@@ -164,13 +214,26 @@ impl backend::Port for Port {
 impl SharedPort for Port {
     fn recover(&self, after: u64, value: u64, by: ByEngine<'_>) -> Result<Recovered> {
         by.check(self, &self.0.object)?;
+        let semaphore = &*self.0;
+        // The calls of a lost device fail.
+        let spare = if semaphore.device.is_lost() {
+            Some(semaphore.on_spare()?)
+        } else {
+            None
+        };
         // Pending signals may have completed meanwhile.
-        let reached = self.0.value()?;
+        let reached = match spare {
+            Some(spare) => spare.value()?,
+            None => semaphore.value()?,
+        };
         if reached < after {
             return Ok(Recovered::NotYet);
         }
         if reached < value {
-            backend::Port::signal(self, value, by)?;
+            match spare {
+                Some(spare) => spare.signal(value)?,
+                None => backend::Port::signal(self, value, by)?,
+            }
         }
         Ok(Recovered::Signalled)
     }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use serde::{Deserialize, Serialize};
 
 use super::{Suite, TEARDOWN};
-use crate::case::take_notes;
+use crate::case::{ends_process, take_notes};
 use crate::report::Ending;
 use crate::{Settings, Stop, Verdict};
 
@@ -25,6 +25,9 @@ pub(super) struct Answer {
     /// Whether the case has no verdict of its own.
     #[serde(default)]
     pub(super) lost: bool,
+    /// Whether the process ends after the case.
+    #[serde(default)]
+    pub(super) ends: bool,
 }
 
 impl Answer {
@@ -36,12 +39,12 @@ impl Answer {
             Err(Stop::Skipped(reason)) => (Ending::Skipped, Some(reason)),
         };
         let id = id.into();
-        let lost = false;
         Self {
             id,
             outcome,
             reason,
-            lost,
+            lost: false,
+            ends: ends_process(),
         }
     }
 
@@ -122,6 +125,9 @@ pub fn serve<L: Suite>(suite: &L, subject: &str) -> ExitCode {
         };
         if answer.say().is_err() {
             return ExitCode::FAILURE;
+        }
+        if answer.ends {
+            break;
         }
     }
     let gone = catch_unwind(AssertUnwindSafe(|| drop(world)))

@@ -167,7 +167,7 @@ impl Runner {
     pub fn finish(&mut self) -> Record {
         let start = Instant::now();
         let Some(served) = self.child.take() else {
-            let reason = "no process was left: it was killed or died at an earlier case";
+            let reason = "no process was left: it ended with an earlier case";
             let ended = Ok(Answer::skipped(TEARDOWN, reason));
             return self.record(TEARDOWN, TEARDOWN_RULES, start, ended);
         };
@@ -220,6 +220,7 @@ impl Runner {
         // If the process has ended, this write fails. The reason shows below.
         let asked = writeln!(served.questions, "{id}");
         match served.answers.recv_timeout(self.settings.case_limit) {
+            Ok(answer) if answer.id == id && answer.ends => self.ended_by(answer),
             Ok(answer) if answer.id == id => Ok(answer),
             Ok(other) => Err(Lost(format!("the process answered for {}", other.id))),
             Err(RecvTimeoutError::Timeout) => Err(Lost(format!(
@@ -234,6 +235,17 @@ impl Runner {
                 }))
             }
         }
+    }
+
+    /// Waits for the end of a process that ends with its case.
+    fn ended_by(&mut self, answer: Answer) -> Result<Answer, Lost> {
+        if let Some(served) = self.child.take() {
+            let ended = tear_down(served, self.settings.case_limit)?;
+            if ended.outcome == Ending::Failed {
+                return Err(Lost(ended.reason.unwrap_or_default()));
+            }
+        }
+        Ok(answer)
     }
 
     fn end(&mut self) {

@@ -22,6 +22,7 @@ const FAULT: &str = include_str!("fault.ptx");
 pub(super) struct Kernels {
     delay: Function,
     hold: Function,
+    fault: Function,
 }
 
 /// A word that a kernel of one thread polls.
@@ -51,6 +52,7 @@ pub(super) fn prepare(device: &Device) -> Result<Kernels> {
     Ok(Kernels {
         delay: device.module(DELAY)?.function(c"delay")?,
         hold: device.module(HOLD)?.function(c"hold")?,
+        fault: device.module(FAULT)?.function(c"fault")?,
     })
 }
 
@@ -77,10 +79,9 @@ pub(super) fn block(recorder: &mut Recorder<'_>, latch: &Latch) -> Result<()> {
 }
 
 /// Causes a fault, which loses the device for this process for good.
-pub(super) fn fault(device: &Device, recorder: &mut Recorder<'_>) -> Result<()> {
-    let fault = device.module(FAULT)?.function(c"fault")?;
+pub(super) fn fault(kernels: &Kernels, recorder: &mut Recorder<'_>) -> Result<()> {
     // SAFETY: the kernel takes no parameters. Its fault is intended.
-    unsafe { recorder.launch(&fault, [1; 3], [1; 3], &mut []) }
+    unsafe { recorder.launch(&kernels.fault, [1; 3], [1; 3], &mut []) }
 }
 
 pub(super) fn open(latch: &Latch) {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use syncline::backend::Device as _;
 use syncline::{Device, Error, Memory, Recorder, Result, Timeline, connect};
 
-use crate::Subject;
+use crate::{Settings, Subject};
 
 /// A device of the inventory with what the suite's work needs, such as kernels and buffers.
 #[derive(Clone, Debug)]
@@ -45,6 +45,14 @@ pub enum Latch {
     Vulkan(vulkan::Latch),
 }
 
+/// Work of an [`Equipped`] device that ends only with the loss of the device.
+#[derive(Clone, Debug)]
+pub(crate) struct Loss {
+    latch: Latch,
+    /// Set by work behind the latch, unless the work itself loses the device.
+    begun: Memory,
+}
+
 impl Equipped {
     /// Equips `device`. It must be idle.
     ///
@@ -61,15 +69,72 @@ impl Equipped {
         Ok(Self { device, kit })
     }
 
+    /// The reason why [`Equipped::lose`] cannot lose the device, if there is one.
+    pub(crate) fn why_not_lost(&self) -> Option<&'static str> {
+        match &self.kit {
+            Kit::Host => Some("the host cannot be lost"),
+            #[cfg(feature = "cuda")]
+            Kit::Cuda(_) => None,
+            #[cfg(feature = "vulkan")]
+            Kit::Vulkan(_) if Settings::from_env().validation => {
+                Some("the validation layer reports the wrong call that loses the device")
+            }
+            #[cfg(feature = "vulkan")]
+            Kit::Vulkan(_) => (!self.device.info().name.contains("llvmpipe"))
+                .then_some("of Vulkan's drivers, only lavapipe's device can be lost on purpose"),
+        }
+    }
+
+    /// Makes what [`Equipped::block_until_lost`] needs.
+    ///
+    /// # Errors
+    /// Errors of the backend.
+    pub(crate) fn loss(&self) -> Result<Loss> {
+        Ok(Loss {
+            latch: self.latch()?,
+            begun: self.buffer(1)?,
+        })
+    }
+
+    /// Records work that waits until [`Equipped::lose`] is called, and whose signals never come.
+    ///
+    /// # Errors
+    /// Errors of the backend.
+    pub(crate) fn block_until_lost(&self, recorder: &mut Recorder<'_>, loss: &Loss) -> Result<()> {
+        Self::block(recorder, &loss.latch)?;
+        match (&self.kit, &mut *recorder) {
+            #[cfg(feature = "cuda")]
+            (Kit::Cuda(kernels), Recorder::Cuda(recorder)) => cuda::fault(kernels, recorder),
+            _ => Self::fill(recorder, &loss.begun, 1),
+        }
+    }
+
+    /// Loses the device for this process for good.
+    ///
+    /// # Errors
+    /// Errors of the backend.
+    pub(crate) fn lose(&self, loss: &Loss) -> Result<()> {
+        #[cfg(feature = "vulkan")]
+        if let Device::Vulkan(device) = &self.device {
+            vulkan::lose(device)?;
+            Self::open(&loss.latch)?;
+            // The driver executes the work all the same, so it must not be freed before.
+            while Self::read(&loss.begun) != [1] {
+                std::thread::yield_now();
+            }
+            return Ok(());
+        }
+        Self::open(&loss.latch)
+    }
+
     /// Records work that loses the device for this process for good.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if it is not CUDA: no other device can be lost on purpose. Also
-    /// errors of the backend.
+    /// [`Error::Unsupported`] if it is not CUDA: no other device is lost by work.
     pub(crate) fn fault(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        match (&self.device, recorder) {
+        match (&self.kit, recorder) {
             #[cfg(feature = "cuda")]
-            (Device::Cuda(device), Recorder::Cuda(recorder)) => cuda::fault(device, recorder),
+            (Kit::Cuda(kernels), Recorder::Cuda(recorder)) => cuda::fault(kernels, recorder),
             _ => Err(Error::Unsupported {
                 object: self.device.object().clone(),
                 asked: "be lost on purpose".into(),

@@ -153,3 +153,30 @@ pub(super) fn open(latch: &Latch) -> Result<()> {
     // SAFETY: the event is live, and it is never reset.
     unsafe { latch.0.device.raw().set_event(latch.0.raw) }.map_err(Error::work)
 }
+
+/// Signals a semaphore backwards, which loses a device of lavapipe for good.
+///
+/// Lavapipe goes on with work that it has begun, but shows none of its signals.
+pub(super) fn lose(device: &Device) -> Result<()> {
+    let mut timeline =
+        vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
+    let info = vk::SemaphoreCreateInfo::default().push_next(&mut timeline);
+    let raw = device.raw();
+    // SAFETY: the device is live. No submission uses the semaphore. The second signal is a wrong
+    // use that this driver answers with `VK_ERROR_DEVICE_LOST`, as intended.
+    unsafe {
+        let semaphore = raw.create_semaphore(&info, None).map_err(Error::work)?;
+        let signal = |value| {
+            let info = vk::SemaphoreSignalInfo::default();
+            raw.signal_semaphore(&info.semaphore(semaphore).value(value))
+        };
+        let signals = [signal(9), signal(5)];
+        raw.destroy_semaphore(semaphore, None);
+        match signals {
+            [Ok(()), Err(vk::Result::ERROR_DEVICE_LOST)] => Ok(()),
+            other => Err(Error::work(std::io::Error::other(format!(
+                "a signal backwards was answered with {other:?}"
+            )))),
+        }
+    }
+}

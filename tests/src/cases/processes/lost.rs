@@ -25,7 +25,7 @@ const HEARD_WITHIN: Duration = Duration::from_secs(1);
 const LOADED: u32 = 5;
 
 /// Checks that no more time has passed since the kill than E3 allows.
-fn in_time(killed: Instant) -> Verdict {
+pub(crate) fn in_time(killed: Instant) -> Verdict {
     let took = killed.elapsed();
     let bound = LOADED * HEARD_WITHIN;
     check!(

@@ -7,7 +7,7 @@ mod devices;
 mod ended;
 #[cfg(feature = "cuda")]
 mod events;
-mod lost;
+pub(crate) mod lost;
 mod passed;
 mod plans;
 mod times;

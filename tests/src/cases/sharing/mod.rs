@@ -29,6 +29,7 @@ macro_rules! linked_cases {
 mod bridge;
 mod counter;
 mod life;
+mod lost;
 mod mechanism;
 mod memory;
 mod plans;
@@ -47,6 +48,7 @@ pub fn cases() -> Vec<Case<Equipped>> {
         mechanism::cases(),
         memory::cases(),
         life::cases(),
+        lost::cases(),
         plans::cases(),
     ];
     files.into_iter().flatten().collect()

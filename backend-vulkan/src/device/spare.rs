@@ -1,0 +1,133 @@
+//! A second `VkDevice` of the same GPU, which signals semaphores whose own device is lost (E3).
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
+
+use ash::{khr, vk};
+use syncline_core::backend::TeardownGuard;
+use syncline_core::{Error, Object, Result};
+
+use crate::device::native::Native;
+use crate::driver::error::native;
+
+/// A `VkDevice` with one queue, which is not used, and external semaphores.
+///
+/// The instance outlives it, because the lost device holds both.
+pub(crate) struct Spare {
+    device: ash::Device,
+    semaphores: khr::external_semaphore_fd::Device,
+    object: Object,
+}
+
+impl Spare {
+    /// Calls `vkCreateDevice` on the physical device of `lost`.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn open(lost: &Native, object: &Object) -> Result<Self> {
+        let queues = [vk::DeviceQueueCreateInfo::default()
+            .queue_family_index(0)
+            .queue_priorities(&[1.0])];
+        let extensions = [khr::external_semaphore_fd::NAME.as_ptr()];
+        let mut timelines =
+            vk::PhysicalDeviceTimelineSemaphoreFeatures::default().timeline_semaphore(true);
+        let info = vk::DeviceCreateInfo::default()
+            .queue_create_infos(&queues)
+            .enabled_extension_names(&extensions)
+            .push_next(&mut timelines);
+        // SAFETY: `info` is valid. The lost device has exported a timeline semaphore, so the
+        // physical device has this extension and this feature. Every physical device has a queue
+        // family 0 with a queue.
+        let device = unsafe { lost.instance().create_device(lost.physical(), &info, None) }
+            .map_err(|code| native(object, "vkCreateDevice", code))?;
+        TeardownGuard::register();
+        Ok(Self {
+            semaphores: khr::external_semaphore_fd::Device::new(lost.instance(), &device),
+            device,
+            object: object.clone(),
+        })
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        if let Some(_going) = TeardownGuard::begin() {
+            // SAFETY: made here. Every semaphore of it has kept it, and is gone.
+            unsafe { self.device.destroy_device(None) };
+        }
+    }
+}
+
+/// The payload of a lost device's timeline semaphore, on a [`Spare`].
+pub(crate) struct SpareSemaphore {
+    spare: Arc<Spare>,
+    raw: vk::Semaphore,
+}
+
+impl SpareSemaphore {
+    /// Imports `fd`, the handle of a timeline semaphore of the same driver.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn import(spare: &Arc<Spare>, fd: OwnedFd) -> Result<Self> {
+        let mut timeline =
+            vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
+        let info = vk::SemaphoreCreateInfo::default().push_next(&mut timeline);
+        // SAFETY: `info` is valid, and the device has timeline semaphores.
+        let raw = unsafe { spare.device.create_semaphore(&info, None) }
+            .map_err(|code| spare.failed("vkCreateSemaphore", code))?;
+        let semaphore = Self {
+            spare: spare.clone(),
+            raw,
+        };
+        let info = vk::ImportSemaphoreFdInfoKHR::default()
+            .semaphore(raw)
+            .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD)
+            .fd(fd.as_raw_fd());
+        // SAFETY: an unused timeline semaphore, and a handle of a timeline semaphore of the same
+        // driver.
+        unsafe { spare.semaphores.import_semaphore_fd(&info) }
+            .map_err(|code| spare.failed("vkImportSemaphoreFdKHR", code))?;
+        // The driver owns the descriptor from now on.
+        let _ = fd.into_raw_fd();
+        Ok(semaphore)
+    }
+
+    /// Reads the counter.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn value(&self) -> Result<u64> {
+        // SAFETY: a live timeline semaphore of this device.
+        unsafe { self.spare.device.get_semaphore_counter_value(self.raw) }
+            .map_err(|code| self.spare.failed("vkGetSemaphoreCounterValue", code))
+    }
+
+    /// Signals `value`, which the caller has compared with the counter.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn signal(&self, value: u64) -> Result<()> {
+        let info = vk::SemaphoreSignalInfo::default()
+            .semaphore(self.raw)
+            .value(value);
+        // SAFETY: a live timeline semaphore. The lost device signals it no more, and signals of
+        // other devices that are below `value` have completed.
+        unsafe { self.spare.device.signal_semaphore(&info) }
+            .map_err(|code| self.spare.failed("vkSignalSemaphore", code))
+    }
+}
+
+impl Spare {
+    fn failed(&self, call: &'static str, code: vk::Result) -> Error {
+        native(&self.object, call, code)
+    }
+}
+
+impl Drop for SpareSemaphore {
+    fn drop(&mut self) {
+        // SAFETY: made here, and no submission uses it.
+        unsafe { self.spare.device.destroy_semaphore(self.raw, None) };
+    }
+}
