@@ -27,6 +27,15 @@ pub(super) enum Victim {
     Consumer,
 }
 
+impl std::fmt::Display for Victim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Producer => "producer",
+            Self::Consumer => "consumer",
+        })
+    }
+}
+
 /// More frames than the pair can make before the kill.
 const FRAMES: u32 = 1_000_000;
 
@@ -88,7 +97,7 @@ pub(super) fn run(args: &Args, victim: Victim, inventory: &Inventory) -> Result<
     let process = dies.id();
     dies.kill().map_err(|error| broken(&error.to_string()))?;
     let killed = Instant::now();
-    let name = format!("{victim:?}").to_lowercase();
+    let name = victim.to_string();
     let ended = ends_within(lives, ENDS_WITHIN).map_err(|error| broken(&error.to_string()))?;
     let took = killed.elapsed();
     let Some(ended) = ended else {

@@ -1,5 +1,6 @@
 //! `syncline demo`: frames over timelines that two APIs share.
 
+mod fault;
 mod kill;
 mod picture;
 mod processes;
@@ -55,6 +56,10 @@ pub(crate) struct Args {
     /// Load the Vulkan validation layer and count what it complains about
     #[arg(long)]
     validation: bool,
+    /// Run a faulting kernel on the CUDA device of this role after half of the frames, and tell how
+    /// the demo ends
+    #[arg(long, value_name = "ROLE", conflicts_with_all = ["no_sync", "png", "processes", "listen", "connect", "kill"])]
+    fault: Option<kill::Victim>,
     #[command(flatten)]
     across: processes::Options,
     #[command(flatten)]
@@ -96,6 +101,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     if args.across.any() {
         return processes::run(args, &inventory);
+    }
+    if let Some(role) = args.fault {
+        return fault::run(args, role, &inventory);
     }
     let traced = args.files.prepare()?;
     let pair = choose(&inventory, args)?;

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Time limit for the listening process to start after the connecting one.
 const ABOUT_TO_START: Duration = Duration::from_secs(5);
 
-/// Exit code of a process that has lost the other one.
+/// Exit code of a process that has lost the other one, or a device.
 pub(super) const LEFT_ALONE: u8 = 3;
 
 /// What such a process prints about the frames, before a number.
@@ -151,17 +151,17 @@ fn device(inventory: &Inventory, role: Role, args: &Args) -> Result<(Device, Str
     Ok((found.open()?, name(found)))
 }
 
-/// How far the frames were when the other process was lost.
+/// How far the frames were when the other process or a device was lost.
 #[derive(Debug, Default)]
-struct Until {
+pub(super) struct Until {
     /// The number, counted from 1, of the last whole frame. 0 if there was none.
-    whole: u64,
+    pub(super) whole: u64,
     /// How many compared frames were wrong.
-    wrong: u32,
+    pub(super) wrong: u32,
 }
 
 impl Until {
-    fn in_words(&self, frames: u32) -> String {
+    pub(super) fn in_words(&self, frames: u32) -> String {
         let last = match self.whole {
             0 => "no frame was right".into(),
             frame => format!("{LAST_WHOLE} {frame} of {frames}"),

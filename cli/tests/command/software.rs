@@ -198,6 +198,35 @@ fn two_processes_share_a_semaphore_and_outlive_each_other() {
     }
 }
 
+/// A faulting kernel ends the frames. The command names the cause and the last whole frame.
+#[test]
+fn a_lost_producer_ends_the_demo() {
+    if !has_vulkan("fault") {
+        return;
+    }
+    let fault = [
+        "demo",
+        "--software",
+        "--size",
+        "64",
+        "--frames",
+        "20",
+        "--json",
+        "--fault",
+    ];
+    let (out, said) = ends_with(3, "fault", &[&fault[..], &["producer"]].concat());
+    let report = json(&out);
+    let whole = report["last_whole_frame"].as_u64().expect("a number");
+    // The fault comes after the eleventh frame was compared.
+    assert!((11..20).contains(&whole), "{out}");
+    assert_eq!(report["wrong"], 0, "{out}");
+    let cause = report["cause"].as_str().expect("words");
+    assert!(cause.contains("CUDA_ERROR_ILLEGAL_ADDRESS (700)"), "{out}");
+    assert!(said.contains(&format!("whole is {whole} of 20")), "{said}");
+    let (_, said) = ends_with(2, "fault", &[&fault[..], &["consumer"]].concat());
+    assert!(said.contains("needs a CUDA device"), "{said}");
+}
+
 #[test]
 fn the_suite_names_what_is_software() {
     let folder = scratch("suite-report");

@@ -131,7 +131,7 @@ impl Equipped {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if it is not CUDA: no other device is lost by work.
-    pub(crate) fn fault(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+    pub fn fault(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         match (&self.kit, recorder) {
             #[cfg(feature = "cuda")]
             (Kit::Cuda(kernels), Recorder::Cuda(recorder)) => cuda::fault(kernels, recorder),

@@ -1,0 +1,96 @@
+//! Loses the CUDA device of one role in the middle of the frames, and reports how the demo ends.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use serde_json::json;
+use syncline::backend::{Device as _, Queue as _};
+use syncline::{BackendKind, Error, Inventory, QueueKind, Recorder, connect};
+
+use super::kill::Victim;
+use super::processes::{LEFT_ALONE, Until};
+use super::{Args, reference};
+use crate::failure::Failure;
+use crate::output::{complain, say};
+use syncline_bench::frames::{Order, Pipeline, Size};
+use syncline_conformance::inventory::device_lines;
+use syncline_conformance::report;
+use syncline_conformance::workload::Equipped;
+
+/// Runs a faulting kernel after half of the frames.
+///
+/// Ends with [`LEFT_ALONE`] if the device is lost and the rest of the demo ends with that cause.
+pub(super) fn run(args: &Args, role: Victim, inventory: &Inventory) -> Result<ExitCode, Failure> {
+    let pair = super::choose(inventory, args)?;
+    let (device, name) = match role {
+        Victim::Producer => (&pair.producer, &pair.names[0]),
+        Victim::Consumer => (&pair.consumer, &pair.names[1]),
+    };
+    if device.info().backend != BackendKind::Cuda {
+        return Err(Failure::Words(format!(
+            "--fault runs a faulting kernel, which needs a CUDA device, and the {role} is {name}"
+        )));
+    }
+    let equipped = Equipped::new(device.clone())?;
+    let queue = device.queue(QueueKind::Compute, "fault")?;
+    let size = Size {
+        width: args.size,
+        height: args.size,
+    };
+    let link = connect(&pair.producer, &pair.consumer);
+    let expected = reference(size, args.frames);
+    let mut until = Until::default();
+    let mut begun = None;
+    let ran = Pipeline::new(&link, size)?.run(args.frames, Order::Timelines, |frame, rgba| {
+        if expected.recv().is_ok_and(|right| right == rgba) {
+            until.whole = u64::from(frame) + 1;
+        } else {
+            until.wrong += 1;
+        }
+        if frame == args.frames / 2 {
+            let equipped = equipped.clone();
+            let fault = move |recorder: &mut Recorder<'_>| equipped.fault(recorder);
+            queue.submit(&[], fault, &[])?;
+            begun = Some(Instant::now());
+        }
+        Ok::<_, Failure>(())
+    });
+    let took = begun.map_or(0.0, |begun: Instant| begun.elapsed().as_secs_f64());
+    let lost = match ran {
+        Err(Failure::Syncline(error)) if matches!(error.root(), Error::DeviceLost { .. }) => error,
+        Err(other) => return Err(other),
+        Ok(()) => {
+            return Err(Failure::Words(format!(
+                "all {} frames were made, although the {role} has run a faulting kernel",
+                args.frames
+            )));
+        }
+    };
+    let words = until.in_words(args.frames);
+    if args.json {
+        let report = json!({
+            "lost": role.to_string(),
+            "device": name,
+            "mechanism": link.mechanism().name(),
+            "cause": lost.root().to_string(),
+            "last_whole_frame": until.whole,
+            "wrong": until.wrong,
+            "seconds_until_it_ended": (took * 1e4).round() / 1e4,
+            "exit_code": LEFT_ALONE,
+            "commit": syncline_conformance::COMMIT,
+            "date": report::now(),
+            "command": report::command(),
+            "devices": device_lines(inventory),
+        });
+        say!("{}", serde_json::to_string_pretty(&report)?);
+    }
+    complain(format_args!(
+        "error: the {role} is lost: {}; {words}",
+        lost.root()
+    ));
+    Ok(ExitCode::from(if until.wrong == 0 {
+        LEFT_ALONE
+    } else {
+        1
+    }))
+}
