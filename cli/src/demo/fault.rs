@@ -1,7 +1,7 @@
 //! Loses the CUDA device of one role in the middle of the frames, and reports how the demo ends.
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use syncline::backend::{Device as _, Queue as _};
@@ -16,6 +16,9 @@ use syncline_bench::frames::{Order, Pipeline, Size};
 use syncline_conformance::inventory::device_lines;
 use syncline_conformance::report;
 use syncline_conformance::workload::Equipped;
+
+/// Time limit for the device to report the fault.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs a faulting kernel after half of the frames.
 ///
@@ -52,6 +55,8 @@ pub(super) fn run(args: &Args, role: Victim, inventory: &Inventory) -> Result<Ex
             let fault = move |recorder: &mut Recorder<'_>| equipped.fault(recorder);
             queue.submit(&[], fault, &[])?;
             begun = Some(Instant::now());
+            // Frames that the queues have already are in flight meanwhile.
+            let _ = queue.idle(PATIENCE);
         }
         Ok::<_, Failure>(())
     });
