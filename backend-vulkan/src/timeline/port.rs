@@ -130,6 +130,18 @@ impl Semaphore {
         Ok(self.on_spare.get_or_init(|| imported))
     }
 
+    /// As [`Semaphore::value`], with an error for the value that a lost device may show.
+    fn known_value(&self) -> Result<u64> {
+        let call = "vkGetSemaphoreCounterValue";
+        match self.value()? {
+            u64::MAX => {
+                let lost = vk::Result::ERROR_DEVICE_LOST;
+                Err(self.device.failed(&self.object, call, lost))
+            }
+            value => Ok(value),
+        }
+    }
+
     /// The attachment of a timeline with its home on this device. The semaphore stands at
     /// `initial`.
     pub(crate) fn attach(self: Arc<Self>, initial: u64) -> Attachment {
@@ -212,31 +224,37 @@ impl backend::Port for Port {
 }
 
 impl SharedPort for Port {
+    /// Signals here, and through another `VkDevice` if this one is lost and its calls fail.
     fn recover(&self, after: u64, value: u64, by: ByEngine<'_>) -> Result<Recovered> {
-        by.check(self, &self.0.object)?;
         let semaphore = &*self.0;
-        // The calls of a lost device fail.
-        let spare = if semaphore.device.is_lost() {
-            Some(semaphore.on_spare()?)
-        } else {
-            None
-        };
-        // Pending signals may have completed meanwhile.
-        let reached = match spare {
-            Some(spare) => spare.value()?,
-            None => semaphore.value()?,
-        };
-        if reached < after {
-            return Ok(Recovered::NotYet);
-        }
-        if reached < value {
-            match spare {
-                Some(spare) => spare.signal(value)?,
-                None => backend::Port::signal(self, value, by)?,
+        by.check(self, &semaphore.object)?;
+        let signal = |value| backend::Port::signal(self, value, by);
+        match recover(semaphore.known_value(), after, value, signal) {
+            Err(Error::DeviceLost { .. }) => {
+                let spare = semaphore.on_spare()?;
+                recover(spare.value(), after, value, |value| spare.signal(value))
             }
+            recovered => recovered,
         }
-        Ok(Recovered::Signalled)
     }
+}
+
+/// Signals `value` unless the counter has it already. The counter must be at `after` or above.
+fn recover(
+    reached: Result<u64>,
+    after: u64,
+    value: u64,
+    signal: impl FnOnce(u64) -> Result<()>,
+) -> Result<Recovered> {
+    let reached = reached?;
+    if reached < after {
+        return Ok(Recovered::NotYet);
+    }
+    // A pending signal may have completed meanwhile.
+    if reached < value {
+        signal(value)?;
+    }
+    Ok(Recovered::Signalled)
 }
 
 #[cfg(test)]

@@ -94,6 +94,10 @@ pub(crate) const BUGS: &[Planted] = &[
         "process.device_lost_with_its_signal_pending", "the device is as it was"),
     planted(InLayer, "forgets-host-signal", &["E3", "P3"], &[Vulkan],
         "process.killed_with_its_signal_pending", "timed out"),
+    planted(InCuda, "fault-is-forgotten", &["E3"], &[Cuda, Vulkan],
+        "share.lost_with_its_signals_pending", "a wait for a lost device"),
+    planted(InLayer, "forgets-host-signal", &["E3"], &[Cuda, Vulkan],
+        "share.lost_with_its_signals_pending", "timed out"),
     // --- Sharing between APIs -------------------------------------------------------------------
     planted(InPeer, "carries-nothing-out", &["X1"], &[Host],
         "process.carried_out", "did not say what became of"),
