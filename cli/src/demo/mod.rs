@@ -26,6 +26,9 @@ use syncline_bench::frames::{Order, Pipeline, Size};
 use syncline_conformance::inventory::{device_lines, left_out};
 use syncline_conformance::report;
 
+/// Options that cannot be combined with `--fault`.
+const FAULT_CONFLICTS: [&str; 6] = ["no_sync", "png", "processes", "listen", "connect", "kill"];
+
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Frames to make; by default 60 with --software, which is slow
@@ -58,7 +61,7 @@ pub(crate) struct Args {
     validation: bool,
     /// Run a faulting kernel on the CUDA device of this role after half of the frames, and tell how
     /// the demo ends
-    #[arg(long, value_name = "ROLE", conflicts_with_all = ["no_sync", "png", "processes", "listen", "connect", "kill"])]
+    #[arg(long, value_name = "ROLE", conflicts_with_all = FAULT_CONFLICTS)]
     fault: Option<kill::Victim>,
     #[command(flatten)]
     across: processes::Options,
