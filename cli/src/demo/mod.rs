@@ -59,8 +59,7 @@ pub(crate) struct Args {
     /// Load the Vulkan validation layer and count what it complains about
     #[arg(long)]
     validation: bool,
-    /// Run a faulting kernel on the CUDA device of this role after half of the frames, and tell how
-    /// the demo ends
+    /// Lose the CUDA device of this role after half of the frames, and tell how the demo ends
     #[arg(long, value_name = "ROLE", conflicts_with_all = FAULT_CONFLICTS)]
     fault: Option<kill::Victim>,
     #[command(flatten)]
