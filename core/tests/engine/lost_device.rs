@@ -3,15 +3,16 @@
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use rstest::rstest;
 use syncline_core::backend::{
-    Attachment, Batch, ByEngine, Enqueue, Flush, Keep, NoStamp, Port, Recovered, SharedPort,
-    SubmissionQueue, Waker, Watch, Watcher,
+    Attachment, Batch, ByEngine, Counter, Enqueue, Flush, Keep, NoStamp, Port, Recovered,
+    SharedPort, SubmissionQueue, Waker, Watch, Watcher,
 };
-use syncline_core::{DeviceId, Error, Object, Result, Timeline};
+use syncline_core::internal::Page;
+use syncline_core::{DeviceId, Error, Object, Result, Timeline, host};
 
 use crate::words::Words;
 
@@ -135,6 +136,7 @@ struct Semaphore {
     made: Mutex<Vec<(u64, u64)>>,
     /// Must have failed before such a signal is made.
     behind: Mutex<Vec<Timeline>>,
+    page: OnceLock<Arc<Counter>>,
 }
 
 impl Semaphore {
@@ -194,6 +196,9 @@ impl SharedPort for Half {
         }
         for behind in self.of.behind.lock().unwrap().iter() {
             assert!(behind.value().is_err(), "released before it failed");
+        }
+        if let Some(page) = self.of.page.get() {
+            page.check().unwrap_err();
         }
         self.signal(value, by)?;
         self.of.made.lock().unwrap().push((before, value));
@@ -300,6 +305,20 @@ fn other_timelines_continue() {
     }
     assert_eq!(paid_semaphore.made(), []);
     assert_eq!(unowed_semaphore.made(), []);
+}
+
+/// Other processes read on the page that the timeline has failed, before its waits are released.
+#[test]
+fn a_published_timeline_fails_on_its_page_first() {
+    let (survivor, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&survivor, &lost);
+    let exporter = host::Device::new().exportable_port(0).unwrap().1;
+    let page = semaphore.page.get_or_init(|| exporter.counter().clone());
+    line.publish(page.clone(), Page::Beside).unwrap();
+    signal(&lost.queue(), &line, 1);
+    lost.lose();
+    semaphore.until_made(1);
+    assert_eq!(semaphore.made(), [(0, 1)]);
 }
 
 /// A signal that a driver takes after the loss is known is made in its place, too.

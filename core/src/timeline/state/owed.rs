@@ -90,19 +90,25 @@ impl Shared {
     fn add_owed(self: &Arc<Self>, value: u64, device: Option<DeviceId>) {
         let owed = Owed { value, device };
         let reached = self.reached();
-        let mut list = self.owed.0.lock();
-        list.prune(reached);
-        for port in self.ports() {
-            let (id, Some(watch)) = (port.device(), port.watch()) else {
-                continue;
-            };
-            if owed.is_owed_by(id) && !list.guarded.contains(&id) {
-                list.guarded.push(id);
+        let mut unguarded: SmallVec<[&DevicePort; 2]> = SmallVec::new();
+        {
+            let mut list = self.owed.0.lock();
+            list.prune(reached);
+            for port in self.ports().filter(|port| port.watch().is_some()) {
+                let id = port.device();
+                if owed.is_owed_by(id) && !list.guarded.contains(&id) {
+                    list.guarded.push(id);
+                    unguarded.push(port);
+                }
+            }
+            list.entries.push_back(owed);
+        }
+        for port in unguarded {
+            if let Some(watch) = port.watch() {
                 let of = Arc::downgrade(self) as Weak<dyn Guarded>;
-                watch.watcher().guard(of, id);
+                watch.watcher().guard(of, port.device());
             }
         }
-        list.entries.push_back(owed);
     }
 
     /// Makes the next signals that `device` owes. True if it owes none any more.
@@ -132,11 +138,11 @@ impl Shared {
                 (false, false) => 2,
             },
         );
-        let answers = ports
+        // After an error the next port is tried.
+        let mut answers = ports
             .iter()
             .filter_map(|port| port.port().recover(after, value).ok());
         answers
-            .into_iter()
             .find(|&answer| answer != Recovered::Elsewhere)
             .unwrap_or(Recovered::Elsewhere)
     }
