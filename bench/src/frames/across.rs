@@ -2,7 +2,6 @@
 //!
 //! Only timelines that both have order the frames.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -10,8 +9,8 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::negotiate::{Made, Mechanism, Needs, Party, Plan};
 use syncline::process::{Disagreement, Endpoint};
 use syncline::{
-    Device, KeptPoint, Memory, Point, Queue, QueueKind, Recorder, Result, SharedWords, SignalOnly,
-    Timeline, WaitOnly, host,
+    Device, Memory, Point, Queue, QueueKind, Recorder, Result, SharedWords, SignalOnly, Timeline,
+    WaitOnly, host,
 };
 
 use super::stage::{Consumer, Producer};
@@ -326,29 +325,28 @@ impl Consuming {
         synchronized: bool,
         mut take: impl FnMut(u32, &[u32]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut sent = VecDeque::with_capacity(READBACKS);
-        let mut read = |(frame, signalled): (u32, KeptPoint)| -> Result<(), E> {
+        let idle = || match &self.relay {
+            Some(relay) => relay.worker.idle(TIMEOUT),
+            None => self.queue.idle(TIMEOUT),
+        };
+        let mut read = |frame: u32| -> Result<(), E> {
             self.shaded.at(number(frame)).wait(TIMEOUT)?;
             // The producer knows of the frame before this process reports it, even if this process
-            // is killed next.
-            signalled.point().wait(TIMEOUT)?;
+            // is killed next. The end of the submission alone does not tell that: the host may make
+            // the signal after it.
+            idle()?;
             take(frame, &pixels(&self.readbacks, frame))
         };
         for frame in 0..frames {
-            if sent.len() == READBACKS
-                && let Some(oldest) = sent.pop_front()
-            {
+            if let Some(oldest) = frame.checked_sub(READBACKS as u32) {
                 read(oldest)?;
             }
-            sent.push_back((frame, self.submit(frame, synchronized)?));
+            self.submit(frame, synchronized)?;
         }
-        sent.into_iter().try_for_each(read)
+        (frames.saturating_sub(READBACKS as u32)..frames).try_for_each(read)
     }
 
-    /// Submits the signal of `consumed`. Returns the end of the submission.
-    ///
-    /// Once it is reached, the producer can see the signal.
-    fn submit(&self, frame: u32, synchronized: bool) -> Result<KeptPoint> {
+    fn submit(&self, frame: u32, synchronized: bool) -> Result<()> {
         let (slot, readback) = (frame as usize % SLOTS, frame as usize % READBACKS);
         let stage = self.stage.clone();
         let record = move |recorder: &mut Recorder<'_>| stage.record(recorder, slot, readback);
@@ -356,8 +354,8 @@ impl Consuming {
         let consumed = self.consumed.signal_at(number(frame));
         let shaded = self.shaded.signal_at(number(frame));
         let Some(relay) = &self.relay else {
-            let sent = self.queue.submit(&[ready], record, &[consumed, shaded])?;
-            return Ok(sent.end().keep());
+            self.queue.submit(&[ready], record, &[consumed, shaded])?;
+            return Ok(());
         };
         let (from, to) = (relay.words[slot].clone(), relay.slots[slot].clone());
         let carry = move |recorder: &mut host::Recorder<'_>| {
@@ -366,13 +364,12 @@ impl Consuming {
         };
         let emptied = relay.emptied.at(before(frame));
         let filled = relay.filled.signal_at(number(frame));
-        let sent = relay
+        relay
             .worker
             .submit(&[ready, emptied], carry, &[filled, consumed])?;
-        let signalled = sent.end().keep();
         let filled = relay.filled.at(number(frame));
         let emptied = relay.emptied.signal_at(number(frame));
         self.queue.submit(&[filled], record, &[shaded, emptied])?;
-        Ok(signalled)
+        Ok(())
     }
 }
