@@ -13,6 +13,8 @@ mod follow;
 mod graph_entries;
 mod held_list;
 mod hold;
+#[cfg(all(test, not(syncline_loom)))]
+mod lock_counts;
 mod relay;
 mod send;
 mod skipped;

@@ -20,6 +20,7 @@ cases! {
     "bridge.says_what_it_is": [X6] => says;
     "bridge.closes_as_one": [X6 T9] => closing;
     "bridge.leaves_nothing": [X6 T9] => leftovers;
+    "bridge.a_circle_over_it_is_held": [X6 Q4] => circle;
 }
 
 /// Creates a bridged timeline on each of these devices. Each device uses its own one.
@@ -260,4 +261,43 @@ fn leftovers<S: Subject>(world: &World<S>) -> Verdict {
             other => Err(other.into()),
         })
     })
+}
+
+/// A circle of held submissions over a bridge is not refused.
+///
+/// The side that is waited for has no claim, so a signal for it is still legal. A time-out says
+/// where the wait ends. A failure of either side ends all waits of the circle.
+fn circle<S: Subject>(world: &World<S>) -> Verdict {
+    for fails_here in [true, false] {
+        let [here, there] = pair(world, 0)?;
+        let back = world.left.timeline("back")?;
+        let one = world.left.queue(QueueKind::Compute, "one")?;
+        let other = world.right.queue(QueueKind::Compute, "other")?;
+        one.submit(&[back.at(1)], |_| Ok(()), &[here.signal_at(1)])?;
+        other.submit(&[there.at(1)], |_| Ok(()), &[back.signal_at(1)])?;
+        match back.at(1).wait(Duration::ZERO) {
+            Err(Error::TimedOut { blockers, .. }) => {
+                let said = blockers.to_string();
+                check!(
+                    said.contains("bridge") && said.contains("to be signalled to 1"),
+                    "the wait that is not claimed is not told: {said}"
+                );
+            }
+            ended => return Stop::fail(format!("a circle ended with {ended:?}")),
+        }
+        let failing = if fails_here { &here } else { &there };
+        failing.fail(cause("it broke"));
+        for line in [&here, &there, &back] {
+            let ended = line.at(1).wait(patience());
+            check!(
+                ended
+                    .as_ref()
+                    .is_err_and(|e| e.to_string().contains("it broke")),
+                "a wait of the circle ended with {ended:?}"
+            );
+        }
+        one.idle(patience())?;
+        other.idle(patience())?;
+    }
+    Ok(())
 }

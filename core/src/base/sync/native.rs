@@ -48,8 +48,19 @@ impl<T> Mutex<T> {
     /// Takes the lock, and blocks while another thread holds it.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
+        #[cfg(test)]
+        LOCKS.set(LOCKS.get() + 1);
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+#[cfg(test)]
+std::thread_local! { static LOCKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) } }
+
+/// The number of locks that the calling thread has taken.
+#[cfg(test)]
+pub(crate) fn locks_taken() -> u64 {
+    LOCKS.get()
 }
 
 /// A condition variable for [`Mutex`].
