@@ -53,8 +53,32 @@ impl Candidate {
         // The application may have changed the public fields. Imports are checked against the
         // driver's answers.
         let info = self.probed.clone()?;
-        Device::open(&self.driver, self.device, info)
+        Device::open_probed(&self.driver, self.device, info)
     }
+}
+
+impl Device {
+    /// Loads the driver and opens the device with the number `ordinal`, on its primary context.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if there is no driver, or if the device cannot be used.
+    /// [`Error::NoSuchDevice`] if there are fewer devices. A driver error.
+    pub fn open(ordinal: usize) -> Result<Self> {
+        let devices = Driver::load()?.devices()?;
+        match devices.get(ordinal) {
+            Some(device) => device.open(),
+            None => Err(Error::NoSuchDevice {
+                asked: format!("cuda {ordinal}"),
+                have: list(devices.iter().map(|device| &device.info)),
+            }),
+        }
+    }
+}
+
+/// The names of devices with their numbers.
+fn list<'i>(infos: impl Iterator<Item = &'i Info>) -> String {
+    let line = |(number, info): (usize, &Info)| format!("{number} \"{}\"", info.name);
+    infos.enumerate().map(line).collect::<Vec<_>>().join(", ")
 }
 
 impl Driver {

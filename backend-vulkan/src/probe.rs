@@ -49,7 +49,7 @@ impl Candidate {
         // driver's answers.
         match &self.device.rejected {
             Some(reason) => Err(reason.clone()),
-            None => Device::open(&self.instance, &self.device),
+            None => Device::open_probed(&self.instance, &self.device),
         }
     }
 
@@ -58,6 +58,30 @@ impl Candidate {
     pub const fn physical(&self) -> vk::PhysicalDevice {
         self.device.raw
     }
+}
+
+impl Device {
+    /// Makes an instance and opens the physical device with the number `index`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if there is no loader, or if the device cannot be used.
+    /// [`Error::NoSuchDevice`] if there are fewer devices. A driver error.
+    pub fn open(index: usize) -> Result<Self> {
+        let devices = Instance::load()?.devices()?;
+        match devices.get(index) {
+            Some(device) => device.open(),
+            None => Err(Error::NoSuchDevice {
+                asked: format!("vulkan {index}"),
+                have: list(devices.iter().map(|device| &device.info)),
+            }),
+        }
+    }
+}
+
+/// The names of devices with their numbers.
+fn list<'i>(infos: impl Iterator<Item = &'i Info>) -> String {
+    let line = |(number, info): (usize, &Info)| format!("{number} \"{}\"", info.name);
+    infos.enumerate().map(line).collect::<Vec<_>>().join(", ")
 }
 
 impl Instance {

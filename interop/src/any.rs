@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use syncline_core::backend::{self, Attachment, Held, Sharing, Submitted, Traceable};
 use syncline_core::clock::Clock;
-use syncline_core::{DeviceId, Fence, Info, Object, Point, QueueKind, Result, Signal, host};
+use syncline_core::{DeviceId, Error, Fence, Info, Object, Point, QueueKind, Result, Signal, host};
 
 #[cfg(feature = "cuda")]
 use crate::cuda;
@@ -39,6 +39,7 @@ macro_rules! wrap {
 
 /// A device of any backend.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Device {
     /// The host's worker threads.
     Host(host::Device),
@@ -52,6 +53,7 @@ pub enum Device {
 
 /// A queue of any backend.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Queue {
     /// A worker thread.
     Host(host::Queue),
@@ -68,6 +70,7 @@ pub enum Queue {
 /// Holds the backend's recorder by value. The recorder of each submission has its own lifetime.
 /// Therefore it cannot be swapped with another recorder, and cannot outlive the work closure.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Recorder<'a> {
     /// Closures for a worker thread.
     Host(host::Recorder<'a>),
@@ -207,6 +210,93 @@ impl backend::Queue for Queue {
 
     fn traceable(&self) -> Result<Traceable> {
         each!(Queue, self, queue => queue.traceable())
+    }
+}
+
+/// Accessors of the backend's own type, and conversions to it.
+macro_rules! typed {
+    ($($(#[$gate:meta])? $name:ident: $module:ident => $variant:ident, $backend:literal;)+) => {
+        impl Device {$(
+            #[doc = concat!("The device as one of ", $backend, ".")]
+            ///
+            /// # Errors
+            /// [`Error::Unsupported`] for a device of another backend.
+            $(#[$gate])?
+            pub fn $name(&self) -> Result<&$module::Device> {
+                match self {
+                    Self::$variant(device) => Ok(device),
+                    #[allow(unreachable_patterns, reason = "reachable with several backends")]
+                    other => Err(another_backend(backend::Device::object(other), $backend)),
+                }
+            }
+        )+}
+
+        impl Queue {$(
+            #[doc = concat!("The queue as one of ", $backend, ".")]
+            ///
+            /// # Errors
+            /// [`Error::Unsupported`] for a queue of another backend.
+            $(#[$gate])?
+            pub fn $name(&self) -> Result<&$module::Queue> {
+                match self {
+                    Self::$variant(queue) => Ok(queue),
+                    #[allow(unreachable_patterns, reason = "reachable with several backends")]
+                    other => Err(another_backend(backend::Queue::object(other), $backend)),
+                }
+            }
+        )+}
+
+        impl<'a> Recorder<'a> {$(
+            #[doc = concat!("The recorder as one of ", $backend, ".")]
+            ///
+            /// # Errors
+            /// [`Error::Unsupported`] for a recorder of another backend. If the work returns it,
+            /// the submission is refused.
+            $(#[$gate])?
+            pub fn $name(&mut self) -> Result<&mut $module::Recorder<'a>> {
+                match self {
+                    Self::$variant(recorder) => Ok(recorder),
+                    #[allow(unreachable_patterns, reason = "reachable with several backends")]
+                    _ => Err(another_backend(&Object::new("recorder", ""), $backend)),
+                }
+            }
+        )+}
+
+        $(
+            $(#[$gate])?
+            impl TryFrom<Device> for $module::Device {
+                type Error = Error;
+
+                fn try_from(device: Device) -> Result<Self> {
+                    device.$name().cloned()
+                }
+            }
+
+            $(#[$gate])?
+            impl TryFrom<Queue> for $module::Queue {
+                type Error = Error;
+
+                fn try_from(queue: Queue) -> Result<Self> {
+                    queue.$name().cloned()
+                }
+            }
+        )+
+    };
+}
+
+typed! {
+    host: host => Host, "the host";
+    #[cfg(feature = "cuda")] cuda: cuda => Cuda, "CUDA";
+    #[cfg(feature = "vulkan")] vulkan: vulkan => Vulkan, "Vulkan";
+}
+
+/// The error for an accessor of another backend than the object's.
+#[cold]
+pub(crate) fn another_backend(object: &Object, wanted: &str) -> Error {
+    Error::Unsupported {
+        object: object.clone(),
+        asked: format!("be used as one of {wanted}"),
+        reason: "it belongs to another backend".into(),
     }
 }
 

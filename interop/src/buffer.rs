@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(feature = "vulkan")]
 use syncline_core::HandleKind;
-use syncline_core::backend::Device as _;
-use syncline_core::{Error, Object, Result};
+use syncline_core::backend::{self, Device as _};
+use syncline_core::{Error, Object, Result, host};
 
-use crate::any::Device;
+use crate::any::{Device, another_backend};
 #[cfg(feature = "cuda")]
 use crate::cuda;
 use crate::negotiate::Mechanism;
@@ -23,6 +23,7 @@ pub(crate) const STORAGE: vulkan::ash::vk::BufferUsageFlags =
 
 /// Memory as one device sees it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Memory {
     /// Words of this process.
     Host(Arc<[AtomicU32]>),
@@ -67,6 +68,76 @@ impl Memory {
         }
         Ok(memory)
     }
+}
+
+impl Memory {
+    /// The memory as a buffer of CUDA.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for memory of another backend.
+    #[cfg(feature = "cuda")]
+    pub fn cuda(&self) -> Result<&cuda::DeviceBuffer> {
+        match self {
+            Self::Cuda(buffer) => Ok(buffer),
+            _ => Err(another_backend(&Object::new("memory", ""), "CUDA")),
+        }
+    }
+
+    /// The memory as a buffer of Vulkan.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for memory of another backend.
+    #[cfg(feature = "vulkan")]
+    pub fn vulkan(&self) -> Result<&vulkan::Buffer> {
+        match self {
+            Self::Vulkan(buffer) => Ok(buffer),
+            _ => Err(another_backend(&Object::new("memory", ""), "Vulkan")),
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl TryFrom<Memory> for cuda::DeviceBuffer {
+    type Error = Error;
+
+    fn try_from(memory: Memory) -> Result<Self> {
+        memory.cuda().cloned()
+    }
+}
+
+#[cfg(feature = "vulkan")]
+impl TryFrom<Memory> for vulkan::Buffer {
+    type Error = Error;
+
+    fn try_from(memory: Memory) -> Result<Self> {
+        memory.vulkan().cloned()
+    }
+}
+
+/// A device of this library, with the type of the memory that it shares.
+///
+/// The host has memory of any device, so its type is [`Memory`].
+pub trait BufferDevice: backend::Device + Into<Device> {
+    /// The device's view of a [`SharedBuffer`].
+    type Buffer: Clone + Send + Sync + TryFrom<Memory> + 'static;
+}
+
+impl BufferDevice for Device {
+    type Buffer = Memory;
+}
+
+impl BufferDevice for host::Device {
+    type Buffer = Memory;
+}
+
+#[cfg(feature = "cuda")]
+impl BufferDevice for cuda::Device {
+    type Buffer = cuda::DeviceBuffer;
+}
+
+#[cfg(feature = "vulkan")]
+impl BufferDevice for vulkan::Device {
+    type Buffer = vulkan::Buffer;
 }
 
 /// Export of memory by one device and import by another device of the same GPU.
@@ -137,8 +208,15 @@ impl<'d> Pass<'d> {
 /// It is one shared allocation if that is possible.
 ///
 /// The application must order all accesses with timelines of the link.
+pub struct SharedBuffer<A: BufferDevice = Device, B: BufferDevice = Device> {
+    left: A::Buffer,
+    right: B::Buffer,
+    views: Views,
+}
+
+/// Both views of the memory, whatever the types of the devices are.
 #[derive(Clone)]
-pub struct SharedBuffer {
+struct Views {
     bytes: u64,
     left: Memory,
     right: Memory,
@@ -146,14 +224,19 @@ pub struct SharedBuffer {
     relayed: bool,
 }
 
-impl SharedBuffer {
+impl<A: BufferDevice, B: BufferDevice> Clone for SharedBuffer<A, B> {
+    fn clone(&self) -> Self {
+        Self {
+            left: self.left.clone(),
+            right: self.right.clone(),
+            views: self.views.clone(),
+        }
+    }
+}
+
+impl Views {
     /// Makes the buffer of two devices that synchronize by `mechanism`.
-    pub(crate) fn new(
-        left: &Device,
-        right: &Device,
-        mechanism: Mechanism,
-        bytes: u64,
-    ) -> Result<Self> {
+    fn new(left: &Device, right: &Device, mechanism: Mechanism, bytes: u64) -> Result<Self> {
         whole_words(left, bytes)?;
         let single = |memory: Memory, how| {
             Ok(Self {
@@ -215,29 +298,46 @@ impl SharedBuffer {
         let (exported, imported) = pass.make(bytes)?;
         Ok(Some(made(imported, exported, pass.how())))
     }
+}
+
+impl<A: BufferDevice, B: BufferDevice> SharedBuffer<A, B> {
+    /// Makes the buffer of two devices that synchronize by `mechanism`.
+    pub(crate) fn new(left: &A, right: &B, mechanism: Mechanism, bytes: u64) -> Result<Self> {
+        let devices: (Device, Device) = (left.clone().into(), right.clone().into());
+        let views = Views::new(&devices.0, &devices.1, mechanism, bytes)?;
+        let other_type = |device: &Object| another_backend(device, "its own type of memory");
+        let left = A::Buffer::try_from(views.left.clone()).map_err(|_| other_type(left.object()));
+        let right =
+            B::Buffer::try_from(views.right.clone()).map_err(|_| other_type(right.object()));
+        Ok(Self {
+            left: left?,
+            right: right?,
+            views,
+        })
+    }
 
     /// The size in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
-        self.bytes
+        self.views.bytes
     }
 
     /// The left device's view.
     #[must_use]
-    pub const fn left(&self) -> &Memory {
+    pub const fn left(&self) -> &A::Buffer {
         &self.left
     }
 
     /// The right device's view.
     #[must_use]
-    pub const fn right(&self) -> &Memory {
+    pub const fn right(&self) -> &B::Buffer {
         &self.right
     }
 
     /// The kind of memory and how it is shared, as text.
     #[must_use]
     pub const fn how(&self) -> &'static str {
-        self.how
+        self.views.how
     }
 
     /// True if each side has its own memory.
@@ -246,25 +346,41 @@ impl SharedBuffer {
     /// before the right side reads.
     #[must_use]
     pub const fn is_relayed(&self) -> bool {
-        self.relayed
+        self.views.relayed
     }
 
     /// Copies all words from the left side to the right side, on the calling thread.
     ///
     /// Does nothing unless the buffer [is relayed](SharedBuffer::is_relayed).
     pub fn relay(&self) {
-        if let (true, Some(from), Some(to)) = (self.relayed, self.left.words(), self.right.words())
+        let views = &self.views;
+        if let (true, Some(from), Some(to)) =
+            (views.relayed, views.left.words(), views.right.words())
         {
-            for (from, to) in from.iter().zip(to) {
-                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-            }
+            copy_words(from, to);
+        }
+    }
+
+    /// Copies all words from the right side to the left side. See [`SharedBuffer::relay`].
+    pub fn relay_back(&self) {
+        let views = &self.views;
+        if let (true, Some(from), Some(to)) =
+            (views.relayed, views.right.words(), views.left.words())
+        {
+            copy_words(from, to);
         }
     }
 }
 
-impl fmt::Debug for SharedBuffer {
+fn copy_words(from: &[AtomicU32], to: &[AtomicU32]) {
+    for (from, to) in from.iter().zip(to) {
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+impl<A: BufferDevice, B: BufferDevice> fmt::Debug for SharedBuffer<A, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SharedBuffer({} bytes, {})", self.bytes, self.how)
+        write!(f, "SharedBuffer({} bytes, {})", self.bytes(), self.how())
     }
 }
 
@@ -364,10 +480,7 @@ mod tests {
                 }
                 Err(other) => panic!("{other}"),
             }
-            let (Memory::Vulkan(left), Memory::Vulkan(right)) = (shared.left(), shared.right())
-            else {
-                panic!("{}", shared.how());
-            };
+            let (left, right) = (shared.left(), shared.right());
             let timeline = link.timeline("timeline").unwrap();
             let writes = ours.queue(QueueKind::Compute, "writes").unwrap();
             let target = left.clone();

@@ -36,6 +36,18 @@ pub use syncline_cuda as cuda;
 #[cfg(feature = "vulkan")]
 pub use syncline_vulkan as vulkan;
 
+/// What nearly every program uses: the methods of devices and queues, and the usual types.
+///
+/// ```
+/// use syncline::prelude::*;
+/// ```
+pub mod prelude {
+    pub use syncline_core::backend::{Device as _, Queue as _};
+    pub use syncline_core::{Error, Fence, Point, QueueKind, Timeline};
+
+    pub use crate::{Inventory, Link, ProbeOptions, connect, share};
+}
+
 mod any;
 mod binary;
 mod buffer;
@@ -47,7 +59,7 @@ mod share;
 
 pub use any::{Device, Queue, Recorder};
 pub use binary::BinarySemaphore;
-pub use buffer::{Memory, SharedBuffer};
+pub use buffer::{BufferDevice, Memory, SharedBuffer};
 pub use negotiate::Mechanism;
 pub use probe::{Candidate, Found, Inventory, ProbeOptions};
 pub use share::{Link, connect, share};

@@ -237,6 +237,31 @@ impl Inventory {
         }
     }
 
+    /// Opens CUDA and Vulkan on one GPU: the first usable devices that have the same UUID.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if CUDA or Vulkan cannot be used at all. [`Error::NoSuchDevice`] with
+    /// a list of the devices if no two of them are one GPU. A driver error.
+    #[cfg(all(feature = "cuda", feature = "vulkan"))]
+    pub fn pair(&self) -> Result<(cuda::Device, vulkan::Device)> {
+        for backend in [BackendKind::Cuda, BackendKind::Vulkan] {
+            if self.of(backend).next().is_none() {
+                self.select(backend.name())?;
+            }
+        }
+        let vulkan = || self.of(BackendKind::Vulkan);
+        let pairs = self
+            .of(BackendKind::Cuda)
+            .filter_map(|cuda| Some((cuda, vulkan().find(|other| other.is_same_gpu(cuda))?)));
+        match { pairs }.next() {
+            Some((cuda, vulkan)) => Ok((cuda.open_as()?, vulkan.open_as()?)),
+            None => Err(Error::NoSuchDevice {
+                asked: "CUDA and Vulkan on one GPU".into(),
+                have: self.list(),
+            }),
+        }
+    }
+
     fn no_such_device(&self, asked: &str) -> Error {
         // The reason why a backend is unavailable says more than a list of devices.
         let absent = self.unavailable.iter().find(|error| {
@@ -245,22 +270,18 @@ impl Inventory {
         if let Some(error) = absent {
             return error.clone();
         }
-        let have: Vec<String> = self
-            .found
-            .iter()
-            .map(|found| {
-                format!(
-                    "{} {} \"{}\"",
-                    found.index,
-                    found.info().backend,
-                    found.info().name
-                )
-            })
-            .collect();
         Error::NoSuchDevice {
             asked: asked.into(),
-            have: have.join(", "),
+            have: self.list(),
         }
+    }
+
+    fn list(&self) -> String {
+        let line = |found: &Found| {
+            let info = found.info();
+            format!("{} {} \"{}\"", found.index, info.backend, info.name)
+        };
+        self.found.iter().map(line).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -347,6 +368,11 @@ impl Found {
         opened
             .downcast()
             .map_or_else(|_| Err(other_type()), |device| Ok(*device))
+    }
+
+    #[cfg(all(feature = "cuda", feature = "vulkan"))]
+    fn is_same_gpu(&self, other: &Self) -> bool {
+        self.info().same_gpu(other.info())
     }
 
     fn require_usable(&self) -> Result<()> {

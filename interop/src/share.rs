@@ -6,7 +6,7 @@ use syncline_core::backend;
 use syncline_core::{Error, Result, Timeline};
 
 use crate::any::Device;
-use crate::buffer::SharedBuffer;
+use crate::buffer::{BufferDevice, SharedBuffer};
 use crate::negotiate::{Mechanism, Needs, Obstacle, Party, Plan, Requirements, list, negotiate};
 
 /// Two devices, and how they synchronize.
@@ -140,11 +140,7 @@ impl<A: backend::Device, B: backend::Device> Link<A, B> {
     }
 }
 
-impl<A, B> Link<A, B>
-where
-    A: backend::Device + Into<Device>,
-    B: backend::Device + Into<Device>,
-{
+impl<A: BufferDevice, B: BufferDevice> Link<A, B> {
     /// Makes memory that both sides use. For devices of this library.
     ///
     /// It is a single allocation if one device can export it and the other can import it, or if one
@@ -154,9 +150,8 @@ where
     /// # Errors
     /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4 that the host can address;
     /// a driver error.
-    pub fn buffer(&self, bytes: u64) -> Result<SharedBuffer> {
-        let (left, right) = (self.left.clone().into(), self.right.clone().into());
-        SharedBuffer::new(&left, &right, self.mechanism(), bytes)
+    pub fn buffer(&self, bytes: u64) -> Result<SharedBuffer<A, B>> {
+        SharedBuffer::new(&self.left, &self.right, self.mechanism(), bytes)
     }
 }
 

@@ -58,7 +58,7 @@ pub(crate) type ClockSlot = Mutex<Option<(Clock, Weak<dyn Any + Send + Sync>)>>;
 
 impl Device {
     /// Opens `device` on its primary context.
-    pub(crate) fn open(driver: &Driver, device: sys::CUdevice, info: Info) -> Result<Self> {
+    pub(crate) fn open_probed(driver: &Driver, device: sys::CUdevice, info: Info) -> Result<Self> {
         let object = Object::new("device", &format!("cuda {}", info.marked_name()));
         let context = Context::primary(driver, device, &object)?;
         Self::new(context, object, info)

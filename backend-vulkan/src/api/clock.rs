@@ -203,7 +203,7 @@ mod tests {
                 continue;
             };
             can.timestamp_bits = 36;
-            let device = Device::open(&instance, &probe).unwrap();
+            let device = Device::open_probed(&instance, &probe).unwrap();
             let queue = device.queue_of_family(wide.index, "stamped").unwrap();
             test(&device, &queue);
             queue.idle(TIMEOUT).unwrap();

@@ -55,7 +55,7 @@ pub(crate) struct Inner {
 impl Device {
     /// Calls `vkCreateDevice` with queues of every family and everything in
     /// [`PhysicalDevice::enabled`].
-    pub(crate) fn open(instance: &Instance, physical: &PhysicalDevice) -> Result<Self> {
+    pub(crate) fn open_probed(instance: &Instance, physical: &PhysicalDevice) -> Result<Self> {
         let object = Object::new("device", &physical.info.marked_name());
         let priorities = [1.0; QUEUES_PER_FAMILY as usize];
         let queues: Vec<_> = physical

@@ -151,6 +151,7 @@ fn places(machine: &Machine, wanted: Option<&str>) -> Outcome<Vec<Ready>> {
                     }
                 }
             }
+            _ => {}
         }
     }
     Ok(places)

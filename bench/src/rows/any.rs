@@ -49,6 +49,8 @@ macro_rules! matched {
             $of::Cuda($own) => $body,
             #[cfg(feature = "vulkan")]
             $of::Vulkan($own) => $body,
+            // There is no other backend.
+            _ => std::process::abort(),
         }
     };
 }
@@ -61,6 +63,7 @@ fn dispatch(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         Device::Cuda(own) => compared::cuda(call.n, lab, &equipped, own),
         #[cfg(feature = "vulkan")]
         Device::Vulkan(own) => compared::vulkan(call.n, lab, &equipped, own),
+        _ => Err(Stop::Skipped("the device is of another backend".into())),
     }
 }
 

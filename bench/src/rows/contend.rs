@@ -66,11 +66,11 @@ impl Ours {
 fn contend(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let device = call.machine.device(call.subject.indices[0])?;
     match &device {
-        Device::Host(_) => host(&device, lab),
         #[cfg(feature = "cuda")]
         Device::Cuda(cuda) => on_cuda(&device, cuda, lab),
         #[cfg(feature = "vulkan")]
         Device::Vulkan(vulkan) => on_vulkan(&device, vulkan, lab),
+        _ => host(&device, lab),
     }
 }
 

@@ -214,11 +214,11 @@ fn frames(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         timeline: device.timeline("frames")?,
     };
     let raw: Box<dyn Queues> = match &device {
-        Device::Host(_) => Box::new(Workers::new(Patience::NONE)),
         #[cfg(feature = "cuda")]
         Device::Cuda(device) => Box::new(on_cuda::ByHand::new(device)?),
         #[cfg(feature = "vulkan")]
         Device::Vulkan(device) => Box::new(on_vulkan::ByHand::new(device)?),
+        _ => Box::new(Workers::new(Patience::NONE)),
     };
     let run = |queues: &dyn Queues, made: &Cell<u64>, count: u64| -> Outcome<Duration> {
         let before = cpu::of_process();

@@ -9,6 +9,7 @@ mod english;
 mod memory;
 mod raw_signals;
 mod told;
+mod typed;
 
 /// Keeps the other tests of this program out. Each test that opens a GPU takes this first.
 ///

@@ -65,6 +65,7 @@ impl Equipped {
             Device::Cuda(device) => Kit::Cuda(cuda::prepare(device)?),
             #[cfg(feature = "vulkan")]
             Device::Vulkan(device) => Kit::Vulkan(vulkan::prepare(device)?),
+            _ => return Err(foreign()),
         };
         Ok(Self { device, kit })
     }

@@ -28,8 +28,7 @@ pub(crate) fn own_calls(device: &Device, calls: &Calls) -> Option<BTreeSet<c_int
             };
             Some(after.iter().filter_map(more).collect())
         }
-        #[cfg(feature = "cuda")]
-        Device::Cuda(_) => None,
+        _ => None,
     }
 }
 

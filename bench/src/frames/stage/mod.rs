@@ -35,13 +35,13 @@ pub(crate) enum Producer {
 impl Producer {
     pub(crate) fn new(device: &Device, size: Size, slots: Vec<Memory>) -> Result<Self> {
         Ok(match device {
-            Device::Host(_) => Self::Host(Arc::new(host::Waves::new(size, slots))),
             #[cfg(feature = "cuda")]
             Device::Cuda(device) => Self::Cuda(Arc::new(cuda::Waves::new(device, size, slots)?)),
             #[cfg(feature = "vulkan")]
             Device::Vulkan(device) => {
                 Self::Vulkan(Arc::new(vulkan::Waves::new(device, size, slots)?))
             }
+            _ => Self::Host(Arc::new(host::Waves::new(size, slots))),
         })
     }
 
@@ -89,7 +89,6 @@ impl Consumer {
         readbacks: Vec<Memory>,
     ) -> Result<Self> {
         Ok(match device {
-            Device::Host(_) => Self::Host(Arc::new(host::Shader::new(size, slots, readbacks))),
             #[cfg(feature = "cuda")]
             Device::Cuda(device) => {
                 Self::Cuda(Arc::new(cuda::Shader::new(device, size, slots, readbacks)?))
@@ -98,6 +97,7 @@ impl Consumer {
             Device::Vulkan(device) => Self::Vulkan(Arc::new(vulkan::Shader::new(
                 device, size, slots, readbacks,
             )?)),
+            _ => Self::Host(Arc::new(host::Shader::new(size, slots, readbacks))),
         })
     }
 

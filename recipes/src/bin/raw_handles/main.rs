@@ -110,9 +110,7 @@ fn frames(
             _ => return Err("the producer's side of the memory is not its own".into()),
         }
 
-        let Memory::Vulkan(from) = buffer.left() else {
-            return Err("the engine's side of the memory is not Vulkan's".into());
-        };
+        let from = buffer.left();
         let draw = Draw {
             slot: slot(frame),
             from: from.raw(),

@@ -38,10 +38,10 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
         .map(|_| link.buffer(BYTES))
         .collect::<Result<Vec<_>, _>>()?;
     println!("memory: {}", slots[0].how());
-    let frames = slots
+    let frames: Vec<_> = slots
         .iter()
         .map(|buffer| Frame::new(&gpu, buffer.left()))
-        .collect::<Result<Vec<_>, _>>()?;
+        .collect();
     let shader = Shader::new(&gpu, &frames);
 
     let mut verdict = Verdict::default();

@@ -1,6 +1,6 @@
 //! The application's shader, in wgpu.
 
-use syncline::{Memory, vulkan};
+use syncline::vulkan;
 use syncline_recipes::{BYTES, LIMIT, Stop, WORDS, produced, slot};
 
 use crate::gpu::Gpu;
@@ -29,16 +29,13 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    pub(crate) fn new(gpu: &Gpu, memory: &Memory) -> Result<Self, Stop> {
-        let Memory::Vulkan(shared) = memory else {
-            return Err("wgpu's side of the memory is not Vulkan's".into());
-        };
+    pub(crate) fn new(gpu: &Gpu, shared: &vulkan::Buffer) -> Self {
         let usage = wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::MAP_READ;
-        Ok(Self {
+        Self {
             shared: shared.clone(),
             buffer: gpu.import(shared),
             readback: buffer(gpu, usage),
-        })
+        }
     }
 
     /// Reads what the submission made of the frame.

@@ -88,6 +88,7 @@ fn adopted(world: &World<Equipped>) -> Verdict {
             queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
             Ok(())
         }
+        _ => Stop::skip("the backend has no handles"),
     }
 }
 
@@ -114,6 +115,7 @@ fn owners(world: &World<Equipped>) -> Verdict {
         Device::Cuda(device) => super::cuda::owners(world, device),
         #[cfg(feature = "vulkan")]
         Device::Vulkan(device) => super::vulkan::owners(device),
+        _ => Stop::skip("the backend has no handles"),
     }
 }
 
@@ -171,6 +173,7 @@ fn no_raw_event(world: &World<Equipped>) -> Verdict {
         Device::Cuda(device) => super::cuda::no_raw_event(world, device),
         #[cfg(feature = "vulkan")]
         Device::Vulkan(device) => super::vulkan::no_raw_event(world, device),
+        _ => Stop::skip("the backend has no handles"),
     }
 }
 
@@ -263,6 +266,7 @@ fn submit_by_oneself(queue: &Queue, line: &Timeline, claim: &mut Claim) -> Verdi
             .map_err(Error::work)?;
             claim.submitted()?;
         }
+        _ => {}
     }
     Ok(())
 }

@@ -139,6 +139,7 @@ fn as_driver(world: &World<Equipped>) -> Verdict {
             Device::Cuda(device) => super::cuda::as_driver(device)?,
             #[cfg(feature = "vulkan")]
             Device::Vulkan(device) => super::vulkan::as_driver(device)?,
+            _ => {}
         }
         let can = &info.capabilities;
         check!(

@@ -68,6 +68,10 @@ pub(super) fn import(
         Device::Cuda(device) => unsafe { device.import_timeline(handle) },
         // SAFETY: as above.
         Device::Vulkan(device) => unsafe { device.import_timeline(handle) },
+        _ => {
+            let error = Error::NothingToWaitFor;
+            Err(Rejected { handle, error })
+        }
     }
 }
 

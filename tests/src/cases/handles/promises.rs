@@ -41,6 +41,7 @@ fn promised(world: &World<Equipped>) -> Verdict {
                 as_promised("to import a counter in shared memory", promised, answer)?;
             }
             Device::Vulkan(device) => vulkan_exports(device)?,
+            _ => {}
         }
     }
     // One side takes what the other exports, if it says so and they are one GPU.
@@ -135,6 +136,7 @@ fn passes(from: &vulkan::Device, to: &Device) -> Verdict {
                 let taken = to.import_binary(semaphore.export()?, "taken");
                 as_promised(what, promised, taken.map_err(|rejected| rejected.error))?;
             }
+            _ => {}
         }
     }
     #[cfg(feature = "cuda")]
