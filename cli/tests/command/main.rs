@@ -1,6 +1,7 @@
 //! Tests of the command as a user runs it.
 
 mod compare;
+mod examples;
 mod processes;
 mod software;
 mod usage;

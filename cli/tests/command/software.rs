@@ -38,7 +38,7 @@ fn is_empty(folder: &Path) -> bool {
 /// Runs the command. Checks its exit code, and that it leaves no file behind.
 ///
 /// Returns its standard output and standard error.
-fn ends_with(code: i32, name: &str, arguments: &[&str]) -> (String, String) {
+pub(crate) fn ends_with(code: i32, name: &str, arguments: &[&str]) -> (String, String) {
     let temporary = scratch(name);
     ends(code, syncline(arguments, &temporary), &temporary)
 }
@@ -69,7 +69,7 @@ fn of<'r>(report: &'r Value, backend: &str) -> Vec<&'r Value> {
 }
 
 /// Whether there is a software Vulkan driver. Without one CUDA can share with no other device.
-fn has_vulkan(name: &str) -> bool {
+pub(crate) fn has_vulkan(name: &str) -> bool {
     let (out, _) = ends_with(0, name, &["info", "--software", "--json"]);
     let has = !of(&json(&out), "vulkan").is_empty();
     if !has {

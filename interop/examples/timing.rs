@@ -1,0 +1,32 @@
+//! How long the work of one submission takes on its device, and when it began on the host's clock.
+
+use std::time::Duration;
+
+use syncline::Stopwatch;
+use syncline::prelude::*;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn main() -> syncline::Result<()> {
+    let inventory = Inventory::probe(&ProbeOptions::default());
+    for found in inventory
+        .devices()
+        .iter()
+        .filter(|found| found.rejected().is_none())
+    {
+        let device = found.open()?;
+        let queue = device.queue(QueueKind::Compute, "queue")?;
+        let stopwatch = Stopwatch::new(&device, "work")?;
+        stopwatch.time(&queue, &[], |_| Ok(()), &[])?;
+        let took = stopwatch.wait(PATIENCE)?;
+        println!(
+            "{}: {} ns, give or take {} ns, on {}",
+            found.info().name,
+            took.nanoseconds,
+            took.error,
+            took.axis
+        );
+        queue.idle(PATIENCE)?;
+    }
+    Ok(())
+}
