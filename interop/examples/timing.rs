@@ -20,7 +20,7 @@ fn main() -> syncline::Result<()> {
         stopwatch.time(&queue, &[], |_| Ok(()), &[])?;
         let took = stopwatch.wait(PATIENCE)?;
         println!(
-            "{}: {} ns, give or take {} ns, on {}",
+            "{}: {} ns, give or take {} ns, {}",
             found.info().name,
             took.nanoseconds,
             took.error,

@@ -1,5 +1,7 @@
 //! The examples of the crate `syncline`, on the software drivers and without any driver.
 
+#![allow(clippy::expect_used, reason = "a test may panic")]
+
 use std::path::{Path, PathBuf};
 
 use rstest::rstest;
@@ -28,7 +30,8 @@ fn example(name: &str) -> Option<String> {
 #[case::own_submission("own_submission", &[], "the line is at 2")]
 #[case::futures("futures", &[], "frame 2 came: false")]
 #[case::timing("timing", &[], "give or take")]
-#[case::trace("trace", &[], "waits were released")]
+#[case::trace("trace", &[], "5 waits were released")]
+#[case::failure("failure", &[], "because work failed: the file is missing")]
 fn examples_run_on_software_drivers(
     #[case] name: &str,
     #[case] arguments: &[&str],

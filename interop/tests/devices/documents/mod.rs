@@ -1,4 +1,4 @@
-//! Runs the examples of README.md and docs/adopt.md on the devices that this machine has.
+//! Runs the examples of README.md and of the pages in docs/ on the devices that this machine has.
 //!
 //! The host backend takes the part of CUDA if there is no CUDA. Each example is a file here. Its
 //! document contains the same text.
@@ -71,20 +71,47 @@ fn blocks(document: &str) -> Vec<&str> {
 /// Every example of a document is run below, with the same text.
 #[test]
 fn what_the_documents_show_is_what_is_run() {
-    let readme = [
-        from_cuda_to_vulkan::TEXT,
-        from_vulkan_to_cuda::TEXT,
-        from_process_to_process::TEXT,
-        how_long_it_took::TEXT,
+    let example = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+        let text = fs::read_to_string(path.join(name).with_extension("rs")).unwrap();
+        text.trim().to_owned()
+    };
+    let pages: [(&str, Vec<String>); 7] = [
+        ("README.md", vec![example("cuda_to_vulkan")]),
+        (
+            "docs/tutorial.md",
+            [
+                "hello",
+                "cuda_to_vulkan",
+                "failure",
+                "own_submission",
+                "trace",
+            ]
+            .map(example)
+            .into(),
+        ),
+        (
+            "docs/sharing.md",
+            [from_cuda_to_vulkan::TEXT, from_vulkan_to_cuda::TEXT]
+                .map(|text| text.trim().into())
+                .into(),
+        ),
+        (
+            "docs/processes.md",
+            vec![from_process_to_process::TEXT.trim().into()],
+        ),
+        ("docs/timing.md", vec![how_long_it_took::TEXT.trim().into()]),
+        (
+            "docs/adopt.md",
+            vec![your_own_submissions::TEXT.trim().into()],
+        ),
+        ("docs/presenting.md", Vec::new()),
     ];
-    assert_eq!(
-        blocks(include_str!("../../../../README.md")),
-        readme.map(str::trim)
-    );
-    assert_eq!(
-        blocks(include_str!("../../../../docs/adopt.md")),
-        [your_own_submissions::TEXT.trim()]
-    );
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for (page, shown) in pages {
+        let text = fs::read_to_string(root.join(page)).unwrap();
+        assert_eq!(blocks(&text), shown, "{page}");
+    }
     for other in [
         include_str!("../../../../ARCHITECTURE.md"),
         include_str!("../../../../docs/contract.md"),
