@@ -33,6 +33,7 @@ mod host;
 mod instance;
 mod loader;
 mod manifest;
+mod observe;
 mod payload;
 mod physical;
 mod queue;

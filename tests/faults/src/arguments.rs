@@ -1,0 +1,142 @@
+//! The command line, and the loop over all runs.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::client::{Answer, Client};
+use crate::drivers::Drivers;
+use crate::one_run::Ended;
+use crate::plan::Run;
+use crate::report::Report;
+use crate::{codes, judge, plan, scenarios, server};
+
+const USAGE: &str = "\
+syncline-faults                     every run
+syncline-faults --sample N          N of the runs
+  --seed S                          which of them
+  --scenario PART                   only scenarios with PART in their names
+  --function PART                   only functions with PART in their names
+  --out FILE                        write the table to FILE
+  --verbose                         print every run
+syncline-faults --one SCENARIO ORDER  one run; - for no order";
+
+#[derive(Debug, Default)]
+struct Options {
+    sample: Option<usize>,
+    seed: u64,
+    scenario: String,
+    function: String,
+    out: Option<PathBuf>,
+    verbose: bool,
+}
+
+/// Runs what the arguments ask for. False if a defect was found.
+pub(crate) fn run() -> Result<bool, String> {
+    let mut arguments = std::env::args().skip(1);
+    let mut options = Options::default();
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or_else(|| USAGE.to_owned());
+        let number = |text: String| text.parse().map_err(|_| USAGE.to_owned());
+        match argument.as_str() {
+            "--server" => return server::serve().map(|()| true),
+            "--sample" => options.sample = Some(number(value()?)?),
+            "--seed" => options.seed = number(value()?)? as u64,
+            "--scenario" => options.scenario = value()?,
+            "--function" => options.function = value()?,
+            "--out" => options.out = Some(value()?.into()),
+            "--verbose" => options.verbose = true,
+            "--one" => return one(&value()?, &value()?),
+            _ => return Err(USAGE.into()),
+        }
+    }
+    every(&options)
+}
+
+fn one(scenario: &str, order: &str) -> Result<bool, String> {
+    let drivers = Drivers::prepare()?;
+    let answer = Client::new(&drivers).run(scenario, (order != "-").then_some(order))?;
+    println!("{answer:#?}");
+    Ok(true)
+}
+
+fn every(options: &Options) -> Result<bool, String> {
+    let drivers = Drivers::prepare()?;
+    let mut client = Client::new(&drivers);
+    let mut runs = Vec::new();
+    let mut missing: Vec<_> = codes::cuda_functions();
+    for scenario in scenarios::all().filter(|scenario| scenario.name.contains(&options.scenario)) {
+        // The first run in a process loads libraries, which open files.
+        client.run(scenario.name, None)?;
+        let Answer::Outcome(outcome) = client.run(scenario.name, None)? else {
+            return Err(format!("{}: no answer without an order", scenario.name));
+        };
+        if outcome.ended != Ended::Well || !outcome.left.is_empty() || !outcome.panics.is_empty() {
+            return Err(format!("{}: {outcome:#?} without an order", scenario.name));
+        }
+        missing.retain(|name| !outcome.calls.contains_key(*name));
+        let of_it = plan::runs(scenario.name, &outcome.calls);
+        println!(
+            "{}: {} ms, {} runs",
+            scenario.name,
+            outcome.milliseconds,
+            of_it.len()
+        );
+        runs.extend(
+            of_it
+                .into_iter()
+                .filter(|run| run.function.contains(&options.function)),
+        );
+    }
+    if let Some(count) = options.sample {
+        choose(&mut runs, count, options.seed);
+    }
+    let mut report = Report::default();
+    let (started, mut said) = (Instant::now(), Instant::now());
+    let total = runs.len();
+    for (number, run) in runs.iter().enumerate() {
+        let answer = warm(&mut client, run)?;
+        let (class, why) = judge::judge(run, &answer);
+        if options.verbose {
+            println!("{} {}: {class}: {why}", run.scenario, run.order);
+        }
+        report.add(run, class, why);
+        if said.elapsed() > Duration::from_secs(20) {
+            said = Instant::now();
+            eprintln!(
+                "{number} of {total} runs, {} s",
+                started.elapsed().as_secs()
+            );
+        }
+    }
+    let whole =
+        options.sample.is_none() && options.scenario.is_empty() && options.function.is_empty();
+    let missing = if whole { missing } else { Vec::new() };
+    let text = report.text(&missing);
+    print!("{text}");
+    println!("{} s", started.elapsed().as_secs());
+    if let Some(path) = &options.out {
+        std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(!report.has_defects() && missing.is_empty())
+}
+
+/// Runs in a server that has run the scenario before, so that libraries are loaded.
+fn warm(client: &mut Client<'_>, run: &Run) -> Result<Answer, String> {
+    if client.is_fresh() {
+        client.run(run.scenario, None)?;
+    }
+    client.run(run.scenario, Some(&run.order))
+}
+
+/// Keeps `count` runs, which the seed chooses.
+fn choose(runs: &mut Vec<Run>, count: usize, seed: u64) {
+    let mut state = seed ^ 0x9E37_79B9_7F4A_7C15;
+    while runs.len() > count {
+        // Xorshift.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let index = usize::try_from(state % runs.len() as u64).unwrap_or(0);
+        runs.swap_remove(index);
+    }
+}

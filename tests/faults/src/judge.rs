@@ -1,0 +1,178 @@
+//! Judges a run.
+
+use std::fmt;
+
+use crate::client::Answer;
+use crate::codes;
+use crate::one_run::Ended;
+use crate::plan::Run;
+
+/// What a run shows. The later ones are defects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Class {
+    /// The call did not come, as threads take turns differently in each run.
+    NotReached,
+    /// A typed error with the call and its code.
+    Typed,
+    /// A typed error whose text has the call and its code.
+    InWords,
+    /// The scenario ended well, and the list of benign failures has the function.
+    Benign,
+    /// The scenario ended well although a call failed.
+    Unreported,
+    /// An error without the call or its code.
+    Untyped,
+    /// A wait timed out.
+    TimedOut,
+    Wrong,
+    Panicked,
+    Left,
+    /// The same process could not run the scenario again.
+    NotAgain,
+    Hung,
+    Crashed,
+}
+
+impl Class {
+    pub(crate) const ALL: [Self; 13] = [
+        Self::NotReached,
+        Self::Typed,
+        Self::InWords,
+        Self::Benign,
+        Self::Unreported,
+        Self::Untyped,
+        Self::TimedOut,
+        Self::Wrong,
+        Self::Panicked,
+        Self::Left,
+        Self::NotAgain,
+        Self::Hung,
+        Self::Crashed,
+    ];
+
+    pub(crate) fn is_defect(self) -> bool {
+        self > Self::Benign
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotReached => "not reached",
+            Self::Typed => "typed",
+            Self::InWords => "in words",
+            Self::Benign => "benign",
+            Self::Unreported => "unreported",
+            Self::Untyped => "untyped",
+            Self::TimedOut => "timed out",
+            Self::Wrong => "wrong",
+            Self::Panicked => "panicked",
+            Self::Left => "left",
+            Self::NotAgain => "not again",
+            Self::Hung => "hung",
+            Self::Crashed => "crashed",
+        })
+    }
+}
+
+/// Functions whose failure need not be reported, and why.
+const BENIGN: &[(&str, &str)] = &[
+    ("cuGetErrorName", "only the name of a code is missing then"),
+    (
+        "cuDriverGetVersion",
+        "only the version in a description is missing then",
+    ),
+    ("cuDeviceGetAttribute", "the feature counts as missing"),
+    (
+        "cuDeviceGetUuid",
+        "only the UUID of the whole GPU is missing then",
+    ),
+    ("cuDeviceGetLuid", "only the LUID is missing then"),
+    ("cuFuncLoad", "the first launch loads the function"),
+];
+
+/// True if a failure of the function need not be reported.
+fn is_benign(function: &str) -> bool {
+    codes::ends(function) || BENIGN.iter().any(|(name, _)| *name == function)
+}
+
+/// What may be left after a failing call, and the reason: the driver was asked to end it.
+fn may_leave(run: &Run, line: &str) -> bool {
+    codes::ends(&run.function)
+        && run.mode != "after"
+        && run.mode != "lost"
+        && (line.starts_with("+") && (line.contains("cuda ") || line.contains("vulkan ")))
+}
+
+/// Judges the answer to a run, with the reason in words.
+pub(crate) fn judge(run: &Run, answer: &Answer) -> (Class, String) {
+    let outcome = match answer {
+        Answer::Outcome(outcome) => outcome,
+        Answer::Hang(text) => return (Class::Hung, text.clone()),
+        Answer::Crash(text) => return (Class::Crashed, text.clone()),
+    };
+    let (ended, why) = of_end(run, &outcome.ended);
+    if let Some(panic) = outcome.panics.first() {
+        return (Class::Panicked, panic.clone());
+    }
+    if outcome.failed == 0 {
+        let why = match &outcome.ended {
+            Ended::Well => String::new(),
+            other => format!("{other:?}"),
+        };
+        let class = if outcome.ended == Ended::Well && outcome.left.is_empty() {
+            Class::NotReached
+        } else {
+            Class::Wrong
+        };
+        return (class, why);
+    }
+    if ended > Class::Untyped {
+        return (ended, why);
+    }
+    let left: Vec<_> = outcome
+        .left
+        .iter()
+        .filter(|line| !may_leave(run, line))
+        .cloned()
+        .collect();
+    if !left.is_empty() {
+        return (Class::Left, format!("{} after {why}", left.join(", ")));
+    }
+    if outcome.left.is_empty()
+        && let Some(again @ (Ended::Wrong(_) | Ended::Error { .. } | Ended::Panicked(_))) =
+            &outcome.again
+    {
+        return (Class::NotAgain, format!("{again:?}"));
+    }
+    (ended, why)
+}
+
+fn of_end(run: &Run, ended: &Ended) -> (Class, String) {
+    match ended {
+        Ended::Well if is_benign(&run.function) => (Class::Benign, "a good end".into()),
+        Ended::Well => (Class::Unreported, "a good end".into()),
+        Ended::Wrong(text) => (Class::Wrong, text.clone()),
+        Ended::Panicked(text) => (Class::Panicked, text.clone()),
+        Ended::Error { kind, text, .. } if kind == "TimedOut" || kind == "PeerSilent" => {
+            (Class::TimedOut, text.clone())
+        }
+        Ended::Error {
+            call, code, text, ..
+        } => {
+            let is_it =
+                call.contains(run.function.as_str()) || run.function.contains(call.as_str());
+            let class = if !call.is_empty() && is_it && *code == i64::from(run.code) {
+                Class::Typed
+            } else if run.mode == "lost" && *code == i64::from(run.code) {
+                // Another call has met the lost device first.
+                Class::Typed
+            } else if text.contains(run.function.as_str()) && text.contains(&run.code.to_string()) {
+                Class::InWords
+            } else {
+                Class::Untyped
+            };
+            (class, text.clone())
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The runs: which call fails in which way.
+
+use std::collections::BTreeMap;
+
+use crate::codes;
+use crate::gates::{Calls, Side};
+
+/// Calls of one function in one scenario beyond this number are like the earlier ones.
+const ON_MAIN: u64 = 40;
+/// Polls and calls of other threads differ from run to run.
+const POLLS: u64 = 3;
+const ON_OTHERS: u64 = 6;
+
+const POLLING: [&str; 8] = [
+    "cuEventQuery",
+    "cuStreamQuery",
+    "cuStreamGetCaptureInfo_v2",
+    "cuCtxPushCurrent_v2",
+    "cuCtxPopCurrent_v2",
+    "cuCtxGetCurrent",
+    "cuThreadExchangeStreamCaptureMode",
+    "vkGetSemaphoreCounterValue",
+];
+
+/// One run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) scenario: &'static str,
+    pub(crate) function: String,
+    pub(crate) code: i32,
+    pub(crate) mode: &'static str,
+    pub(crate) order: String,
+}
+
+/// All runs of a scenario, from the calls that it made in a run without an order.
+pub(crate) fn runs(scenario: &'static str, calls: &BTreeMap<String, Calls>) -> Vec<Run> {
+    let mut runs = Vec::new();
+    for (function, calls) in calls {
+        for (threads, count, most) in [
+            ("main", calls.main, ON_MAIN),
+            ("other", calls.other, ON_OTHERS),
+        ] {
+            let most = if POLLING.contains(&function.as_str()) {
+                POLLS
+            } else {
+                most
+            };
+            for call in 1..=count.min(most) {
+                for (code, mode) in ways(function) {
+                    let tail = if mode == "lost" {
+                        lost(function)
+                    } else {
+                        String::new()
+                    };
+                    runs.push(Run {
+                        scenario,
+                        function: function.clone(),
+                        code,
+                        mode,
+                        order: format!("{function}:{threads}:{call}:{code}:{mode}{tail}"),
+                    });
+                }
+            }
+        }
+    }
+    runs
+}
+
+fn lost(function: &str) -> String {
+    match Side::of(function) {
+        Side::Cuda => format!(":{}", codes::lost_cuda()),
+        Side::Vulkan => String::new(),
+    }
+}
+
+/// The codes of a function, each with the ways in which it can fail with them.
+fn ways(function: &str) -> Vec<(i32, &'static str)> {
+    let mut ways = Vec::new();
+    for (nth, &code) in codes::of(function).iter().enumerate() {
+        if codes::is_sticky(code) {
+            // An error of earlier work says nothing of this call.
+            ways.extend([(code, "after"), (code, "lost")]);
+            continue;
+        }
+        ways.push((code, "once"));
+        if nth == 0 {
+            ways.push((code, "always"));
+        }
+    }
+    ways
+}
