@@ -4,6 +4,7 @@
 //! computed. Every wait has a time limit, so a lost signal shows as a time-out.
 
 mod cuda;
+mod events;
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use syncline::{Error, Rejected};
 
 /// The time limit of waits.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(4);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The reason why a scenario ended early.
 #[derive(Debug)]
