@@ -1,7 +1,10 @@
 //! The command line, and the loop over all runs.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
 
 use crate::client::{Answer, Client};
 use crate::drivers::Drivers;
@@ -17,6 +20,7 @@ syncline-faults --sample N          N of the runs
   --scenario PART                   only scenarios with PART in their names
   --function PART                   only functions with PART in their names
   --out FILE                        write the table to FILE
+  --jobs N                          N servers at a time, 6 unless given
   --verbose                         print every run
 syncline-faults --one SCENARIO ORDER  one run; - for no order";
 
@@ -28,12 +32,16 @@ struct Options {
     function: String,
     out: Option<PathBuf>,
     verbose: bool,
+    jobs: usize,
 }
 
 /// Runs what the arguments ask for. False if a defect was found.
 pub(crate) fn run() -> Result<bool, String> {
     let mut arguments = std::env::args().skip(1);
-    let mut options = Options::default();
+    let mut options = Options {
+        jobs: 6,
+        ..Options::default()
+    };
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or_else(|| USAGE.to_owned());
         let number = |text: String| text.parse().map_err(|_| USAGE.to_owned());
@@ -44,6 +52,7 @@ pub(crate) fn run() -> Result<bool, String> {
             "--scenario" => options.scenario = value()?,
             "--function" => options.function = value()?,
             "--out" => options.out = Some(value()?.into()),
+            "--jobs" => options.jobs = number(value()?)?.max(1),
             "--verbose" => options.verbose = true,
             "--one" => return one(&value()?, &value()?),
             _ => return Err(USAGE.into()),
@@ -90,24 +99,8 @@ fn every(options: &Options) -> Result<bool, String> {
     if let Some(count) = options.sample {
         choose(&mut runs, count, options.seed);
     }
-    let mut report = Report::default();
-    let (started, mut said) = (Instant::now(), Instant::now());
-    let total = runs.len();
-    for (number, run) in runs.iter().enumerate() {
-        let answer = warm(&mut client, run)?;
-        let (class, why) = judge::judge(run, &answer);
-        if options.verbose {
-            println!("{} {}: {class}: {why}", run.scenario, run.order);
-        }
-        report.add(run, class, why);
-        if said.elapsed() > Duration::from_secs(20) {
-            said = Instant::now();
-            eprintln!(
-                "{number} of {total} runs, {} s",
-                started.elapsed().as_secs()
-            );
-        }
-    }
+    let started = Instant::now();
+    let report = run_all(&drivers, &runs, options)?;
     let whole =
         options.sample.is_none() && options.scenario.is_empty() && options.function.is_empty();
     let missing = if whole { missing } else { Vec::new() };
@@ -118,6 +111,40 @@ fn every(options: &Options) -> Result<bool, String> {
         std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     Ok(!report.has_defects() && missing.is_empty())
+}
+
+/// Makes all runs, in several servers at a time.
+fn run_all(drivers: &Drivers, runs: &[Run], options: &Options) -> Result<Report, String> {
+    let started = Instant::now();
+    let (next, report) = (AtomicUsize::new(0), Mutex::new(Report::default()));
+    let work = || -> Result<(), String> {
+        let mut client = Client::new(drivers);
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(run) = runs.get(number) else {
+                return Ok(());
+            };
+            let answer = warm(&mut client, run)?;
+            let (class, why) = judge::judge(run, &answer);
+            if options.verbose {
+                println!("{} {}: {class}: {why}", run.scenario, run.order);
+            }
+            let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
+            report.add(run, class, why);
+            if number % 500 == 499 {
+                let (seconds, total) = (started.elapsed().as_secs(), runs.len());
+                eprintln!("{} of {total} runs, {seconds} s", number + 1);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let servers: Vec<_> = (0..options.jobs).map(|_| scope.spawn(work)).collect();
+        servers.into_iter().try_for_each(|server| {
+            let ended = server.join();
+            ended.unwrap_or_else(|_| Err("a thread panicked".into()))
+        })
+    })?;
+    Ok(report.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Runs in a server that has run the scenario before, so that libraries are loaded.

@@ -351,7 +351,7 @@ fn instantiate(queue: &cuda::Queue, graph: sys::CUgraph) -> Verdict<sys::CUgraph
     // SAFETY: the graph is destroyed once.
     unsafe { sys::cuGraphDestroy(graph) };
     let made = receiver.try_recv();
-    let executable = match made {
+    let executable: sys::CUgraphExec = match made {
         Ok((code, executable)) => {
             done("cuGraphInstantiate", code)?;
             std::ptr::with_exposed_provenance_mut(executable)
