@@ -7,14 +7,7 @@ use std::{fs, thread};
 use crate::gates::Gates;
 
 /// Threads that the software drivers start and end by themselves, and the server's own.
-///
-/// A thread has the name of the process for a moment, until it has set its own.
-const DRIVERS_OWN: [&str; 4] = [
-    "software-cuda",
-    "llvmpipe",
-    "faults-watchdog",
-    "syncline-faults",
-];
+const DRIVERS_OWN: [&str; 3] = ["software-cuda", "llvmpipe", "faults-watchdog"];
 
 /// Counts by names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +16,7 @@ pub(crate) struct Accounts(BTreeMap<String, i64>);
 impl Accounts {
     pub(crate) fn take(gates: &Gates) -> Self {
         let mut all = gates.live();
-        for name in threads() {
+        for name in named_threads() {
             *all.entry(format!("thread {name}")).or_default() += 1;
         }
         for target in descriptors() {
@@ -61,6 +54,19 @@ impl Accounts {
             }
             thread::sleep(Duration::from_millis(2));
         }
+    }
+}
+
+/// Threads that start have the name of the process for a moment. Waits for their own.
+fn named_threads() -> Vec<String> {
+    let until = Instant::now() + Duration::from_secs(1);
+    loop {
+        let names = threads();
+        let unnamed = names.iter().filter(|name| *name == "syncline-faults");
+        if unnamed.count() <= 1 || Instant::now() >= until {
+            return names;
+        }
+        thread::sleep(Duration::from_millis(1));
     }
 }
 

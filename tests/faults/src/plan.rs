@@ -78,8 +78,11 @@ fn ways(function: &str) -> Vec<(i32, &'static str)> {
     let mut ways = Vec::new();
     for (nth, &code) in codes::of(function).iter().enumerate() {
         if codes::is_sticky(code) {
-            // An error of earlier work says nothing of this call.
-            ways.extend([(code, "after"), (code, "lost")]);
+            // An error of earlier work says nothing of this call. A query has no effect.
+            if !POLLING.contains(&function) {
+                ways.push((code, "after"));
+            }
+            ways.push((code, "lost"));
             continue;
         }
         ways.push((code, "once"));

@@ -404,6 +404,10 @@ fn capture() -> Verdict {
         }
     })();
     let graph = end_capture(&queue);
+    if let (Err(_), Ok(graph)) = (&captured, &graph) {
+        // SAFETY: the graph has just been captured.
+        unsafe { sys::cuGraphDestroy(*graph) };
+    }
     captured?;
     let graph = graph.map_err(|code| Stop::Wrong(format!("cuStreamEndCapture: {code:?}")))?;
     let executable = instantiate(&other, graph)?;
