@@ -215,25 +215,28 @@ impl Enqueue for Feed {
         self.0.release(reached);
     }
 
-    fn is_idle(&self) -> bool {
+    fn is_idle(&self) -> Option<bool> {
         let queue = &self.0;
         let stream = queue.stream();
-        // The application may have destroyed its stream. A query of a captured stream would
-        // invalidate the capture.
-        if !queue.keeps_stream() || !stream.stream_lock().try_lock() {
-            return false;
+        // The application may have destroyed its stream.
+        if !queue.keeps_stream() {
+            return None;
+        }
+        if !stream.stream_lock().try_lock() {
+            return Some(false);
         }
         let locked = stream.stream_lock().assume_locked();
+        // A query of a captured stream would invalidate the capture.
         if !stream.is_untouched()
             && !matches!(stream.capture_while_locked(&locked), Ok(Capture::None))
         {
-            return false;
+            return Some(false);
         }
         // The legacy default stream is that of the current context.
         let Ok(_bound) = queue.device().context().bind() else {
-            return false;
+            return Some(false);
         };
-        matches!(stream.is_idle(), Ok(true))
+        Some(matches!(stream.is_idle(), Ok(true)))
     }
 
     #[inline]

@@ -172,9 +172,10 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     /// True if the driver says that all work of this queue has finished. Does not block.
     ///
     /// The engine asks this when the queue's position has failed and its device is not lost. While
-    /// the answer is false, the engine keeps all that the work may use.
-    fn is_idle(&self) -> bool {
-        false
+    /// the answer is false, the engine keeps all that the work may use, and asks again. After
+    /// `None`, which says that the driver cannot tell, the engine leaks it.
+    fn is_idle(&self) -> Option<bool> {
+        None
     }
 
     /// Returns a stamp of `queue` for a time that the device writes.

@@ -344,19 +344,21 @@ const MOST_ASKED: u64 = 1000;
 
 impl<E: Enqueue> Wake for Abandoned<E> {
     fn wake(self: Arc<Self>) {
-        let driver = self
-            .orphan
-            .lock()
-            .as_ref()
-            .map(|orphan| orphan.driver.clone());
-        let is_idle = driver.is_none_or(|driver| driver.is_idle());
-        if is_idle {
-            let orphan = self.orphan.lock().take();
-            run_contained(|| drop(orphan));
-        } else if self.asked.fetch_add(1, Ordering::Relaxed) < MOST_ASKED
-            && let Some(device) = self.device.clone()
-        {
-            device.watcher().retry(&*device, self);
+        let orphan = self.orphan.lock();
+        let driver = orphan.as_ref().map(|orphan| orphan.driver.clone());
+        drop(orphan);
+        match driver.map_or(Some(true), |driver| driver.is_idle()) {
+            Some(true) => {
+                let orphan = self.orphan.lock().take();
+                run_contained(|| drop(orphan));
+            }
+            Some(false) if self.asked.fetch_add(1, Ordering::Relaxed) < MOST_ASKED => {
+                if let Some(device) = self.device.clone() {
+                    device.watcher().retry(&*device, self);
+                }
+            }
+            // The drop leaks them.
+            _ => {}
         }
     }
 }

@@ -18,6 +18,7 @@ pub(crate) static INSTANCES: Table<Instance> = Table::new();
 
 /// An instance, with the functions of the layer below.
 pub(crate) struct Instance {
+    pub(crate) raw: vk::Instance,
     pub(crate) get_instance_proc_addr: vk::PFN_vkGetInstanceProcAddr,
     destroy_instance: vk::PFN_vkDestroyInstance,
     pub(crate) enumerate_device_extension_properties: vk::PFN_vkEnumerateDeviceExtensionProperties,
@@ -48,6 +49,7 @@ impl Instance {
         // SAFETY: by this function's contract; each function is taken as the type of its name.
         unsafe {
             Some(Self {
+                raw,
                 get_instance_proc_addr: get,
                 destroy_instance: next!(get, raw, PFN_vkDestroyInstance, c"vkDestroyInstance")?,
                 enumerate_device_extension_properties: next!(

@@ -29,6 +29,7 @@ mod bug;
 mod chain;
 mod completion;
 mod device;
+mod gated;
 mod host;
 mod instance;
 mod loader;

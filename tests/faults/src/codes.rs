@@ -17,6 +17,9 @@ pub(crate) fn cuda_functions() -> Vec<&'static str> {
 
 /// A sticky error: a kernel has accessed an illegal address.
 const ILLEGAL_ADDRESS: i32 = 700;
+/// `VK_ERROR_DEVICE_LOST` and `VK_ERROR_INVALID_EXTERNAL_HANDLE`.
+const DEVICE_LOST: i32 = -4;
+const INVALID_EXTERNAL_HANDLE: i32 = -1_000_072_003;
 
 /// The result codes that the documentation of a function names, two or three of them.
 ///
@@ -68,6 +71,25 @@ pub(crate) fn of(function: &str) -> &'static [i32] {
         }
         "cuIpcGetEventHandle" => &[400, 2],
         "cuIpcOpenEventHandle" => &[205, 201, 1],
+        "vkCreateInstance" => &[-1, -3, -9],
+        "vkEnumeratePhysicalDevices" => &[-1, -3],
+        "vkEnumerateDeviceExtensionProperties" => &[-1, -2],
+        "vkCreateDevice" => &[-2, -3, DEVICE_LOST],
+        "vkGetMemoryFdKHR" | "vkGetSemaphoreFdKHR" => &[-10, -1],
+        "vkImportSemaphoreFdKHR" => &[-1, INVALID_EXTERNAL_HANDLE],
+        "vkAllocateMemory" => &[-2, -1, INVALID_EXTERNAL_HANDLE],
+        "vkMapMemory" => &[-5, -1],
+        "vkQueueSubmit"
+        | "vkQueueSubmit2"
+        | "vkQueueSubmit2KHR"
+        | "vkQueueWaitIdle"
+        | "vkDeviceWaitIdle"
+        | "vkWaitSemaphores"
+        | "vkWaitSemaphoresKHR"
+        | "vkGetSemaphoreCounterValue"
+        | "vkGetSemaphoreCounterValueKHR"
+        | "vkGetQueryPoolResults" => &[-1, -2, DEVICE_LOST],
+        _ if function.starts_with("vk") && !ends(function) => &[-1, -2],
         _ => &[],
     }
 }
@@ -94,6 +116,11 @@ pub(crate) fn lost_cuda() -> String {
     marked.collect::<Vec<_>>().join(",")
 }
 
+/// The functions that fail once a Vulkan device is lost, as an order lists them.
+pub(crate) const LOST_VULKAN: &str = "vkQueueSubmit,vkQueueSubmit2,vkQueueSubmit2KHR,\
+    vkQueueWaitIdle!,vkDeviceWaitIdle!,vkWaitSemaphores,vkWaitSemaphoresKHR,\
+    vkGetSemaphoreCounterValue,vkGetSemaphoreCounterValueKHR,vkGetQueryPoolResults";
+
 /// True for functions that end something.
 pub(crate) fn ends(function: &str) -> bool {
     ["Destroy", "Free", "Unload", "Release", "Unregister"]
@@ -103,5 +130,5 @@ pub(crate) fn ends(function: &str) -> bool {
 
 /// True if a function can return this code for a context that is lost.
 pub(crate) const fn is_sticky(code: i32) -> bool {
-    code == ILLEGAL_ADDRESS || code == -4
+    code == ILLEGAL_ADDRESS || code == DEVICE_LOST
 }

@@ -46,7 +46,9 @@ impl Drivers {
                 "VK_INSTANCE_LAYERS",
                 OsString::from(LAYER_NAME.to_string_lossy().as_ref()),
             )
-            .env("VK_LOADER_DRIVERS_SELECT", "*lvp_icd*");
+            .env("VK_LOADER_DRIVERS_SELECT", "*lvp_icd*")
+            // Mesa's layer below calls functions of the layer above it.
+            .env("NODEVICE_SELECT", "1");
     }
 }
 

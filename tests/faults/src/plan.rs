@@ -69,7 +69,7 @@ pub(crate) fn runs(scenario: &'static str, calls: &BTreeMap<String, Calls>) -> V
 fn lost(function: &str) -> String {
     match Side::of(function) {
         Side::Cuda => format!(":{}", codes::lost_cuda()),
-        Side::Vulkan => String::new(),
+        Side::Vulkan => format!(":{}", codes::LOST_VULKAN),
     }
 }
 

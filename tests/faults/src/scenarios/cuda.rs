@@ -7,7 +7,10 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
+use std::sync::Arc;
+
 use syncline::backend::{Device as _, Queue as _};
+use syncline::clock::Clock;
 use syncline::cuda::{self, Device, Driver, sys};
 use syncline::negotiate::{Granted, Mechanism, Party, Plan, negotiate};
 use syncline::{BackendKind, Error, QueueKind, Stopwatch, Timeline, host};
@@ -39,6 +42,10 @@ pub(super) static SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "cuda.memory",
         run: memory,
+    },
+    Scenario {
+        name: "cuda.refused",
+        run: refused,
     },
     Scenario {
         name: "cuda.capture",
@@ -221,13 +228,24 @@ fn fences() -> Verdict {
     Ok(())
 }
 
+/// Samples a clock. A busy host may be too slow for it a few times.
+fn sample(clock: &Clock) -> Verdict {
+    for _ in 0..50 {
+        match clock.sample() {
+            Err(Error::ClockSilent { .. }) => {}
+            other => return Ok(other.map(drop)?),
+        }
+    }
+    Ok(clock.sample().map(drop)?)
+}
+
 /// The device's clock, fences and timelines with its times.
 fn clock() -> Verdict {
     let device = open()?;
     step("making the clock");
     let clock = device.clock()?;
     step("sampling the clock");
-    clock.sample()?;
+    sample(&clock)?;
     let queue = device.queue(QueueKind::Compute, "queue")?;
     let watch = Stopwatch::new(&device, "watch")?;
     let line = device.clocked_timeline("line")?;
@@ -303,6 +321,19 @@ fn memory() -> Verdict {
     device.free_what_is_due()?;
     step("dropping");
     Ok(())
+}
+
+/// Text that is no PTX, so that the driver names a code.
+fn refused() -> Verdict {
+    let device = open()?;
+    match device.module("no PTX") {
+        Err(Error::Native { call, name, .. }) => expect(
+            call == "cuModuleLoadData" && (name.starts_with("CUDA_") || name.contains("not name")),
+            format!("{call} failed with {name}"),
+        ),
+        Err(error) => Err(error.into()),
+        Ok(_) => Err(Stop::Wrong("text that is no PTX became a module".into())),
+    }
 }
 
 /// A call of the application itself, which never fails by an order.
@@ -499,8 +530,9 @@ fn adopt() -> Verdict {
     // SAFETY: the context lives as long as its device, which is dropped last.
     let device = unsafe { Device::adopt_context(owner.raw_context(), None) }?;
     let own = owner.queue(QueueKind::Compute, "owner's")?;
-    // SAFETY: the stream lives as long as its queue, which is dropped later.
-    let queue = unsafe { device.adopt_raw_stream(own.stream().raw(), None, "adopted") }?;
+    let raw = own.stream().raw();
+    // SAFETY: the stream lives as long as its queue, which the new queue keeps.
+    let queue = unsafe { device.adopt_raw_stream(raw, Some(Arc::new(own.clone())), "adopted") }?;
     let line = device.timeline("line")?;
     let buffer = device.host_buffer(1 << 16)?;
     step("submitting");

@@ -5,6 +5,7 @@
 
 mod cuda;
 mod events;
+mod vulkan;
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -43,7 +44,7 @@ pub(crate) struct Scenario {
 
 /// All scenarios.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
-    cuda::SCENARIOS.iter()
+    cuda::SCENARIOS.iter().chain(vulkan::SCENARIOS)
 }
 
 /// The scenario with this name.
