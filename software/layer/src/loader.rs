@@ -184,6 +184,10 @@ pub(crate) unsafe fn ungated_instance_function(
         return own;
     }
     let instance = instance?;
+    let passed_on = instance.passed_on(text);
+    if passed_on.is_some() {
+        return passed_on;
+    }
     // SAFETY: by this function's contract. The name is valid.
     unsafe { (instance.get_instance_proc_addr)(instance.raw, text.as_ptr()) }
 }
