@@ -217,6 +217,10 @@ impl Enqueue for Feed {
         self.commands.release_finished(reached);
     }
 
+    fn is_idle(&self) -> Option<bool> {
+        Some(self.commands.is_idle())
+    }
+
     fn stamp(&self, _: &Object, _timing: Timing) -> Result<Arc<Stamp>> {
         self.stamps.take_fit(Stamp::renew, || {
             let commands = &self.commands;

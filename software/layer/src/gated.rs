@@ -27,14 +27,28 @@ pub(crate) fn is_on() -> bool {
 }
 
 /// Runs a call unless the gate lets it fail, and counts what it creates.
+///
+/// Before a call reports a lost device, `finish` waits for the device's work. A lost device
+/// executes nothing, so that an application may destroy what the work uses.
 fn call(
     name: &'static str,
     creates: Option<&'static str>,
     run: impl FnOnce() -> vk::Result,
+    finish: impl FnOnce(),
 ) -> vk::Result {
     let (result, answer) = match GATE.before(name) {
-        Verdict::Fails(code) => return vk::Result::from_raw(code),
-        Verdict::RunsAndFails(code) => (run(), Some(vk::Result::from_raw(code))),
+        Verdict::Fails(code) => {
+            let code = vk::Result::from_raw(code);
+            if code == vk::Result::ERROR_DEVICE_LOST {
+                finish();
+            }
+            return code;
+        }
+        Verdict::RunsAndFails(code) => {
+            let result = run();
+            finish();
+            (result, Some(vk::Result::from_raw(code)))
+        }
         Verdict::Runs => (run(), None),
     };
     if let Some(kind) = creates.filter(|_| result == vk::Result::SUCCESS) {
@@ -54,6 +68,27 @@ unsafe fn of_device(handle: impl Handle, name: &CStr) -> vk::PFN_vkVoidFunction 
         loader::ungated_device_function(&registered, name)
     }
 }
+
+/// Waits until the device of a queue or command buffer, or the device itself, executes nothing.
+///
+/// # Safety
+/// A live handle.
+unsafe fn finish_of_device(handle: impl Handle) {
+    // SAFETY: by this function's contract, and the device is live with it.
+    unsafe {
+        if let Some(registered) = device::DEVICES.get(handle)
+            && let Some(device) = &registered.software
+        {
+            let _ = (device.driver.device_wait_idle)(device.driver.device);
+        }
+    }
+}
+
+/// Nothing: an instance executes nothing.
+///
+/// # Safety
+/// None.
+unsafe fn finish_of_instance(_: impl Handle) {}
 
 /// The function of the layer or the driver for an instance or a physical device.
 ///
@@ -92,6 +127,8 @@ macro_rules! gated {
             }
         }
     };
+    (@finish of_device) => { finish_of_device };
+    (@finish of_instance) => { finish_of_instance };
     (@one $of:ident $name:ident $text:literal $type:ident
         ($first:ident: $first_type:ty $(, $argument:ident: $argument_type:ty)*)
         [$($creates:literal)?] []
@@ -106,9 +143,12 @@ macro_rules! gated {
                 return vk::Result::ERROR_UNKNOWN;
             };
             // SAFETY: the function of this name has this type. Valid usage.
-            call(stringify!($name), None$(.or(Some($creates)))?, || unsafe {
+            let run = || unsafe {
                 std::mem::transmute::<Void, vk::$type>(next)($first $(, $argument)*)
-            })
+            };
+            // SAFETY: valid usage: a live handle.
+            let finish = || unsafe { gated!(@finish $of)($first) };
+            call(stringify!($name), None$(.or(Some($creates)))?, run, finish)
         }
     };
     (@one $of:ident $name:ident $text:literal $type:ident
@@ -280,5 +320,5 @@ pub(crate) unsafe extern "system" fn create_instance(
     if !is_on() {
         return create();
     }
-    call("vkCreateInstance", Some("instances"), create)
+    call("vkCreateInstance", Some("instances"), create, || {})
 }

@@ -56,9 +56,12 @@ enum Mode {
     /// This call takes effect and fails.
     After,
     /// From this call on, the functions of a list fail as well.
-    ///
-    /// True for functions that take effect in spite of that.
-    Lost(BTreeMap<String, bool>),
+    Lost {
+        /// True for functions that take effect in spite of that.
+        fails: BTreeMap<String, bool>,
+        /// True if the first call takes effect.
+        takes_effect: bool,
+    },
 }
 
 /// One call that is to fail.
@@ -73,7 +76,7 @@ struct Order {
 }
 
 impl Order {
-    /// Reads `FUNCTION:THREADS:CALL:CODE:MODE` or `FUNCTION:THREADS:CALL:CODE:lost:LIST`.
+    /// Reads `FUNCTION:THREADS:CALL:CODE:MODE`, with `:LIST` if the mode is `lost`.
     fn read(text: &str) -> Option<Self> {
         let mut parts = text.split(':');
         let mut next = || parts.next();
@@ -90,13 +93,16 @@ impl Order {
             ("once", None) => Mode::Once,
             ("always", None) => Mode::Always,
             ("after", None) => Mode::After,
-            ("lost", Some(list)) => {
+            (mode @ ("lost" | "lost-after"), Some(list)) => {
                 let names = list.split(',').filter(|name| !name.is_empty());
                 let marked = |name: &str| match name.strip_suffix('!') {
                     Some(name) => (name.to_owned(), true),
                     None => (name.to_owned(), false),
                 };
-                Mode::Lost(names.map(marked).collect())
+                Mode::Lost {
+                    fails: names.map(marked).collect(),
+                    takes_effect: mode == "lost-after",
+                }
             }
             _ => return None,
         };
@@ -149,7 +155,8 @@ impl Gate {
     /// - `CALL` is 1 for the first call.
     /// - `MODE` is `once`, `always`, `after` (the call fails although it took effect), or `lost`.
     ///   After `lost:` follows a list of functions, separated by commas. They all fail from that
-    ///   call on. A function with `!` takes effect and fails.
+    ///   call on. A function with `!` takes effect and fails. With `lost-after:` the call itself
+    ///   takes effect, too.
     ///
     /// False if the text is no order.
     pub fn arm(&self, order: &str) -> bool {
@@ -231,7 +238,10 @@ impl State {
             Mode::Once if is_first => Verdict::Fails(order.code),
             Mode::After if is_first => Verdict::RunsAndFails(order.code),
             Mode::Always if is_first || (was_due && is_named) => Verdict::Fails(order.code),
-            Mode::Lost(list) if is_first || was_due => match list.get(function) {
+            Mode::Lost {
+                takes_effect: true, ..
+            } if is_first => Verdict::RunsAndFails(order.code),
+            Mode::Lost { fails, .. } if is_first || was_due => match fails.get(function) {
                 Some(true) => Verdict::RunsAndFails(order.code),
                 Some(false) => Verdict::Fails(order.code),
                 None if is_named => Verdict::Fails(order.code),
@@ -304,6 +314,8 @@ mod tests {
         let lost = verdicts("a:any:1:7:lost:b!,c", calls);
         let both = RunsAndFails(7);
         assert_eq!(lost, [Fails(7), both, Fails(7), both, Fails(7)]);
+        let lost = verdicts("a:any:1:7:lost-after:b", calls);
+        assert_eq!(lost, [both, Fails(7), Fails(7), Fails(7), Fails(7)]);
         assert_eq!(verdicts("a:main:1:7:always", calls), [Runs; 5]);
     }
 

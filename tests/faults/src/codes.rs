@@ -18,7 +18,7 @@ pub(crate) fn cuda_functions() -> Vec<&'static str> {
 /// A sticky error: a kernel has accessed an illegal address.
 const ILLEGAL_ADDRESS: i32 = 700;
 /// `VK_ERROR_DEVICE_LOST` and `VK_ERROR_INVALID_EXTERNAL_HANDLE`.
-const DEVICE_LOST: i32 = -4;
+pub(crate) const DEVICE_LOST: i32 = -4;
 const INVALID_EXTERNAL_HANDLE: i32 = -1_000_072_003;
 
 /// The result codes that the documentation of a function names, two or three of them.
@@ -120,6 +120,13 @@ pub(crate) fn lost_cuda() -> String {
 pub(crate) const LOST_VULKAN: &str = "vkQueueSubmit,vkQueueSubmit2,vkQueueSubmit2KHR,\
     vkQueueWaitIdle!,vkDeviceWaitIdle!,vkWaitSemaphores,vkWaitSemaphoresKHR,\
     vkGetSemaphoreCounterValue,vkGetSemaphoreCounterValueKHR,vkGetQueryPoolResults";
+
+/// True for functions that create something or open it.
+pub(crate) fn creates(function: &str) -> bool {
+    ["Create", "Alloc", "Load", "Open", "Import"]
+        .iter()
+        .any(|word| function.contains(word))
+}
 
 /// True for functions that end something.
 pub(crate) fn ends(function: &str) -> bool {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,8 @@ pub(crate) struct Outcome {
     pub(crate) ended: Ended,
     /// The number of calls that failed because of the order.
     pub(crate) failed: u64,
+    /// Those of them that failed before the scenario dropped its objects.
+    pub(crate) failed_early: u64,
     /// Panics on all threads.
     pub(crate) panics: Vec<String>,
     /// What is there more or less than before.
@@ -47,6 +50,12 @@ pub(crate) struct Outcome {
     pub(crate) calls: BTreeMap<String, Calls>,
 }
 
+/// The step that drops all objects.
+pub(crate) const DROPPING: &str = "dropping";
+
+static GATES: OnceLock<Gates> = OnceLock::new();
+/// The calls that had failed when the last step began.
+static BEFORE_DROP: AtomicU64 = AtomicU64::new(0);
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static STEP: Mutex<&'static str> = Mutex::new("");
 
@@ -61,7 +70,15 @@ pub(crate) fn record_panics() {
 }
 
 /// Notes what the scenario does now, for the report of a hang.
+///
+/// The last step is [`DROPPING`], after which no call returns an error.
 pub(crate) fn step(what: &'static str) {
+    if what == DROPPING
+        && let Some(gates) = GATES.get()
+    {
+        let failed = gates.calls().values().map(|calls| calls.failed).sum();
+        BEFORE_DROP.store(failed, Ordering::Relaxed);
+    }
     *STEP.lock().unwrap_or_else(PoisonError::into_inner) = what;
 }
 
@@ -106,12 +123,21 @@ fn described(error: &Error) -> Ended {
     }
 }
 
+/// The gates of this process's drivers.
+///
+/// # Errors
+/// A driver is missing.
+fn gates() -> Result<&'static Gates, String> {
+    if let Some(gates) = GATES.get() {
+        return Ok(gates);
+    }
+    let found = Gates::find()?;
+    Ok(GATES.get_or_init(|| found))
+}
+
 /// Runs the scenario with the order, and once more without it if nothing is left over.
-pub(crate) fn run(
-    gates: &Gates,
-    scenario: &Scenario,
-    order: Option<&str>,
-) -> Result<Outcome, String> {
+pub(crate) fn run(scenario: &Scenario, order: Option<&str>) -> Result<Outcome, String> {
+    let gates = gates()?;
     let before = Accounts::take(gates);
     PANICS
         .lock()
@@ -119,6 +145,7 @@ pub(crate) fn run(
         .clear();
     let started = Instant::now();
     gates.begin(order)?;
+    BEFORE_DROP.store(u64::MAX, Ordering::Relaxed);
     let result = ended(scenario);
     step("the end of threads, and objects that go later");
     let calls = gates.calls();
@@ -141,6 +168,7 @@ pub(crate) fn run(
     Ok(Outcome {
         ended: result,
         failed,
+        failed_early: failed.min(BEFORE_DROP.load(Ordering::Relaxed)),
         panics,
         left,
         again,

@@ -47,7 +47,7 @@ pub(crate) fn runs(scenario: &'static str, calls: &BTreeMap<String, Calls>) -> V
             };
             for call in 1..=count.min(most) {
                 for (code, mode) in ways(function) {
-                    let tail = if mode == "lost" {
+                    let tail = if mode.starts_with("lost") {
                         lost(function)
                     } else {
                         String::new()
@@ -79,8 +79,9 @@ fn ways(function: &str) -> Vec<(i32, &'static str)> {
     for (nth, &code) in codes::of(function).iter().enumerate() {
         if codes::is_sticky(code) {
             // An error of earlier work says nothing of this call. A query has no effect.
-            if !POLLING.contains(&function) {
-                ways.push((code, "after"));
+            // A call that creates nothing and asks nothing may have taken effect.
+            if !POLLING.contains(&function) && !codes::creates(function) {
+                ways.push((code, "lost-after"));
             }
             ways.push((code, "lost"));
             continue;

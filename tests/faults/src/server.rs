@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use std::{fs, io, process, thread};
 
-use crate::gates::Gates;
 use crate::{one_run, scenarios};
 
 /// A run takes no longer than this.
@@ -21,7 +20,6 @@ static OUTPUT: Mutex<()> = Mutex::new(());
 /// Answers lines `SCENARIO ORDER` until the input ends. `-` is no order.
 pub(crate) fn serve() -> Result<(), String> {
     one_run::record_panics();
-    let gates = Gates::find()?;
     let watchdog = thread::Builder::new().name("faults-watchdog".into());
     watchdog.spawn(watch).map_err(|error| error.to_string())?;
     let input = io::stdin().lock();
@@ -30,7 +28,7 @@ pub(crate) fn serve() -> Result<(), String> {
         let (name, order) = line.split_once(' ').unwrap_or((&line, "-"));
         let scenario = scenarios::find(name).ok_or_else(|| format!("no scenario {name}"))?;
         RUN.store(number, Ordering::Relaxed);
-        let outcome = one_run::run(&gates, scenario, (order != "-").then_some(order))?;
+        let outcome = one_run::run(scenario, (order != "-").then_some(order))?;
         RUN.store(0, Ordering::Relaxed);
         let text = serde_json::to_string(&outcome).map_err(|error| error.to_string())?;
         let _output = OUTPUT.lock();

@@ -7,7 +7,7 @@ use syncline::vulkan::{Device, Instance};
 use syncline::{BinarySemaphore, Error, HandleKind, QueueKind, Recorder, Stopwatch, host, share};
 
 use super::{PATIENCE, Scenario, Verdict, cuda, events, expect};
-use crate::one_run::step;
+use crate::one_run::{DROPPING, step};
 
 pub(super) static SCENARIOS: &[Scenario] = &[
     Scenario {
@@ -100,7 +100,7 @@ fn submit() -> Verdict {
     queue.idle(PATIENCE)?;
     expect(line.value()? == 2, "the timeline is not at 2")?;
     device.check()?;
-    step("dropping");
+    step(DROPPING);
     Ok(())
 }
 
@@ -146,7 +146,7 @@ fn waits() -> Verdict {
     for queue in &queues {
         queue.idle(PATIENCE)?;
     }
-    step("dropping");
+    step(DROPPING);
     Ok(())
 }
 
@@ -169,7 +169,7 @@ fn notices() -> Verdict {
     queue.submit(&[], |_| Ok(()), &[line.signal_at(3)])?;
     events::block_on(line.at(3), PATIENCE)?;
     queue.idle(PATIENCE)?;
-    step("dropping");
+    step(DROPPING);
     Ok(())
 }
 
@@ -204,7 +204,7 @@ fn fences() -> Verdict {
     expect(stop.elapsed_since(&start)? >= 0, "time goes backwards")?;
     expect(words(&buffer) == [4; 16], "the second fill came first")?;
     first.idle(PATIENCE)?;
-    step("dropping");
+    step(DROPPING);
     Ok(())
 }
 
@@ -226,7 +226,7 @@ fn clock() -> Verdict {
     line.at(1).wait(PATIENCE)?;
     line.at(1).time()?;
     queue.idle(PATIENCE)?;
-    step("dropping");
+    step(DROPPING);
     Ok(())
 }
 
@@ -252,7 +252,7 @@ fn memory() -> Verdict {
     step("waiting");
     queue.idle(PATIENCE)?;
     expect(words(&seen) == [8; 16], "the copy did not write 8")?;
-    step("dropping");
+    step(DROPPING);
     Ok(())
 }
 
@@ -283,7 +283,7 @@ fn with_host() -> Verdict {
     syncline::wait_all(&[line.at(4), own.at(2)], PATIENCE)?;
     queue.idle(PATIENCE)?;
     worker.idle(PATIENCE)?;
-    step("dropping");
+    step(DROPPING);
     Ok(())
 }
 
@@ -319,7 +319,7 @@ fn shared(left: &syncline::Device, right: &syncline::Device) -> Verdict {
     producer.idle(PATIENCE)?;
     consumer.idle(PATIENCE)?;
     expect(!buffer.is_relayed(), "the memory is not shared")?;
-    step("dropping");
+    step(DROPPING);
     Ok(())
 }
 
@@ -377,6 +377,6 @@ fn binary() -> Verdict {
     for queue in [&first, &second, &last] {
         queue.idle(PATIENCE)?;
     }
-    step("dropping");
+    step(DROPPING);
     Ok(())
 }
