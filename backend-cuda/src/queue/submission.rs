@@ -218,8 +218,8 @@ impl Enqueue for Feed {
     fn is_idle(&self) -> Option<bool> {
         let queue = &self.0;
         let stream = queue.stream();
-        // The application may have destroyed its stream.
-        if !queue.keeps_stream() {
+        // The application may have destroyed its stream or its context.
+        if !queue.keeps_stream() || !queue.device().context().is_kept() {
             return None;
         }
         if !stream.stream_lock().try_lock() {

@@ -26,6 +26,20 @@ impl Accounts {
         Self(all)
     }
 
+    /// Takes accounts once the threads of earlier runs have ended, or after a second.
+    pub(crate) fn at_rest(gates: &Gates) -> Self {
+        let until = Instant::now() + Duration::from_secs(1);
+        while named_threads()
+            .iter()
+            .any(|name| name.starts_with("syncline-"))
+            && named_threads().len() > 1
+            && Instant::now() < until
+        {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Self::take(gates)
+    }
+
     /// What `self` has more or less than `before`.
     pub(crate) fn differences(&self, before: &Self) -> Vec<String> {
         let mut lines = Vec::new();

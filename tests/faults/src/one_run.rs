@@ -138,7 +138,7 @@ fn gates() -> Result<&'static Gates, String> {
 /// Runs the scenario with the order, and once more without it if nothing is left over.
 pub(crate) fn run(scenario: &Scenario, order: Option<&str>) -> Result<Outcome, String> {
     let gates = gates()?;
-    let before = Accounts::take(gates);
+    let before = Accounts::at_rest(gates);
     PANICS
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
@@ -150,6 +150,7 @@ pub(crate) fn run(scenario: &Scenario, order: Option<&str>) -> Result<Outcome, S
     step("the end of threads, and objects that go later");
     let calls = gates.calls();
     let failed = gates.end();
+    let failed_early = failed.min(BEFORE_DROP.load(Ordering::Relaxed));
     let left = Accounts::settle(gates, &before, SETTLING);
     let milliseconds = started.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
     let again = order.is_some().then(|| {
@@ -168,7 +169,7 @@ pub(crate) fn run(scenario: &Scenario, order: Option<&str>) -> Result<Outcome, S
     Ok(Outcome {
         ended: result,
         failed,
-        failed_early: failed.min(BEFORE_DROP.load(Ordering::Relaxed)),
+        failed_early,
         panics,
         left,
         again,

@@ -155,6 +155,7 @@ fn waits() -> Verdict {
     for queue in &queues {
         queue.idle(PATIENCE)?;
     }
+    device.check()?;
     step(DROPPING);
     Ok(())
 }
@@ -185,6 +186,7 @@ fn notices() -> Verdict {
     queue.submit(&[], |_| Ok(()), &[line.signal_at(3)])?;
     events::block_on(line.at(3), PATIENCE)?;
     queue.idle(PATIENCE)?;
+    device.check()?;
     step(DROPPING);
     Ok(())
 }
@@ -224,6 +226,7 @@ fn fences() -> Verdict {
         "the second memset came first",
     )?;
     first.idle(PATIENCE)?;
+    device.check()?;
     step(DROPPING);
     Ok(())
 }
@@ -258,6 +261,7 @@ fn clock() -> Verdict {
     line.at(1).wait(PATIENCE)?;
     line.at(1).time()?;
     queue.idle(PATIENCE)?;
+    device.check()?;
     step(DROPPING);
     Ok(())
 }
@@ -319,6 +323,7 @@ fn memory() -> Verdict {
     step("freeing");
     drop((first, second));
     device.free_what_is_due()?;
+    device.check()?;
     step(DROPPING);
     Ok(())
 }
@@ -333,6 +338,7 @@ fn refused() -> Verdict {
             name,
             ..
         }) => {
+            device.check()?;
             step(DROPPING);
             expect(
                 name.starts_with("CUDA_") || name.contains("not name"),
@@ -479,6 +485,7 @@ fn capture() -> Verdict {
     unsafe { sys::cuGraphExecDestroy(executable) };
     launched?;
     idle?;
+    device.check()?;
     step(DROPPING);
     Ok(())
 }
@@ -528,6 +535,7 @@ fn counter() -> Verdict {
     second.at(3).wait(PATIENCE)?;
     queue.idle(PATIENCE)?;
     worker.idle(PATIENCE)?;
+    device.check()?;
     step(DROPPING);
     Ok(())
 }
@@ -536,8 +544,9 @@ fn counter() -> Verdict {
 fn adopt() -> Verdict {
     let owner = open()?;
     step("adopting");
-    // SAFETY: the context lives as long as its device, which is dropped last.
-    let device = unsafe { Device::adopt_context(owner.raw_context(), None) }?;
+    // SAFETY: the context lives as long as its device, which the new device keeps.
+    let device =
+        unsafe { Device::adopt_context(owner.raw_context(), Some(Arc::new(owner.clone()))) }?;
     let own = owner.queue(QueueKind::Compute, "owner's")?;
     let raw = own.stream().raw();
     // SAFETY: the stream lives as long as its queue, which the new queue keeps.
@@ -566,6 +575,7 @@ fn adopt() -> Verdict {
     line.at(3).wait(PATIENCE)?;
     queue.idle(PATIENCE)?;
     other.idle(PATIENCE)?;
+    device.check()?;
     step(DROPPING);
     drop((queue, other, line, claim, buffer, device, own));
     drop(owner);
@@ -583,6 +593,7 @@ fn event() -> Verdict {
     queue.submit(&[], move |recorder| recorder.record_event(&recorded), &[])?;
     event.fence().wait(PATIENCE)?;
     queue.idle(PATIENCE)?;
+    device.check()?;
     step(DROPPING);
     Ok(())
 }

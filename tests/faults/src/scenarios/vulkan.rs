@@ -146,6 +146,7 @@ fn waits() -> Verdict {
     for queue in &queues {
         queue.idle(PATIENCE)?;
     }
+    device.check()?;
     step(DROPPING);
     Ok(())
 }
@@ -169,6 +170,7 @@ fn notices() -> Verdict {
     queue.submit(&[], |_| Ok(()), &[line.signal_at(3)])?;
     events::block_on(line.at(3), PATIENCE)?;
     queue.idle(PATIENCE)?;
+    device.check()?;
     step(DROPPING);
     Ok(())
 }
@@ -204,6 +206,7 @@ fn fences() -> Verdict {
     expect(stop.elapsed_since(&start)? >= 0, "time goes backwards")?;
     expect(words(&buffer) == [4; 16], "the second fill came first")?;
     first.idle(PATIENCE)?;
+    device.check()?;
     step(DROPPING);
     Ok(())
 }
@@ -226,6 +229,7 @@ fn clock() -> Verdict {
     line.at(1).wait(PATIENCE)?;
     line.at(1).time()?;
     queue.idle(PATIENCE)?;
+    device.check()?;
     step(DROPPING);
     Ok(())
 }
@@ -252,6 +256,7 @@ fn memory() -> Verdict {
     step("waiting");
     queue.idle(PATIENCE)?;
     expect(words(&seen) == [8; 16], "the copy did not write 8")?;
+    device.check()?;
     step(DROPPING);
     Ok(())
 }
@@ -283,6 +288,7 @@ fn with_host() -> Verdict {
     syncline::wait_all(&[line.at(4), own.at(2)], PATIENCE)?;
     queue.idle(PATIENCE)?;
     worker.idle(PATIENCE)?;
+    device.check()?;
     step(DROPPING);
     Ok(())
 }
@@ -319,6 +325,8 @@ fn shared(left: &syncline::Device, right: &syncline::Device) -> Verdict {
     producer.idle(PATIENCE)?;
     consumer.idle(PATIENCE)?;
     expect(!buffer.is_relayed(), "the memory is not shared")?;
+    left.check()?;
+    right.check()?;
     step(DROPPING);
     Ok(())
 }
@@ -377,6 +385,8 @@ fn binary() -> Verdict {
     for queue in [&first, &second, &last] {
         queue.idle(PATIENCE)?;
     }
+    vulkan.check()?;
+    cuda.check()?;
     step(DROPPING);
     Ok(())
 }
