@@ -218,7 +218,9 @@ impl Enqueue for Feed {
     }
 
     fn is_idle(&self) -> Option<bool> {
-        Some(self.commands.is_idle())
+        // Otherwise the application may have destroyed the device.
+        let is_kept = self.commands.device().native().is_kept();
+        is_kept.then(|| self.commands.is_idle())
     }
 
     fn stamp(&self, _: &Object, _timing: Timing) -> Result<Arc<Stamp>> {

@@ -83,7 +83,8 @@ fn every(options: &Options) -> Result<bool, String> {
             return Err(format!("{}: {outcome:#?} without an order", scenario.name));
         }
         missing.retain(|name| !outcome.calls.contains_key(*name));
-        let of_it = plan::runs(scenario.name, &outcome.calls);
+        let mut of_it = plan::runs(scenario.name, &outcome.calls);
+        of_it.extend(plan::without_descriptors(scenario.name));
         println!(
             "{}: {} ms, {} runs",
             scenario.name,

@@ -71,6 +71,7 @@ pub(crate) fn of(function: &str) -> &'static [i32] {
         }
         "cuIpcGetEventHandle" => &[400, 2],
         "cuIpcOpenEventHandle" => &[205, 201, 1],
+        crate::seams::THREADS => &[libc::EAGAIN],
         "vkCreateInstance" => &[-1, -3, -9],
         "vkEnumeratePhysicalDevices" => &[-1, -3],
         "vkEnumerateDeviceExtensionProperties" => &[-1, -2],

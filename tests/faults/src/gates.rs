@@ -7,6 +7,8 @@ use std::ptr::null;
 
 use libloading::Library;
 
+use crate::seams;
+
 /// The driver that a function belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Side {
@@ -69,11 +71,18 @@ impl Gates {
 
     /// Counts from now on. With an order, its call fails.
     pub(crate) fn begin(&self, order: Option<&str>) -> Result<(), String> {
+        seams::GATE.count();
         for gate in &self.0 {
             // SAFETY: null is allowed.
             unsafe { (gate.arm)(null()) };
         }
         let Some(order) = order else { return Ok(()) };
+        if order.starts_with(seams::THREADS) {
+            let is_order = seams::GATE.arm(order);
+            return is_order
+                .then_some(())
+                .ok_or_else(|| format!("{order}: not an order"));
+        }
         let gate = &self.0[Side::of(order) as usize];
         let text = CString::new(order).map_err(|error| error.to_string())?;
         // SAFETY: a text that ends with 0.
@@ -86,14 +95,16 @@ impl Gates {
     /// Ends the order. Returns how many calls have failed.
     pub(crate) fn end(&self) -> u64 {
         // SAFETY: no preconditions.
-        self.0.iter().map(|gate| unsafe { (gate.disarm)() }).sum()
+        let failed: u64 = self.0.iter().map(|gate| unsafe { (gate.disarm)() }).sum();
+        failed + seams::GATE.disarm()
     }
 
     /// The calls since [`Gates::begin`].
     pub(crate) fn calls(&self) -> BTreeMap<String, Calls> {
         let mut all = BTreeMap::new();
-        for gate in &self.0 {
-            for line in text(gate.calls).lines() {
+        let texts = self.0.iter().map(|gate| text(gate.calls));
+        for text in texts.chain([seams::GATE.calls()]) {
+            for line in text.lines() {
                 let mut words = line.split(' ');
                 let name = words.next().unwrap_or_default().to_owned();
                 let mut number = || words.next().and_then(|word| word.parse().ok());

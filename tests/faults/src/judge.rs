@@ -3,9 +3,9 @@
 use std::fmt;
 
 use crate::client::Answer;
-use crate::codes;
 use crate::one_run::Ended;
 use crate::plan::Run;
+use crate::{codes, seams};
 
 /// What a run shows. The later ones are defects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +89,11 @@ const BENIGN: &[(&str, &str)] = &[
         "only the UUID of the whole GPU is missing",
     ),
     ("cuDeviceGetLuid", "only the LUID is missing then"),
+    ("cuLaunchKernelEx", "another kernel is launched instead"),
+    (
+        "cuCtxSetCurrent",
+        "the caller's context, which no drop can report",
+    ),
     ("cuFuncLoad", "the first launch loads the function"),
 ];
 
@@ -176,7 +181,18 @@ pub(crate) fn judge(run: &Run, answer: &Answer) -> (Class, String) {
 }
 
 fn of_end(run: &Run, ended: &Ended) -> (Class, String) {
+    // The work may be done by other threads, or with fewer descriptors.
+    if run.function == seams::THREADS || run.function == seams::DESCRIPTORS {
+        match ended {
+            Ended::Well => return (Class::Benign, "a good end".into()),
+            Ended::Error { kind, text, .. } if kind != "TimedOut" && kind != "PeerSilent" => {
+                return (Class::Typed, text.clone());
+            }
+            _ => {}
+        }
+    }
     match ended {
+        Ended::Own(text) => (Class::NotReached, text.clone()),
         Ended::Error { kind, text, .. }
             if (kind == "Unsupported" || kind == "CannotShare") && is_benign(run) =>
         {

@@ -13,6 +13,7 @@ mod one_run;
 mod plan;
 mod report;
 mod scenarios;
+mod seams;
 mod server;
 
 use std::process::ExitCode;

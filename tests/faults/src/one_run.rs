@@ -12,6 +12,7 @@ use syncline::Error;
 use crate::accounts::Accounts;
 use crate::gates::{Calls, Gates};
 use crate::scenarios::{Scenario, Stop};
+use crate::seams::{DESCRIPTORS, FewDescriptors};
 
 /// The time in which threads and objects must be gone after a run.
 const SETTLING: Duration = Duration::from_secs(3);
@@ -30,6 +31,8 @@ pub(crate) enum Ended {
     /// It gave wrong data or a wrong answer.
     Wrong(String),
     Panicked(String),
+    /// A call of the scenario itself failed.
+    Own(String),
 }
 
 /// The result of one run.
@@ -91,6 +94,7 @@ fn ended(scenario: &Scenario) -> Ended {
     match catch_unwind(AssertUnwindSafe(|| (scenario.run)())) {
         Ok(Ok(())) => Ended::Well,
         Ok(Err(Stop::Wrong(text))) => Ended::Wrong(text),
+        Ok(Err(Stop::Own(text))) => Ended::Own(text),
         Ok(Err(Stop::Error(error))) => described(&error),
         Err(payload) => {
             let text = payload.downcast_ref::<String>().cloned();
@@ -135,6 +139,12 @@ fn gates() -> Result<&'static Gates, String> {
     Ok(GATES.get_or_init(|| found))
 }
 
+/// Limits the descriptors if the order is `descriptors:any:COUNT:24:always`.
+fn few_descriptors(order: Option<&str>) -> Option<FewDescriptors> {
+    let count = order?.strip_prefix(DESCRIPTORS)?.split(':').nth(2)?;
+    Some(FewDescriptors::allow(count.parse::<u64>().ok()? - 1))
+}
+
 /// Runs the scenario with the order, and once more without it if nothing is left over.
 pub(crate) fn run(scenario: &Scenario, order: Option<&str>) -> Result<Outcome, String> {
     let gates = gates()?;
@@ -144,12 +154,15 @@ pub(crate) fn run(scenario: &Scenario, order: Option<&str>) -> Result<Outcome, S
         .unwrap_or_else(PoisonError::into_inner)
         .clear();
     let started = Instant::now();
-    gates.begin(order)?;
+    let few = few_descriptors(order);
+    gates.begin(order.filter(|_| few.is_none()))?;
     BEFORE_DROP.store(u64::MAX, Ordering::Relaxed);
     let result = ended(scenario);
     step("the end of threads, and objects that go later");
     let calls = gates.calls();
-    let failed = gates.end();
+    let out_of_descriptors = u64::from(few.is_some());
+    drop(few);
+    let failed = gates.end() + out_of_descriptors;
     let failed_early = failed.min(BEFORE_DROP.load(Ordering::Relaxed));
     let left = Accounts::settle(gates, &before, SETTLING);
     let milliseconds = started.elapsed().as_millis().try_into().unwrap_or(u64::MAX);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::codes;
 use crate::gates::{Calls, Side};
+use crate::seams;
 
 /// Calls of one function in one scenario beyond this number are like the earlier ones.
 const ON_MAIN: u64 = 40;
@@ -30,6 +31,24 @@ pub(crate) struct Run {
     pub(crate) code: i32,
     pub(crate) mode: &'static str,
     pub(crate) order: String,
+}
+
+/// Descriptors that a scenario can have at a time, at most.
+const DESCRIPTORS: u64 = 16;
+
+/// Runs in which a scenario can have only so many descriptors.
+pub(crate) fn without_descriptors(scenario: &'static str) -> impl Iterator<Item = Run> {
+    (1..=DESCRIPTORS).map(move |number| Run {
+        scenario,
+        function: seams::DESCRIPTORS.into(),
+        code: libc::EMFILE,
+        mode: "always",
+        order: format!(
+            "{}:any:{number}:{}:always",
+            seams::DESCRIPTORS,
+            libc::EMFILE
+        ),
+    })
 }
 
 /// All runs of a scenario, from the calls that it made in a run without an order.

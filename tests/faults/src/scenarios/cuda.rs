@@ -60,6 +60,10 @@ pub(super) static SCENARIOS: &[Scenario] = &[
         run: adopt,
     },
     Scenario {
+        name: "cuda.foreign",
+        run: foreign,
+    },
+    Scenario {
         name: "cuda.event",
         run: event,
     },
@@ -254,7 +258,23 @@ fn clock() -> Verdict {
     let line = device.clocked_timeline("line")?;
     step("recording times");
     watch.start(&queue)?;
-    queue.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    let module = device.module(PTX)?;
+    let function = module.function(c"add")?;
+    let buffer = device.host_buffer(64)?;
+    let to = buffer.clone();
+    queue.submit(
+        &[],
+        move |recorder| {
+            let (mut words, mut more) = (to.pointer(), 1_u32);
+            let mut params = [
+                (&raw mut words).cast::<c_void>(),
+                (&raw mut more).cast::<c_void>(),
+            ];
+            // SAFETY: the kernel has these two parameters, and accesses 16 words.
+            unsafe { recorder.launch(&function, [1, 1, 1], [16, 1, 1], &mut params) }
+        },
+        &[line.signal_at(1)],
+    )?;
     watch.stop(&queue)?;
     step("waiting");
     watch.wait(PATIENCE)?;
@@ -352,10 +372,10 @@ fn refused() -> Verdict {
 
 /// A call of the application itself, which never fails by an order.
 fn done(call: &str, result: sys::CUresult) -> Verdict {
-    expect(
-        result == sys::CUresult::CUDA_SUCCESS,
-        format!("{call} returned {result:?}"),
-    )
+    match result {
+        sys::CUresult::CUDA_SUCCESS => Ok(()),
+        other => Err(Stop::Own(format!("{call} returned {other:?}"))),
+    }
 }
 
 /// The end of a capture, which the application reaches also after an error.
@@ -454,7 +474,7 @@ fn capture() -> Verdict {
         unsafe { sys::cuGraphDestroy(*graph) };
     }
     captured?;
-    let graph = graph.map_err(|code| Stop::Wrong(format!("cuStreamEndCapture: {code:?}")))?;
+    let graph = graph.map_err(|code| Stop::Own(format!("cuStreamEndCapture: {code:?}")))?;
     let executable = instantiate(&other, graph)?;
     step("launching");
     let launched = (|| -> Verdict {
@@ -530,7 +550,19 @@ fn counter() -> Verdict {
     first.at(2).wait(PATIENCE)?;
     first.signal(3)?;
     queue.submit(&[first.at(3)], |_| Ok(()), &[first.signal_at(4)])?;
-    worker.submit(&[first.at(4)], |_| Ok(()), &[second.signal_at(3)])?;
+    // Its signal is pending for a while, so CUDA waits for the memory.
+    worker.submit(
+        &[first.at(4)],
+        |recorder| {
+            if let syncline::Recorder::Host(worker) = recorder {
+                worker.run(|| std::thread::sleep(std::time::Duration::from_millis(5)));
+            }
+            Ok(())
+        },
+        &[second.signal_at(3)],
+    )?;
+    first.at(4).wait(PATIENCE)?;
+    queue.submit(&[second.at(3)], |_| Ok(()), &[first.signal_at(5)])?;
     step("waiting");
     second.at(3).wait(PATIENCE)?;
     queue.idle(PATIENCE)?;
@@ -580,6 +612,60 @@ fn adopt() -> Verdict {
     drop((queue, other, line, claim, buffer, device, own));
     drop(owner);
     Ok(())
+}
+
+/// A stream of the application, and work that leaves another context current.
+fn foreign() -> Verdict {
+    let device = open()?;
+    step("an own stream");
+    let own = device.queue(QueueKind::Compute, "own")?;
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let submitted = own.submit(
+        &[],
+        move |_| {
+            let mut stream = null_mut::<sys::CUstream_st>();
+            // SAFETY: writes one handle, of a stream of the current context.
+            let made = unsafe { sys::cuStreamCreate(&raw mut stream, 1) };
+            let _ = sender.send((made, stream.expose_provenance()));
+            Ok(())
+        },
+        &[],
+    );
+    let made = receiver.try_recv();
+    submitted?;
+    let Ok((code, address)) = made else {
+        return Err(Stop::Wrong("work was not recorded".into()));
+    };
+    done("cuStreamCreate", code)?;
+    let stream: sys::CUstream = std::ptr::with_exposed_provenance_mut(address);
+    let used = (|| -> Verdict {
+        step("adopting");
+        // SAFETY: the stream is destroyed after its queue.
+        let queue = unsafe { device.adopt_raw_stream(stream, None, "foreign") }?;
+        let line = device.timeline("line")?;
+        let context = device.raw_context().expose_provenance();
+        step("submitting");
+        queue.submit(
+            &[],
+            move |_| {
+                // SAFETY: a live context, which stays on the thread's stack of contexts.
+                let _ = unsafe {
+                    sys::cuCtxPushCurrent_v2(std::ptr::with_exposed_provenance_mut(context))
+                };
+                Ok(())
+            },
+            &[line.signal_at(1)],
+        )?;
+        step("waiting");
+        line.at(1).wait(PATIENCE)?;
+        queue.idle(PATIENCE)?;
+        device.check()?;
+        step(DROPPING);
+        Ok(())
+    })();
+    // SAFETY: created here. Its queue is gone, and its work has finished or never will begin.
+    unsafe { sys::cuStreamDestroy_v2(stream) };
+    used
 }
 
 /// An event that other processes can open.

@@ -22,6 +22,11 @@ impl EventFd {
         Ok(Self(made))
     }
 
+    pub(super) fn signal(&self) -> Verdict {
+        let written = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        written.map(drop).map_err(own_call)
+    }
+
     pub(super) fn duplicate(&self) -> Verdict<OwnedFd> {
         self.0.try_clone().map_err(own_call)
     }
@@ -42,7 +47,7 @@ impl EventFd {
 }
 
 fn own_call(error: impl std::fmt::Display) -> Stop {
-    Stop::Wrong(format!("a call of the scenario itself: {error}"))
+    Stop::Own(error.to_string())
 }
 
 fn lost(what: &str, point: &Point<'_>) -> Stop {

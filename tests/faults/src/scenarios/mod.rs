@@ -5,6 +5,7 @@
 
 mod cuda;
 mod events;
+mod host;
 mod vulkan;
 
 use std::fmt::Display;
@@ -20,6 +21,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) enum Stop {
     Error(Error),
     Wrong(String),
+    /// A call of the scenario itself failed, which no library makes.
+    Own(String),
 }
 
 impl From<Error> for Stop {
@@ -44,7 +47,10 @@ pub(crate) struct Scenario {
 
 /// All scenarios.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
-    cuda::SCENARIOS.iter().chain(vulkan::SCENARIOS)
+    cuda::SCENARIOS
+        .iter()
+        .chain(vulkan::SCENARIOS)
+        .chain(host::SCENARIOS)
 }
 
 /// The scenario with this name.
