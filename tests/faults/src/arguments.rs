@@ -47,6 +47,7 @@ pub(crate) fn run() -> Result<bool, String> {
         let number = |text: String| text.parse().map_err(|_| USAGE.to_owned());
         match argument.as_str() {
             "--server" => return server::serve().map(|()| true),
+            "--peer" => return scenarios::process::run_peer(&value()?).map(|()| true),
             "--sample" => options.sample = Some(number(value()?)?),
             "--seed" => options.seed = number(value()?)? as u64,
             "--scenario" => options.scenario = value()?,

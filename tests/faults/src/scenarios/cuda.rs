@@ -64,6 +64,10 @@ pub(super) static SCENARIOS: &[Scenario] = &[
         run: foreign,
     },
     Scenario {
+        name: "cuda.cuda",
+        run: two_devices,
+    },
+    Scenario {
         name: "cuda.event",
         run: event,
     },
@@ -563,6 +567,7 @@ fn counter() -> Verdict {
     )?;
     first.at(4).wait(PATIENCE)?;
     queue.submit(&[second.at(3)], |_| Ok(()), &[first.signal_at(5)])?;
+    first.at(5).wait(PATIENCE)?;
     step("waiting");
     second.at(3).wait(PATIENCE)?;
     queue.idle(PATIENCE)?;
@@ -637,35 +642,85 @@ fn foreign() -> Verdict {
         return Err(Stop::Wrong("work was not recorded".into()));
     };
     done("cuStreamCreate", code)?;
-    let stream: sys::CUstream = std::ptr::with_exposed_provenance_mut(address);
-    let used = (|| -> Verdict {
-        step("adopting");
-        // SAFETY: the stream is destroyed after its queue.
-        let queue = unsafe { device.adopt_raw_stream(stream, None, "foreign") }?;
-        let line = device.timeline("line")?;
-        let context = device.raw_context().expose_provenance();
-        step("submitting");
-        queue.submit(
-            &[],
-            move |_| {
-                // SAFETY: a live context, which stays on the thread's stack of contexts.
-                let _ = unsafe {
-                    sys::cuCtxPushCurrent_v2(std::ptr::with_exposed_provenance_mut(context))
-                };
-                Ok(())
-            },
-            &[line.signal_at(1)],
+    let stream = Arc::new(OwnStream(address));
+    step("adopting");
+    // SAFETY: the queue keeps the stream.
+    let queue = unsafe { device.adopt_raw_stream(stream.raw(), Some(stream), "foreign") }?;
+    let line = device.timeline("line")?;
+    let context = device.raw_context().expose_provenance();
+    step("submitting");
+    queue.submit(
+        &[],
+        move |_| {
+            // SAFETY: a live context, which stays on the thread's stack of contexts.
+            let _ =
+                unsafe { sys::cuCtxPushCurrent_v2(std::ptr::with_exposed_provenance_mut(context)) };
+            Ok(())
+        },
+        &[line.signal_at(1)],
+    )?;
+    step("waiting");
+    line.at(1).wait(PATIENCE)?;
+    queue.idle(PATIENCE)?;
+    device.check()?;
+    step(DROPPING);
+    Ok(())
+}
+
+/// A stream of the application, by its address. The drop destroys it.
+struct OwnStream(usize);
+
+impl OwnStream {
+    fn raw(&self) -> sys::CUstream {
+        std::ptr::with_exposed_provenance_mut(self.0)
+    }
+}
+
+impl Drop for OwnStream {
+    fn drop(&mut self) {
+        // SAFETY: created by the application, and used no more.
+        unsafe { sys::cuStreamDestroy_v2(self.raw()) };
+    }
+}
+
+/// Two devices of one GPU and a counter in shared memory, for which streams wait.
+fn two_devices() -> Verdict {
+    let (left, right) = (open()?, open()?);
+    step("sharing");
+    let parties = [
+        Party::of(&left).signals().waits().natively(),
+        Party::of(&right).signals().waits().natively(),
+    ];
+    let plan = negotiate(parties).map_err(|conflict| Stop::Wrong(conflict.to_string()))?;
+    let devices: [syncline::Device; 2] = [left.clone().into(), right.clone().into()];
+    let line = made(&plan, "line", &devices)?;
+    let (first, second) = (
+        left.queue(QueueKind::Compute, "first")?,
+        right.queue(QueueKind::Compute, "second")?,
+    );
+    let buffer = left.host_buffer(1 << 20)?;
+    step("submitting");
+    for value in 0..3 {
+        let to = buffer.clone();
+        first.submit(
+            &[line.at(2 * value)],
+            move |recorder| recorder.memset_d32(&to, 1),
+            &[line.signal_at(2 * value + 1)],
         )?;
-        step("waiting");
-        line.at(1).wait(PATIENCE)?;
-        queue.idle(PATIENCE)?;
-        device.check()?;
-        step(DROPPING);
-        Ok(())
-    })();
-    // SAFETY: created here. Its queue is gone, and its work has finished or never will begin.
-    unsafe { sys::cuStreamDestroy_v2(stream) };
-    used
+        second.submit(
+            &[line.at(2 * value + 1)],
+            |_| Ok(()),
+            &[line.signal_at(2 * value + 2)],
+        )?;
+    }
+    step("waiting");
+    line.at(6).wait(PATIENCE)?;
+    first.idle(PATIENCE)?;
+    second.idle(PATIENCE)?;
+    left.check()?;
+    right.check()?;
+    step(DROPPING);
+    Ok(())
 }
 
 /// An event that other processes can open.

@@ -6,6 +6,7 @@
 mod cuda;
 mod events;
 mod host;
+pub(crate) mod process;
 mod vulkan;
 
 use std::fmt::Display;
@@ -51,6 +52,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
         .iter()
         .chain(vulkan::SCENARIOS)
         .chain(host::SCENARIOS)
+        .chain(process::SCENARIOS)
 }
 
 /// The scenario with this name.

@@ -57,7 +57,7 @@ const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
     vk::BufferUsageFlags::TRANSFER_SRC.as_raw() | vk::BufferUsageFlags::TRANSFER_DST.as_raw(),
 );
 
-fn open() -> Verdict<Device> {
+pub(super) fn open() -> Verdict<Device> {
     step("opening Vulkan");
     let instance = Instance::load()?;
     let candidates = instance.devices()?;
