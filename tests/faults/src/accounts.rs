@@ -22,6 +22,7 @@ impl Accounts {
         for target in descriptors() {
             *all.entry(format!("descriptor {target}")).or_default() += 1;
         }
+        all.insert("current context".into(), i64::from(gates.has_context()));
         all.retain(|_, count| *count != 0);
         Self(all)
     }

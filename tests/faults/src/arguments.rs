@@ -73,7 +73,8 @@ fn every(options: &Options) -> Result<bool, String> {
     let drivers = Drivers::prepare()?;
     let mut client = Client::new(&drivers);
     let mut runs = Vec::new();
-    let mut missing: Vec<_> = codes::cuda_functions();
+    let mut missing = codes::cuda_functions();
+    missing.extend(codes::VULKAN_FUNCTIONS);
     for scenario in scenarios::all().filter(|scenario| scenario.name.contains(&options.scenario)) {
         // The first run in a process loads libraries, which open files.
         client.run(scenario.name, None)?;
@@ -103,6 +104,7 @@ fn every(options: &Options) -> Result<bool, String> {
     }
     let started = Instant::now();
     let report = run_all(&drivers, &runs, options)?;
+    missing.retain(|name| !report.has_called(name));
     let whole =
         options.sample.is_none() && options.scenario.is_empty() && options.function.is_empty();
     let missing = if whole { missing } else { Vec::new() };
@@ -127,12 +129,14 @@ fn run_all(drivers: &Drivers, runs: &[Run], options: &Options) -> Result<Report,
                 return Ok(());
             };
             let answer = warm(&mut client, run)?;
+            let called = called(&answer);
             let (class, why) = judge::judge(run, &answer);
             if options.verbose {
                 println!("{} {}: {class}: {why}", run.scenario, run.order);
             }
             let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
             report.add(run, class, why);
+            report.note_called(called);
             if number % 500 == 499 {
                 let (seconds, total) = (started.elapsed().as_secs(), runs.len());
                 eprintln!("{} of {total} runs, {seconds} s", number + 1);
@@ -155,6 +159,14 @@ fn warm(client: &mut Client<'_>, run: &Run) -> Result<Answer, String> {
         client.run(run.scenario, None)?;
     }
     client.run(run.scenario, Some(&run.order))
+}
+
+/// The functions that a run has called.
+fn called(answer: &Answer) -> Vec<String> {
+    match answer {
+        Answer::Outcome(outcome) => outcome.calls.keys().cloned().collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// Keeps `count` runs, which the seed chooses.

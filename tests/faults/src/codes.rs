@@ -15,6 +15,40 @@ pub(crate) fn cuda_functions() -> Vec<&'static str> {
     names.collect()
 }
 
+/// The functions with a result that the Vulkan backend calls on lavapipe.
+///
+/// Missing are those of the loader alone (`vkEnumerateInstanceVersion` and those that list layers
+/// and extensions of instances), those of the validation layer, and the other names of extensions
+/// that lavapipe does not have.
+pub(crate) const VULKAN_FUNCTIONS: [&str; 26] = [
+    "vkAllocateCommandBuffers",
+    "vkAllocateMemory",
+    "vkBeginCommandBuffer",
+    "vkBindBufferMemory",
+    "vkCreateBuffer",
+    "vkCreateCommandPool",
+    "vkCreateDevice",
+    "vkCreateInstance",
+    "vkCreateQueryPool",
+    "vkCreateSemaphore",
+    "vkEndCommandBuffer",
+    "vkEnumerateDeviceExtensionProperties",
+    "vkEnumeratePhysicalDevices",
+    "vkGetCalibratedTimestampsEXT",
+    "vkGetMemoryFdKHR",
+    "vkGetPhysicalDeviceCalibrateableTimeDomainsEXT",
+    "vkGetQueryPoolResults",
+    "vkGetSemaphoreCounterValue",
+    "vkGetSemaphoreFdKHR",
+    "vkImportSemaphoreFdKHR",
+    "vkMapMemory",
+    "vkQueueSubmit",
+    "vkQueueWaitIdle",
+    "vkResetCommandBuffer",
+    "vkSignalSemaphore",
+    "vkWaitSemaphores",
+];
+
 /// A sticky error: a kernel has accessed an illegal address.
 const ILLEGAL_ADDRESS: i32 = 700;
 /// `VK_ERROR_DEVICE_LOST` and `VK_ERROR_INVALID_EXTERNAL_HANDLE`.

@@ -32,6 +32,13 @@ impl Side {
         }
     }
 
+    fn library(self) -> Result<Library, String> {
+        let path = std::env::var_os(self.variable());
+        let path = path.ok_or_else(|| format!("{} is not set", self.variable()))?;
+        // SAFETY: this project's own library.
+        unsafe { Library::new(&path) }.map_err(|error| error.to_string())
+    }
+
     const fn prefix(self) -> &'static str {
         match self {
             Self::Cuda => "synclineSoftware",
@@ -61,12 +68,27 @@ struct Gate {
 }
 
 /// The gates of both drivers.
-pub(crate) struct Gates([Gate; 2]);
+pub(crate) struct Gates([Gate; 2], CurrentContext);
+
+type CurrentContext = unsafe extern "C" fn(*mut usize) -> u32;
 
 impl Gates {
     /// Finds the drivers that the environment names.
     pub(crate) fn find() -> Result<Self, String> {
-        Ok(Self([Gate::find(Side::Cuda)?, Gate::find(Side::Vulkan)?]))
+        let gates = [Gate::find(Side::Cuda)?, Gate::find(Side::Vulkan)?];
+        let library = Side::Cuda.library()?;
+        // SAFETY: cuda.h declares the function so.
+        let current = unsafe { symbol(&library, "cuCtxGetCurrent") }?;
+        std::mem::forget(library);
+        Ok(Self(gates, current))
+    }
+
+    /// True if the calling thread has a current context.
+    pub(crate) fn has_context(&self) -> bool {
+        let mut context = 0;
+        // SAFETY: writes one handle.
+        unsafe { (self.1)(&raw mut context) };
+        context != 0
     }
 
     /// Counts from now on. With an order, its call fails.
@@ -137,10 +159,7 @@ impl Gates {
 
 impl Gate {
     fn find(side: Side) -> Result<Self, String> {
-        let path = std::env::var_os(side.variable())
-            .ok_or_else(|| format!("{} is not set", side.variable()))?;
-        // SAFETY: this project's own library.
-        let library = unsafe { Library::new(&path) }.map_err(|error| error.to_string())?;
+        let library = side.library()?;
         let name = |end: &str| format!("{}{end}", side.prefix());
         // SAFETY: the library exports the functions with these types.
         let gate = unsafe {

@@ -94,6 +94,12 @@ fn ended(scenario: &Scenario) -> Ended {
     match catch_unwind(AssertUnwindSafe(|| (scenario.run)())) {
         Ok(Ok(())) => Ended::Well,
         Ok(Err(Stop::Wrong(text))) => Ended::Wrong(text),
+        Ok(Err(Stop::Peer(text))) => Ended::Error {
+            kind: "Peer".into(),
+            call: String::new(),
+            code: 0,
+            text,
+        },
         Ok(Err(Stop::Own(text))) => Ended::Own(text),
         Ok(Err(Stop::Error(error))) => described(&error),
         Err(payload) => {

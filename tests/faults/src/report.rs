@@ -1,6 +1,6 @@
 //! The table of calls by outcome.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::judge::Class;
@@ -12,6 +12,7 @@ pub(crate) struct Report {
     classes: BTreeMap<String, BTreeMap<Class, u64>>,
     defects: Vec<(Run, Class, String)>,
     runs: u64,
+    called: BTreeSet<String>,
 }
 
 impl Report {
@@ -26,6 +27,15 @@ impl Report {
         if class.is_defect() {
             self.defects.push((run.clone(), class, why));
         }
+    }
+
+    pub(crate) fn note_called(&mut self, functions: Vec<String>) {
+        self.called.extend(functions);
+    }
+
+    /// True if a run has called the function.
+    pub(crate) fn has_called(&self, function: &str) -> bool {
+        self.called.contains(function)
     }
 
     pub(crate) fn has_defects(&self) -> bool {

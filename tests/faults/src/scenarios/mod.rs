@@ -22,6 +22,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) enum Stop {
     Error(Error),
     Wrong(String),
+    /// The other process ended with this error.
+    Peer(String),
     /// A call of the scenario itself failed, which no library makes.
     Own(String),
 }

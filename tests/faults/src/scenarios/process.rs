@@ -1,6 +1,7 @@
 //! Scenarios of two processes. The calls of this process fail, and those of the other do not.
 #![allow(unsafe_code, reason = "trusts the handles of the other process")]
 
+use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, Command, Stdio};
 
@@ -55,7 +56,7 @@ impl Peer {
         let child = Command::new(program)
             .args(["--peer", role])
             .stdin(Stdio::from(other))
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .map_err(own_call)?;
@@ -64,13 +65,20 @@ impl Peer {
         Ok((peer, endpoint))
     }
 
-    /// Waits for its end.
+    fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+
+    /// Waits for its end. An error of it ends the scenario.
     fn end(mut self) -> Verdict {
+        let mut text = String::new();
+        if let Some(mut output) = self.0.stdout.take() {
+            output.read_to_string(&mut text).map_err(own_call)?;
+        }
         match self.0.wait() {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(Stop::Wrong(format!(
-                "the other process ended with {status}"
-            ))),
+            Ok(status) => Err(Stop::Peer(format!("{status}: {text}"))),
             Err(error) => Err(own_call(error)),
         }
     }
@@ -78,8 +86,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.kill();
     }
 }
 
@@ -116,30 +123,45 @@ fn line(device: &Device, endpoint: &Endpoint, signals: bool) -> Verdict<(Made, P
 }
 
 /// Signals one timeline and waits for the other, in turns. One process is the first.
-fn exchange(device: &Device, endpoint: &Endpoint, is_first: bool) -> Verdict {
+fn exchange(
+    device: &Device,
+    endpoint: &Endpoint,
+    is_first: bool,
+    end_peer: impl FnOnce(),
+) -> Verdict {
     let (forth, forth_id) = line(device, endpoint, is_first)?;
     let (back, back_id) = line(device, endpoint, !is_first)?;
     let queue = device.queue(QueueKind::Compute, "queue")?;
-    step("submitting");
     let ((own, id), (other, other_id)) = if is_first {
         ((&forth, forth_id), (&back, back_id))
     } else {
         ((&back, back_id), (&forth, forth_id))
     };
     let (signal, wait) = (own.signal_only(id)?, other.wait_only(other_id)?);
-    for value in 1..4 {
-        let awaited = if is_first { value - 1 } else { value };
-        queue.submit(&[wait.at(awaited)], |_| Ok(()), &[signal.signal_at(value)])?;
+    let exchanged = (|| -> Verdict {
+        step("submitting");
+        for value in 1..4 {
+            let awaited = if is_first { value - 1 } else { value };
+            queue.submit(&[wait.at(awaited)], |_| Ok(()), &[signal.signal_at(value)])?;
+        }
+        step("waiting");
+        wait.at(3).wait(PATIENCE)?;
+        queue.idle(PATIENCE)?;
+        Ok(device.check()?)
+    })();
+    if exchanged.is_err() {
+        // The other process ends. Then work that waits for its signals is free.
+        step("an end without the other process");
+        end_peer();
+        let _ = queue.idle(PATIENCE);
     }
-    step("waiting");
-    wait.at(3).wait(PATIENCE)?;
-    queue.idle(PATIENCE)?;
-    Ok(device.check()?)
+    step(DROPPING);
+    exchanged
 }
 
 fn frames(device: &Device, role: &str) -> Verdict {
-    let (peer, endpoint) = Peer::start(role)?;
-    exchange(device, &endpoint, true)?;
+    let (mut peer, endpoint) = Peer::start(role)?;
+    exchange(device, &endpoint, true, || peer.kill())?;
     step(DROPPING);
     drop(endpoint);
     peer.end()
@@ -179,11 +201,15 @@ pub(crate) fn run_peer(role: &str) -> Result<(), String> {
             "host" => host::Device::new().into(),
             _ => return lend_event(&endpoint),
         };
-        exchange(&device, &endpoint, false)?;
+        exchange(&device, &endpoint, false, || {})?;
         stay_until_closed(&endpoint);
         Ok(())
     };
-    run().map_err(|stop| format!("{stop:?}"))
+    run().map_err(|stop| {
+        let text = format!("{stop:?}");
+        println!("{text}");
+        text
+    })
 }
 
 /// Records an event for the other process, and keeps it until that has closed its endpoint.
