@@ -5,18 +5,21 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, io};
 
+use crate::server;
 use syncline_software_layer::{LAYER_NAME, LIBRARY, manifest};
 
 /// A folder with the drivers, for child processes. The drop removes it.
 pub(crate) struct Drivers {
     folder: PathBuf,
     layer: PathBuf,
+    /// The time limit of a run in seconds, if it is not the usual one.
+    limit: Option<usize>,
 }
 
 impl Drivers {
     /// # Errors
     /// A driver's library is not where cargo puts it, or the system's error.
-    pub(crate) fn prepare() -> Result<Self, String> {
+    pub(crate) fn prepare(limit: Option<usize>) -> Result<Self, String> {
         let own = env::current_exe().map_err(|error| error.to_string())?;
         let cuda = library(&own, "libsyncline_software_cuda.so")?;
         let layer = library(&own, LIBRARY)?;
@@ -29,12 +32,19 @@ impl Drivers {
             fs::write(folder.join("layer.json"), manifest(&layer))
         })();
         made.map_err(|error| format!("{}: {error}", folder.display()))?;
-        Ok(Self { folder, layer })
+        Ok(Self {
+            folder,
+            layer,
+            limit,
+        })
     }
 
     /// Lets a child process find the drivers.
     pub(crate) fn apply(&self, command: &mut Command) {
         let own = self.folder.clone().into_os_string();
+        if let Some(limit) = self.limit {
+            command.env(server::LIMIT_VARIABLE, limit.to_string());
+        }
         command
             .env("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", &own))
             .env("SYNCLINE_CUDA_DRIVER", self.folder.join("libcuda.so.1"))

@@ -33,6 +33,36 @@ pub(crate) struct Run {
     pub(crate) order: String,
 }
 
+/// Runs that have shown a defect of the library, by their scenarios and orders.
+const REGRESSIONS: [(&str, &str); 9] = [
+    // The failed queue kept its device for ever.
+    ("cuda.submit", "cuEventRecord:main:1:400:always"),
+    ("cuda.submit", "cuEventQuery:main:1:400:always"),
+    ("vulkan.submit", "vkQueueSubmit:main:1:-1:always"),
+    // A feature counted as missing.
+    ("cuda.clock", "cuDeviceGetAttribute:main:1:101:once"),
+    (
+        "vulkan.clock",
+        "vkGetPhysicalDeviceCalibrateableTimeDomainsEXT:main:1:-1:once",
+    ),
+    // The error did not name the call or its code.
+    ("vulkan.submit", "vkCreateInstance:main:1:-1:once"),
+    ("vulkan.submit", "vkEnumeratePhysicalDevices:main:1:-1:once"),
+    // The query before a record failed, and the record was made.
+    ("cuda.adopt", "cuStreamGetCaptureInfo_v2:main:1:400:once"),
+    // The processes did not know each other by different start times.
+    ("process.counter", "descriptors:any:5:24:always"),
+];
+
+/// Those of `runs` that have shown a defect before.
+pub(crate) fn regressions(runs: &[Run]) -> Vec<Run> {
+    let is_known = |run: &&Run| {
+        let known = (run.scenario, run.order.as_str());
+        REGRESSIONS.contains(&known)
+    };
+    runs.iter().filter(is_known).cloned().collect()
+}
+
 /// Descriptors that a scenario can have at a time, at most.
 const DESCRIPTORS: u64 = 16;
 

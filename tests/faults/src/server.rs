@@ -8,8 +8,9 @@ use std::{fs, io, process, thread};
 
 use crate::{one_run, scenarios};
 
-/// A run takes no longer than this.
-pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+/// A run takes no longer than this, unless the variable has another number of seconds.
+const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT_VARIABLE: &str = "SYNCLINE_FAULTS_LIMIT";
 /// The exit code of a server whose run took too long.
 pub(crate) const HANG: i32 = 86;
 
@@ -38,8 +39,23 @@ pub(crate) fn serve() -> Result<(), String> {
     process::exit(0);
 }
 
+/// Prints the stacks of all threads to standard error, if there is a debugger.
+fn print_stacks() {
+    let own = process::id().to_string();
+    let stacks = process::Command::new("gdb")
+        .args(["-q", "-batch", "-ex", "thread apply all bt 20", "-p", &own])
+        .stdin(process::Stdio::null())
+        .output();
+    if let Ok(stacks) = stacks {
+        let _ = io::stderr().write_all(&stacks.stdout);
+    }
+}
+
 /// Ends the process when a run takes too long, and prints its threads.
 fn watch() {
+    let given = std::env::var(LIMIT_VARIABLE).ok();
+    let given = given.and_then(|seconds| seconds.parse().ok());
+    let limit = given.map_or(LIMIT, Duration::from_secs);
     let mut last = 0;
     let mut since = std::time::Instant::now();
     loop {
@@ -49,7 +65,7 @@ fn watch() {
             last = run;
             since = std::time::Instant::now();
         }
-        if run != 0 && since.elapsed() > LIMIT {
+        if run != 0 && since.elapsed() > limit {
             let mut threads = Vec::new();
             for task in fs::read_dir("/proc/self/task")
                 .into_iter()
@@ -60,6 +76,7 @@ fn watch() {
                     |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
                 threads.push(format!("{} ({})", of("comm").trim(), of("wchan").trim()));
             }
+            print_stacks();
             let _output = OUTPUT.lock();
             let text = format!(
                 "in {}; threads: {}",

@@ -6,6 +6,7 @@
 mod cuda;
 mod events;
 mod host;
+mod planted;
 pub(crate) mod process;
 mod vulkan;
 
@@ -57,9 +58,23 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
         .chain(process::SCENARIOS)
 }
 
-/// The scenario with this name.
+/// The scenario with this name, which may have a planted defect.
 pub(crate) fn find(name: &str) -> Option<&'static Scenario> {
-    all().find(|scenario| scenario.name == name)
+    let mut every = all().chain(planted::SCENARIOS);
+    every.find(|scenario| scenario.name == name)
+}
+
+/// The scenarios with `part` in their names.
+///
+/// Those with planted defects only if the name begins so.
+pub(crate) fn named(part: &str) -> Vec<&'static Scenario> {
+    let planted = planted::SCENARIOS
+        .iter()
+        .filter(|_| part.starts_with("self."));
+    let every = all().chain(planted);
+    every
+        .filter(|scenario| scenario.name.contains(part))
+        .collect()
 }
 
 /// Stops the scenario if an answer is wrong.
