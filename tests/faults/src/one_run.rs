@@ -175,7 +175,7 @@ pub(crate) fn run(scenario: &Scenario, order: Option<&str>) -> Result<Outcome, S
     let milliseconds = started.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
     let again = order.is_some().then(|| {
         step("the same without a failing call");
-        let before = Accounts::take(gates);
+        let before = Accounts::at_rest(gates);
         let again = ended(scenario);
         match Accounts::settle(gates, &before, SETTLING) {
             left if left.is_empty() => again,
