@@ -176,6 +176,13 @@ impl Gate {
         state.failed.values().sum()
     }
 
+    /// True while calls fail as for a lost device.
+    pub fn is_lost(&self) -> bool {
+        let state = self.state();
+        let mode = state.order.as_ref().map(|order| &order.mode);
+        state.is_due && matches!(mode, Some(Mode::Lost { .. }))
+    }
+
     /// Counts a call, and returns whether it fails.
     #[inline]
     pub fn before(&self, function: &'static str) -> Verdict {

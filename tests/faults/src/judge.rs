@@ -136,9 +136,21 @@ fn may_leave(run: &Run, line: &str) -> bool {
     if run.scenario == "cuda.foreign" && line == "+1 current context" {
         return ["cuCtxPopCurrent_v2", "cuCtxSetCurrent"].contains(&function);
     }
-    // The peer has failed its signals. The signal that would free the stream needs the call.
-    let frees = ["cuEventRecord", "cuEventCreate", "cuStreamCreate"];
-    if run.scenario == "process.imports" && run.mode == "always" && frees.contains(&function) {
+    // The other process signals no more. The signal that frees the waiting queue needs the call.
+    let frees = [
+        "cuCtxGetCurrent",
+        "cuCtxPushCurrent_v2",
+        "cuEventCreate",
+        "cuEventQuery",
+        "cuEventRecord",
+        "cuSignalExternalSemaphoresAsync",
+        "cuStreamCreate",
+        "vkGetSemaphoreCounterValue",
+        "vkQueueSubmit",
+        "vkSignalSemaphore",
+    ];
+    let is_of_two = run.scenario.starts_with("process.");
+    if is_of_two && run.mode == "always" && frees.contains(&function) {
         return true;
     }
     let is_object = line.starts_with("+") && (line.contains("cuda ") || line.contains("vulkan "));

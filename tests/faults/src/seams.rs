@@ -89,7 +89,7 @@ impl FewDescriptors {
         let limit = free.nth(usize::try_from(more).unwrap_or(usize::MAX));
         let few = Rlimit {
             current: limit,
-            ..before.clone()
+            ..before
         };
         let _ = setrlimit(Resource::Nofile, few);
         Self(before)
@@ -98,6 +98,6 @@ impl FewDescriptors {
 
 impl Drop for FewDescriptors {
     fn drop(&mut self) {
-        let _ = setrlimit(Resource::Nofile, self.0.clone());
+        let _ = setrlimit(Resource::Nofile, self.0);
     }
 }

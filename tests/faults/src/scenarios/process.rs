@@ -4,6 +4,8 @@
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, Command, Stdio};
+use std::slice::from_ref;
+use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::negotiate::{Made, Party, PartyId};
@@ -118,8 +120,16 @@ fn line(device: &Device, endpoint: &Endpoint, signals: bool) -> Verdict<(Made, P
             other => Stop::Wrong(other.to_string()),
         })?;
     step("making the timeline");
-    let made = plan.make_across("line", 0, &[device.clone()], &[endpoint], PATIENCE)?;
+    let made = plan.make_across("line", 0, from_ref(device), &[endpoint], PATIENCE)?;
     Ok((made, id))
+}
+
+/// The errors that are not time-outs.
+fn not_in_time(result: syncline::Result<()>) -> syncline::Result<()> {
+    match result {
+        Err(error) if error.is_timeout() => Ok(()),
+        other => other,
+    }
 }
 
 /// Signals one timeline and waits for the other, in turns. One process is the first.
@@ -140,12 +150,20 @@ fn exchange(
     let (signal, wait) = (own.signal_only(id)?, other.wait_only(other_id)?);
     let exchanged = (|| -> Verdict {
         step("submitting");
+        let mut sent = Vec::new();
         for value in 1..4 {
             let awaited = if is_first { value - 1 } else { value };
-            queue.submit(&[wait.at(awaited)], |_| Ok(()), &[signal.signal_at(value)])?;
+            let signals = [signal.signal_at(value)];
+            sent.push(queue.submit(&[wait.at(awaited)], |_| Ok(()), &signals)?);
         }
         step("waiting");
-        wait.at(3).wait(PATIENCE)?;
+        let waited = wait.at(3).wait(PATIENCE);
+        // Whether this process has signalled all. If not, the other one may have ended because of
+        // that.
+        for sent in sent {
+            not_in_time(sent.wait_submitted(Duration::ZERO))?;
+        }
+        waited?;
         queue.idle(PATIENCE)?;
         Ok(device.check()?)
     })();
@@ -153,6 +171,11 @@ fn exchange(
         // The other process ends. Then work that waits for its signals is free.
         step("an end without the other process");
         end_peer();
+        let until = Instant::now() + PATIENCE;
+        while endpoint.check().is_ok() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let _ = wait.at(3).wait(PATIENCE);
         let _ = queue.idle(PATIENCE);
     }
     step(DROPPING);
