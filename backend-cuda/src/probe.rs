@@ -93,12 +93,15 @@ impl Driver {
         let native = |code: Code| self.error(&object, code);
         let devices = self.raw_devices().map_err(native)?;
         let candidates = devices.into_iter().enumerate().map(|(ordinal, device)| {
-                let info = match self.info(device) {
-                    Ok(info) => info,
+                let answers = self.info(device).and_then(|info| {
+                    let mode = self.attribute(device, COMPUTE_MODE)?;
+                    Ok((info, mode == COMPUTE_MODE_PROHIBITED))
+                });
+                let (info, prohibited) = match answers {
+                    Ok(answers) => answers,
                     // Other devices may answer.
                     Err(code) => return self.unresponsive(ordinal, device, native(code)),
                 };
-                let prohibited = self.attribute(device, COMPUTE_MODE) == COMPUTE_MODE_PROHIBITED;
                 let rejected = prohibited.then(|| Error::Unavailable {
                     backend: BackendKind::Cuda,
                     reason: format!(
@@ -140,7 +143,7 @@ impl Driver {
     /// The identity and capabilities of a device.
     ///
     /// # Errors
-    /// The driver's error for the name or UUID.
+    /// The driver's error for the name, the UUID or an attribute.
     pub(crate) fn info(&self, device: CUdevice) -> Result<Info, Code> {
         let uuid = self.device_uuid(device)?;
         Ok(Info {
@@ -153,42 +156,50 @@ impl Driver {
             luid: self.device_luid(device),
             driver: self.description(),
             software: self.is_software(),
-            capabilities: self.capabilities(device),
+            capabilities: self.capabilities(device)?,
         })
     }
 
     /// The reason why the clock cannot be sampled, as far as known without a context.
-    fn no_clock(&self, device: CUdevice) -> Option<&'static str> {
-        if self.attribute(device, COMPUTE_CAPABILITY_MAJOR) < 5 {
-            return Some("the kernel that shows the clock needs compute capability 5.0 or newer");
+    fn no_clock(&self, device: CUdevice) -> Result<Option<&'static str>, Code> {
+        if self.attribute(device, COMPUTE_CAPABILITY_MAJOR)? < 5 {
+            return Ok(Some(
+                "the kernel that shows the clock needs compute capability 5.0 or newer",
+            ));
         }
-        if self.attribute(device, CAN_MAP_HOST_MEMORY) == 0 {
-            return Some(
+        if self.attribute(device, CAN_MAP_HOST_MEMORY)? == 0 {
+            return Ok(Some(
                 "the device cannot reach memory of the host, where its clock would be shown",
-            );
+            ));
         }
         // The driver documents no other way to detect this.
-        std::env::var_os("CUDA_DISABLE_PTX_JIT")
-            .is_some_and(|value| value == "1")
-            .then_some("CUDA_DISABLE_PTX_JIT keeps the driver from compiling the kernel that shows the clock")
+        let is_off = std::env::var_os("CUDA_DISABLE_PTX_JIT").is_some_and(|value| value == "1");
+        Ok(is_off.then_some(
+            "CUDA_DISABLE_PTX_JIT keeps the driver from compiling the kernel that shows the clock",
+        ))
     }
 
     /// The reason why the device has no interprocess events, as far as known without a context.
     ///
     /// Drivers before CUDA 12 do not have the attribute. They require unified addressing.
-    fn no_interprocess_events(&self, device: CUdevice) -> Option<&'static str> {
+    fn no_interprocess_events(&self, device: CUdevice) -> Result<Option<&'static str>, Code> {
         if !self.has_interprocess_events() {
-            return Some("the driver has no handles of events for other processes");
+            return Ok(Some(
+                "the driver has no handles of events for other processes",
+            ));
         }
-        if self.attribute(device, UNIFIED_ADDRESSING) == 0 {
-            return Some("the device does not share an address space with the host");
+        if self.attribute(device, UNIFIED_ADDRESSING)? == 0 {
+            return Ok(Some(
+                "the device does not share an address space with the host",
+            ));
         }
-        (self.known_attribute(device, IPC_EVENT_SUPPORTED) == Some(0))
-            .then_some("the driver gives no events of this device to other processes")
+        let has_none = self.known_attribute(device, IPC_EVENT_SUPPORTED)? == Some(0);
+        Ok(has_none.then_some("the driver gives no events of this device to other processes"))
     }
 
-    fn capabilities(&self, device: CUdevice) -> Capabilities {
-        let can = |attribute| self.attribute(device, attribute) != 0;
+    fn capabilities(&self, device: CUdevice) -> Result<Capabilities, Code> {
+        let can = |attribute| Ok::<_, Code>(self.attribute(device, attribute)? != 0);
+        let maps_host_memory = can(CAN_MAP_HOST_MEMORY)?;
         let family = QueueFamily {
             kind: QueueKind::Compute,
             count: None,
@@ -215,13 +226,13 @@ impl Driver {
                     .into(),
             ),
         ];
-        let no_clock = self.no_clock(device);
+        let no_clock = self.no_clock(device)?;
         let calibrated_clock = no_clock.is_none();
         limits.extend(no_clock.map(|reason| (CLOCK_LIMIT, reason.into())));
-        let no_events = self.no_interprocess_events(device);
+        let no_events = self.no_interprocess_events(device)?;
         limits.extend(no_events.map(|reason| (EVENTS_LIMIT, reason.into())));
         let mut imports = Vec::new();
-        if can(TIMELINE_SEMAPHORE_INTEROP) {
+        if can(TIMELINE_SEMAPHORE_INTEROP)? {
             imports = vec![
                 HandleKind::TimelineOpaqueFd,
                 HandleKind::BinaryOpaqueFd,
@@ -233,11 +244,11 @@ impl Driver {
                 "the driver takes no timeline semaphores for this device".into(),
             ));
         }
-        let memory_ops = can(CAN_USE_64_BIT_STREAM_MEM_OPS) && self.has_memory_ops();
-        if memory_ops && can(CAN_MAP_HOST_MEMORY) {
+        let memory_ops = can(CAN_USE_64_BIT_STREAM_MEM_OPS)? && self.has_memory_ops();
+        if memory_ops && maps_host_memory {
             imports.push(HandleKind::CounterMemfd);
         } else {
-            let reason = match (self.has_memory_ops(), can(CAN_MAP_HOST_MEMORY)) {
+            let reason = match (self.has_memory_ops(), maps_host_memory) {
                 (false, _) => {
                     "the driver is older than CUDA 11.7, and its streams neither wait for 64 bits of memory nor write them"
                 }
@@ -248,7 +259,7 @@ impl Driver {
             };
             limits.push((MEMORY_OPS_LIMIT, reason.into()));
         }
-        Capabilities {
+        Ok(Capabilities {
             driver_queues: true,
             native_timelines: false,
             binary_semaphores: false,
@@ -256,12 +267,12 @@ impl Driver {
             timestamp_period_ns: 1.0,
             calibrated_clock,
             stream_memory_ops: memory_ops,
-            stream_memory_flush: can(CAN_FLUSH_REMOTE_WRITES),
+            stream_memory_flush: can(CAN_FLUSH_REMOTE_WRITES)?,
             max_value_difference: u64::MAX,
             exports: Vec::new(),
             imports,
             queues: vec![family],
             limits,
-        }
+        })
     }
 }

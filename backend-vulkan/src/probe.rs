@@ -11,7 +11,7 @@ use syncline_core::{
 
 use crate::device::open::Device;
 use crate::device::physical::{Enabled, Family, PhysicalDevice, SYNC_FILES_LIMIT};
-use crate::driver::error::{name, unavailable};
+use crate::driver::error::{call_failed, unavailable};
 use crate::driver::instance::Instance;
 use crate::driver::validation::driver_text;
 use crate::timing::clock;
@@ -91,8 +91,12 @@ impl Instance {
     /// [`Error::Unavailable`] if the devices cannot be listed.
     pub fn devices(&self) -> Result<Vec<Candidate>> {
         // SAFETY: the instance is valid.
-        let physical = unsafe { self.raw().enumerate_physical_devices() }
-            .map_err(|code| unavailable(format!("listing the devices failed: {}", name(code))))?;
+        let physical = unsafe { self.raw().enumerate_physical_devices() }.map_err(|code| {
+            unavailable(format!(
+                "listing the devices failed: {}",
+                call_failed("vkEnumeratePhysicalDevices", code)
+            ))
+        })?;
         Ok(physical
             .into_iter()
             .map(|physical| Candidate::new(self, physical))
@@ -268,8 +272,13 @@ impl PhysicalDevice {
         .into_iter()
         .find(|name| offered.contains(*name));
         // SAFETY: the caller guarantees it. The extension is offered.
-        self.host_clock = calibration
-            .and_then(|name| unsafe { clock::calibrated_with(entry, instance, self.raw, name) });
+        let host_clock = calibration
+            .map(|name| unsafe { clock::calibrated_with(entry, instance, self.raw, name) });
+        let (host_clock, domains_error) = match host_clock.transpose() {
+            Ok(clock) => (clock.flatten(), None),
+            Err(failed) => (None, Some(failed)),
+        };
+        self.host_clock = host_clock;
         // Not enabled if the driver calibrates neither of these clocks.
         let calibration = calibration.filter(|_| self.host_clock.is_some());
         let mut enable = |name: &'static CStr| {
@@ -289,9 +298,17 @@ impl PhysicalDevice {
             // Without calibrated timestamps, the device's clock is compared with `CLOCK_MONOTONIC`.
             self.host_clock = self.host_clock.filter(|_| made_with.calibrated_timestamps);
         } else if let Some(code) = list_error {
-            let (name, number) = (crate::driver::error::name(code), code.as_raw());
+            let failed = call_failed("vkEnumerateDeviceExtensionProperties", code);
             self.reject(&format!(
-                "its driver does not tell its extensions: vkEnumerateDeviceExtensionProperties returned {name} ({number})"
+                "its driver does not tell its extensions: {failed}"
+            ));
+        }
+        if let Some((call, code)) = domains_error
+            && made_with.is_none_or(|made_with| made_with.calibrated_timestamps)
+        {
+            let failed = call_failed(call, code);
+            self.reject(&format!(
+                "its driver does not tell which clocks it calibrates: {failed}"
             ));
         }
         self.info.capabilities.driver_queues = true;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
 
 use cudarc::driver::sys;
-use syncline_core::Result;
-use syncline_core::backend::Mutex;
+use syncline_core::backend::{Mutex, StandbyThread};
+use syncline_core::{Object, Result};
 
 use crate::device::context::Context;
 use crate::device::stream::Stream;
@@ -391,16 +391,34 @@ impl Mark {
 ///
 /// The driver reports this in a callback, where no event may be destroyed.
 #[derive(Default)]
-pub(crate) struct ReleasedEvents(Mutex<Vec<Mark>>);
+pub(crate) struct ReleasedEvents {
+    events: Mutex<Vec<Mark>>,
+    /// Destroys events of graphs that outlive their device.
+    thread: StandbyThread,
+}
 
 impl ReleasedEvents {
+    /// Starts the thread, unless it has been started.
+    ///
+    /// # Errors
+    /// [`Error::Native`] if the system has no thread.
+    pub(crate) fn start(&self, device: &Object) -> Result<()> {
+        self.thread.start("syncline-graphs", device)
+    }
+
     pub(crate) fn push(&self, event: Mark) {
-        self.0.lock().push(event);
+        self.events.lock().push(event);
     }
 
     /// Returns the events to their pool.
     pub(crate) fn recycle(&self) {
-        let events = std::mem::take(&mut *self.0.lock());
+        let events = std::mem::take(&mut *self.events.lock());
         drop(events);
+    }
+
+    /// Destroys the events on another thread. For callbacks, which must not call the driver.
+    pub(crate) fn destroy_elsewhere(self) {
+        let Self { events, thread } = self;
+        thread.run(move || drop(events));
     }
 }

@@ -42,6 +42,7 @@ pub(crate) struct Code {
 }
 
 impl Code {
+    const INVALID_VALUE: u32 = 1;
     const OUT_OF_MEMORY: u32 = 2;
     pub(crate) const STUB_LIBRARY: u32 = 34;
     pub(crate) const NO_DEVICE: u32 = 100;
@@ -539,16 +540,29 @@ impl Driver {
     }
 
     /// The value of an attribute, or 0 if the driver does not know it. Then the feature is missing.
-    pub(crate) fn attribute(&self, device: sys::CUdevice, attribute: u32) -> i32 {
-        self.known_attribute(device, attribute).unwrap_or(0)
+    ///
+    /// # Errors
+    /// Same errors as [`Driver::known_attribute`].
+    pub(crate) fn attribute(&self, device: sys::CUdevice, attribute: u32) -> Result<i32, Code> {
+        Ok(self.known_attribute(device, attribute)?.unwrap_or(0))
     }
 
     /// The value of an attribute, or `None` if the driver does not know it.
-    pub(crate) fn known_attribute(&self, device: sys::CUdevice, attribute: u32) -> Option<i32> {
+    ///
+    /// # Errors
+    /// The driver's error, unless it rejects the attribute itself.
+    pub(crate) fn known_attribute(
+        &self,
+        device: sys::CUdevice,
+        attribute: u32,
+    ) -> Result<Option<i32>, Code> {
         let mut value = 0;
         // SAFETY: writes one integer. An unknown attribute is an error and not undefined behaviour.
-        let asked = unsafe { self.device_get_attribute(&raw mut value, attribute, device) };
-        asked.ok().map(|()| value)
+        match unsafe { self.device_get_attribute(&raw mut value, attribute, device) } {
+            Ok(()) => Ok(Some(value)),
+            Err(code) if code.code == Code::INVALID_VALUE => Ok(None),
+            Err(code) => Err(code),
+        }
     }
 }
 

@@ -45,9 +45,10 @@ unsafe extern "C" fn release_event(kept: *mut c_void) {
     let GraphReference { event, released } =
         *unsafe { Box::from_raw(kept.cast::<GraphReference>()) };
     released.push(event);
-    // Without the device these events are leaked, because this callback must not destroy events.
+    // Without the device another thread destroys them, because this callback must not call the
+    // driver.
     if let Some(abandoned) = Arc::into_inner(released) {
-        std::mem::forget(abandoned);
+        abandoned.destroy_elsewhere();
     }
 }
 
@@ -60,6 +61,7 @@ impl OwnEvent {
         let context = self.device().context();
         let released = self.device().released_events();
         released.recycle();
+        released.start(self.device().object())?;
         let kept = Box::into_raw(Box::new(GraphReference {
             event: self.event().clone(),
             released: released.clone(),

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use syncline_core::backend::{Batch, InUse, Keep, NativePoint, Recycled, Timing};
+use syncline_core::backend::{Batch, InUse, Keep, Mutex, NativePoint, Recycled, Timing};
 use syncline_core::{Error, Object, Result};
 
 use crate::device::context::{Bound, Owner};
@@ -37,6 +37,8 @@ pub(crate) struct QueueStream {
     ///
     /// Accessed only with the stream's lock.
     unmarked: AtomicBool,
+    /// The error of the query whether the stream is being captured.
+    unknown_capture: Mutex<Option<Error>>,
 }
 
 impl QueueStream {
@@ -51,6 +53,7 @@ impl QueueStream {
             semaphores: InUse::default(),
             words: InUse::default(),
             unmarked: AtomicBool::new(false),
+            unknown_capture: Mutex::default(),
         }
     }
 
@@ -88,6 +91,19 @@ impl QueueStream {
     #[inline]
     pub(super) fn note_marked(&self) {
         self.unmarked.store(false, Ordering::Relaxed);
+    }
+
+    /// Notes that it is not known whether the stream is being captured.
+    ///
+    /// The caller has the stream's lock, and so has the caller of
+    /// [`QueueStream::take_unknown_capture`].
+    pub(super) fn note_unknown_capture(&self, error: Error) {
+        *self.unknown_capture.lock() = Some(error);
+    }
+
+    /// The error of [`QueueStream::note_unknown_capture`].
+    pub(super) fn take_unknown_capture(&self) -> Option<Error> {
+        self.unknown_capture.lock().take()
     }
 
     /// Releases the imported timelines that submissions up to `reached` used.

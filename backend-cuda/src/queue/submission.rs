@@ -94,14 +94,19 @@ impl Feed {
 }
 
 /// Unlocks the stream and returns false if it is being captured.
+///
+/// If the query fails, the stream stays locked, and `record` returns the error.
 #[cold]
-fn stays_locked_unless_captured(stream: &Stream) -> bool {
+fn stays_locked_unless_captured(queue: &QueueStream) -> bool {
+    let stream = queue.stream();
     let locked = stream.stream_lock().assume_locked();
-    // If the query fails, `record` meets the error.
-    let captured = matches!(
-        stream.capture_while_locked(&locked),
-        Ok(Capture::Active { .. } | Capture::Unusable(_))
-    );
+    let captured = match stream.capture_while_locked(&locked) {
+        Ok(capture) => !matches!(capture, Capture::None),
+        Err(error) => {
+            queue.note_unknown_capture(error);
+            false
+        }
+    };
     if !captured {
         // `record` unlocks the stream.
         std::mem::forget(locked);
@@ -136,7 +141,7 @@ impl Enqueue for Feed {
         if !stream.stream_lock().try_lock() {
             return false;
         }
-        stream.is_untouched() || stays_locked_unless_captured(stream)
+        stream.is_untouched() || stays_locked_unless_captured(&self.0)
     }
 
     #[inline]
@@ -147,6 +152,11 @@ impl Enqueue for Feed {
         let queue = &self.0;
         // Taken by `ready`.
         let _locked = queue.stream().stream_lock().assume_locked();
+        if !queue.stream().is_untouched()
+            && let Some(error) = queue.take_unknown_capture()
+        {
+            return Err(error);
+        }
         // For the work, and for the legacy default stream, which is that of the current context.
         // Event records and waits work with any current context.
         let binds = !batch.is_bare || queue.stream().is_legacy();
@@ -203,6 +213,30 @@ impl Enqueue for Feed {
 
     fn rest(&self, reached: u64) {
         self.0.release(reached);
+    }
+
+    fn is_idle(&self) -> Option<bool> {
+        let queue = &self.0;
+        let stream = queue.stream();
+        // The application may have destroyed its stream or its context.
+        if !queue.keeps_stream() || !queue.device().context().is_kept() {
+            return None;
+        }
+        if !stream.stream_lock().try_lock() {
+            return Some(false);
+        }
+        let locked = stream.stream_lock().assume_locked();
+        // A query of a captured stream would invalidate the capture.
+        if !stream.is_untouched()
+            && !matches!(stream.capture_while_locked(&locked), Ok(Capture::None))
+        {
+            return Some(false);
+        }
+        // The legacy default stream is that of the current context.
+        let Ok(_bound) = queue.device().context().bind() else {
+            return Some(false);
+        };
+        Some(matches!(stream.is_idle(), Ok(true)))
     }
 
     #[inline]

@@ -62,6 +62,11 @@ impl Native {
         }
     }
 
+    /// True if this keeps the device alive, so that the application cannot destroy it earlier.
+    pub(crate) const fn is_kept(&self) -> bool {
+        !matches!(self.ownership, Ownership::Theirs(None))
+    }
+
     /// The instance's functions and its raw handle.
     pub(crate) const fn instance(&self) -> &ash::Instance {
         &self.instance

@@ -30,6 +30,11 @@ pub(crate) fn name(result: vk::Result) -> String {
     format!("VK_{result:?}")
 }
 
+/// The result of a call, as text of an error without an object.
+pub(crate) fn call_failed(call: &str, result: vk::Result) -> String {
+    format!("{call} returned {} ({})", name(result), result.as_raw())
+}
+
 pub(crate) fn unavailable(reason: impl Into<String>) -> Error {
     Error::Unavailable {
         backend: BackendKind::Vulkan,

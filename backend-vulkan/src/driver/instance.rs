@@ -8,7 +8,7 @@ use ash::{ext, vk};
 use syncline_core::backend::TeardownGuard;
 use syncline_core::{Error, Result};
 
-use crate::driver::error::{name, unavailable};
+use crate::driver::error::{call_failed, unavailable};
 use crate::driver::validation::{self, Messages};
 
 /// Options for creating an [`Instance`].
@@ -57,7 +57,12 @@ impl Instance {
         let entry = loader()?;
         // SAFETY: no preconditions.
         let version = unsafe { entry.try_enumerate_instance_version() }
-            .map_err(|code| unavailable(format!("the loader failed: {}", name(code))))?
+            .map_err(|code| {
+                unavailable(format!(
+                    "the loader failed: {}",
+                    call_failed("vkEnumerateInstanceVersion", code)
+                ))
+            })?
             .unwrap_or(vk::API_VERSION_1_0);
         if version < vk::API_VERSION_1_2 {
             return Err(unavailable(format!(
@@ -103,7 +108,8 @@ impl Instance {
         }
         // SAFETY: `info` and everything it points to are valid and outlive the call. The messages
         // outlive the instance, which `Inner` destroys before it drops them.
-        let raw = unsafe { entry.create_instance(&info, None) }.map_err(refused)?;
+        let raw = unsafe { entry.create_instance(&info, None) }
+            .map_err(|code| refused("vkCreateInstance", code))?;
         TeardownGuard::register();
         let mut inner = Inner {
             entry,
@@ -115,7 +121,7 @@ impl Instance {
             // SAFETY: the extension is enabled. The messages outlive the messenger.
             let raw =
                 unsafe { functions.create_debug_utils_messenger(&messages.create_info(), None) }
-                    .map_err(refused)?;
+                    .map_err(|code| refused("vkCreateDebugUtilsMessengerEXT", code))?;
             inner.messenger = Some(Messenger {
                 functions,
                 raw,
@@ -182,14 +188,16 @@ pub(crate) fn loader() -> Result<ash::Entry> {
 }
 
 /// The error for a result of `vkCreateInstance`, with a remedy.
-fn refused(code: vk::Result) -> Error {
+fn refused(call: &str, code: vk::Result) -> Error {
     unavailable(match code {
         vk::Result::ERROR_INCOMPATIBLE_DRIVER => {
-            "the loader found no usable driver (VK_ERROR_INCOMPATIBLE_DRIVER); install one \
-             (Debian: mesa-vulkan-drivers, or NVIDIA's), or check VK_DRIVER_FILES"
-                .to_owned()
+            format!(
+                "the loader found no usable driver ({}); install one \
+                 (Debian: mesa-vulkan-drivers, or NVIDIA's), or check VK_DRIVER_FILES",
+                call_failed(call, code)
+            )
         }
-        other => format!("no instance could be made: {}", name(other)),
+        other => format!("no instance could be made: {}", call_failed(call, other)),
     })
 }
 

@@ -209,6 +209,12 @@ impl CommandPool {
         value.unwrap_or(0)
     }
 
+    /// True if the counter shows that the driver has finished all submissions that it has taken.
+    pub(crate) fn is_idle(&self) -> bool {
+        let last = self.last_submitted.load(Ordering::Relaxed);
+        last == 0 || self.poll_finished() >= last
+    }
+
     /// Returns a free buffer. Polls the counter if no buffer is free.
     fn free_buffer(&self) -> Option<vk::CommandBuffer> {
         {

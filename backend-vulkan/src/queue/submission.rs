@@ -217,6 +217,12 @@ impl Enqueue for Feed {
         self.commands.release_finished(reached);
     }
 
+    fn is_idle(&self) -> Option<bool> {
+        // Otherwise the application may have destroyed the device.
+        let is_kept = self.commands.device().native().is_kept();
+        is_kept.then(|| self.commands.is_idle())
+    }
+
     fn stamp(&self, _: &Object, _timing: Timing) -> Result<Arc<Stamp>> {
         self.stamps.take_fit(Stamp::renew, || {
             let commands = &self.commands;

@@ -92,7 +92,7 @@ impl Inner {
 impl Device {
     /// The function `vkGetCalibratedTimestampsKHR` or `…EXT`, if the device was created with
     /// either.
-    pub(crate) fn calibration(&self) -> Option<vk::PFN_vkGetCalibratedTimestampsKHR> {
+    pub(crate) fn calibration(&self) -> Option<Calibration> {
         let (instance, device) = (self.instance(), self.raw());
         if !self.inner().enabled().calibrated_timestamps {
             return None;
@@ -104,10 +104,16 @@ impl Device {
         };
         if has(c"vkGetCalibratedTimestampsKHR") {
             let functions = khr::calibrated_timestamps::Device::new(instance, device);
-            Some(functions.fp().get_calibrated_timestamps_khr)
+            Some(Calibration {
+                name: "vkGetCalibratedTimestampsKHR",
+                call: functions.fp().get_calibrated_timestamps_khr,
+            })
         } else if has(c"vkGetCalibratedTimestampsEXT") {
             let functions = ext::calibrated_timestamps::Device::new(instance, device);
-            Some(functions.fp().get_calibrated_timestamps_ext)
+            Some(Calibration {
+                name: "vkGetCalibratedTimestampsEXT",
+                call: functions.fp().get_calibrated_timestamps_ext,
+            })
         } else {
             None
         }
@@ -144,19 +150,22 @@ impl WeakDevice {
     }
 }
 
+/// `vkGetCalibratedTimestampsKHR` or `…EXT`.
+#[derive(Clone, Copy)]
+pub(crate) struct Calibration {
+    name: &'static str,
+    call: vk::PFN_vkGetCalibratedTimestampsKHR,
+}
+
 /// Samples both clocks with `vkGetCalibratedTimestamps`.
 pub(crate) struct CalibratedSampler {
     device: WeakDevice,
     host: HostClock,
-    call: vk::PFN_vkGetCalibratedTimestampsKHR,
+    call: Calibration,
 }
 
 impl CalibratedSampler {
-    pub(crate) const fn new(
-        device: WeakDevice,
-        host: HostClock,
-        call: vk::PFN_vkGetCalibratedTimestampsKHR,
-    ) -> Self {
+    pub(crate) const fn new(device: WeakDevice, host: HostClock, call: Calibration) -> Self {
         Self { device, host, call }
     }
 
@@ -172,7 +181,7 @@ impl CalibratedSampler {
         // SAFETY: the function is of this live device. The driver calibrates both domains. There is
         // room for as many values as there are infos.
         let code = unsafe {
-            (self.call)(
+            (self.call.call)(
                 device.raw().handle(),
                 infos.len() as u32,
                 infos.as_ptr(),
@@ -181,7 +190,7 @@ impl CalibratedSampler {
             )
         };
         if code != vk::Result::SUCCESS {
-            return Err(device.failed(device.object(), "vkGetCalibratedTimestampsKHR", code));
+            return Err(device.failed(device.object(), self.call.name, code));
         }
         Ok(Sample {
             device: shown[0].cast_signed(),
@@ -212,6 +221,9 @@ impl Sampler for CalibratedSampler {
 
 /// The host's clock that the driver reads together with the device's. Prefers `CLOCK_MONOTONIC`.
 ///
+/// # Errors
+/// The driver's function and its result, if the driver does not list its domains.
+///
 /// # Safety
 /// `physical` belongs to `instance`, which is valid, and offers `extension`, one of the two of
 /// calibrated timestamps.
@@ -220,7 +232,7 @@ pub(crate) unsafe fn calibrated_with(
     instance: &ash::Instance,
     physical: vk::PhysicalDevice,
     extension: &CStr,
-) -> Option<HostClock> {
+) -> Result<Option<HostClock>, (&'static str, vk::Result)> {
     let is_khr = extension == khr::calibrated_timestamps::NAME;
     let call = if is_khr {
         c"vkGetPhysicalDeviceCalibrateableTimeDomainsKHR"
@@ -230,7 +242,9 @@ pub(crate) unsafe fn calibrated_with(
     // A loader or layer that is older than the extension may not have the function. ash would then
     // end the process.
     // SAFETY: a valid instance of this loader. The name ends with a zero byte.
-    unsafe { entry.get_instance_proc_addr(instance.handle(), call.as_ptr()) }?;
+    if unsafe { entry.get_instance_proc_addr(instance.handle(), call.as_ptr()) }.is_none() {
+        return Ok(None);
+    }
     // SAFETY: the caller guarantees it. The function exists.
     let domains = unsafe {
         if is_khr {
@@ -241,14 +255,13 @@ pub(crate) unsafe fn calibrated_with(
                 .get_physical_device_calibrateable_time_domains(physical)
         }
     };
-    // A driver that does not list its domains can calibrate nothing.
-    let domains = domains.unwrap_or_default();
+    let domains = domains.map_err(|code| (call.to_str().unwrap_or_default(), code))?;
     let host = if domains.contains(&vk::TimeDomainKHR::CLOCK_MONOTONIC) {
         HostClock::Monotonic
     } else if domains.contains(&vk::TimeDomainKHR::CLOCK_MONOTONIC_RAW) {
         HostClock::MonotonicRaw
     } else {
-        return None;
+        return Ok(None);
     };
-    domains.contains(&vk::TimeDomainKHR::DEVICE).then_some(host)
+    Ok(domains.contains(&vk::TimeDomainKHR::DEVICE).then_some(host))
 }

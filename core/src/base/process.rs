@@ -1,6 +1,7 @@
 //! Identity of processes.
 
 use std::fmt;
+use std::sync::Mutex;
 
 /// The identity of one process of this machine.
 ///
@@ -16,11 +17,29 @@ pub struct Process {
 
 impl Process {
     /// The calling process.
+    ///
+    /// Reads the start time once, so that all answers are equal. Later there may be no descriptor
+    /// to read it.
     #[must_use]
     pub fn this() -> Self {
+        static KNOWN: Mutex<Option<Process>> = Mutex::new(None);
         let id = std::process::id();
-        let started = started("self");
-        Self { id, started }
+        // In a forked process, the lock may be held by a thread that does not exist.
+        let mut known = KNOWN.try_lock().ok();
+        match known.as_deref() {
+            // A forked process has the memory of its parent.
+            Some(Some(this)) if this.id == id => *this,
+            _ => {
+                let this = Self {
+                    id,
+                    started: started("self"),
+                };
+                if let Some(known) = &mut known {
+                    **known = Some(this);
+                }
+                this
+            }
+        }
     }
 
     /// The process that has this id at present.

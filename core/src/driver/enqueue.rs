@@ -169,6 +169,15 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
         let _ = reached;
     }
 
+    /// True if the driver says that all work of this queue has finished. Does not block.
+    ///
+    /// The engine asks this when the queue's position has failed and its device is not lost. While
+    /// the answer is false, the engine keeps all that the work may use, and asks again. After
+    /// `None`, which says that the driver cannot tell, the engine leaks it.
+    fn is_idle(&self) -> Option<bool> {
+        None
+    }
+
     /// Returns a stamp of `queue` for a time that the device writes.
     ///
     /// For [`Timing::Clock`] the device's clock has been made before. Never called with

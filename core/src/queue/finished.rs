@@ -9,10 +9,11 @@ use super::{State, SubmissionQueue};
 use crate::base::error::Error;
 use crate::base::run::{DropScope, Wake, run_contained};
 use crate::base::stage::Stage;
-use crate::base::sync::{AtomicBool, Ordering};
+use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::driver::enqueue::Enqueue;
 use crate::driver::in_flight::{InFlightBudget, Sharer, Taken as TakenUnits};
 use crate::driver::keep::Keep;
+use crate::port::Watch;
 use crate::timeline::state::Shared;
 
 /// The number of submissions after which an otherwise unqueried queue checks what has finished.
@@ -295,14 +296,18 @@ impl<E: Enqueue> Drop for SubmissionQueue<E> {
         let budget = self.budget.clone();
         let taken = budget.map(|budget| TakenUnits::new(budget, units));
         let orphan = Orphan {
-            _driver: self.driver.clone(),
+            driver: self.driver.clone(),
             _kept: state.in_flight.kept,
         };
         let failed = own.failure();
         if failed.is_some_and(|cause| !matches!(*cause, Error::DeviceLost { .. })) {
-            // The queue has failed and its device has not, so work of it may still run and its end
-            // cannot be observed. Leaking what the work uses is the only sound choice.
-            std::mem::forget(orphan);
+            // The queue has failed and its device has not, so work of it may still run.
+            let abandoned = Abandoned {
+                orphan: Mutex::new(Some(orphan)),
+                device: own.watch().cloned(),
+                asked: AtomicU64::new(0),
+            };
+            Arc::new(abandoned).wake();
             return;
         }
         // If the work is finished or the device is lost, this drops the objects now.
@@ -319,8 +324,49 @@ impl<E: Enqueue> Drop for SubmissionQueue<E> {
 
 /// The objects of a dropped queue that its driver may still use.
 struct Orphan<E: Enqueue> {
-    _driver: Arc<E>,
+    driver: Arc<E>,
     _kept: VecDeque<(u64, Keep)>,
+}
+
+/// Keeps the objects of a dropped queue that has failed, until its driver says that it is idle.
+///
+/// The position of a failed queue does not tell that. If the driver never says so, the objects are
+/// leaked, as the work may use them.
+struct Abandoned<E: Enqueue> {
+    orphan: Mutex<Option<Orphan<E>>>,
+    device: Option<Arc<dyn Watch>>,
+    /// How often the driver was asked.
+    asked: AtomicU64,
+}
+
+/// The number of times that the driver of a failed queue is asked whether it is idle.
+const MOST_ASKED: u64 = 1000;
+
+impl<E: Enqueue> Wake for Abandoned<E> {
+    fn wake(self: Arc<Self>) {
+        let orphan = self.orphan.lock();
+        let driver = orphan.as_ref().map(|orphan| orphan.driver.clone());
+        drop(orphan);
+        match driver.map_or(Some(true), |driver| driver.is_idle()) {
+            Some(true) => {
+                let orphan = self.orphan.lock().take();
+                run_contained(|| drop(orphan));
+            }
+            Some(false) if self.asked.fetch_add(1, Ordering::Relaxed) < MOST_ASKED => {
+                if let Some(device) = self.device.clone() {
+                    device.watcher().retry(&*device, self);
+                }
+            }
+            // The drop leaks them.
+            _ => {}
+        }
+    }
+}
+
+impl<E: Enqueue> Drop for Abandoned<E> {
+    fn drop(&mut self) {
+        std::mem::forget(self.orphan.lock().take());
+    }
 }
 
 /// Keeps the objects and the budget of a dropped queue until its work is finished.

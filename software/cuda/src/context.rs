@@ -10,6 +10,7 @@ use crate::device::Device;
 use crate::engine::Engine;
 use crate::event::EVENTS;
 use crate::external;
+use crate::faults;
 use crate::kernel::{FUNCTIONS, MODULES};
 use crate::progress::Progress;
 use crate::stream::{STREAMS, Stream, StreamKind};
@@ -132,7 +133,9 @@ impl Context {
 
     /// Destroys the context once its work has ended. The rest of a lost context's work never runs.
     pub(crate) fn end(&self) {
-        let _ = self.synchronize();
+        if !faults::GATE.is_lost() {
+            let _ = self.synchronize();
+        }
         self.engine.life.end();
         for channel in self.channels() {
             channel.end();

@@ -1,6 +1,8 @@
-//! Calls that fail because of a setting.
+//! Calls that fail because of a setting, or because a test ordered it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use syncline_software_payload::{Gate, Verdict as Ordered};
 
 use crate::code::Code;
 use crate::settings::{Effect, settings};
@@ -14,11 +16,20 @@ pub(crate) enum Verdict {
     RunsAndFails(Code),
 }
 
+/// The orders of a test in this process.
+pub(crate) static GATE: Gate = Gate::new();
+
 /// The number of calls of the function that is to fail.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
 /// Counts a call of the function `name`, and returns whether it fails.
-pub(crate) fn before(name: &str) -> Verdict {
+pub(crate) fn before(name: &'static str) -> Verdict {
+    let code = |code: i32| Code::from_number(code.cast_unsigned());
+    match GATE.before(name) {
+        Ordered::Runs => {}
+        Ordered::Fails(number) => return Verdict::Fails(code(number)),
+        Ordered::RunsAndFails(number) => return Verdict::RunsAndFails(code(number)),
+    }
     let Some(fail) = settings().ok().and_then(|settings| settings.fail.as_ref()) else {
         return Verdict::Runs;
     };

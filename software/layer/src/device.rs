@@ -20,6 +20,7 @@ pub(crate) static DEVICES: Table<Registered> = Table::new();
 
 /// A device of any kind.
 pub(crate) struct Registered {
+    pub(crate) raw: vk::Device,
     pub(crate) get_device_proc_addr: vk::PFN_vkGetDeviceProcAddr,
     destroy_device: Option<vk::PFN_vkDestroyDevice>,
     /// `None` for hardware, for which the layer changes nothing.
@@ -374,6 +375,7 @@ pub(crate) unsafe extern "system" fn create_device(
             })
         });
         let registered = Registered {
+            raw,
             get_device_proc_addr,
             destroy_device,
             software,

@@ -18,6 +18,11 @@ pub(crate) static INSTANCES: Table<Instance> = Table::new();
 
 /// An instance, with the functions of the layer below.
 pub(crate) struct Instance {
+    pub(crate) raw: vk::Instance,
+    /// Functions that only pass through the gate, see `gated.rs`.
+    ///
+    /// Later the loader returns the function of the highest layer for their names.
+    passed_on: [vk::PFN_vkVoidFunction; PASSED_ON.len()],
     pub(crate) get_instance_proc_addr: vk::PFN_vkGetInstanceProcAddr,
     destroy_instance: vk::PFN_vkDestroyInstance,
     pub(crate) enumerate_device_extension_properties: vk::PFN_vkEnumerateDeviceExtensionProperties,
@@ -28,6 +33,12 @@ pub(crate) struct Instance {
     /// The software driver of each physical device, by its handle. `None` for hardware.
     twins: Mutex<BTreeMap<u64, Option<Twin>>>,
 }
+
+const PASSED_ON: [&CStr; 3] = [
+    c"vkEnumeratePhysicalDevices",
+    c"vkGetPhysicalDeviceCalibrateableTimeDomainsKHR",
+    c"vkGetPhysicalDeviceCalibrateableTimeDomainsEXT",
+];
 
 /// Gets a function of the layer below, with the type of the caller's field.
 macro_rules! next {
@@ -48,6 +59,8 @@ impl Instance {
         // SAFETY: by this function's contract; each function is taken as the type of its name.
         unsafe {
             Some(Self {
+                raw,
+                passed_on: PASSED_ON.map(|name| get(raw, name.as_ptr())),
                 get_instance_proc_addr: get,
                 destroy_instance: next!(get, raw, PFN_vkDestroyInstance, c"vkDestroyInstance")?,
                 enumerate_device_extension_properties: next!(
@@ -77,6 +90,12 @@ impl Instance {
                 twins: Mutex::new(BTreeMap::new()),
             })
         }
+    }
+
+    /// The function of the layer below that only passes through the gate.
+    pub(crate) fn passed_on(&self, name: &CStr) -> vk::PFN_vkVoidFunction {
+        let at = PASSED_ON.iter().position(|known| *known == name)?;
+        self.passed_on[at]
     }
 
     /// Returns the software driver that a physical device belongs to, or `None` for hardware.

@@ -5,7 +5,9 @@ use std::ffi::{CStr, c_char, c_void};
 
 use ash::vk;
 
-use crate::{chain, completion, device, host, instance, physical, semaphore, submit};
+use crate::device::Registered;
+use crate::instance::Instance;
+use crate::{chain, completion, device, gated, host, instance, physical, semaphore, submit};
 
 /// `VkLayerFunction`: the create info holds the functions of the next layer.
 const LAYER_LINK_INFO: i32 = 0;
@@ -120,9 +122,42 @@ unsafe extern "system" fn get_instance_proc_addr(
     }
     // SAFETY: valid usage: a text that ends with a zero.
     let text = unsafe { CStr::from_ptr(name) };
+    if raw != vk::Instance::null() && gated::is_on() {
+        let gated = gated::function(text.to_bytes());
+        // SAFETY: valid usage: a live instance.
+        if gated.is_some() && unsafe { exists(raw, text) } {
+            return gated;
+        }
+    }
+    // SAFETY: valid usage: null, or a live instance.
+    let instance = (raw != vk::Instance::null()).then(|| unsafe { instance::INSTANCES.get(raw) });
+    // SAFETY: as above. The name is valid.
+    unsafe { ungated_instance_function(instance.flatten().as_deref(), text) }
+}
+
+/// True if the layer or the driver has the function of an instance.
+///
+/// # Safety
+/// A live instance.
+unsafe fn exists(raw: vk::Instance, name: &CStr) -> bool {
+    // SAFETY: by this function's contract.
+    unsafe {
+        let instance = instance::INSTANCES.get(raw);
+        ungated_instance_function(instance.as_deref(), name).is_some()
+    }
+}
+
+/// The function of the layer, or of the driver below `instance`.
+///
+/// # Safety
+/// A live instance, or none.
+pub(crate) unsafe fn ungated_instance_function(
+    instance: Option<&Instance>,
+    text: &CStr,
+) -> vk::PFN_vkVoidFunction {
     let own = match text.to_bytes() {
         b"vkGetInstanceProcAddr" => entry!(PFN_vkGetInstanceProcAddr, get_instance_proc_addr),
-        b"vkCreateInstance" => entry!(PFN_vkCreateInstance, instance::create_instance),
+        b"vkCreateInstance" => entry!(PFN_vkCreateInstance, gated::create_instance),
         b"vkDestroyInstance" => entry!(PFN_vkDestroyInstance, instance::destroy_instance),
         b"vkCreateDevice" => entry!(PFN_vkCreateDevice, device::create_device),
         b"vkGetDeviceProcAddr" => entry!(PFN_vkGetDeviceProcAddr, get_device_proc_addr),
@@ -145,14 +180,16 @@ unsafe extern "system" fn get_instance_proc_addr(
         ),
         _ => None,
     };
-    if own.is_some() || raw == vk::Instance::null() {
+    if own.is_some() {
         return own;
     }
-    // SAFETY: valid usage: a live instance. The name is valid.
-    unsafe {
-        let instance = instance::INSTANCES.get(raw)?;
-        (instance.get_instance_proc_addr)(raw, name)
+    let instance = instance?;
+    let passed_on = instance.passed_on(text);
+    if passed_on.is_some() {
+        return passed_on;
     }
+    // SAFETY: by this function's contract. The name is valid.
+    unsafe { (instance.get_instance_proc_addr)(instance.raw, text.as_ptr()) }
 }
 
 unsafe extern "system" fn get_device_proc_addr(
@@ -165,7 +202,23 @@ unsafe extern "system" fn get_device_proc_addr(
     // SAFETY: valid usage: a text that ends with a zero, and a live device.
     let (text, registered) = unsafe { (CStr::from_ptr(name), device::DEVICES.get(raw)?) };
     // SAFETY: as above.
-    let next = unsafe { (registered.get_device_proc_addr)(raw, name) };
+    let found = unsafe { ungated_device_function(&registered, text) };
+    let gated = found
+        .filter(|_| gated::is_on())
+        .and_then(|_| gated::function(text.to_bytes()));
+    gated.or(found)
+}
+
+/// The function of the layer, or of the driver below.
+///
+/// # Safety
+/// A live device.
+pub(crate) unsafe fn ungated_device_function(
+    registered: &Registered,
+    text: &CStr,
+) -> vk::PFN_vkVoidFunction {
+    // SAFETY: by this function's contract. The name is valid.
+    let next = unsafe { (registered.get_device_proc_addr)(registered.raw, text.as_ptr()) };
     let text = text.to_bytes();
     // For every device, because the table removes it then.
     match text {

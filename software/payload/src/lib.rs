@@ -7,10 +7,12 @@
 //! None of this uses Syncline's own code, because it serves to test that.
 
 mod bugs;
+mod gate;
 mod identity;
 mod memory;
 mod semaphore;
 
+pub use gate::{Gate, Verdict, give_text};
 pub use identity::{Twin, UUID_BYTES};
 pub use memory::{Memory, MemoryError};
 pub use semaphore::{Kind, Semaphore, SemaphoreError};

@@ -1,0 +1,50 @@
+//! A part of the runs, and what they must be able to find.
+#![allow(clippy::expect_used, reason = "a test")]
+
+use std::process::{Command, Output};
+
+fn faults(arguments: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_syncline-faults");
+    let output = Command::new(program).args(arguments).output();
+    output.expect("the program runs")
+}
+
+fn words(output: &Output) -> String {
+    let text = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy);
+    text.concat()
+}
+
+#[test]
+fn a_sample_of_failing_calls_is_reported() {
+    let output = faults(&["--sample", "250", "--seed", "1"]);
+    assert!(output.status.success(), "{}", words(&output));
+}
+
+/// The scenario does not look at the result of a call of its own.
+#[test]
+fn a_failure_that_is_not_reported_is_found() {
+    let output = faults(&["--scenario", "self.deaf"]);
+    let text = words(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("cuDeviceGetCount unreported (once)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_is_left_is_found() {
+    let output = faults(&["--scenario", "self.leaks"]);
+    let text = words(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("cuStreamCreate left (once)"), "{text}");
+    assert!(text.contains("descriptor"), "{text}");
+}
+
+#[test]
+fn a_hang_is_found() {
+    let output = faults(&["--scenario", "self.hangs", "--limit", "2"]);
+    let text = words(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("cuDeviceGetCount hung (once)"), "{text}");
+}
