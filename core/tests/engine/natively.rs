@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::words::{Word, Words};
 use rstest::rstest;
@@ -14,6 +14,9 @@ use syncline_core::backend::{
 };
 use syncline_core::internal::{Page, RemainingPeers, WeakTimeline};
 use syncline_core::{DeviceId, Error, Object, Result, Timeline, host};
+
+/// Time limit for everything that ends by itself.
+const LONG: Duration = Duration::from_secs(20);
 
 /// A driver during whose next call of `ready` the awaited process dies.
 ///
@@ -168,5 +171,10 @@ fn a_position_is_reached_after_its_signals_are_published() {
     failed.fail(Error::work(io::Error::other("the lens is dirty")));
     queue.submit(&[], |()| Ok(()), &signals).unwrap_err();
     queue.idle(Duration::ZERO).unwrap();
+    // While the watching thread writes a page, it also writes what other threads have to publish.
+    let begin = Instant::now();
+    while counter.check().is_ok() && begin.elapsed() < LONG {
+        std::thread::yield_now();
+    }
     counter.check().unwrap_err();
 }
