@@ -115,16 +115,28 @@ fn every_frame_is_right_with_the_waits() {
     }
 }
 
+/// The negative control: without the waits the frames are wrong.
+///
+/// The producer is 5 ms late. On a busy machine the consumer may be later than that each time, and
+/// find right frames. So this is tried several times.
 #[test]
 fn frames_are_wrong_without_the_waits() {
     for device in devices() {
         for (name, recipe) in RECIPES {
             let arguments = ["--no-sync", "--frames", "40", "--device", &device];
-            let ended = run(&format!("{name}-wrong"), recipe, &arguments, &[]);
-            println!("{name} on {device}: {}", ended.last_line());
-            let (right, all) = ended.verdict().expect("a verdict");
-            assert!(right < all && all == 40, "{name}: {ended:?}");
-            assert_eq!(ended.code, Some(1), "{name}: {ended:?}");
+            let mut ends = (0..10).map(|_| {
+                let ended = run(&format!("{name}-wrong"), recipe, &arguments, &[]);
+                println!("{name} on {device}: {}", ended.last_line());
+                let (right, all) = ended.verdict().expect("a verdict");
+                assert_eq!(all, 40, "{name}: {ended:?}");
+                let is_wrong = right < all;
+                assert_eq!(ended.code, Some(is_wrong.into()), "{name}: {ended:?}");
+                is_wrong
+            });
+            assert!(
+                ends.any(|is_wrong| is_wrong),
+                "{name}: the frames are right"
+            );
         }
     }
 }

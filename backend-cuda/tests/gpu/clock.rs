@@ -829,7 +829,13 @@ fn a_time_behind_a_kernel_is_not_before_its_end() {
 
 /// A submission that hangs on the device has a time of its begin.
 fn a_trace_tells_what_has_begun_and_not_ended() {
-    let setup = Setup::new();
+    // On a busy machine the trace may get no sample of the clock, and then it knows no time.
+    let known = (0..20).any(|_| traces_what_has_begun(&Setup::new()));
+    assert!(known, "no trace knows when the work began");
+}
+
+/// Checks a trace that ends while work runs. False if it does not know when the work began.
+fn traces_what_has_begun(setup: &Setup) -> bool {
     let queue = setup.queue("hangs");
     let trace = Trace::new();
     trace.follow(&queue).unwrap();
@@ -867,13 +873,16 @@ fn a_trace_tells_what_has_begun_and_not_ended() {
         assert_eq!((&one.outcome, one.ended), (&Outcome::Pending, None));
     }
     assert_eq!(behind.began, None);
-    let began = hung.began.unwrap();
+    let Some(began) = hung.began else {
+        return false;
+    };
     let error = began.error.cast_signed();
     let times = before - error..=recording.ended + error;
     assert!(
         times.contains(&began.nanoseconds),
         "{began:?} not in {times:?}"
     );
+    true
 }
 
 pub(crate) fn tests() -> Vec<(&'static str, fn())> {
