@@ -33,6 +33,7 @@ mod wait;
 pub use api::stopwatch::Stopwatch;
 pub use base::blockers::{Blockers, Signaller, Step};
 pub use base::error::{Error, Failure, Object, Result, WorkError};
+pub use base::error_kind::ErrorKind;
 pub use base::handle::{
     BinaryFd, BinaryWin32, BinaryWin32Kmt, D3d12FenceHandle, HandleKind, MemoryFd, Origin, Payload,
     PayloadUse, Rejected, SyncFd, TimelineFd, TimelineWin32, TimelineWin32Kmt, Transference,

@@ -13,7 +13,8 @@ use crate::driver::error::native;
 
 /// A `VkDevice` with one queue, which is not used, and external semaphores.
 ///
-/// The instance outlives it, because the lost device holds both.
+/// The lost device and each semaphore of this device hold it. A semaphore drops it before the lost
+/// device, which holds the instance.
 pub(crate) struct Spare {
     device: ash::Device,
     semaphores: khr::external_semaphore_fd::Device,

@@ -15,14 +15,16 @@ use crate::device::spare::SpareSemaphore;
 /// A timeline `VkSemaphore`. Everything that uses it keeps an `Arc` of it, also submissions in
 /// flight.
 pub(crate) struct Semaphore {
+    /// Its payload on another `VkDevice`, made once this device is lost.
+    ///
+    /// The first field, so that it is dropped before the device, which holds the instance of both.
+    on_spare: OnceLock<SpareSemaphore>,
     device: Arc<Inner>,
     raw: vk::Semaphore,
     object: Object,
     /// False if the application destroys it.
     owned: bool,
     is_exportable: bool,
-    /// Its payload on another `VkDevice`, made once this device is lost.
-    on_spare: OnceLock<SpareSemaphore>,
     /// The last submission that used it, as counted by
     /// [`DeferredDestroy`](crate::device::deferred_destroy::DeferredDestroy).
     used: AtomicU64,

@@ -2,6 +2,7 @@
 
 pub(crate) mod blockers;
 pub(crate) mod error;
+pub(crate) mod error_kind;
 pub(crate) mod exiting;
 pub(crate) mod file_kind;
 pub(crate) mod handle;

@@ -189,7 +189,7 @@ pub trait SharedPort {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Recovered {
-    /// The counter has the value.
+    /// The counter has the value, or the driver has its signal.
     Signalled,
     /// The counter is below the value that must come first. The engine asks again.
     NotYet,
@@ -261,7 +261,7 @@ pub trait Watch: Send + Sync + 'static {
     /// other devices have, too (E3). A device that cannot be lost keeps the default.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`](crate::Error::DeviceLost).
+    /// [`Error::DeviceLost`](crate::Error::DeviceLost). Any other error counts as no answer.
     fn check(&self) -> Result<()> {
         Ok(())
     }

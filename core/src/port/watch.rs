@@ -50,23 +50,31 @@ pub(crate) trait Watched: Send + Sync + std::fmt::Debug {
 
 /// A timeline whose native waiters this thread releases if a device is lost that owes it a signal.
 pub(crate) trait Guarded: Send + Sync {
-    /// Checks `device`. If it is lost, fails the timeline and releases its native waiters.
+    /// Checks `device`. If it is lost, fails the timeline.
+    fn check_device(&self, device: DeviceId) -> Health;
+
+    /// Makes the signals that the lost `device` owes, as far as possible now.
     ///
-    /// Returns the time until the next call, or `None` if the device owes nothing any more.
-    fn check_device(&self, device: DeviceId) -> Option<Duration>;
+    /// Returns the time until the next check.
+    fn release(&self, device: DeviceId) -> Duration;
+}
+
+/// The result of [`Guarded::check_device`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Health {
+    /// The guard ends.
+    OwesNothing,
+    Works,
+    /// The timeline has failed, and must be released.
+    Lost,
 }
 
 /// The guard over one timeline against the loss of one device.
 struct Guard {
     timeline: Weak<dyn Guarded>,
     device: DeviceId,
-}
-
-impl Guard {
-    /// See [`Guarded::check_device`]. A timeline that is gone needs no guard.
-    fn check(&self) -> Option<Duration> {
-        self.timeline.upgrade()?.check_device(self.device)
-    }
+    /// When it is checked next.
+    at: Instant,
 }
 
 /// The watching thread of a device.
@@ -134,20 +142,23 @@ impl State {
         }
     }
 
-    /// Takes the guards if it is time to check the device.
+    /// Takes the guards whose time has come.
     fn take_guards(&mut self) -> Vec<Guard> {
-        if self.check_at.is_some_and(|at| at <= Instant::now()) {
-            self.check_at = None;
-            std::mem::take(&mut self.guards)
-        } else {
-            Vec::new()
+        let now = Instant::now();
+        if self.check_at.is_none_or(|at| at > now) {
+            return Vec::new();
         }
+        let (due, later) = std::mem::take(&mut self.guards)
+            .into_iter()
+            .partition(|guard| guard.at <= now);
+        self.guards = later;
+        self.check_at = self.guards.iter().map(|guard| guard.at).min();
+        due
     }
 
-    /// Adds guards, of which the first must be checked after `next`.
-    fn add_guards(&mut self, guards: impl IntoIterator<Item = Guard>, next: Duration) {
-        self.guards.extend(guards);
-        let at = Instant::now() + next;
+    fn add_guard(&mut self, guard: Guard) {
+        let at = guard.at;
+        self.guards.push(guard);
         self.check_at = Some(self.check_at.map_or(at, |other| other.min(at)));
     }
 
@@ -210,7 +221,11 @@ impl Watcher {
     /// Checks `device` at least every [`ROUND`], as long as it owes `timeline` a signal.
     pub(crate) fn guard(&self, timeline: Weak<dyn Guarded>, device: DeviceId) {
         let mut state = self.0.state.lock();
-        state.add_guards([Guard { timeline, device }], ROUND);
+        state.add_guard(Guard {
+            timeline,
+            device,
+            at: Instant::now() + ROUND,
+        });
         // It runs already, except in a model.
         let _ = state.start(&self.0);
         let watching = state.watching;
@@ -408,21 +423,36 @@ impl Inner {
         }
     }
 
-    /// Checks the device for the guarded timelines, if it is time.
+    /// Checks the device for the guarded timelines whose time has come.
+    ///
+    /// All of them fail, and the waiters on the host are woken, before the first is released. A
+    /// release may take long, because it may open a device.
     fn check_guards(&self) {
-        let mut guards = self.state.lock().take_guards();
-        let mut next = ROUND;
+        let guards = self.state.lock().take_guards();
+        let mut lost = Vec::new();
         {
             // Work that a failed timeline releases must not delay the other timelines.
             let _deferred = DeferWakes::new();
-            guards.retain(|guard| {
-                let again = guard.check();
-                next = again.map_or(next, |again| again.min(next));
-                again.is_some()
-            });
+            for guard in guards {
+                // A timeline that is gone needs no guard.
+                let Some(timeline) = guard.timeline.upgrade() else {
+                    continue;
+                };
+                match timeline.check_device(guard.device) {
+                    Health::OwesNothing => {}
+                    Health::Works => self.guard_again(guard, ROUND),
+                    Health::Lost => lost.push((guard, timeline)),
+                }
+            }
         }
-        if !guards.is_empty() {
-            self.state.lock().add_guards(guards, next);
+        for (guard, timeline) in lost {
+            let next = timeline.release(guard.device);
+            self.guard_again(guard, next);
         }
+    }
+
+    fn guard_again(&self, guard: Guard, after: Duration) {
+        let at = Instant::now() + after;
+        self.state.lock().add_guard(Guard { at, ..guard });
     }
 }

@@ -203,6 +203,12 @@ impl<E: Enqueue> SubmissionQueue<E> {
             Some(error) => Err(error),
             None => work(recorder),
         };
+        for native in &natives[..between] {
+            if native.of.depends_on_others() {
+                // A lost device is noticed only as long as the timeline exists.
+                keep.push(native.of.clone());
+            }
+        }
         let depends = waits.iter().any(|wait| wait.of.depends_on_others());
         let lost = depends.then(|| note_dependents(waits, claims)).flatten();
         if !relayed.is_empty() {

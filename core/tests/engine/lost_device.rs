@@ -24,7 +24,10 @@ struct Device {
     id: DeviceId,
     words: Arc<Words>,
     is_lost: Arc<AtomicBool>,
+    is_short: Arc<AtomicBool>,
     checks: Arc<Mutex<Checks>>,
+    /// The number of checks.
+    checked: Arc<AtomicU64>,
 }
 
 /// Lets a test act while a check of its device runs.
@@ -42,7 +45,9 @@ impl Device {
             id: DeviceId::new(),
             words: Arc::default(),
             is_lost: Arc::default(),
+            is_short: Arc::default(),
             checks: Arc::default(),
+            checked: Arc::default(),
         }
     }
 
@@ -55,12 +60,19 @@ impl Device {
         self.words.timeline(self.id, "own", Arc::default())
     }
 
+    /// From now on checks return another error than a loss.
+    fn be_short_of_memory(&self) {
+        self.is_short.store(true, Ordering::SeqCst);
+    }
+
     fn lose(&self) {
         self.is_lost.store(true, Ordering::SeqCst);
     }
 
     fn until_a_check_has_begun(&self) {
+        let start = Instant::now();
         while !self.checks.lock().unwrap().begun {
+            assert!(start.elapsed() < LONG, "the device is not checked");
             std::thread::yield_now();
         }
     }
@@ -96,8 +108,12 @@ impl Watch for Device {
 
     fn check(&self) -> Result<()> {
         self.wait_in_check();
+        self.checked.fetch_add(1, Ordering::SeqCst);
         if !self.is_lost.load(Ordering::SeqCst) {
-            return Ok(());
+            return match self.is_short.load(Ordering::SeqCst) {
+                true => Err(Error::work(std::io::Error::other("out of memory"))),
+                false => Ok(()),
+            };
         }
         Err(Error::DeviceLost {
             object: Object::new("device", ""),
@@ -321,6 +337,52 @@ fn a_published_timeline_fails_on_its_page_first() {
     assert_eq!(semaphore.made(), [(0, 1)]);
 }
 
+/// The application drops its handle while queues of both devices still use the timeline.
+#[test]
+fn a_wait_for_a_dropped_timeline_is_released() {
+    let (survivor, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&survivor, &lost);
+    let behind = survivor.timeline();
+    let (ours, theirs) = (survivor.queue(), lost.queue());
+    signal(&theirs, &line, 1);
+    ours.submit(&[line.at(1)], |()| Ok(()), &[behind.signal_at(1)])
+        .unwrap();
+    drop(line);
+    lost.lose();
+    semaphore.until_made(1);
+    fails(&behind, 1);
+}
+
+/// An error of a check that is no loss changes nothing, and the device is checked again.
+#[test]
+fn another_error_of_a_check_is_no_loss() {
+    let (survivor, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&survivor, &lost);
+    signal(&lost.queue(), &line, 1);
+    lost.be_short_of_memory();
+    let start = Instant::now();
+    while lost.checked.load(Ordering::SeqCst) < 3 {
+        assert!(start.elapsed() < LONG, "the device is not checked again");
+        std::thread::yield_now();
+    }
+    assert_eq!(semaphore.made(), []);
+    semaphore.execute(1);
+    line.at(1).wait(LONG).unwrap();
+}
+
+/// A timeline that the application has failed keeps its cause. Its native waits are released.
+#[test]
+fn the_first_cause_stays() {
+    let (survivor, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&survivor, &lost);
+    signal(&lost.queue(), &line, 1);
+    line.fail(Error::work(std::io::Error::other("the lens is dirty")));
+    lost.lose();
+    semaphore.until_made(1);
+    let error = line.at(1).wait(LONG).unwrap_err();
+    assert!(error.to_string().contains("the lens is dirty"), "{error}");
+}
+
 /// A signal that a driver takes after the loss is known is made in its place, too.
 #[test]
 fn a_signal_that_comes_after_the_loss_is_made() {
@@ -341,7 +403,9 @@ fn a_signal_that_comes_after_the_loss_is_made() {
 fn a_dropped_timeline_is_gone_when_the_drop_returns() {
     let (survivor, lost) = (Device::new(), Device::new());
     let theirs = lost.queue();
+    let begun = Instant::now();
     loop {
+        assert!(begun.elapsed() < LONG, "each drop takes its whole time");
         let (line, semaphore) = shared(&survivor, &lost);
         lost.checks.lock().unwrap().begin = true;
         signal(&theirs, &line, 1);

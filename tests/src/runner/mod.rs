@@ -240,9 +240,14 @@ impl Runner {
     /// Waits for the end of a process that ends with its case.
     fn ended_by(&mut self, answer: Answer) -> Result<Answer, Lost> {
         if let Some(served) = self.child.take() {
-            let ended = tear_down(served, self.settings.case_limit)?;
+            let own = match (answer.outcome, &answer.reason) {
+                (Ending::Failed, Some(reason)) => format!("{reason}; then "),
+                _ => String::new(),
+            };
+            let ended = tear_down(served, self.settings.case_limit);
+            let ended = ended.map_err(|Lost(reason)| Lost(format!("{own}{reason}")))?;
             if ended.outcome == Ending::Failed {
-                return Err(Lost(ended.reason.unwrap_or_default()));
+                return Err(Lost(own + &ended.reason.unwrap_or_default()));
             }
         }
         Ok(answer)

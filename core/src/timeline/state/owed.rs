@@ -13,16 +13,21 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::Shared;
+use crate::base::error::Error;
 use crate::base::info::DeviceId;
-use crate::base::sync::Mutex;
+use crate::base::sync::{Instant, Mutex};
 use crate::port::Recovered;
 use crate::port::attachment::DevicePort;
-use crate::port::watch::{Guarded, RETRY, ROUND};
+use crate::port::watch::{Guarded, Health, RETRY, ROUND};
 use crate::timeline::state::recovery::GRACE;
 
 /// The pending signals of a timeline with several ports.
 #[derive(Default)]
-pub(super) struct OwedSignals(Mutex<List>);
+pub(super) struct OwedSignals {
+    list: Mutex<List>,
+    /// Held while a missing signal is made, so that two threads do not make the same one.
+    releasing: Mutex<()>,
+}
 
 #[derive(Default)]
 struct List {
@@ -30,8 +35,8 @@ struct List {
     entries: VecDeque<Owed>,
     /// The devices that their watching threads check for this timeline.
     guarded: SmallVec<[DeviceId; 2]>,
-    /// The devices whose loss has failed the timeline.
-    lost: SmallVec<[DeviceId; 2]>,
+    /// The devices whose loss has failed the timeline, and when.
+    lost: SmallVec<[(DeviceId, Instant); 2]>,
 }
 
 struct Owed {
@@ -79,7 +84,7 @@ impl List {
 impl Shared {
     /// Notes that `device` is about to owe the signal of `value`.
     ///
-    /// Call it before the value becomes pending, so that later values are noted later.
+    /// Call it before the value becomes pending.
     #[inline]
     pub(crate) fn note_owed(self: &Arc<Self>, value: u64, device: Option<DeviceId>) {
         if !self.others.is_empty() {
@@ -89,11 +94,18 @@ impl Shared {
 
     fn add_owed(self: &Arc<Self>, value: u64, device: Option<DeviceId>) {
         let owed = Owed { value, device };
-        let reached = self.reached();
+        if self.ports().all(|port| port.watch().is_none()) {
+            // Nothing would ever check it.
+            return;
+        }
         let mut unguarded: SmallVec<[&DevicePort; 2]> = SmallVec::new();
         {
-            let mut list = self.owed.0.lock();
+            let mut list = self.owed.list.lock();
+            let reached = self.reached();
             list.prune(reached);
+            if value <= reached {
+                return;
+            }
             for port in self.ports().filter(|port| port.watch().is_some()) {
                 let id = port.device();
                 if owed.is_owed_by(id) && !list.guarded.contains(&id) {
@@ -101,7 +113,8 @@ impl Shared {
                     unguarded.push(port);
                 }
             }
-            list.entries.push_back(owed);
+            let at = list.entries.partition_point(|entry| entry.value < value);
+            list.entries.insert(at, owed);
         }
         for port in unguarded {
             if let Some(watch) = port.watch() {
@@ -114,14 +127,15 @@ impl Shared {
     /// Makes the next signals that `device` owes. True if it owes none any more.
     fn release_owed(&self, device: DeviceId) -> bool {
         loop {
-            let next = self.owed.0.lock().lowest_owed_by(device);
+            let _releasing = self.owed.releasing.lock();
+            let next = self.owed.list.lock().lowest_owed_by(device);
             let Some((before, value)) = next else {
                 return true;
             };
             if self.recover_owed(device, before, value) == Recovered::NotYet {
                 return false;
             }
-            self.owed.0.lock().remove(value);
+            self.owed.list.lock().remove(value);
         }
     }
 
@@ -138,13 +152,25 @@ impl Shared {
                 (false, false) => 2,
             },
         );
-        // After an error the next port is tried.
-        let mut answers = ports
-            .iter()
-            .filter_map(|port| port.port().recover(after, value).ok());
-        answers
-            .find(|&answer| answer != Recovered::Elsewhere)
-            .unwrap_or(Recovered::Elsewhere)
+        for port in ports {
+            match port.port().recover(after, value) {
+                Ok(Recovered::Elsewhere)
+                | Err(Error::DeviceLost { .. } | Error::Unsupported { .. }) => {}
+                Ok(answer) => return answer,
+                // Such as a lack of memory. The port is asked again.
+                Err(_) => return Recovered::NotYet,
+            }
+        }
+        Recovered::Elsewhere
+    }
+
+    /// The highest value that a port shows. A failed timeline does not learn it any more.
+    fn shown(&self) -> u64 {
+        let shown = |port: &DevicePort| match port.port().poll() {
+            Ok(Some(value)) if value != u64::MAX => value,
+            _ => 0,
+        };
+        self.ports().map(shown).max().unwrap_or_default()
     }
 
     /// The watching threads that may hold this timeline for a moment, because they guard it.
@@ -152,7 +178,7 @@ impl Shared {
         let guarded = if self.others.is_empty() {
             SmallVec::new()
         } else {
-            self.owed.0.lock().guarded.clone()
+            self.owed.list.lock().guarded.clone()
         };
         self.ports()
             .filter(move |port| guarded.contains(&port.device()))
@@ -160,37 +186,50 @@ impl Shared {
 }
 
 impl Guarded for Shared {
-    fn check_device(&self, device: DeviceId) -> Option<Duration> {
-        let reached = self.refresh();
+    fn check_device(&self, device: DeviceId) -> Health {
+        let mut reached = self.refresh();
+        if self.is_failed() {
+            reached = reached.max(self.shown());
+        }
         {
-            let mut list = self.owed.0.lock();
+            let mut list = self.owed.list.lock();
             list.prune(reached);
             if list.lowest_owed_by(device).is_none() {
                 list.guarded.retain(|guarded| *guarded != device);
-                return None;
+                return Health::OwesNothing;
             }
         }
-        let watch = self.ports().find(|port| port.device() == device)?.watch()?;
-        let Err(cause) = watch.check() else {
-            return Some(ROUND);
+        let watch = self.ports().find(|port| port.device() == device);
+        let cause = match watch.and_then(DevicePort::watch).map(|watch| watch.check()) {
+            Some(Err(lost @ Error::DeviceLost { .. })) => lost,
+            // Another error does not tell that the device has stopped.
+            _ => return Health::Works,
         };
         self.fail_with_dependents(&cause.into_cause());
-        let is_new = {
-            let mut list = self.owed.0.lock();
-            let is_new = !list.lost.contains(&device);
-            if is_new {
-                list.lost.push(device);
-            }
-            is_new
-        };
-        if is_new && self.publisher.get().is_some() {
-            // Other processes fail what depends on the timeline before it is released.
-            return Some(GRACE);
+        let mut list = self.owed.list.lock();
+        if list.lost.iter().all(|(lost, _)| *lost != device) {
+            list.lost.push((device, Instant::now()));
         }
-        Some(if self.release_owed(device) {
+        Health::Lost
+    }
+
+    fn release(&self, device: DeviceId) -> Duration {
+        let since = {
+            let list = self.owed.list.lock();
+            let mut lost = list.lost.iter();
+            lost.find(|(lost, _)| *lost == device)
+                .map_or(Duration::ZERO, |&(_, at)| {
+                    Instant::now().saturating_duration_since(at)
+                })
+        };
+        if since < GRACE && self.publisher.get().is_some() {
+            // Other processes fail what depends on the timeline before it is released.
+            return GRACE - since;
+        }
+        if self.release_owed(device) || since > 10 * ROUND {
             ROUND
         } else {
             RETRY
-        })
+        }
     }
 }

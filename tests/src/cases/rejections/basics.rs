@@ -14,6 +14,7 @@ cases! {
     "rejected.one_bad_signal_of_several": [Q5 T2] => one_bad_signal;
     "rejected.after_it_has_recorded": [Q5 Q6] => after_recording;
     "rejected.held_fails_its_signals": [Q5] => held;
+    "rejected.its_signals_stay_away": [Q5] => stay_away;
     "rejected.signal_twice_in_one_submission": [T2 E5] => twice;
     "rejected.signal_behind_own_wait": [Q4 T2] => behind_own_wait;
 }
@@ -32,6 +33,23 @@ fn claims_withdrawn<S: Subject>(world: &World<S>) -> Verdict {
     left.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
     line.at(2).wait(patience())?;
     left.idle(patience())?;
+    Ok(())
+}
+
+/// The counter of the device does not get the signal of a refused submission.
+///
+/// The next signal makes the engine read the counter.
+fn stay_away<S: Subject>(world: &World<S>) -> Verdict {
+    let line = world.timeline("line")?;
+    let queue = world.left_queue("left")?;
+    let refused = queue.submit(&[], |_| Err(cause("refused")), &[line.signal_at(5)]);
+    check_error!(refused, Error::Work(_));
+    queue.submit(&[], |_| Ok(()), &[])?;
+    queue.idle(patience())?;
+    queue.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    line.at(1).wait(patience())?;
+    let shown = line.value()?;
+    check!(shown == 1, "the counter is at {shown} after a signal of 1");
     Ok(())
 }
 

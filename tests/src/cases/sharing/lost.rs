@@ -5,9 +5,9 @@ use std::time::Instant;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{Device, Error, QueueKind};
 
-use super::super::devices::{look, open_again};
+use super::super::devices::look;
 use super::super::processes::lost::in_time;
-use crate::case::{Stop, Verdict, end_process, note};
+use crate::case::{Stop, Verdict, end_process};
 use crate::workload::Equipped;
 use crate::{World, patience};
 
@@ -86,12 +86,15 @@ fn lose_the_left(world: &World<Equipped>, count: u64) -> Verdict {
     right.check()?;
 
     let asked = Instant::now();
-    match open_again(&world.left, &look()).map(works) {
-        Ok(Ok(())) => note("the device can be opened again".into()),
-        Ok(Err(error)) => note(format!("opened again, it answers: {error}")),
-        Err(refused) => note(format!("it cannot be opened again: {refused:?}")),
+    let opened = look_again(world);
+    in_time(asked)?;
+    match (world.left.library(), opened) {
+        (Device::Vulkan(_), opened) => opened?,
+        // After a fault the driver opens nothing in this process.
+        (_, Err(Error::DeviceLost { code, .. } | Error::Native { code, .. })) if code != 0 => {}
+        (_, other) => return Stop::fail(format!("opened again after a fault: {other:?}")),
     }
-    in_time(asked)
+    Ok(())
 }
 
 /// Checks that the wait fails because a device is lost, with the native code.
@@ -102,8 +105,18 @@ fn native_code(waited: syncline::Result<()>) -> Verdict {
     }
 }
 
-/// One submission on a newly opened device.
-fn works(device: Device) -> syncline::Result<()> {
+/// Opens the left device once more, and makes one submission.
+fn look_again(world: &World<Equipped>) -> syncline::Result<()> {
+    let inventory = look();
+    let info = world.left.info();
+    let same = |found: &&syncline::Found| {
+        (found.info().backend, found.info().uuid) == (info.backend, info.uuid)
+    };
+    let found = inventory.devices().iter().find(same);
+    let device = match found {
+        Some(found) => found.open()?,
+        None => inventory.select(info.backend.name())?.open()?,
+    };
     let queue = device.queue(QueueKind::Compute, "again")?;
     queue.submit(&[], |_| Ok(()), &[])?;
     queue.idle(patience())
