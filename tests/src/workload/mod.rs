@@ -14,7 +14,7 @@ use std::time::Duration;
 use syncline::backend::Device as _;
 use syncline::{Device, Error, Memory, Recorder, Result, Timeline, connect};
 
-use crate::{Settings, Subject};
+use crate::Subject;
 
 /// A device of the inventory with what the suite's work needs, such as kernels and buffers.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ impl Equipped {
             #[cfg(feature = "cuda")]
             Kit::Cuda(_) => None,
             #[cfg(feature = "vulkan")]
-            Kit::Vulkan(_) if Settings::from_env().validation => {
+            Kit::Vulkan(_) if crate::Settings::from_env().validation => {
                 Some("the validation layer reports the wrong call that loses the device")
             }
             #[cfg(feature = "vulkan")]

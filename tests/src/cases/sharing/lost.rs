@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Device, Error, QueueKind};
+use syncline::{BackendKind, Error, QueueKind};
 
 use super::super::devices::look;
 use super::super::processes::lost::in_time;
@@ -88,8 +88,8 @@ fn lose_the_left(world: &World<Equipped>, count: u64) -> Verdict {
     let asked = Instant::now();
     let opened = look_again(world);
     in_time(asked)?;
-    match (world.left.library(), opened) {
-        (Device::Vulkan(_), opened) => opened?,
+    match (world.left.info().backend, opened) {
+        (BackendKind::Vulkan, opened) => opened?,
         // After a fault the driver opens nothing in this process.
         (_, Err(Error::DeviceLost { code, .. } | Error::Native { code, .. })) if code != 0 => {}
         (_, other) => return Stop::fail(format!("opened again after a fault: {other:?}")),
