@@ -113,8 +113,9 @@ impl SpareSemaphore {
         let info = vk::SemaphoreSignalInfo::default()
             .semaphore(self.raw)
             .value(value);
-        // SAFETY: a live timeline semaphore. The lost device signals it no more, and signals of
-        // other devices that are below `value` have completed.
+        // SAFETY: a live timeline semaphore. The lost device signals it no more. The engine makes
+        // one signal at a time, after the lower signals of this process's other devices. For
+        // several processes see `Port::signal` in `timeline/port.rs`.
         unsafe { self.spare.device.signal_semaphore(&info) }
             .map_err(|code| self.spare.failed("vkSignalSemaphore", code))
     }

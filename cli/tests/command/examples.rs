@@ -13,6 +13,8 @@ fn example(name: &str) -> Option<String> {
     let command = Path::new(env!("CARGO_BIN_EXE_syncline"));
     let folder: PathBuf = command.parent().expect("a folder").join("examples");
     let program = folder.join(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../interop/examples");
+    assert!(source.join(name).with_extension("rs").exists(), "{name}");
     if !program.exists() {
         eprintln!("skipped: cargo test --workspace builds {name}");
         return None;

@@ -37,7 +37,7 @@ pub(super) fn signalled<'a>(
     here.map(|claim| (claim.of, claim.claim.upto))
 }
 
-/// Native waits for signals of other processes, each with the signals that depend on it.
+/// Native waits for signals of other devices or processes, each with the signals behind it.
 fn dependents<'a, 's>(
     waits: &'a [Awaited<'s>],
     claims: &'a [Taken<'s>],
@@ -49,7 +49,7 @@ fn dependents<'a, 's>(
     waits.flat_map(move |wait| claims.iter().map(move |claim| (wait, claim)))
 }
 
-/// Notes signals that depend on other processes, before the driver has the submission.
+/// Notes signals that depend on other devices or processes, before the driver has the submission.
 ///
 /// Returns the cause if such a wait has failed already.
 #[cold]

@@ -1,7 +1,7 @@
-//! Work that depends on signals of another process (E3).
+//! Work that depends on signals of another device or process (E3).
 //!
-//! If that process dies, recovery signals unblock the work that waits natively. The work may then
-//! find incomplete data, so the timelines that it signals fail.
+//! If the device is lost or the process dies, recovery signals unblock the work that waits
+//! natively. The work may then find incomplete data, so the timelines that it signals fail.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
