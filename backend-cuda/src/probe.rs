@@ -2,7 +2,10 @@
 
 use cudarc::driver::sys::CUdevice;
 use syncline_core::{
-    BackendKind, Capabilities, Error, HandleKind, Info, Object, QueueFamily, QueueKind, Result,
+    Error, QueueKind, Result,
+    error::Object,
+    handle::HandleKind,
+    info::{BackendKind, Capabilities, Info, QueueFamily},
 };
 
 use crate::device::limits::{CLOCK_LIMIT, EVENTS_LIMIT, MEMORY_OPS_LIMIT, SYNC_FILES_LIMIT};

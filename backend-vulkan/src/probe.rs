@@ -6,7 +6,9 @@ use std::ffi::{CStr, CString};
 
 use ash::{ext, khr, vk};
 use syncline_core::{
-    BackendKind, Capabilities, Error, HandleKind, Info, QueueFamily, QueueKind, Result, Uuid,
+    Error, QueueKind, Result,
+    handle::HandleKind,
+    info::{BackendKind, Capabilities, Info, QueueFamily, Uuid},
 };
 
 use crate::device::open::Device;

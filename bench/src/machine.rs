@@ -3,7 +3,10 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use syncline::{BackendKind, Device, Error, Found, Inventory, QueueFamily, QueueKind};
+use syncline::{
+    Device, Error, Found, Inventory, QueueKind,
+    info::{BackendKind, QueueFamily},
+};
 use syncline_conformance::inventory::name_of;
 use syncline_conformance::workload::Equipped;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
-use syncline::{BackendKind, Inventory};
+use syncline::{Inventory, info::BackendKind};
 use syncline_conformance::COMMIT;
 use syncline_conformance::inventory::device_lines;
 use syncline_conformance::report::{DeviceLine, command, now};

@@ -216,8 +216,8 @@ mod tests {
     use std::sync::atomic::{AtomicI64, Ordering};
 
     use rstest::rstest;
-    use syncline::Object;
     use syncline::clock::{HostClock, Sample, Sampler};
+    use syncline::error::Object;
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use syncline::negotiate::{Conflict, Party, PartyId, Plan, Process, negotiate};
-use syncline::{Found, Info, Inventory};
+use syncline::{Found, Inventory, info::Info};
 
 use crate::failure::Failure;
 use crate::output::say;
@@ -83,7 +83,7 @@ fn answers_to_json(answers: &[Answer]) -> Value {
         Ok(plan) => json!({
             "asked": asked,
             "mechanism": plan.mechanism().name(),
-            "handle": plan.mechanism().handle().map(syncline::HandleKind::name),
+            "handle": plan.mechanism().handle().map(syncline::handle::HandleKind::name),
             "native": plan.mechanism().is_native(),
             "why": plan.why(),
             "home": plan.home().name(),
@@ -114,7 +114,7 @@ fn same_gpu(inventory: &Inventory, found: &Found) -> Vec<usize> {
 fn capabilities(info: &Info) -> Vec<(&'static str, String)> {
     let can = &info.capabilities;
     let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
-    let names = |kinds: &[syncline::HandleKind]| {
+    let names = |kinds: &[syncline::handle::HandleKind]| {
         let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
         if names.is_empty() {
             "nothing".into()
@@ -213,7 +213,7 @@ fn to_json(inventory: &Inventory) -> Value {
         .map(|found| {
             let info = found.info();
             let can = &info.capabilities;
-            let names = |kinds: &[syncline::HandleKind]| -> Vec<_> {
+            let names = |kinds: &[syncline::handle::HandleKind]| -> Vec<_> {
                 kinds.iter().map(|kind| kind.name()).collect()
             };
             json!({

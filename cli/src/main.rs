@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use syncline::{BackendKind, Error, Found, Inventory, ProbeOptions};
+use syncline::{Error, Found, Inventory, ProbeOptions, info::BackendKind};
 use syncline_conformance::inventory::Devices;
 
 use failure::Failure;

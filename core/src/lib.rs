@@ -17,6 +17,7 @@ pub mod backend;
 pub mod clock;
 pub mod host;
 pub mod trace;
+pub mod wait;
 
 mod api;
 mod base;
@@ -28,34 +29,52 @@ mod memory;
 mod port;
 mod queue;
 mod timeline;
-mod wait;
 
 pub use api::stopwatch::Stopwatch;
-pub use base::blockers::{Blockers, Signaller, Step};
-pub use base::error::{Error, Failure, Object, Result, WorkError};
+pub use base::error::{Error, Result};
 pub use base::error_kind::ErrorKind;
-pub use base::handle::{
-    BinaryFd, BinaryWin32, BinaryWin32Kmt, D3d12FenceHandle, HandleKind, MemoryFd, Origin, Payload,
-    PayloadUse, Rejected, SyncFd, TimelineFd, TimelineWin32, TimelineWin32Kmt, Transference,
-    WindowsHandle,
-};
-pub use base::info::{BackendKind, Capabilities, DeviceId, Info, QueueFamily, QueueKind, Uuid};
-pub use base::peer::{PeerExit, PeerLoss};
-pub use base::process::Process;
-pub use base::stage::Stage;
+pub use base::info::QueueKind;
 #[cfg(syncline_loom)]
 pub use base::sync::Memory;
 pub use fence::Fence;
-pub use memory::counter::CounterFd;
-pub use memory::{SharedWords, WordsFd};
 pub use queue::{Held, Submitted};
 pub use timeline::Timeline;
 pub use timeline::access::{SignalOnly, WaitOnly};
 pub use timeline::claim::Claim;
 pub use timeline::point::{KeptPoint, Point, Signal};
-pub use wait::future;
-pub use wait::notify::Notification;
 pub use wait::{WaitMode, wait_all, wait_any};
+
+/// What an [`Error`] contains: names of objects, causes, ends of processes.
+pub mod error {
+    pub use crate::base::error::{Failure, Object, WorkError};
+    pub use crate::base::peer::{PeerExit, PeerLoss};
+    pub use crate::base::process::Process;
+}
+
+/// Handles of semaphores, fences and memory that other APIs and processes import.
+pub mod handle {
+    pub use crate::base::handle::{
+        BinaryFd, HandleKind, MemoryFd, Origin, Payload, PayloadUse, Rejected, SyncFd, TimelineFd,
+        Transference,
+    };
+    pub use crate::memory::counter::CounterFd;
+    pub use crate::memory::{SharedWords, WordsFd};
+
+    /// Handles of Windows. No backend imports or exports them yet: each call returns an error.
+    pub mod windows {
+        pub use crate::base::handle::{
+            BinaryWin32, BinaryWin32Kmt, D3d12FenceHandle, TimelineWin32, TimelineWin32Kmt,
+            WindowsHandle,
+        };
+    }
+}
+
+/// What a device is and what it can do.
+pub mod info {
+    pub use crate::base::info::{
+        BackendKind, Capabilities, DeviceId, Info, QueueFamily, QueueKind, Uuid,
+    };
+}
 
 /// What the crate `syncline` uses to publish timelines to other processes.
 ///

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use syncline::future;
 use syncline::prelude::*;
+use syncline::wait::future;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> syncline::Result<()> {

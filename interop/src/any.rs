@@ -4,7 +4,12 @@ use std::time::Duration;
 
 use syncline_core::backend::{self, Attachment, Held, Sharing, Submitted, Traceable};
 use syncline_core::clock::Clock;
-use syncline_core::{DeviceId, Error, Fence, Info, Object, Point, QueueKind, Result, Signal, host};
+use syncline_core::{
+    Error, Fence, Point, QueueKind, Result, Signal,
+    error::Object,
+    host,
+    info::{DeviceId, Info},
+};
 
 #[cfg(feature = "cuda")]
 use crate::cuda;

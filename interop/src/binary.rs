@@ -7,7 +7,11 @@
 #[cfg(doc)]
 use syncline_core::Error;
 use syncline_core::backend::Device as _;
-use syncline_core::{BinaryFd, Fence, HandleKind, Object, Payload, Rejected, Result, SyncFd};
+use syncline_core::{
+    Fence, Result,
+    error::Object,
+    handle::{BinaryFd, HandleKind, Payload, Rejected, SyncFd},
+};
 
 use crate::any::{Device, Recorder};
 #[cfg(feature = "cuda")]

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-#[cfg(feature = "vulkan")]
-use syncline_core::HandleKind;
 use syncline_core::backend::{self, Device as _};
-use syncline_core::{Error, Object, Result, host};
+#[cfg(feature = "vulkan")]
+use syncline_core::handle::HandleKind;
+use syncline_core::{Error, Result, error::Object, host};
 
 use crate::any::{Device, another_backend};
 #[cfg(feature = "cuda")]

@@ -4,7 +4,12 @@ use std::convert::Infallible;
 use std::os::fd::OwnedFd;
 
 use syncline_core::backend::Device as _;
-use syncline_core::{Error, Fence, Object, Rejected, Result, SyncFd, WindowsHandle};
+use syncline_core::{
+    Error, Fence, Result,
+    error::Object,
+    handle::windows::WindowsHandle,
+    handle::{Rejected, SyncFd},
+};
 
 use crate::any::Device;
 

@@ -4,7 +4,12 @@ use std::any::{Any, TypeId};
 use std::fmt;
 
 use syncline_core::backend::{self, Device as _};
-use syncline_core::{BackendKind, Error, Info, Object, Result, host};
+use syncline_core::{
+    Error, Result,
+    error::Object,
+    host,
+    info::{BackendKind, Info},
+};
 
 use crate::any::Device;
 #[cfg(feature = "cuda")]

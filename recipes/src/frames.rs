@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use syncline::Uuid;
+use syncline::info::Uuid;
 use syncline::vulkan::Offer;
 
 use crate::WORDS;

@@ -6,7 +6,7 @@
 #![allow(unsafe_code, reason = "calls Vulkan as an application does")]
 
 use ash::vk;
-use syncline::Uuid;
+use syncline::info::Uuid;
 use syncline::vulkan::{Enabled, Offer};
 
 use crate::{SLOTS, Stop, pick};

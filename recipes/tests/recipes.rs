@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use syncline::{BackendKind, Inventory, ProbeOptions};
+use syncline::{Inventory, ProbeOptions, info::BackendKind};
 
 /// Longer than any recipe runs on the slowest machine. A child that takes longer is killed.
 const LIMIT: Duration = Duration::from_secs(120);

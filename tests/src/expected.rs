@@ -3,7 +3,7 @@
 //! Such a failure does not fail a run. If such a case passes, the entry is out of date, and the run
 //! fails.
 
-use syncline::Info;
+use syncline::info::Info;
 
 /// A case that is expected to fail on a subject.
 #[derive(Debug, Clone, PartialEq, Eq)]

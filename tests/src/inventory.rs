@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use syncline::backend::Device as _;
-use syncline::{BackendKind, Found, Inventory, ProbeOptions};
+use syncline::{Found, Inventory, ProbeOptions, info::BackendKind};
 
 use crate::expected::{Expected, TABLE, expected};
 use crate::report::DeviceLine;

@@ -10,8 +10,10 @@ use std::time::Duration;
 use syncline::backend::{Device, Held, Queue, Submitted};
 use syncline::clock::{Clock, Elapsed, Estimate, Sampled, Time};
 use syncline::{
-    Blockers, Claim, Error, Fence, KeptPoint, Notification, Point, QueueKind, Rejected, Result,
-    Signal, Stopwatch, Timeline, WaitMode,
+    Claim, Error, Fence, KeptPoint, Point, QueueKind, Result, Signal, Stopwatch, Timeline,
+    WaitMode,
+    handle::Rejected,
+    wait::{Blockers, Notification},
 };
 
 /// The queues of `S`.
@@ -410,14 +412,14 @@ pub trait Subject: Clone + Send + Sync + 'static {
         syncline::wait_any(points, timeout)
     }
 
-    /// Awaiting a [`Point`], and [`syncline::future::all`].
+    /// Awaiting a [`Point`], and [`syncline::wait::future::all`].
     fn await_all(&self, points: &[Point<'_>]) -> Waiting<()> {
-        Box::pin(syncline::future::all(points))
+        Box::pin(syncline::wait::future::all(points))
     }
 
-    /// [`syncline::future::any`].
+    /// [`syncline::wait::future::any`].
     fn await_any(&self, points: &[Point<'_>]) -> Waiting<usize> {
-        Box::pin(syncline::future::any(points))
+        Box::pin(syncline::wait::future::any(points))
     }
 
     /// [`Point::pending`].

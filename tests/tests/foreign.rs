@@ -12,8 +12,12 @@ use syncline::backend::{
 };
 use syncline::negotiate::Mechanism;
 use syncline::{
-    BackendKind, Candidate, Error, Info, Inventory, Link, Object, ProbeOptions, QueueKind, Result,
-    Timeline, TimelineFd, connect, host, share,
+    Candidate, Error, Inventory, Link, ProbeOptions, QueueKind, Result, Timeline, connect,
+    error::Object,
+    handle::TimelineFd,
+    host,
+    info::{BackendKind, Info},
+    share,
 };
 
 use clockwork::Device;

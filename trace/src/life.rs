@@ -1,6 +1,6 @@
 //! What can be shown of a submission: its run, its time before the run, and its order.
 
-use syncline_core::BackendKind;
+use syncline_core::info::BackendKind;
 use syncline_core::trace::{Arrow, Edge, Outcome, Place, Recording, Submission, Track};
 
 /// How much of a run is known.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaStream, sys};
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::{Claim, Error, Fence, Object, Point, Result, Timeline};
+use syncline_core::{Claim, Error, Fence, Point, Result, Timeline, error::Object};
 
 use crate::device::context::{Context, Owner};
 use crate::device::event::Mark;

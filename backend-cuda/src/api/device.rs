@@ -2,7 +2,7 @@
 
 use syncline_core::backend::{Attachment, Backend, Identity, Sharing};
 use syncline_core::clock::Clock;
-use syncline_core::{Error, Object, QueueKind, Result, Timeline};
+use syncline_core::{Error, QueueKind, Result, Timeline, error::Object};
 
 use crate::device::open::Device;
 use crate::device::stream::Stream;
@@ -63,7 +63,7 @@ impl Backend for Device {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if
-    /// [`Capabilities::calibrated_clock`](syncline_core::Capabilities::calibrated_clock) is false,
+    /// [`Capabilities::calibrated_clock`](syncline_core::info::Capabilities::calibrated_clock) is false,
     /// [`Error::ClockSilent`] if the system has no thread, or a driver error. Later samples return
     /// a driver error if the kernels could not be loaded in the end.
     fn clock(&self) -> Result<Clock> {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys;
 use syncline_core::backend::{Mutex, MutexGuard, StandbyThread, TeardownGuard, must_defer_free};
-use syncline_core::{Error, Object, Result};
+use syncline_core::{Error, Result, error::Object};
 
 use crate::device::deferred_free::DeferredFrees;
 use crate::driver::table::{Code, Driver, Raw};

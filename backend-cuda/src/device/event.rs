@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
 
 use cudarc::driver::sys;
 use syncline_core::backend::{Mutex, StandbyThread};
-use syncline_core::{Object, Result};
+use syncline_core::{Result, error::Object};
 
 use crate::device::context::Context;
 use crate::device::stream::Stream;

@@ -1,6 +1,9 @@
 //! Import checks of a device, and the names of limits in its capabilities.
 
-use syncline_core::{Error, HandleKind, Origin, Result};
+use syncline_core::{
+    Error, Result,
+    handle::{HandleKind, Origin},
+};
 
 use crate::device::open::Device;
 

@@ -8,7 +8,11 @@ use cudarc::driver::sys;
 use syncline_core::backend::Watcher;
 use syncline_core::backend::{InFlightBudget, Mutex, Port, Watch};
 use syncline_core::clock::Clock;
-use syncline_core::{DeviceId, Error, Info, Object, Result};
+use syncline_core::{
+    Error, Result,
+    error::Object,
+    info::{DeviceId, Info},
+};
 
 use crate::device::context::Context;
 use crate::device::event::{Events, ReleasedEvents};

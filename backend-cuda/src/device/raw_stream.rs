@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys;
-use syncline_core::Object;
 use syncline_core::backend::Mutex;
+use syncline_core::error::Object;
 
 use crate::device::context::{CaptureMode, Context};
 use crate::device::stream_lock::StreamLock;

@@ -703,7 +703,12 @@ pub(crate) use devices::*;
 #[cfg(test)]
 mod devices {
     use syncline_core::backend::Attachment;
-    use syncline_core::{Info, Object, Origin, Result, TimelineFd};
+    use syncline_core::{
+        Result,
+        error::Object,
+        handle::{Origin, TimelineFd},
+        info::Info,
+    };
 
     use super::*;
     use crate::device::context::Context;

@@ -8,7 +8,7 @@
 
 use std::ffi::c_void;
 
-use syncline_core::{Error, Object, Result};
+use syncline_core::{Error, Result, error::Object};
 
 use crate::driver::table::Driver;
 

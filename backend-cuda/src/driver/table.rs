@@ -11,7 +11,11 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 use libloading::Library;
-use syncline_core::{BackendKind, Error, Object, Result, Uuid};
+use syncline_core::{
+    Error, Result,
+    error::Object,
+    info::{BackendKind, Uuid},
+};
 
 /// The CUDA driver of this machine. Cheap to clone.
 #[derive(Clone)]

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::{Arc, Weak};
 
 use syncline_core::backend::NativeMark;
-use syncline_core::{Error, Fence, KeptPoint, Object, Result};
+use syncline_core::{Error, Fence, KeptPoint, Result, error::Object};
 
 use crate::device::event::Mark;
 use crate::device::stream::{Capture, Stream};

@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
-use syncline_core::{DeviceId, Error, Object, Result};
+use syncline_core::{Error, Result, error::Object, info::DeviceId};
 
 use crate::device::deferred_free::Resource;
 use crate::device::open::{Device, DeviceRef};

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use syncline_core::backend::{Batch, InUse, Keep, Mutex, NativePoint, Recycled, Timing};
-use syncline_core::{Error, Object, Result};
+use syncline_core::{Error, Result, error::Object};
 
 use crate::device::context::{Bound, Owner};
 use crate::device::event::Mark;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 use syncline_core::backend::{InvariantLifetime, Keep};
-use syncline_core::{Error, Object, Result};
+use syncline_core::{Error, Result, error::Object};
 
 use crate::device::context::Bound;
 use crate::device::event::Mark;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use syncline_core::backend::{
     Batch, EngineQueue, Enqueue, Flush, InFlightBudget, Keep, SubmissionQueue, Timing, Waker,
 };
-use syncline_core::{Object, Result};
+use syncline_core::{Result, error::Object};
 
 use crate::device::context::Owner;
 use crate::device::open::Device;

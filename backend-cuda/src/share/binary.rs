@@ -10,7 +10,9 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 use syncline_core::backend::Mutex;
 use syncline_core::{
-    BinaryFd, Error, Fence, HandleKind, Object, Payload, Rejected, Result, SyncFd,
+    Error, Fence, Result,
+    error::Object,
+    handle::{BinaryFd, HandleKind, Payload, Rejected, SyncFd},
 };
 
 use crate::device::open::Device;
@@ -38,7 +40,7 @@ impl Device {
     ///
     /// ```compile_fail,E0308
     /// # use syncline_cuda::Device;
-    /// # use syncline_core::TimelineFd;
+    /// # use syncline_core::handle::TimelineFd;
     /// fn take(device: &Device, handle: TimelineFd) {
     ///     let _ = device.import_binary(handle, "");
     /// }
@@ -230,7 +232,10 @@ mod tests {
 
     use std::os::fd::{AsFd, AsRawFd};
 
-    use syncline_core::{BinaryWin32, D3d12FenceHandle, Origin, TimelineFd, WindowsHandle};
+    use syncline_core::{
+        handle::windows::{BinaryWin32, D3d12FenceHandle, WindowsHandle},
+        handle::{Origin, TimelineFd},
+    };
 
     use super::*;
     use crate::driver::emulated::{device, external_calls, timeline_fd};

@@ -6,7 +6,12 @@ use std::convert::Infallible;
 #[cfg(doc)]
 use syncline_core::Error;
 use syncline_core::backend::{Attachment, Sharing};
-use syncline_core::{CounterFd, HandleKind, Object, Rejected, Result, TimelineFd, WindowsHandle};
+use syncline_core::{
+    Result,
+    error::Object,
+    handle::windows::WindowsHandle,
+    handle::{CounterFd, HandleKind, Rejected, TimelineFd},
+};
 
 use crate::device::open::Device;
 use crate::timeline::external::ExternalPort;
@@ -19,7 +24,7 @@ impl Device {
     ///
     /// ```compile_fail,E0308
     /// # use syncline_cuda::Device;
-    /// # use syncline_core::BinaryFd;
+    /// # use syncline_core::handle::BinaryFd;
     /// fn take(device: &Device, handle: BinaryFd) {
     ///     let _ = unsafe { device.import_timeline(handle) };
     /// }

@@ -5,7 +5,10 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
 
 use cudarc::driver::sys;
-use syncline_core::{Error, HandleKind, MemoryFd, Rejected, Result};
+use syncline_core::{
+    Error, Result,
+    handle::{HandleKind, MemoryFd, Rejected},
+};
 
 use crate::device::deferred_free::Resource;
 use crate::device::open::Device;
@@ -142,7 +145,7 @@ fn same_file(left: &impl AsRawFd, right: &impl AsFd) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test's")]
 
-    use syncline_core::Origin;
+    use syncline_core::handle::Origin;
 
     use super::*;
     use crate::driver::emulated::{self, imported_files};

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 use syncline_core::backend::NativeMark;
-use syncline_core::{Error, Fence, KeptPoint, Object, Origin, Process, Result};
+use syncline_core::{
+    Error, Fence, KeptPoint, Result, error::Object, error::Process, handle::Origin,
+};
 
 use crate::device::event::{Events, Mark};
 use crate::device::limits::EVENTS_LIMIT;
@@ -32,7 +34,7 @@ const WHAT: &str = "an interprocess event";
 /// A handle can be made of plain bytes only with `unsafe`:
 ///
 /// ```compile_fail,E0133
-/// # use syncline_core::{Origin, Process};
+/// # use syncline_core::{handle::Origin, error::Process};
 /// # use syncline_cuda::EventIpcHandle;
 /// fn adopt(bytes: [u8; 64], origin: Origin, process: Process) -> EventIpcHandle {
 ///     EventIpcHandle::from_bytes(bytes, origin, process)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use syncline_core::backend::{Mutex, MutexGuard, NativeMark};
-use syncline_core::{Fence, KeptPoint, Object, Result};
+use syncline_core::{Fence, KeptPoint, Result, error::Object};
 
 use crate::device::event::Mark;
 use crate::device::open::Device;

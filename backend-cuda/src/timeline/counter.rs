@@ -5,7 +5,11 @@ use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys;
 use syncline_core::backend::{Attachment, ByEngine, Counter, Port};
-use syncline_core::{CounterFd, Error, HandleKind, Object, Rejected, Result};
+use syncline_core::{
+    Error, Result,
+    error::Object,
+    handle::{CounterFd, HandleKind, Rejected},
+};
 
 use crate::device::context::{Context, OnLoss};
 use crate::device::deferred_free::Resource;

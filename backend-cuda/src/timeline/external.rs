@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 use syncline_core::backend::{ByEngine, Port, Recovered, SharedPort};
-use syncline_core::{Error, Object, Result};
+use syncline_core::{Error, Result, error::Object};
 
 use crate::device::context::Context;
 use crate::device::event::Events;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 use syncline_core::backend::{Attachment, ByEngine, Mutex, MutexGuard, Port};
-use syncline_core::{Error, Object, Result, Timeline};
+use syncline_core::{Error, Result, Timeline, error::Object};
 
 use crate::device::context::Context;
 use crate::device::event::{Events, Mark};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 use smallvec::SmallVec;
 use syncline_core::backend::Mutex;
-use syncline_core::{Rejected, Result};
+use syncline_core::{Result, handle::Rejected};
 
 use crate::device::context::Context;
 use crate::device::deferred_free::Resource;

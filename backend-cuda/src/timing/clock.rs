@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use syncline_core::backend::Mutex;
 use syncline_core::clock::{Clock, HostClock, Sample, Sampler};
-use syncline_core::{Error, Object, Result, Uuid};
+use syncline_core::{Error, Result, error::Object, info::Uuid};
 
 use crate::device::context::Context;
 use crate::device::limits::CLOCK_LIMIT;

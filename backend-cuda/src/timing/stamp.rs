@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use syncline_core::backend::{Mutex, Timing};
-use syncline_core::{Error, Object, Result, backend};
+use syncline_core::{Error, Result, backend, error::Object};
 
 use crate::device::event::{Events, Mark};
 use crate::device::open::{Device, DeviceRef};

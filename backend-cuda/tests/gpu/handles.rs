@@ -4,7 +4,12 @@
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::{Error, MemoryFd, Origin, TimelineFd, Uuid, wait_any};
+use syncline_core::{
+    Error,
+    handle::{MemoryFd, Origin, TimelineFd},
+    info::Uuid,
+    wait_any,
+};
 
 use crate::common::{LIMIT, trials};
 use crate::setup::{gpu, hand_over};

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 
 use ash::vk::Handle as _;
 use ash::{Device, Entry, Instance, vk};
-use syncline_core::{Info, Result};
+use syncline_core::{Result, info::Info};
 
 use crate::adopt::raw::AdoptInfo;
 use crate::device::physical::{Enabled, PhysicalDevice};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ash::vk;
 use syncline_core::backend::Attachment;
-use syncline_core::{Object, Point, Result, Timeline};
+use syncline_core::{Point, Result, Timeline, error::Object};
 
 use crate::device::native::Native;
 use crate::device::open::Device;

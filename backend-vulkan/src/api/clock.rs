@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use syncline_core::backend::{Enqueue as _, Timing};
 use syncline_core::clock::{Clock, Effort, Sample, Sampler};
-use syncline_core::{Error, Object, QueueKind, Result, Uuid};
+use syncline_core::{Error, QueueKind, Result, error::Object, info::Uuid};
 
 use crate::device::driver_queue::DriverQueue;
 use crate::device::open::Device;

@@ -6,7 +6,7 @@ use ash::vk;
 use syncline_core::Error;
 use syncline_core::backend::{Attachment, Backend, Identity, Sharing, Watch as _};
 use syncline_core::clock::Clock;
-use syncline_core::{Object, QueueKind, Result, Timeline};
+use syncline_core::{QueueKind, Result, Timeline, error::Object};
 
 use crate::device::open::Device;
 #[cfg(doc)]

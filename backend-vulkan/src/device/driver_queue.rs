@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use ash::vk;
 use syncline_core::backend::{Enqueue, Gate, InFlightBudget, SubmissionQueue, Waker};
-use syncline_core::{Error, Object, Result};
+use syncline_core::{Error, Result, error::Object};
 
 use crate::device::open::Device;
 use crate::device::physical::Family;

@@ -1,7 +1,7 @@
 //! What a device exports and imports handles with.
 
 use ash::{khr, vk};
-use syncline_core::{Object, Result};
+use syncline_core::{Result, error::Object};
 
 use crate::device::file_kind::FileKinds;
 use crate::device::native::Native;

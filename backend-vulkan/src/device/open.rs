@@ -6,7 +6,11 @@ use std::sync::{Arc, OnceLock};
 
 use ash::vk;
 use syncline_core::backend::{Mutex, Watcher};
-use syncline_core::{DeviceId, Error, Info, Object, Result};
+use syncline_core::{
+    Error, Result,
+    error::Object,
+    info::{DeviceId, Info},
+};
 
 use crate::device::clock_readings::DeviceClock;
 use crate::device::deferred_destroy::DeferredDestroy;

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 
 use ash::vk;
 use syncline_core::clock::HostClock;
-use syncline_core::{Error, Info, QueueKind};
+use syncline_core::{Error, QueueKind, info::Info};
 
 /// Name of the limit with the reason why a device does not share sync files.
 pub(crate) const SYNC_FILES_LIMIT: &str = "sync files";

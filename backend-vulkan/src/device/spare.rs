@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ash::{khr, vk};
 use syncline_core::backend::TeardownGuard;
-use syncline_core::{Error, Object, Result};
+use syncline_core::{Error, Result, error::Object};
 
 use crate::device::native::Native;
 use crate::driver::error::native;

@@ -1,7 +1,7 @@
 //! Results of driver calls as typed errors.
 
 use ash::vk;
-use syncline_core::{BackendKind, Error, Object};
+use syncline_core::{Error, error::Object, info::BackendKind};
 
 /// The error for the result of `call` on `object`.
 pub(crate) fn native(object: &Object, call: &'static str, result: vk::Result) -> Error {

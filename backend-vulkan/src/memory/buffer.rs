@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use ash::vk;
-use syncline_core::{Error, MemoryFd, Object, Result};
+use syncline_core::{Error, Result, error::Object, handle::MemoryFd};
 
 use crate::device::open::{Device, Inner};
 use crate::driver::error::unsupported;

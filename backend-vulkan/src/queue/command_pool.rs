@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ash::vk;
 use smallvec::SmallVec;
 use syncline_core::backend::InUse;
-use syncline_core::{Error, Object, Result};
+use syncline_core::{Error, Result, error::Object};
 
 use crate::device::open::Inner;
 use crate::driver::lock::lock;

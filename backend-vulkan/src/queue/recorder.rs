@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ash::vk;
 use syncline_core::backend::InvariantLifetime;
-use syncline_core::{Object, Result};
+use syncline_core::{Result, error::Object};
 
 use crate::driver::error::unsupported;
 use crate::memory::buffer::Buffer;

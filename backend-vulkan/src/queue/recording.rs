@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ash::vk;
 use smallvec::SmallVec;
 use syncline_core::backend::{Batch, Keep, NativePoint};
-use syncline_core::{Object, Result};
+use syncline_core::{Result, error::Object};
 
 use crate::device::driver_queue::MAX_SUBMISSION;
 use crate::device::open::Inner;

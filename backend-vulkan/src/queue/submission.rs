@@ -8,7 +8,7 @@ use syncline_core::backend::{
     Batch, EngineQueue, Enqueue, Flush, InFlightBudget, Keep, Recycled, SubmissionQueue, Timing,
     Waker,
 };
-use syncline_core::{Object, Result, Timeline};
+use syncline_core::{Result, Timeline, error::Object};
 
 use crate::device::driver_queue::DriverQueue;
 use crate::device::open::Device;

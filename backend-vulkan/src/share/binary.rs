@@ -10,7 +10,11 @@ use std::sync::{Arc, Mutex};
 use ash::vk;
 #[cfg(doc)]
 use syncline_core::Error;
-use syncline_core::{BinaryFd, Fence, HandleKind, Object, Origin, QueueKind, Rejected, Result};
+use syncline_core::{
+    Fence, QueueKind, Result,
+    error::Object,
+    handle::{BinaryFd, HandleKind, Origin, Rejected},
+};
 
 use crate::device::open::Device;
 use crate::driver::error::{unsupported, wrong_device};
@@ -131,7 +135,7 @@ impl Device {
     ///
     /// ```compile_fail,E0308
     /// # use syncline_vulkan::Device;
-    /// # use syncline_core::TimelineFd;
+    /// # use syncline_core::handle::TimelineFd;
     /// fn take(device: &Device, handle: TimelineFd) {
     ///     let _ = device.import_binary(handle, "");
     /// }

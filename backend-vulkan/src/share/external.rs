@@ -13,7 +13,10 @@ use std::sync::Arc;
 use ash::vk;
 use syncline_core::backend::{Attachment, Sharing};
 use syncline_core::{
-    Error, HandleKind, MemoryFd, Object, Origin, Rejected, Result, TimelineFd, WindowsHandle,
+    Error, Result,
+    error::Object,
+    handle::windows::WindowsHandle,
+    handle::{HandleKind, MemoryFd, Origin, Rejected, TimelineFd},
 };
 
 use crate::device::file_kind::FileKind;
@@ -75,7 +78,7 @@ impl Device {
     ///
     /// ```compile_fail,E0308
     /// # use syncline_vulkan::Device;
-    /// # use syncline_core::BinaryFd;
+    /// # use syncline_core::handle::BinaryFd;
     /// fn take(device: &Device, handle: BinaryFd) {
     ///     let _ = unsafe { device.import_timeline(handle) };
     /// }

@@ -4,7 +4,10 @@
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, RawFd};
 
 use ash::vk;
-use syncline_core::{BinaryFd, Error, HandleKind, Payload, PayloadUse, Rejected, Result};
+use syncline_core::{
+    Error, Result,
+    handle::{BinaryFd, HandleKind, Payload, PayloadUse, Rejected},
+};
 
 use crate::share::binary::BinarySemaphore;
 use crate::timeline::binary::{PayloadState, Role};
@@ -44,7 +47,7 @@ impl BinarySemaphore {
     ///
     /// ```compile_fail,E0308
     /// # use syncline_vulkan::BinarySemaphore;
-    /// # use syncline_core::TimelineFd;
+    /// # use syncline_core::handle::TimelineFd;
     /// fn replace(semaphore: &BinarySemaphore, handle: TimelineFd) {
     ///     let _ = semaphore.import_temporary(handle);
     /// }

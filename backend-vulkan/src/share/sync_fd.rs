@@ -7,7 +7,10 @@
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use ash::vk;
-use syncline_core::{HandleKind, Rejected, Result, SyncFd};
+use syncline_core::{
+    Result,
+    handle::{HandleKind, Rejected, SyncFd},
+};
 
 use crate::driver::error::unsupported;
 use crate::share::binary::BinarySemaphore;

@@ -4,7 +4,11 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ash::vk;
-use syncline_core::{HandleKind, Object, PayloadUse, Result};
+use syncline_core::{
+    Result,
+    error::Object,
+    handle::{HandleKind, PayloadUse},
+};
 
 use crate::device::open::Inner;
 use crate::driver::lock::lock;

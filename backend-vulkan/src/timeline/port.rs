@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use ash::vk;
 use syncline_core::backend::{self, Attachment, ByEngine, Recovered, SharedPort};
-use syncline_core::{Error, Object, Result, Timeline};
+use syncline_core::{Error, Result, Timeline, error::Object};
 
 use crate::device::open::{Device, Inner};
 use crate::device::spare::SpareSemaphore;

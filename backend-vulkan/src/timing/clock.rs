@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ash::{ext, khr, vk};
 use syncline_core::clock::{Counter, Effort, HostClock, Sample, Sampler};
-use syncline_core::{Error, Result, Uuid};
+use syncline_core::{Error, Result, info::Uuid};
 
 use crate::device::open::{Device, Inner};
 use crate::driver::error::{unavailable, unsupported};

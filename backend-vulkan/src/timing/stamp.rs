@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use ash::vk;
 use syncline_core::backend;
 use syncline_core::clock::Counter;
-use syncline_core::{Error, Object, QueueKind, Result};
+use syncline_core::{Error, QueueKind, Result, error::Object};
 
 use crate::device::open::Inner;
 use crate::device::physical::Family;

@@ -14,7 +14,13 @@ use std::time::Instant;
 
 use crate::common::{Stall, TIMEOUT, all_words, on_each_device, skip, words};
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::{BinaryFd, Error, HandleKind, Origin, QueueKind, Uuid, host, wait_all};
+use syncline_core::{
+    Error, QueueKind,
+    handle::{BinaryFd, HandleKind, Origin},
+    host,
+    info::Uuid,
+    wait_all,
+};
 use syncline_vulkan::{BinarySemaphore, Buffer, Device, Queue, Recorder};
 
 const COUNT: u64 = 1 << 18;

@@ -8,7 +8,11 @@ use std::sync::Arc;
 
 use crate::common::{self, TIMEOUT, on_each_device, on_two_of_each_device};
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::{Error, HandleKind, MemoryFd, Origin, QueueKind, Timeline, TimelineFd, Uuid};
+use syncline_core::{
+    Error, QueueKind, Timeline,
+    handle::{HandleKind, MemoryFd, Origin, TimelineFd},
+    info::Uuid,
+};
 use syncline_vulkan::ash::vk;
 use syncline_vulkan::{AdoptInfo, Buffer, Device, Recorder};
 

@@ -9,8 +9,8 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::negotiate::{Made, Mechanism, Needs, Party, Plan};
 use syncline::process::{Disagreement, Endpoint};
 use syncline::{
-    Device, Memory, Point, Queue, QueueKind, Recorder, Result, SharedWords, SignalOnly, Timeline,
-    WaitOnly, host,
+    Device, Memory, Point, Queue, QueueKind, Recorder, Result, SignalOnly, Timeline, WaitOnly,
+    handle::SharedWords, host,
 };
 
 use super::stage::{Consumer, Producer};

@@ -47,7 +47,7 @@ mod cuda {
     use std::time::Duration;
 
     use syncline::backend::{Attachments, Device as _, Queue as _};
-    use syncline::{QueueKind, Rejected, Timeline, WaitMode, host};
+    use syncline::{QueueKind, Timeline, WaitMode, handle::Rejected, host};
 
     use super::Call;
     use crate::lab::{Lab, Outcome, Side, Stop, timed};

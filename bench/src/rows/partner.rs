@@ -11,7 +11,11 @@ use std::time::Duration;
 
 use syncline::negotiate::{Made, Mechanism, Party, Plan};
 use syncline::process::{Disagreement, Endpoint};
-use syncline::{Device, Rejected, SharedWords, SignalOnly, Timeline, WaitMode, WaitOnly, host};
+use syncline::{
+    Device, SignalOnly, Timeline, WaitMode, WaitOnly,
+    handle::{Rejected, SharedWords},
+    host,
+};
 
 use crate::lab::{Outcome, Side, Stop, timed};
 use crate::raw::child::{self, Kept};

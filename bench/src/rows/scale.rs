@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Device, QueueKind, Timeline, future};
+use syncline::{Device, QueueKind, Timeline, wait::future};
 use syncline_conformance::Subject as _;
 use syncline_conformance::footprint::Footprint;
 use syncline_conformance::workload::Equipped;

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use syncline::backend::Device as _;
-use syncline::{BackendKind, Error, KeptPoint, Point, Timeline, future, wait_any};
+use syncline::{Error, KeptPoint, Point, Timeline, info::BackendKind, wait::future, wait_any};
 
 use super::{Call, Floor, Row};
 use crate::lab::{Lab, OURS as OURS_SIDE, Outcome, Side, Stop, timed};

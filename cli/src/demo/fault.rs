@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{BackendKind, Error, Inventory, QueueKind, Recorder, connect};
+use syncline::{Error, Inventory, QueueKind, Recorder, connect, info::BackendKind};
 
 use super::kill::Victim;
 use super::processes::{LEFT_ALONE, Until};

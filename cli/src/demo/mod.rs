@@ -16,7 +16,7 @@ use std::thread;
 use clap::value_parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use syncline::{BackendKind, Device, Found, Inventory, Link, connect};
+use syncline::{Device, Found, Inventory, Link, connect, info::BackendKind};
 
 use self::runs::{Runs, rounded};
 use crate::failure::Failure;

@@ -17,7 +17,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use syncline::{BackendKind, Info};
+use syncline::info::{BackendKind, Info};
 
 use crate::failure::Failure;
 

@@ -11,8 +11,8 @@ use crate::port::attachment::Attachment;
 ///
 /// A link between two devices makes one counter on one device, and gives the other device a port of
 /// it. It calls only the methods for the kinds of handle that the device lists in
-/// [`Capabilities::exports`](crate::Capabilities::exports) and
-/// [`Capabilities::imports`](crate::Capabilities::imports). A backend overrides these methods.
+/// [`Capabilities::exports`](crate::info::Capabilities::exports) and
+/// [`Capabilities::imports`](crate::info::Capabilities::imports). A backend overrides these methods.
 pub trait Sharing {
     /// The name of the device in errors.
     fn name(&self) -> &Object;
@@ -20,7 +20,7 @@ pub trait Sharing {
     /// Makes a timeline semaphore at `initial`, and `handles` handles of it.
     ///
     /// The host can read the attachment, which becomes the home of a timeline. For devices that
-    /// export [`HandleKind::TimelineOpaqueFd`](crate::HandleKind::TimelineOpaqueFd).
+    /// export [`HandleKind::TimelineOpaqueFd`](crate::handle::HandleKind::TimelineOpaqueFd).
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the device exports none. A driver error.
@@ -36,7 +36,7 @@ pub trait Sharing {
     /// Imports the timeline semaphore of `handle`.
     ///
     /// For devices that import
-    /// [`HandleKind::TimelineOpaqueFd`](crate::HandleKind::TimelineOpaqueFd).
+    /// [`HandleKind::TimelineOpaqueFd`](crate::handle::HandleKind::TimelineOpaqueFd).
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the device imports none. [`Error::CannotShare`] for a handle of
@@ -57,8 +57,8 @@ pub trait Sharing {
     /// Makes a counter at `initial` in shared memory, and `handles` handles of it.
     ///
     /// The host can read the attachment, which becomes the home of a timeline. For devices without
-    /// [driver queues](crate::Capabilities::driver_queues) that export
-    /// [`HandleKind::CounterMemfd`](crate::HandleKind::CounterMemfd).
+    /// [driver queues](crate::info::Capabilities::driver_queues) that export
+    /// [`HandleKind::CounterMemfd`](crate::handle::HandleKind::CounterMemfd).
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the device exports none. [`Error::Native`] if the system has no
@@ -73,7 +73,7 @@ pub trait Sharing {
 
     /// Imports the counter of `handle`. The queues of the device wait for its memory and write it.
     ///
-    /// For devices that import [`HandleKind::CounterMemfd`](crate::HandleKind::CounterMemfd).
+    /// For devices that import [`HandleKind::CounterMemfd`](crate::handle::HandleKind::CounterMemfd).
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the device imports none. [`Error::Import`] for a damaged page. A

@@ -16,7 +16,11 @@ use crate::base::sync_file;
 use crate::host::Device;
 use crate::timeline::point::KeptPoint;
 use crate::timeline::state::Shared;
-use crate::{Error, Fence, Object, Rejected, Result, SyncFd};
+use crate::{
+    Error, Fence, Result,
+    error::Object,
+    handle::{Rejected, SyncFd},
+};
 
 /// How long a watch sleeps if the system could not poll.
 const RETRY_DELAY: Duration = Duration::from_millis(1);

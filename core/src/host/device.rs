@@ -13,8 +13,11 @@ use crate::host::shared::CounterWatch;
 use crate::memory::counter::unavailable;
 use crate::port::attachment::Nature;
 use crate::{
-    BackendKind, Capabilities, DeviceId, HandleKind, Info, Object, QueueFamily, QueueKind,
-    Rejected, Result, Timeline, WindowsHandle,
+    QueueKind, Result, Timeline,
+    error::Object,
+    handle::windows::WindowsHandle,
+    handle::{HandleKind, Rejected},
+    info::{BackendKind, Capabilities, DeviceId, Info, QueueFamily},
 };
 
 /// The host's worker threads as a device. Always available. Several host devices are independent.

@@ -20,7 +20,7 @@ use crate::host::timing::Stamp;
 use crate::queue::panic_message;
 use crate::timeline::point::{Completion, KeptPoint};
 use crate::timeline::state::Shared;
-use crate::{Error, Object, Result};
+use crate::{Error, Result, error::Object};
 
 /// A worker thread that runs closures in order.
 #[derive(Clone, Debug)]

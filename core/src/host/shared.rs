@@ -14,7 +14,11 @@ use crate::backend::{
 use crate::host::Device;
 use crate::memory::counter::Sleeper;
 use crate::port::attachment::Nature;
-use crate::{CounterFd, Error, HandleKind, Object, Rejected, Result};
+use crate::{
+    Error, Result,
+    error::Object,
+    handle::{CounterFd, HandleKind, Rejected},
+};
 
 /// Makes handles of an exportable timeline, one per importer.
 #[derive(Clone, Debug)]
@@ -58,7 +62,7 @@ impl Device {
     /// handles.
     ///
     /// The counter is the home of a timeline. Other processes, and devices with [stream memory
-    /// operations](crate::Capabilities::stream_memory_ops), signal it and wait for it without this
+    /// operations](crate::info::Capabilities::stream_memory_ops), signal it and wait for it without this
     /// process. A host queue waits until a value is reached, and its signal is pending when it is
     /// reached. So a device never waits for code that has yet to run on a thread.
     ///
@@ -96,7 +100,7 @@ impl Device {
     /// An opaque handle is refused by its type:
     ///
     /// ```compile_fail,E0308
-    /// # use syncline_core::{TimelineFd, host::Device};
+    /// # use syncline_core::{host::Device, handle::TimelineFd};
     /// fn take(device: &Device, handle: TimelineFd) {
     ///     let _ = device.import_timeline(handle);
     /// }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::backend;
 use crate::clock::HostClock;
-use crate::{Error, Object, Result};
+use crate::{Error, Result, error::Object};
 
 /// The value of a stamp that is not written. No present clock shows it.
 const NEVER: i64 = i64::MIN;

@@ -16,7 +16,7 @@ use crate::base::handle::Rejected;
 /// ```
 /// # fn main() -> syncline_core::Result<()> {
 /// use std::sync::atomic::Ordering;
-/// use syncline_core::{SharedWords, WordsFd};
+/// use syncline_core::{handle::{SharedWords, WordsFd}};
 ///
 /// let ours = SharedWords::new(1024)?;
 /// // Usually the other process receives it from a socket.

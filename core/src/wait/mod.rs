@@ -1,4 +1,4 @@
-//! Waits of host threads for points of any backends.
+//! Waits of host threads for points of any backends, and what a wait waits for.
 
 pub mod future;
 mod lead;
@@ -11,13 +11,16 @@ use std::time::Duration;
 
 use crate::base::error::{Error, Result};
 use crate::base::run::{Wake, are_wakes_deferred};
-use crate::base::stage::Stage;
 use crate::base::sync::{CAN_SPIN, Instant};
 use crate::port::parker::Parker;
 use crate::port::watch::on_watcher_thread;
 use crate::timeline::point::Point;
 use crate::timeline::recent_waits::RecentWaits;
 use crate::timeline::state::{Registered, Shared};
+
+pub use crate::base::blockers::{Blockers, Signaller, Step};
+pub use crate::base::stage::Stage;
+pub use notify::Notification;
 
 use lead::Lead;
 

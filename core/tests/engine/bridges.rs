@@ -12,7 +12,7 @@ use rstest::rstest;
 use syncline_core::backend::{Attachment, ByEngine, Device as _, Port, Queue as _, Watch, Watcher};
 use syncline_core::host::{Device, Recorder};
 use syncline_core::internal::Page;
-use syncline_core::{Claim, DeviceId, Error, QueueKind, Result, Timeline};
+use syncline_core::{Claim, Error, QueueKind, Result, Timeline, info::DeviceId};
 
 use crate::words::Words;
 

@@ -9,7 +9,9 @@ use rstest::rstest;
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::host::{Device, Queue, Recorder};
 use syncline_core::{
-    Blockers, Error, Point, QueueKind, Signal, Signaller, Timeline, wait_all, wait_any,
+    Error, Point, QueueKind, Signal, Timeline,
+    wait::{Blockers, Signaller},
+    wait_all, wait_any,
 };
 
 const LONG: Duration = Duration::from_secs(20);

@@ -11,7 +11,7 @@ use syncline_core::backend::{
 };
 use syncline_core::backend::{Stamp, Waker};
 use syncline_core::host::Device;
-use syncline_core::{Error, Object, Result, Timeline};
+use syncline_core::{Error, Result, Timeline, error::Object};
 
 /// The driver: a counter that can be read until the device is lost.
 #[derive(Default)]

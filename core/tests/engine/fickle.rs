@@ -13,7 +13,7 @@ use syncline_core::backend::{
     Attachment, Batch, ByEngine, Completion, Enqueue, Flush, Keep, NoStamp, Port, SubmissionQueue,
     Waker,
 };
-use syncline_core::{DeviceId, Error, KeptPoint, Object, Result, Timeline, wait_all};
+use syncline_core::{Error, KeptPoint, Result, Timeline, error::Object, info::DeviceId, wait_all};
 
 const LONG: Duration = Duration::from_secs(20);
 

@@ -11,7 +11,7 @@ use std::thread;
 
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::host::Device;
-use syncline_core::{Error, KeptPoint, Point, QueueKind, future};
+use syncline_core::{Error, KeptPoint, Point, QueueKind, wait::future};
 
 /// A waker that counts its calls and unparks the thread that made it.
 struct Count(AtomicUsize, thread::Thread);

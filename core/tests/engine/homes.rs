@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rstest::rstest;
 use syncline_core::backend::{Attachment, ByEngine, Device as _, Port, Queue as _};
-use syncline_core::{DeviceId, Error, QueueKind, Result, Timeline};
+use syncline_core::{Error, QueueKind, Result, Timeline, info::DeviceId};
 
 use crate::words::Words;
 
@@ -322,7 +322,7 @@ fn the_right_to_signal_is_for_one_port() {
             Ok(Some(self.0.load(Ordering::Relaxed)))
         }
         fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
-            by.check(self, &syncline_core::Object::new("counter", ""))?;
+            by.check(self, &syncline_core::error::Object::new("counter", ""))?;
             self.0.store(value, Ordering::Relaxed);
             Ok(())
         }

@@ -13,7 +13,13 @@ use rstest::rstest;
 use syncline_core::backend::{
     Batch, Device as _, Enqueue, Flush, InFlightBudget, Keep, NoStamp, SubmissionQueue, Waker,
 };
-use syncline_core::{DeviceId, Error, Object, Result, Signaller, Step, host};
+use syncline_core::{
+    Error, Result,
+    error::Object,
+    host,
+    info::DeviceId,
+    wait::{Signaller, Step},
+};
 
 const LONG: Duration = Duration::from_secs(20);
 const BOUND: u64 = 8;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rstest::rstest;
 use syncline_core::backend::{Attachment, ByEngine, Device as _, Port, Queue as _, Watch, Watcher};
-use syncline_core::{DeviceId, Error, QueueKind, Result, Timeline, WaitMode, host};
+use syncline_core::{Error, QueueKind, Result, Timeline, WaitMode, host, info::DeviceId};
 
 const LONG: Duration = Duration::from_secs(10);
 /// After this time a waiting thread sleeps or is in `watch`.
@@ -95,7 +95,7 @@ impl Watch for Driver {
         let result = loop {
             if self.lost.load(Ordering::SeqCst) {
                 break Err(Error::DeviceLost {
-                    object: syncline_core::Object::new("device", ""),
+                    object: syncline_core::error::Object::new("device", ""),
                     call: "watch",
                     code: -4,
                     name: "LOST".into(),

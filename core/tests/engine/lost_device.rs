@@ -12,7 +12,7 @@ use syncline_core::backend::{
     SharedPort, SubmissionQueue, Waker, Watch, Watcher,
 };
 use syncline_core::internal::Page;
-use syncline_core::{DeviceId, Error, Object, Result, Timeline, host};
+use syncline_core::{Error, Result, Timeline, error::Object, host, info::DeviceId};
 
 use crate::words::Words;
 

@@ -13,7 +13,7 @@ use syncline_core::backend::{
     Batch, Counter, Enqueue, Flush, Keep, NoStamp, SubmissionQueue, Waker,
 };
 use syncline_core::internal::{Page, RemainingPeers, WeakTimeline};
-use syncline_core::{DeviceId, Error, Object, Result, Timeline, host};
+use syncline_core::{Error, Result, Timeline, error::Object, host, info::DeviceId};
 
 /// Time limit for everything that ends by itself.
 const LONG: Duration = Duration::from_secs(20);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::words::{Word, Words};
 use syncline_core::backend::{Batch, Enqueue, Flush, Keep, NoStamp, SubmissionQueue};
-use syncline_core::{DeviceId, Error, Object, Result, host};
+use syncline_core::{Error, Result, error::Object, host, info::DeviceId};
 
 const LONG: Duration = Duration::from_secs(20);
 

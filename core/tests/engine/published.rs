@@ -13,7 +13,7 @@ use syncline_core::backend::{
     Batch, Counter, Device as _, Enqueue, Flush, Keep, NativePoint, NoStamp, SubmissionQueue, Waker,
 };
 use syncline_core::internal::Page;
-use syncline_core::{DeviceId, Error, Object, Result, Timeline, host};
+use syncline_core::{Error, Result, Timeline, error::Object, host, info::DeviceId};
 
 use crate::words::{Word, Words};
 

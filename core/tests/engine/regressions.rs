@@ -12,7 +12,7 @@ use syncline_core::backend::{
     Stamp, SubmissionQueue, Waker,
 };
 use syncline_core::host::{self, Device};
-use syncline_core::{DeviceId, Error, Object, QueueKind, Result, Timeline};
+use syncline_core::{Error, QueueKind, Result, Timeline, error::Object, info::DeviceId};
 
 const LONG: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(300);

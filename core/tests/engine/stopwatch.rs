@@ -7,8 +7,10 @@ use std::time::Duration;
 use syncline_core::backend::{Attachment, Device as _, Held, Submitted};
 use syncline_core::clock::Clock;
 use syncline_core::{
-    DeviceId, Error, Fence, Info, Object, Point, QueueKind, Result, Signal, Stopwatch, backend,
+    Error, Fence, Point, QueueKind, Result, Signal, Stopwatch, backend,
+    error::Object,
     host,
+    info::{DeviceId, Info},
 };
 
 const LONG: Duration = Duration::from_secs(20);

@@ -11,7 +11,7 @@ use syncline_core::backend::{
     Attachment, Batch, ByEngine, Device as _, Enqueue, Flush, Keep, NoStamp, Port, Queue as _,
     SubmissionQueue, Waker, Watch, Watcher,
 };
-use syncline_core::{DeviceId, Error, Object, QueueKind, Result, Timeline, host};
+use syncline_core::{Error, QueueKind, Result, Timeline, error::Object, host, info::DeviceId};
 
 const LONG: Duration = Duration::from_secs(20);
 

@@ -12,7 +12,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::pipe;
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::{Error, Fence, HandleKind, QueueKind, Signaller, host, wait_all, wait_any};
+use syncline_core::{
+    Error, Fence, QueueKind, handle::HandleKind, host, wait::Signaller, wait_all, wait_any,
+};
 
 use crate::{alone, open_descriptors, settled, soon};
 

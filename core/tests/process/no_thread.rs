@@ -13,7 +13,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use syncline_core::backend::{
     Batch, Device as _, Enqueue, Flush, Keep, NoStamp, StandbyThread, SubmissionQueue, Waker,
 };
-use syncline_core::{DeviceId, Error, Object, QueueKind, Result, Timeline, WaitMode, host};
+use syncline_core::{
+    Error, QueueKind, Result, Timeline, WaitMode, error::Object, host, info::DeviceId,
+};
 
 const LONG: Duration = Duration::from_secs(20);
 

@@ -15,7 +15,9 @@
 use std::sync::Arc;
 
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::{Error, Fence, HandleKind, Object, Result, SignalOnly, WaitOnly, host};
+use syncline_core::{
+    Error, Fence, Result, SignalOnly, WaitOnly, error::Object, handle::HandleKind, host,
+};
 
 use super::{Duty, Made, Mechanism, PartyId, Plan, Timelines};
 use crate::any::{Device, Queue, Recorder};

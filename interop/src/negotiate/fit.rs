@@ -1,6 +1,6 @@
 //! Decides which mechanism serves given parties, and why the other mechanisms do not.
 
-use syncline_core::HandleKind;
+use syncline_core::handle::HandleKind;
 
 use super::conflict::Obstacle;
 use super::party::{Needs, Party, Process};

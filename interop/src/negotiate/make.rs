@@ -10,7 +10,12 @@ use std::sync::Arc;
 
 use syncline_core::backend::{self, Attachment, Attachments, Sharing};
 use syncline_core::clock::Clock;
-use syncline_core::{DeviceId, Error, Info, Object, Result, SignalOnly, Timeline, WaitOnly, host};
+use syncline_core::{
+    Error, Result, SignalOnly, Timeline, WaitOnly,
+    error::Object,
+    host,
+    info::{DeviceId, Info},
+};
 
 use super::{Duty, Mechanism, Needs, Part, Party, PartyId, Permission, Plan, Process};
 use crate::any::Device;

@@ -3,9 +3,12 @@
 use std::fmt;
 
 use bitflags::bitflags;
-pub use syncline_core::Process;
 use syncline_core::backend::Device;
-use syncline_core::{BackendKind, HandleKind, Info, Origin, Uuid};
+pub use syncline_core::error::Process;
+use syncline_core::{
+    handle::{HandleKind, Origin},
+    info::{BackendKind, Info, Uuid},
+};
 
 use super::Mechanism;
 
@@ -14,7 +17,7 @@ use super::Mechanism;
 pub struct PartyId {
     /// The process of the party.
     pub process: Process,
-    /// [`DeviceId::get`](syncline_core::DeviceId::get) in that process, or 0 for its threads.
+    /// [`DeviceId::get`](syncline_core::info::DeviceId::get) in that process, or 0 for its threads.
     pub device: u64,
 }
 
@@ -118,11 +121,11 @@ pub struct Party {
 /// What the queues of a device are, independent of its backend. All false for threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Queues {
-    /// [`Capabilities::driver_queues`](syncline_core::Capabilities::driver_queues).
+    /// [`Capabilities::driver_queues`](syncline_core::info::Capabilities::driver_queues).
     pub(crate) driver: bool,
-    /// [`Capabilities::native_timelines`](syncline_core::Capabilities::native_timelines).
+    /// [`Capabilities::native_timelines`](syncline_core::info::Capabilities::native_timelines).
     pub(crate) native_timelines: bool,
-    /// [`Capabilities::binary_semaphores`](syncline_core::Capabilities::binary_semaphores).
+    /// [`Capabilities::binary_semaphores`](syncline_core::info::Capabilities::binary_semaphores).
     pub(crate) binary_semaphores: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use syncline_core::HandleKind;
+use syncline_core::handle::HandleKind;
 
 use super::conflict::{Conflict, Obstacle, list};
 use super::fit::{self, Fit};

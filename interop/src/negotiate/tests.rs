@@ -3,7 +3,10 @@
 
 use proptest::prelude::*;
 use rstest::rstest;
-use syncline_core::{BackendKind, Capabilities, HandleKind, Info, Uuid};
+use syncline_core::{
+    handle::HandleKind,
+    info::{BackendKind, Capabilities, Info, Uuid},
+};
 
 use super::*;
 

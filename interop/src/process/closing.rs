@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use rustix::io::Errno;
-use syncline_core::{Object, Rejected, Result};
+use syncline_core::{Result, error::Object, handle::Rejected};
 
 use super::message::MAX_DESCRIPTORS;
 use super::socket::native;

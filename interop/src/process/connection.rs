@@ -7,7 +7,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use syncline_core::{Error, Object, PeerLoss, Result};
+use syncline_core::{
+    Error, Result,
+    error::{Object, PeerLoss},
+};
 
 use super::LossObserver;
 use super::closing::Closer;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use syncline_core::{Error, Object, Rejected, Result};
+use syncline_core::{Error, Result, error::Object, handle::Rejected};
 
 use super::closing::Closer;
 use super::connection::Connection;

@@ -1,7 +1,10 @@
 //! The exchange of greetings. Each side names itself, and the kernel names the sender.
 
 use rustix::io::Errno;
-use syncline_core::{Error, Object, PeerLoss, Result};
+use syncline_core::{
+    Error, Result,
+    error::{Object, PeerLoss},
+};
 
 use super::control::Received;
 use super::message::{MAX_MESSAGE, Message};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use smallvec::{SmallVec, smallvec};
-use syncline_core::PeerLoss;
+use syncline_core::error::PeerLoss;
 
 use super::connection::Connection;
 use super::socket::{Deadline, wait};

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use syncline_core::{Error, HandleKind, Result};
+use syncline_core::{Error, Result, handle::HandleKind};
 
 use super::Endpoint;
 use super::agree::poll_all;

@@ -8,7 +8,11 @@ use std::time::Duration;
 
 use rustix::fs::MemfdFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use syncline_core::{BackendKind, Error, HandleKind, Origin, Uuid};
+use syncline_core::{
+    Error,
+    handle::{HandleKind, Origin},
+    info::{BackendKind, Uuid},
+};
 
 use super::Endpoint;
 use super::connection::BEHIND_DESCRIPTORS;

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketFlags};
-use syncline_core::{Error, Object, Result};
+use syncline_core::{Error, Result, error::Object};
 
 use super::Endpoint;
 use super::closing::Closer;

@@ -33,7 +33,7 @@
 //! otherwise 0. Descriptors travel beside an object and beside no other message (`SCM_RIGHTS` in
 //! unix(7)).
 
-use syncline_core::{HandleKind, Origin};
+use syncline_core::handle::{HandleKind, Origin};
 
 use super::parties::{
     Agreed, MAX_NAME, handle_from_number, handle_number, read_links, read_parties, read_party_id,

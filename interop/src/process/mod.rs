@@ -57,10 +57,10 @@ pub(crate) trait LossObserver: Send + Sync {
     ///
     /// The endpoint's thread calls this. If the peer is lost before [`Endpoint::observe_loss`], the
     /// registering thread calls it. There are at most two calls: a process that
-    /// [left](syncline_core::PeerLoss::Left), [hung up](syncline_core::PeerLoss::HungUp) or was
-    /// [shut out](syncline_core::PeerLoss::ShutOut) may [die](syncline_core::PeerLoss::Died) later.
+    /// [left](syncline_core::error::PeerLoss::Left), [hung up](syncline_core::error::PeerLoss::HungUp) or was
+    /// [shut out](syncline_core::error::PeerLoss::ShutOut) may [die](syncline_core::error::PeerLoss::Died) later.
     /// The observer must not block for long and must not keep the endpoint alive.
-    fn peer_lost(&self, how: &syncline_core::PeerLoss);
+    fn peer_lost(&self, how: &syncline_core::error::PeerLoss);
 }
 
 /// Entry points of the fuzzing targets in `fuzz/`.

@@ -1,6 +1,9 @@
 //! Encoding of parties and of the result of a negotiation.
 
-use syncline_core::{BackendKind, HandleKind, Uuid};
+use syncline_core::{
+    handle::HandleKind,
+    info::{BackendKind, Uuid},
+};
 
 use super::wire::{Malformed, Reader, TooMuch, Writer};
 use crate::negotiate::{Mechanism, Needs, Party, PartyId, Process, Queues};

@@ -5,7 +5,10 @@ use std::os::fd::OwnedFd;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
-use syncline_core::{Error, Object, PeerExit, PeerLoss, Result};
+use syncline_core::{
+    Error, Result,
+    error::{Object, PeerExit, PeerLoss},
+};
 
 use super::control::Sender;
 use super::socket::native;

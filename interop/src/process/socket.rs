@@ -12,7 +12,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown,
     SocketFlags, SocketType, sockopt,
 };
-use syncline_core::{Error, Object, Result};
+use syncline_core::{Error, Result, error::Object};
 
 use super::closing::{Closer, PeerFd};
 use super::control::{self, Received};

@@ -60,9 +60,9 @@ fn accessors_refuse_another_backend() {
 fn a_pair_is_one_gpu() {
     let _alone = crate::alone();
     let inventory = Inventory::probe(&ProbeOptions::default());
-    let cuda = || inventory.of(syncline::BackendKind::Cuda);
+    let cuda = || inventory.of(syncline::info::BackendKind::Cuda);
     let is_pair = |of: &syncline::Found| {
-        let mut vulkan = inventory.of(syncline::BackendKind::Vulkan);
+        let mut vulkan = inventory.of(syncline::info::BackendKind::Vulkan);
         vulkan.any(|other| other.info().same_gpu(of.info()))
     };
     match inventory.pair() {

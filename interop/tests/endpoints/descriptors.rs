@@ -9,7 +9,7 @@ use rustix::fs::{FileType, MemfdFlags, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use syncline::backend::Device as _;
 use syncline::process::Endpoint;
-use syncline::{Error, PeerLoss};
+use syncline::{Error, error::PeerLoss};
 
 use super::{Alone, loss};
 

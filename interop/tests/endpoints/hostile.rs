@@ -11,7 +11,7 @@ use rustix::io::IoSlice;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use syncline::negotiate::{Party, Process};
 use syncline::process::Endpoint;
-use syncline::{Error, PeerLoss};
+use syncline::{Error, error::PeerLoss};
 
 use super::{Alone, LONG, error, loss};
 

@@ -23,7 +23,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use syncline::process::Disagreement;
-use syncline::{Error, PeerLoss};
+use syncline::{Error, error::PeerLoss};
 
 /// Time limit for everything that ends by itself.
 const LONG: Duration = Duration::from_secs(20);

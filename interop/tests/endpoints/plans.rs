@@ -12,7 +12,11 @@ use rstest::rstest;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::negotiate::{Made, Mechanism, Party, Plan};
 use syncline::process::{Endpoint, negotiate_among};
-use syncline::{Device, Error, PeerExit, PeerLoss, QueueKind, Result, host};
+use syncline::{
+    Device, Error, QueueKind, Result,
+    error::{PeerExit, PeerLoss},
+    host,
+};
 
 use super::{Alone, LONG};
 

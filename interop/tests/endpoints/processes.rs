@@ -12,7 +12,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::SendFlags;
 use syncline::negotiate::{Mechanism, Needs, Party, Plan, Requirements};
 use syncline::process::{Disagreement, Endpoint, Listener, negotiate_among};
-use syncline::{Error, PeerExit, PeerLoss, host};
+use syncline::{
+    Error,
+    error::{PeerExit, PeerLoss},
+    host,
+};
 
 use super::{Alone, LONG, error, loss};
 

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use syncline::backend::Queue as _;
 use syncline::negotiate::{BinarySignalOnly, BinaryWaitOnly};
 use syncline::{
-    BinaryFd, Error, Origin, Point, Queue, Recorder, Result, Signal, SignalOnly, SyncFd,
-    TimelineFd, WaitOnly, host,
+    Error, Point, Queue, Recorder, Result, Signal, SignalOnly, WaitOnly,
+    handle::{BinaryFd, Origin, SyncFd, TimelineFd},
+    host,
 };
 
 fn signaller(view: &SignalOnly) -> Result<()> {

@@ -196,7 +196,11 @@ fn many<S: Subject>(world: &World<S>) -> Verdict {
 
 fn says<S: Subject>(world: &World<S>) -> Verdict {
     let [here, there] = pair(world, 0)?;
-    let sides: Vec<u64> = here.library().bridge().map(syncline::Object::id).collect();
+    let sides: Vec<u64> = here
+        .library()
+        .bridge()
+        .map(syncline::error::Object::id)
+        .collect();
     check!(
         sides == [here.library().object().id(), there.library().object().id()],
         "it is said to lead to {sides:?}"

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, OFlags};
-use syncline::{Error, Notification, Rejected};
+use syncline::{Error, handle::Rejected, wait::Notification};
 
 use super::kinds::kinds;
 use crate::case::{Stop, Verdict, cases, check, check_error};

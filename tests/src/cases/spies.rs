@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use syncline::backend::{Attachment, ByEngine, Port};
-use syncline::{DeviceId, Result};
+use syncline::{Result, info::DeviceId};
 
 use crate::user::Timeline;
 use crate::{Subject, World};

@@ -9,8 +9,9 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{
-    BinarySemaphore, Device, Error, Fence, HandleKind, Payload, PayloadUse, QueueKind, Recorder,
-    Rejected, SyncFd, Transference, host,
+    BinarySemaphore, Device, Error, Fence, QueueKind, Recorder,
+    handle::{HandleKind, Payload, PayloadUse, Rejected, SyncFd, Transference},
+    host,
 };
 
 use super::binaries::parts::Producer;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use syncline::{Error, QueueFamily, QueueKind};
+use syncline::{Error, QueueKind, info::QueueFamily};
 
 use super::{DELAY, within};
 use crate::blocked::join;

@@ -12,7 +12,10 @@ impl Half {
     /// Loses the device. `signal` is submitted after the work that does so.
     pub(super) fn lose(&mut self, signal: Option<(SignalOnly, u64)>) -> Result<String, Stop> {
         let device = self.device.clone();
-        if !matches!(device.device().info().backend, syncline::BackendKind::Cuda) {
+        if !matches!(
+            device.device().info().backend,
+            syncline::info::BackendKind::Cuda
+        ) {
             return Stop::skip("only CUDA's devices can be lost on purpose");
         }
         let breaks = device.clone();

@@ -9,7 +9,8 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::negotiate::{Granted, Made, MadeBinary, Mechanism, Needs, Party, Plan};
 use syncline::process::{Disagreement, Endpoint};
 use syncline::{
-    Device, Error, Fence, KeptPoint, Memory, Point, Queue, QueueKind, SharedWords, Signal, Timeline,
+    Device, Error, Fence, KeptPoint, Memory, Point, Queue, QueueKind, Signal, Timeline,
+    handle::SharedWords,
 };
 
 use super::binaries::Late;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use syncline::{Object, Result, WaitMode};
+use syncline::{Result, WaitMode, error::Object};
 
 use super::{KeptPoint, Time};
 use crate::Subject;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use syncline::backend::{Held, Queue as _};
-use syncline::{Object, Result, Signal};
+use syncline::{Result, Signal, error::Object};
 
 use super::timeline::library;
 use super::{Fence, Point, Stall};
@@ -137,7 +137,7 @@ impl<S: Subject> Queue<S> {
 
     /// [`syncline::backend::Queue::blockers`].
     #[must_use]
-    pub fn blockers(&self) -> syncline::Blockers {
+    pub fn blockers(&self) -> syncline::wait::Blockers {
         self.library.blockers()
     }
 

@@ -6,7 +6,11 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use syncline::{
-    Blockers, Claim, DeviceId, Error, Notification, Object, Rejected, Result, Signal, WaitMode,
+    Claim, Error, Result, Signal, WaitMode,
+    error::Object,
+    handle::Rejected,
+    info::DeviceId,
+    wait::{Blockers, Notification},
 };
 
 use super::Time;
@@ -350,20 +354,20 @@ pub fn wait_any<S: Subject>(points: &[Point<'_, S>], timeout: Duration) -> Resul
     }
 }
 
-/// [`syncline::future::all`], by the hook of the first point's subject.
+/// [`syncline::wait::future::all`], by the hook of the first point's subject.
 #[must_use = "futures do nothing unless polled"]
 pub fn all<S: Subject>(points: &[Point<'_, S>]) -> Waiting<()> {
     match points.iter().find_map(|point| point.on) {
         Some(on) => on.await_all(&library(points)),
-        None => Box::pin(syncline::future::all(&library(points))),
+        None => Box::pin(syncline::wait::future::all(&library(points))),
     }
 }
 
-/// [`syncline::future::any`], by the hook of the first point's subject.
+/// [`syncline::wait::future::any`], by the hook of the first point's subject.
 #[must_use = "futures do nothing unless polled"]
 pub fn any<S: Subject>(points: &[Point<'_, S>]) -> Waiting<usize> {
     match points.iter().find_map(|point| point.on) {
         Some(on) => on.await_any(&library(points)),
-        None => Box::pin(syncline::future::any(&library(points))),
+        None => Box::pin(syncline::wait::future::any(&library(points))),
     }
 }

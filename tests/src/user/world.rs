@@ -3,7 +3,11 @@
 use std::fmt;
 
 use syncline::backend::{Attachment, Device as _};
-use syncline::{DeviceId, Error, Info, Object, QueueKind, Result};
+use syncline::{
+    Error, QueueKind, Result,
+    error::Object,
+    info::{DeviceId, Info},
+};
 
 use super::{Clock, Fence, Queue, Stall, Timeline};
 use crate::case::Stop;
@@ -120,7 +124,7 @@ impl<S: Subject> Device<S> {
         &self,
         descriptor: Option<std::os::fd::OwnedFd>,
         label: &str,
-    ) -> Result<Fence<S>, syncline::Rejected<std::os::fd::OwnedFd>> {
+    ) -> Result<Fence<S>, syncline::handle::Rejected<std::os::fd::OwnedFd>> {
         let fence = self.0.import_descriptor(descriptor, label)?;
         Ok(self.own_fence(fence))
     }

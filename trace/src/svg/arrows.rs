@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use syncline_core::BackendKind;
+use syncline_core::info::BackendKind;
 use syncline_core::trace::Place;
 
 use super::draw::{Area, Draw};

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use syncline_core::BackendKind;
+use syncline_core::info::BackendKind;
 use syncline_core::trace::{Recording, Track};
 
 use super::Options;

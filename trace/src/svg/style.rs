@@ -1,6 +1,6 @@
 //! Colours, and the patterns made of them.
 
-use syncline_core::BackendKind;
+use syncline_core::info::BackendKind;
 
 /// A name for classes and patterns.
 pub(super) const fn class(backend: BackendKind) -> &'static str {

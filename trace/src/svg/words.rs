@@ -1,6 +1,6 @@
 //! The text above and below the lanes: title, legend and notes.
 
-use syncline_core::BackendKind;
+use syncline_core::info::BackendKind;
 
 use super::Options;
 use super::axis::words;

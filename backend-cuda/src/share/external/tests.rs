@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use syncline_core::backend::{ByEngine, Counter, Device as _, Port, Queue as _};
 use syncline_core::internal::RemainingPeers;
-use syncline_core::{DeviceId, Error, QueueKind, Timeline, host};
+use syncline_core::{Error, QueueKind, Timeline, host, info::DeviceId};
 
 use super::*;
 use crate::driver::emulated::{

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::{QueueKind, Uuid, host};
+use syncline_core::{QueueKind, host, info::Uuid};
 
 use super::*;
 use crate::driver::emulated::{

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use libtest_mimic::{Completion, Trial};
 use syncline_core::backend::Device as _;
-use syncline_core::{BackendKind, Error, Result};
+use syncline_core::{Error, Result, info::BackendKind};
 use syncline_cuda::{Device, Driver};
 
 /// Time limit for every wait of a test.

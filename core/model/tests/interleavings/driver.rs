@@ -11,7 +11,7 @@ use syncline_model::backend::{
     Attachment, Batch, ByEngine, Completion, Device as _, Enqueue, Flush, Gate, InFlightBudget,
     Keep, KeptPoints, NoStamp, Port, SubmissionQueue, Waker,
 };
-use syncline_model::{DeviceId, Object, Result, Timeline, host};
+use syncline_model::{Result, Timeline, error::Object, host, info::DeviceId};
 
 /// A port whose value only the engine changes.
 ///

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
-use syncline_model::{DeviceId, Error};
+use syncline_model::{Error, info::DeviceId};
 
 use crate::driver::{Completes, queue, timeline};
 use crate::{FOREVER, interrupted};

@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
-use syncline_model::future::{WaitAll, any};
-use syncline_model::{DeviceId, Error, Result};
+use syncline_model::wait::future::{WaitAll, any};
+use syncline_model::{Error, Result, info::DeviceId};
 
 use crate::driver::{Completes, queue, timeline};
 use crate::{interrupted, is_planted, planted};

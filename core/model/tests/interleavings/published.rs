@@ -8,7 +8,7 @@ use std::sync::Arc;
 use loom::thread;
 use syncline_model::backend::{Counter, Device as _};
 use syncline_model::internal::Page;
-use syncline_model::{DeviceId, Error, Timeline, host};
+use syncline_model::{Error, Timeline, host, info::DeviceId};
 
 use crate::driver::{Completes, queue, timeline};
 use crate::{FOREVER, interrupted, planted};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use loom::sync::Mutex;
 use loom::thread;
 use syncline_model::backend::{InFlightBudget, Keep};
-use syncline_model::{DeviceId, Error, Result};
+use syncline_model::{Error, Result, info::DeviceId};
 
 use crate::driver::{Completes, narrow_queue, queue, queue_beside, sharing_queue, timeline};
 use crate::{FOREVER, interrupted, is_planted, planted};

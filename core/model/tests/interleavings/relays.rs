@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
-use syncline_model::DeviceId;
+use syncline_model::info::DeviceId;
 
 use crate::driver::{Completes, queue, timeline};
 use crate::{FOREVER, interrupted, is_planted, planted};

@@ -1,7 +1,7 @@
 //! Signals of one timeline by several threads and queues: which are made, and in which order.
 
 use loom::thread;
-use syncline_model::{DeviceId, Error};
+use syncline_model::{Error, info::DeviceId};
 
 use crate::driver::{Completes, queue, timeline};
 use crate::{FOREVER, interrupted, planted};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
-use syncline_model::{DeviceId, Error, wait_all, wait_any};
+use syncline_model::{Error, info::DeviceId, wait_all, wait_any};
 
 use crate::driver::timeline;
 use crate::{A_WHILE, FOREVER, interrupted, is_planted, planted};

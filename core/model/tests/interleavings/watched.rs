@@ -10,7 +10,7 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use syncline_model::backend::{Attachment, ByEngine, Port, Watch, Watcher};
-use syncline_model::{DeviceId, Error, Result, Timeline};
+use syncline_model::{Error, Result, Timeline, info::DeviceId};
 
 use crate::{FOREVER, interrupted, is_planted, planted};
 

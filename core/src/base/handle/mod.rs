@@ -118,21 +118,21 @@ handle! {
     /// descriptor needs `unsafe`, by which the caller guarantees the kind:
     ///
     /// ```compile_fail,E0308
-    /// # use syncline_core::{BinaryFd, TimelineFd};
+    /// # use syncline_core::{handle::{BinaryFd, TimelineFd}};
     /// fn import(handle: TimelineFd) {}
     /// fn pass(handle: BinaryFd) {
     ///     import(handle);
     /// }
     /// ```
     /// ```compile_fail,E0277
-    /// # use syncline_core::{BinaryFd, TimelineFd};
+    /// # use syncline_core::{handle::{BinaryFd, TimelineFd}};
     /// fn convert(handle: BinaryFd) -> TimelineFd {
     ///     handle.into()
     /// }
     /// ```
     /// ```compile_fail,E0133
     /// # use std::os::fd::OwnedFd;
-    /// # use syncline_core::{Origin, TimelineFd};
+    /// # use syncline_core::{handle::{Origin, TimelineFd}};
     /// fn adopt(fd: OwnedFd, origin: Origin) -> TimelineFd {
     ///     TimelineFd::from_fd(fd, origin)
     /// }
@@ -147,21 +147,21 @@ handle! {
     /// descriptor needs `unsafe`, by which the caller guarantees the kind:
     ///
     /// ```compile_fail,E0308
-    /// # use syncline_core::{BinaryFd, TimelineFd};
+    /// # use syncline_core::{handle::{BinaryFd, TimelineFd}};
     /// fn import(handle: BinaryFd) {}
     /// fn pass(handle: TimelineFd) {
     ///     import(handle);
     /// }
     /// ```
     /// ```compile_fail,E0277
-    /// # use syncline_core::{BinaryFd, TimelineFd};
+    /// # use syncline_core::{handle::{BinaryFd, TimelineFd}};
     /// fn convert(handle: TimelineFd) -> BinaryFd {
     ///     handle.into()
     /// }
     /// ```
     /// ```compile_fail,E0133
     /// # use std::os::fd::OwnedFd;
-    /// # use syncline_core::{BinaryFd, Origin};
+    /// # use syncline_core::{handle::{BinaryFd, Origin}};
     /// fn adopt(fd: OwnedFd, origin: Origin) -> BinaryFd {
     ///     BinaryFd::from_fd(fd, origin)
     /// }
@@ -187,7 +187,7 @@ handle! {
     /// * The buffer has `length` bytes, no flags, all usages of Vulkan 1.0 and no other usage. Its
     ///   external handle type is the opaque file descriptor only.
     /// * Its sharing mode is concurrent for all families that
-    ///   [`Capabilities::queues`](crate::Capabilities::queues) lists, or exclusive if there is only
+    ///   [`Capabilities::queues`](crate::info::Capabilities::queues) lists, or exclusive if there is only
     ///   one family.
     /// * The memory has `size` bytes and no `VkMemoryAllocateFlagsInfo`.
     /// * Its memory type is the first device-local type that the buffer allows. If there is none,

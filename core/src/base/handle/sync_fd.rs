@@ -17,7 +17,7 @@ use crate::base::sync_file;
 /// Owned by exactly one party: a successful import consumes it, a failed import gives it back.
 ///
 /// A sync file is an object of the kernel, so it may come from any driver. An import copies the
-/// signal ([`Transference::Copy`](crate::Transference::Copy)). The importer is one of these:
+/// signal ([`Transference::Copy`](crate::handle::Transference::Copy)). The importer is one of these:
 /// * A binary semaphore, for its next wait.
 /// * A fence of a host device
 ///   ([`host::Device::import_sync_fd`](crate::host::Device::import_sync_fd)). Queues of every
@@ -27,7 +27,7 @@ use crate::base::sync_file;
 ///
 /// ```
 /// # fn main() -> syncline_core::Result<()> {
-/// use syncline_core::{SyncFd, host};
+/// use syncline_core::{host, handle::SyncFd};
 ///
 /// let none = SyncFd::from_fd(None)?; // the −1 of C: signalled already
 /// let fence = host::Device::new().import_sync_fd(none, "acquired")?;
@@ -43,7 +43,7 @@ use crate::base::sync_file;
 /// A handle of another kind does not compile in its place:
 ///
 /// ```compile_fail,E0308
-/// # use syncline_core::{BinaryFd, SyncFd};
+/// # use syncline_core::{handle::{BinaryFd, SyncFd}};
 /// fn import(handle: BinaryFd) {}
 /// fn pass(handle: SyncFd) {
 ///     import(handle);

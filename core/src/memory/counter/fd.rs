@@ -17,7 +17,7 @@ use crate::memory::counter::check_page_file;
 ///
 /// ```
 /// # fn main() -> syncline_core::Result<()> {
-/// use syncline_core::{CounterFd, Timeline, host};
+/// use syncline_core::{Timeline, host, handle::CounterFd};
 ///
 /// let device = host::Device::new();
 /// let (_home, handle) = device.export_timeline(0)?;
@@ -33,7 +33,7 @@ use crate::memory::counter::check_page_file;
 /// A handle of another kind is a type error:
 ///
 /// ```compile_fail,E0308
-/// # use syncline_core::{CounterFd, TimelineFd};
+/// # use syncline_core::{handle::{CounterFd, TimelineFd}};
 /// fn import(handle: CounterFd) {}
 /// fn pass(handle: TimelineFd) {
 ///     import(handle);

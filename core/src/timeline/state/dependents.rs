@@ -179,7 +179,7 @@ mod tests {
     use crate::base::error::Result;
     use crate::port::attachment::Attachment;
     use crate::port::{ByEngine, Port};
-    use crate::{DeviceId, Timeline, host};
+    use crate::{Timeline, host, info::DeviceId};
 
     /// A counter that a device raises and the host never polls.
     struct Word(Arc<AtomicU64>);

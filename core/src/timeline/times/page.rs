@@ -443,7 +443,10 @@ mod tests {
 
     /// A handle of zeroed words.
     fn words(bytes: u64) -> WordsFd {
-        crate::SharedWords::new(bytes).unwrap().export().unwrap()
+        crate::handle::SharedWords::new(bytes)
+            .unwrap()
+            .export()
+            .unwrap()
     }
 
     /// A handle of a page with a version.

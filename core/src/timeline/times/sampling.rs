@@ -143,8 +143,8 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-    use crate::Object;
     use crate::clock::{HostClock, Sample, Sampler};
+    use crate::error::Object;
 
     /// A clock that fails a number of attempts before each sample.
     struct Busy {

@@ -13,7 +13,7 @@ use syncline_core::backend::{
     Attachment, Batch, ByEngine, Completion, Enqueue, Flush, Keep, KeptPoints, Port, Stamp,
     SubmissionQueue, Timing, Waker, Watch, Watcher,
 };
-use syncline_core::{DeviceId, Error, Object, Result, Timeline};
+use syncline_core::{Error, Result, Timeline, error::Object, info::DeviceId};
 
 /// The largest number of submissions in a driver.
 pub(crate) const CAPACITY: u64 = 3;

@@ -20,10 +20,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, TestCaseResult};
 use syncline_core::backend::{Device as _, SubmissionQueue};
-use syncline_core::future::{self, WaitAll, WaitAny};
 use syncline_core::host::Device;
+use syncline_core::wait::future::{self, WaitAll, WaitAny};
 use syncline_core::{
-    Claim, DeviceId, Error, Fence, KeptPoint, Point, Result, Signal, Timeline, wait_all, wait_any,
+    Claim, Error, Fence, KeptPoint, Point, Result, Signal, Timeline, info::DeviceId, wait_all,
+    wait_any,
 };
 
 use driver::{CAPACITY, Driver, failure};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use syncline_core::backend::Watcher;
 use syncline_core::backend::{Attachment, ByEngine, Port, Watch};
-use syncline_core::{DeviceId, Result, Timeline};
+use syncline_core::{Result, Timeline, info::DeviceId};
 
 /// A device whose counters are words that the test or its drivers set.
 #[derive(Default)]

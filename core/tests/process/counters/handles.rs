@@ -5,7 +5,11 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use rstest::rstest;
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::pipe::pipe;
-use syncline_core::{CounterFd, Error, Rejected, host};
+use syncline_core::{
+    Error,
+    handle::{CounterFd, Rejected},
+    host,
+};
 
 use super::{Hostile, alone, exported, imported};
 use crate::{open_descriptors, settled, soon};

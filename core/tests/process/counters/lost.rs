@@ -10,7 +10,7 @@ use std::time::Instant;
 use rstest::rstest;
 use syncline_core::backend::{Attachment, ByEngine, Port, Recovered, SharedPort};
 use syncline_core::internal::RemainingPeers;
-use syncline_core::{DeviceId, Error, Result};
+use syncline_core::{Error, Result, info::DeviceId};
 
 use super::*;
 

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use rstest::rstest;
 use syncline_core::backend::{Attachment, Device as _, Queue as _};
-use syncline_core::{CounterFd, QueueKind, Timeline, host};
+use syncline_core::{QueueKind, Timeline, handle::CounterFd, host};
 
 use crate::alone;
 
@@ -120,7 +120,7 @@ fn two_ports_of_one_page_are_one_counter(#[case] initial: u64) {
 
 #[test]
 fn the_host_reports_that_it_exports_and_imports_counters() {
-    use syncline_core::HandleKind::CounterMemfd;
+    use syncline_core::handle::HandleKind::CounterMemfd;
     let device = host::Device::new();
     let can = &device.info().capabilities;
     assert!(can.exports.contains(&CounterMemfd) && can.imports.contains(&CounterMemfd));

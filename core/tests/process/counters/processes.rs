@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::fs::MemfdFlags;
-use syncline_core::{CounterFd, Error, Timeline, host};
+use syncline_core::{Error, Timeline, handle::CounterFd, host};
 
 use super::{FUTEX_WAIT, LONG, alone, exported, imported};
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 use rstest::rstest;
 use syncline_core::backend::{Attachment, ByEngine, Counter, Port, Watch, Watcher};
 use syncline_core::internal::{Page, RemainingPeers};
-use syncline_core::{DeviceId, Error, Object, Result};
+use syncline_core::{Error, Result, error::Object, info::DeviceId};
 
 use super::*;
 

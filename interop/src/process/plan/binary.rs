@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 #[cfg(doc)]
 use syncline_core::Error;
-use syncline_core::{BinaryFd, Result};
+use syncline_core::{Result, handle::BinaryFd};
 
 use super::Execution;
 use super::waits::SemaphoreWaits;

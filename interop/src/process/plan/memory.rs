@@ -9,7 +9,10 @@ use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use syncline_core::{Error, HandleKind, Origin, Result, SharedWords, WordsFd};
+use syncline_core::{
+    Error, Result,
+    handle::{HandleKind, Origin, SharedWords, WordsFd},
+};
 
 use super::{Execution, OutgoingObject, hand_over};
 use crate::any::Device;
@@ -198,14 +201,14 @@ impl Execution<'_> {
 /// # Safety
 /// `fd` is memory that a device of this origin has exported, of this extent.
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
-unsafe fn handle(fd: OwnedFd, origin: Origin, extent: Extent) -> syncline_core::MemoryFd {
+unsafe fn handle(fd: OwnedFd, origin: Origin, extent: Extent) -> syncline_core::handle::MemoryFd {
     let Extent {
         size,
         length,
         dedicated,
     } = extent;
     // SAFETY: by this function's contract.
-    unsafe { syncline_core::MemoryFd::from_fd(fd, origin, size, length, dedicated) }
+    unsafe { syncline_core::handle::MemoryFd::from_fd(fd, origin, size, length, dedicated) }
 }
 
 #[cfg(feature = "vulkan")]

@@ -17,7 +17,7 @@ mod waits;
 use std::time::Duration;
 
 use syncline_core::backend::Device as _;
-use syncline_core::{Error, HandleKind, Object, Result, host};
+use syncline_core::{Error, Result, error::Object, handle::HandleKind, host};
 
 use self::parts::{HomeObjects, ImportedObjects};
 use self::timeline::SignallerObserver;

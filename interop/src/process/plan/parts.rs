@@ -8,11 +8,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use syncline_core::backend::{Attachment, Attachments, Counter, Device as _};
-use syncline_core::internal::{Page, SharedTimes};
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
-use syncline_core::{BinaryFd, TimelineFd};
+use syncline_core::handle::{BinaryFd, TimelineFd};
+use syncline_core::internal::{Page, SharedTimes};
 use syncline_core::{
-    CounterFd, Error, HandleKind, Object, Origin, Result, Timeline, WordsFd, host,
+    Error, Result, Timeline,
+    error::Object,
+    handle::{CounterFd, HandleKind, Origin, WordsFd},
+    host,
 };
 
 #[cfg(feature = "vulkan")]

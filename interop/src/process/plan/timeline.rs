@@ -8,7 +8,10 @@ use std::time::Duration;
 use syncline_core::SignalOnly;
 use syncline_core::backend::Counter;
 use syncline_core::internal::{RemainingPeers, WeakTimeline};
-use syncline_core::{Error, KeptPoint, Object, PeerLoss, Point, Result, Signal, Timeline};
+use syncline_core::{
+    Error, KeptPoint, Point, Result, Signal, Timeline,
+    error::{Object, PeerLoss},
+};
 
 use super::{DeviceSemaphore, Execution, SemaphoreWaits};
 use crate::negotiate::{Made, Process, Timelines};

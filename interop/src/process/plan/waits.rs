@@ -18,7 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use syncline_core::backend::{Device as _, Queue as _, StandbyThread};
-use syncline_core::{BinaryFd, Error, Fence, KeptPoint, QueueKind, Result, Timeline, WaitOnly};
+use syncline_core::{
+    Error, Fence, KeptPoint, QueueKind, Result, Timeline, WaitOnly, handle::BinaryFd,
+};
 
 #[cfg(feature = "vulkan")]
 use super::parts::duplicate;
@@ -331,7 +333,10 @@ impl SemaphoreWaits {
         #[cfg(feature = "vulkan")]
         if let (Device::Vulkan(device), Some(spare)) = (&self.device, &self.spare) {
             let second = Device::Vulkan(open_again(device)?);
-            let fd = duplicate(spare.as_fd(), syncline_core::HandleKind::BinaryOpaqueFd)?;
+            let fd = duplicate(
+                spare.as_fd(),
+                syncline_core::handle::HandleKind::BinaryOpaqueFd,
+            )?;
             // SAFETY: another handle of the same semaphore.
             let handle = unsafe { BinaryFd::from_fd(fd, spare.origin().clone()) };
             let semaphore = second.import_binary(handle, self.semaphore.object().label())?;

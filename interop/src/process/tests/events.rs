@@ -4,7 +4,12 @@
 
 use std::os::fd::AsFd;
 
-use syncline_core::{Error, HandleKind, Origin, Process, Result, Uuid};
+use syncline_core::{
+    Error, Result,
+    error::Process,
+    handle::{HandleKind, Origin},
+    info::Uuid,
+};
 use syncline_cuda::EventIpcHandle;
 
 use super::{LONG, NOW, both};

@@ -7,7 +7,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use rstest::rstest;
-use syncline_core::{Error, HandleKind, PeerExit, PeerLoss};
+use syncline_core::{
+    Error,
+    error::{PeerExit, PeerLoss},
+    handle::HandleKind,
+};
 
 use super::{LONG, NOW, against_raw, both, both_with, pair, read_socket, receive};
 use crate::negotiate::{Party, Process};

@@ -1,7 +1,10 @@
 //! Encoding and decoding of messages.
 
 use proptest::prelude::*;
-use syncline_core::{BackendKind, Capabilities, HandleKind, Info, Uuid};
+use syncline_core::{
+    handle::HandleKind,
+    info::{BackendKind, Capabilities, Info, Uuid},
+};
 
 use crate::negotiate::{Needs, Party, PartyId, Process};
 use crate::process::hostile::{elsewhere, offer, samples};

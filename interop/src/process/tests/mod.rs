@@ -12,7 +12,7 @@ mod raw;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use syncline_core::Object;
+use syncline_core::error::Object;
 
 use super::closing::PeerFd;
 use super::handover::ReceivedOffer;

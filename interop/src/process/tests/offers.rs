@@ -7,7 +7,10 @@ use std::time::Instant;
 
 use rstest::rstest;
 use rustix::fs::{MemfdFlags, SealFlags};
-use syncline_core::{Error, HandleKind, Result, SharedWords};
+use syncline_core::{
+    Error, Result,
+    handle::{HandleKind, SharedWords},
+};
 
 use super::{LONG, NOW, against_raw, both, read_socket, receive};
 use crate::process::Endpoint;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use syncline_core::{Error, HandleKind};
+use syncline_core::{Error, handle::HandleKind};
 
 use super::{LONG, NOW, against_raw, both, heap, read_socket};
 use crate::negotiate::Party;

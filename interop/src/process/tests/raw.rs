@@ -6,7 +6,11 @@ use std::time::Instant;
 
 use rstest::rstest;
 use rustix::fs::MemfdFlags;
-use syncline_core::{Error, HandleKind, PeerLoss, SharedWords};
+use syncline_core::{
+    Error,
+    error::PeerLoss,
+    handle::{HandleKind, SharedWords},
+};
 
 use super::loss::loss_recorder;
 use super::{LONG, NOW, against_raw, both, pair, read_socket, receive};

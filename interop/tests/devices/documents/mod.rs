@@ -18,8 +18,8 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::process::Endpoint;
 use syncline::vulkan::ash::vk;
 use syncline::{
-    Device, Error, Inventory, ProbeOptions, Queue, QueueKind, Signaller, Timeline, connect, host,
-    vulkan,
+    Device, Error, Inventory, ProbeOptions, Queue, QueueKind, Timeline, connect, host, vulkan,
+    wait::Signaller,
 };
 
 /// Time limit for everything that ends by itself.

@@ -1,6 +1,6 @@
-fn import(_: syncline::TimelineFd) {}
+fn import(_: syncline::handle::TimelineFd) {}
 
-fn pass(handle: syncline::BinaryFd) {
+fn pass(handle: syncline::handle::BinaryFd) {
     import(handle);
 }
 

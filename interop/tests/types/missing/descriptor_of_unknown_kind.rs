@@ -1,7 +1,7 @@
 use std::os::fd::OwnedFd;
 
-fn adopt(fd: OwnedFd, origin: syncline::Origin) -> syncline::TimelineFd {
-    syncline::TimelineFd::from_fd(fd, origin)
+fn adopt(fd: OwnedFd, origin: syncline::handle::Origin) -> syncline::handle::TimelineFd {
+    syncline::handle::TimelineFd::from_fd(fd, origin)
 }
 
 fn main() {}

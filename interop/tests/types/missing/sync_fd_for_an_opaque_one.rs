@@ -1,6 +1,6 @@
-fn import(_: syncline::BinaryFd) {}
+fn import(_: syncline::handle::BinaryFd) {}
 
-fn pass(handle: syncline::SyncFd) {
+fn pass(handle: syncline::handle::SyncFd) {
     import(handle);
 }
 

@@ -10,7 +10,7 @@ use std::ptr::{from_mut, null_mut};
 use std::time::Duration;
 
 use cudarc::driver::{DriverError, result, sys};
-use syncline::Uuid;
+use syncline::info::Uuid;
 use syncline::vulkan::ash::vk::{self, Handle as _};
 use syncline_recipes::{BLOCK, Draw, PTX, Renderer, Stop, WORDS};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use syncline::vulkan::ash::vk;
 use syncline::vulkan::{self, AdoptInfo, Enabled, Offer};
-use syncline::{Claim, Point, Timeline, Uuid};
+use syncline::{Claim, Point, Timeline, info::Uuid};
 use syncline_recipes::{LIMIT, Stop, pick};
 use wgpu::hal::api::Vulkan;
 

@@ -16,7 +16,7 @@ pub(crate) fn first_cuda() -> syncline::Result<cuda::Device> {
     let first = devices
         .first()
         .ok_or_else(|| syncline::Error::Unavailable {
-            backend: syncline::BackendKind::Cuda,
+            backend: syncline::info::BackendKind::Cuda,
             reason: "the driver has no device".into(),
         })?;
     first.open()

@@ -11,8 +11,10 @@ use syncline::backend::{
 };
 use syncline::clock::Clock;
 use syncline::{
-    BackendKind, Candidate, Capabilities, DeviceId, Error, HandleKind, Info, Object, QueueFamily,
-    QueueKind, Result, Timeline, Uuid,
+    Candidate, Error, QueueKind, Result, Timeline,
+    error::Object,
+    handle::HandleKind,
+    info::{BackendKind, Capabilities, DeviceId, Info, QueueFamily, Uuid},
 };
 
 use super::clock::Ticks;

@@ -9,7 +9,7 @@ use syncline::backend::{
     self, Batch, Enqueue, Flush, InFlightBudget, InvariantLifetime, Keep, NativePoint, Timing,
     Waker,
 };
-use syncline::{Error, Object, Result};
+use syncline::{Error, Result, error::Object};
 
 use super::clock::time;
 use super::device::{Device, Port};

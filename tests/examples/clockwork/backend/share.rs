@@ -6,7 +6,11 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use syncline::backend::{Attachment, Device as _, Sharing};
-use syncline::{Error, Object, Origin, Rejected, Result, TimelineFd};
+use syncline::{
+    Error, Result,
+    error::Object,
+    handle::{Origin, Rejected, TimelineFd},
+};
 
 use super::Device;
 

@@ -13,7 +13,7 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::clock::Clock;
 use syncline::cuda::{self, Device, Driver, sys};
 use syncline::negotiate::{Granted, Mechanism, Party, Plan, negotiate};
-use syncline::{BackendKind, Error, QueueKind, Stopwatch, Timeline, host};
+use syncline::{Error, QueueKind, Stopwatch, Timeline, host, info::BackendKind};
 
 use super::{PATIENCE, Scenario, Stop, Verdict, events, expect};
 use crate::one_run::{DROPPING, step};

@@ -13,7 +13,7 @@ mod vulkan;
 use std::fmt::Display;
 use std::time::Duration;
 
-use syncline::{Error, Rejected};
+use syncline::{Error, handle::Rejected};
 
 /// The time limit of waits.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);

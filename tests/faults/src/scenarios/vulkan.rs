@@ -4,7 +4,9 @@
 use syncline::backend::{Device as _, Queue as _};
 use syncline::vulkan::ash::vk;
 use syncline::vulkan::{Device, Instance};
-use syncline::{BinarySemaphore, Error, HandleKind, QueueKind, Recorder, Stopwatch, host, share};
+use syncline::{
+    BinarySemaphore, Error, QueueKind, Recorder, Stopwatch, handle::HandleKind, host, share,
+};
 
 use super::{PATIENCE, Scenario, Verdict, cuda, events, expect};
 use crate::one_run::{DROPPING, step};
@@ -65,7 +67,7 @@ pub(super) fn open() -> Verdict<Device> {
     let found = usable
         .or(candidates.first())
         .ok_or_else(|| Error::Unavailable {
-            backend: syncline::BackendKind::Vulkan,
+            backend: syncline::info::BackendKind::Vulkan,
             reason: "no device".into(),
         })?;
     Ok(found.open()?)

@@ -8,7 +8,11 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use syncline::{BinaryFd, BinarySemaphore, Device, Error, HandleKind, Origin, host};
+use syncline::{
+    BinarySemaphore, Device, Error,
+    handle::{BinaryFd, HandleKind, Origin},
+    host,
+};
 
 pub(super) mod parts;
 mod planned;

@@ -2,7 +2,7 @@
 //!
 //! A second device of the GPU, and a producer whose signals come after delayed data.
 
-use syncline::{BinaryFd, BinarySemaphore, Device, QueueKind, Recorder, vulkan};
+use syncline::{BinarySemaphore, Device, QueueKind, Recorder, handle::BinaryFd, vulkan};
 
 use super::{Side, all_are};
 use crate::case::{Stop, Verdict};

@@ -4,7 +4,10 @@
 
 use std::os::fd::AsFd;
 
-use syncline::{BinaryFd, BinarySemaphore, Origin};
+use syncline::{
+    BinarySemaphore,
+    handle::{BinaryFd, Origin},
+};
 
 use super::parts::{Producer, imported, twin};
 use super::sides;

@@ -2,8 +2,8 @@
 
 use ash::{khr, vk};
 use syncline::{
-    BinaryFd, BinarySemaphore, Device, Error, HandleKind, Origin, Payload, PayloadUse, QueueKind,
-    Recorder, Rejected,
+    BinarySemaphore, Device, Error, QueueKind, Recorder,
+    handle::{BinaryFd, HandleKind, Origin, Payload, PayloadUse, Rejected},
 };
 
 use super::parts::{Producer, imported, importer, other, twin};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use syncline::clock::{
     Axis, Clock, Counter, Effort, Estimate, HostClock, Map, Rounds, Sample, Sampler, Time,
 };
-use syncline::{Error, Object, Result, Uuid};
+use syncline::{Error, Result, error::Object, info::Uuid};
 
 use crate::case::{Stop, Verdict, cases, check, check_error};
 use crate::cases::unless_pair;

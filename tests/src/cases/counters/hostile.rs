@@ -4,7 +4,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use syncline::backend::{Attachments, Device as _};
-use syncline::{CounterFd, Error, Rejected, Timeline};
+use syncline::{
+    Error, Timeline,
+    handle::{CounterFd, Rejected},
+};
 
 use super::parts::{
     ANNOUNCED, Exported, FAILED, Hostile, REACHED, RECORD, exported, import, sides, view,

@@ -3,7 +3,11 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use syncline::backend::{Attachments, Device as _};
-use syncline::{CounterFd, Device, Error, HandleKind, Rejected, Timeline, host};
+use syncline::{
+    Device, Error, Timeline,
+    handle::{CounterFd, HandleKind, Rejected},
+    host,
+};
 
 use crate::World;
 use crate::case::Stop;

@@ -3,7 +3,7 @@
 use std::thread;
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{CounterFd, QueueKind};
+use syncline::{QueueKind, handle::CounterFd};
 
 use super::parts::{Exported, Hostile, REACHED, exported, sides, view};
 use crate::blocked::{blocked, join};

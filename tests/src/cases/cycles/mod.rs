@@ -4,7 +4,10 @@ mod graph;
 mod refused;
 mod shapes;
 
-use syncline::{Blockers, Error, Signaller};
+use syncline::{
+    Error,
+    wait::{Blockers, Signaller},
+};
 
 use crate::case::Stop;
 use crate::user::{Point, Queue, Signal};

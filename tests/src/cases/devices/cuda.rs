@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use cudarc::driver::{CudaContext, sys};
 use syncline::backend::{Device as _, Queue as _};
 use syncline::cuda::Device;
-use syncline::{Error, QueueKind, Recorder, Uuid};
+use syncline::{Error, QueueKind, Recorder, info::Uuid};
 
 use super::adopted::{held_record, let_go};
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};

@@ -3,7 +3,10 @@
 use std::thread;
 use std::time::Instant;
 
-use syncline::{BackendKind, Device, Error, Info, Inventory, ProbeOptions, QueueKind, Uuid};
+use syncline::{
+    Device, Error, Inventory, ProbeOptions, QueueKind,
+    info::{BackendKind, Info, Uuid},
+};
 
 use super::{look, open_again};
 use crate::blocked::join;

@@ -10,7 +10,7 @@ use std::thread;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::vulkan::ash::vk;
 use syncline::vulkan::{BinarySemaphore, Device};
-use syncline::{Error, QueueKind, Recorder, Timeline, Uuid};
+use syncline::{Error, QueueKind, Recorder, Timeline, info::Uuid};
 
 use super::adopted::{held_record, let_go};
 use crate::blocked::join;

@@ -90,7 +90,10 @@ fn every_stage(world: &World<Equipped>) -> Verdict {
 }
 
 /// Creates a timeline that holds the exporter's queue, on the exporter's side.
-fn world_gate(world: &World<Equipped>, exporter: syncline::DeviceId) -> Result<Timeline, Stop> {
+fn world_gate(
+    world: &World<Equipped>,
+    exporter: syncline::info::DeviceId,
+) -> Result<Timeline, Stop> {
     let side = if world.left.id() == exporter {
         &world.left
     } else {

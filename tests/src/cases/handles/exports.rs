@@ -14,7 +14,10 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Origin, QueueKind, Recorder, TimelineFd};
+use syncline::{
+    QueueKind, Recorder,
+    handle::{Origin, TimelineFd},
+};
 
 use super::parts::{
     Exported, exported, forged_origins, import, is_open, names_both, sides, sides_of_one_gpu, view,

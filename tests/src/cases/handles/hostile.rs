@@ -9,7 +9,11 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use rustix::fs::MemfdFlags;
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Device, Error, Origin, QueueKind, Rejected, TimelineFd, vulkan};
+use syncline::{
+    Device, Error, QueueKind,
+    handle::{Origin, Rejected, TimelineFd},
+    vulkan,
+};
 
 use super::parts::{import, is_open, names_importer, sides_of_one_gpu};
 use crate::case::{Stop, Verdict, check, equipped_cases};
@@ -111,7 +115,8 @@ fn memory(world: &World<Equipped>) -> Verdict {
     for (what, fd) in kinds()? {
         let number = fd.as_raw_fd();
         // SAFETY: the kind is wrong on purpose. Drivers answer such descriptors with an error.
-        let handle = unsafe { syncline::MemoryFd::from_fd(fd, origin.clone(), 4096, 4096, false) };
+        let handle =
+            unsafe { syncline::handle::MemoryFd::from_fd(fd, origin.clone(), 4096, 4096, false) };
         refused(importer, what, number, outcome(cuda.import_memory(handle)))?;
         unharmed(exporter, importer, what)?;
         let bytes = 4096;

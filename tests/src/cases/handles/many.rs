@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use syncline::backend::{Device as _, Queue as _};
 #[cfg(feature = "cuda")]
-use syncline::{Device, MemoryFd};
+use syncline::{Device, handle::MemoryFd};
 use syncline::{Error, QueueKind};
 
 use super::parts::{Exported, exported, import, sides_of_one_gpu, view};

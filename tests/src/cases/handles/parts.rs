@@ -6,7 +6,10 @@ use std::os::fd::RawFd;
 
 use syncline::backend::{Attachment, Attachments, Device as _};
 use syncline::{
-    Device, Error, HandleKind, Info, Origin, Rejected, Timeline, TimelineFd, Uuid, vulkan,
+    Device, Error, Timeline,
+    handle::{HandleKind, Origin, Rejected, TimelineFd},
+    info::{Info, Uuid},
+    vulkan,
 };
 
 use crate::World;

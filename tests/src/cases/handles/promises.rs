@@ -2,7 +2,7 @@
 
 use rustix::event::EventfdFlags;
 use syncline::backend::Device as _;
-use syncline::{Device, Error, HandleKind, host, vulkan};
+use syncline::{Device, Error, handle::HandleKind, host, vulkan};
 
 use super::parts::import;
 use crate::World;

@@ -9,8 +9,12 @@
 
 use syncline::backend::Device as _;
 use syncline::{
-    BinaryWin32, BinaryWin32Kmt, D3d12FenceHandle, Device, Error, HandleKind, Origin, Rejected,
-    TimelineWin32, TimelineWin32Kmt, Transference, WindowsHandle,
+    Device, Error,
+    handle::windows::{
+        BinaryWin32, BinaryWin32Kmt, D3d12FenceHandle, TimelineWin32, TimelineWin32Kmt,
+        WindowsHandle,
+    },
+    handle::{HandleKind, Origin, Rejected, Transference},
 };
 
 use crate::World;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use syncline::{Error, PeerLoss};
+use syncline::{Error, error::PeerLoss};
 
 use crate::World;
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use syncline::{Error, Object, Signal};
+use syncline::{Error, Signal, error::Object};
 
 use super::super::cause;
 use crate::case::{Stop, Verdict, cases, check, check_error};

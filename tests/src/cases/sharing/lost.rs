@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{BackendKind, Error, QueueKind};
+use syncline::{Error, QueueKind, info::BackendKind};
 
 use super::super::devices::look;
 use super::super::processes::lost::in_time;

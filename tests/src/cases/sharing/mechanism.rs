@@ -1,7 +1,12 @@
 //! X5, E5, Q3: how two devices share, or the reason why they cannot.
 
 use syncline::backend::Device as _;
-use syncline::{BackendKind, Error, HandleKind, Info, Mechanism, connect, share};
+use syncline::{
+    Error, Mechanism, connect,
+    handle::HandleKind,
+    info::{BackendKind, Info},
+    share,
+};
 
 use crate::case::{Stop, Verdict, check, equipped_cases};
 use crate::workload::Equipped;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use syncline::{Error, HandleKind, Mechanism, SharedBuffer, WaitMode};
+use syncline::{Error, Mechanism, SharedBuffer, WaitMode, handle::HandleKind};
 
 use super::super::{DELAY, LONG_DELAY, WORDS};
 use super::bridge::{Relay, copy, fill};

@@ -11,8 +11,8 @@ use std::thread::{self, JoinHandle};
 
 use ash::{khr, vk};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use syncline::HandleKind;
 use syncline::backend::Device as _;
+use syncline::handle::HandleKind;
 use syncline::vulkan::{self, AdoptInfo, Instance};
 
 /// A bug of the driver.

@@ -11,7 +11,7 @@ use syncline::backend::{
     InFlightBudget, Keep, NativePoint, Timing, Waker, Watch,
 };
 use syncline::clock::{Clock, Sample, Sampler};
-use syncline::{Error, Info, Object, QueueKind, Result, Timeline};
+use syncline::{Error, QueueKind, Result, Timeline, error::Object, info::Info};
 
 use super::bugs::Bug;
 use super::lock;

@@ -8,7 +8,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use syncline::clock::{Elapsed, Time};
-use syncline::{Blockers, Error, Object, Result, Stage, Timeline};
+use syncline::{
+    Error, Result, Timeline,
+    error::Object,
+    wait::{Blockers, Stage},
+};
 
 use super::backend::PlantedQueue;
 use super::bugs::Bug;

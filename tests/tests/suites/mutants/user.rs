@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 use syncline::backend::{Device as _, Held, Queue as _, Submitted};
 use syncline::clock::{Axis, Clock, Elapsed, Estimate, Time};
 use syncline::{
-    Blockers, Claim, Error, Fence, KeptPoint, Notification, Point, QueueKind, Rejected, Result,
-    Signal, Stopwatch, Timeline, WaitMode,
+    Claim, Error, Fence, KeptPoint, Point, QueueKind, Result, Signal, Stopwatch, Timeline,
+    WaitMode,
+    handle::Rejected,
+    wait::{Blockers, Notification},
 };
 use syncline_conformance::{Subject, Waiting};
 
@@ -513,10 +515,10 @@ impl Subject for Mutant {
     }
 
     fn await_all(&self, points: &[Point<'_>]) -> Waiting<()> {
-        let honest: Waiting<()> = Box::pin(syncline::future::all(points));
+        let honest: Waiting<()> = Box::pin(syncline::wait::future::all(points));
         match self.bug {
             Bug::FutureOfAllIsAny => {
-                let any = syncline::future::any(points);
+                let any = syncline::wait::future::any(points);
                 Box::pin(async move { any.await.map(|_| ()) })
             }
             Bug::FutureNeverWakes => Box::pin(Sleeper(honest)),
@@ -527,10 +529,10 @@ impl Subject for Mutant {
     }
 
     fn await_any(&self, points: &[Point<'_>]) -> Waiting<usize> {
-        let honest: Waiting<usize> = Box::pin(syncline::future::any(points));
+        let honest: Waiting<usize> = Box::pin(syncline::wait::future::any(points));
         match self.bug {
             Bug::FutureOfAnyIsAll => {
-                let all = syncline::future::all(points);
+                let all = syncline::wait::future::all(points);
                 Box::pin(async move { all.await.map(|()| 0) })
             }
             Bug::FutureNeverWakes => Box::pin(Sleeper(honest)),
@@ -540,7 +542,7 @@ impl Subject for Mutant {
 
     fn await_pending(&self, point: Point<'_>) -> Waiting<()> {
         match self.bug {
-            Bug::FuturePendingIsReached => Box::pin(syncline::future::all(&[point])),
+            Bug::FuturePendingIsReached => Box::pin(syncline::wait::future::all(&[point])),
             _ => Box::pin(point.pending()),
         }
     }

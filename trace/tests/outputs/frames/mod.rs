@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "made-up numbers are small")]
 
-use syncline_core::BackendKind;
-use syncline_core::Uuid;
 use syncline_core::clock::Estimate;
+use syncline_core::info::BackendKind;
+use syncline_core::info::Uuid;
 use syncline_core::trace::{Edge, HostSignal, Outcome, Recording, Submission, Track};
 
 const QUEUES: [(&str, &str, BackendKind); 5] = [

@@ -4,8 +4,8 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use syncline_core::clock::Estimate;
+use syncline_core::info::{BackendKind, Uuid};
 use syncline_core::trace::{Edge, HostSignal, Outcome, Recording, Submission, Track};
-use syncline_core::{BackendKind, Uuid};
 
 /// Times that are mostly close together, so that slices touch and overlap. Some are extreme.
 fn time() -> impl Strategy<Value = i64> {
