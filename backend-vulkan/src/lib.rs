@@ -55,6 +55,7 @@ pub use probe::Candidate;
 pub use queue::guard::QueueGuard;
 pub use queue::recorder::Recorder;
 pub use queue::submission::Queue;
+pub use queue::submit_lists::RawSubmission;
 pub use share::binary::BinarySemaphore;
 pub use share::external::Exporter;
 

@@ -19,7 +19,7 @@ fn main() -> syncline::Result<()> {
     // Held until `submitted` below, so the order of the calls does not matter.
     other.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
 
-    let mut claim = line.claim(1, 0)?; // from now on only this claim may signal 1
+    let mut claim = line.claim(1)?; // from now on only this claim may signal 1
     claim.wait_ready(PATIENCE)?; // the value before it is pending
     let semaphores = [device.semaphore_of(&line)?]; // the raw `VkSemaphore`
     let (waits, values) = ([claim.predecessor()], [claim.value()]);

@@ -329,7 +329,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// # Errors
     /// Same errors.
     fn claim(&self, of: &Timeline, value: u64, own_wait: u64) -> Result<Claim> {
-        of.claim(value, own_wait)
+        of.claim_after(value, own_wait)
     }
 
     /// [`Point::is_reached`].

@@ -150,7 +150,7 @@ impl Device {
         // SAFETY: the caller guarantees it.
         unsafe { stream.wait_raw(&Raw(event)) }?;
         let occurred = self.timeline(label)?;
-        let mut claim = occurred.claim(1, 0)?;
+        let mut claim = occurred.claim(1)?;
         self.signal_behind(&occurred, &mut claim, || Ok(stream))?;
         let point = occurred.at(1).keep();
         Ok(Fence::foreign(self.id(), self.object(), label, point))

@@ -1,7 +1,8 @@
-//! [`BackendQueue`] for the CUDA queue.
+//! [`BackendQueue`] for the CUDA queue, and submissions of the application's own.
 
-use syncline_core::backend::{BackendQueue, EngineQueue};
-use syncline_core::{Fence, Result};
+use cudarc::driver::sys;
+use syncline_core::backend::{BackendQueue, EngineQueue, Queue as _};
+use syncline_core::{Fence, Point, Result, Signal, Submitted};
 
 use crate::device::open::Device;
 use crate::queue::submission::{Feed, Queue};
@@ -46,5 +47,32 @@ impl BackendQueue for Queue {
     /// other.
     fn wait_natively(&self, fence: &Fence) -> Result<bool> {
         self.wait_captured(fence)
+    }
+}
+
+impl Queue {
+    /// Submits by the application's own calls on the raw stream, in place of recorded work.
+    ///
+    /// `launch` is held like any other work until all `waits` may go to the driver. Then it is
+    /// called once, on this thread or on the thread that releases it. What it adds to the stream
+    /// runs after the waits and before the signals, which the engine adds. Everything that this
+    /// work uses is the application's to keep.
+    ///
+    /// Same as [`submit`](syncline_core::backend::Queue::submit) with
+    /// [`Recorder::stream`](crate::Recorder::stream). Use that for more than four commands, which
+    /// must be [declared](crate::Recorder::commands), and to keep objects.
+    ///
+    /// # Errors
+    /// Same errors as [`Queue::submit`](syncline_core::backend::Queue::submit).
+    pub fn submit_raw<'q, W>(
+        &'q self,
+        waits: &[Point<'_>],
+        signals: &[Signal<'_>],
+        launch: W,
+    ) -> Result<Submitted<'q>>
+    where
+        W: FnOnce(sys::CUstream) -> Result<()> + Send + 'static,
+    {
+        self.submit(waits, move |recorder| launch(recorder.stream()), signals)
     }
 }

@@ -260,7 +260,7 @@ fn a_signal_of_a_claim_waits_for_the_guard() {
             let (device, timeline) = (&gpu.device, &timeline);
             move || {
                 let raw = std::ptr::without_provenance_mut(address);
-                let mut claim = timeline.claim(1, 0).unwrap();
+                let mut claim = timeline.claim(1).unwrap();
                 // SAFETY: a claim of this timeline; the queue keeps the stream.
                 unsafe { device.submit_claimed(timeline, &mut claim, raw) }
             }
@@ -269,7 +269,7 @@ fn a_signal_of_a_claim_waits_for_the_guard() {
         assert!(!timeline.at(1).is_pending().unwrap());
         // The thread that has the guard does not wait.
         let own = gpu.device.timeline("own").unwrap();
-        let mut claim = own.claim(1, 0).unwrap();
+        let mut claim = own.claim(1).unwrap();
         // SAFETY: as above.
         unsafe { gpu.device.submit_claimed(&own, &mut claim, guard.raw()) }.unwrap();
         own.at(1).wait(LIMIT).unwrap();

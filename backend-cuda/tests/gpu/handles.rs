@@ -44,7 +44,7 @@ fn raw_handles_say_what_is_held() {
     // The application submits itself: it claims, submits, and reports that.
     let busy = gpu.queue("the application's");
     let stall = gpu.stalled(&busy);
-    let mut claim = done.claim(2, 0).unwrap();
+    let mut claim = done.claim(2).unwrap();
     // Without an event this library cannot see the signal. The call fails and the claim stays open.
     assert!(matches!(claim.submitted(), Err(Error::Unsupported { .. })));
     assert!(!done.at(2).is_pending().unwrap());

@@ -1,9 +1,12 @@
-//! [`BackendQueue`] for the Vulkan queue.
+//! [`BackendQueue`] for the Vulkan queue, and submissions of the application's own.
 
-use syncline_core::backend::{BackendQueue, EngineQueue};
+use ash::vk;
+use syncline_core::backend::{BackendQueue, EngineQueue, Queue as _};
+use syncline_core::{Point, Result, Signal, Submitted};
 
 use crate::device::open::Device;
 use crate::queue::submission::{Feed, Queue};
+use crate::queue::submit_lists::RawSubmission;
 
 impl From<EngineQueue<Device, Feed>> for Queue {
     fn from(engine: EngineQueue<Device, Feed>) -> Self {
@@ -17,5 +20,48 @@ impl BackendQueue for Queue {
     #[inline]
     fn engine(&self) -> &EngineQueue<Device, Feed> {
         self.inner()
+    }
+}
+
+impl Queue {
+    /// Submits by a `vkQueueSubmit` of the application's own, in place of recorded work.
+    ///
+    /// `submit` is held like any other work until all `waits` may go to the driver. Then it is
+    /// called once, on this thread or on the thread that releases it, with the `VkQueue` locked. It
+    /// makes one or more submissions that together wait for all waits of the [`RawSubmission`] and
+    /// then make all its signals. Its semaphores live until the submission has finished. Everything
+    /// else that it uses is the application's to keep.
+    ///
+    /// During the call other submissions to this `VkQueue` are held. `submit` must not block, and
+    /// must not [lock](Queue::lock) the same `VkQueue`: that is a deadlock. It is not called if a
+    /// wait fails.
+    ///
+    /// If `submit` returns an error, none of the signals may be pending. If it returns `Ok` without
+    /// making the signals, waits for them end by their time-out only.
+    ///
+    /// A queue whose submissions are traced, and signals with times, take up to two small
+    /// submissions more, which are made around the call.
+    ///
+    /// # Errors
+    /// Same errors as [`Queue::submit`](syncline_core::backend::Queue::submit). An error of
+    /// `submit` is a driver error of `vkQueueSubmit`: the submission is refused, or, if it was
+    /// held, its timelines fail with it (Q5).
+    ///
+    /// See `vkQueueSubmit` and `VkTimelineSemaphoreSubmitInfo`.
+    pub fn submit_raw<'q, W>(
+        &'q self,
+        waits: &[Point<'_>],
+        signals: &[Signal<'_>],
+        submit: W,
+    ) -> Result<Submitted<'q>>
+    where
+        W: FnOnce(RawSubmission<'_>) -> std::result::Result<(), vk::Result> + Send + 'static,
+    {
+        let submit = Box::new(submit);
+        self.submit(
+            waits,
+            move |recorder| recorder.set_raw_work(submit),
+            signals,
+        )
     }
 }

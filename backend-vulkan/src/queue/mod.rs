@@ -6,4 +6,4 @@ pub(crate) mod guard;
 pub(crate) mod recorder;
 pub(crate) mod recording;
 pub(crate) mod submission;
-mod submit_lists;
+pub(crate) mod submit_lists;

@@ -11,7 +11,7 @@ use syncline_core::{Result, error::Object};
 
 use crate::driver::error::unsupported;
 use crate::memory::buffer::Buffer;
-use crate::queue::recording::Recording;
+use crate::queue::recording::{Recording, SubmitRaw};
 use crate::timeline::binary::{RawBinary, Role};
 use crate::timeline::port::Semaphore;
 use crate::timing::stamp::Stamp;
@@ -227,6 +227,11 @@ impl<'a> Recorder<'a> {
         let commands = self.command_buffer()?;
         self.recording.barrier(commands);
         Ok(())
+    }
+
+    /// See [`Recording::set_raw_work`].
+    pub(crate) fn set_raw_work(&mut self, submit: SubmitRaw) -> Result<()> {
+        self.recording.set_raw_work(submit)
     }
 
     /// The name of the queue.

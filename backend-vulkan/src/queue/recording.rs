@@ -16,7 +16,7 @@ use crate::memory::buffer::Buffer;
 use crate::queue::command_pool::{CommandPool, InFlight};
 #[cfg(doc)]
 use crate::queue::recorder::Recorder;
-use crate::queue::submit_lists::SubmitLists;
+use crate::queue::submit_lists::{RawSubmission, SubmitLists};
 use crate::timeline::binary::{RawBinary, RecordedUse, Role};
 use crate::timeline::port::{Port, Semaphore};
 use crate::timing::stamp::Stamp;
@@ -42,9 +42,22 @@ pub struct Recording {
     /// The uses of binary semaphores whose payload is tracked.
     binary_uses: Vec<RecordedUse>,
     fence: vk::Fence,
+    /// The application's own driver call, in place of the work.
+    raw_work: Option<RawWork>,
     keep: Keep,
     /// Exported buffers that this submission has acquired, and releases at its end.
     acquired: Vec<Buffer>,
+}
+
+/// Submits with the driver by itself. See `Queue::submit_raw`.
+pub(crate) type SubmitRaw =
+    Box<dyn FnOnce(RawSubmission<'_>) -> std::result::Result<(), vk::Result> + Send>;
+
+/// The application's own driver call, and its place among the command buffers.
+struct RawWork {
+    submit: SubmitRaw,
+    /// The number of command buffers before it. They write times.
+    buffers: usize,
 }
 
 /// The direction of an ownership transfer of an exported buffer.
@@ -69,6 +82,7 @@ impl Recording {
             binary_signals: Vec::new(),
             binary_uses: Vec::new(),
             fence: vk::Fence::null(),
+            raw_work: None,
             keep: Keep::default(),
             acquired: Vec::new(),
         }
@@ -89,6 +103,7 @@ impl Recording {
         self.binary_signals.clear();
         self.binary_uses.clear();
         self.fence = vk::Fence::null();
+        self.raw_work = None;
         if !self.keep.is_empty() {
             self.keep = Keep::default();
         }
@@ -168,6 +183,16 @@ impl Recording {
     /// Same as [`Recorder::fence`].
     pub(crate) const unsafe fn set_fence(&mut self, fence: vk::Fence) {
         self.fence = fence;
+    }
+
+    /// Makes `submit` the work of the submission, after what is recorded so far.
+    pub(crate) fn set_raw_work(&mut self, submit: SubmitRaw) -> Result<()> {
+        self.end_open_buffer()?;
+        self.raw_work = Some(RawWork {
+            submit,
+            buffers: self.buffers.len(),
+        });
+        Ok(())
     }
 
     /// Keeps `object` alive until the submission has finished.
@@ -327,9 +352,10 @@ impl Recording {
     #[inline]
     pub(crate) fn prepare(&mut self, batch: &Batch<'_>) -> Result<()> {
         // If the signals must wait for values of other queues, the time is written after that wait
-        // too. The wait comes after the work.
+        // too. The wait comes after the work. Raw work gets one list of waits, so it waits as well.
         let stamp = batch.stamp::<Stamp>();
-        let (behind_work, behind_order) = if batch.order.is_empty() {
+        let waits_at_once = batch.order.is_empty() || self.raw_work.is_some();
+        let (behind_work, behind_order) = if waits_at_once {
             (stamp, None)
         } else {
             (None, stamp)
@@ -362,7 +388,7 @@ impl Recording {
         }
 
         // Without commands, all waits can be in one `VkSubmitInfo`.
-        if !batch.order.is_empty() && !self.buffers.is_empty() {
+        if !waits_at_once && !self.buffers.is_empty() {
             lists.split(self.buffers.len());
         }
         for order in batch.order {
@@ -415,7 +441,7 @@ impl Recording {
         keep.append(&mut self.keep);
     }
 
-    /// Calls `vkQueueSubmit` once.
+    /// Calls `vkQueueSubmit` once, or lets the application do so.
     ///
     /// # Safety
     /// The gate of `queue` is locked. `self` was completed by [`Recording::prepare`]: its command
@@ -423,12 +449,38 @@ impl Recording {
     /// submission has finished, and are of this device. The signal of each wait is pending. Each
     /// signalled value is above the previous one.
     #[inline]
-    pub(crate) unsafe fn submit(&self, queue: vk::Queue) -> Result<(), vk::Result> {
+    pub(crate) unsafe fn submit(&mut self, queue: vk::Queue) -> Result<(), vk::Result> {
+        if let Some(work) = self.raw_work.take() {
+            // SAFETY: the caller guarantees it.
+            return unsafe { self.submit_raw(queue, work) };
+        }
         // SAFETY: the caller guarantees it.
         unsafe {
             self.lists
                 .submit(self.device(), queue, &self.buffers, self.fence)
         }
+    }
+
+    /// Lets the application submit. Command buffers that write times go before and after that.
+    ///
+    /// # Safety
+    /// Same as [`Recording::submit`].
+    #[cold]
+    unsafe fn submit_raw(&self, queue: vk::Queue, work: RawWork) -> Result<(), vk::Result> {
+        let (before, after) = self.buffers.split_at(work.buffers);
+        let mut raw = self.lists.raw(queue);
+        if !before.is_empty() {
+            // SAFETY: the caller guarantees it.
+            unsafe { self.lists.submit_before(self.device(), queue, before) }?;
+            (raw.waits, raw.wait_values, raw.wait_stages) = (&[], &[], &[]);
+        }
+        if after.is_empty() {
+            return (work.submit)(raw);
+        }
+        (raw.signals, raw.signal_values) = (&[], &[]);
+        (work.submit)(raw)?;
+        // SAFETY: the caller guarantees it.
+        unsafe { self.lists.submit_after(self.device(), queue, after) }
     }
 
     /// Notes that the driver has taken the submission.

@@ -7,6 +7,27 @@ use ash::vk;
 
 use crate::device::driver_queue::SUBMISSION;
 
+/// What a `vkQueueSubmit` of the application's own must wait for and signal.
+///
+/// Lists of waits, and lists of signals, have the same length each. They fit into `VkSubmitInfo`
+/// and `VkTimelineSemaphoreSubmitInfo` as they are, and may be empty.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct RawSubmission<'s> {
+    /// The queue to submit to. It is locked for this call.
+    pub queue: vk::Queue,
+    /// The semaphores that the work waits for.
+    pub waits: &'s [vk::Semaphore],
+    /// The value to wait for, of each semaphore.
+    pub wait_values: &'s [u64],
+    /// The stages that wait for each semaphore: all. Other stages may be passed instead.
+    pub wait_stages: &'s [vk::PipelineStageFlags],
+    /// The semaphores to signal after the work. The queue's own is among them.
+    pub signals: &'s [vk::Semaphore],
+    /// The value of each signal.
+    pub signal_values: &'s [u64],
+}
+
 /// The semaphores of a submission, in the order of its `VkSubmitInfo`s.
 ///
 /// They go into one `VkSubmitInfo`, or into two if signals must wait for other queues after the
@@ -60,6 +81,20 @@ impl SubmitLists {
         });
     }
 
+    /// The waits and signals, for a submission that the application makes itself.
+    ///
+    /// [`split`](Self::split) was not called.
+    pub(crate) fn raw(&self, queue: vk::Queue) -> RawSubmission<'_> {
+        RawSubmission {
+            queue,
+            waits: &self.waits,
+            wait_values: &self.wait_values,
+            wait_stages: &self.wait_stages,
+            signals: &self.signals,
+            signal_values: &self.signal_values,
+        }
+    }
+
     pub(crate) fn clear(&mut self) {
         self.waits.clear();
         self.wait_values.clear();
@@ -109,6 +144,49 @@ impl SubmitLists {
             .push_next(&mut values);
         // SAFETY: the caller guarantees it.
         unsafe { device.queue_submit(queue, &[info], fence) }
+    }
+
+    /// Submits `buffers` behind the waits, without a signal.
+    ///
+    /// # Safety
+    /// Same as [`SubmitLists::submit`].
+    #[cold]
+    pub(crate) unsafe fn submit_before(
+        &self,
+        device: &ash::Device,
+        queue: vk::Queue,
+        buffers: &[vk::CommandBuffer],
+    ) -> Result<(), vk::Result> {
+        let mut values =
+            vk::TimelineSemaphoreSubmitInfo::default().wait_semaphore_values(&self.wait_values);
+        let info = vk::SubmitInfo::default()
+            .wait_semaphores(&self.waits)
+            .wait_dst_stage_mask(&self.wait_stages)
+            .command_buffers(buffers)
+            .push_next(&mut values);
+        // SAFETY: the caller guarantees it.
+        unsafe { device.queue_submit(queue, &[info], vk::Fence::null()) }
+    }
+
+    /// Submits `buffers` and the signals, without a wait.
+    ///
+    /// # Safety
+    /// Same as [`SubmitLists::submit`].
+    #[cold]
+    pub(crate) unsafe fn submit_after(
+        &self,
+        device: &ash::Device,
+        queue: vk::Queue,
+        buffers: &[vk::CommandBuffer],
+    ) -> Result<(), vk::Result> {
+        let mut values =
+            vk::TimelineSemaphoreSubmitInfo::default().signal_semaphore_values(&self.signal_values);
+        let info = vk::SubmitInfo::default()
+            .command_buffers(buffers)
+            .signal_semaphores(&self.signals)
+            .push_next(&mut values);
+        // SAFETY: the caller guarantees it.
+        unsafe { device.queue_submit(queue, &[info], vk::Fence::null()) }
     }
 
     /// Same as [`SubmitLists::submit`], with two `VkSubmitInfo`: the work, and the rest after it.

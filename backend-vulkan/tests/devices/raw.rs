@@ -188,7 +188,7 @@ fn an_application_keeps_its_device_and_submits_itself() {
         Err(Error::NotPending { .. })
     ));
 
-    let mut claim = frames.claim(1, 0).unwrap();
+    let mut claim = frames.claim(1).unwrap();
     assert!(matches!(
         frames.signal(1),
         Err(Error::SignalOverlapsClaim { .. })
@@ -265,7 +265,7 @@ fn raw_handles_without_queues_are_adopted() {
         assert!(refused.to_string().contains("without queues"), "{refused}");
 
         let frames = device.timeline("frames").unwrap();
-        let mut claim = frames.claim(1, 0).unwrap();
+        let mut claim = frames.claim(1).unwrap();
         let semaphores = [device.semaphore_of(&frames).unwrap()];
         let values = [claim.value()];
         let mut timeline =

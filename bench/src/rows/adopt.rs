@@ -84,7 +84,7 @@ fn adopt(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
                 },
                 |count| {
                     for value in ours.get() + 1..=ours.get() + count {
-                        let mut claim = after.claim(value, 0)?;
+                        let mut claim = after.claim(value)?;
                         claim.wait_ready(LONG)?;
                         let (wait, own) = (before.at(value), device.semaphore_of(&after)?);
                         let waits = [device.semaphore(wait)?, own];

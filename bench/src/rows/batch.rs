@@ -69,7 +69,7 @@ impl Awaited {
     pub(super) fn promise(&self, count: u64) -> Outcome<()> {
         let value = self.pending.get() + count;
         for timeline in &self.timelines {
-            timeline.claim(value, 0)?.submitted()?;
+            timeline.claim(value)?.submitted()?;
         }
         self.pending.set(value);
         Ok(())

@@ -193,7 +193,7 @@ fn query(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     }
     // Outstanding during the race: a submission of the application, for which the host signals
     // later.
-    let mut claim = timeline.claim(1, 0)?;
+    let mut claim = timeline.claim(1)?;
     claim.submitted()?;
     let raced = lab.race(vec![
         Side::ours(|n| {
@@ -374,7 +374,7 @@ fn after_a_while(
     value: u64,
     wait: impl FnOnce() -> Outcome<()>,
 ) -> Outcome<Duration> {
-    let mut claim = timeline.claim(value, 0)?;
+    let mut claim = timeline.claim(value)?;
     claim.submitted()?;
     let signaller = hand.signaller(semaphore);
     thread::scope(|scope| {

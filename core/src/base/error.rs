@@ -87,32 +87,17 @@ const MAX_SOURCES: usize = 16;
 /// `downcast_ref` finds it by its type, and `source` returns its own sources.
 #[derive(Clone)]
 pub struct WorkError {
-    error: Arc<dyn StoredError>,
+    error: Arc<ContainedDrop>,
     queue: Option<Object>,
-}
-
-/// An application's error without its type.
-trait StoredError: Send + Sync {
-    fn error(&self) -> &(dyn std::error::Error + Send + Sync + 'static);
 }
 
 /// An application's error whose panic on drop is contained.
 ///
 /// The last clone may be dropped by a queue's worker, or by a thread that drives a queue. A panic
 /// there must not reach that thread. The panic hook still reports it.
-struct ContainedDrop<E>(Option<E>);
+struct ContainedDrop(Option<Box<dyn std::error::Error + Send + Sync>>);
 
-impl<E: std::error::Error + Send + Sync + 'static> StoredError for ContainedDrop<E> {
-    fn error(&self) -> &(dyn std::error::Error + Send + Sync + 'static) {
-        match &self.0 {
-            Some(error) => error,
-            // Not reached: only `drop` takes the error out.
-            None => &fmt::Error,
-        }
-    }
-}
-
-impl<E> Drop for ContainedDrop<E> {
+impl Drop for ContainedDrop {
     fn drop(&mut self) {
         let error = self.0.take();
         contain(|| drop(error));
@@ -151,7 +136,11 @@ impl std::ops::Deref for WorkError {
     type Target = dyn std::error::Error + Send + Sync;
 
     fn deref(&self) -> &Self::Target {
-        self.error.error()
+        match &self.error.0 {
+            Some(error) => &**error,
+            // Not reached: only `drop` takes the error out.
+            None => &fmt::Error,
+        }
     }
 }
 
@@ -628,13 +617,13 @@ fn peer(process: u32) -> String {
 }
 
 impl Error {
-    /// Wraps an application's own error, for work to return.
+    /// Wraps an application's own error or text, for work to return.
     ///
     /// If `error` panics when the last clone is dropped, the panic hook reports the panic and it
     /// goes no further.
-    pub fn work(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+    pub fn work(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Work(WorkError {
-            error: Arc::new(ContainedDrop(Some(error))),
+            error: Arc::new(ContainedDrop(Some(error.into()))),
             queue: None,
         })
     }

@@ -127,8 +127,16 @@ impl SignalOnly {
     ///
     /// # Errors
     /// Same errors as [`Timeline::claim`].
-    pub fn claim(&self, value: u64, own_wait: u64) -> Result<Claim> {
-        self.0.claim(value, own_wait)
+    pub fn claim(&self, value: u64) -> Result<Claim> {
+        self.0.claim(value)
+    }
+
+    /// Claims `value` behind a wait for `waited`. See [`Timeline::claim_after`].
+    ///
+    /// # Errors
+    /// Same errors as [`Timeline::claim_after`].
+    pub fn claim_after(&self, value: u64, waited: u64) -> Result<Claim> {
+        self.0.claim_after(value, waited)
     }
 }
 

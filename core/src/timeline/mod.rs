@@ -182,13 +182,23 @@ impl Timeline {
 
     /// Claims `value` for a submission that the application makes itself.
     ///
-    /// `own_wait` is the highest value of this timeline that the submission waits for, else 0.
+    /// A submission that also waits for a value of this timeline uses [`Timeline::claim_after`].
+    /// `vulkan::Queue::submit_raw` claims by itself.
     ///
     /// # Errors
     /// Same errors as for a signal in [`Queue::submit`](crate::backend::Queue::submit).
     /// [`Error::Unsupported`] for a timeline with its home on the host, because no driver signals
     /// it.
-    pub fn claim(&self, value: u64, own_wait: u64) -> Result<Claim> {
+    pub fn claim(&self, value: u64) -> Result<Claim> {
+        self.claim_after(value, 0)
+    }
+
+    /// Claims `value` for a submission that waits for the value `waited` of this timeline itself.
+    ///
+    /// # Errors
+    /// Same errors as [`Timeline::claim`]. [`Error::SignalBehindOwnWait`] if `waited` is not below
+    /// `value`.
+    pub fn claim_after(&self, value: u64, waited: u64) -> Result<Claim> {
         if self.0.of.watch().is_none() {
             return Err(Error::Unsupported {
                 object: self.object().clone(),
@@ -198,7 +208,7 @@ impl Timeline {
             });
         }
         self.0.of.refresh_if_far(value);
-        let interval = self.0.of.claim(value, own_wait)?;
+        let interval = self.0.of.claim(value, waited)?;
         self.0.of.add_raw_claim();
         Ok(Claim::new(self.0.of.clone(), interval))
     }

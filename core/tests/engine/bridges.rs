@@ -67,7 +67,7 @@ fn a_gap_below_a_claim_ends_with_the_last_handle_on_all_sides() {
 #[case::behind_an_own_wait(1)]
 fn a_claim_that_is_dropped_last_ends_all_sides(#[case] own_wait: u64) {
     let [here, there] = with_a_driver(&Arc::default());
-    let claim = here.claim(2, own_wait).unwrap();
+    let claim = here.claim_after(2, own_wait).unwrap();
     let (near, far) = (here.at(2).keep(), there.at(2).keep());
     drop((here, there));
     assert!(!far.point().is_reached().unwrap());
@@ -83,7 +83,7 @@ fn a_claim_that_is_dropped_last_ends_all_sides(#[case] own_wait: u64) {
 fn a_pending_signal_comes_after_the_last_handle() {
     let word = Arc::new(AtomicU64::new(0));
     let [here, there] = with_a_driver(&word);
-    let mut claim = here.claim(2, 0).unwrap();
+    let mut claim = here.claim(2).unwrap();
     claim.submitted().unwrap();
     let (last, beyond) = (there.at(2).keep(), there.at(3).keep());
     drop((here, there, claim));
@@ -196,7 +196,7 @@ impl Unwatched {
         ];
         let made = Timeline::bridged("bridge", 0, made).unwrap();
         let sides: [Timeline; 2] = made.try_into().unwrap();
-        let mut claim = sides[0].claim(3, 0).unwrap();
+        let mut claim = sides[0].claim(3).unwrap();
         claim.submitted().unwrap();
         let state = watch.state.lock().unwrap();
         // The watching thread is in `watch` from here on and reads nothing.
@@ -279,7 +279,7 @@ fn independent_signals_of_two_sides_fail_both_or_none() {
     for _ in 0..50 {
         let word = Arc::new(AtomicU64::new(0));
         let [here, there] = with_a_driver(&word);
-        let mut claim = here.claim(3, 0).unwrap();
+        let mut claim = here.claim(3).unwrap();
         claim.submitted().unwrap();
         word.store(3, Ordering::SeqCst);
         if there.signal(5).is_err() {

@@ -149,7 +149,7 @@ fn a_signal_waits_until_the_value_below_is_visible() {
         Attachment::new(DeviceId::new(), 0, VisibleAfter(questions.clone())),
     ];
     let line = Timeline::new("line", 0, |_| Ok(ports.into_iter().collect())).unwrap();
-    let mut claim = line.claim(5, 0).unwrap();
+    let mut claim = line.claim(5).unwrap();
     claim.submitted().unwrap();
     drop(claim);
     // The counter does not show 5 yet, so the signal of 6 would come before it.

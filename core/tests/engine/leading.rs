@@ -217,9 +217,9 @@ fn the_loss_of_the_device_ends_a_leading_wait() {
 fn the_last_drop_ends_a_leading_wait() {
     let driver = Arc::new(Driver::default());
     let (line, _counter) = driver.timeline("line", false);
-    let mut claim = line.claim(1, 0).unwrap();
+    let mut claim = line.claim(1).unwrap();
     claim.submitted().unwrap();
-    let later = line.claim(2, 0).unwrap();
+    let later = line.claim(2).unwrap();
     let point = line.at(2).keep();
     thread::scope(|scope| {
         let waiting = scope.spawn(move || point.point().wait_with(WaitMode::Block, LONG));
@@ -347,7 +347,7 @@ fn a_leading_wait_does_not_delay_a_wait_for_another_timeline() {
 fn other_submissions_do_not_interrupt_a_leading_wait() {
     let driver = Arc::new(Driver::default());
     let (line, counter) = driver.timeline("line", false);
-    let mut claims: Vec<_> = (1..10).map(|value| line.claim(value, 0).unwrap()).collect();
+    let mut claims: Vec<_> = (1..10).map(|value| line.claim(value).unwrap()).collect();
     claims[0].submitted().unwrap();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| wait(&line, 1, LONG));

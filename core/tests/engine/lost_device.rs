@@ -281,7 +281,7 @@ fn missing_signals_are_made_in_order(#[case] raw: bool) {
     let (ours, theirs) = (survivor.queue(), lost.queue());
     for value in 1..=5 {
         match value {
-            2 | 4 if raw => line.claim(value, 0).unwrap().submitted().unwrap(),
+            2 | 4 if raw => line.claim(value).unwrap().submitted().unwrap(),
             2 | 4 => signal(&theirs, &line, value),
             _ => signal(&ours, &line, value),
         }
@@ -390,7 +390,7 @@ fn a_signal_that_comes_after_the_loss_is_made() {
     let (line, semaphore) = shared(&survivor, &lost);
     let theirs = lost.queue();
     signal(&theirs, &line, 1);
-    let mut claim = line.claim(2, 0).unwrap();
+    let mut claim = line.claim(2).unwrap();
     lost.lose();
     semaphore.until_made(1);
     claim.submitted().unwrap();

@@ -70,7 +70,7 @@ fn a_timeline_is_refused_if_no_thread_can_watch_its_device() {
     has_no_thread(&refused);
     // Nothing is left behind: the next one has a watching thread.
     let line = make(&value).unwrap();
-    let mut claim = line.claim(1, 0).unwrap();
+    let mut claim = line.claim(1).unwrap();
     claim.submitted().unwrap();
     value.store(1, Ordering::SeqCst);
     line.at(1).wait(LONG).unwrap();
@@ -150,12 +150,12 @@ fn an_open_device_goes_on_without_new_threads() {
     let queue = SubmissionQueue::new(Object::new("queue", "lent"), device, own, driver);
     let value = Arc::new(AtomicU64::new(0));
     let line = words.timeline(device, "line", value.clone());
-    let mut claim = line.claim(1, 0).unwrap();
+    let mut claim = line.claim(1).unwrap();
     claim.submitted().unwrap();
     // The watching thread runs. One that is starting would still need memory.
     let first = Arc::new(AtomicU64::new(0));
     let other = words.timeline(device, "other", first.clone());
-    let mut other_claim = other.claim(1, 0).unwrap();
+    let mut other_claim = other.claim(1).unwrap();
     other_claim.submitted().unwrap();
     let runs = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     let _runs = other.at(1).notify(runs.try_clone().unwrap()).unwrap();

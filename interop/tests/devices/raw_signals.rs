@@ -46,7 +46,7 @@ fn a_raw_signal_shows_the_memory_behind_it() {
         let filled = words.clone();
         let work = move |r: &mut cuda::Recorder| r.memset_d32(&filled, value as u32);
         queue.submit(&[], work, &[]).unwrap();
-        let mut claim = frames.claim(value, 0).unwrap();
+        let mut claim = frames.claim(value).unwrap();
         let guard = queue.stream();
         // SAFETY: the claim is of this timeline, the stream is live, and the timeline is kept.
         unsafe { cuda.submit_claimed(&frames, &mut claim, guard.raw()) }.unwrap();
@@ -70,7 +70,7 @@ fn raw_signals_keep_the_order_of_the_timeline() {
         cuda.queue(QueueKind::Compute, "queue").unwrap(),
         cuda.queue(QueueKind::Compute, "the application's").unwrap(),
     );
-    let mut claim = frames.claim(2, 0).unwrap();
+    let mut claim = frames.claim(2).unwrap();
     let stream = raw.stream().raw();
     // SAFETY: the claim is of this timeline, the stream is live, and the timeline is kept.
     let submit = |claim: &mut _| unsafe { cuda.submit_claimed(&frames, claim, stream) };
@@ -80,7 +80,7 @@ fn raw_signals_keep_the_order_of_the_timeline() {
     queue
         .submit(&[frames.at(2)], |_| Ok(()), &[frames.signal_at(3)])
         .unwrap();
-    let mut next = frames.claim(4, 0).unwrap();
+    let mut next = frames.claim(4).unwrap();
     submit(&mut next).unwrap();
     frames.at(4).wait(LIMIT).unwrap();
     assert_eq!(frames.value().unwrap(), 4);

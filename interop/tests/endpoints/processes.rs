@@ -257,7 +257,7 @@ fn forks(endpoint: Endpoint, lent: OwnedFd) {
     // page would say that no value can come.
     let claimed = plan.make_across("claimed", 0, &[], &[&endpoint], LONG);
     let claimed = claimed.unwrap();
-    let claim = claimed.signal_only(own.id()).unwrap().claim(1, 0).unwrap();
+    let claim = claimed.signal_only(own.id()).unwrap().claim(1).unwrap();
     drop(claimed);
     let path = std::env::temp_dir().join(format!("syncline-forks-{}", std::process::id()));
     let listener = Listener::bind(&path).unwrap();

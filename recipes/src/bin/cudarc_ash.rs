@@ -95,7 +95,7 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
             drawable.at(frame).wait_pending(LIMIT)?;
             Some((vulkan.semaphore(drawable.at(frame))?, frame))
         };
-        let mut claim = drawn.claim(frame, 0)?;
+        let mut claim = drawn.claim(frame)?;
         claim.wait_ready(LIMIT)?;
         let signal = (vulkan.semaphore_of(&drawn)?, claim.value());
         let guard = graphics.lock(); // the lock that Syncline takes to use this VkQueue

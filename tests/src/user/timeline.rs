@@ -94,8 +94,16 @@ impl<S: Subject> Timeline<S> {
     ///
     /// # Errors
     /// Same errors.
-    pub fn claim(&self, value: u64, own_wait: u64) -> Result<Claim> {
-        self.on.claim(&self.library, value, own_wait)
+    pub fn claim(&self, value: u64) -> Result<Claim> {
+        self.claim_after(value, 0)
+    }
+
+    /// [`syncline::Timeline::claim_after`].
+    ///
+    /// # Errors
+    /// Same errors.
+    pub fn claim_after(&self, value: u64, waited: u64) -> Result<Claim> {
+        self.on.claim(&self.library, value, waited)
     }
 }
 

@@ -29,7 +29,7 @@ fn adopted(device: &Device, raw: sys::CUstream) -> Queue {
 
 /// Signals as an application does that has a raw handle and no queue.
 fn signal_claimed_in(device: &Device, timeline: &Timeline, raw: sys::CUstream) -> Result<()> {
-    let mut claim = timeline.claim(1, 0)?;
+    let mut claim = timeline.claim(1)?;
     // SAFETY: the claim belongs to this timeline, and the tests keep the stream longer.
     unsafe { device.submit_claimed(timeline, &mut claim, raw) }
 }
@@ -214,7 +214,7 @@ fn no_capture_begins_between_a_claims_check_and_its_signal() {
     assert!(done.at(1).is_reached().unwrap());
     // In a capture it fails and changes nothing.
     begin_capture(raw);
-    let mut claim = done.claim(2, 0).unwrap();
+    let mut claim = done.claim(2).unwrap();
     // SAFETY: as above.
     let refused = unsafe { device.submit_claimed(&done, &mut claim, raw) };
     assert!(matches!(refused, Err(Error::Capturing { .. })));

@@ -120,7 +120,7 @@ fn a_timeline_that_only_this_device_signals_is_read_by_events() {
     assert_eq!(external_calls(), [("signal", vec![21])]);
     assert_eq!(line.value().unwrap(), 21);
     // A signal without an event would never be seen.
-    let mut claim = line.claim(30, 0).unwrap();
+    let mut claim = line.claim(30).unwrap();
     let error = claim.submitted().unwrap_err();
     assert!(matches!(error, Error::Unsupported { .. }), "{error}");
 }

@@ -102,7 +102,7 @@ fn several_operations_are_batches_of_fewer_than_256() {
         // Now another signaller announces the next values.
         for (at, (line, counter)) in used() {
             assert_eq!(line.value().unwrap(), value(at));
-            let mut claim = line.claim(value(at) + 1, 0).unwrap();
+            let mut claim = line.claim(value(at) + 1).unwrap();
             counter.announce(value(at) + 1).unwrap();
             counter.note_pending(value(at) + 1);
             claim.submitted().unwrap();

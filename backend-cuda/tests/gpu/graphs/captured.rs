@@ -133,7 +133,7 @@ fn timelines_have_no_place_in_a_capture() {
     capturing(submit(&[timeline.at(1)], &[]));
     capturing(submit(&[], &[timeline.signal_at(1)]));
     capturing(queue.wait(&outside));
-    let mut claim = timeline.claim(1, 0).unwrap();
+    let mut claim = timeline.claim(1).unwrap();
     // SAFETY: the claim is of this timeline, and the stream is live.
     capturing(unsafe {
         setup

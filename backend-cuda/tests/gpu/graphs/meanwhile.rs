@@ -189,13 +189,13 @@ fn no_signal_of_a_claim_gets_into_a_capture_that_begins() {
     let queue = setup.queue("captured now and then");
     let line = setup.device.timeline("claimed").unwrap();
     let address = queue.stream().raw().addr();
-    let mut claim = line.claim(1, 0).unwrap();
+    let mut claim = line.claim(1).unwrap();
     let sent = beside_captures(&queue, || {
         let stream = std::ptr::without_provenance_mut(address);
         // SAFETY: a claim of this timeline, and a live stream, which is captured under its guard.
         match unsafe { setup.device.submit_claimed(&line, &mut claim, stream) } {
             Ok(()) => {
-                claim = line.claim(claim.value() + 1, 0)?;
+                claim = line.claim(claim.value() + 1)?;
                 Ok(true)
             }
             Err(Error::Capturing { .. }) => Ok(false),

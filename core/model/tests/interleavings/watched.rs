@@ -121,7 +121,7 @@ fn lent() -> (Timeline, Arc<Device>) {
 fn a_driver_against_a_wait() {
     interrupted(2, || {
         let (line, device) = watched();
-        let mut claim = line.claim(1, 0).unwrap();
+        let mut claim = line.claim(1).unwrap();
         claim.submitted().unwrap();
         let executing = thread::spawn(move || device.native.execute(1));
         line.at(1).wait(FOREVER).unwrap();
@@ -136,7 +136,7 @@ fn a_driver_against_a_wait() {
 fn a_declaration_against_a_wait() {
     interrupted(2, || {
         let (line, device) = watched();
-        let mut claim = line.claim(1, 0).unwrap();
+        let mut claim = line.claim(1).unwrap();
         let point = line.at(1).keep();
         let waiting = thread::spawn(move || point.point().wait(FOREVER).unwrap());
         device.native.execute(1);
@@ -152,7 +152,7 @@ fn a_declaration_against_a_wait() {
 fn a_withdrawal_against_the_last_drop() {
     interrupted(3, || {
         let (line, device) = watched();
-        let claim = line.claim(1, 0).unwrap();
+        let claim = line.claim(1).unwrap();
         let point = line.at(1).keep();
         let withdrawing = thread::spawn(move || drop(claim));
         drop(line);
@@ -173,7 +173,7 @@ fn a_withdrawal_against_the_last_drop() {
 fn a_driver_against_a_wait_that_leads() {
     interrupted(3, || {
         let (line, device) = lent();
-        let mut claim = line.claim(1, 0).unwrap();
+        let mut claim = line.claim(1).unwrap();
         claim.submitted().unwrap();
         let executing = thread::spawn(move || device.native.execute(1));
         line.at(1).wait(FOREVER).unwrap();
@@ -185,7 +185,7 @@ fn a_driver_against_a_wait_that_leads() {
 fn a_failure_against_a_wait_that_leads() {
     interrupted(3, || {
         let (line, _device) = lent();
-        let mut claim = line.claim(1, 0).unwrap();
+        let mut claim = line.claim(1).unwrap();
         claim.submitted().unwrap();
         let failed = line.clone();
         let failing = thread::spawn(move || failed.fail(planted()));
@@ -203,7 +203,7 @@ fn a_failure_against_a_wait_that_leads() {
 fn a_wait_that_leads_against_another() {
     interrupted(1, || {
         let (line, device) = lent();
-        let mut claim = line.claim(2, 0).unwrap();
+        let mut claim = line.claim(2).unwrap();
         claim.submitted().unwrap();
         let point = line.at(1).keep();
         let executing = {
@@ -225,7 +225,7 @@ fn a_wait_that_leads_against_another() {
 fn a_wait_that_leads_tells_another() {
     interrupted(2, || {
         let (line, device) = lent();
-        let mut claim = line.claim(2, 0).unwrap();
+        let mut claim = line.claim(2).unwrap();
         claim.submitted().unwrap();
         let point = line.at(1).keep();
         let other = thread::spawn(move || point.point().wait(FOREVER).unwrap());
@@ -243,7 +243,7 @@ fn a_wait_that_leads_against_one_for_another_timeline() {
         let (line, device) = lent();
         let beside = device.timeline("beside");
         for line in [&line, &beside] {
-            let mut claim = line.claim(1, 0).unwrap();
+            let mut claim = line.claim(1).unwrap();
             claim.submitted().unwrap();
         }
         let other = thread::spawn(move || beside.at(1).wait(FOREVER).unwrap());

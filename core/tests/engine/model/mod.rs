@@ -524,7 +524,7 @@ impl Bench {
         match operation {
             Operation::Claim { value, own_wait } => {
                 if let Some(handle) = &self.lines[RAW] {
-                    let claimed = handle.claim(FIRST[RAW] + *value, FIRST[RAW] + *own_wait);
+                    let claimed = handle.claim_after(FIRST[RAW] + *value, FIRST[RAW] + *own_wait);
                     let expected = self.world.claim(RAW, *value, *own_wait);
                     let above = claimed.as_ref().map(|c| c.predecessor() - FIRST[RAW]);
                     agree(above.map_err(Clone::clone), &expected)?;

@@ -431,7 +431,7 @@ fn a_watch_sleeps_after_a_claim_of_the_application() {
     });
     let port = port.watched_by(watched.clone());
     let line = Timeline::new("line", 0, |_| Ok([port].into_iter().collect())).unwrap();
-    let mut claim = line.claim(2, 0).unwrap();
+    let mut claim = line.claim(2).unwrap();
     let counter = exporter.counter();
     counter.announce(2).unwrap();
     // With a claim, a query also reads the pending value, which is 0 here.
@@ -510,7 +510,7 @@ fn a_lost_device_of_a_living_signaller_is_published() {
     signalled.publish(counter.clone(), Page::Own).unwrap();
     let heard = imported_at(exporter.export().unwrap(), 0);
     // The same calls as for a stream that signals 4.
-    let mut claim = signalled.claim(4, 0).unwrap();
+    let mut claim = signalled.claim(4).unwrap();
     counter.announce(4).unwrap();
     counter.note_pending(4);
     claim.submitted().unwrap();

@@ -115,7 +115,7 @@ fn a_claim_becomes_pending_once_the_page_shows_it() {
     let (left, right) = (host::Device::new(), host::Device::new());
     let (ours, exporter) = exported(&left, 0);
     let theirs = imported(&right, exporter.export().unwrap());
-    let mut claim = theirs.claim(1, 0).unwrap();
+    let mut claim = theirs.claim(1).unwrap();
     let error = claim.submitted().unwrap_err();
     assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     let queue = right.queue(QueueKind::Compute, "queue").unwrap();

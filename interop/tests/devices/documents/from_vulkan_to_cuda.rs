@@ -17,7 +17,7 @@ pub fn render_then_compute(
     // The reader may submit first. Its submission is held until `claim.submitted()` below.
     compute.submit(&[frames.at(n)], |_| Ok(()), &[])?;
 
-    let mut claim = frames.claim(n, 0)?; // only this claim may signal the value
+    let mut claim = frames.claim(n)?; // only this claim may signal the value
     claim.wait_ready(PATIENCE)?; // the value before it is pending
     let semaphores = [device.semaphore_of(frames)?]; // the raw VkSemaphore
     let (before, values) = ([claim.predecessor()], [claim.value()]);

@@ -14,7 +14,7 @@ pub fn submit(
     value: u64,
 ) -> syncline::Result<()> {
     // 1. Only this claim may signal the value. The value before it becomes pending first.
-    let mut claim = timeline.claim(value, 0)?;
+    let mut claim = timeline.claim(value)?;
     claim.wait_ready(PATIENCE)?;
     // 2. The awaited value becomes pending, too.
     wait.wait_pending(PATIENCE)?;

@@ -91,7 +91,7 @@ fn frames(
                 stream.settle(LIMIT)?;
                 engine.launch(words.pointer(), frame as u32, arguments.late())?;
                 // The stream signals after the engine's command.
-                let mut claim = drawable.claim(frame, 0)?;
+                let mut claim = drawable.claim(frame)?;
                 claim.wait_ready(LIMIT)?;
                 let guard = stream.stream();
                 // SAFETY: the claim is of this timeline, which is kept, and the stream is live.
@@ -219,7 +219,7 @@ impl Borrowed {
             }
             None => None,
         };
-        let mut claim = signal.claim(frame, 0)?;
+        let mut claim = signal.claim(frame)?;
         claim.wait_ready(LIMIT)?;
         let signal = bare(self.vulkan.semaphore_of(signal)?);
         let guard = self.queue.lock(); // the lock that Syncline takes to use this VkQueue

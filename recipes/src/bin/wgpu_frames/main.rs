@@ -61,7 +61,7 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
 
         let commands = shader.commands(&gpu, frame, &frames[slot(frame)])?;
         let wait = (!arguments.no_sync).then(|| drawable.at(frame));
-        let mut claim = drawn.claim(frame, 0)?;
+        let mut claim = drawn.claim(frame)?;
         submissions.push(gpu.submit(commands, wait, &drawn, &mut claim)?);
 
         if submissions.len() == SLOTS as usize {

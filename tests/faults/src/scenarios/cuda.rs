@@ -604,7 +604,7 @@ fn adopt() -> Verdict {
         let fence = unsafe { device.adopt_event(event.raw(), "adopted") }?;
         fence.wait(PATIENCE)?;
     }
-    let mut claim = line.claim(3, 0)?;
+    let mut claim = line.claim(3)?;
     claim.wait_ready(PATIENCE)?;
     // SAFETY: the claim is of this timeline, and the queue keeps the stream.
     unsafe { device.submit_claimed(&line, &mut claim, own.stream().raw()) }?;

@@ -76,7 +76,7 @@ fn graph<S: Subject>(world: &World<S>) -> Verdict {
     );
     check!(one.blockers() == position, "a queue's own are others");
     // A signal that the application has claimed.
-    match gate.claim(1, 0) {
+    match gate.claim(1) {
         Ok(claim) => {
             let blockers = gate.at(1).blockers();
             let found = told(&blockers);

@@ -46,7 +46,7 @@ fn stays_open<S: Subject>(world: &World<S>) -> Verdict {
     z.signal(1)?;
     z.at(2).wait(patience())?;
     // A value that the application has claimed for its own submission can still come.
-    let claim = match x.claim(6, 0) {
+    let claim = match x.claim(6) {
         Err(Error::Unsupported { .. }) => return Ok(()),
         claim => claim?,
     };

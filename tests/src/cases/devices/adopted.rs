@@ -195,10 +195,7 @@ pub(super) fn held_record(
 /// The application claims a value, submits itself, and reports the submission.
 fn own_submission(world: &World<Equipped>) -> Verdict {
     if matches!(world.left.library(), Device::Host(_)) {
-        check_error!(
-            world.timeline("host")?.claim(1, 0),
-            Error::Unsupported { .. }
-        );
+        check_error!(world.timeline("host")?.claim(1), Error::Unsupported { .. });
         return Stop::skip("the host has no raw queue, and says so");
     }
     let line = world.timeline("line")?;
@@ -206,7 +203,7 @@ fn own_submission(world: &World<Equipped>) -> Verdict {
     let gate = world.timeline("gate")?;
     // Not ready, because the claim of another queue is still held.
     right.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(1)])?;
-    let mut claim = line.claim(2, 0)?;
+    let mut claim = line.claim(2)?;
     check!(
         claim.predecessor() == 1,
         "the claim starts above {}",
@@ -298,7 +295,7 @@ fn own_submission_has_no_time(world: &World<Equipped>) -> Verdict {
     let first = line.at(1).time()?.nanoseconds();
     let stall = world.left.stall()?;
     queue.block(&stall)?;
-    let mut claim = line.claim(3, 0)?;
+    let mut claim = line.claim(3)?;
     submit_by_oneself(queue.library(), line.library(), &mut claim)?;
     check_error!(line.at(3).time(), Error::NotReached { reached: 1, .. });
     let buffer = world.left.buffer(WORDS)?;

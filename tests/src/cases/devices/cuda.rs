@@ -155,7 +155,7 @@ fn one_guard(world: &World<Equipped>) -> Verdict {
     // SAFETY: the other queue keeps the stream for longer.
     let twin = unsafe { device.adopt_raw_stream(raw, None, "twin") }?;
     let line = device.timeline("line")?;
-    let mut claim = line.claim(1, 0)?;
+    let mut claim = line.claim(1)?;
     let signalled = std::thread::scope(|scope| -> Result<_, Stop> {
         let guard = twin.stream();
         let held = scope.spawn(|| made.submit(&[], |_| Ok(()), &[]).map(|sent| sent.is_held()));

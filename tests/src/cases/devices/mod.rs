@@ -6,6 +6,8 @@ mod adopted;
 mod cuda;
 mod life;
 mod looks;
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+mod own_calls;
 #[cfg(feature = "vulkan")]
 mod vulkan;
 
@@ -22,6 +24,8 @@ pub fn cases() -> Vec<Case<Equipped>> {
     cases.extend(life::cases());
     #[cfg(any(feature = "cuda", feature = "vulkan"))]
     cases.extend(adopted::cases());
+    #[cfg(any(feature = "cuda", feature = "vulkan"))]
+    cases.extend(own_calls::cases());
     #[cfg(feature = "vulkan")]
     cases.extend(vulkan::cases());
     #[cfg(feature = "cuda")]

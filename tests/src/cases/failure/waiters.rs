@@ -38,7 +38,7 @@ fn wakes<S: Subject>(world: &World<S>) -> Verdict {
     // Keeps a claim held.
     let holder = world.left_queue("holder")?;
     holder.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(5)])?;
-    let claim = match line.claim(9, 0) {
+    let claim = match line.claim(9) {
         Err(Error::Unsupported { .. }) => None,
         claim => Some(claim?),
     };

@@ -55,7 +55,7 @@ fn every_stage(world: &World<Equipped>) -> Verdict {
     // The signal is after work, so the importer's own driver waits. The importer is told that the
     // signal is pending.
     let gate = world_gate(world, exporter.id())?;
-    let mut claim = between.claim(8, 7)?;
+    let mut claim = between.claim_after(8, 7)?;
     let waiting = other.submit(&[between.at(8)], |_| Ok(()), &[])?;
     check!(
         waiting.is_held(),

@@ -151,7 +151,7 @@ fn claims_while_held<S: Subject>(world: &World<S>) -> Verdict {
 
 fn dropped_claim<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("line")?;
-    let claim = match line.claim(4, 0) {
+    let claim = match line.claim(4) {
         Err(Error::Unsupported { .. }) => {
             return crate::case::Stop::skip("no driver signals this timeline");
         }

@@ -305,7 +305,7 @@ impl<S: Subject> Game<S> {
 
     fn claim(&mut self, value: u64, own_wait: u64) -> Verdict {
         let expected = self.model.judge(value, own_wait);
-        match self.line.claim(value, own_wait) {
+        match self.line.claim_after(value, own_wait) {
             Err(Error::Unsupported { .. }) => {
                 self.claimable = false;
                 Ok(())

@@ -148,7 +148,7 @@ fn wakes_soon<S: Subject>(world: &World<S>) -> Verdict {
     // room for the signals here.
     let mut claims: Vec<Claim> = Vec::new();
     for of in never.iter().chain([&line]) {
-        match of.claim(FAR, FAR - 1) {
+        match of.claim_after(FAR, FAR - 1) {
             Ok(claim) => claims.push(claim),
             Err(Error::Unsupported { .. }) => {}
             Err(other) => return Err(other.into()),

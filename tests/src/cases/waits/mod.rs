@@ -52,7 +52,7 @@ impl<S: Subject> Behind<S> {
         let fence = world.right.fence("fence");
         queue.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(1)])?;
         queue.record(&fence)?;
-        let claim = match line.claim(2, 0) {
+        let claim = match line.claim(2) {
             Ok(claim) => Some(claim),
             Err(Error::Unsupported { .. }) => None,
             Err(other) => return Err(other),

@@ -388,8 +388,8 @@ impl Subject for Mutant {
 
     fn claim(&self, of: &Timeline, value: u64, own_wait: u64) -> Result<Claim> {
         match self.bug {
-            Bug::ClaimIgnoresOwnWait => of.claim(value, 0),
-            _ => of.claim(value, own_wait),
+            Bug::ClaimIgnoresOwnWait => of.claim(value),
+            _ => of.claim_after(value, own_wait),
         }
     }
 
@@ -596,7 +596,7 @@ impl Subject for Mutant {
                 (Bug::RejectedClaimsStay, Err(error)) => {
                     for (line, value) in made {
                         // A claim that is not dropped is not withdrawn.
-                        let _ = line.claim(value, 0).map(std::mem::forget);
+                        let _ = line.claim(value).map(std::mem::forget);
                     }
                     Err(error)
                 }

@@ -1,0 +1,170 @@
+//! Q8: driver calls of the application's own, in place of a submission's work.
+
+#![allow(unsafe_code, reason = "the application submits to the driver")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::{Error, Point, Queue, Result, Signal, Submitted};
+
+use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+use crate::workload::Equipped;
+use crate::{World, patience};
+
+equipped_cases! {
+    "own_call.is_held_and_ordered_like_work": [Q2 Q8] => held_and_ordered;
+    "own_call.that_fails_is_rejected": [Q5 Q8] => rejected;
+    "own_call.is_skipped_after_a_failed_wait": [E2 Q8] => skipped;
+    "own_call.signals_have_times": [M6 Q8] => timed;
+}
+
+/// How often an application's own call was made.
+#[derive(Clone, Default)]
+struct Calls(Arc<AtomicUsize>);
+
+impl Calls {
+    fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// Submits by a call of the application's own, which is counted, and fails if `fails`.
+fn submit_raw<'q>(
+    queue: &'q Queue,
+    waits: &[Point<'_>],
+    signals: &[Signal<'_>],
+    calls: &Calls,
+    fails: bool,
+) -> std::result::Result<Result<Submitted<'q>>, Stop> {
+    let calls = calls.clone();
+    let submitted = match queue {
+        Queue::Host(_) => return Stop::skip("the host has no driver to call"),
+        #[cfg(feature = "cuda")]
+        Queue::Cuda(queue) => queue.submit_raw(waits, signals, move |_| {
+            calls.0.fetch_add(1, Ordering::SeqCst);
+            match fails {
+                true => Err(Error::work("the application's call failed")),
+                false => Ok(()),
+            }
+        }),
+        #[cfg(feature = "vulkan")]
+        Queue::Vulkan(queue) => {
+            use syncline::vulkan::ash::vk;
+            let device = queue.device();
+            queue.submit_raw(waits, signals, move |raw| {
+                calls.0.fetch_add(1, Ordering::SeqCst);
+                if fails {
+                    return Err(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY);
+                }
+                let mut values = vk::TimelineSemaphoreSubmitInfo::default()
+                    .wait_semaphore_values(raw.wait_values)
+                    .signal_semaphore_values(raw.signal_values);
+                let info = vk::SubmitInfo::default()
+                    .wait_semaphores(raw.waits)
+                    .wait_dst_stage_mask(raw.wait_stages)
+                    .signal_semaphores(raw.signals)
+                    .push_next(&mut values);
+                // SAFETY: the queue is locked, and the semaphores are the submission's.
+                unsafe {
+                    let raw_device = device.raw();
+                    raw_device.queue_submit(raw.queue, &[info], vk::Fence::null())
+                }
+            })
+        }
+        _ => return Stop::skip("the backend has no own calls"),
+    };
+    Ok(submitted)
+}
+
+/// The call is not made before its wait is pending, and signals in the queue's order.
+fn held_and_ordered(world: &World<Equipped>) -> Verdict {
+    let (gate, line) = (world.timeline("gate")?, world.timeline("line")?);
+    let (own, other) = (world.left_queue("own")?, world.right_queue("other")?);
+    let (calls, queue) = (Calls::default(), own.library());
+    let (gate_1, signal) = ([gate.library().at(1)], [line.library().signal_at(2)]);
+    let own_submission = submit_raw(queue, &gate_1, &signal, &calls, false)??;
+    let waiting = other.submit(&[line.at(2)], |_| Ok(()), &[line.signal_at(3)])?;
+    check!(own_submission.is_held(), "it is not held");
+    check!(calls.count() == 0, "the call was made before its wait");
+    gate.signal(1)?;
+    line.at(3).wait(patience())?;
+    waiting.end().wait(patience())?;
+    check!(calls.count() == 1, "{} calls were made", calls.count());
+    // The queue goes on, and an own call needs neither waits nor signals.
+    submit_raw(queue, &[], &[], &calls, false)??;
+    own.submit(&[], |_| Ok(()), &[line.signal_at(4)])?;
+    line.at(4).wait(patience())?;
+    own.idle(patience())?;
+    check!(calls.count() == 2, "{} calls were made", calls.count());
+    Ok(())
+}
+
+/// An error of the call is the error of the submission, or the failure of its timelines.
+fn rejected(world: &World<Equipped>) -> Verdict {
+    let (gate, line) = (world.timeline("gate")?, world.timeline("line")?);
+    let own = world.left_queue("own")?;
+    let (calls, queue) = (Calls::default(), own.library());
+    let signal = [line.library().signal_at(1)];
+    let refused = submit_raw(queue, &[], &signal, &calls, true)?;
+    check_error!(refused, Error::Work(_) | Error::Native { .. });
+    // The claim is withdrawn, and the queue is usable.
+    submit_raw(queue, &[], &signal, &calls, false)??;
+    line.at(1).wait(patience())?;
+    let (gate_1, signal) = ([gate.library().at(1)], [line.library().signal_at(2)]);
+    submit_raw(queue, &gate_1, &signal, &calls, true)??;
+    gate.signal(1)?;
+    check_error!(line.at(2).wait(patience()), Error::Failed { .. });
+    own.idle(patience())?;
+    check!(calls.count() == 3, "{} calls were made", calls.count());
+    Ok(())
+}
+
+/// The call of a skipped submission is never made.
+fn skipped(world: &World<Equipped>) -> Verdict {
+    let (gate, line) = (world.timeline("gate")?, world.timeline("line")?);
+    let own = world.left_queue("own")?;
+    let (calls, queue) = (Calls::default(), own.library());
+    let (gate_1, signal) = ([gate.library().at(1)], [line.library().signal_at(1)]);
+    let submitted = submit_raw(queue, &gate_1, &signal, &calls, false)??;
+    gate.fail(Error::work("no frame"));
+    check_error!(line.at(1).wait(patience()), Error::Failed { .. });
+    check_error!(submitted.wait_submitted(patience()), Error::Skipped { .. });
+    own.idle(patience())?;
+    check!(
+        calls.count() == 0,
+        "the call of a skipped submission was made"
+    );
+    Ok(())
+}
+
+/// The signals of an own call have times, in the order of the submissions.
+fn timed(world: &World<Equipped>) -> Verdict {
+    let device = world.left.library();
+    if matches!(device, syncline::Device::Host(_)) {
+        return Stop::skip("the host has no driver to call");
+    }
+    let line = match device.clocked_timeline("line") {
+        Err(Error::Unsupported { .. }) => return Stop::skip("the device's clock is not readable"),
+        line => line?,
+    };
+    let own = world.left_queue("own")?;
+    let calls = Calls::default();
+    for value in 1..=3 {
+        let signals = [line.signal_at(value)];
+        let waits = [line.at(value - 1)];
+        match submit_raw(own.library(), &waits, &signals, &calls, false)? {
+            Err(Error::Unsupported { .. }) => return Stop::skip("the queue writes no times"),
+            submitted => submitted?,
+        };
+    }
+    line.at(3).wait(patience())?;
+    let time = |value| Ok::<_, Error>(line.at(value).time()?.nanoseconds());
+    let (first, second, third) = (time(1)?, time(2)?, time(3)?);
+    check!(
+        first <= second && second <= third,
+        "the times are {first}, {second} and {third}"
+    );
+    own.idle(patience())?;
+    Ok(())
+}
