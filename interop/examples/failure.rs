@@ -17,7 +17,7 @@ fn main() -> syncline::Result<()> {
     }
 
     // The uploading code gives up. Every wait behind the upload ends with its cause.
-    uploads.fail(Error::work(std::io::Error::other("the file is missing")));
+    uploads.fail(Error::work("the file is missing"));
     if let Err(error) = frames.at(1).wait(Duration::from_secs(10)) {
         println!("{error}");
         println!("because {}", error.root());

@@ -16,34 +16,24 @@ fn main() -> syncline::Result<()> {
     let queue = device.queue(QueueKind::Compute, "own")?;
     let other = device.queue(QueueKind::Compute, "syncline")?;
     let line = device.timeline("line")?;
-    // Held until `submitted` below, so the order of the calls does not matter.
-    other.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
 
-    let mut claim = line.claim(1)?; // from now on only this claim may signal 1
-    claim.wait_ready(PATIENCE)?; // the value before it is pending
-    let semaphores = [device.semaphore_of(&line)?]; // the raw `VkSemaphore`
-    let (waits, values) = ([claim.predecessor()], [claim.value()]);
-    let stages = [vk::PipelineStageFlags::ALL_COMMANDS];
-    let mut timeline = vk::TimelineSemaphoreSubmitInfo::default()
-        .wait_semaphore_values(&waits)
-        .signal_semaphore_values(&values);
-    let submit = vk::SubmitInfo::default() // with command buffers of the application
-        .wait_semaphores(&semaphores)
-        .wait_dst_stage_mask(&stages)
-        .signal_semaphores(&semaphores)
-        .push_next(&mut timeline);
-    {
-        let guard = queue.lock(); // Syncline uses this `VkQueue`, too
-        // SAFETY: the handles are of this device and outlive the submission. The guard keeps other
-        // threads from the queue.
-        unsafe {
-            device
-                .raw()
-                .queue_submit(guard.raw(), &[submit], vk::Fence::null())
-        }
-        .map_err(Error::work)?;
-    }
-    claim.submitted()?; // without this call, the drop of the claim withdraws it
+    let functions = device.raw().clone();
+    let submit = move |raw: vulkan::RawSubmission<'_>| {
+        let mut values = vk::TimelineSemaphoreSubmitInfo::default()
+            .wait_semaphore_values(raw.wait_values)
+            .signal_semaphore_values(raw.signal_values);
+        let info = vk::SubmitInfo::default() // with command buffers of the application
+            .wait_semaphores(raw.waits)
+            .wait_dst_stage_mask(raw.wait_stages)
+            .signal_semaphores(raw.signals)
+            .push_next(&mut values);
+        // SAFETY: the queue is locked, and the handles live until the submission has finished.
+        unsafe { functions.queue_submit(raw.queue, &[info], vk::Fence::null()) }
+    };
+    // Held: nothing signals 1 yet. The caller is not blocked.
+    queue.submit_raw(&[line.at(1)], &[line.signal_at(2)], submit)?;
+    // This submission releases it. `submit` is called on this thread, before the call returns.
+    other.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
 
     line.at(2).wait(PATIENCE)?;
     println!("the line is at {}", line.value()?);

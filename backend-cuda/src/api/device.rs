@@ -62,10 +62,11 @@ impl Backend for Device {
     /// that is still being loaded or has not started.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if
-    /// [`Capabilities::calibrated_clock`](syncline_core::info::Capabilities::calibrated_clock) is false,
+    /// [`Error::Unsupported`] if [`Capabilities::calibrated_clock`] is false,
     /// [`Error::ClockSilent`] if the system has no thread, or a driver error. Later samples return
     /// a driver error if the kernels could not be loaded in the end.
+    ///
+    /// [`Capabilities::calibrated_clock`]: syncline_core::info::Capabilities::calibrated_clock
     fn clock(&self) -> Result<Clock> {
         self.ready_clock()
     }

@@ -11,8 +11,10 @@ use crate::port::attachment::Attachment;
 ///
 /// A link between two devices makes one counter on one device, and gives the other device a port of
 /// it. It calls only the methods for the kinds of handle that the device lists in
-/// [`Capabilities::exports`](crate::info::Capabilities::exports) and
-/// [`Capabilities::imports`](crate::info::Capabilities::imports). A backend overrides these methods.
+/// [`Capabilities::exports`] and [`Capabilities::imports`]. A backend overrides these methods.
+///
+/// [`Capabilities::exports`]: crate::info::Capabilities::exports
+/// [`Capabilities::imports`]: crate::info::Capabilities::imports
 pub trait Sharing {
     /// The name of the device in errors.
     fn name(&self) -> &Object;
@@ -73,7 +75,8 @@ pub trait Sharing {
 
     /// Imports the counter of `handle`. The queues of the device wait for its memory and write it.
     ///
-    /// For devices that import [`HandleKind::CounterMemfd`](crate::handle::HandleKind::CounterMemfd).
+    /// For devices that import
+    /// [`HandleKind::CounterMemfd`](crate::handle::HandleKind::CounterMemfd).
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the device imports none. [`Error::Import`] for a damaged page. A

@@ -62,9 +62,9 @@ impl Device {
     /// handles.
     ///
     /// The counter is the home of a timeline. Other processes, and devices with [stream memory
-    /// operations](crate::info::Capabilities::stream_memory_ops), signal it and wait for it without this
-    /// process. A host queue waits until a value is reached, and its signal is pending when it is
-    /// reached. So a device never waits for code that has yet to run on a thread.
+    /// operations](crate::info::Capabilities::stream_memory_ops), signal it and wait for it without
+    /// this process. A host queue waits until a value is reached, and its signal is pending when it
+    /// is reached. So a device never waits for code that has yet to run on a thread.
     ///
     /// If something outside the timeline signals the counter, say so with
     /// [`Attachment::signalled_elsewhere`]. The timeline fails with [`Error::Corrupted`] if the

@@ -46,6 +46,8 @@ mod socket;
 mod tests;
 mod wire;
 
+use syncline_core::error::PeerLoss;
+
 pub use agree::{Disagreement, negotiate_among};
 pub use endpoint::Endpoint;
 pub use listener::Listener;
@@ -57,10 +59,10 @@ pub(crate) trait LossObserver: Send + Sync {
     ///
     /// The endpoint's thread calls this. If the peer is lost before [`Endpoint::observe_loss`], the
     /// registering thread calls it. There are at most two calls: a process that
-    /// [left](syncline_core::error::PeerLoss::Left), [hung up](syncline_core::error::PeerLoss::HungUp) or was
-    /// [shut out](syncline_core::error::PeerLoss::ShutOut) may [die](syncline_core::error::PeerLoss::Died) later.
+    /// [left](PeerLoss::Left), [hung up](PeerLoss::HungUp) or was [shut out](PeerLoss::ShutOut) may
+    /// [die](PeerLoss::Died) later.
     /// The observer must not block for long and must not keep the endpoint alive.
-    fn peer_lost(&self, how: &syncline_core::error::PeerLoss);
+    fn peer_lost(&self, how: &PeerLoss);
 }
 
 /// Entry points of the fuzzing targets in `fuzz/`.

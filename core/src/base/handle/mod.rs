@@ -187,8 +187,8 @@ handle! {
     /// * The buffer has `length` bytes, no flags, all usages of Vulkan 1.0 and no other usage. Its
     ///   external handle type is the opaque file descriptor only.
     /// * Its sharing mode is concurrent for all families that
-    ///   [`Capabilities::queues`](crate::info::Capabilities::queues) lists, or exclusive if there is only
-    ///   one family.
+    ///   [`Capabilities::queues`](crate::info::Capabilities::queues) lists, or exclusive if there
+    ///   is only one family.
     /// * The memory has `size` bytes and no `VkMemoryAllocateFlagsInfo`.
     /// * Its memory type is the first device-local type that the buffer allows. If there is none,
     ///   it is the first type that the buffer allows. Only types in a heap of at least `size` bytes

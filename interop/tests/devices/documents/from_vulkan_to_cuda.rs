@@ -1,6 +1,6 @@
 use std::time::Duration;
 use syncline::backend::Queue as _;
-use syncline::{Error, Queue, Timeline, vulkan};
+use syncline::{Queue, Timeline, vulkan};
 use vulkan::ash::vk;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -14,29 +14,23 @@ pub fn render_then_compute(
     frames: &Timeline, // of syncline::connect(&device, &compute_device)
     n: u64,
 ) -> syncline::Result<()> {
-    // The reader may submit first. Its submission is held until `claim.submitted()` below.
+    // The reader may submit first. Its submission is held until the renderer's is with the driver.
     compute.submit(&[frames.at(n)], |_| Ok(()), &[])?;
 
-    let mut claim = frames.claim(n)?; // only this claim may signal the value
-    claim.wait_ready(PATIENCE)?; // the value before it is pending
-    let semaphores = [device.semaphore_of(frames)?]; // the raw VkSemaphore
-    let (before, values) = ([claim.predecessor()], [claim.value()]);
-    let (stages, buffers) = ([vk::PipelineStageFlags::ALL_COMMANDS], [commands]);
-    let mut timeline = vk::TimelineSemaphoreSubmitInfo::default()
-        .wait_semaphore_values(&before) // another queue may signal that value
-        .signal_semaphore_values(&values);
-    let submit = vk::SubmitInfo::default()
-        .wait_semaphores(&semaphores)
-        .wait_dst_stage_mask(&stages)
-        .command_buffers(&buffers)
-        .signal_semaphores(&semaphores)
-        .push_next(&mut timeline);
-    let guard = queue.lock(); // the lock that Syncline takes to use this VkQueue
-    // SAFETY: all handles are of this device and live until the submission has finished. The
-    // guard keeps other threads from the VkQueue.
-    unsafe { device.raw().queue_submit(guard.raw(), &[submit], vk::Fence::null()) }
-        .map_err(Error::work)?;
-    drop(guard);
-    claim.submitted()?; // the value is pending now, so CUDA's submission goes
+    let functions = device.raw().clone();
+    queue.submit_raw(&[], &[frames.signal_at(n)], move |raw| {
+        let buffers = [commands];
+        let mut values = vk::TimelineSemaphoreSubmitInfo::default()
+            .wait_semaphore_values(raw.wait_values)
+            .signal_semaphore_values(raw.signal_values);
+        let info = vk::SubmitInfo::default()
+            .wait_semaphores(raw.waits)
+            .wait_dst_stage_mask(raw.wait_stages)
+            .command_buffers(&buffers)
+            .signal_semaphores(raw.signals)
+            .push_next(&mut values);
+        // SAFETY: the queue is locked. All handles live until the submission has finished.
+        unsafe { functions.queue_submit(raw.queue, &[info], vk::Fence::null()) }
+    })?;
     frames.at(n).wait(PATIENCE)
 }

@@ -103,7 +103,9 @@ fn what_the_documents_show_is_what_is_run() {
         ("docs/timing.md", vec![how_long_it_took::TEXT.trim().into()]),
         (
             "docs/adopt.md",
-            vec![your_own_submissions::TEXT.trim().into()],
+            [from_vulkan_to_cuda::TEXT, your_own_submissions::TEXT]
+                .map(|text| text.trim().into())
+                .into(),
         ),
         ("docs/presenting.md", Vec::new()),
     ];
@@ -248,8 +250,8 @@ fn behind_another_queue(
         let claimed = || {
             let told = line.at(value).blockers();
             told.steps()
-                .iter()
-                .any(|step| step.by == Signaller::Application)
+                .first()
+                .is_some_and(|step| step.by != Signaller::None)
         };
         let begin = Instant::now();
         while !claimed() && !ends.is_finished() {
@@ -329,7 +331,7 @@ fn your_own_submissions_run() {
         line.at(3).wait(LONG)
     });
     // A failed wait ends the call. The value can be claimed again.
-    waited.fail(Error::work(std::io::Error::other("broken")));
+    waited.fail(Error::work("broken"));
     assert!(matches!(run(4), Err(Error::Failed { .. })));
     line.signal(4).unwrap();
     other.idle(LONG).unwrap();
