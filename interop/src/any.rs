@@ -1,5 +1,6 @@
 //! Device, queue and recorder of any backend, as enums.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use syncline_core::backend::{self, Attachment, Held, Sharing, Submitted, Traceable};
@@ -11,6 +12,7 @@ use syncline_core::{
     info::{DeviceId, Info},
 };
 
+use crate::buffer::Memory;
 #[cfg(feature = "cuda")]
 use crate::cuda;
 #[cfg(feature = "vulkan")]
@@ -306,8 +308,75 @@ pub(crate) fn another_backend(object: &Object, wanted: &str) -> Error {
 }
 
 impl Recorder<'_> {
+    /// Sets every word of `memory` to `word`. The submission keeps the memory.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for memory of another backend, and on the host for memory that the
+    /// host cannot address. [`Error::WrongDevice`]. A driver error.
+    pub fn fill(&mut self, memory: &Memory, word: u32) -> Result<()> {
+        match self {
+            Self::Host(recorder) => {
+                let memory = addressable(memory)?.clone();
+                recorder.run(move || {
+                    for to in memory.words().into_iter().flatten() {
+                        to.store(word, Ordering::Relaxed);
+                    }
+                });
+                Ok(())
+            }
+            #[cfg(feature = "cuda")]
+            Self::Cuda(recorder) => recorder.memset_d32(memory.cuda()?, word),
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan(recorder) => recorder.fill_buffer(memory.vulkan()?, word),
+        }
+    }
+
+    /// Copies the whole of `from` to the start of `to`. The submission keeps both.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if `to` is smaller, and for the reasons of [`Recorder::fill`]. On
+    /// Vulkan also for memory that may overlap: see `vulkan::Recorder::copy_buffer`.
+    /// [`Error::WrongDevice`]. A driver error.
+    pub fn copy(&mut self, from: &Memory, to: &Memory) -> Result<()> {
+        if from.bytes() > to.bytes() {
+            return Err(Error::Unsupported {
+                object: Object::new("memory", ""),
+                asked: format!("take the {} bytes of another one", from.bytes()),
+                reason: format!("it holds {}", to.bytes()),
+            });
+        }
+        match self {
+            Self::Host(recorder) => {
+                let (from, to) = (addressable(from)?.clone(), addressable(to)?.clone());
+                recorder.run(move || {
+                    let words = from.words().into_iter().flatten();
+                    for (from, to) in words.zip(to.words().into_iter().flatten()) {
+                        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+                    }
+                });
+                Ok(())
+            }
+            #[cfg(feature = "cuda")]
+            Self::Cuda(recorder) => recorder.copy(from.cuda()?, to.cuda()?),
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan(recorder) => recorder.copy_buffer(from.vulkan()?, to.vulkan()?),
+        }
+    }
+
     /// Keeps `object` alive until the device has finished the submission.
     pub fn keep(&mut self, object: std::sync::Arc<dyn std::any::Any + Send + Sync>) {
         each!(Recorder, self, recorder => recorder.keep(object));
     }
+}
+
+/// Memory that the host can address, for a host queue.
+fn addressable(memory: &Memory) -> Result<&Memory> {
+    if memory.words().is_some() {
+        return Ok(memory);
+    }
+    Err(Error::Unsupported {
+        object: Object::new("memory", ""),
+        asked: "be used by a host queue".into(),
+        reason: "the host cannot address it".into(),
+    })
 }

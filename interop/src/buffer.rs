@@ -36,6 +36,18 @@ pub enum Memory {
 }
 
 impl Memory {
+    /// Its size in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Host(words) => size_of_val(&**words) as u64,
+            #[cfg(feature = "cuda")]
+            Self::Cuda(buffer) => buffer.bytes(),
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan(buffer) => buffer.size(),
+        }
+    }
+
     /// The words of the memory, or `None` if the host cannot address them.
     ///
     /// A word that a queue is writing at the same time may have its old or its new value.

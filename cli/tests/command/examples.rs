@@ -31,7 +31,7 @@ fn example(name: &str) -> Option<String> {
 #[case::workers("two_queues", &["host"], "the last word written is Some(100)")]
 #[case::own_submission("own_submission", &[], "the line is at 2")]
 #[case::futures("futures", &[], "frame 2 came: false")]
-#[case::timing("timing", &[], "give or take")]
+#[case::timing("timing", &[], "±")]
 #[case::trace("trace", &[], "5 waits were released")]
 #[case::failure("failure", &[], "because work failed: the file is missing")]
 fn examples_run_on_software_drivers(

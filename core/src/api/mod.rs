@@ -201,7 +201,8 @@ pub trait Queue: Clone + Send + Sync + 'static {
     ///   in a circle (Q4).
     /// - [`Error::Reentrant`](crate::Error::Reentrant) from within work of this queue.
     /// - [`Error::DeviceLost`](crate::Error::DeviceLost).
-    /// - The error that `work` returned.
+    /// - The error that `work` returned. If the submission was held, this call has succeeded
+    ///   already. Then the timelines of `signals` fail with the error instead (E1).
     fn submit<'q, W>(
         &'q self,
         waits: &[Point<'_>],

@@ -6,6 +6,8 @@ use std::collections::VecDeque;
 use smallbox::SmallBox;
 use smallbox::space::{S2, S4, S16};
 
+use crate::base::error::Result;
+
 /// A box with inline space for 16 words: 120 bytes of captures on 64-bit targets.
 pub(crate) type Inline16<T> = SmallBox<T, S16>;
 
@@ -30,14 +32,12 @@ pub(crate) const MAX_INLINE_2: usize = size_of::<S2>();
 /// A closure for the host that runs at most once.
 pub(crate) trait Job: Send {
     /// Runs the closure. Does nothing if it has run already.
-    fn run(&mut self);
+    fn run(&mut self) -> Result<()>;
 }
 
-impl<F: FnOnce() + Send> Job for Option<F> {
-    fn run(&mut self) {
-        if let Some(job) = self.take() {
-            job();
-        }
+impl<F: FnOnce() -> Result<()> + Send> Job for Option<F> {
+    fn run(&mut self) -> Result<()> {
+        self.take().map_or(Ok(()), |job| job())
     }
 }
 

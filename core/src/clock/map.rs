@@ -1,6 +1,7 @@
 //! Conversion between a device's clock and the host's, with a bound of the error.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use super::Sample;
 
@@ -41,6 +42,13 @@ pub struct Estimate {
     pub nanoseconds: i64,
     /// The largest distance from the true time, in both directions.
     pub error: u64,
+}
+
+/// The time with its error, such as `81.3s ± 31ns`.
+impl fmt::Display for Estimate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        super::time::WithError(self.nanoseconds, self.error).fmt(f)
+    }
 }
 
 /// How much faster the host's clock runs than the device's, in parts per million.

@@ -1,6 +1,7 @@
 //! Times on devices' clocks, and the interval between two of them.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::{Clock, Estimate};
 use crate::base::error::{Error, Result};
@@ -42,6 +43,29 @@ pub enum Axis {
     One,
     /// The host's clock, to which both were converted. The error is the sum of both conversions'.
     Host,
+}
+
+/// The interval with its error and axis, such as `1.25ms ± 31ns, on one clock`.
+impl fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}, {}",
+            WithError(self.nanoseconds, self.error),
+            self.axis
+        )
+    }
+}
+
+/// Nanoseconds and their error, in fitting units.
+pub(super) struct WithError(pub(super) i64, pub(super) u64);
+
+impl fmt::Display for WithError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.0 < 0 { "-" } else { "" };
+        let size = Duration::from_nanos(self.0.unsigned_abs());
+        write!(f, "{sign}{size:?} ± {:?}", Duration::from_nanos(self.1))
+    }
 }
 
 impl fmt::Display for Axis {
@@ -149,6 +173,13 @@ impl Time {
             error: before.error.saturating_add(after.error),
             axis: Axis::Host,
         })
+    }
+}
+
+/// The value of the clock with its error, such as `81.3s ± 0ns`.
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        WithError(self.nanoseconds, self.error).fmt(f)
     }
 }
 

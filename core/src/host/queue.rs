@@ -90,6 +90,18 @@ impl<'a> Recorder<'a> {
     ///
     /// A closure may block. If it panics, the timelines of the submission's signals fail.
     pub fn run(&mut self, job: impl FnOnce() + Send + 'static) {
+        self.try_run(move || {
+            job();
+            Ok(())
+        });
+    }
+
+    /// Same as [`Recorder::run`], for a closure that may fail.
+    ///
+    /// If it returns an error, the later closures of the submission do not run, and the timelines
+    /// of its signals fail with the error (E1). The queue continues with the next submission. Use
+    /// [`Error::work`] for an error of your own.
+    pub fn try_run(&mut self, job: impl FnOnce() -> Result<()> + Send + 'static) {
         self.recorded.closures.push(job);
     }
 
@@ -277,11 +289,12 @@ fn finish_signal(done: &Result<()>, signal: Completion) {
 
 /// Calls a closure of the application if the submission has not failed, and drops it in any case.
 fn call(queue: &Object, done: Result<()>, mut job: impl DerefMut<Target = dyn Job>) -> Result<()> {
-    let done = done.and_then(|()| {
-        catch_unwind(AssertUnwindSafe(|| job.run())).map_err(|payload| Error::WorkPanicked {
+    let done = done.and_then(|()| match catch_unwind(AssertUnwindSafe(|| job.run())) {
+        Ok(ran) => ran.map_err(|error| error.on(queue)),
+        Err(payload) => Err(Error::WorkPanicked {
             queue: queue.clone(),
             message: panic_message(payload),
-        })
+        }),
     });
     if done.is_err() {
         run_contained(|| drop(job));

@@ -13,6 +13,7 @@ use std::time::Duration;
 use smallbox::smallbox;
 
 use crate::backend::Batch;
+use crate::base::error::Result;
 use crate::base::run::run_contained;
 use crate::base::stored_closure::{self, Inline4, Inline16, Job, MAX_INLINE_4};
 use crate::base::sync::{AtomicBool, CAN_SPIN, Condvar, Instant, Mutex, Ordering};
@@ -119,7 +120,7 @@ pub(super) struct Closures {
 
 impl Closures {
     #[inline]
-    pub(super) fn push<J: FnOnce() + Send + 'static>(&mut self, job: J) {
+    pub(super) fn push<J: FnOnce() -> Result<()> + Send + 'static>(&mut self, job: J) {
         if size_of::<Option<J>>() <= MAX_INLINE_4 && self.len() == 0 {
             self.first = Some(smallbox!(Some(job)));
             return;
@@ -200,7 +201,11 @@ impl TaskList {
             steps.push_back(Step::Wait(wait.keep()));
         }
         if let Some(stamp) = batch.stamp::<Stamp>() {
-            self.small.push_back(smallbox!(Some(move || stamp.write())));
+            let write = move || {
+                stamp.write();
+                Ok(())
+            };
+            self.small.push_back(smallbox!(Some(write)));
             steps.push_back(Step::Run);
         }
         let waited = batch.order.last().or(batch.waits.last());

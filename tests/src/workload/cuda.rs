@@ -35,18 +35,6 @@ pub struct Latch {
     word: DeviceBuffer,
 }
 
-pub(super) fn fill(recorder: &mut Recorder<'_>, buffer: &DeviceBuffer, value: u32) -> Result<()> {
-    recorder.memset_d32(buffer, value)
-}
-
-pub(super) fn copy(
-    recorder: &mut Recorder<'_>,
-    from: &DeviceBuffer,
-    to: &DeviceBuffer,
-) -> Result<()> {
-    recorder.copy(from, to)
-}
-
 /// Loads the kernels. That may synchronize the context, so call it while no work is in flight.
 pub(super) fn prepare(device: &Device) -> Result<Kernels> {
     Ok(Kernels {

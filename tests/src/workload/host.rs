@@ -1,6 +1,5 @@
 //! Work for worker threads.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,26 +23,6 @@ impl Latch {
         *open.lock().unwrap_or_else(PoisonError::into_inner) = true;
         changed.notify_all();
     }
-}
-
-/// Records a command that sets every word to `value`.
-pub(super) fn fill(recorder: &mut Recorder<'_>, buffer: &Arc<[AtomicU32]>, value: u32) {
-    let buffer = buffer.clone();
-    recorder.run(move || {
-        buffer
-            .iter()
-            .for_each(|word| word.store(value, Ordering::Relaxed))
-    });
-}
-
-/// Records a command that copies `from` to `to`.
-pub(super) fn copy(recorder: &mut Recorder<'_>, from: &Arc<[AtomicU32]>, to: &Arc<[AtomicU32]>) {
-    let (from, to) = (from.clone(), to.clone());
-    recorder.run(move || {
-        for (from, to) in from.iter().zip(to.iter()) {
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-    });
 }
 
 /// Records a sleep. A sleeping worker is as busy as a spinning one, and leaves the cores to others.

@@ -174,39 +174,11 @@ impl Subject for Equipped {
     }
 
     fn fill(recorder: &mut Recorder<'_>, buffer: &Memory, value: u32) -> Result<()> {
-        match (recorder, buffer) {
-            (Recorder::Host(recorder), Memory::Host(words)) => {
-                host::fill(recorder, words, value);
-                Ok(())
-            }
-            #[cfg(feature = "cuda")]
-            (Recorder::Cuda(recorder), Memory::Cuda(buffer)) => cuda::fill(recorder, buffer, value),
-            #[cfg(feature = "vulkan")]
-            (Recorder::Vulkan(recorder), Memory::Vulkan(buffer)) => {
-                vulkan::fill(recorder, buffer, value)
-            }
-            #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
-            _ => Err(foreign()),
-        }
+        recorder.fill(buffer, value)
     }
 
     fn copy(recorder: &mut Recorder<'_>, from: &Memory, to: &Memory) -> Result<()> {
-        match (recorder, from, to) {
-            (Recorder::Host(recorder), Memory::Host(from), Memory::Host(to)) => {
-                host::copy(recorder, from, to);
-                Ok(())
-            }
-            #[cfg(feature = "cuda")]
-            (Recorder::Cuda(recorder), Memory::Cuda(from), Memory::Cuda(to)) => {
-                cuda::copy(recorder, from, to)
-            }
-            #[cfg(feature = "vulkan")]
-            (Recorder::Vulkan(recorder), Memory::Vulkan(from), Memory::Vulkan(to)) => {
-                vulkan::copy(recorder, from, to)
-            }
-            #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
-            _ => Err(foreign()),
-        }
+        recorder.copy(from, to)
     }
 
     fn busy(&self, recorder: &mut Recorder<'_>, time: Duration) -> Result<()> {

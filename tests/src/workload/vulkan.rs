@@ -45,14 +45,6 @@ impl std::fmt::Debug for Latch {
     }
 }
 
-pub(super) fn fill(recorder: &mut Recorder<'_>, buffer: &Buffer, value: u32) -> Result<()> {
-    recorder.fill_buffer(buffer, value)
-}
-
-pub(super) fn copy(recorder: &mut Recorder<'_>, from: &Buffer, to: &Buffer) -> Result<()> {
-    recorder.copy_buffer(from, to)
-}
-
 /// Measures how long the device takes for one fill, by its own clock if it has one.
 ///
 /// Below the validation layer, recording a fill takes longer than the fill. Measures so many fills

@@ -389,7 +389,7 @@ impl Point<'_> {
     /// }
     /// frames.at(2).wait(Duration::from_secs(10))?;
     /// let took = frames.at(2).time()?.since(&frames.at(1).time()?)?;
-    /// println!("{} ns, give or take {} ns, {}", took.nanoseconds, took.error, took.axis);
+    /// println!("{took}");
     /// # Ok(())
     /// # }
     /// ```

@@ -1,10 +1,13 @@
 //! D1, D3, D4: devices that are opened again, objects that outlive them, and all kinds of queues.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Memory, QueueKind};
+use syncline::{Error, Memory, QueueKind};
 
 use super::{look, open_again};
-use crate::case::{Stop, Verdict, check, equipped_cases};
+use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
 use crate::cases::{DELAY, WORDS, copying, filling};
 use crate::footprint::grows_nothing;
 use crate::workload::Equipped;
@@ -14,6 +17,7 @@ equipped_cases! {
     "device.opened_again_and_again": [D1 D4 H2] => again;
     "device.objects_keep_it_alive": [D4 T9] => objects_keep_it;
     "device.every_kind_of_queue_does_work": [D3 Q1] => every_kind;
+    "device.work_on_the_host_may_fail": [Q6 E1] => host_work_fails;
 }
 
 /// Opens, uses and drops a device many times. Nothing is left, and the case's device is unaffected.
@@ -160,5 +164,46 @@ fn every_kind(world: &World<Equipped>) -> Verdict {
             queue.idle(patience())?;
         }
     }
+    Ok(())
+}
+
+/// A closure on a worker thread returns an error, which the signals and the next waits get.
+fn host_work_fails(world: &World<Equipped>) -> Verdict {
+    let own = world.left_queue("own")?;
+    let syncline::Queue::Host(queue) = own.library() else {
+        return Stop::skip("only the host runs closures");
+    };
+    let (line, calls) = (world.timeline("line")?, Arc::new(AtomicUsize::new(0)));
+    for simple in [false, true] {
+        let (first, second) = (calls.clone(), calls.clone());
+        let other = world.timeline("other")?;
+        let signals = [other.library().signal_at(1), line.library().signal_at(1)];
+        let work = move |recorder: &mut syncline::host::Recorder<'_>| {
+            recorder.try_run(move || {
+                first.fetch_add(1, Ordering::SeqCst);
+                Err(Error::work("no file"))
+            });
+            if !simple {
+                recorder.run(move || {
+                    second.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+            Ok(())
+        };
+        let signals = if simple { &signals[..1] } else { &signals[..] };
+        queue.submit(&[], work, signals)?;
+        check_error!(other.at(1).wait(patience()), Error::Failed { .. });
+        let told = other.at(1).wait(patience());
+        let cause = told.err().map(|error| error.root().clone());
+        check!(
+            matches!(&cause, Some(Error::Work(work)) if work.queue().is_some()),
+            "the cause is {cause:?}"
+        );
+    }
+    check_error!(line.at(1).wait(patience()), Error::Failed { .. });
+    let count = calls.load(Ordering::SeqCst);
+    check!(count == 2, "{count} closures ran");
+    queue.submit(&[], |_| Ok(()), &[])?;
+    own.idle(patience())?;
     Ok(())
 }
