@@ -13,6 +13,9 @@
 //! This crate does not depend on CUDA or Vulkan. Applications depend on the crate `syncline`, which
 //! has one set of enums for all backends.
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("Syncline runs on Linux only: its handles are file descriptors, its waits futexes.");
+
 pub mod backend;
 pub mod clock;
 pub mod host;

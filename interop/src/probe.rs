@@ -24,7 +24,7 @@ pub struct ProbeOptions {
     pub validation: bool,
 }
 
-/// A device of a backend outside this library, before it is opened. See [`Inventory::add`].
+/// A device before it is opened. A backend outside this library [adds](Inventory::add) its own.
 pub trait Candidate: fmt::Debug + Send + Sync + 'static {
     /// The type of the device.
     type Device: backend::Device;
@@ -59,28 +59,18 @@ pub struct Inventory {
 #[derive(Debug)]
 pub struct Found {
     index: usize,
-    source: Source,
-}
-
-#[derive(Debug)]
-enum Source {
-    Host(host::Device),
-    #[cfg(feature = "cuda")]
-    Cuda(Box<cuda::Candidate>),
-    #[cfg(feature = "vulkan")]
-    Vulkan(Box<vulkan::Candidate>),
-    Other(Box<dyn OtherCandidate>),
+    candidate: Box<dyn AnyCandidate>,
 }
 
 /// A [`Candidate`] without its type.
-trait OtherCandidate: fmt::Debug + Send + Sync {
+trait AnyCandidate: fmt::Debug + Send + Sync {
     fn info(&self) -> &Info;
     fn rejected(&self) -> Option<&Error>;
     fn device_type(&self) -> TypeId;
     fn open(&self) -> Result<Box<dyn Any>>;
 }
 
-impl<C: Candidate> OtherCandidate for C {
+impl<C: Candidate> AnyCandidate for C {
     fn info(&self) -> &Info {
         Candidate::info(self)
     }
@@ -98,58 +88,94 @@ impl<C: Candidate> OtherCandidate for C {
     }
 }
 
+/// The host, which is always there.
+#[derive(Debug)]
+struct Host(host::Device);
+
+impl Candidate for Host {
+    type Device = host::Device;
+
+    fn info(&self) -> &Info {
+        self.0.info()
+    }
+
+    fn open(&self) -> Result<host::Device> {
+        Ok(host::Device::new())
+    }
+}
+
+/// The candidates of a backend of this library are candidates of an inventory.
+macro_rules! candidate {
+    ($($(#[$gate:meta])? $module:ident;)+) => {$(
+        $(#[$gate])?
+        impl Candidate for $module::Candidate {
+            type Device = $module::Device;
+
+            fn info(&self) -> &Info {
+                &self.info
+            }
+
+            fn rejected(&self) -> Option<&Error> {
+                self.rejected.as_ref()
+            }
+
+            fn open(&self) -> Result<$module::Device> {
+                self.open()
+            }
+        }
+    )+};
+}
+
+candidate! {
+    #[cfg(feature = "cuda")] cuda;
+    #[cfg(feature = "vulkan")] vulkan;
+}
+
 impl Inventory {
     /// Lists the devices of every backend.
     ///
     /// Never fails. [`Inventory::unavailable`] lists the backends that cannot be used.
     #[must_use]
     pub fn probe(options: &ProbeOptions) -> Self {
-        let mut sources = Vec::new();
-        let mut unavailable = Vec::new();
+        let mut inventory = Self {
+            found: Vec::new(),
+            unavailable: Vec::new(),
+            #[cfg(feature = "vulkan")]
+            vulkan: None,
+        };
         #[cfg(feature = "cuda")]
         match cuda::Driver::load().and_then(|driver| driver.devices()) {
-            Ok(candidates) => {
-                sources.extend(candidates.into_iter().map(|c| Source::Cuda(Box::new(c))))
-            }
-            Err(error) => unavailable.push(error),
+            Ok(candidates) => candidates.into_iter().for_each(|one| inventory.add(one)),
+            Err(error) => inventory.unavailable.push(error),
         }
         #[cfg(feature = "vulkan")]
-        let vulkan = {
+        {
             let wanted = vulkan::InstanceOptions {
                 validation: options.validation,
                 ..vulkan::InstanceOptions::default()
             };
             match vulkan::Instance::load_with(&wanted).and_then(|i| Ok((i.devices()?, i))) {
                 Ok((candidates, instance)) => {
-                    sources.extend(candidates.into_iter().map(|c| Source::Vulkan(Box::new(c))));
-                    Some(instance)
+                    candidates.into_iter().for_each(|one| inventory.add(one));
+                    inventory.vulkan = Some(instance);
                 }
-                Err(error) => {
-                    unavailable.push(error);
-                    None
-                }
+                Err(error) => inventory.unavailable.push(error),
             }
-        };
+        }
         let _ = options;
-        sources.push(Source::Host(host::Device::new()));
+        inventory.add(Host(host::Device::new()));
         for (compiled, backend) in [
             (cfg!(feature = "cuda"), BackendKind::Cuda),
             (cfg!(feature = "vulkan"), BackendKind::Vulkan),
         ] {
             if !compiled {
                 let reason = format!("built without the feature \"{backend}\"");
-                unavailable.push(Error::Unavailable { backend, reason });
+                inventory
+                    .unavailable
+                    .push(Error::Unavailable { backend, reason });
             }
         }
-        let found = sources.into_iter().enumerate();
-        Self {
-            found: found
-                .map(|(index, source)| Found { index, source })
-                .collect(),
-            unavailable,
-            #[cfg(feature = "vulkan")]
-            vulkan,
-        }
+        inventory
     }
 
     /// Adds a device of a backend outside this library. It gets the next index.
@@ -158,7 +184,7 @@ impl Inventory {
     pub fn add<C: Candidate>(&mut self, candidate: C) {
         self.found.push(Found {
             index: self.found.len(),
-            source: Source::Other(Box::new(candidate)),
+            candidate: Box::new(candidate),
         });
     }
 
@@ -300,27 +326,13 @@ impl Found {
     /// The identity and capabilities of the device.
     #[must_use]
     pub fn info(&self) -> &Info {
-        match &self.source {
-            Source::Host(device) => device.info(),
-            #[cfg(feature = "cuda")]
-            Source::Cuda(candidate) => &candidate.info,
-            #[cfg(feature = "vulkan")]
-            Source::Vulkan(candidate) => &candidate.info,
-            Source::Other(candidate) => candidate.info(),
-        }
+        self.candidate.info()
     }
 
     /// The reason why the device cannot be used, or `None`.
     #[must_use]
     pub fn rejected(&self) -> Option<&Error> {
-        match &self.source {
-            Source::Host(_) => None,
-            #[cfg(feature = "cuda")]
-            Source::Cuda(candidate) => candidate.rejected.as_ref(),
-            #[cfg(feature = "vulkan")]
-            Source::Vulkan(candidate) => candidate.rejected.as_ref(),
-            Source::Other(candidate) => candidate.rejected(),
-        }
+        self.candidate.rejected()
     }
 
     /// Opens the device, as a device that is chosen at run time. Each call returns a new, separate
@@ -330,15 +342,24 @@ impl Found {
     /// The error of [`Found::rejected`]. [`Error::Unsupported`] for a device that was
     /// [added](Inventory::add), which [`Found::open_as`] opens. A driver error.
     pub fn open(&self) -> Result<Device> {
-        self.require_usable()?;
-        match &self.source {
-            Source::Host(_) => Ok(host::Device::new().into()),
-            #[cfg(feature = "cuda")]
-            Source::Cuda(candidate) => candidate.open().map(Device::Cuda),
-            #[cfg(feature = "vulkan")]
-            Source::Vulkan(candidate) => candidate.open().map(Device::Vulkan),
-            Source::Other(_) => Err(self.no_type("one of the backends of this library")),
+        if self.is::<host::Device>() {
+            return self.open_as().map(Device::Host);
         }
+        #[cfg(feature = "cuda")]
+        if self.is::<cuda::Device>() {
+            return self.open_as().map(Device::Cuda);
+        }
+        #[cfg(feature = "vulkan")]
+        if self.is::<vulkan::Device>() {
+            return self.open_as().map(Device::Vulkan);
+        }
+        self.require_usable()?;
+        Err(self.no_type("one of the backends of this library"))
+    }
+
+    /// True if its device is of type `D`.
+    fn is<D: 'static>(&self) -> bool {
+        self.candidate.device_type() == TypeId::of::<D>()
     }
 
     /// Opens the device with its own type, such as `cuda::Device`.
@@ -350,29 +371,12 @@ impl Found {
     /// which is found before any driver call. A driver error.
     pub fn open_as<D: backend::Device>(&self) -> Result<D> {
         self.require_usable()?;
-        let found = match &self.source {
-            Source::Host(_) => TypeId::of::<host::Device>(),
-            #[cfg(feature = "cuda")]
-            Source::Cuda(_) => TypeId::of::<cuda::Device>(),
-            #[cfg(feature = "vulkan")]
-            Source::Vulkan(_) => TypeId::of::<vulkan::Device>(),
-            Source::Other(candidate) => candidate.device_type(),
-        };
         let other_type = || self.no_type(std::any::type_name::<D>());
-        if found != TypeId::of::<D>() {
+        if !self.is::<D>() {
             return Err(other_type());
         }
-        let opened: Box<dyn Any> = match &self.source {
-            Source::Host(_) => Box::new(host::Device::new()),
-            #[cfg(feature = "cuda")]
-            Source::Cuda(candidate) => Box::new(candidate.open()?),
-            #[cfg(feature = "vulkan")]
-            Source::Vulkan(candidate) => Box::new(candidate.open()?),
-            Source::Other(candidate) => candidate.open()?,
-        };
-        opened
-            .downcast()
-            .map_or_else(|_| Err(other_type()), |device| Ok(*device))
+        let opened = self.candidate.open()?.downcast();
+        opened.map_or_else(|_| Err(other_type()), |device| Ok(*device))
     }
 
     #[cfg(all(feature = "cuda", feature = "vulkan"))]
