@@ -257,7 +257,15 @@ impl<Q: BackendQueue> Queue for Q {
         W: for<'r, 'a> FnOnce(&'r mut Self::Recorder<'a>) -> Result<()> + Send + 'static,
     {
         self.admit()?;
-        self.engine().submissions.submit(waits, work, signals)
+        let submitted = self.engine().submissions.submit(waits, work, signals);
+        #[cfg(feature = "tracing")]
+        crate::base::events::submitted(
+            Queue::object(self),
+            submitted
+                .as_ref()
+                .map(|submitted| (submitted.end().value(), submitted.is_held())),
+        );
+        submitted
     }
 
     #[inline]

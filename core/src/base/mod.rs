@@ -3,6 +3,8 @@
 pub(crate) mod blockers;
 pub(crate) mod error;
 pub(crate) mod error_kind;
+#[cfg(feature = "tracing")]
+pub(crate) mod events;
 pub(crate) mod exiting;
 pub(crate) mod file_kind;
 pub(crate) mod handle;

@@ -132,6 +132,21 @@ fn wait_polled(
     stage: Stage,
     mode: WaitMode,
     timeout: Duration,
+    polled: bool,
+) -> Result<usize> {
+    let answer = block(points, quantity, stage, mode, timeout, polled);
+    #[cfg(feature = "tracing")]
+    crate::base::events::waited(&points, answer.as_ref().err());
+    answer
+}
+
+/// Same as [`wait_polled`], without an event.
+fn block(
+    points: &[Point<'_>],
+    quantity: Quantity,
+    stage: Stage,
+    mode: WaitMode,
+    timeout: Duration,
     mut polled: bool,
 ) -> Result<usize> {
     if points.is_empty() {

@@ -611,10 +611,12 @@ impl Shared {
             if state.failure.is_some() {
                 return;
             }
-            state.failure = Some(cause);
+            state.failure = Some(cause.clone());
             self.seen.troubled.store(true, Ordering::Release);
             state.waiters.take_unserved(|_| false)
         };
+        #[cfg(feature = "tracing")]
+        crate::base::events::failed(&self.object, &cause);
         wake_all(woken);
         self.wake_holders();
     }

@@ -1,0 +1,94 @@
+//! The events of the feature `tracing`: submissions, waits and failures.
+
+#![cfg(feature = "tracing")]
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use std::fmt::{Debug, Write as _};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::{Error, QueueKind, Timeline, host};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// Collects the events as lines. Signals a timeline during each, as a subscriber may.
+#[derive(Clone)]
+struct Lines {
+    lines: Arc<Mutex<Vec<String>>>,
+    signalled: Timeline,
+}
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, " {}={value:?}", field.name()).unwrap();
+    }
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "syncline"
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text(event.metadata().level().to_string());
+        event.record(&mut text);
+        let mut lines = self.lines.lock().unwrap();
+        lines.push(text.0);
+        // A deadlock or an error here would mean that the engine holds a lock during the event.
+        self.signalled.signal(lines.len() as u64).unwrap();
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn submissions_waits_and_failures_are_events() {
+    let device = host::Device::new();
+    let subscriber = Lines {
+        lines: Arc::default(),
+        signalled: device.timeline("events").unwrap(),
+    };
+    let lines = subscriber.lines.clone();
+    let told = move |part: &str| lines.lock().unwrap().iter().any(|line| line.contains(part));
+    tracing::subscriber::with_default(subscriber, || {
+        let queue = device.queue(QueueKind::Compute, "worker").unwrap();
+        let (gate, line) = (
+            device.timeline("gate").unwrap(),
+            device.timeline("line").unwrap(),
+        );
+        queue
+            .submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(1)])
+            .unwrap();
+        assert!(told("TRACE message=submitted queue=host queue \"worker\""));
+        assert!(told("submission=1 held=true"));
+        line.at(1).wait(Duration::from_millis(1)).unwrap_err();
+        assert!(told("DEBUG message=wait failed"));
+        gate.signal(1).unwrap();
+        line.at(1).wait(LONG).unwrap();
+        let twice = [line.signal_at(2), line.signal_at(2)];
+        queue.submit(&[], |_| Ok(()), &twice).unwrap_err();
+        assert!(told("DEBUG message=submission refused"));
+        line.fail(Error::work("no frame"));
+        assert!(told(
+            "WARN message=timeline failed timeline=timeline \"line\""
+        ));
+        assert!(told("cause=work failed: no frame"));
+        queue.idle(LONG).unwrap();
+    });
+}
