@@ -1,20 +1,5 @@
 //! The CUDA backend: streams, timelines made of events, and objects shared with other APIs.
 //!
-//! A folder imports only from folders above it in this table. `syncline-vulkan` has the same ones.
-//!
-//! | folder | contents |
-//! |---|---|
-//! | `driver/` | the driver library: `load` finds it, `table` has its functions and error codes, `other_driver` detects a second driver, `memory_ops` has stream memory operations |
-//! | `device/` | `context`, `stream` and `raw_stream` with the `stream_lock`, `event`, `deferred_free`, `limits`, and `open`: the device and the watch over its events |
-//! | `memory/` | `buffer`, `module` (kernels) |
-//! | `timeline/` | ports: `port` (a `ring` of events), `counter` (shared memory), `external` (an imported `semaphore`); `imported`: their waits and signals; `visibility`: values that the host may act on |
-//! | `timing/` | `stamp`: times written by streams; `clock`: the GPU's clock, sampled together with the host's |
-//! | `queue/` | `submission`: the queue; `queue_stream`: waits and signals as driver calls; `recorder` |
-//! | `share/` | imports from other APIs: `external`, `external_memory`, `binary`; `interprocess` events; `own_event`: fences with an event of their own |
-//! | `graph/` | `capture`: fences in a stream capture; `launch`: fences that each launch of a graph records or waits for |
-//! | `api/` | the traits of core, implemented for `device` and `queue` |
-//! | `probe.rs`, `adopt/` | the devices and their capabilities; adopting objects of the application, and raw handles |
-//!
 //! CUDA has no timeline object. A timeline with its home here is a ring of pooled events: an event
 //! costs a quarter of any other mechanism, and the engine submits no wait before its signal. On an
 //! H200 one hop between two streams takes 0.27 µs with an event's record and wait, 1.9 µs with an
@@ -22,6 +7,38 @@
 //!
 //! See the CUDA driver API: event management, stream management, external resource
 //! interoperability.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use syncline_core::QueueKind;
+//! use syncline_core::backend::{Device as _, Queue as _};
+//!
+//! # fn main() -> syncline_core::Result<()> {
+//! let device = syncline_cuda::Device::open(0)?; // or `adopt` cudarc's context
+//! let (words, done) = (device.host_buffer(4096)?, device.timeline("done")?);
+//! let queue = device.queue(QueueKind::Compute, "simulate")?;
+//! let target = words.clone();
+//! // Launch kernels of your own into `recorder.stream()`.
+//! queue.submit(&[], move |recorder| recorder.memset_d32(&target, 7), &[done.signal_at(1)])?;
+//! done.at(1).wait(Duration::from_secs(5))?;
+//! # Ok(()) }
+//! ```
+
+// The rooms. A folder imports only from folders above it in this table. `syncline-vulkan` has the same
+// ones.
+//
+// | folder | contents |
+// |---|---|
+// | `driver/` | the driver library: `load` finds it, `table` has its functions and error codes, `other_driver` detects a second driver, `memory_ops` has stream memory operations |
+// | `device/` | `context`, `stream` and `raw_stream` with the `stream_lock`, `event`, `deferred_free`, `limits`, and `open`: the device and the watch over its events |
+// | `memory/` | `buffer`, `module` (kernels) |
+// | `timeline/` | ports: `port` (a `ring` of events), `counter` (shared memory), `external` (an imported `semaphore`); `imported`: their waits and signals; `visibility`: values that the host may act on |
+// | `timing/` | `stamp`: times written by streams; `clock`: the GPU's clock, sampled together with the host's |
+// | `queue/` | `submission`: the queue; `queue_stream`: waits and signals as driver calls; `recorder` |
+// | `share/` | imports from other APIs: `external`, `external_memory`, `binary`; `interprocess` events; `own_event`: fences with an event of their own |
+// | `graph/` | `capture`: fences in a stream capture; `launch`: fences that each launch of a graph records or waits for |
+// | `api/` | the traits of core, implemented for `device` and `queue` |
+// | `probe.rs`, `adopt/` | the devices and their capabilities; adopting objects of the application, and raw handles |
 
 mod adopt;
 mod api;

@@ -1,30 +1,9 @@
 //! The Vulkan backend of Syncline, for Vulkan 1.2 and later.
 //!
-//! A folder imports only from folders above it in this table. `syncline-cuda` has the same ones.
-//!
-//! | folder | contents |
-//! |---|---|
-//! | `driver/` | the loader and the `instance`, the `validation` layer, and typed errors of driver calls (`error`) |
-//! | `device/` | `open`: a `VkDevice`; `native`: its raw handles; `physical`: what is known of the physical device; `driver_queue`: a `VkQueue` behind a gate; `query_pools`; `clock_readings`; `wake`: ends a watch; `deferred_destroy` of semaphores; `file_kind`: checks descriptors |
-//! | `memory/` | `buffer` |
-//! | `timeline/` | `port`: timeline semaphores; `watch`: watching them while a thread waits; `binary`: binary semaphores and the uses of their payload |
-//! | `timing/` | `stamp`: timestamp queries; `clock`: the device's clock, read by the driver together with the host's |
-//! | `queue/` | `submission`: how a submission becomes a `vkQueueSubmit`; `recorder`; `command_pool`: command buffers and their reuse; `choose`: the driver queue of a new queue; `guard`: the application's lock |
-//! | `share/` | `external`: timelines and memory as file descriptors; `binary` semaphores, their `payload`, and `sync_fd` |
-//! | `api/` | the traits of core, implemented for `device` and `queue`; `clock`: the clock without calibrated timestamps |
-//! | `probe.rs`, `adopt/` | the devices and their capabilities; adopting objects of the application (`raw`, `offer`), and raw handles |
-//!
 //! ```no_run
 //! use syncline_core::{QueueKind, backend::{Device as _, Queue as _}};
 //! # fn main() -> syncline_core::Result<()> {
-//! let instance = syncline_vulkan::Instance::load()?;
-//! for candidate in instance.devices()? {
-//!     match &candidate.rejected {
-//!         None => println!("{}", candidate.info.name),
-//!         Some(reason) => println!("{}: {reason}", candidate.info.name),
-//!     }
-//! }
-//! let device = instance.open_first()?;
+//! let device = syncline_vulkan::Device::open(0)?; // or `adopt` a `VkDevice`
 //! let (words, done) = (device.host_buffer(4096, Default::default())?, device.timeline("done")?);
 //! let queue = device.queue(QueueKind::Transfer, "upload")?;
 //! let target = words.clone();
@@ -32,6 +11,21 @@
 //! done.at(1).wait(std::time::Duration::from_secs(5))?;
 //! # Ok(()) }
 //! ```
+
+// The rooms. A folder imports only from folders above it in this table. `syncline-cuda` has the same
+// ones.
+//
+// | folder | contents |
+// |---|---|
+// | `driver/` | the loader and the `instance`, the `validation` layer, and typed errors of driver calls (`error`) |
+// | `device/` | `open`: a `VkDevice`; `native`: its raw handles; `physical`: what is known of the physical device; `driver_queue`: a `VkQueue` behind a gate; `query_pools`; `clock_readings`; `wake`: ends a watch; `deferred_destroy` of semaphores; `file_kind`: checks descriptors |
+// | `memory/` | `buffer` |
+// | `timeline/` | `port`: timeline semaphores; `watch`: watching them while a thread waits; `binary`: binary semaphores and the uses of their payload |
+// | `timing/` | `stamp`: timestamp queries; `clock`: the device's clock, read by the driver together with the host's |
+// | `queue/` | `submission`: how a submission becomes a `vkQueueSubmit`; `recorder`; `command_pool`: command buffers and their reuse; `choose`: the driver queue of a new queue; `guard`: the application's lock |
+// | `share/` | `external`: timelines and memory as file descriptors; `binary` semaphores, their `payload`, and `sync_fd` |
+// | `api/` | the traits of core, implemented for `device` and `queue`; `clock`: the clock without calibrated timestamps |
+// | `probe.rs`, `adopt/` | the devices and their capabilities; adopting objects of the application (`raw`, `offer`), and raw handles |
 
 mod adopt;
 mod api;

@@ -48,6 +48,22 @@ pub use timeline::point::{KeptPoint, Point, Signal};
 pub use wait::{WaitMode, wait_all, wait_any};
 
 /// What an [`Error`] contains: names of objects, causes, ends of processes.
+///
+/// ```
+/// use std::time::Duration;
+/// use syncline_core::backend::Device as _;
+/// use syncline_core::{Error, ErrorKind, host};
+///
+/// # fn main() -> syncline_core::Result<()> {
+/// let device = host::Device::new();
+/// let frames = device.timeline("frames")?;
+/// frames.fail(Error::work("no camera"));
+/// let failed = frames.at(1).wait(Duration::from_secs(5)).unwrap_err();
+/// assert_eq!(failed.kind(), ErrorKind::Failed); // what to do
+/// assert_eq!(failed.root().kind(), ErrorKind::Work); // and the cause
+/// # Ok(())
+/// # }
+/// ```
 pub mod error {
     pub use crate::base::error::{Failure, Object, WorkError};
     pub use crate::base::peer::{PeerExit, PeerLoss};
@@ -55,6 +71,24 @@ pub mod error {
 }
 
 /// Handles of semaphores, fences and memory that other APIs and processes import.
+///
+/// ```
+/// use std::os::fd::OwnedFd;
+/// use std::time::Duration;
+/// use syncline_core::backend::Device as _;
+/// use syncline_core::host;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // A fence of a descriptor, which any queue and thread can wait for.
+/// let (reader, mut writer) = std::io::pipe()?;
+/// let device = host::Device::new();
+/// let readable = device.import_descriptor(Some(OwnedFd::from(reader)), "pipe")?;
+/// std::io::Write::write_all(&mut writer, b"go")?;
+/// readable.wait(Duration::from_secs(5))?;
+/// println!("exports: {:?}", device.info().capabilities.exports);
+/// # Ok(())
+/// # }
+/// ```
 pub mod handle {
     pub use crate::base::handle::{
         BinaryFd, HandleKind, MemoryFd, Origin, Payload, PayloadUse, Rejected, SyncFd, TimelineFd,
@@ -73,6 +107,16 @@ pub mod handle {
 }
 
 /// What a device is and what it can do.
+///
+/// ```
+/// use syncline_core::backend::Device as _;
+/// use syncline_core::{host, info::BackendKind};
+///
+/// let device = host::Device::new();
+/// let info = device.info();
+/// assert_eq!(info.backend, BackendKind::Host);
+/// println!("{} can wait for {:?}", info.name, info.capabilities.imports);
+/// ```
 pub mod info {
     pub use crate::base::info::{
         BackendKind, Capabilities, DeviceId, Info, QueueFamily, QueueKind, Uuid,

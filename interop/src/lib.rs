@@ -1,33 +1,57 @@
 //! Fences, timelines and timing queries for CUDA, Vulkan and the host, with one API.
 //!
-//! Applications depend on this crate. It re-exports the contract of `syncline-core` and the
-//! backends. The features `cuda` and `vulkan` enable the backends and are on by default. A backend
-//! whose driver is missing does no harm. This crate adds what needs more than one backend:
+//! A [`Timeline`] is a counter that only grows. Queues of any device wait for its values and signal
+//! them. A submission may come before the signal that it waits for: it is held on the host until
+//! the signal is on its way. So no driver queue ever waits for work that comes later.
 //!
-//! * [`Device`], [`Queue`] and [`Recorder`]: enums, to choose the backend at run time.
-//! * [`Inventory`]: the devices of this machine, and why a device or backend cannot be used.
-//! * [`share`](fn@share) and [`connect`]: timelines and memory that two devices share.
-//! * [`negotiate`]: one plan for the needs of any number of parties, before any object is made.
-//! * [`process`]: endpoints between processes.
-//!
-//! ```
+//! ```no_run
 //! use std::time::Duration;
-//! use syncline::backend::{Device, Queue};
+//! use syncline::prelude::*;
 //!
 //! # fn main() -> syncline::Result<()> {
-//! let host = syncline::host::Device::new();
-//! let frames = host.timeline("frames")?;
-//! let (producer, consumer) = (
-//!     host.queue(syncline::QueueKind::Compute, "producer")?,
-//!     host.queue(syncline::QueueKind::Compute, "consumer")?,
-//! );
-//! // The consumer may be submitted first. It is held until its signal is pending.
-//! consumer.submit(&[frames.at(1)], |r| { r.run(|| println!("shade")); Ok(()) }, &[frames.signal_at(2)])?;
-//! producer.submit(&[], |r| { r.run(|| println!("simulate")); Ok(()) }, &[frames.signal_at(1)])?;
+//! // 1. Choose devices. Here: CUDA and Vulkan on one GPU.
+//! let inventory = Inventory::probe(&ProbeOptions::default());
+//! let (cuda, vulkan) = inventory.pair()?;
+//! // 2. Share a timeline and memory.
+//! let link = share(&cuda, &vulkan)?;
+//! let (frames, heights) = (link.timeline("frames")?, link.buffer(4096)?);
+//! // 3. Submit, in any order.
+//! let picture = vulkan.host_buffer(4096, Default::default())?;
+//! let (from, to) = (heights.right().clone(), picture.clone());
+//! vulkan.queue(QueueKind::Compute, "shade")?.submit(
+//!     &[frames.at(1)],
+//!     move |commands| commands.copy_buffer(&from, &to),
+//!     &[frames.signal_at(2)],
+//! )?;
+//! let words = heights.left().clone();
+//! cuda.queue(QueueKind::Compute, "simulate")?.submit(
+//!     &[],
+//!     move |stream| stream.memset_d32(&words, 7),
+//!     &[frames.signal_at(1)],
+//! )?;
+//! // 4. Wait. A time-out names the signal that is missing.
 //! frames.at(2).wait(Duration::from_secs(5))?;
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! | to | see |
+//! |---|---|
+//! | choose devices | [`Inventory`], `cuda::Device::open`, `vulkan::Device::open`, [`host::Device`] |
+//! | choose them at run time | [`Device`], [`Queue`], [`Recorder`]: enums over the backends |
+//! | share timelines and memory | [`share`](fn@share), [`connect`], [`Link`], [`SharedBuffer`] |
+//! | submit work | `submit` of a queue: [`backend::Queue::submit`] |
+//! | submit by a driver call of your own | `vulkan::Queue::submit_raw`, `cuda::Queue::submit_raw`, [`Claim`] |
+//! | wait on the host | [`Point::wait`], [`wait_any`], [`wait::future`] |
+//! | understand an error | [`Error::kind`], [`Error::root`], [`error`] |
+//! | measure | [`Stopwatch`], [`clock`], [`trace`] |
+//! | use several processes | [`process`], [`negotiate`] |
+//! | import and export handles | [`handle`] |
+//! | write a backend | [`backend`] |
+//!
+//! The features `cuda` and `vulkan` enable the backends and are on by default. A driver that is
+//! missing does no harm: [`Inventory::unavailable`] says why. The feature `tracing` reports
+//! submissions, waits and failures to a subscriber of that crate.
 
 pub use syncline_core::*;
 

@@ -3,6 +3,25 @@
 //! [`Counter`] and [`Rounds`] convert a reading of a device's counter to a time in nanoseconds.
 //! [`Clock`] converts that time to the host's clock, with a bound of the error. A clock samples
 //! both clocks together now and then. It keeps the samples in a [`Map`].
+//!
+//! ```
+//! use std::time::Duration;
+//! use syncline_core::backend::{Device as _, Queue as _};
+//! use syncline_core::{QueueKind, host};
+//!
+//! # fn main() -> syncline_core::Result<()> {
+//! let device = host::Device::new();
+//! let queue = device.queue(QueueKind::Compute, "worker")?;
+//! let (begin, end) = (device.clocked_fence("begin")?, device.clocked_fence("end")?);
+//! queue.record(&begin)?;
+//! queue.submit(&[], |_| Ok(()), &[])?;
+//! queue.record(&end)?;
+//! end.wait(Duration::from_secs(5))?;
+//! println!("it took {}", end.time()?.since(&begin.time()?)?);
+//! println!("it ended at {} of the host's clock", end.time()?.to_host()?);
+//! # Ok(())
+//! # }
+//! ```
 
 mod compare;
 mod counter;

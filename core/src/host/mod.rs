@@ -2,6 +2,27 @@
 //!
 //! It needs no driver. It is the reference for other backends, whose rooms have the parts of
 //! `device`, `queue`, `port` and `timing` here.
+//!
+//! ```
+//! use std::time::Duration;
+//! use syncline_core::backend::{Device as _, Queue as _};
+//! use syncline_core::{Error, QueueKind, host};
+//!
+//! # fn main() -> syncline_core::Result<()> {
+//! let device = host::Device::new();
+//! let queue = device.queue(QueueKind::Compute, "loader")?;
+//! let loaded = device.timeline("loaded")?;
+//! let work = |worker: &mut host::Recorder<'_>| {
+//!     worker.run(|| println!("runs on the worker thread"));
+//!     worker.try_run(|| Err(Error::work("the file is missing")));
+//!     Ok(())
+//! };
+//! queue.submit(&[], work, &[loaded.signal_at(1)])?;
+//! let failed = loaded.at(1).wait(Duration::from_secs(5)).unwrap_err();
+//! assert!(matches!(failed.root(), Error::Work(_)));
+//! # Ok(())
+//! # }
+//! ```
 
 mod descriptor;
 mod device;

@@ -3,6 +3,25 @@
 //! A queue without a trace reads one flag per submission. A traced queue puts two stamps of its
 //! device's clock around the work. It records when the work was submitted and when it went to the
 //! driver. Host signals of awaited timelines are recorded with their times, too.
+//!
+//! ```
+//! use std::time::Duration;
+//! use syncline_core::backend::{Device as _, Queue as _};
+//! use syncline_core::trace::Trace;
+//! use syncline_core::{QueueKind, host};
+//!
+//! # fn main() -> syncline_core::Result<()> {
+//! let device = host::Device::new();
+//! let queue = device.queue(QueueKind::Compute, "worker")?;
+//! let trace = Trace::new();
+//! trace.follow(&queue)?;
+//! queue.submit(&[], |_| Ok(()), &[])?;
+//! queue.idle(Duration::from_secs(5))?;
+//! let recording = trace.finish(Duration::from_secs(5));
+//! assert_eq!(recording.tracks[0].submissions.len(), 1);
+//! # Ok(())
+//! # }
+//! ```
 
 mod follower;
 mod recording;

@@ -4,6 +4,16 @@
 //! reached, failed or pending wakes it, in the same way as a parked thread. Dropping the future
 //! removes its registrations. Its waker is not called after that, unless a signalling thread has
 //! taken it already (T8).
+//!
+//! ```
+//! use syncline_core::wait::future;
+//! use syncline_core::{Result, Timeline};
+//!
+//! async fn both(left: &Timeline, right: &Timeline, frame: u64) -> Result<()> {
+//!     left.at(frame).await?;
+//!     future::all(&[left.at(frame + 1), right.at(frame + 1)]).await
+//! }
+//! ```
 
 use std::fmt;
 use std::future::{Future, IntoFuture};

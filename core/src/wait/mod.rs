@@ -1,4 +1,25 @@
 //! Waits of host threads for points of any backends, and what a wait waits for.
+//!
+//! ```
+//! use std::time::Duration;
+//! use syncline_core::backend::{Device as _, Queue as _};
+//! use syncline_core::wait::{Signaller, wait_any};
+//! use syncline_core::{Error, QueueKind, host};
+//!
+//! # fn main() -> syncline_core::Result<()> {
+//! let device = host::Device::new();
+//! let (first, second) = (device.timeline("first")?, device.timeline("second")?);
+//! second.signal(1)?;
+//! let points = [first.at(1), second.at(1)];
+//! assert_eq!(wait_any(&points, Duration::from_secs(5))?, 1);
+//!
+//! // What is missing?
+//! let told = first.at(1).wait(Duration::from_millis(1));
+//! assert!(matches!(told, Err(Error::TimedOut { .. })));
+//! assert_eq!(first.at(1).blockers().steps()[0].by, Signaller::None);
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod future;
 mod lead;

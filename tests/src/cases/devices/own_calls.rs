@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use syncline::backend::{Device as _, Queue as _};
+use syncline::backend::Device as _;
 use syncline::{Error, Point, Queue, Result, Signal, Submitted};
 
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
@@ -50,6 +50,7 @@ fn submit_raw<'q>(
         }),
         #[cfg(feature = "vulkan")]
         Queue::Vulkan(queue) => {
+            use syncline::backend::Queue as _;
             use syncline::vulkan::ash::vk;
             let device = queue.device();
             queue.submit_raw(waits, signals, move |raw| {
