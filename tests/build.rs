@@ -1,5 +1,6 @@
 //! Notes the commit that is being built, for reports.
 
+use std::fs;
 use std::process::Command;
 
 fn git(arguments: &[&str]) -> Option<String> {
@@ -8,7 +9,25 @@ fn git(arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| text.trim().to_owned())
 }
 
+/// Returns what cargo has noted in a package. A package has no repository of its own.
+fn packaged() -> Option<String> {
+    let text = fs::read_to_string(".cargo_vcs_info.json").ok()?;
+    let (_, commit) = text.split_once("\"sha1\": \"")?;
+    let (commit, rest) = commit.split_once('"')?;
+    let dirty = if rest.contains("\"dirty\": true") {
+        "-dirty"
+    } else {
+        ""
+    };
+    Some(format!("{commit}{dirty}"))
+}
+
 fn main() {
+    if let Some(commit) = packaged() {
+        println!("cargo:rustc-env=SYNCLINE_COMMIT={commit}");
+        println!("cargo:rerun-if-changed=.cargo_vcs_info.json");
+        return;
+    }
     let commit = git(&["rev-parse", "HEAD"]).unwrap_or_else(|| "unknown".into());
     // Recorded results are no change of the code that made them. Without the option git may write
     // the index, on which this script depends: every build would compile this crate once more.

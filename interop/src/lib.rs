@@ -49,9 +49,26 @@
 //! | import and export handles | [`handle`] |
 //! | write a backend | [`backend`] |
 //!
-//! The features `cuda` and `vulkan` enable the backends and are on by default. A driver that is
-//! missing does no harm: [`Inventory::unavailable`] says why. The feature `tracing` reports
-//! submissions, waits and failures to a subscriber of that crate.
+//! # Features
+//!
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `cuda` | yes | the module `cuda`, and CUDA in [`Device`], [`Queue`] and [`Recorder`] |
+//! | `vulkan` | yes | the module `vulkan`, and Vulkan in the same enums |
+//! | `tracing` | no | events of submissions, waits and failures, for a subscriber of `tracing` |
+//!
+//! A build with a feature needs no driver. Drivers are opened at run time, and [`Inventory`] says
+//! why one is missing. Without both features the backend of the host is left.
+//!
+//! # Public dependencies
+//!
+//! Types of these crates are in signatures. Another major version of one is a breaking change here.
+//!
+//! | crate | where |
+//! |---|---|
+//! | `ash` 0.38 | raw handles of Vulkan; re-exported as `vulkan::ash` |
+//! | `cudarc` 0.19 | contexts and streams to adopt; its `driver::sys` is re-exported as `cuda::sys` |
+//! | `bitflags` 2 | the traits of [`negotiate::Needs`] |
 
 pub use syncline_core::*;
 
