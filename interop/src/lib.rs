@@ -69,6 +69,7 @@
 //! | `ash` 0.38 | raw handles of Vulkan; re-exported as `vulkan::ash` |
 //! | `cudarc` 0.19 | contexts and streams to adopt; its `driver::sys` is re-exported as `cuda::sys` |
 //! | `bitflags` 2 | the traits of [`negotiate::Needs`] |
+//! | `smallvec` 1 | lists for authors of backends, such as [`backend::Attachments`] |
 
 pub use syncline_core::*;
 
