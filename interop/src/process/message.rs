@@ -265,13 +265,15 @@ impl Message {
     /// The first part that is invalid.
     pub(crate) fn decode(bytes: &[u8]) -> Result<(u64, Self), Malformed> {
         if bytes.len() > MAX_MESSAGE {
-            let found = format_args!("{} bytes", bytes.len());
+            let length = bytes.len();
+            let found = format_args!("{length} bytes");
             return Err(Malformed::new("a message of at most 16384 bytes", found));
         }
         let mut from = Reader::new(bytes);
         let magic: [u8; 4] = from.fixed("a message of this library")?;
         if magic != MAGIC {
-            let found = format_args!("something that begins with {}", magic.escape_ascii());
+            let magic = magic.escape_ascii();
+            let found = format_args!("something that begins with {magic}");
             return Err(Malformed::new("a message of this library", found));
         }
         let version = from.u16("the version of a message")?;
