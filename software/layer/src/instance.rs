@@ -28,6 +28,7 @@ pub(crate) struct Instance {
     pub(crate) enumerate_device_extension_properties: vk::PFN_vkEnumerateDeviceExtensionProperties,
     pub(crate) get_physical_device_properties: vk::PFN_vkGetPhysicalDeviceProperties,
     pub(crate) get_physical_device_properties2: vk::PFN_vkGetPhysicalDeviceProperties2,
+    pub(crate) get_physical_device_features2: vk::PFN_vkGetPhysicalDeviceFeatures2,
     pub(crate) get_physical_device_external_semaphore_properties:
         vk::PFN_vkGetPhysicalDeviceExternalSemaphoreProperties,
     /// The software driver of each physical device, by its handle. `None` for hardware.
@@ -80,6 +81,12 @@ impl Instance {
                     raw,
                     PFN_vkGetPhysicalDeviceProperties2,
                     c"vkGetPhysicalDeviceProperties2"
+                )?,
+                get_physical_device_features2: next!(
+                    get,
+                    raw,
+                    PFN_vkGetPhysicalDeviceFeatures2,
+                    c"vkGetPhysicalDeviceFeatures2"
                 )?,
                 get_physical_device_external_semaphore_properties: next!(
                     get,

@@ -30,6 +30,7 @@ mod chain;
 mod completion;
 mod device;
 mod gated;
+mod hidden;
 mod host;
 mod instance;
 mod loader;

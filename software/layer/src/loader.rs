@@ -173,6 +173,10 @@ pub(crate) unsafe fn ungated_instance_function(
             PFN_vkGetPhysicalDeviceProperties2,
             physical::get_physical_device_properties2
         ),
+        b"vkGetPhysicalDeviceFeatures2" | b"vkGetPhysicalDeviceFeatures2KHR" => entry!(
+            PFN_vkGetPhysicalDeviceFeatures2,
+            physical::get_physical_device_features2
+        ),
         b"vkGetPhysicalDeviceExternalSemaphoreProperties"
         | b"vkGetPhysicalDeviceExternalSemaphorePropertiesKHR" => entry!(
             PFN_vkGetPhysicalDeviceExternalSemaphoreProperties,

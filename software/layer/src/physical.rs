@@ -1,4 +1,4 @@
-//! The properties of a software device that the layer adds: UUID, extension and handle types.
+//! The properties of a software device that the layer changes: UUID, extensions, handle types.
 #![allow(unsafe_code, reason = "is called by the loader, and calls the driver")]
 
 use std::ffi::{CStr, c_char};
@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char};
 use ash::{khr, vk};
 
 use crate::instance::{INSTANCES, Instance};
-use crate::{LAYER_NAME, bug, chain};
+use crate::{LAYER_NAME, bug, chain, hidden};
 
 /// `vkEnumerateDeviceExtensionProperties`: those of the driver and of this layer.
 pub(crate) unsafe extern "system" fn enumerate_device_extension_properties(
@@ -43,6 +43,10 @@ pub(crate) unsafe extern "system" fn enumerate_device_extension_properties(
         if !all.iter().any(has) {
             all.push(own_extension());
         }
+        all.retain(|extension| {
+            let name = extension.extension_name_as_c_str().unwrap_or_default();
+            !hidden::is_hidden(&name.to_string_lossy())
+        });
         tell(&all, count, properties)
     }
 }
@@ -164,6 +168,35 @@ pub(crate) unsafe extern "system" fn get_physical_device_properties(
         if instance.twin(physical).is_some() {
             mark(&mut *properties);
         }
+    }
+}
+
+/// `vkGetPhysicalDeviceFeatures2`: the driver's, without timelines if the environment hides them.
+pub(crate) unsafe extern "system" fn get_physical_device_features2(
+    physical: vk::PhysicalDevice,
+    features: *mut vk::PhysicalDeviceFeatures2<'_>,
+) {
+    // SAFETY: valid usage: a live physical device and a valid chain. Each structure is of the type
+    // that its tag tells.
+    unsafe {
+        let Some(instance) = INSTANCES.get(physical) else {
+            return;
+        };
+        (instance.get_physical_device_features2)(physical, features);
+        if !hidden::is_hidden(hidden::TIMELINES) || instance.twin(physical).is_none() {
+            return;
+        }
+        chain::for_each((*features).p_next, |s_type, at| match s_type {
+            vk::StructureType::PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES => {
+                let features = at.cast::<vk::PhysicalDeviceTimelineSemaphoreFeatures<'_>>();
+                (*features).timeline_semaphore = vk::FALSE;
+            }
+            vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_2_FEATURES => {
+                let features = at.cast::<vk::PhysicalDeviceVulkan12Features<'_>>();
+                (*features).timeline_semaphore = vk::FALSE;
+            }
+            _ => {}
+        });
     }
 }
 
