@@ -2,8 +2,10 @@
 
 mod bench;
 mod clocks;
+mod completions;
 mod conformance;
 mod demo;
+mod doctor;
 mod failure;
 mod info;
 mod output;
@@ -53,6 +55,15 @@ enum Command {
     Clocks(clocks::Args),
     /// Any program on the software drivers: `syncline run --software PROGRAM ARGUMENTS`
     Run(program::Args),
+    /// What prevents CUDA and Vulkan from sharing on this machine, and what to do about it
+    ///
+    /// The checks run in the order in which a person would repair what they find. A check is
+    /// skipped if it depends on a check that has found something. Exit code 0: the last check, in
+    /// which CUDA and Vulkan share memory and a timeline, has found nothing. 1: something prevents
+    /// that.
+    Doctor(doctor::Args),
+    /// Completions for a shell, on standard output
+    Completions(completions::Args),
 }
 
 fn main() -> ExitCode {
@@ -102,6 +113,8 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Some(Command::Bench(args)) => bench::run(args),
         Some(Command::Clocks(args)) => clocks::run(args),
         Some(Command::Run(args)) => program::run(args),
+        Some(Command::Doctor(args)) => doctor::run(args),
+        Some(Command::Completions(args)) => Ok(completions::run(args)),
         None => demo::run(&cli.demo),
     }
 }

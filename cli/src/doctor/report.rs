@@ -1,0 +1,98 @@
+//! What `syncline doctor` prints.
+
+use serde::Serialize;
+
+use super::checks::{Check, Outcome};
+use super::facts::Facts;
+use crate::output::say;
+
+/// The results, in the form of the JSON.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    commit: &'static str,
+    date: String,
+    command: String,
+    software: bool,
+    shares: bool,
+    checks: Vec<Line>,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    id: &'static str,
+    result: &'static str,
+    /// What was found, or how it is known that the check holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    what: Option<String>,
+    /// What to do.
+    #[serde(rename = "do", skip_serializing_if = "Option::is_none")]
+    fix: Option<String>,
+    /// The check because of which this one was skipped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after: Option<&'static str>,
+}
+
+impl Line {
+    fn new(id: &'static str, outcome: Outcome) -> Self {
+        let (result, what, fix, after) = match outcome {
+            Outcome::Ok(what) => ("ok", Some(what), None, None),
+            Outcome::Found { what, fix } => ("found", Some(what), Some(fix), None),
+            Outcome::Skipped { after } => ("skipped", None, None, Some(after)),
+        };
+        Self {
+            id,
+            result,
+            what,
+            fix,
+            after,
+        }
+    }
+}
+
+impl Report {
+    pub(super) fn new(facts: &Facts, results: Vec<(&'static Check, Outcome)>) -> Self {
+        let shares = |(_, outcome): &(_, Outcome)| matches!(outcome, Outcome::Ok(_));
+        Self {
+            commit: syncline_conformance::COMMIT,
+            date: syncline_conformance::report::now(),
+            command: syncline_conformance::report::command(),
+            software: facts.is_software(),
+            shares: results.iter().all(shares),
+            checks: results
+                .into_iter()
+                .map(|(check, outcome)| Line::new(check.id, outcome))
+                .collect(),
+        }
+    }
+
+    /// True if nothing prevents sharing.
+    pub(super) const fn shares(&self) -> bool {
+        self.shares
+    }
+
+    pub(super) fn print(&self) {
+        for line in &self.checks {
+            let text = match (&line.what, line.after) {
+                (Some(what), _) => what.clone(),
+                (None, after) => format!("after {}", after.unwrap_or_default()),
+            };
+            say!("{:<8} {:<20} {text}", line.result, line.id);
+            if let Some(fix) = &line.fix {
+                say!("{:>8} {fix}", "->");
+            }
+        }
+        say!("");
+        let found = self.checks.iter().filter(|line| line.result == "found");
+        let found: Vec<_> = found.map(|line| line.id).collect();
+        match found.first() {
+            Some(first) => say!(
+                "Found {}. Repair {first} first, then run this again.",
+                found.join(", ")
+            ),
+            None if self.software => {
+                say!("CUDA and Vulkan share timelines and memory, in software. No GPU was used.");
+            }
+            None => say!("CUDA and Vulkan share timelines and memory on this machine."),
+        }
+    }
+}
