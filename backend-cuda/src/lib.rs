@@ -24,8 +24,8 @@
 //! # Ok(()) }
 //! ```
 
-// The rooms. A folder imports only from folders above it in this table. `syncline-vulkan` has the same
-// ones.
+// The rooms. A folder imports only from folders above it in this table. `syncline-vulkan` has
+// the same ones.
 //
 // | folder | contents |
 // |---|---|

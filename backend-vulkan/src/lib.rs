@@ -12,8 +12,8 @@
 //! # Ok(()) }
 //! ```
 
-// The rooms. A folder imports only from folders above it in this table. `syncline-cuda` has the same
-// ones.
+// The rooms. A folder imports only from folders above it in this table. `syncline-cuda` has
+// the same ones.
 //
 // | folder | contents |
 // |---|---|
