@@ -1,0 +1,79 @@
+//! An engine's loop: two frames in flight, a new size, and a lost device, which is opened again.
+//!
+//! Usage: `engine_loop [DEVICE]`, with a device as in `two_queues`.
+
+mod loss;
+
+use std::time::Duration;
+
+use syncline::prelude::*;
+use syncline::{Device, ErrorKind, Memory, Queue, Recorder};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// All that belongs to the device. After a loss it is dropped, and made again.
+struct Engine {
+    device: Device,
+    queue: Queue,
+    frames: Timeline,
+    targets: [Memory; 2],
+}
+
+impl Engine {
+    fn open(name: &str, frames: u64, bytes: u64) -> syncline::Result<Self> {
+        let inventory = Inventory::probe(&ProbeOptions::default());
+        let device = inventory.select(name)?.open()?;
+        println!("{} {}", device.info().backend, device.info().name);
+        Ok(Self {
+            queue: device.queue(QueueKind::Graphics, "draw")?,
+            frames: device.timeline_from("frames", frames)?,
+            targets: targets(&device, bytes)?,
+            device,
+        })
+    }
+
+    fn frame(&self, n: u64) -> syncline::Result<()> {
+        self.frames.at(n.saturating_sub(2)).wait(PATIENCE)?; // two frames are in flight
+        let target = self.targets[(n % 2) as usize].clone();
+        let draw = move |recorder: &mut Recorder<'_>| match recorder {
+            Recorder::Vulkan(commands) => commands.fill_buffer(target.vulkan()?, n as u32),
+            _ => Ok(()), // the same work for CUDA and the host: see `two_queues`
+        };
+        self.queue.submit(&[], draw, &[self.frames.signal_at(n)])?;
+        Ok(())
+    }
+}
+
+fn targets(device: &Device, bytes: u64) -> syncline::Result<[Memory; 2]> {
+    let target = || Memory::host_visible(device, bytes);
+    Ok([target()?, target()?])
+}
+
+fn main() -> syncline::Result<()> {
+    let name = std::env::args().nth(1).unwrap_or("0".into());
+    let (mut n, mut bytes, mut loss_at) = (1, 1 << 16, Some(15));
+    let mut engine = Engine::open(&name, 0, bytes)?;
+    while n <= 20 {
+        if n == 8 {
+            bytes *= 2;
+            engine.frames.at(n - 1).wait(PATIENCE)?; // no frame in flight uses the old targets
+            engine.targets = targets(&engine.device, bytes)?;
+        }
+        if loss_at.take_if(|at| *at == n).is_some() {
+            engine.frames.at(n - 1).wait(PATIENCE)?; // lavapipe frees nothing that it still uses
+            loss::lose(&engine.device, &engine.frames)?;
+        }
+        match engine.frame(n) {
+            Ok(()) => n += 1,
+            Err(error) if error.root().kind() == ErrorKind::DeviceLost => {
+                println!("frame {n}: {}", error.root());
+                drop(engine); // the device, its queues, timelines and memory
+                engine = Engine::open(&name, n - 1, bytes)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    engine.frames.at(20).wait(PATIENCE)?;
+    println!("20 frames");
+    engine.queue.idle(PATIENCE)
+}

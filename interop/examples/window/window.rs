@@ -1,0 +1,214 @@
+//! A window of X11, what is painted in it, and a picture of it.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
+
+use syncline::vulkan::Buffer;
+use syncline::vulkan::ash::vk;
+use x11rb::connection::Connection as _;
+use x11rb::protocol::Event;
+use x11rb::protocol::xproto::{
+    AtomEnum, ConfigureWindowAux, ConnectionExt as _, CreateWindowAux, ImageFormat, PropMode,
+    WindowClass,
+};
+use x11rb::wrapper::ConnectionExt as _;
+use x11rb::xcb_ffi::{XCBConnection, load_libxcb};
+
+use crate::PATIENCE;
+
+/// Why the program ends early, and what to do about it.
+pub(crate) enum Stop {
+    Usage,
+    NoWindow(String),
+    NoDevice(String),
+    NoPicture(String),
+    Vulkan(vk::Result),
+    Syncline(syncline::Error),
+}
+
+/// `main` prints this.
+impl fmt::Debug for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage => f.write_str("usage: window [FRAMES [PICTURE.png]]"),
+            Self::NoWindow(reason) => write!(
+                f,
+                "there is no window: {reason}. Set DISPLAY to an X11 server, or start the program \
+                 under xvfb-run"
+            ),
+            Self::NoDevice(reason) => write!(
+                f,
+                "no Vulkan device can present in the window: {reason}. Without a GPU, install \
+                 lavapipe (Debian: mesa-vulkan-drivers)"
+            ),
+            Self::NoPicture(reason) => write!(f, "the picture cannot be written: {reason}"),
+            Self::Vulkan(vk::Result::ERROR_SURFACE_LOST_KHR) => f.write_str(
+                "the surface of the window is lost: its X11 server or the window is gone. Open a \
+                 window and a surface again; the device and all timelines stay",
+            ),
+            Self::Vulkan(code) => write!(f, "Vulkan: {code}"),
+            Self::Syncline(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl From<vk::Result> for Stop {
+    fn from(code: vk::Result) -> Self {
+        Self::Vulkan(code)
+    }
+}
+
+impl From<syncline::Error> for Stop {
+    fn from(error: syncline::Error) -> Self {
+        Self::Syncline(error)
+    }
+}
+
+/// The number of frames, and the file for a picture of the last one.
+pub(crate) fn arguments() -> Result<(u64, Option<PathBuf>), Stop> {
+    let mut arguments = std::env::args().skip(1);
+    let frames = arguments.next().map_or(Ok(300), |asked| asked.parse());
+    let picture = arguments.next().map(PathBuf::from);
+    frames
+        .map(|frames| (frames, picture))
+        .map_err(|_| Stop::Usage)
+}
+
+/// The pixel of frame `n` at a place: red, green and blue from bit 16 down.
+pub(crate) fn pixel(x: u32, y: u32, n: u64) -> u32 {
+    ((x + 2 * n as u32) & 255) << 16 | (y & 255) << 8 | (n as u32 * 16) & 255
+}
+
+/// Paints frame `n`, row by row. Fails once, so that the program shows what to do then.
+pub(crate) fn paint(to: &Buffer, width: u32, n: u64) -> io::Result<()> {
+    static HAS_FAILED: AtomicBool = AtomicBool::new(false);
+    if n == 3 && !HAS_FAILED.swap(true, Relaxed) {
+        return Err(io::Error::other("the paint is empty"));
+    }
+    for (at, word) in (0..).zip(to.as_words().unwrap_or_default()) {
+        word.store(pixel(at % width, at / width, n), Relaxed);
+    }
+    Ok(())
+}
+
+/// A window, and the connection to its server.
+pub(crate) struct Window {
+    pub(crate) connection: XCBConnection,
+    pub(crate) id: u32,
+    /// The message of a window manager when the window is closed.
+    close: u32,
+}
+
+impl Window {
+    /// Opens a window.
+    pub(crate) fn open(width: u16, height: u16) -> Result<Self, Stop> {
+        load_libxcb().map_err(gone)?;
+        let (connection, screen) = XCBConnection::connect(None).map_err(gone)?;
+        let screen = &connection.setup().roots[screen];
+        let id = connection.generate_id().map_err(gone)?;
+        let (depth, class) = (x11rb::COPY_DEPTH_FROM_PARENT, WindowClass::INPUT_OUTPUT);
+        let options = CreateWindowAux::new();
+        let made = connection.create_window(
+            depth,
+            id,
+            screen.root,
+            0,
+            0,
+            width,
+            height,
+            0,
+            class,
+            screen.root_visual,
+            &options,
+        );
+        made.map_err(gone)?.check().map_err(gone)?;
+        let [protocols, close] = ["WM_PROTOCOLS", "WM_DELETE_WINDOW"].map(|name| {
+            let asked = connection
+                .intern_atom(false, name.as_bytes())
+                .map_err(gone)?;
+            Ok::<_, Stop>(asked.reply().map_err(gone)?.atom)
+        });
+        let (protocols, close) = (protocols?, close?);
+        let (replace, atom) = (PropMode::REPLACE, AtomEnum::ATOM);
+        connection
+            .change_property32(replace, id, protocols, atom, &[close])
+            .and_then(|_| {
+                connection.change_property8(
+                    replace,
+                    id,
+                    AtomEnum::WM_NAME,
+                    AtomEnum::STRING,
+                    b"syncline",
+                )
+            })
+            .map_err(gone)?;
+        let shown = connection.map_window(id).map_err(gone)?;
+        shown.check().map_err(gone)?;
+        Ok(Self {
+            connection,
+            id,
+            close,
+        })
+    }
+
+    /// False once the user has closed the window.
+    ///
+    /// Before frame 5 this changes the size of the window, as a user does.
+    pub(crate) fn is_open(&self, n: u64) -> Result<bool, Stop> {
+        if n == 5 {
+            let size = ConfigureWindowAux::new().width(400).height(240);
+            let sent = self.connection.configure_window(self.id, &size);
+            sent.map_err(gone)?.check().map_err(gone)?;
+        }
+        while let Some(event) = self.connection.poll_for_event().map_err(gone)? {
+            if let Event::ClientMessage(message) = event
+                && message.data.as_data32()[0] == self.close
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes what the server shows to a file, once its first pixel is `first` or [`PATIENCE`] is over.
+    ///
+    /// A present returns before the server shows the image.
+    pub(crate) fn save(&self, path: Option<PathBuf>, first: u32) -> Result<(), Stop> {
+        let Some(path) = path else {
+            return Ok(());
+        };
+        let begin = Instant::now();
+        let (width, height, shown) = loop {
+            let size = self.connection.get_geometry(self.id).map_err(gone)?;
+            let size = size.reply().map_err(gone)?;
+            let (width, height) = (size.width, size.height);
+            let format = ImageFormat::Z_PIXMAP;
+            let image = self
+                .connection
+                .get_image(format, self.id, 0, 0, width, height, !0);
+            let shown = image.map_err(gone)?.reply().map_err(gone)?.data;
+            let bytes = first.to_le_bytes();
+            if shown.get(..3) == Some(&bytes[..3]) || begin.elapsed() > PATIENCE {
+                break (width, height, shown);
+            }
+        };
+        let pixels = shown
+            .chunks_exact(4)
+            .flat_map(|bgrx| [bgrx[2], bgrx[1], bgrx[0]]);
+        let file = File::create(path).map_err(|error| Stop::NoPicture(error.to_string()))?;
+        let mut png = png::Encoder::new(file, width.into(), height.into());
+        png.set_color(png::ColorType::Rgb);
+        let header = png.write_header();
+        header
+            .and_then(|mut png| png.write_image_data(&pixels.collect::<Vec<_>>()))
+            .map_err(|error| Stop::NoPicture(error.to_string()))
+    }
+}
+
+fn gone(error: impl fmt::Display) -> Stop {
+    Stop::NoWindow(error.to_string())
+}
