@@ -13,7 +13,7 @@ use std::time::Duration;
 use syncline::negotiate::Party;
 use syncline::prelude::*;
 use syncline::process::Endpoint;
-use syncline::{Queue, SharedWords, SignalOnly, WaitOnly};
+use syncline::{Queue, Result, SharedWords, SignalOnly, WaitOnly};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const FRAMES: u64 = 5;
@@ -25,9 +25,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         (Endpoint::open(socket, "producer", PATIENCE)?, None)
     } else {
         let (ours, theirs) = Endpoint::pair()?;
-        let mut program = Command::new(std::env::current_exe()?);
-        let child = program.args([&name, "producer"]).stdin(theirs).spawn()?;
-        drop(program); // it has the child's end of the socket
+        let child = Command::new(std::env::current_exe()?)
+            .args([&name, "producer"])
+            .stdin(theirs)
+            .spawn()?;
         (Endpoint::open(ours, "consumer", PATIENCE)?, Some(child))
     };
     // SAFETY: the other process is this same program, which sends the handles that it says.
@@ -35,24 +36,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let inventory = Inventory::probe(&ProbeOptions::default());
     let device = inventory.select(&name)?.open()?;
     let queue = device.queue(QueueKind::Compute, "queue")?;
-    let party = Party::of(&device);
-    let (id, signals) = (party.id(), child.is_none());
-    let party = if signals {
-        party.signals()
-    } else {
-        party.waits()
-    };
-    let plan = endpoint.negotiate(party, PATIENCE)?; // the same in both processes
+    let own = Party::of(&device);
+    let (id, signals) = (own.id(), child.is_none());
+    let needs = if signals { own.signals() } else { own.waits() };
+    let plan = endpoint.negotiate(needs, PATIENCE)?; // the same in both processes
     let made = plan.make_across("frames", 0, &[device.clone()], &[&endpoint], PATIENCE)?;
     let Some(child) = child else {
         return Ok(produce(&endpoint, &queue, &made.signal_only(id)?)?);
     };
-    println!("{plan}");
+    println!("{name}: {}", plan.mechanism());
     Ok(consume(&endpoint, &queue, &made.wait_only(id)?, child)?)
 }
 
 /// Makes five frames, and not the sixth.
-fn produce(endpoint: &Endpoint, queue: &Queue, frames: &SignalOnly) -> syncline::Result<()> {
+fn produce(endpoint: &Endpoint, queue: &Queue, frames: &SignalOnly) -> Result<()> {
     let words = SharedWords::new(4 * FRAMES)?;
     endpoint.send_words("squares", &words, PATIENCE)?;
     for (n, word) in (1..).zip(words.words()) {
@@ -65,12 +62,7 @@ fn produce(endpoint: &Endpoint, queue: &Queue, frames: &SignalOnly) -> syncline:
     queue.idle(PATIENCE)
 }
 
-fn consume(
-    endpoint: &Endpoint,
-    queue: &Queue,
-    frames: &WaitOnly,
-    mut child: Child,
-) -> syncline::Result<()> {
+fn consume(endpoint: &Endpoint, queue: &Queue, frames: &WaitOnly, mut child: Child) -> Result<()> {
     let words = endpoint.receive_words("squares", 4 * FRAMES, PATIENCE)?;
     for (n, word) in (1..).zip(words.words()) {
         frames.at(n).wait(PATIENCE)?;

@@ -2,7 +2,10 @@
 
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use rstest::rstest;
 
@@ -14,7 +17,11 @@ fn example(name: &str) -> Option<String> {
     let folder: PathBuf = command.parent().expect("a folder").join("examples");
     let program = folder.join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../interop/examples");
-    assert!(source.join(name).with_extension("rs").exists(), "{name}");
+    let is_one_file = source.join(name).with_extension("rs").exists();
+    assert!(
+        is_one_file || source.join(name).join("main.rs").exists(),
+        "{name}"
+    );
     if !program.exists() {
         eprintln!("skipped: cargo test --workspace builds {name}");
         return None;
@@ -34,6 +41,9 @@ fn example(name: &str) -> Option<String> {
 #[case::timing("timing", &[], "±")]
 #[case::trace("trace", &[], "5 waits were released")]
 #[case::failure("failure", &[], "because work failed: the file is missing")]
+#[case::host_processes("two_processes", &[], "PeerLost: ")]
+#[case::vulkan_processes("two_processes", &["vulkan"], "PeerLost: ")]
+#[case::cuda_processes("two_processes", &["cuda"], "PeerLost: ")]
 fn examples_run_on_software_drivers(
     #[case] name: &str,
     #[case] arguments: &[&str],
@@ -54,11 +64,178 @@ fn a_missing_pair_is_named() {
     let Some(program) = example("cuda_to_vulkan") else {
         return;
     };
-    let made = std::process::Command::new(program)
+    let made = Command::new(program)
         .env("SYNCLINE_CUDA_DRIVER", "/nonexistent/libcuda.so.1")
         .output()
         .expect("the example");
     assert_eq!(made.status.code(), Some(1));
     let said = String::from_utf8_lossy(&made.stderr);
     assert!(said.contains("cuda"), "{said}");
+}
+
+/// The engine ends all frames, although it loses its device, or what stands for that, at frame 15.
+#[rstest]
+#[case::vulkan("vulkan")]
+#[case::host("host")]
+fn an_engine_opens_a_lost_device_again(#[case] device: &str) {
+    let scratch = format!("example-engine-loop-{device}");
+    let Some(program) = example("engine_loop").filter(|_| has_vulkan(&scratch)) else {
+        return;
+    };
+    let (out, _) = ends_with(0, &scratch, &["run", "--software", "--", &program, device]);
+    let opened = out.lines().filter(|line| line.starts_with(device));
+    assert_eq!(opened.count(), 2, "{out}");
+    assert!(
+        out.contains("frame 15: ") && out.contains("20 frames"),
+        "{out}"
+    );
+    let is_lost = out.contains("vkQueueSubmit returned VK_ERROR_DEVICE_LOST");
+    assert_eq!(is_lost, out.contains("llvmpipe"), "{out}");
+}
+
+/// An X11 server without a screen. Ended when this is dropped.
+struct Server {
+    child: Child,
+    display: String,
+}
+
+impl Server {
+    /// Starts one on a free display. `None` if it is not installed.
+    fn start() -> Option<Self> {
+        let mut command = Command::new("Xvfb");
+        command.args(["-displayfd", "1", "-screen", "0", "640x480x24"]);
+        command.args(["-nolisten", "tcp", "-ac"]);
+        let started = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let Ok(mut child) = started else {
+            eprintln!("skipped: no Xvfb (Debian: xvfb), so a window cannot be opened");
+            return None;
+        };
+        let mut number = String::new();
+        let told = child.stdout.take().expect("a pipe");
+        let read = BufReader::new(told).read_line(&mut number);
+        let display = format!("DISPLAY=:{}", number.trim());
+        let server = Self { child, display };
+        assert!(read.expect("a number") > 1, "Xvfb has not started");
+        Some(server)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Fails if it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns the example `window` and a server for it.
+fn window(scratch: &str) -> Option<(String, Server)> {
+    let program = example("window").filter(|_| has_vulkan(scratch))?;
+    Some((program, Server::start()?))
+}
+
+/// The width, and red, green and blue of each pixel.
+fn picture(path: &Path) -> (usize, Vec<u8>) {
+    let file = BufReader::new(File::open(path).expect("a picture"));
+    let mut reader = png::Decoder::new(file).read_info().expect("a PNG");
+    let mut bytes = vec![0; reader.output_buffer_size().expect("a size")];
+    let info = reader.next_frame(&mut bytes).expect("pixels");
+    assert_eq!(info.color_type, png::ColorType::Rgb);
+    (info.width as usize, bytes)
+}
+
+/// How many pixels are not those that the example paints in frame `n`.
+fn wrong(picture: &(usize, Vec<u8>), n: usize) -> usize {
+    let (width, bytes) = picture;
+    let painted = |at: usize| {
+        let (x, y) = (at % width, at / width);
+        [x + 2 * n, y, 16 * n].map(|channel| (channel & 255) as u8)
+    };
+    let pixels = bytes.chunks_exact(3).enumerate();
+    pixels.filter(|(at, rgb)| *rgb != painted(*at)).count()
+}
+
+/// The consumer is submitted first in each frame. One frame fails, and the window's size changes.
+#[test]
+fn a_window_shows_what_the_host_has_painted() {
+    let scratch = "example-window";
+    let Some((program, server)) = window(scratch) else {
+        return;
+    };
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("window.png");
+    // Fails if there is none.
+    let _ = std::fs::remove_file(&path);
+    let file = path.to_str().expect("UTF-8");
+    let run = [
+        "run",
+        "--software",
+        "--",
+        "env",
+        &server.display,
+        &program,
+        "12",
+        file,
+    ];
+    let (out, _) = ends_with(0, scratch, &run);
+    assert!(out.contains("frame 3 again: work failed"), "{out}");
+    assert!(out.contains("a swapchain of 400 x 240"), "{out}");
+    let shown = picture(&path);
+    assert_eq!((shown.0, shown.1.len()), (400, 3 * 400 * 240));
+    assert_eq!(wrong(&shown, 12), 0);
+    // Another frame would be seen.
+    for other in [10, 11] {
+        assert_eq!(wrong(&shown, other), 400 * 240);
+    }
+}
+
+/// The server ends while frames are shown.
+#[test]
+fn a_lost_window_ends_with_what_to_do() {
+    let Some((program, server)) = window("example-lost-window") else {
+        return;
+    };
+    let mut child = Command::new(env!("CARGO_BIN_EXE_syncline"))
+        .args([
+            "run",
+            "--software",
+            "--",
+            "env",
+            &server.display,
+            &program,
+            "1000000000",
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let runs = lines.any(|line| line.expect("UTF-8").contains("a swapchain of 400 x 240"));
+    drop(server);
+    let ended = child.wait_with_output().expect("the end");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(runs, "{said}");
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("Open a window again"), "{said}");
+}
+
+/// Without a server, the error says what is missing.
+#[rstest]
+#[case::none(None, "DISPLAY is not set")]
+#[case::no_server(Some(":59999"), "DISPLAY=:59999")]
+fn a_window_that_cannot_be_opened_says_what_to_do(
+    #[case] display: Option<&str>,
+    #[case] says: &str,
+) {
+    let Some(program) = example("window") else {
+        return;
+    };
+    let mut command = Command::new(program);
+    command.env_remove("DISPLAY");
+    if let Some(display) = display {
+        command.env("DISPLAY", display);
+    }
+    let made = command.output().expect("the example");
+    assert_eq!(made.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&made.stderr);
+    assert!(said.contains(says) && said.contains("xvfb-run"), "{said}");
 }

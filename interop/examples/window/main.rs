@@ -7,8 +7,7 @@
 mod swapchain;
 mod window;
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use swapchain::{Application, Swapchain};
 use syncline::prelude::*;
@@ -41,9 +40,7 @@ fn main() -> Result<(), Stop> {
     while n <= frames && own.window.is_open(n)? {
         let slot = (n % 2) as usize;
         ends[slot].point().wait(PATIENCE)?; // the slot's buffer and semaphore are free again
-        if acquired.is_none() {
-            acquired = swapchain.acquire(slot)?;
-        }
+        acquired = swapchain.acquire(slot, acquired)?;
         let Some(image) = acquired else {
             (swapchain, buffers) = renew(Some(&swapchain))?; // it was out of date
             continue;

@@ -218,9 +218,14 @@ impl Swapchain {
         4 * u64::from(self.extent.width) * u64::from(self.extent.height)
     }
 
-    /// Acquires an image. `None` if the swapchain is out of date.
-    pub(crate) fn acquire(&self, slot: usize) -> Result<Option<usize>, Stop> {
-        if self.is_stale.load(Relaxed) {
+    /// Acquires an image, unless one is `kept`. `None` if the swapchain is out of date.
+    pub(crate) fn acquire(&self, slot: usize, kept: Option<usize>) -> Result<Option<usize>, Stop> {
+        if kept.is_some() {
+            return Ok(kept);
+        }
+        // Not every driver tells when the window has another size.
+        let vk::Extent2D { width, height } = self.extent;
+        if self.is_stale.load(Relaxed) || self.own.window.size() != (width, height) {
             return Ok(None);
         }
         let (signal, limit) = (self.acquired[slot], PATIENCE.as_nanos() as u64);

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use syncline::vulkan::Buffer;
@@ -12,43 +13,48 @@ use syncline::vulkan::ash::vk;
 use x11rb::connection::Connection as _;
 use x11rb::protocol::Event;
 use x11rb::protocol::xproto::{
-    AtomEnum, ConfigureWindowAux, ConnectionExt as _, CreateWindowAux, ImageFormat, PropMode,
-    WindowClass,
+    AtomEnum, ConfigureWindowAux, ConnectionExt as _, CreateWindowAux, EventMask, ImageFormat,
+    PropMode, WindowClass,
 };
 use x11rb::wrapper::ConnectionExt as _;
 use x11rb::xcb_ffi::{XCBConnection, load_libxcb};
 
 use crate::PATIENCE;
 
-/// Why the program ends early, and what to do about it.
+/// Why the program ends early.
 pub(crate) enum Stop {
     Usage,
     NoWindow(String),
     NoDevice(String),
     NoPicture(String),
+    Lost(String),
     Vulkan(vk::Result),
     Syncline(syncline::Error),
 }
 
-/// `main` prints this.
+/// Says what to do. `main` prints this.
 impl fmt::Debug for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage => f.write_str("usage: window [FRAMES [PICTURE.png]]"),
-            Self::NoWindow(reason) => write!(
-                f,
-                "there is no window: {reason}. Set DISPLAY to an X11 server, or start the program \
-                 under xvfb-run"
-            ),
+            Self::NoWindow(reason) => {
+                match std::env::var("DISPLAY") {
+                    Ok(display) => write!(f, "no window can be opened on DISPLAY={display}")?,
+                    Err(_) => f.write_str("no window can be opened: DISPLAY is not set")?,
+                }
+                f.write_str(". Set it to an X11 server, or start the program under xvfb-run")?;
+                write!(f, " (Debian: xvfb). The reason was: {reason}")
+            }
             Self::NoDevice(reason) => write!(
                 f,
                 "no Vulkan device can present in the window: {reason}. Without a GPU, install \
                  lavapipe (Debian: mesa-vulkan-drivers)"
             ),
             Self::NoPicture(reason) => write!(f, "the picture cannot be written: {reason}"),
-            Self::Vulkan(vk::Result::ERROR_SURFACE_LOST_KHR) => f.write_str(
-                "the surface of the window is lost: its X11 server or the window is gone. Open a \
-                 window and a surface again; the device and all timelines stay",
+            Self::Lost(reason) => write!(
+                f,
+                "the window or its server is gone: {reason}. Open a window again, and make a \
+                 surface and a swapchain of it. The device, its queues and timelines stay"
             ),
             Self::Vulkan(code) => write!(f, "Vulkan: {code}"),
             Self::Syncline(error) => write!(f, "{error}"),
@@ -58,7 +64,10 @@ impl fmt::Debug for Stop {
 
 impl From<vk::Result> for Stop {
     fn from(code: vk::Result) -> Self {
-        Self::Vulkan(code)
+        match code {
+            vk::Result::ERROR_SURFACE_LOST_KHR => Self::Lost(code.to_string()),
+            code => Self::Vulkan(code),
+        }
     }
 }
 
@@ -99,6 +108,7 @@ pub(crate) fn paint(to: &Buffer, width: u32, n: u64) -> io::Result<()> {
 pub(crate) struct Window {
     pub(crate) connection: XCBConnection,
     pub(crate) id: u32,
+    size: Mutex<(u32, u32)>,
     /// The message of a window manager when the window is closed.
     close: u32,
 }
@@ -106,12 +116,12 @@ pub(crate) struct Window {
 impl Window {
     /// Opens a window.
     pub(crate) fn open(width: u16, height: u16) -> Result<Self, Stop> {
-        load_libxcb().map_err(gone)?;
-        let (connection, screen) = XCBConnection::connect(None).map_err(gone)?;
+        load_libxcb().map_err(none)?;
+        let (connection, screen) = XCBConnection::connect(None).map_err(none)?;
         let screen = &connection.setup().roots[screen];
-        let id = connection.generate_id().map_err(gone)?;
+        let id = connection.generate_id().map_err(none)?;
         let (depth, class) = (x11rb::COPY_DEPTH_FROM_PARENT, WindowClass::INPUT_OUTPUT);
-        let options = CreateWindowAux::new();
+        let options = CreateWindowAux::new().event_mask(EventMask::STRUCTURE_NOTIFY);
         let made = connection.create_window(
             depth,
             id,
@@ -125,12 +135,12 @@ impl Window {
             screen.root_visual,
             &options,
         );
-        made.map_err(gone)?.check().map_err(gone)?;
+        made.map_err(none)?.check().map_err(none)?;
         let [protocols, close] = ["WM_PROTOCOLS", "WM_DELETE_WINDOW"].map(|name| {
             let asked = connection
                 .intern_atom(false, name.as_bytes())
-                .map_err(gone)?;
-            Ok::<_, Stop>(asked.reply().map_err(gone)?.atom)
+                .map_err(none)?;
+            Ok::<_, Stop>(asked.reply().map_err(none)?.atom)
         });
         let (protocols, close) = (protocols?, close?);
         let (replace, atom) = (PropMode::REPLACE, AtomEnum::ATOM);
@@ -145,12 +155,13 @@ impl Window {
                     b"syncline",
                 )
             })
-            .map_err(gone)?;
-        let shown = connection.map_window(id).map_err(gone)?;
-        shown.check().map_err(gone)?;
+            .map_err(none)?;
+        let shown = connection.map_window(id).map_err(none)?;
+        shown.check().map_err(none)?;
         Ok(Self {
             connection,
             id,
+            size: Mutex::new((width.into(), height.into())),
             close,
         })
     }
@@ -165,13 +176,25 @@ impl Window {
             sent.map_err(gone)?.check().map_err(gone)?;
         }
         while let Some(event) = self.connection.poll_for_event().map_err(gone)? {
-            if let Event::ClientMessage(message) = event
-                && message.data.as_data32()[0] == self.close
-            {
-                return Ok(false);
+            match event {
+                Event::ConfigureNotify(now) => *self.lock() = (now.width.into(), now.height.into()),
+                Event::DestroyNotify(_) => return Err(gone("it was destroyed")),
+                Event::ClientMessage(message) if message.data.as_data32()[0] == self.close => {
+                    return Ok(false);
+                }
+                _ => {}
             }
         }
         Ok(true)
+    }
+
+    /// The size that the server has told last, in pixels.
+    pub(crate) fn size(&self) -> (u32, u32) {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (u32, u32)> {
+        self.size.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes what the server shows to a file, once its first pixel is `first` or [`PATIENCE`] is over.
@@ -209,6 +232,10 @@ impl Window {
     }
 }
 
-fn gone(error: impl fmt::Display) -> Stop {
+fn none(error: impl fmt::Display) -> Stop {
     Stop::NoWindow(error.to_string())
+}
+
+fn gone(error: impl fmt::Display) -> Stop {
+    Stop::Lost(error.to_string())
 }
