@@ -15,7 +15,7 @@ pub(crate) fn lose(device: &Device, frames: &Timeline) -> syncline::Result<()> {
     let vulkan = match device {
         Device::Vulkan(vulkan) if name.contains("llvmpipe") => vulkan.raw(),
         _ => {
-            println!("{name} is not lost, and its timeline fails instead");
+            println!("the timeline fails in place of the device");
             frames.fail(Error::DeviceLost {
                 object: device.object().clone(),
                 call: "the example",
