@@ -10,10 +10,11 @@ use std::process::{Child, Command};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use syncline::handle::SharedWords;
 use syncline::negotiate::Party;
 use syncline::prelude::*;
 use syncline::process::Endpoint;
-use syncline::{Queue, Result, SharedWords, SignalOnly, WaitOnly};
+use syncline::{Queue, Result, SignalOnly, WaitOnly};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const FRAMES: u64 = 5;

@@ -12,7 +12,7 @@ use std::{sync::Arc, time::Duration};
 use swapchain::{Application, Swapchain};
 use syncline::prelude::*;
 use syncline::vulkan::{self, ash::vk::PipelineStageFlags};
-use window::{Stop, arguments, paint, pixel};
+use window::{Stop, arguments, paint};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -76,5 +76,5 @@ fn main() -> Result<(), Stop> {
         }
     }
     settle()?;
-    own.window.save(picture, pixel(0, 0, frames))
+    own.window.save(picture, frames)
 }

@@ -43,7 +43,7 @@ impl fmt::Debug for Stop {
                     Err(_) => f.write_str("no window can be opened: DISPLAY is not set")?,
                 }
                 f.write_str(". Set it to an X11 server, or start the program under xvfb-run")?;
-                write!(f, " (Debian: xvfb). The reason was: {reason}")
+                write!(f, " (Debian: xvfb and xauth). The reason: {reason}")
             }
             Self::NoDevice(reason) => write!(
                 f,
@@ -88,7 +88,7 @@ pub(crate) fn arguments() -> Result<(u64, Option<PathBuf>), Stop> {
 }
 
 /// The pixel of frame `n` at a place: red, green and blue from bit 16 down.
-pub(crate) fn pixel(x: u32, y: u32, n: u64) -> u32 {
+fn pixel(x: u32, y: u32, n: u64) -> u32 {
     ((x + 2 * n as u32) & 255) << 16 | (y & 255) << 8 | (n as u32 * 16) & 255
 }
 
@@ -197,10 +197,11 @@ impl Window {
         self.size.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what the server shows to a file, once its first pixel is `first` or [`PATIENCE`] is over.
+    /// Writes what the server shows to a file.
     ///
-    /// A present returns before the server shows the image.
-    pub(crate) fn save(&self, path: Option<PathBuf>, first: u32) -> Result<(), Stop> {
+    /// A present returns before the server shows the image. So this waits until it shows frame `n`,
+    /// for at most [`PATIENCE`].
+    pub(crate) fn save(&self, path: Option<PathBuf>, n: u64) -> Result<(), Stop> {
         let Some(path) = path else {
             return Ok(());
         };
@@ -214,8 +215,11 @@ impl Window {
                 .connection
                 .get_image(format, self.id, 0, 0, width, height, !0);
             let shown = image.map_err(gone)?.reply().map_err(gone)?.data;
-            let bytes = first.to_le_bytes();
-            if shown.get(..3) == Some(&bytes[..3]) || begin.elapsed() > PATIENCE {
+            let is_right = (0..).zip(shown.chunks_exact(4)).all(|(at, bgrx)| {
+                let width = u32::from(width);
+                bgrx[..3] == pixel(at % width, at / width, n).to_le_bytes()[..3]
+            });
+            if is_right || begin.elapsed() > PATIENCE {
                 break (width, height, shown);
             }
         };

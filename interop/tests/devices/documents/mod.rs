@@ -1,21 +1,18 @@
 //! Runs the examples of README.md and of the pages in docs/ on the devices that this machine has.
 //!
-//! The host backend takes the part of CUDA if there is no CUDA. Each example is a file here. Its
-//! document contains the same text.
+//! The host backend takes the part of CUDA if there is no CUDA. Each example is a file here, or one
+//! of `interop/examples/`, which run in `cli/tests/command/examples.rs`. Its document contains the
+//! same text.
 
 #![allow(unsafe_code, reason = "submits as an application does")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 use std::fs;
-use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::thread::scope;
 use std::time::{Duration, Instant};
 
-use rstest::rstest;
 use syncline::backend::{Device as _, Queue as _};
-use syncline::process::Endpoint;
 use syncline::vulkan::ash::vk;
 use syncline::{
     Device, Error, Inventory, ProbeOptions, Queue, QueueKind, Timeline, connect, host, vulkan,
@@ -24,9 +21,6 @@ use syncline::{
 
 /// Time limit for everything that ends by itself.
 const LONG: Duration = Duration::from_secs(30);
-
-/// Set in the child process: the name of its device.
-const CHILD: &str = "SYNCLINE_DOCUMENTS_CHILD";
 
 /// Compiles an example as a module, and keeps its text.
 macro_rules! example {
@@ -55,7 +49,6 @@ example!(
     }
 );
 example!(from_vulkan_to_cuda, "from_vulkan_to_cuda.rs");
-example!(from_process_to_process, "from_process_to_process.rs");
 example!(how_long_it_took, "how_long_it_took.rs");
 example!(your_own_submissions, "your_own_submissions.rs");
 
@@ -68,7 +61,7 @@ fn blocks(document: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Every example of a document is run below, with the same text.
+/// Every example of a document is run, with the same text.
 #[test]
 fn what_the_documents_show_is_what_is_run() {
     let example = |name: &str| {
@@ -96,10 +89,7 @@ fn what_the_documents_show_is_what_is_run() {
                 .map(|text| text.trim().into())
                 .into(),
         ),
-        (
-            "docs/processes.md",
-            vec![from_process_to_process::TEXT.trim().into()],
-        ),
+        ("docs/processes.md", vec![example("two_processes")]),
         ("docs/timing.md", vec![how_long_it_took::TEXT.trim().into()]),
         (
             "docs/adopt.md",
@@ -107,7 +97,7 @@ fn what_the_documents_show_is_what_is_run() {
                 .map(|text| text.trim().into())
                 .into(),
         ),
-        ("docs/presenting.md", Vec::new()),
+        ("docs/presenting.md", vec![example("window/main")]),
     ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     for (page, shown) in pages {
@@ -335,53 +325,6 @@ fn your_own_submissions_run() {
     assert!(matches!(run(4), Err(Error::Failed { .. })));
     line.signal(4).unwrap();
     other.idle(LONG).unwrap();
-}
-
-fn device(name: &str) -> Option<Device> {
-    let inventory = Inventory::probe(&ProbeOptions::default());
-    inventory.select(name).and_then(|found| found.open()).ok()
-}
-
-/// The child process of the test below. Its standard input is a socket.
-#[test]
-fn the_other_process() {
-    let Ok(name) = std::env::var(CHILD) else {
-        return;
-    };
-    // SAFETY: the test program does not use its standard input.
-    let socket = unsafe { OwnedFd::from_raw_fd(0) };
-    let endpoint = Endpoint::open(socket, "child", LONG).unwrap();
-    // SAFETY: the other process is this same program, which exports with this library.
-    unsafe { endpoint.trust_handles() };
-    from_process_to_process::frames(&device(&name).unwrap(), &endpoint, false).unwrap();
-}
-
-#[rstest]
-#[case::on_the_host("host")]
-#[case::on_vulkan("vulkan")]
-fn from_process_to_process_runs(#[case] name: &str) {
-    let _alone = crate::alone();
-    let Some(device) = device(name) else {
-        eprintln!("not run: there is no {name} device");
-        return;
-    };
-    let (ours, theirs) = Endpoint::pair().unwrap();
-    let child = format!("{}::the_other_process", module_path!());
-    let (_, child) = child.split_once("::").unwrap();
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", child, "--nocapture"])
-        .env(CHILD, name)
-        .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let endpoint = Endpoint::open(ours, "parent", LONG).unwrap();
-    // SAFETY: the other process is this same program, which exports with this library.
-    unsafe { endpoint.trust_handles() };
-    let made = from_process_to_process::frames(&device, &endpoint, true);
-    let ended = child.wait().unwrap();
-    made.unwrap();
-    assert!(ended.success(), "{ended}");
 }
 
 #[test]
