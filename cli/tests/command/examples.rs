@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use rstest::rstest;
 
-use super::software::{ends_with, has_vulkan};
+use super::software::{ends_validated, ends_with, has_vulkan};
 
 /// The program of an example. `None` if only this package was built.
 fn example(name: &str) -> Option<String> {
@@ -176,9 +176,10 @@ fn a_window_shows_what_the_host_has_painted() {
         "12",
         file,
     ];
-    let (out, _) = ends_with(0, scratch, &run);
+    let (out, _) = ends_validated(0, scratch, &run);
     assert!(out.contains("frame 3 again: work failed"), "{out}");
     assert!(out.contains("a swapchain of 400 x 240"), "{out}");
+    assert!(!out.contains("VUID"), "{out}");
     let shown = picture(&path);
     assert_eq!((shown.0, shown.1.len()), (400, 3 * 400 * 240));
     assert_eq!(wrong(&shown, 12), 0);

@@ -43,6 +43,14 @@ pub(crate) fn ends_with(code: i32, name: &str, arguments: &[&str]) -> (String, S
     ends(code, syncline(arguments, &temporary), &temporary)
 }
 
+/// As [`ends_with`], under the validation layer if that is installed. It writes to standard output.
+pub(crate) fn ends_validated(code: i32, name: &str, arguments: &[&str]) -> (String, String) {
+    let temporary = scratch(name);
+    let mut command = syncline(arguments, &temporary);
+    command.env("VK_INSTANCE_LAYERS", "VK_LAYER_KHRONOS_validation");
+    ends(code, command, &temporary)
+}
+
 fn ends(code: i32, mut command: Command, temporary: &Path) -> (String, String) {
     let output = command.output().expect("the command starts");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
