@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (id, signals) = (own.id(), child.is_none());
     let needs = if signals { own.signals() } else { own.waits() };
     let plan = endpoint.negotiate(needs, PATIENCE)?; // the same in both processes
-    let made = plan.make_across("frames", 0, &[device.clone()], &[&endpoint], PATIENCE)?;
+    let made = plan.make_across("frames", 0, &[device], &[&endpoint], PATIENCE)?;
     let Some(child) = child else {
         return Ok(produce(&endpoint, &queue, &made.signal_only(id)?)?);
     };

@@ -20,7 +20,7 @@ pub(crate) fn lose(device: &Device, frames: &Timeline) -> syncline::Result<()> {
                 object: device.object().clone(),
                 call: "the example",
                 code: 0,
-                name: "as if it were lost".into(),
+                name: "an invented loss".into(),
             });
             return Ok(());
         }

@@ -25,7 +25,7 @@ impl Engine {
         let device = inventory.select(name)?.open()?;
         println!("{} {}", device.info().backend, device.info().name);
         Ok(Self {
-            queue: device.queue(QueueKind::Graphics, "draw")?,
+            queue: device.queue(QueueKind::Compute, "draw")?,
             frames: device.timeline_from("frames", frames)?,
             targets: targets(&device, bytes)?,
             device,
