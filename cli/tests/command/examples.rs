@@ -58,6 +58,23 @@ fn examples_run_on_software_drivers(
     assert!(out.contains(says), "{out}");
 }
 
+/// An example is one file, or the `main.rs` of a folder.
+#[test]
+fn an_example_has_at_most_80_lines() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../interop/examples");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).expect("the examples") {
+        let path = entry.expect("an example").path();
+        let main = path.join("main.rs");
+        let file = if path.is_dir() { main } else { path };
+        let text = std::fs::read_to_string(&file).expect("UTF-8");
+        let lines = text.lines().count();
+        assert!(lines <= 80, "{} has {lines} lines", file.display());
+        count += 1;
+    }
+    assert!(count > 10, "{count}");
+}
+
 /// Without CUDA the error says what is missing.
 #[test]
 fn a_missing_pair_is_named() {
