@@ -60,14 +60,14 @@ fn main() -> syncline::Result<()> {
             engine.targets = targets(&engine.device, bytes)?;
         }
         if loss_at.take_if(|at| *at == n).is_some() {
-            engine.frames.at(n - 1).wait(PATIENCE)?; // lavapipe frees nothing that it still uses
+            engine.frames.at(n - 1).wait(PATIENCE)?; // lavapipe would go on with them
             loss::lose(&engine.device, &engine.frames)?;
         }
         match engine.frame(n) {
             Ok(()) => n += 1,
             Err(error) if error.root().kind() == ErrorKind::DeviceLost => {
                 println!("frame {n}: {}", error.root());
-                drop(engine); // the device, its queues, timelines and memory
+                drop(engine); // all that belongs to the device
                 engine = Engine::open(&name, n - 1, bytes)?;
             }
             Err(error) => return Err(error),
