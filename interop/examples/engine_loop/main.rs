@@ -35,10 +35,7 @@ impl Engine {
     fn frame(&self, n: u64) -> syncline::Result<()> {
         self.frames.at(n.saturating_sub(2)).wait(PATIENCE)?; // two frames are in flight
         let target = self.targets[(n % 2) as usize].clone();
-        let draw = move |recorder: &mut Recorder<'_>| match recorder {
-            Recorder::Vulkan(commands) => commands.fill_buffer(target.vulkan()?, n as u32),
-            _ => Ok(()), // the same work for CUDA and the host: see `two_queues`
-        };
+        let draw = move |recorder: &mut Recorder<'_>| recorder.fill(&target, n as u32);
         self.queue.submit(&[], draw, &[self.frames.signal_at(n)])?;
         Ok(())
     }
