@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use syncline::Memory;
 use syncline::prelude::*;
-use syncline::{Memory, Recorder};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -26,7 +26,7 @@ fn main() -> syncline::Result<()> {
             let words = words.clone();
             queue.submit(
                 &[line.at(step - 1)],
-                move |recorder| fill(recorder, &words, step as u32),
+                move |recorder| recorder.fill(&words, step as u32), // on any backend
                 &[line.signal_at(step)],
             )?;
         }
@@ -38,21 +38,4 @@ fn main() -> syncline::Result<()> {
     println!("the last word written is {word:?}");
     first.idle(PATIENCE)?;
     second.idle(PATIENCE)
-}
-
-/// The same work on any backend. The accessors return an error for another backend's memory.
-fn fill(recorder: &mut Recorder<'_>, words: &Memory, value: u32) -> syncline::Result<()> {
-    match recorder {
-        Recorder::Cuda(stream) => stream.memset_d32(words.cuda()?, value),
-        Recorder::Vulkan(commands) => commands.fill_buffer(words.vulkan()?, value),
-        other => {
-            let words = words.clone();
-            other.host()?.run(move || {
-                for word in words.words().into_iter().flatten() {
-                    word.store(value, std::sync::atomic::Ordering::Relaxed);
-                }
-            });
-            Ok(())
-        }
-    }
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 use syncline::backend::{Device, Queue};
-use syncline::{Inventory, Memory, ProbeOptions, QueueKind, Recorder};
+use syncline::{Inventory, ProbeOptions, QueueKind};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -21,8 +21,11 @@ fn main() -> syncline::Result<()> {
 
     for n in 1..=300 {
         let memory = heights.left().clone();
-        compute.submit(&[frames.at(2 * n - 2)], move |recorder| simulate(recorder, &memory),
-            &[frames.signal_at(2 * n - 1)])?;
+        compute.submit(
+            &[frames.at(2 * n - 2)],
+            move |recorder| recorder.fill(&memory, 7), // or launch: recorder.cuda()?.stream()
+            &[frames.signal_at(2 * n - 1)],
+        )?;
         if heights.is_relayed() { // two allocations: this thread copies
             frames.at(2 * n - 1).wait(PATIENCE)?;
             heights.relay();
@@ -32,22 +35,4 @@ fn main() -> syncline::Result<()> {
     frames.at(600).wait(PATIENCE)?; // or wait_any with points of any backends
     compute.idle(PATIENCE)?; // before the program ends
     graphics.idle(PATIENCE)
-}
-
-fn simulate(recorder: &mut Recorder<'_>, memory: &Memory) -> syncline::Result<()> {
-    match (recorder, memory) {
-        (Recorder::Cuda(stream), Memory::Cuda(buffer)) => {
-            stream.memset_d32(buffer, 7) // or launch kernels on stream.stream()
-        }
-        (Recorder::Host(worker), memory) => {
-            let memory = memory.clone();
-            worker.run(move || {
-                for word in memory.words().into_iter().flatten() {
-                    word.store(7, std::sync::atomic::Ordering::Relaxed);
-                }
-            });
-            Ok(())
-        }
-        _ => Ok(()),
-    }
 }
