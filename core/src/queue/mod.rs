@@ -188,11 +188,22 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// See [`Queue::held`](crate::backend::Queue::held).
     #[must_use]
     pub fn held(&self) -> Held {
-        let state = self.state.lock();
-        let count = state.held.len();
+        let (listed, is_driven, last, waiting_for) = {
+            let state = self.state.lock();
+            let is_driven = !state.driving.is_free();
+            let first = state.registered.first();
+            (state.held.len(), is_driven, state.last, first)
+        };
+        let mut count = listed;
+        if is_driven {
+            // The driving thread takes the first submission out of the list before it asks the
+            // driver, which may refuse it.
+            let not_pending = last.saturating_sub(self.own_shared().pending());
+            count = count.max(usize::try_from(not_pending).unwrap_or(usize::MAX));
+        }
         Held {
             count,
-            waiting_for: state.registered.first().filter(|_| count > 0),
+            waiting_for: waiting_for.filter(|_| count > 0),
         }
     }
 

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use crate::words::{Word, Words};
@@ -19,6 +19,13 @@ struct Lent {
     asked: Arc<AtomicU64>,
     /// True if the application takes the stream during the next record, which fails then.
     interrupts: Arc<AtomicBool>,
+    counts: Arc<Counts>,
+}
+
+/// What the queue says is held whenever its driver is asked.
+struct Counts {
+    queue: OnceLock<Weak<SubmissionQueue<Lent>>>,
+    fewest: AtomicUsize,
 }
 
 impl Enqueue for Lent {
@@ -31,6 +38,10 @@ impl Enqueue for Lent {
     }
 
     fn ready(&self) -> bool {
+        if let Some(queue) = self.counts.queue.get().and_then(Weak::upgrade) {
+            let count = queue.held().count;
+            self.counts.fewest.fetch_min(count, Ordering::SeqCst);
+        }
         self.asked.fetch_add(1, Ordering::SeqCst);
         !self.taken.load(Ordering::SeqCst)
     }
@@ -72,6 +83,7 @@ struct Setup {
     taken: Arc<AtomicBool>,
     asked: Arc<AtomicU64>,
     interrupts: Arc<AtomicBool>,
+    counts: Arc<Counts>,
     words: Arc<Words>,
     device: DeviceId,
 }
@@ -79,11 +91,16 @@ struct Setup {
 fn setup() -> Setup {
     let (words, device) = (Arc::new(Words::default()), DeviceId::new());
     let (taken, asked) = (Arc::new(AtomicBool::new(false)), Arc::default());
+    let counts = Arc::new(Counts {
+        queue: OnceLock::new(),
+        fewest: AtomicUsize::new(usize::MAX),
+    });
     let lent = Lent {
         number: 1,
         taken: taken.clone(),
         asked: Arc::clone(&asked),
         interrupts: Arc::default(),
+        counts: counts.clone(),
     };
     let interrupts = lent.interrupts.clone();
     let own = words.timeline(device, "position", Arc::default());
@@ -93,6 +110,7 @@ fn setup() -> Setup {
         taken,
         asked,
         interrupts,
+        counts,
         words,
         device,
     }
@@ -131,6 +149,31 @@ fn a_submission_released_meanwhile_goes_later_by_itself() {
     done.at(3).wait(LONG).unwrap();
     setup.queue.idle(LONG).unwrap();
     assert_eq!(setup.queue.held().count, 0);
+}
+
+/// A thread that has the stream trusts this count.
+#[test]
+fn what_the_driver_is_asked_about_counts_as_held() {
+    let setup = setup();
+    let gate = syncline_core::backend::Device::timeline(&host::Device::new(), "gate").unwrap();
+    let done = setup.words.timeline(setup.device, "done", Arc::default());
+    let waits = [gate.at(1)];
+    let sent = setup
+        .queue
+        .submit(&waits, |()| Ok(()), &[done.signal_at(1)])
+        .unwrap();
+    assert!(sent.is_held());
+    let own = Arc::downgrade(&setup.queue);
+    assert!(setup.counts.queue.set(own).is_ok());
+    setup.taken.store(true, Ordering::SeqCst);
+    gate.signal(1).unwrap();
+    until("the driver is not asked again", || {
+        setup.asked.load(Ordering::SeqCst) > 5
+    });
+    assert_eq!(setup.counts.fewest.load(Ordering::SeqCst), 1);
+    setup.taken.store(false, Ordering::SeqCst);
+    done.at(1).wait(LONG).unwrap();
+    setup.queue.idle(LONG).unwrap();
 }
 
 #[test]
