@@ -81,11 +81,11 @@ impl FewDescriptors {
             .flatten()
             .flatten();
         let names = files.filter_map(|file| file.file_name().to_str()?.parse::<u64>().ok());
-        let used: BTreeSet<_> = names.collect();
-        // One of them was that of the folder.
-        let folder = used.last().copied();
-        let is_free = |number: &u64| !used.contains(number) || Some(*number) == folder;
-        let mut free = (0..).filter(is_free);
+        let names: Vec<_> = names.collect();
+        // One of them was that of the folder, which is closed now. It need not be the last.
+        let is_open = |number: &u64| fs::read_link(format!("/proc/self/fd/{number}")).is_ok();
+        let used: BTreeSet<_> = names.into_iter().filter(is_open).collect();
+        let mut free = (0..).filter(|number| !used.contains(number));
         let limit = free.nth(usize::try_from(more).unwrap_or(usize::MAX));
         let few = Rlimit {
             current: limit,

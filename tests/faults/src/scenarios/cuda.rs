@@ -13,7 +13,9 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::clock::Clock;
 use syncline::cuda::{self, Device, Driver, sys};
 use syncline::negotiate::{Granted, Mechanism, Party, Plan, negotiate};
-use syncline::{Error, QueueKind, Stopwatch, Timeline, host, info::BackendKind};
+use syncline::{
+    Error, QueueKind, Stopwatch, Timeline, handle::HandleKind, host, info::BackendKind,
+};
 
 use super::{PATIENCE, Scenario, Stop, Verdict, events, expect};
 use crate::one_run::{DROPPING, step};
@@ -528,6 +530,11 @@ fn counter() -> Verdict {
     let device = open()?;
     let threads = host::Device::new();
     step("set-up");
+    let exports = &threads.info().capabilities.exports;
+    if !exports.contains(&HandleKind::CounterMemfd) {
+        // No descriptor was left for a counter. The error says so.
+        threads.exportable_port(0)?;
+    }
     let parties = [
         Party::of(&device).signals().waits().natively(),
         Party::of(&threads).signals().waits(),

@@ -194,22 +194,28 @@ fn frames(device: &Device, role: &str) -> Verdict {
 fn event() -> Verdict {
     let device = cuda::open()?;
     let (peer, endpoint) = Peer::start("event")?;
-    step("receiving the event");
-    // SAFETY: the other process keeps the event until this one has ended.
-    let fence = unsafe { endpoint.receive_event(&device, "event", PATIENCE) }?;
-    let queue = device.queue(QueueKind::Compute, "queue")?;
-    let line = device.timeline("line")?;
-    step("waiting");
-    queue.wait(&fence)?;
-    queue.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
-    line.at(1).wait(PATIENCE)?;
-    fence.wait(PATIENCE)?;
-    queue.idle(PATIENCE)?;
-    device.check()?;
-    step(DROPPING);
-    drop((queue, line, fence));
+    let used = (|| -> Verdict {
+        step("receiving the event");
+        // SAFETY: the other process keeps the event until this one has ended.
+        let fence = unsafe { endpoint.receive_event(&device, "event", PATIENCE) }?;
+        let queue = device.queue(QueueKind::Compute, "queue")?;
+        let line = device.timeline("line")?;
+        step("waiting");
+        queue.wait(&fence)?;
+        queue.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+        line.at(1).wait(PATIENCE)?;
+        fence.wait(PATIENCE)?;
+        queue.idle(PATIENCE)?;
+        device.check()?;
+        step(DROPPING);
+        Ok(())
+    })();
+    // Also after an error the other process ends by itself, after its record. The work of a killed
+    // process never ends, nor does a queue that waits for it.
     drop(endpoint);
-    peer.end()
+    let ended = peer.end();
+    used?;
+    ended
 }
 
 /// The other process, whose socket is its standard input.
