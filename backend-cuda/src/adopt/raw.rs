@@ -273,7 +273,7 @@ impl Device {
             signal_claimed(port, before, claim.value(), &stream, &mark)?;
         }
         drop(locked);
-        claim.submitted()
+        claim.submitted_on(self.id())
     }
 
     /// The port of an imported timeline, if this device's context has made it.

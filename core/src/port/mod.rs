@@ -174,8 +174,11 @@ pub trait SharedPort {
     /// device.
     ///
     /// The timeline has failed. The counter must not be signalled while it is below `after`,
-    /// because a device that works still brings it there. A port that cannot read its counter
-    /// ignores `after`.
+    /// because a device that works still brings it there. A port that cannot read its counter knows
+    /// only the signals of its own device. Those up to `after` must have been made.
+    ///
+    /// A lost device may answer success to a call without an effect. So a port of such a device
+    /// reads the counter after the signal.
     ///
     /// # Errors
     /// A driver error. The engine then asks the next port.

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-#[cfg(doc)]
-use crate::base::error::Error;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
+use crate::base::info::DeviceId;
 use crate::timeline::state::{Interval, Shared};
 
 /// The right to signal one value by a submission that the application makes itself.
@@ -15,7 +14,7 @@ use crate::timeline::state::{Interval, Shared};
 /// 3. Submit to the driver with the timeline's raw semaphore. The submission signals
 ///    [`Claim::value`] and waits for the predecessor. The wait is not needed if the same driver
 ///    queue signals the predecessor.
-/// 4. Call [`Claim::submitted`].
+/// 4. Call [`Claim::submitted_on`], or [`Claim::submitted`].
 ///
 /// A claim that is dropped before step 4 is withdrawn. Its values can then be claimed or signalled
 /// again. A claim that was made above it stays above it and waits for these values. `docs/adopt.md`
@@ -58,6 +57,9 @@ impl Claim {
 
     /// Tells the engine that the submission is with the driver. The value is pending from now on.
     ///
+    /// If several devices have the timeline, [`Claim::submitted_on`] is better. After this call the
+    /// loss of any of them fails the timeline (E3).
+    ///
     /// Releases held submissions that waited for it, on the calling thread. After success further
     /// calls do nothing.
     ///
@@ -66,6 +68,28 @@ impl Claim {
     /// timeline's home cannot see a signal that its device did not make (CUDA events: use
     /// `Device::submit_claimed`). The claim stays open after an error.
     pub fn submitted(&mut self) -> Result<()> {
+        self.note_submitted(None)
+    }
+
+    /// Same as [`Claim::submitted`], for a submission to a queue of `device`.
+    ///
+    /// If another device of the timeline is lost, the timeline waits for this signal.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the timeline has no port on `device`. Same errors as
+    /// [`Claim::submitted`]. The claim stays open after an error.
+    pub fn submitted_on(&mut self, device: DeviceId) -> Result<()> {
+        if self.of.devices().any(|having| having == device) {
+            return self.note_submitted(Some(device));
+        }
+        Err(Error::Unsupported {
+            object: self.of.object().clone(),
+            asked: format!("be signalled to {} by {device:?}", self.value()),
+            reason: "the timeline has no port on that device".into(),
+        })
+    }
+
+    fn note_submitted(&mut self, device: Option<DeviceId>) -> Result<()> {
         if self.of.pending() < self.interval.above {
             return Err(self.of.not_pending(self.interval.above));
         }
@@ -76,7 +100,7 @@ impl Claim {
         self.open = false;
         self.of.drop_raw_claim();
         // 0: the application's own queue is no order domain of the engine.
-        self.of.note_owed(self.interval.upto, None);
+        self.of.note_owed(self.interval.upto, device);
         self.of.promote(self.interval.upto, 0, None);
         self.of.wake_promoted();
         Ok(())

@@ -1,4 +1,20 @@
 //! E3: native waits for a device of this process that is lost.
+//!
+//! This table lists changes to the engine, each with a test that was seen to fail with it:
+//!
+//! | change | test |
+//! |---|---|
+//! | a device that owes a signal is never checked | `what_waits_natively_fails_and_then_the_wait_is_released` |
+//! | a wait is released before what depends on it fails | `what_waits_natively_fails_and_then_the_wait_is_released` |
+//! | a wait is released before the page of the timeline fails | `a_published_timeline_fails_on_its_page_first` |
+//! | signals that other devices owe are made, too | `missing_signals_are_made_in_order` |
+//! | a signal is made before the value below it is reached | `missing_signals_are_made_in_order` |
+//! | a timeline without an owed signal fails | `other_timelines_continue` |
+//! | the loss replaces the first cause | `the_first_cause_stays` |
+//! | the page of a counter replaces the cause in the process of the lost device | `the_page_does_not_replace_the_loss` |
+//! | an error of a check that is no loss counts as one | `another_error_of_a_check_is_no_loss` |
+//! | a claim is owed by every device, although one is named | `a_claim_of_another_device_is_not_owed` |
+//! | other processes have no time, or the release is forgotten | `other_processes_have_time_before_a_release` in `state/owed.rs` |
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -153,6 +169,8 @@ struct Semaphore {
     /// Must have failed before such a signal is made.
     behind: Mutex<Vec<Timeline>>,
     page: OnceLock<Arc<Counter>>,
+    /// True once its page tells other processes of the loss.
+    tells: AtomicBool,
 }
 
 impl Semaphore {
@@ -187,6 +205,13 @@ impl Port for Half {
     }
 
     fn poll(&self) -> Result<Option<u64>> {
+        if self.is_lost() {
+            return Err(Error::FailedElsewhere {
+                counter: Object::new("counter", ""),
+                code: 700,
+                cause: "the device is lost".into(),
+            });
+        }
         let value = self.of.value.load(Ordering::SeqCst);
         Ok(self.is_readable.then_some(value))
     }
@@ -202,6 +227,10 @@ impl Port for Half {
 }
 
 impl SharedPort for Half {
+    fn is_lost(&self) -> bool {
+        self.of.tells.load(Ordering::SeqCst)
+    }
+
     fn recover(&self, after: u64, value: u64, by: ByEngine<'_>) -> Result<Recovered> {
         if !self.is_readable {
             panic!("a port that can read the counter comes first");
@@ -323,6 +352,39 @@ fn other_timelines_continue() {
     assert_eq!(unowed_semaphore.made(), []);
 }
 
+/// A signal of the application's own submission is owed by the device that the application names.
+#[test]
+fn a_claim_of_another_device_is_not_owed() {
+    let (survivor, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&survivor, &lost);
+    let (owed, owed_semaphore) = shared(&survivor, &lost);
+    let mut claim = line.claim(1).unwrap();
+    claim.submitted_on(survivor.id).unwrap();
+    let mut claim = owed.claim(1).unwrap();
+    claim.submitted_on(lost.id).unwrap();
+    lost.lose();
+    fails(&owed, 1);
+    // One check finds all timelines to which the device owes a signal, and then releases them.
+    owed_semaphore.until_made(1);
+    semaphore.execute(1);
+    line.at(1).wait(LONG).unwrap();
+    assert_eq!(semaphore.made(), []);
+}
+
+/// The claim stays open if the named device does not have the timeline.
+#[test]
+fn a_claim_of_a_foreign_device_is_refused() {
+    let (survivor, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&survivor, &lost);
+    let mut claim = line.claim(1).unwrap();
+    let refused = claim.submitted_on(DeviceId::new()).unwrap_err();
+    assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+    assert!(!line.at(1).is_pending().unwrap());
+    claim.submitted_on(survivor.id).unwrap();
+    assert!(line.at(1).is_pending().unwrap());
+    semaphore.execute(1);
+}
+
 /// Other processes read on the page that the timeline has failed, before its waits are released.
 #[test]
 fn a_published_timeline_fails_on_its_page_first() {
@@ -351,6 +413,32 @@ fn a_wait_for_a_dropped_timeline_is_released() {
     lost.lose();
     semaphore.until_made(1);
     fails(&behind, 1);
+}
+
+/// The lost device tells other processes on the page of a counter. This process reads that, too.
+///
+/// It knows which signals the device owes, so it does not act like the other processes.
+#[test]
+fn the_page_does_not_replace_the_loss() {
+    let (survivor, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&survivor, &lost);
+    let behind = survivor.timeline();
+    let (ours, theirs) = (survivor.queue(), lost.queue());
+    signal(&theirs, &line, 1);
+    ours.submit(&[line.at(1)], |()| Ok(()), &[behind.signal_at(1)])
+        .unwrap();
+    signal(&ours, &line, 2);
+    lost.lose();
+    semaphore.tells.store(true, Ordering::SeqCst);
+    let error = line.value().unwrap_err();
+    assert!(
+        matches!(error.root(), Error::DeviceLost { code: 700, .. }),
+        "{error}"
+    );
+    fails(&behind, 1);
+    semaphore.until_made(1);
+    semaphore.execute(2);
+    assert_eq!(semaphore.made(), [(0, 1)]);
 }
 
 /// An error of a check that is no loss changes nothing, and the device is checked again.

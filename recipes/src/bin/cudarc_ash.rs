@@ -101,7 +101,7 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
         let guard = graphics.lock(); // the lock that Syncline takes to use this VkQueue
         renderer.submit(guard.raw(), commands, wait, signal)?;
         drop(guard);
-        claim.submitted()?;
+        claim.submitted_on(vulkan.id())?;
 
         // Compares an earlier frame, so that all three work at once.
         if frame >= SLOTS {

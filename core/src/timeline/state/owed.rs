@@ -41,8 +41,8 @@ struct List {
 
 struct Owed {
     value: u64,
-    /// The device that signals it. `None` if the application submits the signal itself, so that any
-    /// device may signal it.
+    /// The device that signals it. `None` if the application has not said which device makes its
+    /// own submission, so that any device may.
     device: Option<DeviceId>,
 }
 
@@ -164,6 +164,21 @@ impl Shared {
         Recovered::Elsewhere
     }
 
+    /// The loss of a device of this process that has made the home fail with `error`.
+    ///
+    /// Such a device fails the page of a counter for other processes. This process may read that
+    /// before it has checked the device.
+    pub(super) fn own_loss(&self, error: &Error) -> Option<Error> {
+        if !matches!(error, Error::FailedElsewhere { .. }) || !self.home().is_lost() {
+            return None;
+        }
+        let lost = |port: &DevicePort| match port.watch()?.check() {
+            Err(lost @ Error::DeviceLost { .. }) => Some(lost),
+            _ => None,
+        };
+        self.guards().find_map(lost)
+    }
+
     /// The highest value that a port shows. A failed timeline does not learn it any more.
     fn shown(&self) -> u64 {
         let shown = |port: &DevicePort| match port.port().poll() {
@@ -214,13 +229,18 @@ impl Guarded for Shared {
     }
 
     fn release(&self, device: DeviceId) -> Duration {
+        self.release_at(device, Instant::now())
+    }
+}
+
+impl Shared {
+    /// [`Guarded::release`] at the time `now`.
+    fn release_at(&self, device: DeviceId, now: Instant) -> Duration {
         let since = {
             let list = self.owed.list.lock();
             let mut lost = list.lost.iter();
             lost.find(|(lost, _)| *lost == device)
-                .map_or(Duration::ZERO, |&(_, at)| {
-                    Instant::now().saturating_duration_since(at)
-                })
+                .map_or(Duration::ZERO, |&(_, at)| now.saturating_duration_since(at))
         };
         if since < GRACE && self.publisher.get().is_some() {
             // Other processes fail what depends on the timeline before it is released.
@@ -231,5 +251,81 @@ impl Guarded for Shared {
         } else {
             RETRY
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use rstest::rstest;
+
+    use super::*;
+    use crate::base::error::Result;
+    use crate::link::publish::Page;
+    use crate::port::attachment::Attachment;
+    use crate::port::{ByEngine, Port, SharedPort};
+    use crate::{Timeline, host};
+
+    /// A counter that is signalled in place of a lost device.
+    #[derive(Clone, Default)]
+    struct Semaphore(Arc<AtomicU64>);
+
+    impl Port for Semaphore {
+        fn poll(&self) -> Result<Option<u64>> {
+            Ok(Some(self.0.load(Ordering::SeqCst)))
+        }
+
+        fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
+            self.0.store(value, Ordering::SeqCst);
+            Ok(())
+        }
+
+        fn shared(&self) -> Option<&dyn SharedPort> {
+            Some(self)
+        }
+    }
+
+    impl SharedPort for Semaphore {
+        fn recover(&self, _: u64, value: u64, by: ByEngine<'_>) -> Result<Recovered> {
+            self.signal(value, by)?;
+            Ok(Recovered::Signalled)
+        }
+    }
+
+    /// Other processes have [`GRACE`] to fail what depends on the timeline. The times are made up.
+    #[rstest]
+    #[case::at_once(true, Duration::ZERO, false)]
+    #[case::just_before(true, GRACE - Duration::from_nanos(1), false)]
+    #[case::just_after(true, GRACE, true)]
+    #[case::no_other_process(false, Duration::ZERO, true)]
+    fn other_processes_have_time_before_a_release(
+        #[case] is_published: bool,
+        #[case] after: Duration,
+        #[case] is_released: bool,
+    ) {
+        let (semaphore, lost) = (Semaphore::default(), DeviceId::new());
+        let port = Attachment::new(DeviceId::new(), 0, semaphore.clone());
+        let line = Timeline::new("line", 0, |_| Ok([port].into_iter().collect())).unwrap();
+        if is_published {
+            let exporter = host::Device::new().exportable_port(0).unwrap().1;
+            line.publish(exporter.counter().clone(), Page::Beside)
+                .unwrap();
+        }
+        let (of, at) = (line.shared(), Instant::now());
+        {
+            let mut list = of.owed.list.lock();
+            list.lost.push((lost, at));
+            list.entries.push_back(Owed {
+                value: 1,
+                device: Some(lost),
+            });
+        }
+        let next = of.release_at(lost, at + after);
+        let made = semaphore.0.load(Ordering::SeqCst);
+        assert_eq!(made, u64::from(is_released));
+        // The release is not forgotten, and is tried again when the time is over.
+        let again = if is_released { ROUND } else { GRACE - after };
+        assert_eq!(next, again);
     }
 }

@@ -121,7 +121,10 @@ impl Shared {
                 let visible = |value, port: &dyn Port| port.visible(value).unwrap_or(0);
                 let polled = self.other_ports().fold(self.home().last_polled(), visible);
                 self.advance(polled);
-                if self.home().is_lost() {
+                if let Some(lost) = self.own_loss(&error) {
+                    // The device's watching thread makes the missing signals, and no others.
+                    self.fail_with_dependents(&lost.into_cause());
+                } else if self.home().is_lost() {
                     self.fail_with_dependents(&error.into_cause());
                     self.recover(RemainingPeers::Several);
                 } else {

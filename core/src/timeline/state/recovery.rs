@@ -63,7 +63,12 @@ impl Shared {
         let announced = self.home().pending_elsewhere().unwrap_or(0);
         let owed = announced.max(self.pending());
         let alone = remaining == RemainingPeers::One;
-        if alone || spawn("syncline-release", move || recover_in_turn(&of, owed)).is_err() {
+        if alone
+            || spawn("syncline-release", move || {
+                recover_in_turn(&of, owed, std::thread::sleep)
+            })
+            .is_err()
+        {
             self.recover_home(owed);
             self.recover_others(owed, 0);
         }
@@ -100,9 +105,9 @@ impl Shared {
 /// Recovery on a thread of its own.
 ///
 /// Ends early once the timeline is dropped: a submission that waits keeps it alive.
-fn recover_in_turn(of: &Weak<Shared>, owed: u64) {
+fn recover_in_turn(of: &Weak<Shared>, owed: u64, mut sleep: impl FnMut(Duration)) {
     let turn = {
-        std::thread::sleep(GRACE);
+        sleep(GRACE);
         let Some(of) = of.upgrade() else { return };
         of.recover_home(owed);
         if of.other_ports().next().is_none() {
@@ -111,7 +116,7 @@ fn recover_in_turn(of: &Weak<Shared>, owed: u64) {
         of.home().recovery_turn()
     };
     for _ in 0..turn.min(TURNS) {
-        std::thread::sleep(TURN);
+        sleep(TURN);
         match of.upgrade() {
             Some(of) if !of.is_recovered(owed) => {}
             _ => return,
@@ -119,5 +124,74 @@ fn recover_in_turn(of: &Weak<Shared>, owed: u64) {
     }
     if let Some(of) = of.upgrade() {
         of.recover_others(owed, turn);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::Timeline;
+    use crate::base::error::Result;
+    use crate::base::info::DeviceId;
+    use crate::port::attachment::Attachment;
+    use crate::port::{ByEngine, SharedPort};
+
+    /// The number of survivors before this one.
+    const EARLIER: u32 = 2;
+
+    #[derive(Clone, Default)]
+    struct Semaphore(Arc<AtomicU64>);
+
+    impl Semaphore {
+        fn value(&self) -> u64 {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    impl Port for Semaphore {
+        fn poll(&self) -> Result<Option<u64>> {
+            Ok(Some(self.value()))
+        }
+
+        fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
+            self.0.store(value, Ordering::SeqCst);
+            Ok(())
+        }
+
+        fn shared(&self) -> Option<&dyn SharedPort> {
+            Some(self)
+        }
+    }
+
+    impl SharedPort for Semaphore {
+        fn recovery_turn(&self) -> u32 {
+            EARLIER
+        }
+
+        fn recover(&self, _: u64, value: u64, by: ByEngine<'_>) -> Result<Recovered> {
+            self.signal(value, by)?;
+            Ok(Recovered::Signalled)
+        }
+    }
+
+    /// Other processes have [`GRACE`], and each earlier survivor its turn. The clock is made up.
+    #[test]
+    fn a_survivor_signals_after_the_others_had_their_time() {
+        let (home, other) = (Semaphore::default(), Semaphore::default());
+        let ports = [
+            Attachment::new(DeviceId::new(), 0, home.clone()),
+            Attachment::imported(DeviceId::new(), other.clone()),
+        ];
+        let line = Timeline::new("line", 0, |_| Ok(ports.into_iter().collect())).unwrap();
+        let mut slept = Vec::new();
+        recover_in_turn(&Arc::downgrade(line.shared()), 3, |time| {
+            slept.push((time, home.value(), other.value()));
+        });
+        assert_eq!(slept, [(GRACE, 0, 0), (TURN, 3, 0), (TURN, 3, 0)]);
+        // An earlier survivor may have signalled unseen, so the signal is higher.
+        assert_eq!((home.value(), other.value()), (3, 3 + u64::from(EARLIER)));
     }
 }

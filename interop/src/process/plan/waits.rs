@@ -60,7 +60,7 @@ struct Wait {
 /// Time at the head of its queue after which a wait counts as blocked. No API reports that.
 ///
 /// If other work keeps the GPU busy for longer, the semaphore may be signalled already. Then it is
-/// signalled once more (P3).
+/// signalled again (P3).
 const BLOCKED_AFTER: Duration = Duration::from_millis(200);
 
 /// Limit for the work before a wait, and for the release of blocked queues.

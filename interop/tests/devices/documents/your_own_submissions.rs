@@ -1,4 +1,5 @@
 use std::time::Duration;
+use syncline::backend::Device as _;
 use syncline::{Error, Point, Timeline, vulkan};
 use vulkan::ash::vk;
 
@@ -39,5 +40,5 @@ pub fn submit(
         .map_err(Error::work)?;
     drop(guard);
     // 4. The value is pending now. Submissions that were held for it go to their drivers.
-    claim.submitted()
+    claim.submitted_on(device.id())
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 
 use clap::Parser;
-use syncline::backend::Queue as _;
+use syncline::backend::{Device as _, Queue as _};
 use syncline::vulkan::ash::vk::{self, Handle as _};
 use syncline::vulkan::{AdoptInfo, Enabled};
 use syncline::{Memory, Timeline, cuda, vulkan};
@@ -225,6 +225,6 @@ impl Borrowed {
         let guard = self.queue.lock(); // the lock that Syncline takes to use this VkQueue
         submit(wait, signal)?;
         drop(guard);
-        Ok(claim.submitted()?)
+        Ok(claim.submitted_on(self.vulkan.id())?)
     }
 }

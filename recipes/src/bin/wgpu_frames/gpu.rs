@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use syncline::backend::Device as _;
 use syncline::vulkan::ash::vk;
 use syncline::vulkan::{self, AdoptInfo, Enabled, Offer};
 use syncline::{Claim, Point, Timeline, info::Uuid};
@@ -175,7 +176,7 @@ impl Gpu {
             wait.map(|(semaphore, _)| hal.remove_wait_semaphore(semaphore));
             return Err("wgpu has refused the submission".into());
         }
-        claim.submitted()?;
+        claim.submitted_on(self.adopted.id())?;
         Ok(submission)
     }
 
