@@ -77,6 +77,19 @@ impl ExternalPort {
         }
         signalled
     }
+
+    /// Signals `value` once this device has made its own signals up to `after`.
+    ///
+    /// The host cannot read the counter here, so it compares with the events behind the signals.
+    /// Later signals of this kind come after this one, because all are in one stream.
+    pub(crate) fn recover_after(&self, after: u64, value: u64) -> Result<Recovered> {
+        let context = self.semaphore.context();
+        if self.visibility.visible(after, context)? < after {
+            return Ok(Recovered::NotYet);
+        }
+        self.signal_on_own_stream(&Events::plain(context), value)?;
+        Ok(Recovered::Signalled)
+    }
 }
 
 impl Port for ExternalPort {
@@ -125,10 +138,9 @@ impl Port for ExternalPort {
 }
 
 impl SharedPort for ExternalPort {
-    fn recover(&self, _after: u64, value: u64, by: ByEngine<'_>) -> Result<Recovered> {
+    fn recover(&self, after: u64, value: u64, by: ByEngine<'_>) -> Result<Recovered> {
         by.check(self, &self.device)?;
-        self.signal_on_own_stream(&Events::plain(self.semaphore.context()), value)?;
-        Ok(Recovered::Signalled)
+        self.recover_after(after, value)
     }
 }
 

@@ -226,15 +226,17 @@ impl backend::Port for Port {
 }
 
 impl SharedPort for Port {
-    /// Signals here, and through another `VkDevice` if this one is lost and its calls fail.
+    /// Signals here, and through another `VkDevice` if this one is lost.
+    ///
+    /// A lost device's calls fail, or they succeed without an effect.
     fn recover(&self, after: u64, value: u64, by: ByEngine<'_>) -> Result<Recovered> {
         let semaphore = &*self.0;
         by.check(self, &semaphore.object)?;
         let signal = |value| backend::Port::signal(self, value, by);
-        match recover(semaphore.known_value(), after, value, signal) {
-            Err(Error::DeviceLost { .. }) => {
+        match recover(|| semaphore.known_value(), after, value, signal) {
+            Ok(Recovered::Elsewhere) | Err(Error::DeviceLost { .. }) => {
                 let spare = semaphore.on_spare()?;
-                recover(spare.value(), after, value, |value| spare.signal(value))
+                recover(|| spare.value(), after, value, |value| spare.signal(value))
             }
             recovered => recovered,
         }
@@ -242,19 +244,25 @@ impl SharedPort for Port {
 }
 
 /// Signals `value` unless the counter has it already. The counter must be at `after` or above.
+///
+/// [`Recovered::Elsewhere`] if the counter does not show the signal. `vkSignalSemaphore` of a
+/// device that works shows it at once.
 fn recover(
-    reached: Result<u64>,
+    read: impl Fn() -> Result<u64>,
     after: u64,
     value: u64,
     signal: impl FnOnce(u64) -> Result<()>,
 ) -> Result<Recovered> {
-    let reached = reached?;
+    let reached = read()?;
     if reached < after {
         return Ok(Recovered::NotYet);
     }
     // A pending signal may have completed meanwhile.
     if reached < value {
         signal(value)?;
+        if read()? < value {
+            return Ok(Recovered::Elsewhere);
+        }
     }
     Ok(Recovered::Signalled)
 }
@@ -263,11 +271,38 @@ fn recover(
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test's")]
 
+    use std::cell::Cell;
+
     use syncline_core::backend::{Device as _, Queue as _};
     use syncline_core::{Error, QueueKind};
 
     use super::*;
     use crate::driver::instance::Instance;
+
+    /// E3. A lost device may answer success to a signal that it does not make.
+    #[test]
+    fn a_signal_counts_once_the_counter_shows_it() {
+        for (before, works, expected, after) in [
+            (1, true, Recovered::NotYet, 1),
+            (2, true, Recovered::Signalled, 5),
+            (2, false, Recovered::Elsewhere, 2),
+            (7, false, Recovered::Signalled, 7),
+        ] {
+            let counter = Cell::new(before);
+            let signal = |value| {
+                if works {
+                    counter.set(value);
+                }
+                Ok(())
+            };
+            let recovered = recover(|| Ok(counter.get()), 2, 5, signal).unwrap();
+            assert_eq!(
+                (recovered, counter.get()),
+                (expected, after),
+                "from {before}"
+            );
+        }
+    }
 
     /// A semaphore of another `VkDevice` is not passed to the driver, whatever device its
     /// attachment names.

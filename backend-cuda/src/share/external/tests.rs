@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use syncline_core::backend::{ByEngine, Counter, Device as _, Port, Queue as _};
+use syncline_core::backend::{ByEngine, Counter, Device as _, Port, Queue as _, Recovered};
 use syncline_core::internal::RemainingPeers;
 use syncline_core::{Error, QueueKind, Timeline, host, info::DeviceId};
 
@@ -154,6 +154,24 @@ fn a_semaphore_outlives_signals_of_the_host() {
     assert_eq!(semaphores_gone(), 0);
     drop(device);
     assert_eq!(semaphores_gone(), 1);
+}
+
+/// E3. A lost device owes a signal above one that this device has pending.
+///
+/// It is made after that signal, although the host cannot read the counter here.
+#[test]
+fn a_signal_for_a_lost_device_comes_after_those_of_this_device() {
+    let device = device();
+    let queue = device.queue(QueueKind::Compute, "signals").unwrap();
+    let (line, _) = shared(&device);
+    queue.submit(&[], |_| Ok(()), &[line.signal_at(1)]).unwrap();
+    assert_eq!(external_calls(), [("signal", vec![1])]);
+    let port = line.port::<ExternalPort>(device.id()).unwrap();
+    assert_eq!(port.recover_after(1, 2).unwrap(), Recovered::NotYet);
+    assert_eq!(external_calls(), []);
+    finish(&queue, put(&queue));
+    assert_eq!(port.recover_after(1, 2).unwrap(), Recovered::Signalled);
+    assert_eq!(external_calls(), [("signal", vec![2])]);
 }
 
 /// A timeline whose page and semaphore another process signals.
