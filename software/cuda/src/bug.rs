@@ -27,6 +27,10 @@ bugs! {
     LaunchForgetsRecords = "launch-forgets-records";
     /// A context with a fault reports none, and continues.
     FaultIsForgotten = "fault-is-forgotten";
+    /// A stream with a fault makes its signals of imported semaphores before the fault is reported.
+    FaultSignals = "fault-signals";
+    /// The code of a fault is another one at every second call.
+    FaultChanges = "fault-changes";
     /// A semaphore is imported as the other kind.
     ImportsOtherKind = "imports-other-kind";
     /// Imported memory is separate memory.

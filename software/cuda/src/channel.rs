@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::engine::{Engine, Ticket};
+use crate::external::SignalSemaphore;
 use crate::operation::Operation;
 use crate::progress::Progress;
 use crate::settings::settings;
@@ -207,10 +208,22 @@ impl Channel {
             }
             Ok(()) => {}
             Err(code) => {
+                if Bug::FaultSignals.is_planted() {
+                    self.make_signals();
+                }
                 engine.life.fail_late(code);
                 if Bug::FaultIsForgotten.is_planted() {
                     complete();
                 }
+            }
+        }
+    }
+
+    /// Makes the signals of all commands, as [`Bug::FaultSignals`] does.
+    fn make_signals(&self) {
+        for command in &self.queue().commands {
+            if let Operation::SignalSemaphores(all) = &command.operation {
+                all.iter().for_each(SignalSemaphore::run);
             }
         }
     }

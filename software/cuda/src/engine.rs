@@ -17,6 +17,9 @@ const FAULT_NOTICE: Duration = Duration::from_millis(145);
 /// How often a command that has faulted checks whether its context has ended.
 const FAULT_LOOK: Duration = Duration::from_millis(5);
 
+/// True if [`Bug::FaultChanges`] changes the code at the next call.
+static CHANGED: AtomicBool = AtomicBool::new(false);
+
 /// The part of a context that its commands need. It lives as long as one of them.
 pub(crate) struct Engine {
     /// The id of the context.
@@ -61,6 +64,9 @@ impl Life {
         match self.fault.load(Ordering::Acquire) {
             0 if self.ended.load(Ordering::Acquire) => Err(Code::CONTEXT_IS_DESTROYED),
             0 => Ok(()),
+            _ if Bug::FaultChanges.is_planted() && CHANGED.fetch_xor(true, Ordering::AcqRel) => {
+                Err(Code::LAUNCH_TIMEOUT)
+            }
             fault => Err(Code::from_number(fault)),
         }
     }

@@ -20,6 +20,10 @@ bugs! {
     ///
     /// It is lost at the exit.
     LosesLastValue = "loses-last-value";
+    /// A signal of the host sets a shared semaphore to one more than the requested value.
+    HostSignalsTooHigh = "host-signals-too-high";
+    /// A signal of a binary semaphore has no effect while an earlier one has not been made.
+    SignalsInTurn = "signals-in-turn";
     /// A signal of the host has no effect on a shared semaphore.
     ForgetsHostSignal = "forgets-host-signal";
     /// A shared semaphore that is exported is a new one.

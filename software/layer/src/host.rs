@@ -39,7 +39,8 @@ pub(crate) unsafe extern "system" fn signal_semaphore(
     };
     let status = payload.device_status();
     if status == vk::Result::SUCCESS && !Bug::ForgetsHostSignal.is_planted() {
-        payload.reach(asked.value);
+        let excess = u64::from(Bug::HostSignalsTooHigh.is_planted());
+        payload.reach(asked.value.saturating_add(excess));
     }
     status
 }

@@ -103,6 +103,11 @@ impl Payload {
         self.follow();
     }
 
+    /// True if an earlier signal than number `value` of a binary semaphore has not been made.
+    pub(crate) fn misses_signals_before(&self, value: u64) -> bool {
+        self.page.kind() == software::Kind::Binary && self.value().saturating_add(1) < value
+    }
+
     /// Returns the semaphore that a queue waits for instead of the page.
     ///
     /// The follower reaches `value` after the page does.

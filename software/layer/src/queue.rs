@@ -141,6 +141,9 @@ impl QueueState {
                 std::mem::swap(&mut signals, &mut pending.kept_back);
             }
             for (payload, value) in signals {
+                if Bug::SignalsInTurn.is_planted() && payload.misses_signals_before(value) {
+                    continue;
+                }
                 payload.reach(value);
             }
             spent.extend(batch.spent);

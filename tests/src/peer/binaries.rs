@@ -10,14 +10,43 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Wake, Waker};
 
-use syncline::backend::Queue as _;
+#[cfg(feature = "vulkan")]
+use syncline::QueueKind;
+use syncline::backend::{Device as _, Queue as _};
 use syncline::negotiate::{BinarySignalOnly, BinaryWaitOnly, MadeBinary};
-use syncline::{KeptPoint, Queue, Recorder, Result};
+use syncline::{Device, KeptPoint, Queue, Recorder, Result};
 
 use super::half::{Half, LATE, number};
 use crate::case::{Stop, check};
 use crate::workload::Equipped;
 use crate::{Subject as _, patience};
+
+/// The most queues that are made to find two with one `VkQueue`.
+#[cfg(feature = "vulkan")]
+const MANY: usize = 64;
+
+/// Returns another queue of the device with the same `VkQueue`.
+fn beside(device: &Device, queue: &Queue) -> Result<Queue, Stop> {
+    #[cfg(feature = "vulkan")]
+    if let Queue::Vulkan(own) = queue {
+        let place = |queue: &Queue| match queue {
+            Queue::Vulkan(queue) => Some((queue.family(), queue.index())),
+            _ => None,
+        };
+        let mut others = Vec::new();
+        while others.len() < MANY {
+            let other = device.queue(QueueKind::Compute, "beside")?;
+            if place(&other) == Some((own.family(), own.index())) {
+                return Ok(other);
+            }
+            // Kept, so that the next one may get another place.
+            others.push(other);
+        }
+        return Stop::skip("no other queue has the same VkQueue");
+    }
+    let _ = (device, queue);
+    Stop::skip("only queues of Vulkan share a queue of the driver")
+}
 
 /// A wait for the count of a signal.
 type Next = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -71,6 +100,7 @@ impl Half {
                 self.abandon();
                 Ok(String::new())
             }
+            "crowd" => self.crowd().map(said),
             "miscount" => self.miscount(label),
             _ => return None,
         };
@@ -81,6 +111,15 @@ impl Half {
     fn abandon(&mut self) {
         self.binary = None;
         self.late = None;
+    }
+
+    /// Keeps the `VkQueue` of its queue busy by another queue's work, until the latch opens.
+    fn crowd(&mut self) -> Result<(), Stop> {
+        let queue = self.queue()?;
+        let beside = beside(self.device.device(), &queue)?;
+        let latch = self.latch()?;
+        beside.submit(&[], move |r| Equipped::block(r, &latch), &[])?;
+        Ok(())
     }
 
     fn make_binary(&mut self, label: &str) -> Result<(), Stop> {

@@ -137,6 +137,7 @@ impl Half {
     /// | `expect LABEL N`, `expected` | makes such a fence; waits for that | |
     /// | `dawdle LABEL N`, `late queue`, `late fence`, `late waker` | waits for the count and no more; does what comes after that, by a waker in the moment in which the next count fails | |
     /// | `abandon` | lets go of every handle | |
+    /// | `crowd` | keeps the queue of the driver busy by work of another queue; `open` lets that go on | |
     /// | `miscount signal`, `miscount wait` | asks for what the plan does not grant | the refusal |
     ///
     /// Where CUDA is built in, also with its own events, which a process makes (`event`) or gets

@@ -1,5 +1,7 @@
 //! X1, X3, X7, P1, P3, Q9: binary semaphores that two processes have.
 
+use std::time::{Duration, Instant};
+
 use syncline::negotiate::Needs;
 
 use crate::World;
@@ -16,6 +18,7 @@ equipped_cases! {
     "process.binary_each_has_what_it_may": [X7] => permissions;
     "process.binary_is_no_timeline": [X1 X3 E5] => refused;
     "process.binary_signaller_is_killed": [E3 P3] => killed;
+    "process.binary_signaller_dies_before_a_busy_queue": [E3 P3] => busy;
     "process.binary_leaves_nothing": [X4 P1] => leaves_nothing;
 }
 
@@ -154,6 +157,55 @@ fn killed(world: &World<Equipped>) -> Verdict {
         scene.by(Side::Waiter, "idle")?;
     }
     Ok(())
+}
+
+/// How long other work keeps the queue busy after the death.
+///
+/// Longer than it takes to notice the death, and to take the wait for one that is blocked.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// The signaller is killed. Then the wait stands behind other work of its `VkQueue` for long.
+///
+/// No API tells it from a wait whose signal does not come. So a signal is made in place of the dead
+/// process, also if the dead process has made its own. The wait ends behind the other work, and the
+/// queue goes on.
+fn busy(world: &World<Equipped>) -> Verdict {
+    for is_made in [true, false] {
+        let mut peer = Peer::start()?;
+        let mut scene = Scene::of(world, &mut peer, Side::Waiter);
+        scene.make_binary(NOTHING, "image")?;
+        scene.by(Side::Waiter, "crowd")?;
+        let told = dies_before_a_busy_queue(&mut scene, is_made);
+        // Also after a failure, so that the process can end.
+        scene.by(Side::Waiter, "open")?;
+        let waiting = told?;
+        scene.by(Side::Waiter, &format!("after {waiting}"))?;
+        let plain = scene.by(Side::Waiter, "plain")?;
+        scene.by(Side::Waiter, &format!("after {plain}"))?;
+        scene.by(Side::Waiter, "idle")?;
+    }
+    Ok(())
+}
+
+/// Returns the number of the wait, which is not over.
+fn dies_before_a_busy_queue(scene: &mut Scene<'_>, is_made: bool) -> Result<String, Stop> {
+    scene.by(Side::Signaller, "draw image 1")?;
+    if is_made {
+        scene.by(Side::Signaller, "open")?;
+        scene.by(Side::Signaller, "idle")?;
+    }
+    let waiting = scene.by(Side::Waiter, "shade image 1")?;
+    scene.peer().kill()?;
+    dead(scene.by(Side::Waiter, "shade image 2"))?;
+    let heard = Instant::now();
+    while heard.elapsed() < BUSY {
+        let early = scene.by(Side::Waiter, &format!("through {waiting}"))?;
+        check!(
+            early == "false",
+            "a wait ended before the work that it is behind"
+        );
+    }
+    Ok(waiting)
 }
 
 /// Both processes have the same descriptors as before.

@@ -1,15 +1,15 @@
 //! E3: a device of this process is lost, while queues of the other device wait for it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Error, QueueKind, info::BackendKind};
+use syncline::{Error, Point, Queue, QueueKind, Recorder, info::BackendKind};
 
 use super::super::devices::look;
 use super::super::processes::lost::in_time;
-use crate::case::{Stop, Verdict, end_process};
+use crate::case::{Stop, Verdict, check, end_process};
 use crate::workload::Equipped;
-use crate::{World, patience};
+use crate::{Subject as _, World, patience};
 
 linked_cases! {
     "lost_with_its_signals_pending": [E2 E3 X2] or [E2 E3 Q3] => pending;
@@ -30,8 +30,9 @@ fn many(world: &World<Equipped>) -> Verdict {
 /// The left device is lost while it owes signals that `count` queues of the right device wait for.
 ///
 /// The timelines of those signals fail with the native code, and so do the signals behind the
-/// waits. The queues of the right device end their waits. Timelines to which the left device owes
-/// nothing go on. Afterwards a device can be opened, or there is a typed error.
+/// waits. The queues of the right device end their waits, but not those for a signal of the right
+/// device that still comes. Timelines to which the left device owes nothing go on. Afterwards a
+/// device can be opened, or there is a typed error.
 fn lose_the_left(world: &World<Equipped>, count: u64) -> Verdict {
     let left = world.left.subject();
     if let Some(reason) = left.why_not_lost() {
@@ -61,19 +62,31 @@ fn lose_the_left(world: &World<Equipped>, count: u64) -> Verdict {
         queue.submit(&[after], |_| Ok(()), &[behind.signal_at(value)])?;
         queues.push(queue);
     }
-    // Its own signal comes by itself. A release that goes too far would come before it.
-    queues[0].submit(&[], |_| Ok(()), &[line.signal_at(2)])?;
+    // This signal of the right device comes by itself, and later than the release.
+    let later = right.queue(QueueKind::Compute, "later")?;
+    let latch = world.right.subject().latch()?;
+    let holds = latch.clone();
+    let held = move |recorder: &mut Recorder<'_>| Equipped::block(recorder, &holds);
+    let native = !later
+        .submit(&[line.at(1)], held, &[line.signal_at(2)])?
+        .is_held();
+    let further = right.queue(QueueKind::Compute, "further")?;
+    let end = further.submit(&[line.at(2)], |_| Ok(()), &[])?.end().keep();
 
     left.lose(&loss)?;
     let lost = Instant::now();
-    native_code(line.at(1).wait(patience()))?;
-    native_code(behind.at(count).wait(patience()))?;
-    native_code(line.at(2).wait(patience()))?;
-    in_time(lost)?;
-    for queue in &queues {
+    let points = [line.at(1), behind.at(count), line.at(2)];
+    let mut released = fails_and_is_released(world, &points, &queues, lost);
+    // Without a native wait the work behind the failure does not run.
+    if native {
+        released = released.and_then(|()| stays(end.point()));
+    }
+    // Also after a failure, so that the process can end.
+    Equipped::open(&latch)?;
+    released?;
+    for queue in [&later, &further] {
         queue.idle(patience())?;
     }
-    in_time(lost)?;
 
     // The right device and its timelines go on.
     let queue = &queues[0];
@@ -97,11 +110,53 @@ fn lose_the_left(world: &World<Equipped>, count: u64) -> Verdict {
     Ok(())
 }
 
-/// Checks that the wait fails because a device is lost, with the native code.
-fn native_code(waited: syncline::Result<()>) -> Verdict {
+/// The points fail because the left device is lost, and `queues` end their waits.
+///
+/// All of it has the one cause that the device itself reports.
+fn fails_and_is_released(
+    world: &World<Equipped>,
+    points: &[Point<'_>],
+    queues: &[Queue],
+    lost: Instant,
+) -> Verdict {
+    let mut codes = Vec::new();
+    for point in points {
+        codes.push(native_code(point, point.wait(patience()))?);
+    }
+    in_time(lost)?;
+    for queue in queues {
+        queue.idle(patience())?;
+    }
+    in_time(lost)?;
+    let left = world.left.library();
+    for check in ["a check", "another check"] {
+        codes.push(native_code(&check, left.check())?);
+    }
+    check!(
+        codes.iter().all(|code| *code == codes[0]),
+        "the causes are {codes:?}"
+    );
+    Ok(())
+}
+
+/// How long a wait that should not end is watched.
+const WATCHED: Duration = Duration::from_millis(50);
+
+/// The point is not reached, because its signal is behind work that stands still.
+fn stays(point: Point<'_>) -> Verdict {
+    match point.wait(WATCHED) {
+        Err(Error::TimedOut { .. }) => Ok(()),
+        other => Stop::fail(format!(
+            "what waits for a signal that still comes was released, too: {other:?}"
+        )),
+    }
+}
+
+/// Returns the native code of a failure whose cause is a lost device.
+fn native_code(asked: &dyn std::fmt::Debug, waited: syncline::Result<()>) -> Result<i64, Stop> {
     match waited.as_ref().map_err(Error::root) {
-        Err(Error::DeviceLost { code, .. }) if *code != 0 => Ok(()),
-        other => Stop::fail(format!("a wait for a lost device: {other:?}")),
+        Err(Error::DeviceLost { code, .. }) if *code != 0 => Ok(*code),
+        other => Stop::fail(format!("{asked:?} of a lost device: {other:?}")),
     }
 }
 
