@@ -110,6 +110,7 @@ impl KernelLaunch {
         let device = DeviceMachine {
             engine,
             last: Mutex::new(None),
+            next_yield: AtomicU64::new(0),
         };
         let fault = match self.entry.run(&self.launch, &device) {
             Ok(()) => return Ok(()),
@@ -134,6 +135,8 @@ struct DeviceMachine<'e> {
     /// A free waits only for the work of the memory's own context. This kernel may be of another
     /// one.
     last: Mutex<Option<Arc<Allocation>>>,
+    /// The time before which a pause does not yield.
+    next_yield: AtomicU64,
 }
 
 impl DeviceMachine<'_> {
@@ -217,8 +220,18 @@ impl Machine for DeviceMachine<'_> {
         mark::now()
     }
 
+    /// Yields to the thread that a polling kernel may wait for.
+    ///
+    /// Beside busy threads a yield takes as long as their time slices. Then the kernel runs for as
+    /// long before the next one, or a kernel that computes would hardly proceed.
     fn pause(&self) -> bool {
-        std::thread::yield_now();
+        let before = mark::now();
+        if before >= self.next_yield.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+            let after = mark::now();
+            let next = after.saturating_add(after.saturating_sub(before));
+            self.next_yield.store(next, Ordering::Relaxed);
+        }
         self.engine.life.is_over()
     }
 
