@@ -47,7 +47,7 @@ pub use timeline::claim::Claim;
 pub use timeline::point::{KeptPoint, Point, Signal};
 pub use wait::{WaitMode, wait_all, wait_any};
 
-/// What an [`Error`] contains: names of objects, causes, ends of processes.
+/// Errors, and what they contain: names of objects, causes, ends of processes.
 ///
 /// ```
 /// use std::time::Duration;
@@ -65,7 +65,8 @@ pub use wait::{WaitMode, wait_all, wait_any};
 /// # }
 /// ```
 pub mod error {
-    pub use crate::base::error::{Failure, Object, WorkError};
+    pub use crate::base::error::{Error, Failure, Object, Result, WorkError};
+    pub use crate::base::error_kind::ErrorKind;
     pub use crate::base::peer::{PeerExit, PeerLoss};
     pub use crate::base::process::Process;
 }

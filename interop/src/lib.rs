@@ -71,11 +71,14 @@
 //! | `bitflags` 2 | the traits of [`negotiate::Needs`] |
 //! | `smallvec` 1 | lists for authors of backends, such as [`backend::Attachments`] |
 
+#[doc(inline)]
 pub use syncline_core::*;
 
 #[cfg(feature = "cuda")]
+#[doc(inline)]
 pub use syncline_cuda as cuda;
 #[cfg(feature = "vulkan")]
+#[doc(inline)]
 pub use syncline_vulkan as vulkan;
 
 /// What nearly every program uses: the methods of devices and queues, and the usual types.

@@ -33,12 +33,13 @@ pub struct AdoptInfo {
     /// May be empty for an application that makes all submissions itself. Timelines, semaphores and
     /// memory need no queue, and Syncline then uses no `VkQueue`.
     pub queues: Vec<(u32, u32, vk::Queue)>,
-    /// Kept as long as anything made from the adopted device. `None` if the caller keeps the device
-    /// alive.
+    /// Kept as long as anything made from the adopted device.
     ///
-    /// The owner may be dropped on a thread of this library. When the process exits, it waits for
-    /// at most two seconds while the owner is being dropped. An owner that is still kept when the
-    /// exit begins is not dropped.
+    /// With `None`, nothing tells when the device may be destroyed, so it must never be.
+    ///
+    /// The owner may be dropped on a thread of this library. If the process exits during that drop,
+    /// the exit waits for it, for at most two seconds. An owner that is still kept when the exit
+    /// begins is not dropped.
     pub owner: Option<Arc<dyn Any + Send + Sync>>,
     /// The extensions and features that the device was created with.
     ///

@@ -36,8 +36,8 @@ impl Queue {
     /// must not [lock](Queue::lock) the same `VkQueue`: that is a deadlock. It is not called if a
     /// wait fails.
     ///
-    /// If `submit` returns an error, none of the signals may be pending. If it returns `Ok` without
-    /// making the signals, waits for them end by their time-out only.
+    /// If `submit` returns an error, none of the signals may be pending. If it returns `Ok`, it has
+    /// made all of them. The engine cannot check that: a missing signal shows as a time-out.
     ///
     /// A queue whose submissions are traced, and signals with times, take up to two small
     /// submissions more, which are made around the call.

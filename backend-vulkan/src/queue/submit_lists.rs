@@ -10,7 +10,8 @@ use crate::device::driver_queue::SUBMISSION;
 /// What a `vkQueueSubmit` of the application's own must wait for and signal.
 ///
 /// Lists of waits, and lists of signals, have the same length each. They fit into `VkSubmitInfo`
-/// and `VkTimelineSemaphoreSubmitInfo` as they are, and may be empty.
+/// and `VkTimelineSemaphoreSubmitInfo` as they are, and may be empty. The application may add waits
+/// and signals of its own. Binary semaphores have the value 0 there, which Vulkan ignores.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct RawSubmission<'s> {

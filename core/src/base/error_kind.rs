@@ -12,7 +12,7 @@ pub enum ErrorKind {
     Unavailable,
     /// The object or device cannot do this. Another one may.
     Unsupported,
-    /// A call of a driver or of the system failed.
+    /// A call of a driver or of the system failed: [`Error::Native`].
     Driver,
     /// The device is lost. Drop what belongs to it.
     DeviceLost,
