@@ -477,7 +477,7 @@ mod tests {
                 continue;
             };
             let link = crate::connect(&ours, &theirs);
-            let shared = link.buffer(BYTES).unwrap();
+            let shared = link.buffer_or_relay(BYTES).unwrap();
             let can = &candidate.info.capabilities;
             let kind = &HandleKind::MemoryOpaqueFd;
             let shares = can.exports.contains(kind) && can.imports.contains(kind);

@@ -371,7 +371,13 @@ impl Found {
     /// which is found before any driver call. A driver error.
     pub fn open_as<D: backend::Device>(&self) -> Result<D> {
         self.require_usable()?;
-        let other_type = || self.no_type(std::any::type_name::<D>());
+        let other_type = || {
+            // The crate and the type, without private modules between them.
+            let path = std::any::type_name::<D>();
+            let (first, rest) = path.split_once("::").unwrap_or(("", path));
+            let last = rest.rsplit("::").next().unwrap_or(rest);
+            self.no_type(&format!("{first}::{last}"))
+        };
         if !self.is::<D>() {
             return Err(other_type());
         }

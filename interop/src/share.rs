@@ -24,7 +24,7 @@ pub struct Link<A = Device, B = Device> {
 /// Links two devices natively: a signal passes from one device to the other without the host.
 ///
 /// Memory is shared too if one device can export it and the other can import it. Otherwise
-/// [`SharedBuffer::is_relayed`] returns true for the buffers of this link.
+/// [`Link::buffer`] returns an error, and [`Link::buffer_or_relay`] makes two buffers.
 ///
 /// # Errors
 /// [`Error::CannotShare`] if the devices cannot share a timeline. UUIDs and capabilities decide
@@ -141,16 +141,35 @@ impl<A: backend::Device, B: backend::Device> Link<A, B> {
 }
 
 impl<A: BufferDevice, B: BufferDevice> Link<A, B> {
-    /// Makes memory that both sides use. For devices of this library.
+    /// Makes memory that both sides use: one allocation. For devices of this library.
     ///
-    /// It is a single allocation if one device can export it and the other can import it, or if one
-    /// side is the host. Otherwise each device has a buffer, and the host
-    /// [copies](SharedBuffer::relay) between them.
+    /// One device exports it and the other imports it, or one side is the host.
+    ///
+    /// # Errors
+    /// [`Error::CannotShare`] if the devices have no memory in common.
+    /// [`Link::buffer_or_relay`] makes two buffers then. Same errors as there.
+    pub fn buffer(&self, bytes: u64) -> Result<SharedBuffer<A, B>> {
+        let buffer = self.buffer_or_relay(bytes)?;
+        if !buffer.is_relayed() {
+            return Ok(buffer);
+        }
+        Err(Error::CannotShare {
+            left: describe(&self.left),
+            right: describe(&self.right),
+            what: "memory",
+            reason: "neither exports memory that the other one imports".into(),
+        })
+    }
+
+    /// Makes memory that both sides use: one allocation, or one on each device.
+    ///
+    /// If the devices have no memory in common, [`SharedBuffer::is_relayed`] returns true. Then the
+    /// application [copies](SharedBuffer::relay) between the two buffers.
     ///
     /// # Errors
     /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4 that the host can address;
     /// a driver error.
-    pub fn buffer(&self, bytes: u64) -> Result<SharedBuffer<A, B>> {
+    pub fn buffer_or_relay(&self, bytes: u64) -> Result<SharedBuffer<A, B>> {
         SharedBuffer::new(&self.left, &self.right, self.mechanism(), bytes)
     }
 }

@@ -117,7 +117,7 @@ impl Pipeline {
     /// A driver error.
     pub fn new(link: &Link, size: Size) -> Result<Self> {
         let slots: Vec<_> = (0..SLOTS)
-            .map(|_| link.buffer(size.bytes()))
+            .map(|_| link.buffer_or_relay(size.bytes()))
             .collect::<Result<_>>()?;
         let readbacks: Vec<_> = (0..READBACKS)
             .map(|_| Memory::host_visible(link.right(), size.bytes()))

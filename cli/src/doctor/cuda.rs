@@ -37,7 +37,7 @@ pub(super) fn gpu(facts: &Facts) -> Outcome {
     }
     Outcome::found(
         "there is no GPU of NVIDIA on the PCI bus",
-        "Use a machine with such a GPU, or the software drivers: `syncline doctor --software`.",
+        "Use a machine with such a GPU, or software drivers: `syncline run --software PROGRAM`.",
     )
 }
 

@@ -49,17 +49,27 @@ pub(super) fn same_gpu(facts: &Facts) -> Outcome {
         devices.collect::<Vec<_>>().join(", ")
     };
     let vulkan = facts.wanted_vulkan().find_map(|found| found.info().uuid);
+    let is_software = facts
+        .inventory
+        .of(BackendKind::Cuda)
+        .all(|cuda| cuda.info().software);
+    let advice = if is_software {
+        "Let SYNCLINE_SOFTWARE_CUDA_DEVICES and VK_DRIVER_FILES choose the same software driver."
+            .into()
+    } else {
+        format!(
+            "Let CUDA take the GPU of Vulkan: `CUDA_VISIBLE_DEVICES=GPU-{}`; or give Vulkan that of CUDA, in a container with \
+             NVIDIA_VISIBLE_DEVICES.",
+            vulkan.map_or_else(|| "UUID".into(), |uuid| uuid.to_string())
+        )
+    };
     Outcome::found(
         format!(
             "CUDA has {}, and Vulkan has {}: no two have the same UUID",
             list(BackendKind::Cuda),
             list(BackendKind::Vulkan)
         ),
-        format!(
-            "Let CUDA take the GPU of Vulkan: `CUDA_VISIBLE_DEVICES=GPU-{}`; or give Vulkan that of CUDA, in a container with \
-             NVIDIA_VISIBLE_DEVICES.",
-            vulkan.map_or_else(|| "UUID".into(), |uuid| uuid.to_string())
-        ),
+        advice,
     )
 }
 

@@ -231,11 +231,11 @@ const AND_VULKAN: &str = "vulkan-device";
 #[case::none("no-gpu", |machine: &mut Machine| {
     machine.remove(PCI);
     machine.remove("sys/module");
-}, &["gpu"], "no GPU of NVIDIA", "doctor --software")]
+}, &["gpu"], "no GPU of NVIDIA", "run --software")]
 #[case::of_another_vendor("other-gpu", |machine: &mut Machine| {
     machine.write(&format!("{PCI}/vendor"), "0x1002\n");
     machine.remove("sys/module");
-}, &["gpu"], "no GPU of NVIDIA", "doctor --software")]
+}, &["gpu"], "no GPU of NVIDIA", "run --software")]
 #[case::module("module", |machine: &mut Machine| machine.remove("sys/module"),
     &["kernel-module"], "is not loaded", "modprobe nvidia")]
 #[case::module_in_container("module-container", |machine: &mut Machine| {
@@ -431,7 +431,7 @@ fn what_keeps_vulkan_from_a_gpu_is_found(
 #[case::two_gpus("two-gpus", |machine: &mut Machine| {
     machine.env("SYNCLINE_SOFTWARE_CUDA_DEVICES", "swiftshader");
     machine.env("VK_DRIVER_FILES", lavapipe().expect("a manifest"));
-}, "same-gpu", "no two have the same UUID", "CUDA_VISIBLE_DEVICES=GPU-")]
+}, "same-gpu", "no two have the same UUID", "SYNCLINE_SOFTWARE_CUDA_DEVICES")]
 #[case::semaphores("semaphores", |machine: &mut Machine| machine.env(HIDE, "VK_KHR_external_semaphore_fd"),
     "semaphores", "VK_KHR_external_semaphore_fd is not there", "--software")]
 #[case::memory("memory", |machine: &mut Machine| machine.env(HIDE, "VK_KHR_external_memory_fd"),

@@ -15,7 +15,7 @@ fn main() -> syncline::Result<()> {
     let link = syncline::connect(&cuda, &vulkan);
     println!("{} ({})", link.mechanism(), link.why());
     let frames = link.timeline("frames")?;
-    let heights = link.buffer(1 << 16)?; // one allocation, or one on each of two GPUs
+    let heights = link.buffer_or_relay(1 << 16)?; // one allocation, or one on each of two GPUs
     let compute = cuda.queue(QueueKind::Compute, "simulate")?;
     let graphics = vulkan.queue(QueueKind::Graphics, "shade")?;
 

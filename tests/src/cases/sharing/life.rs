@@ -33,7 +33,7 @@ fn dropped_link(world: &World<Equipped>) -> Verdict {
     let link = super::linked(&left, &right);
     let (line, gate) = (link.timeline("line")?, link.timeline("gate")?);
     let carried = world.left.own(link.timeline("carried")?);
-    let shared = link.buffer(256)?;
+    let shared = link.buffer_or_relay(256)?;
     let target = Memory::host_visible(&right, 256)?;
     let queues = (
         left.queue(QueueKind::Compute, "left")?,

@@ -153,7 +153,7 @@ fn either_order(world: &World<Equipped>) -> Verdict {
         one.submit(&[line.at(7)], |_| Ok(()), &[line.signal_at(8)])?;
         one.submit(&[line.at(9)], |_| Ok(()), &[line.signal_at(10)])?;
         line.at(10).wait(patience())?;
-        let sizes = link.buffer(256)?;
+        let sizes = link.buffer_or_relay(256)?;
         check!(sizes.bytes() == 256, "{} bytes", sizes.bytes());
     }
     Ok(())
@@ -173,7 +173,7 @@ fn itself(world: &World<Equipped>) -> Verdict {
         link.why()
     );
     let line = world.left.own(link.timeline_from("line", 7)?);
-    let shared = link.buffer(256)?;
+    let shared = link.buffer_or_relay(256)?;
     check!(
         !shared.is_relayed(),
         "one device's memory is carried by the host"

@@ -67,7 +67,7 @@ fn carry(world: &World<Equipped>, synchronized: bool) -> Result<Vec<u32>, Stop> 
     let link = super::linked(world.left.library(), world.right.library());
     let own = |label| Ok::<_, Stop>(world.left.own(link.timeline(label)?));
     let (produced, carried) = (own("produced")?, own("carried")?);
-    let shared: SharedBuffer = link.buffer(WORDS as u64 * 4)?;
+    let shared: SharedBuffer = link.buffer_or_relay(WORDS as u64 * 4)?;
     let kind = &HandleKind::MemoryOpaqueFd;
     let can = |side: &Device<Equipped>| side.info().capabilities.clone();
     let (ours, theirs) = (can(&world.left), can(&world.right));
@@ -77,6 +77,12 @@ fn carry(world: &World<Equipped>, synchronized: bool) -> Result<Vec<u32>, Stop> 
         link.mechanism() == Mechanism::Engine || !passes || !shared.is_relayed(),
         "linked natively, but the memory is copied by the host"
     );
+    // A program that does not copy learns that it would have to.
+    match link.buffer(4) {
+        Ok(one) => check!(!one.is_relayed(), "one buffer is two"),
+        Err(Error::CannotShare { what: "memory", .. }) if shared.is_relayed() => {}
+        Err(error) => return Err(error.into()),
+    }
     let target = world.right.buffer(WORDS)?;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     let relay = Relay::new()?;
@@ -140,7 +146,7 @@ fn last_covers(world: &World<Equipped>) -> Verdict {
     let (right, relay) = (world.right_queue("right")?, Relay::new()?);
     let mut buffers: Vec<SharedBuffer> = Vec::new();
     for nth in 0..BUFFERS {
-        buffers.push(link.buffer(WORDS as u64 * 4)?);
+        buffers.push(link.buffer_or_relay(WORDS as u64 * 4)?);
         let to = buffers[nth as usize].left().clone();
         let device = world.left.clone();
         // Earlier work is longer: only the order of the signals makes the last one wait.
@@ -188,7 +194,7 @@ fn back_and_forth(world: &World<Equipped>) -> Verdict {
     const ROUNDS: u64 = 50;
     let link = super::linked(world.left.library(), world.right.library());
     let line = world.left.own(link.timeline("line")?);
-    let shared = link.buffer(64)?;
+    let shared = link.buffer_or_relay(64)?;
     if shared.is_relayed() {
         return Stop::skip("the two have no memory in common");
     }
@@ -253,7 +259,7 @@ fn back_and_forth(world: &World<Equipped>) -> Verdict {
 /// Each side's queues of each kind in turn read the other side's data, and write new data.
 fn every_kind(world: &World<Equipped>) -> Verdict {
     let link = super::linked(world.left.library(), world.right.library());
-    let shared = link.buffer(WORDS as u64 * 4)?;
+    let shared = link.buffer_or_relay(WORDS as u64 * 4)?;
     if shared.is_relayed() {
         return Stop::skip("the two have no memory in common");
     }
@@ -319,7 +325,7 @@ fn sizes(world: &World<Equipped>) -> Verdict {
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     for bytes in [0, 1, 6] {
         check_error!(
-            link.buffer(bytes),
+            link.buffer_or_relay(bytes),
             Error::Unsupported { asked, .. } if asked.contains(&bytes.to_string())
         );
     }
@@ -331,7 +337,7 @@ fn sizes(world: &World<Equipped>) -> Verdict {
     for bytes in [4, 8, 252, 4092, 4096, 4100, (64 << 10) + 4, largest] {
         let own = |label| Ok::<_, Stop>(world.left.own(link.timeline(label)?));
         let (line, carried) = (own("line")?, own("carried")?);
-        let shared = link.buffer(bytes)?;
+        let shared = link.buffer_or_relay(bytes)?;
         check!(
             shared.bytes() == bytes,
             "{bytes} bytes became {}",
