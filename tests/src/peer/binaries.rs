@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Wake, Waker};
 
+use syncline::backend::Queue as _;
 #[cfg(feature = "vulkan")]
-use syncline::QueueKind;
-use syncline::backend::{Device as _, Queue as _};
+use syncline::{QueueKind, backend::Device as _};
 use syncline::negotiate::{BinarySignalOnly, BinaryWaitOnly, MadeBinary};
 use syncline::{Device, KeptPoint, Queue, Recorder, Result};
 
