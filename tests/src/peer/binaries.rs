@@ -11,10 +11,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Wake, Waker};
 
 use syncline::backend::Queue as _;
-#[cfg(feature = "vulkan")]
-use syncline::{QueueKind, backend::Device as _};
 use syncline::negotiate::{BinarySignalOnly, BinaryWaitOnly, MadeBinary};
 use syncline::{Device, KeptPoint, Queue, Recorder, Result};
+#[cfg(feature = "vulkan")]
+use syncline::{QueueKind, backend::Device as _};
 
 use super::half::{Half, LATE, number};
 use crate::case::{Stop, check};
