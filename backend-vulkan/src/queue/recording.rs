@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::any::Any;
+use std::cell::Cell;
 use std::sync::Arc;
 
 use ash::vk;
@@ -44,6 +45,8 @@ pub struct Recording {
     fence: vk::Fence,
     /// The application's own driver call, in place of the work.
     raw_work: Option<RawWork>,
+    /// True once the driver has command buffers of it, although the submission may still fail.
+    is_partly_submitted: Cell<bool>,
     keep: Keep,
     /// Exported buffers that this submission has acquired, and releases at its end.
     acquired: Vec<Buffer>,
@@ -83,6 +86,7 @@ impl Recording {
             binary_uses: Vec::new(),
             fence: vk::Fence::null(),
             raw_work: None,
+            is_partly_submitted: Cell::new(false),
             keep: Keep::default(),
             acquired: Vec::new(),
         }
@@ -104,6 +108,7 @@ impl Recording {
         self.binary_uses.clear();
         self.fence = vk::Fence::null();
         self.raw_work = None;
+        self.is_partly_submitted.set(false);
         if !self.keep.is_empty() {
             self.keep = Keep::default();
         }
@@ -472,6 +477,7 @@ impl Recording {
         if !before.is_empty() {
             // SAFETY: the caller guarantees it.
             unsafe { self.lists.submit_before(self.device(), queue, before) }?;
+            self.is_partly_submitted.set(true);
             (raw.waits, raw.wait_values, raw.wait_stages) = (&[], &[], &[]);
         }
         if after.is_empty() {
@@ -514,8 +520,15 @@ impl Recording {
     }
 
     /// Returns the command buffers to the pool, without submitting them.
+    ///
+    /// If the driver has some of them, all stay in flight. The engine signals the submission's
+    /// number behind them, by a submission without work.
     pub(crate) fn discard(&mut self) {
-        self.commands.give_back(self.used.buffers());
+        if self.is_partly_submitted.get() {
+            self.commands.submitted(&mut self.used);
+        } else {
+            self.commands.give_back(self.used.buffers());
+        }
         self.clear();
     }
 }
