@@ -9,6 +9,7 @@ use syncline::backend::Device as _;
 use syncline::{Error, Point, Queue, Result, Signal, Submitted};
 
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+use crate::cases::DELAY;
 use crate::workload::Equipped;
 use crate::{World, patience};
 
@@ -17,6 +18,7 @@ equipped_cases! {
     "own_call.that_fails_is_rejected": [Q5 Q8] => rejected;
     "own_call.is_skipped_after_a_failed_wait": [E2 Q8] => skipped;
     "own_call.signals_have_times": [M6 Q8] => timed;
+    "own_call.that_fails_on_a_traced_queue": [Q5 Q8] => traced;
 }
 
 /// How often an application's own call was made.
@@ -167,5 +169,45 @@ fn timed(world: &World<Equipped>) -> Verdict {
         "the times are {first}, {second} and {third}"
     );
     own.idle(patience())?;
+    Ok(())
+}
+
+/// A trace writes a time before the call. The driver has that when the call fails.
+///
+/// The command buffer of the time must not be recorded again while it is pending, which the
+/// validation layer reports. Work before it keeps it pending.
+fn traced(world: &World<Equipped>) -> Verdict {
+    const ROUNDS: u64 = 8;
+    let (line, own) = (world.timeline("line")?, world.left_queue("own")?);
+    let (calls, queue) = (Calls::default(), own.library());
+    // Skips the host before anything else.
+    submit_raw(queue, &[], &[], &calls, false)??;
+    let trace = syncline::trace::Trace::new();
+    match trace.follow(queue) {
+        Err(Error::Unsupported { .. }) => return Stop::skip("the queue cannot be traced"),
+        followed => followed?,
+    }
+    for round in 0..ROUNDS {
+        let busy = world.left.clone();
+        own.submit(&[], move |recorder| busy.busy(recorder, DELAY), &[])?;
+        let refused = submit_raw(
+            queue,
+            &[],
+            &[line.library().signal_at(round + 1)],
+            &calls,
+            true,
+        )?;
+        check_error!(refused, Error::Work(_) | Error::Native { .. });
+        own.submit(&[], |_| Ok(()), &[line.signal_at(round + 1)])?;
+    }
+    line.at(ROUNDS).wait(patience())?;
+    own.idle(patience())?;
+    let recorded = trace.finish(patience());
+    let count: usize = recorded
+        .tracks
+        .iter()
+        .map(|track| track.submissions.len())
+        .sum();
+    check!(count > 0, "the trace has no submission");
     Ok(())
 }
