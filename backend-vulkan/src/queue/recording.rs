@@ -473,20 +473,26 @@ impl Recording {
     #[cold]
     unsafe fn submit_raw(&self, queue: vk::Queue, work: RawWork) -> Result<(), vk::Result> {
         let (before, after) = self.buffers.split_at(work.buffers);
+        let (device, no_fence) = (self.device(), vk::Fence::null());
         let mut raw = self.lists.raw(queue);
+        let last = raw;
         if !before.is_empty() {
+            (raw.signals, raw.signal_values) = (&[], &[]);
             // SAFETY: the caller guarantees it.
-            unsafe { self.lists.submit_before(self.device(), queue, before) }?;
+            unsafe { raw.submit(device, before, no_fence) }?;
             self.is_partly_submitted.set(true);
             (raw.waits, raw.wait_values, raw.wait_stages) = (&[], &[], &[]);
+            (raw.signals, raw.signal_values) = (last.signals, last.signal_values);
         }
         if after.is_empty() {
             return (work.submit)(raw);
         }
         (raw.signals, raw.signal_values) = (&[], &[]);
         (work.submit)(raw)?;
+        let mut last = last;
+        (last.waits, last.wait_values, last.wait_stages) = (&[], &[], &[]);
         // SAFETY: the caller guarantees it.
-        unsafe { self.lists.submit_after(self.device(), queue, after) }
+        unsafe { last.submit(device, after, no_fence) }
     }
 
     /// Notes that the driver has taken the submission.

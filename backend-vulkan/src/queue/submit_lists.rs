@@ -29,6 +29,32 @@ pub struct RawSubmission<'s> {
     pub signal_values: &'s [u64],
 }
 
+impl RawSubmission<'_> {
+    /// Calls `vkQueueSubmit` once, with these waits and signals.
+    ///
+    /// # Safety
+    /// Same as [`SubmitLists::submit`].
+    #[inline]
+    pub(crate) unsafe fn submit(
+        &self,
+        device: &ash::Device,
+        buffers: &[vk::CommandBuffer],
+        fence: vk::Fence,
+    ) -> Result<(), vk::Result> {
+        let mut values = vk::TimelineSemaphoreSubmitInfo::default()
+            .wait_semaphore_values(self.wait_values)
+            .signal_semaphore_values(self.signal_values);
+        let info = vk::SubmitInfo::default()
+            .wait_semaphores(self.waits)
+            .wait_dst_stage_mask(self.wait_stages)
+            .command_buffers(buffers)
+            .signal_semaphores(self.signals)
+            .push_next(&mut values);
+        // SAFETY: the caller guarantees it.
+        unsafe { device.queue_submit(self.queue, &[info], fence) }
+    }
+}
+
 /// The semaphores of a submission, in the order of its `VkSubmitInfo`s.
 ///
 /// They go into one `VkSubmitInfo`, or into two if signals must wait for other queues after the
@@ -82,9 +108,8 @@ impl SubmitLists {
         });
     }
 
-    /// The waits and signals, for a submission that the application makes itself.
-    ///
-    /// [`split`](Self::split) was not called.
+    /// The waits and signals for one `VkSubmitInfo`. [`split`](Self::split) was not called.
+    #[inline]
     pub(crate) fn raw(&self, queue: vk::Queue) -> RawSubmission<'_> {
         RawSubmission {
             queue,
@@ -134,60 +159,8 @@ impl SubmitLists {
             // SAFETY: the caller guarantees it.
             return unsafe { self.submit_in_two(device, queue, buffers, fence, first) };
         }
-        let mut values = vk::TimelineSemaphoreSubmitInfo::default()
-            .wait_semaphore_values(&self.wait_values)
-            .signal_semaphore_values(&self.signal_values);
-        let info = vk::SubmitInfo::default()
-            .wait_semaphores(&self.waits)
-            .wait_dst_stage_mask(&self.wait_stages)
-            .command_buffers(buffers)
-            .signal_semaphores(&self.signals)
-            .push_next(&mut values);
         // SAFETY: the caller guarantees it.
-        unsafe { device.queue_submit(queue, &[info], fence) }
-    }
-
-    /// Submits `buffers` behind the waits, without a signal.
-    ///
-    /// # Safety
-    /// Same as [`SubmitLists::submit`].
-    #[cold]
-    pub(crate) unsafe fn submit_before(
-        &self,
-        device: &ash::Device,
-        queue: vk::Queue,
-        buffers: &[vk::CommandBuffer],
-    ) -> Result<(), vk::Result> {
-        let mut values =
-            vk::TimelineSemaphoreSubmitInfo::default().wait_semaphore_values(&self.wait_values);
-        let info = vk::SubmitInfo::default()
-            .wait_semaphores(&self.waits)
-            .wait_dst_stage_mask(&self.wait_stages)
-            .command_buffers(buffers)
-            .push_next(&mut values);
-        // SAFETY: the caller guarantees it.
-        unsafe { device.queue_submit(queue, &[info], vk::Fence::null()) }
-    }
-
-    /// Submits `buffers` and the signals, without a wait.
-    ///
-    /// # Safety
-    /// Same as [`SubmitLists::submit`].
-    #[cold]
-    pub(crate) unsafe fn submit_after(
-        &self,
-        device: &ash::Device,
-        queue: vk::Queue,
-        buffers: &[vk::CommandBuffer],
-    ) -> Result<(), vk::Result> {
-        let mut values =
-            vk::TimelineSemaphoreSubmitInfo::default().signal_semaphore_values(&self.signal_values);
-        let info = vk::SubmitInfo::default()
-            .command_buffers(buffers)
-            .signal_semaphores(&self.signals)
-            .push_next(&mut values);
-        // SAFETY: the caller guarantees it.
-        unsafe { device.queue_submit(queue, &[info], vk::Fence::null()) }
+        unsafe { self.raw(queue).submit(device, buffers, fence) }
     }
 
     /// Same as [`SubmitLists::submit`], with two `VkSubmitInfo`: the work, and the rest after it.
