@@ -296,6 +296,13 @@ impl WeakTimeline {
         Some(KeptPoint { of, value })
     }
 
+    /// Fails the timeline, if it still exists. See [`Timeline::fail`].
+    pub fn fail(&self, cause: Error) {
+        if let Some(of) = self.0.upgrade() {
+            of.fail_with_dependents(&cause.into_cause());
+        }
+    }
+
     /// True for points of this timeline.
     #[must_use]
     pub fn has(&self, point: Point<'_>) -> bool {

@@ -19,10 +19,10 @@ use syncline_core::{
     Error, Fence, Result, SignalOnly, WaitOnly, error::Object, handle::HandleKind, host,
 };
 
-use super::{Duty, Made, Mechanism, PartyId, Plan, Timelines};
+use super::{Duty, Made, Mechanism, PartyId, Permission, Plan, Timelines};
 use crate::any::{Device, Queue, Recorder};
 use crate::binary::BinarySemaphore;
-use crate::process::DeviceSemaphore;
+use crate::process::{DeviceSemaphore, LocalSignaller};
 
 /// The binary semaphore of a plan, with the access that the plan grants to each party.
 ///
@@ -93,16 +93,33 @@ impl Plan {
             }
             _ => maker.binary_semaphore(label)?,
         };
+        let count = host::Device::new().timeline(label)?;
+        let signaller = self.parts().find_map(|part| match part.permission {
+            Permission::SignalOnly => find(part.party.id()),
+            _ => None,
+        });
         let mut semaphores = Vec::new();
         for part in self.parts() {
             let id = part.party.id();
-            if let (Duty::Import(_), Some(importer)) = (part.duty, find(id)) {
-                let imported = importer.import_binary(made.export()?, label)?;
-                semaphores.push(DeviceSemaphore::alone(id, imported));
-            }
+            let Some(device) = find(id) else {
+                continue;
+            };
+            let semaphore = match part.duty {
+                Duty::Import(_) => device.import_binary(made.export()?, label)?,
+                _ => made.clone(),
+            };
+            semaphores.push(match (part.permission, signaller) {
+                (Permission::WaitOnly, Some(signaller)) => {
+                    let signaller = LocalSignaller {
+                        device: signaller.clone(),
+                        count: count.downgrade(),
+                    };
+                    DeviceSemaphore::waiting(id, device, semaphore, signaller, || made.export())?
+                }
+                _ => DeviceSemaphore::alone(id, semaphore),
+            });
         }
-        semaphores.push(DeviceSemaphore::alone(home, made));
-        let count = Timelines::Single(host::Device::new().timeline(label)?);
+        let count = Timelines::Single(count);
         Ok(MadeBinary {
             count: Made::here(self.clone(), count),
             semaphores,
@@ -185,12 +202,14 @@ impl BinaryWaitOnly {
 
     /// Submits a wait of `queue` for the pending signal, which consumes the signal.
     ///
-    /// Later submissions to `queue` execute after the signal. If the signalling process dies before
-    /// the signal completes, the engine signals in its place and the queue continues. Then the data
-    /// may be incomplete, and the [count](Self::count) fails.
+    /// Later submissions to `queue` execute after the signal. If the signalling device is lost or
+    /// its process dies before the signal completes, the engine signals in its place and the queue
+    /// continues. Then the data may be incomplete, and the [count](Self::count) fails. If the
+    /// signalling process lives on without its device, its application must fail the count.
     ///
     /// # Errors
     /// * [`Error::WrongDevice`] or [`Error::Unsupported`] for a queue of another device.
+    /// * [`Error::DeviceLost`] if the signalling device of this process is lost.
     /// * [`Error::PeerLost`] if the signalling process is dead.
     /// * A driver error.
     ///
@@ -212,8 +231,8 @@ impl BinaryWaitOnly {
 
     /// Makes a fence for the pending signal. See [`BinarySemaphore::pending`].
     ///
-    /// If the signalling process dies before the signal completes, the fence fails with
-    /// [`Error::PeerLost`].
+    /// If the signalling device is lost or its process dies before the signal completes, the fence
+    /// fails with [`Error::DeviceLost`] or [`Error::PeerLost`].
     ///
     /// # Errors
     /// Same errors as [`BinaryWaitOnly::wait_on`].

@@ -51,7 +51,7 @@ use syncline_core::error::PeerLoss;
 pub use agree::{Disagreement, negotiate_among};
 pub use endpoint::Endpoint;
 pub use listener::Listener;
-pub(crate) use plan::DeviceSemaphore;
+pub(crate) use plan::{DeviceSemaphore, LocalSignaller};
 
 /// Receives the report that the peer process of an endpoint is lost.
 pub(crate) trait LossObserver: Send + Sync {

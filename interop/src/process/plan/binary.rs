@@ -13,7 +13,7 @@ use syncline_core::Error;
 use syncline_core::{Result, handle::BinaryFd};
 
 use super::Execution;
-use super::waits::SemaphoreWaits;
+use super::waits::{LocalSignaller, SemaphoreWaits};
 use crate::any::Device;
 use crate::binary::BinarySemaphore;
 use crate::negotiate::{MadeBinary, Needs, PartyId, Plan};
@@ -24,7 +24,7 @@ use crate::process::Endpoint;
 pub(crate) struct DeviceSemaphore {
     party: PartyId,
     semaphore: BinarySemaphore,
-    /// `Some` if another process signals it.
+    /// `Some` if another device signals it.
     waits: Option<Arc<SemaphoreWaits>>,
 }
 
@@ -36,6 +36,25 @@ impl DeviceSemaphore {
             semaphore,
             waits: None,
         }
+    }
+
+    /// A semaphore that `device` waits for and another device of this process signals.
+    ///
+    /// # Errors
+    /// The error of `spare`, which exports one more handle of it.
+    pub(crate) fn waiting(
+        party: PartyId,
+        device: &Device,
+        semaphore: BinarySemaphore,
+        signaller: LocalSignaller,
+        spare: impl FnOnce() -> Result<BinaryFd>,
+    ) -> Result<Self> {
+        let waits = SemaphoreWaits::new(device, &semaphore, Some(signaller), spare)?;
+        Ok(Self {
+            party,
+            semaphore,
+            waits: Some(Arc::new(waits)),
+        })
     }
 
     /// A semaphore of several processes. `spare` exports one more handle of it.
@@ -51,9 +70,9 @@ impl DeviceSemaphore {
         let mut own = execution.own();
         let waits = own.any(|own| own.id() == party && own.needs().contains(Needs::WAIT));
         let waits = match execution.device(party) {
-            Some(device) if waits && execution.signaller() != execution.here => {
-                Some(Arc::new(SemaphoreWaits::new(device, &semaphore, spare)?))
-            }
+            Some(device) if waits && execution.signaller() != execution.here => Some(Arc::new(
+                SemaphoreWaits::new(device, &semaphore, None, spare)?,
+            )),
             _ => None,
         };
         Ok(Self {

@@ -6,11 +6,13 @@
 //! | `timeline` | the numbers of timelines in messages, and failing a timeline if its signaller dies |
 //! | `memory` | shared memory that goes with the timelines |
 //! | `binary` | a binary semaphore in each of two processes |
-//! | `waits` | waits for a binary semaphore of another process, and their release if that process dies |
+//! | `waits` | waits for a binary semaphore of another device, and their release if it is lost |
+//! | `poller` | the thread that looks for such a loss |
 
 mod binary;
 mod memory;
 mod parts;
+mod poller;
 mod timeline;
 mod waits;
 
@@ -30,7 +32,7 @@ use crate::negotiate::{Duty, Made, Mechanism, Needs, Party, PartyId, Plan, Proce
 
 pub(crate) use self::binary::DeviceSemaphore;
 pub(crate) use self::timeline::NumberedTimelines;
-pub(crate) use self::waits::SemaphoreWaits;
+pub(crate) use self::waits::{LocalSignaller, SemaphoreWaits};
 
 impl Plan {
     /// Makes the timeline of a plan whose parties are in several processes.

@@ -1,4 +1,4 @@
-//! Waits for a binary semaphore that another process signals, and their release if it dies (E3).
+//! Waits for a binary semaphore that another device signals, and their release if it is lost (E3).
 #![allow(unsafe_code, reason = "callers vouch for waits and signals")]
 #![cfg_attr(
     not(any(feature = "cuda", feature = "vulkan")),
@@ -13,17 +13,18 @@
 use std::fmt;
 #[cfg(feature = "vulkan")]
 use std::os::fd::AsFd as _;
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::{Device as _, Queue as _, StandbyThread};
+use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::internal::WeakTimeline;
 use syncline_core::{
     Error, Fence, KeptPoint, QueueKind, Result, Timeline, WaitOnly, handle::BinaryFd,
 };
 
 #[cfg(feature = "vulkan")]
 use super::parts::duplicate;
+use super::poller::{Poll, Poller};
 use crate::any::{Device, Queue, Recorder};
 use crate::binary::BinarySemaphore;
 #[cfg(feature = "vulkan")]
@@ -39,12 +40,18 @@ pub(crate) struct SemaphoreWaits {
     spare: Option<BinaryFd>,
     /// The queue that waits for the signals behind fences. Made on first use.
     consumer: Mutex<Option<Queue>>,
-    /// Number of calls that are submitting a wait.
-    submitting: AtomicUsize,
-    submitted: Mutex<Vec<Wait>>,
+    signaller: Option<LocalSignaller>,
+    /// The loss of the signaller, once it is known.
     lost: OnceLock<Error>,
-    /// Signals in place of the dead process. Started before the first wait.
-    releasing: StandbyThread,
+    submitted: Mutex<Vec<Wait>>,
+    /// Looks for a loss while a wait is outstanding. Started before the first wait.
+    poller: Poller,
+}
+
+/// The device that signals, if it is in this process, and the count of its signals.
+pub(crate) struct LocalSignaller {
+    pub(crate) device: Device,
+    pub(crate) count: WeakTimeline,
 }
 
 /// A wait that was submitted to a queue.
@@ -55,6 +62,8 @@ struct Wait {
     end: KeptPoint,
     /// The timeline behind the fence, if the wait is for a fence.
     consumed: Option<Timeline>,
+    /// The count of signals, which the submission keeps until the wait is over.
+    count: Weak<WaitOnly>,
 }
 
 /// Time at the head of its queue after which a wait counts as blocked. No API reports that.
@@ -97,22 +106,20 @@ impl Wait {
     }
 }
 
-/// Counts a call that is submitting a wait.
-struct Submitting<'w>(&'w AtomicUsize);
-
-impl<'w> Submitting<'w> {
-    fn of(waits: &'w SemaphoreWaits) -> Self {
-        waits.submitting.fetch_add(1, Ordering::SeqCst);
-        // Either this call sees `lost`, or `signaller_lost` sees this call.
-        fence(Ordering::SeqCst);
-        Self(&waits.submitting)
-    }
-}
-
-impl Drop for Submitting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
+/// The failure of `count`, if it is that the signaller was lost: its process or its device.
+///
+/// An application that fails the count for a reason of its own does not say that a pending signal
+/// will not come.
+fn loss(count: &WaitOnly) -> Option<Error> {
+    let next = count.at(count.frozen_value().saturating_add(1));
+    let error = next.is_reached().err()?;
+    let lost = match error.root() {
+        Error::PeerLost { .. } | Error::DeviceLost { .. } => true,
+        // Another process tells that its device is lost by the native code.
+        Error::FailedElsewhere { code, .. } => *code != 0,
+        _ => false,
+    };
+    lost.then_some(error)
 }
 
 impl SemaphoreWaits {
@@ -123,6 +130,7 @@ impl SemaphoreWaits {
     pub(super) fn new(
         device: &Device,
         semaphore: &BinarySemaphore,
+        signaller: Option<LocalSignaller>,
         spare: impl FnOnce() -> Result<BinaryFd>,
     ) -> Result<Self> {
         let spare = match device {
@@ -138,16 +146,14 @@ impl SemaphoreWaits {
             device: device.clone(),
             spare,
             consumer: Mutex::default(),
-            submitting: AtomicUsize::new(0),
-            submitted: Mutex::default(),
+            signaller,
             lost: OnceLock::new(),
-            releasing: StandbyThread::default(),
+            submitted: Mutex::default(),
+            poller: Poller::default(),
         })
     }
 
-    /// Submits a wait to `queue`, which keeps `count` until the wait is over.
-    ///
-    /// While `count` exists, the loss of the signaller is noticed.
+    /// Submits a wait to `queue`. Until it is over, the loss of the signaller is noticed.
     ///
     /// # Errors
     /// The cause if the signaller is lost. [`Error::WrongDevice`]. [`Error::Native`] if the system
@@ -176,7 +182,7 @@ impl SemaphoreWaits {
         label: &str,
         count: &Arc<WaitOnly>,
     ) -> Result<Fence> {
-        self.check()?;
+        self.check(count)?;
         let device = &self.device;
         let consumer = self.consumer()?;
         let consumed = device.timeline(label)?;
@@ -208,17 +214,18 @@ impl SemaphoreWaits {
         count: &Arc<WaitOnly>,
         consumed: Option<Timeline>,
     ) -> Result<()> {
-        let object = self.semaphore.object();
-        self.releasing.start("syncline-releases", object)?;
-        let _submitting = Submitting::of(self);
-        self.check()?;
-        let (waits, count) = (self.clone(), count.clone());
+        self.poller.start(self.semaphore.object())?;
+        self.check(count)?;
+        let (waits, counts) = (self.clone(), count.clone());
         let work = move |recorder: &mut Recorder<'_>| {
             // A held submission may get here long after the call.
-            waits.check()?;
-            recorder.keep(count);
+            waits.check(&counts)?;
             // SAFETY: the caller's promise.
-            unsafe { recorder.wait_semaphore(&waits.semaphore) }
+            unsafe { recorder.wait_semaphore(&waits.semaphore) }?;
+            recorder.keep(waits);
+            // While it exists, the loss of another process is noticed.
+            recorder.keep(counts);
+            Ok(())
         };
         let before = queue.position().keep();
         let signal = consumed.as_ref().map(|consumed| consumed.signal_at(1));
@@ -228,7 +235,11 @@ impl SemaphoreWaits {
             before,
             end,
             consumed,
+            count: Arc::downgrade(count),
         });
+        // After the wait is remembered: a poll that sees no wait ends the polling.
+        let polled: Weak<Self> = Arc::downgrade(self);
+        self.poller.ask(polled);
         Ok(())
     }
 
@@ -244,40 +255,34 @@ impl SemaphoreWaits {
 
     /// # Errors
     /// The cause if the signaller is lost.
-    fn check(&self) -> Result<()> {
-        self.lost.get().map_or(Ok(()), |cause| Err(cause.clone()))
+    fn check(&self, count: &WaitOnly) -> Result<()> {
+        if let Some(cause) = self.lost.get() {
+            return Err(cause.clone());
+        }
+        loss(count).map_or(Ok(()), Err)
     }
 
-    /// Refuses new waits and fails the fences, because the signalling process is dead.
-    ///
-    /// If a queue is blocked, a thread signals in place of the dead process, until no queue is
-    /// blocked.
-    pub(super) fn signaller_lost(self: &Arc<Self>, cause: &Error) {
-        if self.lost.set(cause.clone()).is_err() {
+    /// Refuses new waits. The next poll releases the queues that are blocked.
+    pub(super) fn signaller_lost(&self, cause: &Error) {
+        // The first cause stays.
+        let _ = self.lost.set(cause.clone());
+    }
+
+    /// Checks the signaller's device, if it is in this process. Its loss fails the count.
+    fn check_device(&self) {
+        let Some(signaller) = &self.signaller else {
             return;
+        };
+        if let Err(lost @ Error::DeviceLost { .. }) = signaller.device.check() {
+            self.signaller_lost(&lost);
+            signaller.count.fail(lost);
         }
-        fence(Ordering::SeqCst);
-        // No call can begin a wait from now on.
-        let is_still = self.submitting.load(Ordering::SeqCst) == 0;
-        if is_still {
-            let mut submitted = std::mem::take(&mut *lock(&self.submitted));
-            submitted.retain(|wait| !wait.is_over());
-            if submitted.is_empty() {
-                return;
-            }
-            lock(&self.submitted).append(&mut submitted);
-        }
-        let (waits, why) = (self.clone(), cause.clone());
-        // Each call that submits a wait has started it before.
-        self.releasing.run(move || waits.release_queues(&why));
     }
 
-    fn release_queues(&self, cause: &Error) {
-        while self.submitting.load(Ordering::SeqCst) > 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let waits = std::mem::take(&mut *lock(&self.submitted));
-        fail(&waits, cause);
+    /// Fails the fences of `waits`. Then signals in place of the lost signaller until no queue is
+    /// blocked.
+    fn release_queues(&self, waits: &[Wait], cause: &Error) {
+        fail(waits, cause);
         let start = Instant::now();
         let (mut made_here, mut second) = (false, None);
         for attempt in 0.. {
@@ -287,7 +292,7 @@ impl SemaphoreWaits {
             // Retry after a failure: the driver may still be cleaning up after the dead process. If
             // all attempts fail, the queue stays blocked. The failed count reports the cause.
             let here = attempt % 2 == 0 && !made_here;
-            match here.then(|| self.other_queue(&waits)).flatten() {
+            match here.then(|| self.other_queue(waits)).flatten() {
                 Some(queue) => {
                     let made = signal(&queue, &self.semaphore, SIGNAL_TIMEOUT);
                     made_here = matches!(made, Ok(()) | Err(Error::TimedOut { .. }));
@@ -346,6 +351,24 @@ impl SemaphoreWaits {
             )));
         }
         Ok(None)
+    }
+}
+
+impl Poll for SemaphoreWaits {
+    fn poll(&self) -> bool {
+        let mut waits = std::mem::take(&mut *lock(&self.submitted));
+        waits.retain(|wait| !wait.is_over());
+        if waits.is_empty() {
+            return false;
+        }
+        self.check_device();
+        let mut counts = waits.iter().filter_map(|wait| wait.count.upgrade());
+        let lost = self.lost.get().cloned();
+        match lost.or_else(|| loss(&*counts.next()?)) {
+            Some(cause) => self.release_queues(&waits, &cause),
+            None => lock(&self.submitted).append(&mut waits),
+        }
+        true
     }
 }
 

@@ -14,6 +14,7 @@ use syncline::{
     host,
 };
 
+mod lost;
 pub(super) mod parts;
 mod planned;
 mod stages;
@@ -54,6 +55,7 @@ pub fn cases() -> Vec<Case<Equipped>> {
             run: imports,
         },
     ];
+    cases.extend(lost::cases());
     cases.extend(planned::cases());
     cases.extend(stages::cases());
     cases.extend(temporary::cases());

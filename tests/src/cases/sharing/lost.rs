@@ -143,7 +143,7 @@ fn fails_and_is_released(
 const WATCHED: Duration = Duration::from_millis(50);
 
 /// The point is not reached, because its signal is behind work that stands still.
-fn stays(point: Point<'_>) -> Verdict {
+pub(crate) fn stays(point: Point<'_>) -> Verdict {
     match point.wait(WATCHED) {
         Err(Error::TimedOut { .. }) => Ok(()),
         other => Stop::fail(format!(
@@ -153,7 +153,10 @@ fn stays(point: Point<'_>) -> Verdict {
 }
 
 /// Returns the native code of a failure whose cause is a lost device.
-fn native_code(asked: &dyn std::fmt::Debug, waited: syncline::Result<()>) -> Result<i64, Stop> {
+pub(crate) fn native_code(
+    asked: &dyn std::fmt::Debug,
+    waited: syncline::Result<()>,
+) -> Result<i64, Stop> {
     match waited.as_ref().map_err(Error::root) {
         Err(Error::DeviceLost { code, .. }) if *code != 0 => Ok(*code),
         other => Stop::fail(format!("{asked:?} of a lost device: {other:?}")),

@@ -29,7 +29,7 @@ macro_rules! linked_cases {
 mod bridge;
 mod counter;
 mod life;
-mod lost;
+pub(crate) mod lost;
 mod mechanism;
 mod memory;
 mod plans;

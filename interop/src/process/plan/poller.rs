@@ -1,0 +1,179 @@
+//! A thread that polls an object while it is asked to.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+#[cfg(doc)]
+use syncline_core::Error;
+use syncline_core::backend::StandbyThread;
+use syncline_core::{Result, error::Object};
+
+/// The time between two polls, which is also the time in which a loss must be noticed (E3).
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// What a [`Poller`] polls.
+pub(super) trait Poll: Send + Sync {
+    /// True if it must be polled again.
+    fn poll(&self) -> bool;
+}
+
+/// A thread that is parked, or polls one object every 100 ms. It ends when this is dropped.
+///
+/// The object may own the poller.
+#[derive(Default)]
+pub(super) struct Poller {
+    inner: Arc<Inner>,
+    thread: StandbyThread,
+}
+
+#[derive(Default)]
+struct Inner {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    stopped: bool,
+    polled: Option<Weak<dyn Poll>>,
+    /// When it is polled next.
+    at: Option<Instant>,
+}
+
+impl Poller {
+    /// Starts the thread, unless it has been started. `object` is what needs it.
+    ///
+    /// # Errors
+    /// [`Error::Native`] if the system has no thread.
+    pub(super) fn start(&self, object: &Object) -> Result<()> {
+        self.thread.start("syncline-releases", object)?;
+        let inner = self.inner.clone();
+        // Only the first call has an effect.
+        self.thread.run(move || inner.run());
+        Ok(())
+    }
+
+    /// Polls `polled` until it needs that no more. The thread must have been started.
+    pub(super) fn ask(&self, polled: Weak<dyn Poll>) {
+        let mut state = self.inner.lock();
+        state.polled = Some(polled);
+        if state.at.is_none() {
+            state.at = Some(Instant::now() + INTERVAL);
+            self.inner.changed.notify_one();
+        }
+    }
+}
+
+impl Drop for Poller {
+    fn drop(&mut self) {
+        self.inner.lock().stopped = true;
+        self.inner.changed.notify_one();
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        while let Some(polled) = self.next() {
+            // Without the lock: this may be the last handle, and own the poller.
+            if polled.upgrade().is_some_and(|polled| polled.poll()) {
+                let mut state = self.lock();
+                state.at.get_or_insert_with(|| Instant::now() + INTERVAL);
+            }
+        }
+    }
+
+    /// Blocks until it is time to poll. `None` if the poller has been dropped.
+    fn next(&self) -> Option<Weak<dyn Poll>> {
+        let mut state = self.lock();
+        while !state.stopped {
+            state = match state.at.map(|at| at.checked_duration_since(Instant::now())) {
+                Some(None) => {
+                    state.at = None;
+                    return state.polled.clone();
+                }
+                Some(Some(left)) => {
+                    let woken = self.changed.wait_timeout(state, left);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => {
+                    let woken = self.changed.wait(state);
+                    woken.unwrap_or_else(PoisonError::into_inner)
+                }
+            };
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    /// Sends one message for each poll, and must be polled again as often as it has said.
+    struct Polled {
+        tell: Sender<()>,
+        again: Mutex<u32>,
+        poller: Poller,
+    }
+
+    impl Poll for Polled {
+        fn poll(&self) -> bool {
+            let mut again = self.again.lock().unwrap();
+            let more = *again > 0;
+            *again = again.saturating_sub(1);
+            self.tell.send(()).unwrap();
+            more
+        }
+    }
+
+    fn polled(again: u32) -> (Arc<Polled>, Receiver<()>) {
+        let (tell, told) = channel();
+        let polled = Arc::new(Polled {
+            tell,
+            again: Mutex::new(again),
+            poller: Poller::default(),
+        });
+        polled.poller.start(&Object::new("test", "")).unwrap();
+        polled.poller.start(&Object::new("test", "")).unwrap();
+        (polled, told)
+    }
+
+    fn ask(polled: &Arc<Polled>) {
+        let weak: Weak<Polled> = Arc::downgrade(polled);
+        polled.poller.ask(weak);
+    }
+
+    #[test]
+    fn it_polls_as_long_as_it_is_needed_and_again_when_asked() {
+        let (polled, told) = polled(2);
+        ask(&polled);
+        for _ in 0..3 {
+            told.recv().unwrap();
+        }
+        ask(&polled);
+        told.recv().unwrap();
+    }
+
+    /// The channel closes when the object is dropped, which the thread must not keep.
+    #[test]
+    fn the_object_is_dropped_while_it_is_to_be_polled() {
+        let (polled, told) = polled(u32::MAX);
+        ask(&polled);
+        told.recv().unwrap();
+        let inner = Arc::downgrade(&polled.poller.inner);
+        drop(polled);
+        while told.recv().is_ok() {}
+        // The thread ends, and drops its handle.
+        while inner.strong_count() > 0 {
+            std::thread::yield_now();
+        }
+    }
+}
