@@ -14,12 +14,14 @@ pub(crate) struct Drivers {
     layer: PathBuf,
     /// The time limit of a run in seconds, if it is not the usual one.
     limit: Option<usize>,
+    /// Instead of lavapipe.
+    swiftshader: bool,
 }
 
 impl Drivers {
     /// # Errors
     /// A driver's library is not where cargo puts it, or the system's error.
-    pub(crate) fn prepare(limit: Option<usize>) -> Result<Self, String> {
+    pub(crate) fn prepare(limit: Option<usize>, swiftshader: bool) -> Result<Self, String> {
         let own = env::current_exe().map_err(|error| error.to_string())?;
         let cuda = library(&own, "libsyncline_software_cuda.so")?;
         let layer = library(&own, LIBRARY)?;
@@ -36,19 +38,24 @@ impl Drivers {
             folder,
             layer,
             limit,
+            swiftshader,
         })
     }
 
     /// Lets a child process find the drivers.
     pub(crate) fn apply(&self, command: &mut Command) {
         let own = self.folder.clone().into_os_string();
+        let (manifest, device) = match self.swiftshader {
+            true => ("*swiftshader_icd*", "swiftshader"),
+            false => ("*lvp_icd*", "lavapipe"),
+        };
         if let Some(limit) = self.limit {
             command.env(server::LIMIT_VARIABLE, limit.to_string());
         }
         command
             .env("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", &own))
             .env("SYNCLINE_CUDA_DRIVER", self.folder.join("libcuda.so.1"))
-            .env("SYNCLINE_SOFTWARE_CUDA_DEVICES", "lavapipe")
+            .env("SYNCLINE_SOFTWARE_CUDA_DEVICES", device)
             .env("SYNCLINE_FAULTS_LAYER", &self.layer)
             .env("SYNCLINE_SOFTWARE_LAYER_GATE", "1")
             .env("VK_ADD_LAYER_PATH", before("VK_ADD_LAYER_PATH", &own))
@@ -56,7 +63,7 @@ impl Drivers {
                 "VK_INSTANCE_LAYERS",
                 OsString::from(LAYER_NAME.to_string_lossy().as_ref()),
             )
-            .env("VK_LOADER_DRIVERS_SELECT", "*lvp_icd*")
+            .env("VK_LOADER_DRIVERS_SELECT", manifest)
             // Mesa's layer below calls functions of the layer above it.
             .env("NODEVICE_SELECT", "1");
     }
