@@ -162,7 +162,18 @@ impl fmt::Debug for WorkError {
 /// [`source`](std::error::Error::source), and a report of a chain of errors repeats nothing.
 /// [`Error::root`] returns the original cause as a value: the error with the driver's result code,
 /// or [`Error::Work`] with the application's own error.
-#[derive(Debug, Clone, thiserror::Error)]
+///
+/// [`Debug`](fmt::Debug) writes the same text, because `unwrap` and a `main` that returns an error
+/// print it. `{:#?}` writes the [kind](Error::kind) in front.
+///
+/// ```
+/// use syncline_core::Error;
+///
+/// let error = Error::work("the scene is broken");
+/// assert_eq!(format!("{error:?}"), "work failed: the scene is broken");
+/// assert_eq!(format!("{error:#?}"), "Work: work failed: the scene is broken");
+/// ```
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A backend cannot be used at all on this machine.
@@ -608,6 +619,15 @@ pub enum Error {
     },
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            write!(f, "{:?}: ", self.kind())?;
+        }
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// The peer process of an endpoint, in words.
 fn peer(process: u32) -> String {
     match process {
@@ -778,6 +798,20 @@ mod tests {
             check(&error, part);
             check(&failed("a", error.clone()), part);
             check(&failed("b", failed("a", error)), part);
+        }
+    }
+
+    /// `unwrap` and a `main` that returns an error print `Debug`.
+    #[test]
+    fn debug_writes_the_text() {
+        for (error, part) in all() {
+            for error in [failed("b", failed("a", error.clone())), error] {
+                let text = error.to_string();
+                assert!(text.contains(part), "{text}");
+                assert_eq!(format!("{error:?}"), text);
+                let kind = error.kind();
+                assert_eq!(format!("{error:#?}"), format!("{kind:?}: {text}"));
+            }
         }
     }
 

@@ -220,7 +220,7 @@ fn of_end(run: &Run, ended: &Ended) -> (Class, String) {
     if run.function == seams::THREADS || run.function == seams::DESCRIPTORS {
         match ended {
             Ended::Well => return (Class::Benign, "a good end".into()),
-            Ended::Error { kind, text, .. } if kind != "TimedOut" && kind != "PeerSilent" => {
+            Ended::Error { kind, text, .. } if kind != "TimedOut" => {
                 return (Class::Typed, text.clone());
             }
             _ => {}
@@ -228,9 +228,7 @@ fn of_end(run: &Run, ended: &Ended) -> (Class, String) {
     }
     match ended {
         Ended::Own(text) => (Class::NotReached, text.clone()),
-        Ended::Error { kind, text, .. }
-            if (kind == "Unsupported" || kind == "CannotShare") && is_benign(run) =>
-        {
+        Ended::Error { kind, text, .. } if kind == "Unsupported" && is_benign(run) => {
             (Class::Benign, text.clone())
         }
         Ended::Wrong(text) if run.function == "cuDeviceGetAttribute" && is_benign(run) => {
@@ -240,9 +238,7 @@ fn of_end(run: &Run, ended: &Ended) -> (Class, String) {
         Ended::Well => (Class::Unreported, "a good end".into()),
         Ended::Wrong(text) => (Class::Wrong, text.clone()),
         Ended::Panicked(text) => (Class::Panicked, text.clone()),
-        Ended::Error { kind, text, .. } if kind == "TimedOut" || kind == "PeerSilent" => {
-            (Class::TimedOut, text.clone())
-        }
+        Ended::Error { kind, text, .. } if kind == "TimedOut" => (Class::TimedOut, text.clone()),
         Ended::Error {
             call, code, text, ..
         } => {

@@ -114,12 +114,13 @@ fn ended(scenario: &Scenario) -> Ended {
 fn described(error: &Error) -> Ended {
     let text = error.to_string();
     let root = error.root();
-    let debug = format!("{root:?}");
-    let kind = debug
-        .split([' ', '(', '{'])
-        .next()
-        .unwrap_or_default()
-        .to_owned();
+    let kind = match root {
+        Error::Unavailable { .. } => "Unavailable",
+        Error::Unsupported { .. } | Error::CannotShare { .. } => "Unsupported",
+        _ if root.is_timeout() => "TimedOut",
+        _ => "Other",
+    };
+    let kind = kind.to_owned();
     let (call, code) = match root {
         Error::Native { call, code, .. } | Error::DeviceLost { call, code, .. } => {
             ((*call).to_owned(), *code)
