@@ -70,6 +70,11 @@ pub enum Signaller {
     },
     /// The application, which has claimed the value, or a signal that is being made now.
     Application,
+    /// Another process, which signals the timeline by the plan of its processes.
+    Process {
+        /// The process id.
+        id: u32,
+    },
     /// The other end of a descriptor, or another user of an imported timeline.
     Outside,
     /// No submission has claimed the value yet.
@@ -150,6 +155,7 @@ impl fmt::Display for Signaller {
                 f,
                 "the host, once submission {submission} of {queue} is done"
             ),
+            Self::Process { id } => write!(f, "process {id}"),
             Self::Outside => f.write_str("something outside the engine"),
             Self::Application => f.write_str("the application, which has claimed the value"),
             Self::None => f.write_str("nothing yet"),
@@ -207,6 +213,7 @@ mod tests {
                 Signaller::Application,
                 by("the application, which has claimed the value"),
             ),
+            (Signaller::Process { id: 7 }, by("process 7")),
             (Signaller::Outside, by("something outside the engine")),
             (Signaller::None, "has no signal for 2 yet".into()),
             (

@@ -67,17 +67,13 @@ fn walk<'p>(
 ) -> (Blockers, bool) {
     let mut found = Found::default();
     let mut news = false;
-    let mut next: VecDeque<_> = points.map(|(of, value)| (of.clone(), value)).collect();
+    let mut next: Next = points.map(|(of, value)| (of.clone(), value)).collect();
     let mut seen: BTreeSet<(u64, u64)> = BTreeSet::new();
     while let Some((of, value)) = next.pop_front() {
         if !seen.insert((of.object().id(), value)) {
             continue;
         }
-        if refreshed.insert(of.object().id()) {
-            let before = (of.reached(), of.pending(), of.is_failed());
-            of.refresh();
-            news |= before != (of.reached(), of.pending(), of.is_failed());
-        }
+        news |= has_news(&of, refreshed);
         let by = match of.standing(value) {
             Standing::Reached => continue,
             Standing::Pending => Signaller::Driver {
@@ -89,19 +85,64 @@ fn walk<'p>(
             Standing::Cancelled => Signaller::Never {
                 cause: of.cancelled(value).to_string(),
             },
-            Standing::Open => match held::signaller(&of, value, found.count > DETAILED) {
-                Some((by, waits)) => {
-                    next.extend(waits);
-                    by
+            Standing::Open => {
+                let first_only = found.count > DETAILED;
+                let mut by = signaller(&of, value, first_only, &mut next);
+                if by.is_none() {
+                    for side in of.other_sides() {
+                        news |= has_news(&side, refreshed);
+                        by = by.or_else(|| other_side(&side, value, first_only, &mut next));
+                    }
                 }
-                None if of.is_signalled_outside() => Signaller::Outside,
-                None if of.is_claimed(value) => Signaller::Application,
-                None => Signaller::None,
-            },
+                by.unwrap_or(Signaller::None)
+            }
         };
         found.add(step(&of, value, by));
     }
     (found.into_answer(), news)
+}
+
+/// Refreshes a timeline that is not in `refreshed`. True if it had news.
+fn has_news(of: &Shared, refreshed: &mut BTreeSet<u64>) -> bool {
+    if !refreshed.insert(of.object().id()) {
+        return false;
+    }
+    let before = (of.reached(), of.pending(), of.is_failed());
+    of.refresh();
+    before != (of.reached(), of.pending(), of.is_failed())
+}
+
+/// Points that are still to be searched.
+type Next = VecDeque<(Arc<Shared>, u64)>;
+
+/// What will signal `value`, which is not pending. Adds what a held signaller waits for to `next`.
+fn signaller(of: &Arc<Shared>, value: u64, first_only: bool, next: &mut Next) -> Option<Signaller> {
+    if let Some((by, waits)) = held::signaller(of, value, first_only) {
+        next.extend(waits);
+        return Some(by);
+    }
+    if of.is_signalled_outside() {
+        let process = of.signalling_process();
+        return Some(process.map_or(Signaller::Outside, |id| Signaller::Process { id }));
+    }
+    of.is_claimed(value).then_some(Signaller::Application)
+}
+
+/// What will signal `value` on `side` of a bridge, from which the bridge carries it.
+fn other_side(
+    side: &Arc<Shared>,
+    value: u64,
+    first_only: bool,
+    next: &mut Next,
+) -> Option<Signaller> {
+    match side.standing(value) {
+        Standing::Open => signaller(side, value, first_only, next),
+        Standing::Reached | Standing::Pending => Some(Signaller::Driver {
+            queue: side.last_submitter(),
+        }),
+        // The bridge fails or closes all sides.
+        Standing::Failed(_) | Standing::Cancelled => None,
+    }
 }
 
 /// The steps found so far, without those in the middle.

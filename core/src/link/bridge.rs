@@ -144,6 +144,10 @@ impl Bridge for Sides {
             }
         }
     }
+
+    fn sides(&self) -> Vec<Arc<Shared>> {
+        self.sides.iter().map(|side| side.of.clone()).collect()
+    }
 }
 
 impl Sides {

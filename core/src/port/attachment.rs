@@ -33,6 +33,8 @@ pub struct Attachment {
     watch: Option<Arc<dyn Watch>>,
     max_value_difference: u64,
     is_signalled_elsewhere: bool,
+    /// The process that signals it, if that is known and not this one.
+    signalling_process: Option<u32>,
     nature: Nature,
 }
 
@@ -73,6 +75,7 @@ impl Attachment {
             watch: None,
             max_value_difference: u64::MAX,
             is_signalled_elsewhere: false,
+            signalling_process: None,
             nature: Nature::Driver,
         }
     }
@@ -127,6 +130,7 @@ impl Attachment {
             port: self.port,
             watch: self.watch,
             is_signalled_elsewhere: self.is_signalled_elsewhere,
+            signalling_process: self.signalling_process,
             nature: self.nature,
         }
     }
@@ -156,6 +160,16 @@ impl Attachment {
     pub const fn signalled_elsewhere(mut self, may_be: bool) -> Self {
         self.is_signalled_elsewhere = may_be;
         self
+    }
+
+    /// Sets the process that signals the counter, which is not this one.
+    ///
+    /// The counter is [signalled elsewhere](Self::signalled_elsewhere) then. Reports of what blocks
+    /// a point name the process.
+    #[must_use]
+    pub const fn signalled_by_process(mut self, id: u32) -> Self {
+        self.signalling_process = Some(id);
+        self.signalled_elsewhere(true)
     }
 
     /// The watch of the port, or `None` if it has none.
@@ -236,6 +250,7 @@ pub(crate) struct DevicePort {
     port: Box<dyn Port>,
     watch: Option<Arc<dyn Watch>>,
     is_signalled_elsewhere: bool,
+    signalling_process: Option<u32>,
     nature: Nature,
 }
 
@@ -260,6 +275,11 @@ impl DevicePort {
     #[inline]
     pub(crate) const fn is_signalled_elsewhere(&self) -> bool {
         self.is_signalled_elsewhere
+    }
+
+    /// The process that signals the counter, if that is known and not this one.
+    pub(crate) const fn signalling_process(&self) -> Option<u32> {
+        self.signalling_process
     }
 
     pub(crate) const fn nature(&self) -> Nature {

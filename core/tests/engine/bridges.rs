@@ -12,6 +12,7 @@ use rstest::rstest;
 use syncline_core::backend::{Attachment, ByEngine, Device as _, Port, Queue as _, Watch, Watcher};
 use syncline_core::host::{Device, Recorder};
 use syncline_core::internal::Page;
+use syncline_core::wait::Signaller;
 use syncline_core::{Claim, Error, QueueKind, Result, Timeline, info::DeviceId};
 
 use crate::words::Words;
@@ -59,6 +60,58 @@ fn a_gap_below_a_claim_ends_with_the_last_handle_on_all_sides() {
     drop((here, there));
     ends(&near.point().wait(LONG));
     ends(&far.point().wait(LONG));
+}
+
+/// The blockers of one side name what signals another side.
+#[test]
+fn the_blockers_of_a_side_name_the_signaller_of_another() {
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "queue").unwrap();
+    let gate = device.timeline("gate").unwrap();
+    let by = |there: &Timeline| {
+        let told = there.at(1).blockers();
+        let steps = told.steps().iter();
+        let all: Vec<_> = steps.map(|step| step.by.clone()).collect();
+        assert_eq!(told.steps()[0].timeline, *there.object(), "{told}");
+        all
+    };
+    let [driven, there] = with_a_driver(&Arc::default());
+    let claim = driven.claim(1).unwrap();
+    assert_eq!(by(&there), [Signaller::Application]);
+    drop(claim);
+    assert_eq!(by(&there), [Signaller::None]);
+    let [here, there] = bridged();
+    queue
+        .submit(&[gate.at(1)], nothing, &[here.signal_at(1)])
+        .unwrap();
+    let held = Signaller::Held {
+        queue: queue.object().clone(),
+        submission: 1,
+    };
+    assert_eq!(by(&there), [held, Signaller::None]);
+    gate.signal(1).unwrap();
+    there.at(1).wait(LONG).unwrap();
+}
+
+/// A process that is known to signal is named, on a timeline of its own and across a bridge.
+#[test]
+fn blockers_name_the_process_that_signals() {
+    let page = || {
+        let (_, exporter) = Device::new().exportable_port(0).unwrap();
+        let page = Device::new().import_timeline(exporter.export().unwrap());
+        Ok(page.unwrap().signalled_by_process(7))
+    };
+    let alone = Timeline::new("line", 0, |_| Ok([page()?].into_iter().collect())).unwrap();
+    let sides = Timeline::bridged("bridge", 0, [page(), Device::new().port(0)]).unwrap();
+    for line in sides.iter().chain([&alone]) {
+        let told = line.at(1).blockers();
+        let [step] = told.steps() else {
+            panic!("{told}");
+        };
+        assert_eq!(step.by, Signaller::Process { id: 7 });
+        let text = "is to be signalled to 1 by process 7";
+        assert!(told.to_string().ends_with(text), "{told}");
+    }
 }
 
 /// A claim of the application is withdrawn after the last handle was dropped.

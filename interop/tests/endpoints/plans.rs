@@ -16,6 +16,7 @@ use syncline::{
     Device, Error, QueueKind, Result,
     error::{PeerExit, PeerLoss},
     host,
+    wait::Signaller,
 };
 
 use super::{Alone, LONG};
@@ -204,6 +205,28 @@ fn a_claimed_value_is_reached_after_the_signaller_drops_its_side() {
     };
     scene();
     // The watching thread may hold the last reference for a moment.
+    alone.nothing_is_left();
+}
+
+/// The error of a time-out names the process that is to signal.
+#[test]
+fn a_time_out_names_the_process_that_signals() {
+    let alone = Alone::new();
+    {
+        let member = Member::new("is killed");
+        let device = host::Device::new();
+        let own = Party::of(&device).waits();
+        let plan = member.endpoint.negotiate(own.clone(), LONG).unwrap();
+        let made = make(&plan, &device, &[&member.endpoint], LONG).unwrap();
+        let line = made.wait_only(own.id()).unwrap();
+        let late = line.at(2).wait(Duration::ZERO).unwrap_err();
+        let Error::TimedOut { blockers, .. } = &late else {
+            panic!("{late}");
+        };
+        let id = member.child.id();
+        assert_eq!(blockers.steps()[0].by, Signaller::Process { id }, "{late}");
+        assert!(late.to_string().contains(&format!("by process {id}")));
+    }
     alone.nothing_is_left();
 }
 

@@ -142,6 +142,9 @@ pub(crate) trait Bridge: Wake {
 
     /// Signals the published sides before `side` shows `value`.
     fn carry_ahead(self: Arc<Self>, side: &Shared, value: u64);
+
+    /// All sides.
+    fn sides(&self) -> Vec<Arc<Shared>>;
 }
 
 /// The host-side state of a timeline, shared by its handles, points and claims.
@@ -427,6 +430,11 @@ impl Shared {
         self.locked.state.lock().claims.covers(value)
     }
 
+    /// The process that signals the timeline, if that is known and not this one.
+    pub(crate) fn signalling_process(&self) -> Option<u32> {
+        self.ports().find_map(DevicePort::signalling_process)
+    }
+
     /// True if signals come only from outside the engine and no raw claim is open.
     pub(crate) fn is_signalled_outside(&self) -> bool {
         self.ports().any(DevicePort::is_signalled_elsewhere)
@@ -457,6 +465,14 @@ impl Shared {
     /// Makes it a side of `bridge`.
     pub(crate) fn set_bridge(&self, bridge: Weak<dyn Bridge>) {
         let _ = self.bridge.set(bridge);
+    }
+
+    /// The other sides of its bridge. Empty if it is a side of none.
+    pub(crate) fn other_sides(&self) -> Vec<Arc<Self>> {
+        let bridge = self.bridge.get().and_then(Weak::upgrade);
+        let mut sides = bridge.map_or_else(Vec::new, |bridge| bridge.sides());
+        sides.retain(|side| side.object() != self.object());
+        sides
     }
 
     /// True if the only port is a host value without shared memory behind it.

@@ -366,7 +366,10 @@ impl Ports {
             times,
             natives,
         } = self;
-        let page = page.signalled_elsewhere(!signals);
+        let page = match signals {
+            true => page.signalled_elsewhere(false),
+            false => page.signalled_by_process(execution.signaller().id),
+        };
         // Other processes learn of the page's own value, or of the object beside it.
         let connected = |timeline: Timeline, page| -> Result<Timeline> {
             let times = times.clone();
