@@ -3,8 +3,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use syncline::process::Disagreement;
-
 /// A reason to stop that the user can act on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -39,15 +37,6 @@ impl Failure {
     /// For `map_err` after an attempt to read `path` or to parse it.
     pub(crate) fn read<E: std::error::Error>(path: &Path) -> impl Fn(E) -> Self {
         move |error| Self::Words(format!("{} cannot be read: {error}", path.display()))
-    }
-}
-
-impl From<Disagreement> for Failure {
-    fn from(disagreement: Disagreement) -> Self {
-        match disagreement {
-            Disagreement::Error(error) => Self::Syncline(error),
-            other => Self::Words(other.to_string()),
-        }
     }
 }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::negotiate::{Made, Mechanism, Needs, Party, Plan};
-use syncline::process::{Disagreement, Endpoint};
+use syncline::process::Endpoint;
 use syncline::{
-    Device, Memory, Point, Queue, QueueKind, Recorder, Result, SignalOnly, Timeline, WaitOnly,
-    handle::SharedWords, host,
+    Device, Error, Memory, Point, Queue, QueueKind, Recorder, Result, SignalOnly, Timeline,
+    WaitOnly, handle::SharedWords, host,
 };
 
 use super::stage::{Consumer, Producer};
@@ -48,7 +48,7 @@ impl Shared {
         device: &Device,
         size: Size,
         endpoint: &Endpoint,
-    ) -> Result<(Self, Vec<Memory>, Option<Relay>), Disagreement> {
+    ) -> Result<(Self, Vec<Memory>, Option<Relay>)> {
         let native = Needs::MEMORY | Needs::NATIVE;
         let label = |slot: usize| format!("slot {slot}");
         let bytes = size.bytes();
@@ -64,7 +64,7 @@ impl Shared {
                 }
                 (device.clone(), plans, None)
             }
-            Err(Disagreement::Conflict(_)) => {
+            Err(Error::Conflict(_)) => {
                 let host = host::Device::new();
                 let plans = plans(role, &host, endpoint, Needs::empty())?;
                 let mut words = Vec::new();
@@ -107,7 +107,7 @@ fn plans<D: syncline::backend::Device>(
     device: &D,
     endpoint: &Endpoint,
     needs: Needs,
-) -> Result<[Plan; 2], Disagreement> {
+) -> Result<[Plan; 2]> {
     let plan = |signaller: Role| {
         let own = Party::of(device).needing(needs);
         let own = match role == signaller {
@@ -185,7 +185,7 @@ impl Producing {
     ///
     /// # Errors
     /// The reason why the two cannot do it.
-    pub fn new(device: &Device, size: Size, endpoint: &Endpoint) -> Result<Self, Disagreement> {
+    pub fn new(device: &Device, size: Size, endpoint: &Endpoint) -> Result<Self> {
         let (shared, slots, relay) = Shared::new(Role::Producer, device, size, endpoint)?;
         Ok(Self {
             queue: device.queue(QueueKind::Compute, "simulate")?,
@@ -275,7 +275,7 @@ impl Consuming {
     ///
     /// # Errors
     /// The reason why the two cannot do it.
-    pub fn new(device: &Device, size: Size, endpoint: &Endpoint) -> Result<Self, Disagreement> {
+    pub fn new(device: &Device, size: Size, endpoint: &Endpoint) -> Result<Self> {
         let (shared, slots, relay) = Shared::new(Role::Consumer, device, size, endpoint)?;
         let readbacks = visible(device, size, READBACKS)?;
         Ok(Self {

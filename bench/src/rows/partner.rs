@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use syncline::negotiate::{Made, Mechanism, Party, Plan};
-use syncline::process::{Disagreement, Endpoint};
+use syncline::process::Endpoint;
 use syncline::{
     Device, SignalOnly, Timeline, WaitMode, WaitOnly,
     handle::{Rejected, SharedWords},
@@ -379,16 +379,12 @@ fn reason<H>(rejected: Rejected<H>) -> Stop {
     rejected.error.into()
 }
 
-fn disagreed(why: Disagreement) -> Stop {
-    Stop::Failed(why.to_string())
-}
-
 /// A plan for each direction, first for the timeline that the row's own process signals.
 fn agreed(device: &host::Device, endpoint: &Endpoint, is_first: bool) -> Outcome<[Plan; 2]> {
     let plan = |signals: bool| -> Outcome<Plan> {
         let own = Party::of(device);
         let own = if signals { own.signals() } else { own.waits() };
-        let plan = endpoint.negotiate(own, LONG).map_err(disagreed)?;
+        let plan = endpoint.negotiate(own, LONG)?;
         match plan.mechanism() {
             Mechanism::SharedMemory => Ok(plan),
             other => Err(Stop::Failed(format!("the two agree on {other}"))),

@@ -156,6 +156,32 @@ impl fmt::Debug for WorkError {
     }
 }
 
+/// Why the needs of several parties are incompatible. Dereferences to the error that says so.
+///
+/// `downcast_ref` finds it by its type: `Conflict` of the negotiation.
+#[derive(Clone)]
+pub struct ConflictError(Arc<dyn std::error::Error + Send + Sync>);
+
+impl std::ops::Deref for ConflictError {
+    type Target = dyn std::error::Error + Send + Sync;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl fmt::Display for ConflictError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&**self, f)
+    }
+}
+
+impl fmt::Debug for ConflictError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
 /// Any error of Syncline. One failure can reach every waiter, so a clone is cheap.
 ///
 /// The text contains the whole chain of causes. An error therefore has no
@@ -317,6 +343,9 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// No synchronization object serves all parties of a negotiation.
+    #[error("{0}")]
+    Conflict(ConflictError),
     /// Work that runs on a queue submitted to the same queue.
     #[error(
         "work running on {queue} submitted to the same queue; submit it after the work has returned"
@@ -646,6 +675,11 @@ impl Error {
             error: Arc::new(ContainedDrop(Some(error.into()))),
             queue: None,
         })
+    }
+
+    /// Wraps the conflict that a negotiation has found.
+    pub fn conflict(conflict: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Conflict(ConflictError(Arc::new(conflict)))
     }
 
     /// The error of a system call.

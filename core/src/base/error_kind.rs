@@ -48,6 +48,7 @@ impl Error {
             Self::Unavailable { .. } | Self::NoSuchDevice { .. } => ErrorKind::Unavailable,
             Self::Unsupported { .. }
             | Self::CannotShare { .. }
+            | Self::Conflict(_)
             | Self::WrongDevice { .. }
             | Self::ForeignFence { .. }
             | Self::PayloadInUse { .. }

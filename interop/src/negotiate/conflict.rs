@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use syncline_core::Error;
+
 use super::{Mechanism, Needs, Party, PartyId, Requirements};
 
 /// A reason why one mechanism, or every mechanism, cannot serve all parties.
@@ -114,3 +116,10 @@ impl fmt::Display for Conflict {
 }
 
 impl std::error::Error for Conflict {}
+
+impl From<Conflict> for Error {
+    /// [`Error::Conflict`], in which `downcast_ref` finds the conflict.
+    fn from(conflict: Conflict) -> Self {
+        Self::conflict(conflict)
+    }
+}

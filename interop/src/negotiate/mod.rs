@@ -34,7 +34,7 @@ pub use plan::{Duty, Enforcement, NextBest, Part, Permission, Plan};
 /// ```
 /// use syncline::negotiate::{Mechanism, Needs, Party, Requirements, negotiate};
 ///
-/// # fn main() -> Result<(), syncline::negotiate::Conflict> {
+/// # fn main() -> syncline::Result<()> {
 /// let workers = syncline::host::Device::new();
 /// let needs = Requirements::from([
 ///     Party::of(&workers).signals(),

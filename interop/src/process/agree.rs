@@ -3,7 +3,6 @@
 //! Each process gets the needs of all parties and computes the result. Then the processes compare
 //! their results.
 
-use std::fmt;
 use std::sync::{MutexGuard, TryLockError};
 use std::time::Duration;
 
@@ -14,47 +13,15 @@ use super::message::{MAX_MESSAGE, Message};
 use super::parties::{Agreed, MAX_PARTIES, write_links, write_parties};
 use super::socket::Deadline;
 use super::wire::{TooMuch, Writer, digest};
-use crate::negotiate::{Conflict, Party, Plan, Process, Requirements, negotiate};
+#[cfg(doc)]
+use crate::negotiate::Conflict;
+use crate::negotiate::{Party, Plan, Process, Requirements, negotiate};
 
 /// How long one of several peers is waited for before the next is polled.
 const POLL_SLICE: Duration = Duration::from_millis(50);
 
 /// What the peer must do first, for timeout errors.
 const AWAITED_NEEDS: &str = "say what it needs";
-
-/// Why processes have not agreed on a plan.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum Disagreement {
-    /// Their needs are incompatible. Every process has found the same conflict.
-    Conflict(Conflict),
-    /// The negotiation failed.
-    Error(Error),
-}
-
-impl fmt::Display for Disagreement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Conflict(conflict) => fmt::Display::fmt(conflict, f),
-            Self::Error(error) => fmt::Display::fmt(error, f),
-        }
-    }
-}
-
-/// Has no source, because its text is already the text of the inner error.
-impl std::error::Error for Disagreement {}
-
-impl From<Error> for Disagreement {
-    fn from(error: Error) -> Self {
-        Self::Error(error)
-    }
-}
-
-impl From<Conflict> for Disagreement {
-    fn from(conflict: Conflict) -> Self {
-        Self::Conflict(conflict)
-    }
-}
 
 impl Requirements {
     /// Adds that this process has endpoints to `peers`. See [`Endpoint::negotiate`].
@@ -63,7 +30,7 @@ impl Requirements {
     /// # use std::time::Duration;
     /// # use syncline::negotiate::{Party, Requirements};
     /// # use syncline::process::Endpoint;
-    /// # fn agree(middle: &Endpoint, third: &Endpoint) -> Result<(), syncline::process::Disagreement> {
+    /// # fn agree(middle: &Endpoint, third: &Endpoint) -> syncline::Result<()> {
     /// // The process behind `middle` negotiates with this process and with the one behind `third`.
     /// let own = Requirements::from(Party::threads().signals()).reaching(&[third]);
     /// let plan = middle.negotiate(own, Duration::from_secs(5))?;
@@ -96,18 +63,15 @@ impl Endpoint {
     /// reported.
     ///
     /// # Errors
-    /// * [`Disagreement::Conflict`], the same on both sides, if the needs are incompatible.
+    /// * [`Error::Conflict`] if the needs are incompatible, with the same [`Conflict`] on both
+    ///   sides.
     /// * [`Error::Unsupported`] if `own` has a party of another process, too many parties, or a
     ///   party that no message can carry: one of an unknown backend, or with a name of more than
     ///   256 bytes. Also if the endpoint is already negotiating. Nothing was sent.
     /// * [`Error::Message`] if the peer sends parties of this process, or has found another result.
     ///   The endpoint stays usable.
     /// * [`Error::PeerSilent`], and the errors of [`Endpoint::check`].
-    pub fn negotiate(
-        &self,
-        own: impl Into<Requirements>,
-        timeout: Duration,
-    ) -> Result<Plan, Disagreement> {
+    pub fn negotiate(&self, own: impl Into<Requirements>, timeout: Duration) -> Result<Plan> {
         negotiate_among(own, &[self], timeout)
     }
 }
@@ -126,7 +90,7 @@ pub fn negotiate_among(
     own: impl Into<Requirements>,
     peers: &[&Endpoint],
     timeout: Duration,
-) -> Result<Plan, Disagreement> {
+) -> Result<Plan> {
     let (mut own, deadline) = (own.into(), Deadline::after(timeout));
     let mut negotiations = Vec::with_capacity(peers.len());
     for peer in peers {
@@ -444,20 +408,5 @@ fn describe(agreed: &Agreed) -> String {
             )
         }
         _ => format!("a conflict between {parties} parties ({digest:016x})"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::error::Error as _;
-
-    use super::*;
-
-    #[test]
-    fn a_disagreement_prints_its_error_once() {
-        let error = Error::work(std::io::Error::other("broken"));
-        let disagreement = Disagreement::from(error);
-        assert_eq!(disagreement.to_string().matches("broken").count(), 1);
-        assert!(disagreement.source().is_none());
     }
 }

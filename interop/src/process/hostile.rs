@@ -462,8 +462,8 @@ fn call(endpoint: &Endpoint, act: u8, script: &mut Script<'_>) -> Result<(), Err
         }
         5 => endpoint.send_point_of(1, script.byte().into(), now),
         _ => match endpoint.negotiate(Party::threads().waits(), now) {
-            Err(super::Disagreement::Error(error)) => Err(error),
-            Err(super::Disagreement::Conflict(_)) | Ok(_) => Ok(()),
+            Err(Error::Conflict(_)) | Ok(_) => Ok(()),
+            Err(error) => Err(error),
         },
     }
 }

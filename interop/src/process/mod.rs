@@ -48,7 +48,7 @@ mod wire;
 
 use syncline_core::error::PeerLoss;
 
-pub use agree::{Disagreement, negotiate_among};
+pub use agree::negotiate_among;
 pub use endpoint::Endpoint;
 pub use listener::Listener;
 pub(crate) use plan::{DeviceSemaphore, LocalSignaller};

@@ -13,7 +13,7 @@ use syncline::negotiate::{Party, Process};
 use syncline::process::Endpoint;
 use syncline::{Error, error::PeerLoss};
 
-use super::{Alone, LONG, error, loss};
+use super::{Alone, LONG, loss};
 
 /// Encodes a message: magic, version, kind, length, sequence, body.
 fn message(kind: u16, sequence: u64, body: &[u8]) -> Vec<u8> {
@@ -78,7 +78,9 @@ fn opened() -> (Endpoint, Raw) {
 }
 
 fn ask(endpoint: &Endpoint, timeout: Duration) -> Error {
-    error(endpoint.negotiate(Party::threads().waits(), timeout))
+    endpoint
+        .negotiate(Party::threads().waits(), timeout)
+        .unwrap_err()
 }
 
 /// Runs one case. The endpoint must close for the reason `expected` and leave nothing behind.

@@ -22,7 +22,6 @@ mod processes;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use syncline::process::Disagreement;
 use syncline::{Error, error::PeerLoss};
 
 /// Time limit for everything that ends by itself.
@@ -87,13 +86,6 @@ fn now() -> (usize, usize) {
             })
         });
     (descriptors, threads.count())
-}
-
-fn error<T: std::fmt::Debug>(answer: Result<T, Disagreement>) -> Error {
-    match answer.unwrap_err() {
-        Disagreement::Error(error) => error,
-        conflict => panic!("{conflict}"),
-    }
 }
 
 fn loss(error: &Error) -> PeerLoss {

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::SendFlags;
-use syncline::negotiate::{Mechanism, Needs, Party, Plan, Requirements};
-use syncline::process::{Disagreement, Endpoint, Listener, negotiate_among};
+use syncline::negotiate::{Conflict, Mechanism, Needs, Party, Plan, Requirements};
+use syncline::process::{Endpoint, Listener, negotiate_among};
 use syncline::{
     Error,
     error::{PeerExit, PeerLoss},
     host,
 };
 
-use super::{Alone, LONG, error, loss};
+use super::{Alone, LONG, loss};
 
 /// Set in a child: its role.
 const ROLE: &str = "SYNCLINE_ENDPOINTS_CHILD";
@@ -126,7 +126,7 @@ fn the_child() {
     let endpoint = Endpoint::open(socket, "child", LONG).unwrap();
     let device = host::Device::new();
     let waits = || Party::of(&device).waits();
-    let agrees = |plan: Result<Plan, Disagreement>, own: &Party| {
+    let agrees = |plan: syncline::Result<Plan>, own: &Party| {
         let plan = plan.unwrap();
         plan.check(own).unwrap();
         assert_eq!(plan.mechanism(), Mechanism::SharedMemory);
@@ -145,26 +145,21 @@ fn the_child() {
         "is one of several, again and again" => loop {
             match endpoint.negotiate(waits(), LONG) {
                 // The negotiating process has begun a new round.
-                Err(Disagreement::Error(Error::Message { .. })) => {}
-                Err(Disagreement::Error(Error::PeerLost { .. })) => break,
+                Err(Error::Message { .. }) => {}
+                Err(Error::PeerLost { .. }) => break,
                 other => assert_eq!(agrees(other, &waits()).parties().len(), 4),
             }
         },
         "also signals" => {
             let own = Party::of(&device).signals();
             let answer = endpoint.negotiate(own, LONG);
-            assert!(
-                matches!(answer, Err(Disagreement::Conflict(_))),
-                "{answer:?}"
-            );
+            assert!(matches!(answer, Err(Error::Conflict(_))), "{answer:?}");
         }
         "needs a while" => {
             // Gives up and tries again, as the parent does.
             let mut tries = 0;
-            while let Err(answer) = endpoint.negotiate(waits(), Duration::from_millis(3)) {
-                let Disagreement::Error(error) = answer else {
-                    panic!("{answer}");
-                };
+            while let Err(error) = endpoint.negotiate(waits(), Duration::from_millis(3)) {
+                assert!(!matches!(error, Error::Conflict(_)), "{error}");
                 endpoint.check().unwrap();
                 tries += 1;
                 assert!(tries < 10_000, "{error}");
@@ -317,10 +312,17 @@ fn both_find_the_same_conflict() {
         let mut family = Family::new("also signals");
         let own = Party::threads().signals();
         let answer = family.endpoint().negotiate(own, LONG);
-        let Err(Disagreement::Conflict(conflict)) = answer else {
+        let Err(Error::Conflict(conflict)) = answer else {
             panic!("{answer:?}");
         };
         assert!(conflict.to_string().contains("both signal"), "{conflict}");
+        // The structure of the conflict is kept.
+        let conflict = conflict.downcast_ref::<Conflict>().unwrap();
+        assert_eq!(conflict.parties().len(), 2);
+        assert_eq!(
+            Error::from(conflict.clone()).to_string(),
+            conflict.to_string()
+        );
         family.endpoint().check().ok();
         family.succeeds();
     }
@@ -354,10 +356,7 @@ fn the_negotiating_process_begins_a_new_round() {
         let begin = Instant::now();
         for wait in [0, 0, 1, 1, 5, 20] {
             let answer = ask(Duration::from_millis(wait));
-            assert!(
-                !matches!(answer, Err(Disagreement::Conflict(_))),
-                "{answer:?}"
-            );
+            assert!(!matches!(answer, Err(Error::Conflict(_))), "{answer:?}");
         }
         // Each process may still be in a round that was given up, so up to three tries fail.
         let plan = (0..4).find_map(|_| ask(LONG).ok()).unwrap();
@@ -382,13 +381,7 @@ fn the_negotiating_process_notices_any_death() {
         let silent = Family::new("is killed");
         let mut dies = Family::new("is killed");
         let endpoints = [silent.endpoint(), dies.endpoint()];
-        let ask = || {
-            error(negotiate_among(
-                Party::threads().signals(),
-                &endpoints,
-                LONG,
-            ))
-        };
+        let ask = || negotiate_among(Party::threads().signals(), &endpoints, LONG).unwrap_err();
         let killed = dies.0.id();
         std::thread::scope(|scope| {
             let waits = scope.spawn(ask);
@@ -437,13 +430,10 @@ fn each_process_speaks_for_itself() {
         let mut family = Family::new("waits");
         let endpoint = family.endpoint();
         let theirs = Party::threads_of(*endpoint.peer()).signals();
-        let refused = error(endpoint.negotiate(theirs, LONG));
+        let refused = endpoint.negotiate(theirs, LONG).unwrap_err();
         assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
-        let refused = error(negotiate_among(
-            Party::threads().signals(),
-            &[endpoint, endpoint],
-            LONG,
-        ));
+        let refused =
+            negotiate_among(Party::threads().signals(), &[endpoint, endpoint], LONG).unwrap_err();
         assert!(
             refused.to_string().contains("doing so already"),
             "{refused}"
@@ -451,7 +441,7 @@ fn each_process_speaks_for_itself() {
         let many: syncline::negotiate::Requirements = (0..40)
             .map(|_| Party::of(&host::Device::new()).signals())
             .collect();
-        let refused = error(endpoint.negotiate(many, LONG));
+        let refused = endpoint.negotiate(many, LONG).unwrap_err();
         assert!(refused.to_string().contains("32 is the most"), "{refused}");
         // Nothing of the refused call was sent.
         let own = Party::threads().signals().needing(Needs::HOST_ACCESS);
@@ -472,7 +462,9 @@ fn a_killed_process_ends_a_blocked_call(#[case] role: &str) {
         let endpoint = family.endpoint().clone();
         endpoint.check().unwrap();
         let waits = std::thread::spawn(move || {
-            let lost = error(endpoint.negotiate(Party::threads().waits(), LONG));
+            let lost = endpoint
+                .negotiate(Party::threads().waits(), LONG)
+                .unwrap_err();
             (lost, endpoint)
         });
         family.kill();
@@ -492,7 +484,10 @@ fn the_exit_code_of_a_process_is_reported() {
     let alone = Alone::new();
     {
         let family = Family::new("ends with 3");
-        let lost = error(family.endpoint().negotiate(Party::threads().waits(), LONG));
+        let lost = family
+            .endpoint()
+            .negotiate(Party::threads().waits(), LONG)
+            .unwrap_err();
         let exit = Some(PeerExit::Code(3));
         assert_eq!(loss(&lost), PeerLoss::Died { exit });
     }
@@ -504,7 +499,10 @@ fn a_process_that_closes_its_endpoint_and_lives_has_left() {
     let alone = Alone::new();
     {
         let mut family = Family::new("leaves");
-        let lost = error(family.endpoint().negotiate(Party::threads().waits(), LONG));
+        let lost = family
+            .endpoint()
+            .negotiate(Party::threads().waits(), LONG)
+            .unwrap_err();
         assert_eq!(loss(&lost), PeerLoss::Left);
         assert!(family.0.try_wait().unwrap().is_none());
         // Its death does not change that.
@@ -524,7 +522,10 @@ fn a_message_of_another_process_is_refused() {
     let alone = Alone::new();
     {
         let family = Family::new("is spoken for");
-        let refused = error(family.endpoint().negotiate(Party::threads().waits(), LONG));
+        let refused = family
+            .endpoint()
+            .negotiate(Party::threads().waits(), LONG)
+            .unwrap_err();
         assert!(
             matches!(&refused, Error::Message { found, .. } if found.contains("one from process")),
             "{refused}"

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::negotiate::{Granted, Made, MadeBinary, Mechanism, Needs, Party, Plan};
-use syncline::process::{Disagreement, Endpoint};
+use syncline::process::Endpoint;
 use syncline::{
     Device, Error, Fence, KeptPoint, Memory, Point, Queue, QueueKind, Signal, Timeline,
     handle::SharedWords,
@@ -199,7 +199,7 @@ impl Half {
                         self.plan = Some(plan);
                         Ok(name.into())
                     }
-                    Err(Disagreement::Conflict(_)) => Ok("conflict".into()),
+                    Err(Error::Conflict(_)) => Ok("conflict".into()),
                     Err(error) => Stop::fail(error.to_string()),
                 }
             }

@@ -18,7 +18,7 @@ use crate::negotiate::{Party, Process};
 use crate::process::hostile::{Raw, elsewhere, offer};
 use crate::process::message::{Content, Message};
 use crate::process::socket::Deadline;
-use crate::process::{Disagreement, Endpoint, Listener, LossObserver, negotiate_among};
+use crate::process::{Endpoint, Listener, LossObserver, negotiate_among};
 
 struct LossRecorder(Mutex<Sender<PeerLoss>>);
 
@@ -188,7 +188,7 @@ fn a_negotiation_ends_if_any_peer_is_lost() {
     assert!(
         matches!(
             &answer,
-            Err(Disagreement::Error(Error::PeerLost { how: PeerLoss::Left, endpoint, .. }))
+            Err(Error::PeerLost { how: PeerLoss::Left, endpoint, .. })
                 if endpoint == gone.object()
         ),
         "{answer:?}"
@@ -217,10 +217,7 @@ fn only_own_endpoints_of_a_peer_are_passed_on() {
     second.say(&needs(third, Vec::new()), 0);
     // No peer answers.
     let late = negotiate_among(Party::threads().signals(), &[&one, &other], NOW).unwrap_err();
-    assert!(
-        matches!(&late, Disagreement::Error(late) if late.is_timeout()),
-        "{late}"
-    );
+    assert!(late.is_timeout(), "{late}");
     let links = loop {
         if let Message::Requirements {
             is_all: true,

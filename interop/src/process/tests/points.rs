@@ -7,11 +7,11 @@ use syncline_core::{Error, handle::HandleKind};
 
 use super::{LONG, NOW, against_raw, both, heap, read_socket};
 use crate::negotiate::Party;
+use crate::process::Endpoint;
 use crate::process::hostile::{Raw, offer};
 use crate::process::message::{Content, Message};
 use crate::process::offers::{Answer, Outcome};
 use crate::process::socket::Deadline;
-use crate::process::{Disagreement, Endpoint};
 
 const POINT_1: Message = Message::Point {
     number: 1,
@@ -365,7 +365,7 @@ fn a_stream_of_needs_does_not_delay_the_timeout_of_a_negotiation() {
     }
     let answer = one.negotiate(Party::threads().signals(), NOW);
     assert!(
-        matches!(&answer, Err(Disagreement::Error(late)) if late.is_timeout()),
+        matches!(&answer, Err(late) if late.is_timeout()),
         "{answer:?}"
     );
     let due = one.connection().due().unwrap();

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::negotiate::{Made, Party, PartyId};
-use syncline::process::{Disagreement, Endpoint};
-use syncline::{Device, QueueKind, host};
+use syncline::process::Endpoint;
+use syncline::{Device, Error, QueueKind, host};
 
 use super::{PATIENCE, Scenario, Stop, Verdict, cuda, vulkan};
 use crate::one_run::{DROPPING, step};
@@ -116,8 +116,8 @@ fn line(device: &Device, endpoint: &Endpoint, signals: bool) -> Verdict<(Made, P
     let plan = endpoint
         .negotiate(party, PATIENCE)
         .map_err(|error| match error {
-            Disagreement::Error(error) => Stop::Error(error),
-            other => Stop::Wrong(other.to_string()),
+            Error::Conflict(conflict) => Stop::Wrong(conflict.to_string()),
+            error => Stop::Error(error),
         })?;
     step("making the timeline");
     let made = plan.make_across("line", 0, from_ref(device), &[endpoint], PATIENCE)?;
