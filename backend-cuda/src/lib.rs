@@ -53,6 +53,7 @@ mod timeline;
 mod timing;
 
 pub use adopt::raw::{EventGuard, StreamGuard};
+pub use api::queue::RawSubmission;
 pub use device::open::Device;
 pub use driver::table::Driver;
 pub use memory::buffer::DeviceBuffer;

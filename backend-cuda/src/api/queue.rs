@@ -1,10 +1,16 @@
 //! [`BackendQueue`] for the CUDA queue, and submissions of the application's own.
 
+use std::any::Any;
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+
 use cudarc::driver::sys;
 use syncline_core::backend::{BackendQueue, EngineQueue, Queue as _};
 use syncline_core::{Fence, Point, Result, Signal, Submitted};
 
 use crate::device::open::Device;
+use crate::queue::recorder::Recorder;
 use crate::queue::submission::{Feed, Queue};
 
 impl From<EngineQueue<Device, Feed>> for Queue {
@@ -50,17 +56,41 @@ impl BackendQueue for Queue {
     }
 }
 
+/// The stream of a submission by the application's own calls, and what these keep.
+pub struct RawSubmission<'s> {
+    /// The stream to add work to. Its waits are in it.
+    pub stream: sys::CUstream,
+    kept: &'s Cell<Vec<Arc<dyn Any + Send + Sync>>>,
+}
+
+impl RawSubmission<'_> {
+    /// Keeps `object` alive until the submission has finished, or has been refused.
+    pub fn keep(&self, object: Arc<dyn Any + Send + Sync>) {
+        let mut kept = self.kept.take();
+        kept.push(object);
+        self.kept.set(kept);
+    }
+}
+
+impl fmt::Debug for RawSubmission<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut told = f.debug_struct("RawSubmission");
+        told.field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
 impl Queue {
     /// Submits by the application's own calls on the raw stream, in place of recorded work.
     ///
     /// `launch` is held like any other work until all `waits` may go to the driver. Then it is
     /// called once, on this thread or on the thread that releases it. What it adds to the stream
-    /// runs after the waits and before the signals, which the engine adds. Everything that this
-    /// work uses is the application's to keep.
+    /// runs after the waits and before the signals, which the engine adds. What it passes to
+    /// [`RawSubmission::keep`] lives until this work has finished. Everything else that the work
+    /// uses is the application's to keep.
     ///
     /// Same as [`submit`](syncline_core::backend::Queue::submit) with
     /// [`Recorder::stream`](crate::Recorder::stream). Use that for more than four commands, which
-    /// must be [declared](crate::Recorder::commands), and to keep objects.
+    /// must be [declared](crate::Recorder::commands).
     ///
     /// # Errors
     /// Same errors as [`Queue::submit`](syncline_core::backend::Queue::submit).
@@ -71,8 +101,19 @@ impl Queue {
         launch: W,
     ) -> Result<Submitted<'q>>
     where
-        W: FnOnce(sys::CUstream) -> Result<()> + Send + 'static,
+        W: FnOnce(RawSubmission<'_>) -> Result<()> + Send + 'static,
     {
-        self.submit(waits, move |recorder| launch(recorder.stream()), signals)
+        let work = move |recorder: &mut Recorder<'_>| {
+            let kept = Cell::default();
+            let launched = launch(RawSubmission {
+                stream: recorder.stream(),
+                kept: &kept,
+            });
+            for object in kept.take() {
+                recorder.keep(object);
+            }
+            launched
+        };
+        self.submit(waits, work, signals)
     }
 }

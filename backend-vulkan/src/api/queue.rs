@@ -29,8 +29,9 @@ impl Queue {
     /// `submit` is held like any other work until all `waits` may go to the driver. Then it is
     /// called once, on this thread or on the thread that releases it, with the `VkQueue` locked. It
     /// makes one or more submissions that together wait for all waits of the [`RawSubmission`] and
-    /// then make all its signals. Its semaphores live until the submission has finished. Everything
-    /// else that it uses is the application's to keep.
+    /// then make all its signals. Its semaphores live until the submission has finished, and so
+    /// does what it passes to [`RawSubmission::keep`]. Everything else that it uses is the
+    /// application's to keep.
     ///
     /// During the call other submissions to this `VkQueue` are held. `submit` must not block, and
     /// must not [lock](Queue::lock) the same `VkQueue`: that is a deadlock. It is not called if a

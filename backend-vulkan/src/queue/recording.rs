@@ -17,7 +17,7 @@ use crate::memory::buffer::Buffer;
 use crate::queue::command_pool::{CommandPool, InFlight};
 #[cfg(doc)]
 use crate::queue::recorder::Recorder;
-use crate::queue::submit_lists::{RawSubmission, SubmitLists};
+use crate::queue::submit_lists::{KeptByCall, RawSubmission, SubmitLists};
 use crate::timeline::binary::{RawBinary, RecordedUse, Role};
 use crate::timeline::port::{Port, Semaphore};
 use crate::timing::stamp::Stamp;
@@ -61,6 +61,8 @@ struct RawWork {
     submit: SubmitRaw,
     /// The number of command buffers before it. They write times.
     buffers: usize,
+    /// What it keeps. The submission keeps this, too.
+    kept: Arc<KeptByCall>,
 }
 
 /// The direction of an ownership transfer of an exported buffer.
@@ -193,9 +195,12 @@ impl Recording {
     /// Makes `submit` the work of the submission, after what is recorded so far.
     pub(crate) fn set_raw_work(&mut self, submit: SubmitRaw) -> Result<()> {
         self.end_open_buffer()?;
+        let kept = Arc::<KeptByCall>::default();
+        self.keep.push(kept.clone());
         self.raw_work = Some(RawWork {
             submit,
             buffers: self.buffers.len(),
+            kept,
         });
         Ok(())
     }
@@ -484,6 +489,7 @@ impl Recording {
             (raw.waits, raw.wait_values, raw.wait_stages) = (&[], &[], &[]);
             (raw.signals, raw.signal_values) = (last.signals, last.signal_values);
         }
+        raw.kept = Some(&work.kept);
         if after.is_empty() {
             return (work.submit)(raw);
         }

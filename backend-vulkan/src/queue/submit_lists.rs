@@ -1,7 +1,9 @@
 //! The semaphores of a submission, and its `vkQueueSubmit`.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
+use std::any::Any;
 use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ash::vk;
 
@@ -27,9 +29,29 @@ pub struct RawSubmission<'s> {
     pub signals: &'s [vk::Semaphore],
     /// The value of each signal.
     pub signal_values: &'s [u64],
+    /// What the call keeps. `None` for a call of the engine's own.
+    pub(crate) kept: Option<&'s KeptByCall>,
+}
+
+/// Objects that a call of the application keeps. The submission keeps this.
+#[derive(Default)]
+pub(crate) struct KeptByCall(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
+
+impl std::fmt::Debug for KeptByCall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KeptByCall")
+    }
 }
 
 impl RawSubmission<'_> {
+    /// Keeps `object` alive until the submission has finished, or has been refused.
+    pub fn keep(&self, object: Arc<dyn Any + Send + Sync>) {
+        if let Some(KeptByCall(kept)) = self.kept {
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.push(object);
+        }
+    }
+
     /// Calls `vkQueueSubmit` once, with these waits and signals.
     ///
     /// # Safety
@@ -118,6 +140,7 @@ impl SubmitLists {
             wait_stages: &self.wait_stages,
             signals: &self.signals,
             signal_values: &self.signal_values,
+            kept: None,
         }
     }
 

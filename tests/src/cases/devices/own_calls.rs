@@ -19,15 +19,19 @@ equipped_cases! {
     "own_call.is_skipped_after_a_failed_wait": [E2 Q8] => skipped;
     "own_call.signals_have_times": [M6 Q8] => timed;
     "own_call.that_fails_on_a_traced_queue": [Q5 Q8] => traced;
+    "own_call.keeps_objects": [Q5 Q6 Q8] => keeps;
 }
 
-/// How often an application's own call was made.
+/// How often an application's own call was made, and what the calls keep.
 #[derive(Clone, Default)]
-struct Calls(Arc<AtomicUsize>);
+struct Calls {
+    made: Arc<AtomicUsize>,
+    kept: Option<Arc<()>>,
+}
 
 impl Calls {
     fn count(&self) -> usize {
-        self.0.load(Ordering::SeqCst)
+        self.made.load(Ordering::SeqCst)
     }
 }
 
@@ -43,8 +47,11 @@ fn submit_raw<'q>(
     let submitted = match queue {
         Queue::Host(_) => return Stop::skip("the host has no driver to call"),
         #[cfg(feature = "cuda")]
-        Queue::Cuda(queue) => queue.submit_raw(waits, signals, move |_| {
-            calls.0.fetch_add(1, Ordering::SeqCst);
+        Queue::Cuda(queue) => queue.submit_raw(waits, signals, move |raw| {
+            calls.made.fetch_add(1, Ordering::SeqCst);
+            if let Some(object) = calls.kept {
+                raw.keep(object);
+            }
             match fails {
                 true => Err(Error::work("the application's call failed")),
                 false => Ok(()),
@@ -56,7 +63,10 @@ fn submit_raw<'q>(
             use syncline::vulkan::ash::vk;
             let device = queue.device();
             queue.submit_raw(waits, signals, move |raw| {
-                calls.0.fetch_add(1, Ordering::SeqCst);
+                calls.made.fetch_add(1, Ordering::SeqCst);
+                if let Some(object) = calls.kept {
+                    raw.keep(object);
+                }
                 if fails {
                     return Err(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY);
                 }
@@ -209,5 +219,38 @@ fn traced(world: &World<Equipped>) -> Verdict {
         .map(|track| track.submissions.len())
         .sum();
     check!(count > 0, "the trace has no submission");
+    Ok(())
+}
+
+/// What a call keeps lives until the device has finished, and goes if the call fails.
+fn keeps(world: &World<Equipped>) -> Verdict {
+    let (line, own) = (world.timeline("line")?, world.left_queue("own")?);
+    let queue = own.library();
+    let object = Arc::new(());
+    let calls = Calls {
+        kept: Some(object.clone()),
+        ..Calls::default()
+    };
+    let owners = || Arc::strong_count(&object) - 2;
+    // Skips the host before anything else.
+    submit_raw(queue, &[], &[], &calls, false)??;
+    own.idle(patience())?;
+    check!(owners() == 0, "a finished submission keeps its object");
+    let stall = world.left.stall()?;
+    let latch = stall.latch();
+    own.submit(&[], move |recorder| latch.block(recorder), &[])?;
+    let signal = [line.library().signal_at(1)];
+    submit_raw(queue, &[], &signal, &calls, false)??;
+    own.settle(patience())?;
+    check!(calls.count() == 2, "{} calls were made", calls.count());
+    check!(owners() == 1, "its object is gone before it has finished");
+    stall.release()?;
+    own.idle(patience())?;
+    check!(owners() == 0, "a finished submission keeps its object");
+    let signal = [line.library().signal_at(2)];
+    let refused = submit_raw(queue, &[], &signal, &calls, true)?;
+    check_error!(refused, Error::Work(_) | Error::Native { .. });
+    own.idle(patience())?;
+    check!(owners() == 0, "a refused submission keeps its object");
     Ok(())
 }
