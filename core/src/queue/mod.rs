@@ -195,9 +195,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
             (state.held.len(), is_driven, state.last, first)
         };
         let mut count = listed;
-        if is_driven {
-            // The driving thread takes the first submission out of the list before it asks the
-            // driver, which may refuse it.
+        // The driving thread takes the first submission out of the list before it asks the driver,
+        // which may refuse it. A failed queue loses its submissions, and these never get pending.
+        if is_driven && !self.own_shared().is_failed() {
             let not_pending = last.saturating_sub(self.own_shared().pending());
             count = count.max(usize::try_from(not_pending).unwrap_or(usize::MAX));
         }

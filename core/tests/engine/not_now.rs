@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use crate::words::{Word, Words};
@@ -19,6 +19,8 @@ struct Lent {
     asked: Arc<AtomicU64>,
     /// True if the application takes the stream during the next record, which fails then.
     interrupts: Arc<AtomicBool>,
+    /// True if the driver takes nothing any more.
+    is_broken: Arc<AtomicBool>,
     counts: Arc<Counts>,
 }
 
@@ -58,6 +60,9 @@ impl Enqueue for Lent {
             self.taken.store(true, Ordering::SeqCst);
             return Err(taken());
         }
+        if self.is_broken.load(Ordering::SeqCst) {
+            return Err(taken());
+        }
         work(&mut ())?;
         for signal in batch.signals.iter().chain([&batch.end]) {
             signal
@@ -83,6 +88,7 @@ struct Setup {
     taken: Arc<AtomicBool>,
     asked: Arc<AtomicU64>,
     interrupts: Arc<AtomicBool>,
+    is_broken: Arc<AtomicBool>,
     counts: Arc<Counts>,
     words: Arc<Words>,
     device: DeviceId,
@@ -100,9 +106,10 @@ fn setup() -> Setup {
         taken: taken.clone(),
         asked: Arc::clone(&asked),
         interrupts: Arc::default(),
+        is_broken: Arc::default(),
         counts: counts.clone(),
     };
-    let interrupts = lent.interrupts.clone();
+    let (interrupts, is_broken) = (lent.interrupts.clone(), lent.is_broken.clone());
     let own = words.timeline(device, "position", Arc::default());
     let queue = SubmissionQueue::new(Object::new("queue", "lent"), device, own, lent);
     Setup {
@@ -110,6 +117,7 @@ fn setup() -> Setup {
         taken,
         asked,
         interrupts,
+        is_broken,
         counts,
         words,
         device,
@@ -174,6 +182,47 @@ fn what_the_driver_is_asked_about_counts_as_held() {
     setup.taken.store(false, Ordering::SeqCst);
     done.at(1).wait(LONG).unwrap();
     setup.queue.idle(LONG).unwrap();
+}
+
+/// Notes what its queue says is held when it is dropped.
+struct Probe {
+    queue: Weak<SubmissionQueue<Lent>>,
+    counts: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        let count = self.queue.upgrade().unwrap().held().count;
+        self.counts.lock().unwrap().push(count);
+    }
+}
+
+/// A failed queue loses its held submissions, one after the other. The work of each reads the count
+/// when it goes, while the queue is driven. At the end at most the last one is held.
+#[test]
+fn what_a_failed_queue_has_lost_does_not_count_as_held() {
+    let setup = setup();
+    let gate = syncline_core::backend::Device::timeline(&host::Device::new(), "gate").unwrap();
+    let counts: Arc<Mutex<Vec<usize>>> = Arc::default();
+    for _ in 0..3 {
+        let probe = Probe {
+            queue: Arc::downgrade(&setup.queue),
+            counts: Arc::clone(&counts),
+        };
+        let work = move |_: &mut ()| {
+            let _probe = &probe;
+            Ok(())
+        };
+        setup.queue.submit(&[gate.at(1)], work, &[]).unwrap();
+    }
+    setup.is_broken.store(true, Ordering::SeqCst);
+    gate.signal(1).unwrap();
+    until("the queue is driven for good", || {
+        setup.queue.held().count == 0
+    });
+    let counts = counts.lock().unwrap();
+    assert_eq!(counts.len(), 3);
+    assert!(counts[2] <= 1, "{counts:?}");
 }
 
 #[test]
