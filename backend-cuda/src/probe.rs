@@ -225,7 +225,7 @@ impl Driver {
             ),
             (
                 "timestamps",
-                "events resolve about 0.5 µs, and differences are 32-bit floating milliseconds: steps of 1 µs after 8 s"
+                "fences without a clock have the times of CUDA events, which resolve about 0.5 µs; differences of these are 32-bit floating milliseconds: steps of 1 µs after 8 s"
                     .into(),
             ),
         ];

@@ -196,8 +196,10 @@ fn print(inventory: &Inventory) {
         for (name, value) in capabilities(info) {
             say!("    {name:<20}{value}");
         }
-        for (what, reason) in &info.capabilities.limits {
-            say!("    no {what}: {reason}");
+        // A limit may leave a part of what it names.
+        for (at, (what, reason)) in info.capabilities.limits.iter().enumerate() {
+            let heading = if at == 0 { "limits" } else { "" };
+            say!("    {heading:<20}{what}: {reason}");
         }
         say!("");
     }

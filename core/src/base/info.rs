@@ -163,7 +163,7 @@ pub struct Capabilities {
     pub imports: Vec<HandleKind>,
     /// The families of its queues.
     pub queues: Vec<QueueFamily>,
-    /// What the device cannot do: `(capability, reason)`.
+    /// What the device cannot do, or only in part: `(capability, reason)`.
     pub limits: Vec<(&'static str, String)>,
 }
 
