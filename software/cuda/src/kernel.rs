@@ -10,7 +10,7 @@ use crate::allocation::{Access, Allocation};
 use crate::code::{Answer, Code};
 use crate::context::Context;
 use crate::engine::Engine;
-use crate::settings::explain;
+use crate::settings::{Verbosity, explain};
 use crate::table::Table;
 use crate::{lock, mark, space};
 
@@ -118,7 +118,10 @@ impl KernelLaunch {
             Err(Fault::Stopped) => return Ok(()),
             Err(fault) => fault,
         };
-        explain(format_args!("kernel {}: {fault}", self.entry.name()));
+        explain(
+            Verbosity::Faults,
+            format_args!("kernel {}: {fault}", self.entry.name()),
+        );
         Err(match fault {
             Fault::Misaligned { .. } => Code::MISALIGNED_ADDRESS,
             Fault::Trap => Code::LAUNCH_FAILED,

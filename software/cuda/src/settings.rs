@@ -24,12 +24,23 @@ pub(crate) struct Settings {
     pub(crate) slow: Duration,
     /// True if imports of the wrong kind are refused.
     pub(crate) strict: bool,
-    /// True if the reasons of result codes are printed.
-    pub(crate) verbose: bool,
+    /// What is printed beside result codes.
+    pub(crate) verbosity: Verbosity,
     /// One function that fails.
     pub(crate) fail: Option<Fail>,
     /// The planted bug.
     pub(crate) bug: Option<Bug>,
+}
+
+/// Which reasons of result codes are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verbosity {
+    /// None.
+    Nothing,
+    /// Why a module is refused.
+    Modules,
+    /// Also where a kernel faults.
+    Faults,
 }
 
 /// A function that fails at one of its calls.
@@ -53,9 +64,9 @@ pub(crate) enum Effect {
     Full,
 }
 
-/// Prints the reason of a result code, if the settings request it.
-pub(crate) fn explain(reason: impl Display) {
-    if settings().is_ok_and(|settings| settings.verbose) {
+/// Prints the reason of a result code, if the settings have this verbosity.
+pub(crate) fn explain(least: Verbosity, reason: impl Display) {
+    if settings().is_ok_and(|settings| settings.verbosity >= least) {
         print(reason);
     }
 }
@@ -87,9 +98,9 @@ impl Settings {
             },
         };
         let switch = |given: Option<(String, String)>| match given {
-            None => Ok(false),
-            Some((_, value)) if value == "0" => Ok(false),
-            Some((_, value)) if value == "1" => Ok(true),
+            None => Ok(None),
+            Some((_, value)) if value == "0" => Ok(Some(false)),
+            Some((_, value)) if value == "1" => Ok(Some(true)),
             Some((name, value)) => Err(format!("{name}={value}: neither 0 nor 1")),
         };
         Ok(Self {
@@ -99,8 +110,12 @@ impl Settings {
             connections: connections(variable("CUDA_DEVICE_MAX_CONNECTIONS").as_deref()),
             seed: number(of("SEED"))?,
             slow: Duration::from_micros(number(of("SLOW"))?.unwrap_or(0)),
-            strict: switch(of("STRICT"))?,
-            verbose: switch(of("VERBOSE"))?,
+            strict: switch(of("STRICT"))?.unwrap_or(false),
+            verbosity: match switch(of("VERBOSE"))? {
+                Some(false) => Verbosity::Nothing,
+                None => Verbosity::Modules,
+                Some(true) => Verbosity::Faults,
+            },
             fail: of("FAIL")
                 .map(|(name, value)| {
                     fail(&value).map_err(|reason| format!("{name}={value}: {reason}"))

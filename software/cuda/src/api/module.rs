@@ -5,7 +5,9 @@
     reason = "exports functions of the driver API"
 )]
 
-use std::ffi::{c_char, c_void};
+use std::borrow::Cow;
+use std::ffi::{CStr, OsStr, c_char, c_void};
+use std::os::unix::ffi::OsStrExt as _;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::Arc;
 
@@ -19,7 +21,7 @@ use crate::context::Context;
 use crate::current;
 use crate::kernel::{FUNCTIONS, Function, KernelLaunch, MODULES, Module};
 use crate::operation::Operation;
-use crate::settings::explain;
+use crate::settings::{Verbosity, explain};
 use crate::stream::Stream;
 
 /// The first bytes of an ELF file, which is a kernel compiled for one kind of GPU.
@@ -49,16 +51,40 @@ pub(super) struct Config {
     _count: u32,
 }
 
-fn load(to: &Out<Handle>, image: &In<c_char>, log: &Log) -> Answer {
+fn load<'i, I>(to: &Out<Handle>, image: impl FnOnce() -> Answer<I>, log: &Log) -> Answer
+where
+    I: Into<Cow<'i, [u8]>>,
+{
     to.require()?;
     log.write("");
     let context = current::context()?;
-    let module = read(context, image.string()?.to_bytes()).map_err(|(code, reason)| {
-        explain(&reason);
+    let image = image()?.into();
+    let module = read(context, &image).map_err(|(code, reason)| {
+        explain(
+            Verbosity::Modules,
+            format_args!("a module is refused: {reason}"),
+        );
         log.write(&reason);
         code
     })?;
     to.set(module)
+}
+
+/// Reads the file of a module, up to the first 0.
+fn file(path: &CStr) -> Answer<Vec<u8>> {
+    let read = std::fs::read(OsStr::from_bytes(path.to_bytes()));
+    let mut image = read.map_err(|error| {
+        let path = path.to_string_lossy();
+        explain(
+            Verbosity::Modules,
+            format_args!("a module is refused: {path}: {error}"),
+        );
+        Code::FILE_NOT_FOUND
+    })?;
+    // Machine code has zeros, and is refused by its first bytes.
+    let end = image.iter().position(|&byte| byte == 0);
+    image.truncate(end.unwrap_or(image.len()));
+    Ok(image)
 }
 
 /// Loads a module. An error carries its reason as text.
@@ -195,8 +221,12 @@ fn find(function: Handle) -> Answer<Arc<Function>> {
 }
 
 api! {
+    fn cuModuleLoad(to: Out<Handle>, path: In<c_char>) {
+        load(&to, || file(path.string()?), &Log::NONE)
+    }
+
     fn cuModuleLoadData(to: Out<Handle>, image: In<c_char>) {
-        load(&to, &image, &Log::NONE)
+        load(&to, || Ok(image.string()?.to_bytes()), &Log::NONE)
     }
 
     fn cuModuleLoadDataEx(
@@ -209,7 +239,7 @@ api! {
             // This log is always empty.
         Log::new(INFO_LOG, count, &options, &values)?.write("");
         let errors = Log::new(ERROR_LOG, count, &options, &values)?;
-        load(&to, &image, &errors)
+        load(&to, || Ok(image.string()?.to_bytes()), &errors)
     }
 
     fn cuModuleUnload(module: Handle) {

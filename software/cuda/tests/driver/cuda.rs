@@ -88,6 +88,7 @@ functions! {
     cuEventElapsedTime(milliseconds: *mut f32, start: Handle, end: Handle);
     cuIpcGetEventHandle(handle: *mut [u8; 64], event: Handle);
     cuIpcOpenEventHandle(event: *mut Handle, handle: IpcHandle);
+    cuModuleLoad(module: *mut Handle, path: *const c_char);
     cuModuleLoadData(module: *mut Handle, image: *const c_char);
     cuModuleLoadDataEx(
         module: *mut Handle,

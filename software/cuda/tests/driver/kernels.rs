@@ -155,6 +155,68 @@ fn the_log_of_the_compiler_tells_why_a_module_is_refused() {
 }
 
 #[test]
+fn a_module_is_loaded_from_a_file() {
+    let _context = Context::new();
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let load = |name: &str, image: Option<&[u8]>| {
+        let path = folder.join(name);
+        if let Some(image) = image {
+            std::fs::write(&path, image).unwrap();
+        }
+        let path = std::ffi::CString::new(path.into_os_string().into_encoded_bytes()).unwrap();
+        let mut module = 0;
+        let code = cuModuleLoad(&mut module, path.as_ptr());
+        (code, module)
+    };
+    let (code, module) = load("add.ptx", Some(KERNELS.as_bytes()));
+    ok(code);
+    let add = made(|to| cuModuleGetFunction(to, module, c"add".as_ptr()));
+    let sum = Pinned::new(1);
+    sum.set(2);
+    let stream = stream();
+    ok(launch(add, stream, &[sum.address(), 3]));
+    ok(cuStreamSynchronize(stream));
+    assert_eq!(sum.get(), 5);
+    ok(cuModuleUnload(module));
+    assert_eq!(load("refused.ptx", Some(b"not PTX")).0, 200);
+    assert_eq!(load("gpu.cubin", Some(b"\x7fELF\x02\0\0")).0, 209);
+    assert_eq!(load("there is no such file", None).0, 301);
+    assert_eq!(cuModuleLoad(&mut 0, null()), 1);
+    assert_eq!(cuModuleLoad(null_mut(), c"".as_ptr()), 1);
+}
+
+/// The reason is printed unless the environment forbids it.
+#[test]
+fn the_reason_for_a_refused_module_is_printed() {
+    for (verbose, is_printed) in [("", true), ("1", true), ("0", false)] {
+        let output = super::processes::child("kernels::a_kernel_with_floats_is_refused")
+            .env("SYNCLINE_SOFTWARE_CUDA_VERBOSE", verbose)
+            .output()
+            .unwrap();
+        super::processes::passes(&output);
+        let said = String::from_utf8_lossy(&output.stderr);
+        let reason = "software CUDA driver: a module is refused: line 6: `.f32`";
+        assert_eq!(said.contains(reason), is_printed, "{verbose:?}: {said}");
+    }
+}
+
+#[test]
+#[ignore = "run by the_reason_for_a_refused_module_is_printed"]
+fn a_kernel_with_floats_is_refused() {
+    const FLOATS: &CStr = c".version 6.4
+.target sm_60
+.address_size 64
+.visible .entry floats()
+{
+    .reg .f32 %f<2>;
+    ret;
+}
+";
+    let _context = Context::new();
+    assert_eq!(cuModuleLoadData(&mut 0, FLOATS.as_ptr()), 218);
+}
+
+#[test]
 fn a_destroyed_context_calls_nothing_of_the_application() {
     let mut child = super::processes::child("kernels::a_graph_faults");
     super::processes::passes(&child.output().unwrap());
