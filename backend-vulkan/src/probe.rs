@@ -72,18 +72,12 @@ impl Device {
         let devices = Instance::load()?.devices()?;
         match devices.get(index) {
             Some(device) => device.open(),
-            None => Err(Error::NoSuchDevice {
-                asked: format!("vulkan {index}"),
-                have: list(devices.iter().map(|device| &device.info)),
-            }),
+            None => {
+                let infos = devices.iter().map(|device| &device.info);
+                Err(Error::no_such_device(&format!("vulkan {index}"), infos))
+            }
         }
     }
-}
-
-/// The names of devices with their numbers.
-fn list<'i>(infos: impl Iterator<Item = &'i Info>) -> String {
-    let line = |(number, info): (usize, &Info)| format!("{number} \"{}\"", info.name);
-    infos.enumerate().map(line).collect::<Vec<_>>().join(", ")
 }
 
 impl Instance {

@@ -286,10 +286,10 @@ impl Inventory {
             .filter_map(|cuda| Some((cuda, vulkan().find(|other| other.is_same_gpu(cuda))?)));
         match { pairs }.next() {
             Some((cuda, vulkan)) => Ok((cuda.open_as()?, vulkan.open_as()?)),
-            None => Err(Error::NoSuchDevice {
-                asked: "CUDA and Vulkan on one GPU".into(),
-                have: self.list(),
-            }),
+            None => {
+                let infos = self.found.iter().map(Found::info);
+                Err(Error::no_such_device("CUDA and Vulkan on one GPU", infos))
+            }
         }
     }
 
@@ -301,18 +301,7 @@ impl Inventory {
         if let Some(error) = absent {
             return error.clone();
         }
-        Error::NoSuchDevice {
-            asked: asked.into(),
-            have: self.list(),
-        }
-    }
-
-    fn list(&self) -> String {
-        let line = |found: &Found| {
-            let info = found.info();
-            format!("{} {} \"{}\"", found.index, info.backend, info.name)
-        };
-        self.found.iter().map(line).collect::<Vec<_>>().join(", ")
+        Error::no_such_device(asked, self.found.iter().map(Found::info))
     }
 }
 

@@ -29,6 +29,18 @@ fn example(name: &str) -> Option<String> {
     Some(program.to_str().expect("UTF-8").to_owned())
 }
 
+/// The arguments that run a program on the software drivers.
+fn on_software<'a>(program: &[&'a str]) -> Vec<&'a str> {
+    [&["run", "--software", "--"], program].concat()
+}
+
+/// Runs a program that ends with an error. Returns what it said.
+fn refused(command: &mut Command) -> String {
+    let made = command.output().expect("the example");
+    assert_eq!(made.status.code(), Some(1));
+    String::from_utf8_lossy(&made.stderr).into_owned()
+}
+
 /// With CUDA and Vulkan in software, as on a machine with one GPU.
 #[rstest]
 #[case::hello("hello", &[], "is at 2")]
@@ -53,8 +65,8 @@ fn examples_run_on_software_drivers(
     let Some(program) = example(name).filter(|_| has_vulkan(&scratch)) else {
         return;
     };
-    let run = [&["run", "--software", "--", &program], arguments].concat();
-    let (out, _) = ends_with(0, &scratch, &run);
+    let run = [&[&*program], arguments].concat();
+    let (out, _) = ends_with(0, &scratch, &on_software(&run));
     assert!(out.contains(says), "{out}");
 }
 
@@ -81,12 +93,8 @@ fn a_missing_pair_is_named() {
     let Some(program) = example("cuda_to_vulkan") else {
         return;
     };
-    let made = Command::new(program)
-        .env("SYNCLINE_CUDA_DRIVER", "/nonexistent/libcuda.so.1")
-        .output()
-        .expect("the example");
-    assert_eq!(made.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&made.stderr);
+    let missing = "/nonexistent/libcuda.so.1";
+    let said = refused(Command::new(program).env("SYNCLINE_CUDA_DRIVER", missing));
     assert!(said.contains("cuda"), "{said}");
 }
 
@@ -99,7 +107,7 @@ fn an_engine_opens_a_lost_device_again(#[case] device: &str) {
     let Some(program) = example("engine_loop").filter(|_| has_vulkan(&scratch)) else {
         return;
     };
-    let (out, _) = ends_with(0, &scratch, &["run", "--software", "--", &program, device]);
+    let (out, _) = ends_with(0, &scratch, &on_software(&[&program, device]));
     let opened = out.lines().filter(|line| line.starts_with(device));
     assert_eq!(opened.count(), 2, "{out}");
     assert!(
@@ -183,16 +191,7 @@ fn a_window_shows_what_the_host_has_painted() {
     // Fails if there is none.
     let _ = std::fs::remove_file(&path);
     let file = path.to_str().expect("UTF-8");
-    let run = [
-        "run",
-        "--software",
-        "--",
-        "env",
-        &server.display,
-        &program,
-        "12",
-        file,
-    ];
+    let run = on_software(&["env", &server.display, &program, "12", file]);
     let (out, _) = ends_validated(0, scratch, &run);
     assert!(out.contains("frame 3 again: work failed"), "{out}");
     assert!(out.contains("a swapchain of 400 x 240"), "{out}");
@@ -213,15 +212,12 @@ fn a_lost_window_ends_with_what_to_do() {
         return;
     };
     let mut child = Command::new(env!("CARGO_BIN_EXE_syncline"))
-        .args([
-            "run",
-            "--software",
-            "--",
+        .args(on_software(&[
             "env",
             &server.display,
             &program,
             "1000000000",
-        ])
+        ]))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -252,8 +248,6 @@ fn a_window_that_cannot_be_opened_says_what_to_do(
     if let Some(display) = display {
         command.env("DISPLAY", display);
     }
-    let made = command.output().expect("the example");
-    assert_eq!(made.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&made.stderr);
+    let said = refused(&mut command);
     assert!(said.contains(says) && said.contains("xvfb-run"), "{said}");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::base::blockers::Blockers;
 use crate::base::handle::PayloadUse;
-use crate::base::info::{BackendKind, next_id};
+use crate::base::info::{BackendKind, Info, next_id};
 use crate::base::peer::PeerLoss;
 use crate::base::stage::Stage;
 use crate::base::sync::contain;
@@ -677,6 +677,18 @@ impl Error {
         })
     }
 
+    /// [`Error::NoSuchDevice`] for `asked`, with a list of all devices, which are `infos`.
+    #[must_use]
+    pub fn no_such_device<'i>(asked: &str, infos: impl IntoIterator<Item = &'i Info>) -> Self {
+        let infos = infos.into_iter().enumerate();
+        let lines = infos.map(|(n, info)| format!("{n} {} \"{}\"", info.backend, info.name));
+        let have = lines.collect::<Vec<_>>().join(", ");
+        Self::NoSuchDevice {
+            asked: asked.into(),
+            have: if have.is_empty() { "none".into() } else { have },
+        }
+    }
+
     /// Wraps the conflict that a negotiation has found.
     pub fn conflict(conflict: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::Conflict(ConflictError(Arc::new(conflict)))
@@ -833,6 +845,20 @@ mod tests {
             check(&failed("a", error.clone()), part);
             check(&failed("b", failed("a", error)), part);
         }
+    }
+
+    #[test]
+    fn a_device_that_does_not_exist_is_told_with_all_that_do() {
+        use crate::api::Device as _;
+        let mut info = crate::host::Device::new().info().clone();
+        info.name = "one".into();
+        let mut other = info.clone();
+        other.name = "another".into();
+        let text = Error::no_such_device("third", [&info, &other]).to_string();
+        let have = "0 host \"one\", 1 host \"another\"";
+        assert_eq!(text, format!("no device \"third\"; there are: {have}"));
+        let none = Error::no_such_device("0", []).to_string();
+        assert!(none.ends_with("there are: none"), "{none}");
     }
 
     /// `unwrap` and a `main` that returns an error print `Debug`.

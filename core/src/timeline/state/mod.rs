@@ -7,6 +7,8 @@ mod dependents;
 mod owed;
 mod reached;
 mod recovery;
+#[cfg(test)]
+mod shared_semaphore;
 mod signals;
 mod watching;
 

@@ -256,42 +256,13 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
     use rstest::rstest;
 
     use super::*;
-    use crate::base::error::Result;
     use crate::link::publish::Page;
     use crate::port::attachment::Attachment;
-    use crate::port::{ByEngine, Port, SharedPort};
+    use crate::timeline::state::shared_semaphore::Semaphore;
     use crate::{Timeline, host};
-
-    /// A counter that is signalled in place of a lost device.
-    #[derive(Clone, Default)]
-    struct Semaphore(Arc<AtomicU64>);
-
-    impl Port for Semaphore {
-        fn poll(&self) -> Result<Option<u64>> {
-            Ok(Some(self.0.load(Ordering::SeqCst)))
-        }
-
-        fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
-            self.0.store(value, Ordering::SeqCst);
-            Ok(())
-        }
-
-        fn shared(&self) -> Option<&dyn SharedPort> {
-            Some(self)
-        }
-    }
-
-    impl SharedPort for Semaphore {
-        fn recover(&self, _: u64, value: u64, by: ByEngine<'_>) -> Result<Recovered> {
-            self.signal(value, by)?;
-            Ok(Recovered::Signalled)
-        }
-    }
 
     /// Other processes have [`GRACE`] to fail what depends on the timeline. The times are made up.
     #[rstest]
@@ -322,8 +293,7 @@ mod tests {
             });
         }
         let next = of.release_at(lost, at + after);
-        let made = semaphore.0.load(Ordering::SeqCst);
-        assert_eq!(made, u64::from(is_released));
+        assert_eq!(semaphore.value(), u64::from(is_released));
         // The release is not forgotten, and is tried again when the time is over.
         let again = if is_released { ROUND } else { GRACE - after };
         assert_eq!(next, again);

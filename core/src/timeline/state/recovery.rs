@@ -130,57 +130,20 @@ fn recover_in_turn(of: &Weak<Shared>, owed: u64, mut sleep: impl FnMut(Duration)
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
     use crate::Timeline;
-    use crate::base::error::Result;
     use crate::base::info::DeviceId;
     use crate::port::attachment::Attachment;
-    use crate::port::{ByEngine, SharedPort};
+    use crate::timeline::state::shared_semaphore::Semaphore;
 
     /// The number of survivors before this one.
     const EARLIER: u32 = 2;
 
-    #[derive(Clone, Default)]
-    struct Semaphore(Arc<AtomicU64>);
-
-    impl Semaphore {
-        fn value(&self) -> u64 {
-            self.0.load(Ordering::SeqCst)
-        }
-    }
-
-    impl Port for Semaphore {
-        fn poll(&self) -> Result<Option<u64>> {
-            Ok(Some(self.value()))
-        }
-
-        fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
-            self.0.store(value, Ordering::SeqCst);
-            Ok(())
-        }
-
-        fn shared(&self) -> Option<&dyn SharedPort> {
-            Some(self)
-        }
-    }
-
-    impl SharedPort for Semaphore {
-        fn recovery_turn(&self) -> u32 {
-            EARLIER
-        }
-
-        fn recover(&self, _: u64, value: u64, by: ByEngine<'_>) -> Result<Recovered> {
-            self.signal(value, by)?;
-            Ok(Recovered::Signalled)
-        }
-    }
-
     /// Other processes have [`GRACE`], and each earlier survivor its turn. The clock is made up.
     #[test]
     fn a_survivor_signals_after_the_others_had_their_time() {
-        let (home, other) = (Semaphore::default(), Semaphore::default());
+        let [home, other] = [(); 2].map(|()| Semaphore::behind(EARLIER));
         let ports = [
             Attachment::new(DeviceId::new(), 0, home.clone()),
             Attachment::imported(DeviceId::new(), other.clone()),
