@@ -7,6 +7,7 @@
     not(any(feature = "cuda", feature = "vulkan")),
     allow(
         unreachable_code,
+        unused_assignments,
         unused_variables,
         reason = "no device has a binary semaphore"
     )

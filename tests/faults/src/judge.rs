@@ -128,8 +128,8 @@ fn is_benign(run: &Run) -> bool {
         | "vkEndCommandBuffer"
         | "vkQueueSubmit"
         | "vkGetQueryPoolResults" => run.scenario == "vulkan.clock" && run.mode == "once",
-        // It ends a watch early, which also ends by its time limit. A signal of the application that
-        // does not come ends in a timeout.
+        // It ends a watch early, which also ends by its time limit. A wait for a signal of the
+        // application would time out.
         "vkSignalSemaphore" => !run.mode.starts_with("lost"),
         // An attribute that the driver does not know.
         "cuDeviceGetAttribute" => run.code == 1,

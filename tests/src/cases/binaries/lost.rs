@@ -1,4 +1,4 @@
-//! E3: a device of this process is lost before it has made the binary signal that another waits for.
+//! E3: a device of this process is lost before it makes a binary signal that another waits for.
 
 use std::time::Instant;
 
