@@ -31,14 +31,30 @@ impl Claims {
     /// value that is settled, claimed by another signal, or waited for by the submission itself
     /// (T2). So a consumer that is submitted first leaves room for its producer. A signaller that
     /// waits for an old value claims only free values.
+    ///
     /// # Errors
     /// The interval that already holds `upto`.
+    #[inline]
     pub(crate) fn take(
         &mut self,
         upto: u64,
         own_wait: u64,
         settled: u64,
     ) -> Result<Interval, Interval> {
+        let above = own_wait.max(settled);
+        let highest = self.intervals.back().map_or(0, |claim| claim.upto);
+        if highest >= upto {
+            return self.take_between(upto, above);
+        }
+        // The usual case: above all other claims.
+        let above = above.max(highest);
+        let claim = Interval { above, upto };
+        self.intervals.push_back(claim);
+        Ok(claim)
+    }
+
+    /// As [`Claims::take`], if a higher claim exists.
+    fn take_between(&mut self, upto: u64, above: u64) -> Result<Interval, Interval> {
         let at = self.intervals.partition_point(|claim| claim.upto < upto);
         if let Some(&next) = self.intervals.get(at)
             && next.above < upto
@@ -46,10 +62,8 @@ impl Claims {
             return Err(next);
         }
         let below = at.checked_sub(1).map_or(0, |i| self.intervals[i].upto);
-        let claim = Interval {
-            above: below.max(own_wait).max(settled),
-            upto,
-        };
+        let above = above.max(below);
+        let claim = Interval { above, upto };
         self.intervals.insert(at, claim);
         Ok(claim)
     }
@@ -73,11 +87,12 @@ impl Claims {
     }
 
     /// Removes the claims up to `settled`.
+    #[inline]
     pub(crate) fn settle(&mut self, settled: u64) {
-        let done = self
-            .intervals
-            .partition_point(|claim| claim.upto <= settled);
-        self.intervals.drain(..done);
+        let is_settled = |claim: &Interval| claim.upto <= settled;
+        while self.intervals.front().is_some_and(is_settled) {
+            self.intervals.pop_front();
+        }
     }
 
     /// The lowest claim. The next host signal must stay below it.
