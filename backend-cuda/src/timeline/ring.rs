@@ -122,8 +122,9 @@ impl Ring {
             }
         }
         let kept = if keeps { SPARE } else { 0 };
-        let excess = self.spare.len().saturating_sub(kept);
-        self.spare.drain(..excess);
+        while self.spare.len() > kept {
+            self.spare.pop_front();
+        }
     }
 
     /// The oldest kept event, if no other mark of it exists.
