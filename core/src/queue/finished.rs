@@ -89,8 +89,9 @@ impl InFlight {
         while objects.len() < objects.inline_size()
             && let Some((number, _)) = self.kept.front()
             && *number <= reached
+            && let Some(kept) = self.kept.pop_front()
         {
-            objects.extend(self.kept.pop_front());
+            objects.push(kept);
         }
     }
 }
