@@ -35,6 +35,8 @@ pub enum PeerLoss {
     HungUp,
     /// This side has closed the endpoint, because the peer sent an invalid message.
     ShutOut,
+    /// The application on this side has given it up, although it lives.
+    GivenUp,
 }
 
 impl fmt::Display for PeerLoss {
@@ -47,6 +49,7 @@ impl fmt::Display for PeerLoss {
                 f.write_str("its end is closed, and whether it lives cannot be watched")
             }
             Self::ShutOut => f.write_str("it was shut out, because of what it sent"),
+            Self::GivenUp => f.write_str("it was given up, and lives on"),
         }
     }
 }

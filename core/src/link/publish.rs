@@ -340,13 +340,7 @@ impl WeakTimeline {
         let cause = cause.into_cause();
         let of = self.0.upgrade();
         if let Some(of) = &of {
-            // The page shows its last value before its failure.
-            for _ in 0..FINAL_POLLS {
-                let before = of.reached();
-                if of.refresh() <= before {
-                    break;
-                }
-            }
+            of.refresh_last();
             of.fail_with_dependents(&cause);
         }
         counter.note_lost();
@@ -357,6 +351,30 @@ impl WeakTimeline {
         counter.fail_for(reached, &cause);
         if let Some(of) = &of {
             of.recover(remaining);
+        }
+    }
+
+    /// Fails the timeline in this process alone: the application gives up the signalling process.
+    ///
+    /// That process lives. So the page stays as it is, and no signal is made in its place. Work
+    /// that waits natively waits for a signal that a driver has, so it is left alone. Held
+    /// submissions are released on the calling thread.
+    pub fn give_up(&self, cause: Error) {
+        if let Some(of) = self.0.upgrade() {
+            of.refresh_last();
+            of.fail(cause.into_cause());
+        }
+    }
+}
+
+impl Shared {
+    /// Polls the home before the timeline fails: a page shows its last value before its failure.
+    fn refresh_last(&self) {
+        for _ in 0..FINAL_POLLS {
+            let before = self.reached();
+            if self.refresh() <= before {
+                break;
+            }
         }
     }
 }

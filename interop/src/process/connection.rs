@@ -77,8 +77,10 @@ pub(super) struct Connection {
     pub(super) guard_wake: WakeFd,
     /// The last handle of the endpoint was dropped.
     pub(super) is_dropped: AtomicBool,
-    /// The peer sent its farewell, or was shut out.
+    /// The peer sent its farewell, was shut out or was given up.
     is_closed: AtomicBool,
+    /// The application has given up the peer.
+    is_given_up: AtomicBool,
     loss_observers: Mutex<LossObservers>,
     pub(super) is_trusted: AtomicBool,
     pub(super) next_number: AtomicU32,
@@ -103,7 +105,7 @@ struct Receiving {
 #[derive(Default)]
 struct LossObservers {
     all: Vec<Arc<dyn LossObserver>>,
-    /// The losses that the observers got: one, and a second if the peer dies later.
+    /// The losses that the observers got: at most three, the last if the peer dies.
     reported: Vec<PeerLoss>,
 }
 
@@ -153,6 +155,7 @@ impl Connection {
             guard_wake,
             is_dropped: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
+            is_given_up: AtomicBool::new(false),
             loss_observers: Mutex::default(),
             is_trusted: AtomicBool::new(false),
             next_number: AtomicU32::new(1),
@@ -472,8 +475,24 @@ impl Connection {
         self.guard_wake.wake();
     }
 
-    /// How the peer was lost, if it sent its farewell or was shut out.
+    /// Ends the connection because the application gives up the peer.
+    ///
+    /// Calls the observers on this thread, also if the connection has ended before. Only the first
+    /// call has an effect.
+    pub(super) fn give_up(&self) {
+        if self.is_given_up.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let error = self.lost_error(PeerLoss::GivenUp);
+        self.shut_out(&mut self.lock_receiving(), error);
+        self.report_loss(PeerLoss::GivenUp);
+    }
+
+    /// How the peer was lost, if it sent its farewell, was shut out or was given up.
     pub(super) fn closed(&self) -> Option<PeerLoss> {
+        if self.is_given_up.load(Ordering::Acquire) {
+            return Some(PeerLoss::GivenUp);
+        }
         if !self.is_closed.load(Ordering::Acquire) {
             return None;
         }

@@ -357,6 +357,25 @@ impl Endpoint {
         self.connection().peer.watched()
     }
 
+    /// Lets go of a peer that lives and does not answer: it is stopped or hangs, for example.
+    ///
+    /// Timelines over this endpoint that the peer signals fail in this process, with
+    /// [`PeerLoss::GivenUp`](syncline_core::error::PeerLoss::GivenUp) as the cause. So waits for
+    /// them end, held submissions are not run, and queues go on. The connection ends: every later
+    /// call returns the same [`Error::PeerLost`], and the peer sees that this process has left.
+    ///
+    /// Nothing happens in other processes. The peer may go on and signal, but this process does not
+    /// see that any more. It may also go on to write memory that it shares. So do not use that
+    /// memory for anything else. Timelines that this process signals stay usable. A wait that a
+    /// driver has already ends with the peer's signal, which a driver has, too. If the peer dies
+    /// later, it ends as after any death.
+    ///
+    /// Held submissions are released on the calling thread. Later calls have no effect, nor has a
+    /// call after the death of the peer.
+    pub fn give_up(&self) {
+        self.connection().give_up();
+    }
+
     /// True once [`trust_handles`](Self::trust_handles) was called.
     #[must_use]
     pub fn trusts_handles(&self) -> bool {

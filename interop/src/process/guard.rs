@@ -30,7 +30,11 @@ pub(super) fn watch(connection: &Connection) {
     let Some(how) = wait_for_loss(connection) else {
         return;
     };
-    connection.report_loss(how);
+    match how {
+        // `Connection::give_up` reports it.
+        PeerLoss::GivenUp => {}
+        how => connection.report_loss(how),
+    }
     if let PeerLoss::Died { .. } = how {
         return;
     }

@@ -58,8 +58,9 @@ pub(crate) trait LossObserver: Send + Sync {
     /// Called once the peer process is lost.
     ///
     /// The endpoint's thread calls this. If the peer is lost before [`Endpoint::observe_loss`], the
-    /// registering thread calls it. There are at most two calls: a process that
-    /// [left](PeerLoss::Left), [hung up](PeerLoss::HungUp) or was [shut out](PeerLoss::ShutOut) may
+    /// registering thread calls it, and [`Endpoint::give_up`] calls it on its own thread. There are
+    /// at most three calls: a process that [left](PeerLoss::Left), [hung up](PeerLoss::HungUp) or
+    /// was [shut out](PeerLoss::ShutOut) may be [given up](PeerLoss::GivenUp), and may
     /// [die](PeerLoss::Died) later.
     /// The observer must not block for long and must not keep the endpoint alive.
     fn peer_lost(&self, how: &PeerLoss);

@@ -206,6 +206,7 @@ impl Loss {
             PeerLoss::HungUp => (4, 0),
             PeerLoss::Left => (5, 0),
             PeerLoss::ShutOut => (6, 0),
+            PeerLoss::GivenUp => (7, 0),
         }
     }
 
@@ -223,6 +224,7 @@ impl Loss {
             4 => PeerLoss::HungUp,
             5 => PeerLoss::Left,
             6 => PeerLoss::ShutOut,
+            7 => PeerLoss::GivenUp,
             _ => return None,
         };
         Some(Self { process, how })

@@ -249,6 +249,7 @@ fn values_raised_after_a_failure_do_not_count() {
 #[case::hung_up(PeerLoss::HungUp)]
 #[case::left(PeerLoss::Left)]
 #[case::shut_out(PeerLoss::ShutOut)]
+#[case::given_up(PeerLoss::GivenUp)]
 fn loss_of_a_process_is_read_with_its_id(#[case] how: PeerLoss) {
     let (ours, theirs) = two(0);
     let endpoint = Object::new("endpoint", "ours");

@@ -43,6 +43,10 @@ impl LossObserver for SignallerObserver {
             process: self.peer.id,
             how: *how,
         };
+        if let PeerLoss::GivenUp = how {
+            self.timeline.give_up(cause);
+            return;
+        }
         // Refuse waits first: a thread that sees the count fail may then wait for the semaphore.
         for waits in &self.waits {
             waits.signaller_lost(&cause);

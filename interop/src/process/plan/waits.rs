@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::error::PeerLoss;
 use syncline_core::internal::WeakTimeline;
 use syncline_core::{
     Error, Fence, KeptPoint, QueueKind, Result, Timeline, WaitOnly, handle::BinaryFd,
@@ -114,7 +115,9 @@ fn loss(count: &WaitOnly) -> Option<Error> {
     let next = count.at(count.frozen_value().saturating_add(1));
     let error = next.is_reached().err()?;
     let lost = match error.root() {
-        Error::PeerLost { .. } | Error::DeviceLost { .. } => true,
+        // A peer that was given up lives, and a driver has its signal.
+        Error::PeerLost { how, .. } => *how != PeerLoss::GivenUp,
+        Error::DeviceLost { .. } => true,
         // Another process tells that its device is lost by the native code.
         Error::FailedElsewhere { code, .. } => *code != 0,
         _ => false,

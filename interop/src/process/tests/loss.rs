@@ -383,6 +383,56 @@ fn both_sides_learn_that_a_process_was_shut_out() {
     assert_left(&other);
 }
 
+/// The observers are called once, on the calling thread, and once more if the peer dies.
+#[test]
+fn a_peer_that_lives_can_be_given_up() {
+    let (mut child, one) = child("waits");
+    let (recorder, losses) = loss_recorder();
+    one.observe_loss(recorder);
+    let begun = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        let receives = scope.spawn(|| {
+            begun.wait();
+            one.receive_point_of(LONG).unwrap_err()
+        });
+        begun.wait();
+        one.give_up();
+        assert_eq!(losses.try_recv().unwrap(), PeerLoss::GivenUp);
+        let is_given_up = |error: &Error| {
+            let how = PeerLoss::GivenUp;
+            matches!(error, Error::PeerLost { how: found, .. } if *found == how)
+        };
+        assert!(is_given_up(&receives.join().unwrap()));
+        assert!(is_given_up(&one.check().unwrap_err()));
+        assert!(is_given_up(&one.send_point_of(1, 1, NOW).unwrap_err()));
+    });
+    one.give_up();
+    let (late, late_losses) = loss_recorder();
+    one.observe_loss(late);
+    assert_eq!(late_losses.try_recv().unwrap(), PeerLoss::GivenUp);
+    child.kill().unwrap();
+    // Not before its death is reported, because that takes the exit status.
+    for losses in [losses, late_losses] {
+        let how = losses.recv_timeout(LONG).unwrap();
+        assert!(matches!(how, PeerLoss::Died { .. }), "{how:?}");
+    }
+    child.wait().unwrap();
+}
+
+/// A peer that has closed its end lives, and may hang while it has to signal. So it is given up,
+/// too.
+#[test]
+fn a_peer_that_has_left_can_be_given_up() {
+    let (one, raw) = against_raw();
+    let (recorder, losses) = loss_recorder();
+    one.observe_loss(recorder);
+    drop(raw);
+    assert_eq!(losses.recv_timeout(LONG).unwrap(), PeerLoss::Left);
+    one.give_up();
+    assert_eq!(losses.try_recv().unwrap(), PeerLoss::GivenUp);
+    assert_left(&one);
+}
+
 /// Whichever descriptor is missing, an endpoint that opens watches its peer process.
 fn with_few_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

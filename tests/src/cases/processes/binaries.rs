@@ -19,6 +19,7 @@ equipped_cases! {
     "process.binary_is_no_timeline": [X1 X3 E5] => refused;
     "process.binary_signaller_is_killed": [E3 P3] => killed;
     "process.binary_signaller_dies_before_a_busy_queue": [E3 P3] => busy;
+    "process.binary_signaller_is_given_up": [P3] => given_up;
     "process.binary_leaves_nothing": [X4 P1] => leaves_nothing;
 }
 
@@ -157,6 +158,29 @@ fn killed(world: &World<Equipped>) -> Verdict {
         scene.by(Side::Waiter, "idle")?;
     }
     Ok(())
+}
+
+/// The signaller is given up and lives. Its signal may come, so it is not made in its place.
+fn given_up(world: &World<Equipped>) -> Verdict {
+    let mut peer = Peer::start()?;
+    let mut scene = Scene::of(world, &mut peer, Side::Waiter);
+    scene.make_binary(NOTHING, "image")?;
+    scene.by(Side::Signaller, "draw image 1")?;
+    let waiting = scene.by(Side::Waiter, "shade image 1")?;
+    scene.peer().endpoint().give_up();
+    let begun = Instant::now();
+    // After the death of a process the release comes within this time.
+    while begun.elapsed() < BUSY {
+        let released = scene.by(Side::Waiter, &format!("through {waiting}"))?;
+        check!(released == "false", "the wait was released");
+    }
+    scene.by(Side::Signaller, "open")?;
+    scene.by(Side::Waiter, &format!("after {waiting}"))?;
+    match scene.by(Side::Waiter, "shade image 2") {
+        Err(Stop::Failed(reason)) if reason.contains("it was given up") => {}
+        other => return Stop::fail(format!("the next wait: {other:?}")),
+    }
+    scene.by(Side::Waiter, "idle").map(drop)
 }
 
 /// How long other work keeps the queue busy after the death.

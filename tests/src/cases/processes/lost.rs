@@ -1,4 +1,4 @@
-//! P3, E3, E4: one of two processes is killed.
+//! P3, E2 to E4: one of two processes is killed, or stopped and given up.
 
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ equipped_cases! {
     "process.the_waiter_is_killed": [E3 E4] => waiter;
     "process.killed_while_it_is_awaited": [E3 P1 P3] => awaited;
     "process.offered_by_one_who_is_dead": [X4 P3 E5] => offered;
+    "process.a_stopped_peer_is_given_up": [P3 E2 E4] => stopped;
 }
 
 /// E3: a wait for a dead process fails within a second.
@@ -197,4 +198,55 @@ fn offered(world: &World<Equipped>) -> Verdict {
         })?;
     }
     Ok(())
+}
+
+/// A peer that lives and does not signal is given up. What waits for it ends, here and not there.
+fn stopped(world: &World<Equipped>) -> Verdict {
+    Scene::each_peer(world, Side::Waiter, |scene, besides| {
+        scene.make(besides, "frames", 0)?;
+        scene.by(Side::Signaller, "signal frames 1")?;
+        scene.by(Side::Waiter, "submit frames 1")?;
+        scene.by(Side::Waiter, "after 1")?;
+        scene.by(Side::Waiter, "wait frames 1")?;
+        scene.peer().stop(true)?;
+        let sent = scene.by(Side::Waiter, "submit frames 2")?;
+        check!(sent == "held", "a wait without a signal is with the driver");
+        let endpoint = scene.peer().endpoint().clone();
+        let waits = scene.here().waits("frames")?;
+        let heard = std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| waits.at(2).wait(crate::patience()));
+            endpoint.give_up();
+            sleeper.join()
+        });
+        let Ok(Err(Error::Failed { cause, .. })) = heard else {
+            return Stop::fail(format!("a thread that waits hears {heard:?}"));
+        };
+        check!(is_given_up(&cause), "the cause is {cause}");
+        match scene.by(Side::Waiter, "after 2") {
+            Err(Stop::Failed(reason)) if reason.contains("it was given up") => {}
+            other => return Stop::fail(format!("behind the wait: {other:?}")),
+        }
+        scene.by(Side::Waiter, "idle")?;
+        let ran = scene.by(Side::Waiter, "ran")?;
+        check!(ran == "1", "work that waits for the stopped peer ran");
+        scene.by(Side::Waiter, "wait frames 1")?;
+        match endpoint.check() {
+            Err(error) if is_given_up(&error) => {}
+            other => return Stop::fail(format!("the endpoint says {other:?}")),
+        }
+        // A second call, and what comes from the peer, change nothing.
+        endpoint.give_up();
+        scene.peer().stop(false)?;
+        scene.by(Side::Signaller, "signal frames 2")?;
+        scene.by(Side::Signaller, "idle")?;
+        match waits.at(2).is_reached() {
+            Err(Error::Failed { .. }) => Ok(()),
+            other => Stop::fail(format!("after that, 2 is {other:?}")),
+        }
+    })
+}
+
+fn is_given_up(error: &Error) -> bool {
+    let how = PeerLoss::GivenUp;
+    matches!(error, Error::PeerLost { how: found, .. } if *found == how)
 }
