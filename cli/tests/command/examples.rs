@@ -53,6 +53,7 @@ fn refused(command: &mut Command) -> String {
 #[case::timing("timing", &[], "±")]
 #[case::trace("trace", &[], "5 waits were released")]
 #[case::failure("failure", &[], "because work failed: the file is missing")]
+#[case::server("server", &[], "it was given up, and lives on")]
 #[case::host_processes("two_processes", &[], "PeerLost: ")]
 #[case::vulkan_processes("two_processes", &["vulkan"], "PeerLost: ")]
 #[case::cuda_processes("two_processes", &["cuda"], "PeerLost: ")]

@@ -13,9 +13,10 @@ use super::message::{MAX_MESSAGE, Message};
 use super::parties::{Agreed, MAX_PARTIES, write_links, write_parties};
 use super::socket::Deadline;
 use super::wire::{TooMuch, Writer, digest};
+use crate::any::Device;
 #[cfg(doc)]
 use crate::negotiate::Conflict;
-use crate::negotiate::{Party, Plan, Process, Requirements, negotiate};
+use crate::negotiate::{Made, Party, Plan, Process, Requirements, negotiate};
 
 /// How long one of several peers is waited for before the next is polled.
 const POLL_SLICE: Duration = Duration::from_millis(50);
@@ -73,6 +74,42 @@ impl Endpoint {
     /// * [`Error::PeerSilent`], and the errors of [`Endpoint::check`].
     pub fn negotiate(&self, own: impl Into<Requirements>, timeout: Duration) -> Result<Plan> {
         negotiate_among(own, &[self], timeout)
+    }
+
+    /// Negotiates a plan with the peer, and makes its timeline.
+    ///
+    /// Both processes call this with the same label and with the needs of their own parties. This
+    /// is [`negotiate`](Self::negotiate) followed by [`Plan::make_across`] from the value 0.
+    /// `devices` has the devices of the parties. Waits up to `timeout` for each of the two.
+    ///
+    /// Keep the result as long as the timeline is used. Only one process may signal the timeline.
+    /// For two directions make two timelines, in the same order in both processes.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use syncline::{Device, host, negotiate::Party, process::Endpoint};
+    /// # const PATIENCE: Duration = Duration::from_secs(30);
+    /// # fn produce(peer: &Endpoint) -> syncline::Result<()> {
+    /// let device = Device::from(host::Device::new());
+    /// let own = Party::of(&device);
+    /// let needs = own.clone().signals(); // and `own.clone().waits()` in the other process
+    /// let frames = peer.timeline("frames", needs, &[device], PATIENCE)?;
+    /// frames.signal_only(own.id())?.signal(1)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of the two calls.
+    pub fn timeline(
+        &self,
+        label: &str,
+        own: impl Into<Requirements>,
+        devices: &[Device],
+        timeout: Duration,
+    ) -> Result<Made> {
+        let plan = self.negotiate(own, timeout)?;
+        plan.make_across(label, 0, devices, &[self], timeout)
     }
 }
 

@@ -89,7 +89,7 @@ fn what_the_documents_show_is_what_is_run() {
                 .map(|text| text.trim().into())
                 .into(),
         ),
-        ("docs/processes.md", vec![example("two_processes")]),
+        ("docs/processes.md", vec![example("server")]),
         ("docs/timing.md", vec![how_long_it_took::TEXT.trim().into()]),
         (
             "docs/adopt.md",
