@@ -31,7 +31,7 @@
 pub use crate::api::author::{Backend, BackendQueue, EngineQueue, EngineQueueOf, Identity};
 pub use crate::api::sharing::Sharing;
 pub use crate::api::{Device, Queue};
-pub use crate::base::exiting::TeardownGuard;
+pub use crate::base::exiting::{RunsInProcess, TeardownGuard};
 pub use crate::base::run::must_defer_free;
 pub use crate::base::standby::StandbyThread;
 pub use crate::base::sync::{Mutex, MutexGuard};

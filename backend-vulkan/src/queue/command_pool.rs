@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ash::vk;
 use smallvec::SmallVec;
-use syncline_core::backend::InUse;
+use syncline_core::backend::{InUse, RunsInProcess, TeardownGuard};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::open::Inner;
@@ -346,6 +346,29 @@ impl CommandPool {
     }
 }
 
+impl CommandPool {
+    /// Waits for the work up to submission `last`. False if that may still execute.
+    fn has_ended_by(&self, last: u64, deadline: Instant) -> bool {
+        // An exit of the process waits for this. If it has begun, the driver stays as it is.
+        let Some(_guard) = TeardownGuard::begin() else {
+            return false;
+        };
+        let none = vk::SemaphoreWaitFlags::empty();
+        let waited = self
+            .device
+            .wait_semaphores(none, &[self.own.raw()], &[last], deadline);
+        // Only a lost device uses nothing any more. Any other error does not say that the work has
+        // finished.
+        waited.unwrap_or_else(|_| self.device.is_lost())
+    }
+}
+
+impl RunsInProcess for CommandPool {
+    fn is_idle(&self) -> bool {
+        self.device.is_lost() || self.is_idle()
+    }
+}
+
 impl Drop for CommandPool {
     fn drop(&mut self) {
         let state = std::mem::take(&mut *lock(&self.state));
@@ -355,17 +378,7 @@ impl Drop for CommandPool {
         let last = *self.last_submitted.get_mut();
         let finished = self.device.is_lost()
             || self.own.value().is_ok_and(|value| value >= last)
-            || self
-                .device
-                .wait_semaphores(
-                    vk::SemaphoreWaitFlags::empty(),
-                    &[self.own.raw()],
-                    &[last],
-                    Instant::now() + DROP_TIMEOUT,
-                )
-                // Only a lost device uses nothing any more. Any other error does not say that the
-                // work has finished.
-                .unwrap_or_else(|_| self.device.is_lost());
+            || self.has_ended_by(last, Instant::now() + DROP_TIMEOUT);
         if finished {
             self.note_finished(state.in_flight.iter());
             // SAFETY: created on this device and destroyed only here. All submissions of its

@@ -2,11 +2,11 @@
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::cell::UnsafeCell;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use syncline_core::backend::{
-    Batch, EngineQueue, Enqueue, Flush, InFlightBudget, Keep, Recycled, SubmissionQueue, Timing,
-    Waker,
+    Batch, EngineQueue, Enqueue, Flush, InFlightBudget, Keep, Recycled, SubmissionQueue,
+    TeardownGuard, Timing, Waker,
 };
 use syncline_core::{Result, Timeline, error::Object};
 
@@ -134,8 +134,14 @@ impl Feed {
             .cloned()
             .ok_or_else(|| unsupported(object, "count", "its own timeline has no semaphore"))?;
         let commands = CommandPool::new(device.inner(), object, driver.family().index, semaphore)?;
+        let commands = Arc::new(commands);
+        // Otherwise the application may destroy the device before the exit.
+        if device.info().software && device.inner().native().is_kept() {
+            let queue: Weak<CommandPool> = Arc::downgrade(&commands);
+            TeardownGuard::register_queue(queue);
+        }
         Ok(Self {
-            commands: Arc::new(commands),
+            commands,
             driver: driver.clone(),
             stamps: Recycled::default(),
             spare: SpareRecording::default(),

@@ -2,11 +2,12 @@
 //!
 //! `exit(3)`, and so the end of `main`, runs the destructors of all libraries while other threads
 //! still run. The process crashes if one of these threads unloads a driver at that time. Threads of
-//! the engine can do that: the watching thread of a device can hold the device's last handle.
+//! the engine can do that: the watching thread of a device can hold the device's last handle. The
+//! process also crashes if a driver executes work on a thread of the process at that time.
 #![allow(unsafe_code, reason = "registers what runs at exit")]
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,17 @@ static STATE: AtomicUsize = AtomicUsize::new(0);
 /// The bit of [`STATE`] which says that the process exits.
 const EXITING: usize = 1 << (usize::BITS - 1);
 
-/// The longest time for which an exit waits for those threads.
+/// The queues whose work an exit waits for, each with the process that has made it.
+static QUEUES: Mutex<Vec<(u32, Weak<dyn RunsInProcess>)>> = Mutex::new(Vec::new());
+
+/// The longest time for which an exit waits for those threads and queues.
 const MAX_WAIT: Duration = Duration::from_secs(2);
+
+/// A queue whose driver executes work on threads of this process.
+pub trait RunsInProcess: Send + Sync {
+    /// True if no work of the queue runs or waits in the driver. Does not block.
+    fn is_idle(&self) -> bool;
+}
 
 /// A guard during which an exit of the process waits, for two seconds at most.
 ///
@@ -48,6 +58,14 @@ impl TeardownGuard {
         (before & EXITING == 0).then_some(own)
     }
 
+    /// Makes an exit also wait until `queue` is idle, unless the queue is gone by then.
+    pub fn register_queue(queue: Weak<dyn RunsInProcess>) {
+        Self::register();
+        let mut queues = QUEUES.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.retain(|(_, queue)| queue.strong_count() > 0);
+        queues.push((std::process::id(), queue));
+    }
+
     /// Drops an object that the application gave to be kept. The drop may destroy a driver.
     ///
     /// Forgets the object if the process exits already.
@@ -65,12 +83,29 @@ impl Drop for TeardownGuard {
     }
 }
 
+/// In a forked child the lock may be held by a thread that the child does not have.
+fn queues_of_this_process() -> Vec<Arc<dyn RunsInProcess>> {
+    let Ok(queues) = QUEUES.try_lock() else {
+        return Vec::new();
+    };
+    let process = std::process::id();
+    let own = queues.iter().filter(|(maker, _)| *maker == process);
+    own.filter_map(|(_, queue)| queue.upgrade()).collect()
+}
+
 extern "C" fn wait_for_teardowns() {
     // All registrations together wait no longer than this.
     static DEADLINE: OnceLock<Instant> = OnceLock::new();
     STATE.fetch_or(EXITING, Ordering::SeqCst);
     let deadline = *DEADLINE.get_or_init(|| Instant::now() + MAX_WAIT);
-    while STATE.load(Ordering::SeqCst) != EXITING && Instant::now() < deadline {
+    let queues = queues_of_this_process();
+    let is_done = || {
+        let busy = queues.iter().any(|queue| !queue.is_idle());
+        STATE.load(Ordering::SeqCst) == EXITING && !busy
+    };
+    while !is_done() && Instant::now() < deadline {
         sleep(Duration::from_micros(100));
     }
+    // A drop could wait for work, or take a driver down.
+    std::mem::forget(queues);
 }

@@ -5,10 +5,11 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::TeardownGuard;
+use syncline_core::backend::{RunsInProcess, TeardownGuard};
 
 const CHILD: &str = "SYNCLINE_TEST_EXITS";
 
@@ -43,6 +44,41 @@ extern "C" fn destructors() {
     }
 }
 
+/// A queue whose work ends after the exit has begun.
+#[derive(Default)]
+struct Works(AtomicBool);
+
+impl RunsInProcess for Works {
+    fn is_idle(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Works {
+    fn drop(&mut self) {
+        say("the queue is dropped, ");
+    }
+}
+
+fn start_work() -> Arc<Works> {
+    let works = Arc::new(Works::default());
+    let queue: Weak<Works> = Arc::downgrade(&works);
+    TeardownGuard::register_queue(queue);
+    // SAFETY: the function does not unwind.
+    unsafe { libc::atexit(exit_begins) };
+    let working = works.clone();
+    thread::spawn(move || {
+        while !EXITS.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+        // An exit that does not wait runs the destructors before this ends.
+        thread::sleep(Duration::from_millis(50));
+        say("work ends, ");
+        working.0.store(true, Ordering::SeqCst);
+    });
+    works
+}
+
 /// Not a test. The child of the tests below runs it.
 #[test]
 fn the_process_that_exits() {
@@ -63,6 +99,14 @@ fn the_process_that_exits() {
             unsafe { libc::atexit(exit_begins) };
         }
         let _stuck = TeardownGuard::begin();
+        std::process::exit(0);
+    }
+    if how == "working" {
+        let gone = Arc::new(Works::default());
+        let queue: Weak<Works> = Arc::downgrade(&gone);
+        TeardownGuard::register_queue(queue);
+        drop(gone);
+        let _works = start_work();
         std::process::exit(0);
     }
     let (begun, begins) = channel();
@@ -110,6 +154,15 @@ fn an_exit_waits_for_a_driver_that_is_being_taken_down() {
     assert_eq!(
         said("taking down"),
         "a driver is taken down, destructors run, and no driver is taken down any more"
+    );
+}
+
+/// A queue that is gone is not waited for.
+#[test]
+fn an_exit_waits_for_work_on_threads_of_the_process() {
+    assert_eq!(
+        said("working"),
+        "the queue is dropped, work ends, destructors run, and no driver is taken down any more"
     );
 }
 
