@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Mutex;
 
+use rustix::io::Errno;
+
 /// The identity of one process of this machine.
 ///
 /// The system reuses process ids. The id together with the start time is unique.
@@ -18,26 +20,40 @@ pub struct Process {
 impl Process {
     /// The calling process.
     ///
-    /// Reads the start time once, so that all answers are equal. Later there may be no descriptor
-    /// to read it.
+    /// Its start time is 0 as long as the process has no descriptor or memory to read it.
     #[must_use]
     pub fn this() -> Self {
+        Self::try_this().unwrap_or_else(|_| Self {
+            id: std::process::id(),
+            started: 0,
+        })
+    }
+
+    /// Same as [`Process::this`], with an error if a resource is short.
+    ///
+    /// Reads the start time once, so that all answers after the first are equal. Later there may be
+    /// no descriptor to read it.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE` or `ENOMEM`.
+    pub fn try_this() -> Result<Self, Errno> {
         static KNOWN: Mutex<Option<Process>> = Mutex::new(None);
         let id = std::process::id();
         // In a forked process, the lock may be held by a thread that does not exist.
         let mut known = KNOWN.try_lock().ok();
         match known.as_deref() {
             // A forked process has the memory of its parent.
-            Some(Some(this)) if this.id == id => *this,
+            Some(Some(this)) if this.id == id => Ok(*this),
             _ => {
-                let this = Self {
-                    id,
-                    started: started("self"),
+                let started = match started("self") {
+                    Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(errno),
+                    started => started.unwrap_or(0),
                 };
+                let this = Self { id, started };
                 if let Some(known) = &mut known {
                     **known = Some(this);
                 }
-                this
+                Ok(this)
             }
         }
     }
@@ -45,7 +61,7 @@ impl Process {
     /// The process that has this id at present.
     #[must_use]
     pub fn with_id(id: u32) -> Self {
-        let started = started(&id.to_string());
+        let started = started(&id.to_string()).unwrap_or(0);
         Self { id, started }
     }
 
@@ -58,15 +74,16 @@ impl Process {
     }
 }
 
-/// The start time of the process in the directory `process` of `/proc`; 0 if unknown.
-fn started(process: &str) -> u64 {
+/// The start time of the process in the directory `process` of `/proc`; 0 if that has none.
+fn started(process: &str) -> Result<u64, Errno> {
     // The second field is a file name in brackets. It may contain any bytes, also brackets and
     // bytes that are not UTF-8.
-    let stat = std::fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
+    let stat = std::fs::read(format!("/proc/{process}/stat"))
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     let after_name = stat.rsplit(|byte| *byte == b')').next().unwrap_or_default();
     let after_name = String::from_utf8_lossy(after_name);
     let started = after_name.split_whitespace().nth(19);
-    started.and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
+    Ok(started.and_then(|ticks| ticks.parse().ok()).unwrap_or(0))
 }
 
 impl fmt::Display for Process {

@@ -46,8 +46,10 @@ fn send_greeting(
     buffer: &mut [u8],
     deadline: Deadline,
 ) -> Result<()> {
+    // A peer refuses a process that does not tell when it started, if it can see that itself.
+    let process = Process::try_this().map_err(|errno| native(object, "open", errno))?;
     let hello = Message::Hello {
-        process: Process::this(),
+        process,
         label: object.label().into(),
     };
     let length = hello.encode(0, buffer).unwrap_or(0);

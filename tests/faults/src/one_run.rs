@@ -11,7 +11,7 @@ use syncline::Error;
 
 use crate::accounts::Accounts;
 use crate::gates::{Calls, Gates};
-use crate::scenarios::{Scenario, Stop};
+use crate::scenarios::{self, Scenario, Stop};
 use crate::seams::{DESCRIPTORS, FewDescriptors};
 
 /// The time in which threads and objects must be gone after a run.
@@ -182,7 +182,12 @@ pub(crate) fn run(scenario: &Scenario, order: Option<&str>) -> Result<Outcome, S
     let again = order.is_some().then(|| {
         step("the same without a failing call");
         let before = Accounts::at_rest(gates);
-        let again = ended(scenario);
+        scenarios::process::last_words();
+        let mut again = ended(scenario);
+        if let Ended::Error { text, .. } = &mut again {
+            text.push_str("; the other process: ");
+            text.push_str(&scenarios::process::last_words());
+        }
         match Accounts::settle(gates, &before, SETTLING) {
             left if left.is_empty() => again,
             left => Ended::Wrong(format!(

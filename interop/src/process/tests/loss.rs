@@ -61,6 +61,7 @@ fn child_process() {
     };
     match &*role {
         "has few descriptors" => return with_few_descriptors(),
+        "cannot read its start" => return without_a_start_time(),
         "receives without a free descriptor" => return without_a_free_descriptor(),
         "faces hostile peers" => return facing_hostile_peers(),
         _ => {}
@@ -433,6 +434,34 @@ fn a_peer_that_has_left_can_be_given_up() {
     assert_left(&one);
 }
 
+/// A process that had no descriptor to read its start time can greet later.
+fn without_a_start_time() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let hard = getrlimit(Resource::Nofile).maximum;
+    let limit = |current| {
+        let maximum = hard;
+        setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    };
+    let mut failed = Vec::new();
+    for spare in 0..4 {
+        let (ours, theirs) = pair();
+        // The lowest free descriptor.
+        let next = rustix::io::dup(&ours).unwrap();
+        let lowest = u64::from(next.as_raw_fd().cast_unsigned());
+        drop(next);
+        limit(Some(lowest + spare));
+        let opened = Endpoint::open(ours, "ours", NOW);
+        limit(hard);
+        drop(theirs);
+        match opened.unwrap_err().error {
+            Error::Native { call, .. } => failed.push(call),
+            other => panic!("{other}"),
+        }
+    }
+    assert_eq!(failed, ["eventfd", "eventfd", "eventfd", "open"]);
+    assert_ne!(Process::this().started, 0);
+}
+
 /// Whichever descriptor is missing, an endpoint that opens watches its peer process.
 fn with_few_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -574,9 +603,11 @@ fn descriptors_of_peers_are_bounded(#[case] role: &str) {
 }
 
 /// In a child process, because the limit counts for the whole process.
-#[test]
-fn opening_fails_without_a_descriptor_for_the_process() {
-    run_child("has few descriptors");
+#[rstest]
+#[case::of_the_peer("has few descriptors")]
+#[case::of_this("cannot read its start")]
+fn opening_fails_without_a_descriptor_for_the_process(#[case] role: &str) {
+    run_child(role);
 }
 
 fn run_child(role: &str) {

@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::slice::from_ref;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
@@ -46,6 +47,14 @@ pub(super) static SCENARIOS: &[Scenario] = &[
     },
 ];
 
+/// What the last other process has printed.
+static LAST_WORDS: Mutex<String> = Mutex::new(String::new());
+
+/// Returns what the last other process has printed, which is its error.
+pub(crate) fn last_words() -> String {
+    std::mem::take(&mut *LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 /// The other process. The drop ends it.
 struct Peer(Child);
 
@@ -70,14 +79,23 @@ impl Peer {
     fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+        let _ = self.listen();
+    }
+
+    /// Reads what it prints until it ends: its error, if it has one.
+    fn listen(&mut self) -> std::io::Result<String> {
+        let mut text = String::new();
+        if let Some(mut output) = self.0.stdout.take() {
+            output.read_to_string(&mut text)?;
+            let mut words = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner);
+            words.clone_from(&text);
+        }
+        Ok(text)
     }
 
     /// Waits for its end. An error of it ends the scenario.
     fn end(mut self) -> Verdict {
-        let mut text = String::new();
-        if let Some(mut output) = self.0.stdout.take() {
-            output.read_to_string(&mut text).map_err(own_call)?;
-        }
+        let text = self.listen().map_err(own_call)?;
         match self.0.wait() {
             Ok(status) if status.success() => Ok(()),
             Ok(status) => Err(Stop::Peer(format!("{status}: {text}"))),
