@@ -296,7 +296,7 @@ impl WeakTimeline {
         Some(KeptPoint { of, value })
     }
 
-    /// Fails the timeline, if it still exists. See [`Timeline::fail`].
+    /// Fails the timeline, if it still exists, and what waits natively for it.
     pub fn fail(&self, cause: Error) {
         if let Some(of) = self.0.upgrade() {
             of.fail_with_dependents(&cause.into_cause());

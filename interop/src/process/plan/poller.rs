@@ -158,6 +158,8 @@ mod tests {
         for _ in 0..3 {
             told.recv().unwrap();
         }
+        let more = told.recv_timeout(3 * INTERVAL);
+        assert!(more.is_err(), "it is polled although it needs that no more");
         ask(&polled);
         told.recv().unwrap();
     }

@@ -392,8 +392,8 @@ fn signal(queue: &Queue, semaphore: &BinarySemaphore, limit: Duration) -> Result
     let work = move |recorder: &mut Recorder<'_>| {
         // SAFETY: a wait for the semaphore has been at the head of its queue for long without
         // completing. So the semaphore is unsignalled, unless the GPU has not got to that wait. The
-        // process with the pending signal is dead, and so is its work, because drivers end the work
-        // before the process counts as dead. If either assumption is wrong, or if an earlier
+        // signaller is lost: a lost device executes nothing more, and drivers end the work of a
+        // process before it counts as dead. If either assumption is wrong, or if an earlier
         // attempt is still behind other work of its queue, the semaphore is signalled twice.
         // Drivers treat that as one signal. No queue waits for a second signal: every wait begins
         // in `submit`, which refuses it by then.
