@@ -18,7 +18,7 @@ use crate::driver::enqueue::{Batch, Enqueue, Flush, Waker, Written};
 use crate::driver::keep::Keep;
 use crate::held::Lists;
 use crate::timeline::point::{Completion, NativePoint};
-use crate::timeline::state::Shared;
+use crate::timeline::state::{DependentSignals, Shared};
 
 /// The answer of a driver to a submission. Errors are boxed, because they are rare and large.
 pub(super) enum Handed<E: Enqueue> {
@@ -37,37 +37,39 @@ pub(super) fn signalled<'a>(
     here.map(|claim| (claim.of, claim.claim.upto))
 }
 
-/// Native waits for signals of other devices or processes, each with the signals behind it.
-fn dependents<'a, 's>(
-    waits: &'a [Awaited<'s>],
-    claims: &'a [Taken<'s>],
-) -> impl Iterator<Item = (&'a Awaited<'s>, &'a Taken<'s>)> {
-    let natively = |wait: &&Awaited<'_>| {
-        wait.port.is_some() && wait.of.depends_on_others() && wait.of.reached() < wait.value
-    };
-    let waits = waits.iter().filter(natively);
-    waits.flat_map(move |wait| claims.iter().map(move |claim| (wait, claim)))
+/// Native waits for signals of other devices or processes.
+fn waits_for_others<'a, 's>(waits: &'a [Awaited<'s>]) -> impl Iterator<Item = &'a Awaited<'s>> {
+    waits
+        .iter()
+        .filter(|wait| wait.port.is_some() && wait.of.depends_on_others())
 }
 
 /// Notes signals that depend on other devices or processes, before the driver has the submission.
 ///
-/// Returns the cause if such a wait has failed already.
-#[cold]
-fn note_dependents(waits: &[Awaited<'_>], claims: &[Taken<'_>]) -> Option<Failure> {
-    for wait in waits.iter().filter(|wait| wait.port.is_some()) {
+/// Returns the list for [`forget_dependents`], if there is one, and the cause if such a wait has
+/// failed already.
+fn note_dependents(
+    waits: &[Awaited<'_>],
+    claims: &[Taken<'_>],
+) -> (Option<DependentSignals>, Option<Failure>) {
+    let mut signals = None;
+    let mut lost = None;
+    for wait in waits_for_others(waits) {
         wait.of.watch_for_driver(wait.value);
+        if !claims.is_empty() && wait.of.reached() < wait.value {
+            let signals = signals.get_or_insert_with(|| {
+                DependentSignals::new(claims.iter().map(|claim| (claim.of, claim.claim.upto)))
+            });
+            lost = wait.of.note_dependent(wait.value, signals).err().or(lost);
+        }
     }
-    let noted = dependents(waits, claims).map(|(wait, claim)| {
-        wait.of
-            .note_dependent(wait.value, claim.of, claim.claim.upto)
-    });
-    noted.filter_map(Result::err).last()
+    (signals, lost)
 }
 
 #[cold]
-fn forget_dependents(waits: &[Awaited<'_>], claims: &[Taken<'_>]) {
-    for (wait, claim) in dependents(waits, claims) {
-        wait.of.forget_dependent(claim.of, claim.claim.upto);
+fn forget_dependents(waits: &[Awaited<'_>], signals: &DependentSignals) {
+    for wait in waits_for_others(waits) {
+        wait.of.forget_dependent(signals);
     }
 }
 
@@ -209,8 +211,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 keep.push(native.of.clone());
             }
         }
-        let depends = waits.iter().any(|wait| wait.of.depends_on_others());
-        let lost = depends.then(|| note_dependents(waits, claims)).flatten();
+        let (dependents, lost) = note_dependents(waits, claims);
         if !relayed.is_empty() {
             self.note_relays(number, claims);
         }
@@ -222,8 +223,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
             if stamp.is_some() {
                 self.forget_times(claims);
             }
-            if depends {
-                forget_dependents(waits, claims);
+            if let Some(signals) = &dependents {
+                forget_dependents(waits, signals);
             }
         }
         let handed = self.complete(number, handed, claims, entries, keep);

@@ -58,11 +58,28 @@ struct List {
     lost: Option<Failure>,
 }
 
-/// A signal of a submission that waits for `waited`.
+/// A submission that waits for `waited`, by its signals.
 struct Dependent {
     waited: u64,
-    of: Weak<Shared>,
-    value: u64,
+    signals: DependentSignals,
+}
+
+/// The signals of a submission that waits for other devices or processes.
+///
+/// All timelines that the submission waits for share the list. So eight waits before eight signals
+/// cost eight entries, and not 64.
+#[derive(Clone)]
+pub(crate) struct DependentSignals(Arc<[(Weak<Shared>, u64)]>);
+
+impl DependentSignals {
+    /// From now on the signalled timelines depend on others, too.
+    pub(crate) fn new<'a>(signals: impl Iterator<Item = (&'a Arc<Shared>, u64)>) -> Self {
+        let noted = signals.map(|(of, value)| {
+            of.seen.depends_on_others.store(true, Ordering::Relaxed);
+            (Arc::downgrade(of), value)
+        });
+        Self(noted.collect())
+    }
 }
 
 impl Shared {
@@ -72,20 +89,18 @@ impl Shared {
         self.seen.depends_on_others.load(Ordering::Relaxed)
     }
 
-    /// Notes a submission that waits natively for `waited` and then signals `of` to `value`.
+    /// Notes a submission that waits natively for `waited` before its `signals`.
     ///
-    /// Call it before the driver has the submission. From then on `of` depends on others, too.
+    /// Call it before the driver has the submission.
     ///
     /// # Errors
-    /// The cause, if this timeline is already lost. `of` must fail with it once the driver has the
-    /// submission.
+    /// The cause, if this timeline is already lost. The signals must fail with it once the driver
+    /// has the submission.
     pub(crate) fn note_dependent(
         &self,
         waited: u64,
-        of: &Arc<Self>,
-        value: u64,
+        signals: &DependentSignals,
     ) -> Result<(), Failure> {
-        of.seen.depends_on_others.store(true, Ordering::Relaxed);
         let is_long = {
             let list = self.dependents.list.lock();
             list.entries.len() >= list.prune_at.max(FIRST_PRUNE)
@@ -110,22 +125,17 @@ impl Shared {
         let lost = list.lost.clone();
         list.entries.push_back(Dependent {
             waited,
-            of: Arc::downgrade(of),
-            value,
+            signals: signals.clone(),
         });
         lost.map_or(Ok(()), Err)
     }
 
-    /// Removes a noted dependent, because the driver has refused the submission.
+    /// Removes a noted submission, because the driver has refused it.
     #[cold]
-    pub(crate) fn forget_dependent(&self, of: &Arc<Self>, value: u64) {
+    pub(crate) fn forget_dependent(&self, signals: &DependentSignals) {
         let mut list = self.dependents.list.lock();
-        let same = |entry: &Dependent| {
-            entry.value == value && std::ptr::eq(entry.of.as_ptr(), Arc::as_ptr(of))
-        };
-        if let Some(at) = list.entries.iter().rposition(same) {
-            list.entries.remove(at);
-        }
+        list.entries
+            .retain(|entry| !Arc::ptr_eq(&entry.signals.0, &signals.0));
     }
 
     /// Fails the timeline and everything that depends on it, because its signalling process is
@@ -135,11 +145,13 @@ impl Shared {
     pub(crate) fn fail_with_dependents(&self, cause: &Failure) {
         self.fail_frozen(cause.clone());
         let mut dependents = self.take_unreachable(cause);
-        while let Some(Dependent { of, value, .. }) = dependents.pop() {
-            let Some(of) = of.upgrade() else { continue };
-            if of.refresh() < value {
-                of.fail(cause.clone());
-                dependents.extend(of.take_unreachable(cause));
+        while let Some(Dependent { signals, .. }) = dependents.pop() {
+            for (of, value) in &*signals.0 {
+                let Some(of) = of.upgrade() else { continue };
+                if of.refresh() < *value {
+                    of.fail(cause.clone());
+                    dependents.extend(of.take_unreachable(cause));
+                }
             }
         }
     }
@@ -214,8 +226,8 @@ mod tests {
         for (waited, value) in all.zip(1_u64..) {
             // The reached value is ten submissions behind.
             reached.store(value.saturating_sub(10), Ordering::SeqCst);
-            let noted = of.note_dependent(waited, later.shared(), value);
-            noted.unwrap();
+            let signals = DependentSignals::new([(later.shared(), value)].into_iter());
+            of.note_dependent(waited, &signals).unwrap();
             let list = of.dependents.list.lock();
             let (length, capacity) = (list.entries.len(), list.entries.capacity());
             assert!(length <= 2 * FIRST_PRUNE, "{length} at {value}");

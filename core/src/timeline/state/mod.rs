@@ -34,6 +34,7 @@ use ahead::UnpublishedSignals;
 pub(crate) use awaited::Registered;
 use claims::Claims;
 pub(crate) use claims::Interval;
+pub(crate) use dependents::DependentSignals;
 use dependents::Dependents;
 use owed::OwedSignals;
 pub use recovery::RemainingPeers;
