@@ -65,7 +65,7 @@ pub use wait::{WaitMode, wait_all, wait_any};
 /// # }
 /// ```
 pub mod error {
-    pub use crate::base::error::{Error, Failure, Object, Result, WorkError};
+    pub use crate::base::error::{ConflictError, Error, Failure, Object, Result, WorkError};
     pub use crate::base::error_kind::ErrorKind;
     pub use crate::base::peer::{PeerExit, PeerLoss};
     pub use crate::base::process::Process;

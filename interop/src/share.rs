@@ -3,7 +3,7 @@
 use std::fmt;
 
 use syncline_core::backend;
-use syncline_core::{Error, Result, Timeline};
+use syncline_core::{Error, Result, Timeline, error::ConflictError};
 
 use crate::any::Device;
 use crate::buffer::{BufferDevice, SharedBuffer};
@@ -27,8 +27,9 @@ pub struct Link<A = Device, B = Device> {
 /// [`Link::buffer`] returns an error, and [`Link::buffer_or_relay`] makes two buffers.
 ///
 /// # Errors
-/// [`Error::CannotShare`] if the devices cannot share a timeline. UUIDs and capabilities decide
-/// this before any driver call.
+/// [`Error::CannotShare`] if the devices cannot share a timeline. Its `conflict` is a
+/// [`Conflict`](crate::negotiate::Conflict). UUIDs and capabilities decide this before any driver
+/// call.
 pub fn share<A, B>(left: &A, right: &B) -> Result<Link<A, B>>
 where
     A: backend::Device,
@@ -40,7 +41,8 @@ where
             left: describe(left),
             right: describe(right),
             what: "timelines",
-            reason: reason(conflict.refused()),
+            reason: reason(conflict.refused()).into(),
+            conflict: Some(ConflictError::new(conflict)),
         }),
     }
 }
@@ -158,6 +160,7 @@ impl<A: BufferDevice, B: BufferDevice> Link<A, B> {
             right: describe(&self.right),
             what: "memory",
             reason: "neither exports memory that the other one imports".into(),
+            conflict: None,
         })
     }
 

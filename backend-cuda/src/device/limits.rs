@@ -37,6 +37,7 @@ impl Device {
                 right: own.to_string(),
                 what,
                 reason: "an opaque handle works only on the GPU that exported it".into(),
+                conflict: None,
             });
         }
         self.require_kind(kind, what)

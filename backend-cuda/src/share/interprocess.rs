@@ -217,6 +217,7 @@ impl Device {
                 right: own.to_string(),
                 what: WHAT,
                 reason: "such a handle works only on the GPU whose event it is".into(),
+                conflict: None,
             });
         }
         self.require_interprocess_events(IMPORT)

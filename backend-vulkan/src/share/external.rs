@@ -331,7 +331,8 @@ impl Device {
             left: describe(origin),
             right: describe(&Origin::of(info)),
             what,
-            reason: reason.to_owned(),
+            reason: reason.into(),
+            conflict: None,
         })
     }
 }

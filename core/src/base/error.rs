@@ -160,13 +160,20 @@ impl fmt::Debug for WorkError {
 ///
 /// `downcast_ref` finds it by its type: `Conflict` of the negotiation.
 #[derive(Clone)]
-pub struct ConflictError(Arc<dyn std::error::Error + Send + Sync>);
+pub struct ConflictError(Arc<Box<dyn std::error::Error + Send + Sync>>);
+
+impl ConflictError {
+    /// Wraps the conflict that a negotiation has found.
+    pub fn new(conflict: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Box::new(conflict)))
+    }
+}
 
 impl std::ops::Deref for ConflictError {
     type Target = dyn std::error::Error + Send + Sync;
 
     fn deref(&self) -> &Self::Target {
-        &*self.0
+        &**self.0
     }
 }
 
@@ -341,7 +348,9 @@ pub enum Error {
         /// What was to be shared.
         what: &'static str,
         /// Why not.
-        reason: String,
+        reason: Box<str>,
+        /// The whole conflict, if a negotiation has found it.
+        conflict: Option<ConflictError>,
     },
     /// No synchronization object serves all parties of a negotiation.
     #[error("{0}")]
@@ -691,7 +700,7 @@ impl Error {
 
     /// Wraps the conflict that a negotiation has found.
     pub fn conflict(conflict: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::Conflict(ConflictError(Arc::new(conflict)))
+        Self::Conflict(ConflictError::new(conflict))
     }
 
     /// The error of a system call.

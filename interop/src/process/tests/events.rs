@@ -42,6 +42,7 @@ fn refuse(reason: &str) -> Error {
         right: "the other".into(),
         what: "an interprocess event",
         reason: reason.into(),
+        conflict: None,
     }
 }
 

@@ -54,6 +54,7 @@ impl Device {
             right: Origin::of(self.info()).to_string(),
             what: "a timeline",
             reason: reason.into(),
+            conflict: None,
         };
         if handle.origin().uuid != self.info().uuid {
             return Err(refused("they are different machines"));

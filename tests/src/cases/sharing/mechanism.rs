@@ -5,6 +5,7 @@ use syncline::{
     Error, Mechanism, connect,
     handle::HandleKind,
     info::{BackendKind, Info},
+    negotiate::Conflict,
     share,
 };
 
@@ -56,6 +57,7 @@ fn says_how(world: &World<Equipped>) -> Verdict {
             left,
             right,
             reason,
+            conflict,
             ..
         }) => {
             check!(
@@ -72,8 +74,14 @@ fn says_how(world: &World<Equipped>) -> Verdict {
                 left.contains(names.0) && right.contains(names.1),
                 "{left} and {right} are not the sides"
             );
+            let conflict = conflict.as_ref();
+            let conflict = conflict.and_then(|error| error.downcast_ref::<Conflict>());
             check!(
-                reason == link.why(),
+                conflict.is_some_and(|conflict| !conflict.refused().is_empty()),
+                "without the obstacles of each mechanism: {conflict:?}"
+            );
+            check!(
+                *reason == *link.why(),
                 "two reasons: {reason:?} and {:?}",
                 link.why()
             );
