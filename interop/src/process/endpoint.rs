@@ -294,7 +294,11 @@ impl Endpoint {
     /// Otherwise the errors of [`open`](Self::open).
     pub fn connect(path: impl AsRef<Path>, label: &str, timeout: Duration) -> Result<Self> {
         let deadline = Deadline::after(timeout);
-        let object = Object::new("endpoint", label);
+        // Errors of the connection name the path.
+        let object = Object::new(
+            "endpoint",
+            &format!("{label} to {}", path.as_ref().display()),
+        );
         let failed = |call: &'static str| {
             let object = object.clone();
             move |errno| native(&object, call, errno)

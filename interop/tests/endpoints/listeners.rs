@@ -44,6 +44,8 @@ fn a_path_is_taken_once_and_given_back() {
         let path = folder.0.join("socket");
         let refused = Endpoint::connect(&path, "early", LONG).unwrap_err();
         assert_eq!(code(&refused), is(Errno::NOENT));
+        let name = format!("\"early to {}\"", path.display());
+        assert!(refused.to_string().contains(&name), "{refused}");
         let listener = Listener::bind(&path).unwrap();
         assert_eq!(
             code(&Listener::bind(&path).unwrap_err()),
