@@ -13,7 +13,7 @@ use syncline_conformance::footprint::Footprint;
 use syncline_conformance::workload::Equipped;
 
 use super::gate::close;
-use super::{Call, Floor, Row, Variant};
+use super::{Call, Floor, Row, Variant, is_short};
 use crate::lab::{Lab, OURS, Outcome, Stop};
 use crate::limit::Limit;
 use crate::machine::On;
@@ -22,8 +22,8 @@ use crate::stats::median;
 /// Time-out of all waits of this row.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Outstanding points.
-const MANY: u64 = 100_000;
+/// Outstanding points, and their number in a short run.
+const MANY: (u64, u64) = (100_000, 10_000);
 /// The number that this is compared with.
 const FEW: u64 = 100;
 
@@ -40,7 +40,7 @@ const WAITS: u64 = 1;
 
 pub(super) const ROWS: &[Row] = &[Row {
     id: "scale.outstanding",
-    ours: "100 000 outstanding points on one timeline: signals of submissions behind a closed gate (submissions above the bound of the driver are held on the host), or waits of futures; the time is that of one more signal",
+    ours: "100 000 outstanding points (--quick: 10 000) on one timeline: signals of submissions behind a closed gate (submissions above the bound of the driver are held on the host), or waits of futures; the time is that of one more signal",
     raw: "(the driver's memory for one submission like these, as far as it is malloc's, is driver_bytes_each)",
     floor: Floor::Unmeasured("no driver offers it"),
     limits: &[
@@ -72,11 +72,12 @@ fn outstanding(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     let equipped = call.machine.equipped(index)?;
     let device = equipped.device().clone();
     let (mut few, mut many) = (Like::default(), Like::default());
+    let count_of_many = if is_short(lab) { MANY.1 } else { MANY.0 };
     // Pairs of measurements are compared, and their order alternates, so that a machine that slows
     // down does not matter.
     let rounds = lab.rounds().div_ceil(6);
     for round in 0..rounds {
-        let mut pair = [(&mut few, FEW), (&mut many, MANY)];
+        let mut pair = [(&mut few, FEW), (&mut many, count_of_many)];
         if round % 2 == 1 {
             pair.reverse();
         }
@@ -89,15 +90,15 @@ fn outstanding(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
         }
     }
     let of = |samples: &[f64]| median(samples).unwrap_or(f64::NAN);
-    let bytes = of(&many.bytes) / MANY as f64;
+    let bytes = of(&many.bytes) / count_of_many as f64;
     let mut own = bytes;
     if call.n == SIGNALS {
-        let in_driver = (MANY - many.held as u64) as f64;
+        let in_driver = (count_of_many - many.held as u64) as f64;
         lab.figure("held", many.held as f64);
         lab.figure("bytes_each", bytes);
         if let Some(driver) = driver_bytes(&equipped)? {
             lab.figure("driver_bytes_each", driver);
-            own = (bytes - driver * in_driver / MANY as f64).max(0.0);
+            own = (bytes - driver * in_driver / count_of_many as f64).max(0.0);
         }
         lab.note(
             "own_bytes_each: bytes_each less the memory of the driver for its submissions".into(),
