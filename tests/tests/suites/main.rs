@@ -13,7 +13,8 @@ mod runner;
 use std::process::ExitCode;
 
 use clockwork::suite::ClockworkSuite;
-use libtest_mimic::Arguments;
+use common::Group;
+use libtest_mimic::{Arguments, Trial};
 use mutants::Mutants;
 use runner::Lab;
 use syncline_conformance::inventory::Devices;
@@ -34,19 +35,50 @@ fn serve() -> Option<ExitCode> {
     }
 }
 
+/// Mixes the trials of all groups, each spread over the whole run.
+///
+/// Each group alone would leave cores idle: a subject runs one case at a time, and a bug is caught
+/// by a time limit that passes.
+fn mixed(groups: Vec<Vec<Trial>>) -> Vec<Trial> {
+    let mut placed = Vec::new();
+    for group in groups {
+        let count = group.len();
+        let trials = group.into_iter().enumerate();
+        // The position in the run, in millionths.
+        placed.extend(trials.map(|(at, trial)| (at * 1_000_000 / count, trial)));
+    }
+    placed.sort_by_key(|(position, _)| *position);
+    placed.into_iter().map(|(_, trial)| trial).collect()
+}
+
 fn main() -> ExitCode {
     if let Some(done) = serve() {
         return done;
     }
-    let arguments = Arguments::from_args();
-    let passed = [
-        !runner::run(&arguments).has_failed(),
-        example::run(&arguments),
-        !mutants::run(&arguments).has_failed(),
-        devices::run(&arguments),
+    let mut arguments = Arguments::from_args();
+    // Most of the time trials wait, for a driver, a time limit or another case of their subject.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    arguments.test_threads = arguments.test_threads.or(Some((8 * cores).min(32)));
+    let groups: [Group; 4] = [
+        runner::trials().into(),
+        example::trials(),
+        mutants::trials().into(),
+        devices::trials(),
     ];
-    if passed.contains(&false) {
-        return ExitCode::from(101);
+    let (trials, ends): (Vec<_>, Vec<_>) = groups
+        .into_iter()
+        .map(|group| (group.trials, group.end))
+        .unzip();
+    let mut passed = !libtest_mimic::run(&arguments, mixed(trials)).has_failed();
+    if !arguments.list {
+        // Teardowns are no trials. They must come after all others, and trials have no order.
+        for end in ends {
+            passed &= end();
+        }
     }
-    ExitCode::SUCCESS
+    if passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(101)
+    }
 }

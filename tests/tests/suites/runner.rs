@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use syncline_conformance::expected::Expected;
 use syncline_conformance::report::{Ending, Record};
 use syncline_conformance::runner::TEARDOWN;
@@ -212,7 +212,7 @@ fn unknown() -> Result<(), Failed> {
     ended(&record, Ending::Failed, true, "no such case")
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Conclusion {
+pub(crate) fn trials() -> Vec<Trial> {
     type Test = fn() -> Result<(), Failed>;
     use Ending::{Failed as F, Passed as P, Skipped as S};
     let tests: Vec<(&str, Test)> = vec![
@@ -253,9 +253,8 @@ pub(crate) fn run(arguments: &Arguments) -> Conclusion {
         ("expected_failures_are_told_apart", known),
         ("unknown_names_are_no_success", unknown),
     ];
-    let trials = tests
+    tests
         .into_iter()
         .map(|(name, test)| Trial::test(format!("runner::{name}"), test))
-        .collect();
-    libtest_mimic::run(arguments, trials)
+        .collect()
 }

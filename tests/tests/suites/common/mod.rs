@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::{Completion, Failed, Trial};
 use syncline_conformance::report::{Ending, Record, Tally};
 use syncline_conformance::{Runner, Settings, Suite};
 
@@ -19,15 +19,22 @@ fn completion(record: Record) -> Result<Completion, Failed> {
     }
 }
 
-/// Runs `suite` as the command line says. Returns false if a trial failed.
-///
-/// The name of each trial begins with `module`.
-pub(crate) fn run(
-    module: &str,
-    suite: &impl Suite,
-    settings: &Settings,
-    arguments: &Arguments,
-) -> bool {
+/// Some trials, and what has to be judged after the last of them.
+pub(crate) struct Group {
+    pub(crate) trials: Vec<Trial>,
+    /// False if it fails.
+    pub(crate) end: Box<dyn FnOnce() -> bool>,
+}
+
+impl From<Vec<Trial>> for Group {
+    fn from(trials: Vec<Trial>) -> Self {
+        let end = Box::new(|| true);
+        Self { trials, end }
+    }
+}
+
+/// The trials of `suite`, one per subject and case. The name of each begins with `module`.
+pub(crate) fn group(module: &str, suite: &impl Suite, settings: &Settings) -> Group {
     let tally = Arc::new(Mutex::new(Tally::default()));
     let runner = |subject: String| {
         let runner = Runner::new(&subject, settings).expecting(suite.expected(&subject));
@@ -48,24 +55,19 @@ pub(crate) fn run(
             trials.push(trial.with_kind(subject.clone()));
         }
     }
-    let mut arguments = arguments.clone();
-    // Cases wait much of the time. More subjects at once would share the cores that their software
-    // drivers need.
-    arguments.test_threads = arguments.test_threads.or(Some(4));
-    let conclusion = libtest_mimic::run(&arguments, trials);
-    let mut passed = !conclusion.has_failed();
-    if arguments.list {
-        return passed;
-    }
-    println!("{}", lock(&tally));
-    // These are no trials. They must come after all others, and trials have no order.
-    for (_, runner) in runners {
-        let record = lock(&runner).finish();
-        if record.outcome == Ending::Failed {
-            let reason = record.reason.unwrap_or_default();
-            println!("{}: {} FAILED: {reason}", record.subject, record.id);
-            passed = false;
+    let module = module.to_owned();
+    let end = Box::new(move || {
+        println!("{module}: {}", lock(&tally));
+        let mut passed = true;
+        for (_, runner) in runners {
+            let record = lock(&runner).finish();
+            if record.outcome == Ending::Failed {
+                let reason = record.reason.unwrap_or_default();
+                println!("{}: {} FAILED: {reason}", record.subject, record.id);
+                passed = false;
+            }
         }
-    }
-    passed
+        passed
+    });
+    Group { trials, end }
 }

@@ -18,7 +18,7 @@ mod user;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use syncline_conformance::report::{Ending, Record};
 use syncline_conformance::{Case, Runner, Settings, Suite, World};
 
@@ -193,7 +193,8 @@ fn honest(world: &str, cases: &[Case<Mutant>]) -> Result<(), Failed> {
     Err(failed.join("\n").into())
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Conclusion {
+/// The trials of the subject without a bug come first, because they take longest.
+pub(crate) fn trials() -> Vec<Trial> {
     let cases = || Mutants::default().cases();
     let mutants = BUGS.iter().map(|&(bug, rules)| {
         let test = move || caught(bug, rules, &cases());
@@ -203,11 +204,5 @@ pub(crate) fn run(arguments: &Arguments) -> Conclusion {
         let test = move || honest(world, &cases());
         Trial::test(format!("mutants::without_a_bug_on_{world}"), test).with_kind("honest")
     });
-    let trials = honest.into_iter().chain(mutants).collect();
-    let mut arguments = arguments.clone();
-    // A case that catches a bug mostly waits for its time limit. So more of them than cores run at
-    // once.
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    arguments.test_threads = arguments.test_threads.or(Some(4 * cores));
-    libtest_mimic::run(&arguments, trials)
+    honest.into_iter().chain(mutants).collect()
 }
