@@ -115,7 +115,7 @@ fn a_submission_against_a_future_of_pending() {
 
 #[test]
 fn two_signals_against_a_future_of_any() {
-    interrupted(4, || {
+    interrupted(3, || {
         let device = DeviceId::new();
         let lines = [timeline(device, "a"), timeline(device, "b")];
         let signallers = lines.clone();

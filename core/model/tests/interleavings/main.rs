@@ -3,7 +3,8 @@
 //! Each case states how often threads may be interrupted: one to five times, besides where they
 //! block or end. Loom runs all orders within that bound, and lets each atomic load return every
 //! store that it may still see. Loom reports an order that hangs as a deadlock, so it finds every
-//! lost wakeup within the bound.
+//! lost wakeup within the bound. `SYNCLINE_MODEL_DEEPER=1` raises each bound by one, which takes
+//! several times as long.
 //!
 //! This table lists changes to the engine, each with a case that was seen to fail with it:
 //!
@@ -96,12 +97,13 @@ fn interrupted(interruptions: usize, case: impl Fn() + Sync + Send + 'static) {
         return;
     }
     TELL.call_once(tell_before_unwinding);
+    let deeper = std::env::var(DEEPER).map_or(0, |more| more.parse().expect(DEEPER));
     let case = Arc::new(case);
     for memory in [Memory::Weak, Memory::Strong] {
         memory.select();
         RUN.set((0, memory));
         let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(interruptions);
+        model.preemption_bound = Some(interruptions + deeper);
         model.max_branches = 10_000;
         let case = case.clone();
         model.check(move || {
@@ -111,6 +113,9 @@ fn interrupted(interruptions: usize, case: impl Fn() + Sync + Send + 'static) {
         println!("{memory:?} memory: {} orders", RUN.get().0);
     }
 }
+
+/// The environment variable with the number of interruptions to add to each case's.
+const DEEPER: &str = "SYNCLINE_MODEL_DEEPER";
 
 /// The environment variable with the name of the only case that a process runs.
 const APART: &str = "SYNCLINE_MODEL_CASE";

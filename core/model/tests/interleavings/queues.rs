@@ -33,7 +33,7 @@ impl Log {
 
 #[test]
 fn a_release_against_a_submission() {
-    interrupted(5, || {
+    interrupted(4, || {
         let device = DeviceId::new();
         let gate = timeline(device, "gate");
         let queue = queue(device, "queue", Completes::InTheCall);
@@ -88,7 +88,7 @@ fn two_releases_against_each_other() {
 /// Two threads submit to two queues, and each queue waits for the other.
 #[test]
 fn submissions_that_cross() {
-    interrupted(3, || {
+    interrupted(2, || {
         let device = DeviceId::new();
         let (there, back) = (timeline(device, "there"), timeline(device, "back"));
         let (left, right) = (

@@ -105,7 +105,7 @@ fn a_time_out_against_a_signal() {
 /// A thread whose wait timed out waits again. A late wake-up of the first does not end the second.
 #[test]
 fn a_time_out_then_a_wait() {
-    interrupted(3, || {
+    interrupted(2, || {
         let line = timeline(DeviceId::new(), "line");
         let signaller = line.clone();
         let signalling = thread::spawn(move || {
@@ -120,7 +120,7 @@ fn a_time_out_then_a_wait() {
 
 #[test]
 fn signals_against_a_wait_for_all() {
-    interrupted(4, || {
+    interrupted(3, || {
         let device = DeviceId::new();
         let lines = [timeline(device, "a"), timeline(device, "b")];
         let signallers = lines.clone();
@@ -136,7 +136,7 @@ fn signals_against_a_wait_for_all() {
 
 #[test]
 fn signals_against_a_wait_for_any() {
-    interrupted(4, || {
+    interrupted(3, || {
         let device = DeviceId::new();
         let lines = [timeline(device, "a"), timeline(device, "b")];
         let signallers = lines.clone();
