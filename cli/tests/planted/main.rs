@@ -22,7 +22,7 @@ use table::{BUGS, Place, Planted, RULES, Side, TYPES, Type};
 /// Time limit of a wait in a case. With a bug many waits last that long.
 ///
 /// A busy machine gets several times that.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often a case is tried that looks for something done too early.
 ///

@@ -166,7 +166,7 @@ macro_rules! types {
         pub(crate) const TYPES: &[Type] = &[$(Type {
             rule: $rule,
             program: $program,
-            says: include_str!(concat!("../../../interop/tests/types/missing/", $program, ".stderr")),
+            says: include_str!(concat!("../../../interop/compile-tests/tests/compile/types/missing/", $program, ".stderr")),
         }),+];
     };
 }
