@@ -15,8 +15,6 @@ mod granted;
 )]
 fn a_right_that_is_missing_does_not_compile() {
     let cases = trybuild::TestCases::new();
-    cases.compile_fail("tests/types/missing/*.rs");
-    if cfg!(all(feature = "cuda", feature = "vulkan")) {
-        cases.compile_fail("tests/types/recorders/*.rs");
-    }
+    cases.compile_fail("tests/compile/types/missing/*.rs");
+    cases.compile_fail("tests/compile/types/recorders/*.rs");
 }
