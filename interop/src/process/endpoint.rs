@@ -294,14 +294,15 @@ impl Endpoint {
     /// Otherwise the errors of [`open`](Self::open).
     pub fn connect(path: impl AsRef<Path>, label: &str, timeout: Duration) -> Result<Self> {
         let deadline = Deadline::after(timeout);
-        // Errors of the connection name the path.
-        let object = Object::new(
+        let object = Object::new("endpoint", label);
+        // Errors before the connection name the path. The peer gets the label alone.
+        let attempt = Object::new(
             "endpoint",
             &format!("{label} to {}", path.as_ref().display()),
         );
         let failed = |call: &'static str| {
-            let object = object.clone();
-            move |errno| native(&object, call, errno)
+            let attempt = attempt.clone();
+            move |errno| native(&attempt, call, errno)
         };
         let address = SocketAddrUnix::new(path.as_ref()).map_err(failed("connect"))?;
         let socket = Socket::unconnected().map_err(|(call, errno)| native(&object, call, errno))?;

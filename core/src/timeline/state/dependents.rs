@@ -237,4 +237,28 @@ mod tests {
             );
         }
     }
+
+    /// A submission with two waits and two signals: one lost wait fails both signals.
+    #[rstest]
+    #[case::noted(false)]
+    #[case::refused_by_the_driver(true)]
+    fn a_loss_fails_each_signal_of_a_noted_submission(#[case] is_refused: bool) {
+        let device = host::Device::new();
+        let signalled = [1, 2].map(|_| device.timeline("signalled").unwrap());
+        let waited = [1, 2].map(|_| line(&Arc::default()));
+        let pairs = signalled.iter().map(|line| (line.shared(), 1));
+        let signals = DependentSignals::new(pairs);
+        for wait in &waited {
+            wait.shared().note_dependent(1, &signals).unwrap();
+            if is_refused {
+                wait.shared().forget_dependent(&signals);
+            }
+        }
+        let cause = crate::Error::NothingToWaitFor.into_cause();
+        waited[1].shared().fail_with_dependents(&cause);
+        for line in &signalled {
+            assert_eq!(line.shared().is_failed(), !is_refused);
+        }
+        assert!(!waited[0].shared().is_failed());
+    }
 }
