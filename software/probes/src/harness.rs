@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::kit::Answer;
+use crate::kit::{Answer, time};
 
-/// How long a question may take.
-const LIMIT: Duration = Duration::from_secs(20);
+/// How long a question may take, in milliseconds.
+const LIMIT: u64 = 20_000;
 /// How long a killed process may take to end. A driver may have to stop the GPU first.
 const LAST: Duration = Duration::from_secs(20);
 
@@ -166,15 +166,16 @@ fn ask(probe: &Probe, driver: &str) -> String {
 
 /// Waits until the process has ended, and kills it after some time.
 fn end(child: &mut Child) -> Result<ExitStatus, String> {
-    if let Some(status) = wait(child, LIMIT)? {
+    let limit = time(LIMIT);
+    if let Some(status) = wait(child, limit)? {
         return Ok(status);
     }
     let _ = child.kill();
     match wait(child, LAST)? {
-        Some(_) => Err(format!("no answer within {} s", LIMIT.as_secs())),
+        Some(_) => Err(format!("no answer within {} s", limit.as_secs())),
         None => Err(format!(
             "no answer within {} s, and cannot be killed",
-            LIMIT.as_secs()
+            limit.as_secs()
         )),
     }
 }

@@ -191,9 +191,29 @@ pub(crate) fn op(operation: u32, address: u64, value: u64, flags: u32) -> MemOp 
     }
 }
 
+/// Set to a number by which all times of the questions are multiplied.
+///
+/// A busy machine may need more time for what is free to go on.
+pub(crate) const PATIENCE: &str = "SYNCLINE_PROBES_PATIENCE";
+
+/// This many milliseconds, as often as [`PATIENCE`] says.
+pub(crate) fn time(milliseconds: u64) -> Duration {
+    static FACTOR: OnceLock<u32> = OnceLock::new();
+    let factor = FACTOR.get_or_init(|| {
+        let given = std::env::var(PATIENCE).ok();
+        given.and_then(|factor| factor.parse().ok()).unwrap_or(1)
+    });
+    Duration::from_millis(milliseconds) * *factor
+}
+
+/// Sleeps for that long.
+pub(crate) fn pause(milliseconds: u64) {
+    std::thread::sleep(time(milliseconds));
+}
+
 /// True once the condition holds, false if it does not within that time.
 pub(crate) fn within(milliseconds: u64, condition: impl Fn() -> bool) -> bool {
-    let end = Instant::now() + Duration::from_millis(milliseconds);
+    let end = Instant::now() + time(milliseconds);
     loop {
         if condition() {
             return true;

@@ -4,7 +4,7 @@ use crate::cuda::{Handle, cu};
 use crate::harness::{Probe, family, line};
 use crate::kit::{
     Answer, NO_TIMING, Words, another_context, check, context, current, elsewhere, event, finishes,
-    kernel_of, launch, mark, marked, module, name, names, park, record, stream, within, yes,
+    kernel_of, launch, mark, marked, module, name, names, park, pause, record, stream, within, yes,
 };
 
 pub(crate) fn list() -> Vec<Probe> {
@@ -352,7 +352,7 @@ fn with_work(call: impl FnOnce() -> u32) -> Answer {
     let opened = std::sync::atomic::AtomicBool::new(false);
     let (code, early) = std::thread::scope(|scope| {
         scope.spawn(|| {
-            std::thread::sleep(std::time::Duration::from_secs(1));
+            pause(1000);
             opened.store(true, std::sync::atomic::Ordering::SeqCst);
             words.store(0, 1);
         });

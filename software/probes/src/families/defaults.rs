@@ -3,8 +3,8 @@
 use crate::cuda::{Handle, cu};
 use crate::harness::{Probe, family, line};
 use crate::kit::{
-    Answer, NO_TIMING, Words, context, elsewhere, event, kernel, name, names, outcome, record,
-    spin, stream, stream_with, within, yes,
+    Answer, NO_TIMING, Words, context, elsewhere, event, kernel, name, names, outcome, pause,
+    record, spin, stream, stream_with, within, yes,
 };
 
 pub(crate) fn list() -> Vec<Probe> {
@@ -103,7 +103,7 @@ fn waits_for(call: impl Fn() -> u32) -> Answer {
         let words = Words::new()?;
         spin(stream, words, 0)?;
         let opener = std::thread::spawn(move || {
-            std::thread::sleep(std::time::Duration::from_millis(700));
+            pause(700);
             words.store(0, 1);
         });
         let code = call();

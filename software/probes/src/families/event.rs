@@ -4,7 +4,7 @@ use crate::cuda::{Handle, cu};
 use crate::harness::{Probe, family, line};
 use crate::kit::{
     Answer, NO_TIMING, Words, context, elsewhere, event, finishes, mark, marked, marked_early,
-    name, names, park, record, stream, within, yes,
+    name, names, park, pause, record, stream, within, yes,
 };
 
 pub(crate) fn list() -> Vec<Probe> {
@@ -328,7 +328,7 @@ fn synchronize_waits() -> Answer {
         record(event, stream)?;
         let (code, open) = std::thread::scope(|scope| {
             scope.spawn(|| {
-                std::thread::sleep(std::time::Duration::from_millis(200));
+                pause(200);
                 words.store(gate, 1);
             });
             let code = cu().event_synchronize(event);

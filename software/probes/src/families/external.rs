@@ -1,12 +1,11 @@
 //! External semaphores and external memory.
 
-use std::time::Duration;
-
 use super::external_memory::import_memory;
 use crate::cuda::{BufferDesc, cu};
 use crate::harness::{Probe, family, line};
 use crate::kit::{
-    Answer, Words, context, mark, marked_early, name, names, outcome, park, stream, within, yes,
+    Answer, Words, context, mark, marked_early, name, names, outcome, park, pause, stream, within,
+    yes,
 };
 use crate::vulkan::{Imported, NONE, OPAQUE_FD, TIMELINE_FD, Vulkan, import, params};
 
@@ -267,7 +266,7 @@ fn signal_order() -> Answer {
     let semaphore = device.imported_timeline()?;
     park(stream, words, 0)?;
     line("signal", name(semaphore.signal_code(1, stream)));
-    std::thread::sleep(Duration::from_millis(200));
+    pause(200);
     line("value_while_parked", device.value(semaphore.vulkan())?);
     words.store(0, 1);
     line("then", name(outcome(stream)));
@@ -313,7 +312,7 @@ fn destroy_pending_signal() -> Answer {
     park(stream, words, 0)?;
     line("signal", name(semaphore.signal_code(1, stream)));
     let opener = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_secs(1));
+        pause(1000);
         words.store(0, 1);
     });
     line("destroy", name(cu().destroy_semaphore(semaphore.cuda)));
@@ -468,7 +467,7 @@ fn after_fault() -> Answer {
     line("signal", name(behind.signal_code(1, faulty)));
     line("synchronize", name(cu().stream_synchronize(faulty)));
     words.store(0, 1);
-    std::thread::sleep(Duration::from_millis(500));
+    pause(500);
     line("value_behind", device.value(behind.vulkan())?);
     line("value_beside", device.value(beside.vulkan())?);
     line("signal_then", name(behind.signal_code(1, parked)));

@@ -1,11 +1,9 @@
 //! External memory.
 
-use std::time::Duration;
-
 use super::external::{fds, open, without_vulkan};
 use crate::cuda::{BufferDesc, Handle, MemoryDesc, cu};
 use crate::harness::{Probe, family, line};
-use crate::kit::{Answer, Words, check, context, name, names, outcome, park, stream, yes};
+use crate::kit::{Answer, Words, check, context, name, names, outcome, park, pause, stream, yes};
 use crate::vulkan::{OPAQUE_FD, Vulkan};
 
 pub(crate) fn list() -> Vec<Probe> {
@@ -181,7 +179,7 @@ fn memory_destroy_used() -> Answer {
     park(stream, words, 0)?;
     line("memset", name(cu().memset_d32_async(pointer, 1, 1, stream)));
     let opener = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_secs(1));
+        pause(1000);
         words.store(0, 1);
     });
     line("free", name(cu().mem_free(pointer)));

@@ -5,7 +5,7 @@ use crate::cuda::{Handle, cu};
 use crate::harness::{Probe, family, line};
 use crate::kit::{
     Answer, NO_TIMING, Words, alloc, check, context, event, kernel, launch, mark, marked,
-    marked_early, name, names, outcome, park, record, spin, stream, within, yes,
+    marked_early, name, names, outcome, park, pause, record, spin, stream, within, yes,
 };
 use crate::vulkan::{NONE, Vulkan};
 
@@ -141,7 +141,7 @@ fn destroy_exec_running() -> Answer {
     })?;
     line("launch", name(cu().graph_launch(exec, stream)));
     let opener = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        pause(1000);
         words.store(0, 1);
     });
     line("destroy", name(cu().graph_exec_destroy(exec)));

@@ -8,7 +8,7 @@ use crate::cuda::cu;
 use crate::harness::{Probe, family, line};
 use crate::kit::{
     Answer, NO_TIMING, Words, context, event, kernel, launch, mark, marked, marked_early, name,
-    names, outcome, park, stream, within, yes,
+    names, outcome, park, pause, stream, within, yes,
 };
 
 pub(crate) fn list() -> Vec<Probe> {
@@ -192,7 +192,7 @@ fn behind_fault() -> Answer {
     line("launch", names(&[codes[0], codes[1], behind]));
     line("synchronize", name(cu().stream_synchronize(faulty)));
     words.store(0, 1);
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    pause(500);
     line("other_called", yes(CALLED.load(Ordering::SeqCst) != 0));
     line(
         "behind_called",

@@ -3,7 +3,8 @@
 use crate::cuda::cu;
 use crate::harness::{Probe, family, line};
 use crate::kit::{
-    Answer, Words, context, kernel, kernel_of, launch, launch_as, module, name, names, stream,
+    Answer, Words, context, kernel, kernel_of, launch, launch_as, module, name, names, pause,
+    stream,
 };
 
 pub(crate) fn list() -> Vec<Probe> {
@@ -227,7 +228,7 @@ fn module_unload_used() -> Answer {
     let spin = kernel_of(module, c"spin")?;
     let code = launch(spin, stream, &[words.at(0)]);
     let opener = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        pause(1000);
         words.store(0, 1);
     });
     let unload = cu().module_unload(module);
@@ -310,7 +311,7 @@ fn load_while_parked() -> Answer {
     let (stream, words) = (stream()?, Words::new()?);
     crate::kit::spin(stream, words, 0)?;
     let opener = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_secs(2));
+        pause(2000);
         words.store(0, 1);
     });
     let module = module()?;

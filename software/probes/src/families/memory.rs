@@ -2,7 +2,7 @@
 
 use crate::cuda::cu;
 use crate::harness::{Probe, family, line};
-use crate::kit::{Answer, Words, alloc, context, module, name, names, stream, yes};
+use crate::kit::{Answer, Words, alloc, context, module, name, names, pause, stream, yes};
 
 pub(crate) fn list() -> Vec<Probe> {
     family!["memory"; alloc_sizes, alignment, distance,  free_null, free_middle, free_twice,
@@ -319,7 +319,7 @@ fn pageable_async() -> Answer {
     let write = |value: u64| unsafe { (host as *mut u64).write_volatile(value) };
     write(1);
     let opener = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        pause(1000);
         words.store(0, 1);
     });
     let code = cu().memcpy_htod_async(memory, host, 8, stream);
@@ -397,7 +397,7 @@ fn freed_while_used() -> Answer {
     crate::kit::park(stream, words, 0)?;
     let _ = cu().memset_d32_async(memory, 1, 1, stream);
     let opener = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        pause(1000);
         words.store(0, 1);
     });
     let code = cu().mem_free(memory);

@@ -4,7 +4,7 @@ use crate::cuda::{MemOp, cu};
 use crate::harness::{Probe, family, line};
 use crate::kit::{
     Answer, Words, alloc, context, mark, marked, marked_early, name, names, op, outcome, park,
-    stream, wait_op, within, write_op, yes,
+    pause, stream, wait_op, within, write_op, yes,
 };
 
 pub(crate) fn list() -> Vec<Probe> {
@@ -323,7 +323,7 @@ fn freed_while_waiting() -> Answer {
     let (stream, words) = (stream()?, Words::new()?);
     park(stream, words, 0)?;
     let opener = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        pause(1000);
         if cu().stream_query(stream) == 600 {
             words.store(0, 1);
         }
