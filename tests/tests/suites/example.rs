@@ -6,5 +6,6 @@ use crate::clockwork::suite::ClockworkSuite;
 use crate::common::{Group, group};
 
 pub(crate) fn trials() -> Group {
-    group("example", &ClockworkSuite::default(), &Settings::from_env())
+    let settings = Settings::default().patient().or_told();
+    group("example", &ClockworkSuite::default(), &settings)
 }

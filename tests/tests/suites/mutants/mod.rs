@@ -186,7 +186,8 @@ fn rounds() -> Result<u32, Failed> {
 
 /// Runs the subject without a bug.
 fn honest(world: &str, cases: &[Case<Mutant>]) -> Result<(), Failed> {
-    let mut runner = Runner::new(&subject(Bug::None, world), &Settings::default());
+    let settings = Settings::default().patient();
+    let mut runner = Runner::new(&subject(Bug::None, world), &settings);
     let mut failed = Vec::new();
     let mut judge = |round: u32, record: Record| {
         if record.outcome == Ending::Failed {
