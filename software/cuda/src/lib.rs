@@ -2,6 +2,13 @@
 //!
 //! The dynamic library replaces `libcuda.so.1`. Its exported functions are in `api`, one file for
 //! each chapter of the driver API. `README.md` beside the sources lists the differences from CUDA.
+#![cfg_attr(
+    test,
+    allow(
+        dead_code,
+        reason = "in unit tests nothing calls the exported functions"
+    )
+)]
 
 mod abi;
 mod allocation;

@@ -22,6 +22,13 @@
 //!
 //! Memory order: the thread gets the count from a wait of the driver and stores with release order.
 //! The reader of a page loads with acquire order.
+#![cfg_attr(
+    test,
+    allow(
+        dead_code,
+        reason = "in unit tests nothing calls the exported functions"
+    )
+)]
 
 use std::ffi::CStr;
 

@@ -12,7 +12,7 @@ pub(crate) static GATE: Gate = Gate::new();
 ///
 /// Returns 0, or 1 if the text is no order. See `Gate::arm` in `software/payload` for its form.
 // SAFETY: the name is this project's own.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn synclineLayerArm(order: *const c_char) -> i32 {
     if order.is_null() {
         GATE.count();
@@ -26,7 +26,7 @@ pub(crate) unsafe extern "C" fn synclineLayerArm(order: *const c_char) -> i32 {
 
 /// Withdraws the order. Returns the number of calls that have failed because of it.
 // SAFETY: as above.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) extern "C" fn synclineLayerDisarm() -> u64 {
     GATE.disarm()
 }
@@ -35,7 +35,7 @@ pub(crate) extern "C" fn synclineLayerDisarm() -> u64 {
 ///
 /// Returns how many bytes that takes. Writes nothing if there is less room.
 // SAFETY: as above.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn synclineLayerCallCounts(to: *mut u8, room: usize) -> usize {
     // SAFETY: the caller passes null, or memory for so many bytes.
     unsafe { give_text(&GATE.calls(), to, room) }
@@ -45,7 +45,7 @@ pub(crate) unsafe extern "C" fn synclineLayerCallCounts(to: *mut u8, room: usize
 ///
 /// Returns how many bytes that takes. Writes nothing if there is less room.
 // SAFETY: as above.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn synclineLayerLiveKinds(to: *mut u8, room: usize) -> usize {
     // SAFETY: the caller passes null, or memory for so many bytes.
     unsafe { give_text(&GATE.live(), to, room) }

@@ -100,3 +100,13 @@ fn every_named_case_exists_or_is_announced() {
         "announced, but no table names them: {idle:?}"
     );
 }
+
+#[test]
+fn every_expected_failure_names_a_case_and_says_why() {
+    let existing = existing();
+    for entry in syncline_conformance::expected::TABLE {
+        let name = entry.case;
+        assert!(existing.contains(name), "{entry:?} is about no case");
+        assert!(entry.why.len() > 8 && !entry.driver.is_empty(), "{entry:?}");
+    }
+}

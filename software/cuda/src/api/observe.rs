@@ -17,14 +17,14 @@ use crate::user_object::USER_OBJECTS;
 
 /// Returns 1. No other CUDA driver has this function.
 // SAFETY: the name is this project's own.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) extern "C" fn synclineSoftwareDriver() -> i32 {
     1
 }
 
 /// Returns how many objects an application has and has not destroyed, including memory.
 // SAFETY: as above.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) extern "C" fn synclineSoftwareLiveObjects() -> u64 {
     live().iter().map(|(_, count)| count).sum::<usize>() as u64
 }
@@ -48,7 +48,7 @@ fn live() -> [(&'static str, usize); 10] {
 ///
 /// Returns how many bytes that takes. Writes nothing if there is less room.
 // SAFETY: as above.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn synclineSoftwareLiveKinds(to: *mut u8, room: usize) -> usize {
     let lines = live().map(|(kind, count)| format!("{kind} {count}\n"));
     // SAFETY: the caller passes null, or memory for so many bytes.
@@ -59,7 +59,7 @@ pub(crate) unsafe extern "C" fn synclineSoftwareLiveKinds(to: *mut u8, room: usi
 ///
 /// Returns 0, or 1 if the text is no order. See `Gate::arm` in `software/payload` for its form.
 // SAFETY: as above.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn synclineSoftwareArm(order: *const c_char) -> i32 {
     if order.is_null() {
         faults::GATE.count();
@@ -73,7 +73,7 @@ pub(crate) unsafe extern "C" fn synclineSoftwareArm(order: *const c_char) -> i32
 
 /// Withdraws the order. Returns the number of calls that have failed because of it.
 // SAFETY: as above.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) extern "C" fn synclineSoftwareDisarm() -> u64 {
     faults::GATE.disarm()
 }
@@ -82,7 +82,7 @@ pub(crate) extern "C" fn synclineSoftwareDisarm() -> u64 {
 ///
 /// Returns how many bytes that takes. Writes nothing if there is less room.
 // SAFETY: as above.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn synclineSoftwareCallCounts(to: *mut u8, room: usize) -> usize {
     // SAFETY: the caller passes null, or memory for so many bytes.
     unsafe { give_text(&faults::GATE.calls(), to, room) }
@@ -90,7 +90,7 @@ pub(crate) unsafe extern "C" fn synclineSoftwareCallCounts(to: *mut u8, room: us
 
 /// Returns how often the function of `SYNCLINE_SOFTWARE_CUDA_FAIL` has been called.
 // SAFETY: as above.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) extern "C" fn synclineSoftwareCalls() -> u64 {
     faults::calls()
 }

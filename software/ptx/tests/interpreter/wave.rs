@@ -1,14 +1,11 @@
 //! The demo's kernels, compared with their formula in Rust, and how threads of a grid run.
-#![allow(clippy::unwrap_used, reason = "a helper of tests")]
-
-mod common;
 
 use std::sync::atomic::Ordering;
 
-use common::{BASE, Memory, run};
+use crate::common::{BASE, Memory, run};
 use syncline_software_ptx::Fault;
 
-const WAVE: &str = include_str!("../../../bench/src/frames/compute/wave.ptx");
+const WAVE: &str = include_str!("../../../../bench/src/frames/compute/wave.ptx");
 
 const WIDTH: u32 = 70;
 const HEIGHT: u32 = 37;

@@ -1,15 +1,14 @@
 //! Texts that are refused, and texts that are no PTX at all.
-#![allow(clippy::unwrap_used, reason = "a helper of tests")]
 
 use proptest::prelude::*;
 use rstest::rstest;
 use syncline_software_ptx::{Module, ParseError, Refusal};
 
 const TEXTS: [&str; 4] = [
-    include_str!("../../../recipes/src/produce.ptx"),
-    include_str!("../../../backend-cuda/src/timing/clock.ptx"),
-    include_str!("../../../backend-cuda/tests/early.ptx"),
-    include_str!("../../../bench/src/frames/compute/wave.ptx"),
+    include_str!("../../../../recipes/src/produce.ptx"),
+    include_str!("../../../../backend-cuda/src/timing/clock.ptx"),
+    include_str!("../../../../backend-cuda/tests/early.ptx"),
+    include_str!("../../../../bench/src/frames/compute/wave.ptx"),
 ];
 
 /// Reads a kernel with this body, whose first line is line 7.

@@ -2,13 +2,10 @@
 //!
 //! Divisions by zero, bit fields, funnel shifts, `lop3`, `prmt`, saturation and narrow registers
 //! were compared with an H100 and its driver 580.159.04.
-#![allow(clippy::unwrap_used, reason = "a helper of tests")]
-
-mod common;
 
 use std::fmt::Write;
 
-use common::{BASE, Memory, run_entry};
+use crate::common::{BASE, Memory, run_entry};
 use syncline_software_ptx::Module;
 
 const MIN4: u64 = 0x8000_0000;

@@ -1,22 +1,20 @@
 //! The kernels of this repository.
 
-mod common;
-
 use std::sync::atomic::Ordering;
 
-use common::{BASE, Memory, params, run};
+use crate::common::{BASE, Memory, params, run};
 use rstest::rstest;
 use syncline_software_ptx::{Fault, Launch, Module};
 
-const PRODUCE: &str = include_str!("../../../recipes/src/produce.ptx");
-const HOLD: &str = include_str!("../../../tests/src/workload/hold.ptx");
-const DELAY: &str = include_str!("../../../tests/src/workload/delay.ptx");
-const FAULT: &str = include_str!("../../../tests/src/workload/fault.ptx");
-const CLOCK: &str = include_str!("../../../backend-cuda/src/timing/clock.ptx");
-const BEHIND: &str = include_str!("../../../backend-cuda/src/timing/behind.ptx");
-const EARLY: &str = include_str!("../../../backend-cuda/tests/early.ptx");
-const KERNELS: &str = include_str!("../../../backend-cuda/tests/kernels.ptx");
-const WAVE: &str = include_str!("../../../bench/src/frames/compute/wave.ptx");
+const PRODUCE: &str = include_str!("../../../../recipes/src/produce.ptx");
+const HOLD: &str = include_str!("../../../../tests/src/workload/hold.ptx");
+const DELAY: &str = include_str!("../../../../tests/src/workload/delay.ptx");
+const FAULT: &str = include_str!("../../../../tests/src/workload/fault.ptx");
+const CLOCK: &str = include_str!("../../../../backend-cuda/src/timing/clock.ptx");
+const BEHIND: &str = include_str!("../../../../backend-cuda/src/timing/behind.ptx");
+const EARLY: &str = include_str!("../../../../backend-cuda/tests/early.ptx");
+const KERNELS: &str = include_str!("../../../../backend-cuda/tests/kernels.ptx");
+const WAVE: &str = include_str!("../../../../bench/src/frames/compute/wave.ptx");
 
 #[test]
 fn every_kernel_is_read() {
