@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 use syncline::Error;
 use syncline::process::{Endpoint, Listener};
 
@@ -123,11 +125,40 @@ fn a_connecting_process_is_greeted() {
     alone.nothing_is_left();
 }
 
-/// Connects, and sends nothing.
-fn mute(path: &std::path::Path) -> rustix::fd::OwnedFd {
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+/// A process has no use for the path by which its peer has found it.
+#[test]
+fn a_greeting_has_the_label_and_not_the_path() {
+    let alone = Alone::new();
+    {
+        let folder = Folder::new("label");
+        let path = folder.0.join("socket");
+        let server = socket();
+        rustix::net::bind(&server, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&server, 1).unwrap();
+        std::thread::scope(|scope| {
+            let connects = scope.spawn(|| Endpoint::connect(&path, "the label", LONG));
+            let client = rustix::net::accept_with(&server, SocketFlags::CLOEXEC).unwrap();
+            let mut greeting = [0; 4096];
+            let (length, _) =
+                rustix::net::recv(&client, &mut greeting, RecvFlags::empty()).unwrap();
+            let greeting = String::from_utf8_lossy(&greeting[..length]);
+            assert!(greeting.contains("the label"), "{greeting:?}");
+            assert!(!greeting.contains("socket"), "{greeting:?}");
+            drop(client);
+            assert!(connects.join().unwrap().is_err());
+        });
+    }
+    alone.nothing_is_left();
+}
+
+fn socket() -> OwnedFd {
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+    rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap()
+}
+
+/// Connects, and sends nothing.
+fn mute(path: &std::path::Path) -> OwnedFd {
+    let socket = socket();
     rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
     socket
 }
