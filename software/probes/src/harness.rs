@@ -166,17 +166,15 @@ fn ask(probe: &Probe, driver: &str) -> String {
 
 /// Waits until the process has ended, and kills it after some time.
 fn end(child: &mut Child) -> Result<ExitStatus, String> {
-    let limit = time(LIMIT);
-    if let Some(status) = wait(child, limit)? {
+    if let Some(status) = wait(child, time(LIMIT))? {
         return Ok(status);
     }
     let _ = child.kill();
+    // As in a record that was made without more patience.
+    let late = format!("no answer within {} s", LIMIT / 1000);
     match wait(child, LAST)? {
-        Some(_) => Err(format!("no answer within {} s", limit.as_secs())),
-        None => Err(format!(
-            "no answer within {} s, and cannot be killed",
-            limit.as_secs()
-        )),
+        Some(_) => Err(late),
+        None => Err(format!("{late}, and cannot be killed")),
     }
 }
 
