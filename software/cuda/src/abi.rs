@@ -150,8 +150,8 @@ macro_rules! api {
         $(
             $(#[$attribute])*
             #[allow(clippy::too_many_arguments, reason = "the driver API's own")]
-            // SAFETY: the name and the arguments are those of cuda.h. Unit tests call no function
-            // by its name, and are built in half the time without what only these need.
+            // Unit tests are built in half the time without what only an application calls.
+            // SAFETY: the name and the arguments are those of cuda.h.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub(super) extern "C" fn $name($($argument: $type),*) -> u32 {
                 $crate::abi::call(stringify!($name), move || -> $crate::code::Answer { $body })

@@ -83,7 +83,7 @@ pub(crate) unsafe fn take_link<'c, F>(
 ///
 /// # Safety
 /// `interface` is null or points to a valid `VkNegotiateLayerInterface`.
-// Unit tests are built in half the time without what only the loader calls.
+// Unit tests are built without what only the loader calls.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[allow(non_snake_case, reason = "the loader looks for this name")]
 pub unsafe extern "system" fn vkNegotiateLoaderLayerInterfaceVersion(

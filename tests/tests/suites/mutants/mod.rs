@@ -4,7 +4,7 @@
 //! cases. A mutant that no case catches is a hole in the suite. The case must fail with a message.
 //! A crash or a panic does not count, nor does what the driver under the backend notices, because
 //! real drivers notice nothing. The same case must pass without the bug at the first try, with the
-//! same time limit.
+//! same time limit. There are three time limits, for busy machines.
 //!
 //! `SYNCLINE_REPEAT=50 cargo test -p syncline-conformance --test suites without_a_bug` has the
 //! subject without any pass everything 50 times in a row.
@@ -91,8 +91,8 @@ impl Suite for Mutants {
 
 /// Time limits of a wait in a case. With a bug many waits last that long.
 ///
-/// The first is enough on an idle machine. A busy one may hide a bug for once: what is late with it
-/// is also late without it.
+/// The first is enough on an idle machine. On a busy one a case may miss its bug. So all cases run
+/// again with the next.
 const PATIENCE: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(3),
