@@ -198,3 +198,50 @@ fn entering_and_leaving_are_linear(#[case] crosswise: bool) {
         "{few:?} for 1 000, {many:?} for 100 000"
     );
 }
+
+/// The steps to enter and to remove `many` submissions of 100 queues.
+///
+/// Each waits for a value of its own of one timeline. They enter in the order of these values or
+/// queue by queue, and leave in the other order.
+fn steps_across_queues(many: u64, enter_by_queue: bool) -> (usize, usize) {
+    const QUEUES: u64 = 100;
+    let device = crate::host::Device::new();
+    let gate = device.timeline("gate").unwrap();
+    let mut graph = Graph::new();
+    let queues = [(); QUEUES as usize].map(|()| slot(&mut graph, &device));
+    let by_value: Vec<_> = (0..many).map(|n| (n % QUEUES, n / QUEUES + 1)).collect();
+    let mut by_queue = by_value.clone();
+    by_queue.sort_unstable();
+    let (entering, leaving) = match enter_by_queue {
+        true => (by_queue, by_value),
+        false => (by_value, by_queue),
+    };
+    steps::take();
+    for (queue, number) in entering {
+        let slot = queues[queue as usize];
+        let value = (number - 1) * QUEUES + queue + 1;
+        let mut lists = lists(&[(gate.shared(), value)], &[]);
+        let origin = graph.queue(slot).unwrap().origin.clone();
+        assert!(graph.enter(slot, &origin, number, &mut lists).is_ok());
+    }
+    let entered = steps::take();
+    for (queue, number) in leaving {
+        graph.leave(queues[queue as usize], number);
+    }
+    assert!(gate.shared().held_index().waiting(0).is_empty());
+    (entered, steps::take())
+}
+
+#[rstest]
+#[case::enter_by_queue_and_leave_by_value(true)]
+#[case::enter_by_value_and_leave_by_queue(false)]
+fn the_order_across_queues_does_not_matter(#[case] enter_by_queue: bool) {
+    let few = steps_across_queues(1_000, enter_by_queue);
+    let many = steps_across_queues(100_000, enter_by_queue);
+    assert!(few.0 >= 1_000 && few.1 >= 1_000, "{few:?}");
+    let least = |steps: usize| 200 * steps;
+    assert!(
+        many.0 < least(few.0) && many.1 < least(few.1),
+        "{few:?} for 1 000, {many:?} for 100 000"
+    );
+}

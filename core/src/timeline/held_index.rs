@@ -1,9 +1,9 @@
 //! Index of the held submissions that wait for a timeline or have claimed values of it.
 //!
-//! The graph of held submissions fills it. It is part of the timeline because its lists keep their
-//! capacity there.
+//! The graph of held submissions fills it.
 
-use std::collections::VecDeque;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
@@ -22,6 +22,11 @@ pub(crate) struct NodeId {
     ///
     /// A queue never holds more submissions than the lower half can tell apart.
     pub(crate) at: u32,
+}
+
+impl NodeId {
+    /// The lowest in order.
+    const FIRST: Self = Self { slot: 0, at: 0 };
 }
 
 /// Returns what wakes each queue that holds a submission which waits for the timeline or signals
@@ -64,67 +69,32 @@ impl Default for HeldIndex {
 
 #[derive(Default)]
 struct Lists {
-    /// Sorted by upper end.
-    claims: VecDeque<Claimed>,
-    /// Sorted by value, then by node. Each pair occurs once.
-    waits: VecDeque<(u64, NodeId)>,
+    /// By upper end.
+    claims: BTreeMap<u64, Claimed>,
+    waits: BTreeSet<(u64, NodeId)>,
 }
 
 #[derive(Clone, Copy)]
 struct Claimed {
-    claim: Interval,
+    above: u64,
     by: NodeId,
 }
 
-/// Same result as `partition_point`, found without a search at either end of the list.
-///
-/// Most insertions are at the back and most removals at the front.
-fn point<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> usize {
-    match (list.front(), list.back()) {
-        (_, Some(last)) if is_before(last) => list.len(),
-        (Some(first), _) if !is_before(first) => 0,
-        _ => {
-            steps::count(list.len().checked_ilog2().unwrap_or(0) as usize);
-            list.partition_point(is_before)
-        }
-    }
-}
-
-/// Inserts `one` at index `at`, which is usually the end of the list.
-#[inline]
-fn insert<T>(list: &mut VecDeque<T>, at: usize, one: T) {
-    steps::count(1 + at.min(list.len() - at));
-    if at == list.len() {
-        list.push_back(one);
-    } else {
-        list.insert(at, one);
-    }
-}
-
-/// Removes the element at index `at`, which is usually the first.
-#[inline]
-fn remove<T>(list: &mut VecDeque<T>, at: usize) {
-    steps::count(1 + at.min(list.len() - at));
-    if at == 0 {
-        list.pop_front();
-    } else {
-        list.remove(at);
-    }
+/// Counts the steps of a search among `len` entries.
+fn count_search(len: usize) {
+    steps::count(1 + len.checked_ilog2().unwrap_or(0) as usize);
 }
 
 impl Lists {
-    /// Index of the first claim whose upper end is at least `value`.
-    fn claims_from(&self, value: u64) -> usize {
-        point(&self.claims, |one| one.claim.upto < value)
+    /// The first claim whose upper end is at least `value`, and that end.
+    fn claim_from(&self, value: u64) -> Option<(u64, Claimed)> {
+        let next = self.claims.range(value..).next();
+        next.map(|(&upto, &one)| (upto, one))
     }
 
-    /// Index at which the wait for `value` by node `by` is or would be inserted.
-    fn wait_at(&self, value: u64, by: NodeId) -> usize {
-        point(&self.waits, |&wait| wait < (value, by))
-    }
-
-    fn waits_from(&self, value: u64) -> usize {
-        point(&self.waits, |&(wait, _)| wait < value)
+    /// The waits for `value` or more.
+    fn waits_from(&self, value: u64) -> impl Iterator<Item = (u64, NodeId)> {
+        self.waits.range((value, NodeId::FIRST)..).copied()
     }
 }
 
@@ -149,9 +119,8 @@ impl HeldIndex {
 
     /// The node whose claim covers `value`.
     pub(crate) fn claimant(&self, value: u64) -> Option<NodeId> {
-        let lists = self.lists.lock();
-        let one = lists.claims.get(lists.claims_from(value))?;
-        (one.claim.above < value).then_some(one.by)
+        let (_, one) = self.lists.lock().claim_from(value)?;
+        (one.above < value).then_some(one.by)
     }
 
     /// Adds to `found` the nodes that wait for a value of `claim`, and the node of the next claim.
@@ -162,60 +131,51 @@ impl HeldIndex {
             return;
         };
         let lists = self.lists.lock();
-        let waits = lists.waits.range(lists.waits_from(claim.above + 1)..);
-        let waits = waits.take_while(|&&(value, _)| value < next);
-        found.extend(waits.map(|&(_, id)| id));
-        let next = lists.claims.get(lists.claims_from(next));
-        found.extend(
-            next.filter(|one| one.claim.above == claim.upto)
-                .map(|one| one.by),
-        );
+        let waits = lists.waits_from(claim.above + 1);
+        let waits = waits.take_while(|&(value, _)| value < next);
+        found.extend(waits.map(|(_, id)| id));
+        let next = lists.claim_from(next).map(|(_, one)| one);
+        let next = next.filter(|one| one.above == claim.upto);
+        found.extend(next.map(|one| one.by));
     }
 
     /// The nodes that wait for `open` or more or have claimed it: a signal waits for the one before
     /// it.
     pub(crate) fn waiting(&self, open: u64) -> SmallVec<[NodeId; 8]> {
         let lists = self.lists.lock();
-        let waits = lists.waits.range(lists.waits_from(open)..);
-        let claims = lists.claims.range(lists.claims_from(open)..);
-        let waits = waits.map(|&(_, id)| id);
-        waits.chain(claims.map(|one| one.by)).collect()
+        let waits = lists.waits_from(open).map(|(_, id)| id);
+        let claims = lists.claims.range(open..).map(|(_, one)| one.by);
+        waits.chain(claims).collect()
     }
 
     pub(crate) fn add_wait(&self, value: u64, by: NodeId) {
         let mut lists = self.lists.lock();
-        let at = lists.wait_at(value, by);
-        if lists.waits.get(at) != Some(&(value, by)) {
-            insert(&mut lists.waits, at, (value, by));
-        }
+        count_search(lists.waits.len());
+        lists.waits.insert((value, by));
     }
 
     pub(crate) fn remove_wait(&self, value: u64, by: NodeId) {
         let mut lists = self.lists.lock();
-        let at = lists.wait_at(value, by);
-        if lists.waits.get(at) == Some(&(value, by)) {
-            remove(&mut lists.waits, at);
-        }
+        count_search(lists.waits.len());
+        lists.waits.remove(&(value, by));
     }
 
+    /// Adds the claim. It replaces a withdrawn one that has not been removed yet.
     pub(crate) fn add_claim(&self, claim: Interval, by: NodeId) {
         let mut lists = self.lists.lock();
-        let one = Claimed { claim, by };
-        let at = lists.claims_from(claim.upto);
-        match lists.claims.get_mut(at) {
-            // A withdrawn claim that has not been removed yet.
-            Some(old) if old.claim.upto == claim.upto => *old = one,
-            _ => insert(&mut lists.claims, at, one),
-        }
+        count_search(lists.claims.len());
+        let above = claim.above;
+        lists.claims.insert(claim.upto, Claimed { above, by });
     }
 
     /// Removes the claim, unless another node has taken it over.
     pub(crate) fn remove_claim(&self, claim: Interval, by: NodeId) {
         let mut lists = self.lists.lock();
-        let at = lists.claims_from(claim.upto);
-        let known = lists.claims.get(at);
-        if known.is_some_and(|one| one.claim.upto == claim.upto && one.by == by) {
-            remove(&mut lists.claims, at);
+        count_search(lists.claims.len());
+        if let Entry::Occupied(one) = lists.claims.entry(claim.upto)
+            && one.get().by == by
+        {
+            one.remove();
         }
     }
 }
