@@ -1,5 +1,117 @@
-//! Tests that run the compiler. Beside each other, because neither keeps all cores busy.
+//! Tests that run the compiler.
+//!
+//! `rooms` and `types` write packages into one workspace. One run of `cargo check` compiles them
+//! all, so their dependencies are compiled once. Each test looks at the messages of its packages.
 #![allow(clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
 mod rooms;
 mod types;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+/// An error of the compiler.
+struct Diagnostic {
+    /// The source file of the package's target.
+    target: PathBuf,
+    line: u64,
+    /// The message, and what the compiler writes below the line.
+    text: String,
+    /// All that the compiler prints.
+    rendered: String,
+}
+
+/// What one `cargo check` of all packages has found.
+struct Checked {
+    errors: Vec<Diagnostic>,
+    /// The source files of the targets that compile.
+    compiled: Vec<PathBuf>,
+}
+
+fn checked() -> &'static Checked {
+    static CHECKED: OnceLock<Checked> = OnceLock::new();
+    CHECKED.get_or_init(check)
+}
+
+fn check() -> Checked {
+    let root = repository();
+    let workspace = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("packages");
+    // What an earlier run has left may have other packages. The build folder is kept.
+    let _ = fs::remove_dir_all(workspace.join("package"));
+    rooms::write_packages(&workspace.join("package"));
+    types::write_package(&workspace.join("package"));
+    write(&workspace.join("Cargo.toml"), &manifest_of_workspace());
+    fs::copy(root.join("Cargo.lock"), workspace.join("Cargo.lock")).expect("the lock file");
+    let output = Command::new(env!("CARGO"))
+        .args(["check", "--offline", "--workspace", "--keep-going"])
+        .args(["--message-format", "json", "--target-dir"])
+        .arg(workspace.join("target"))
+        .current_dir(&workspace)
+        .output()
+        .expect("cargo starts");
+    let messages: Vec<Value> = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let is_about = |message: &Value, reason: &str| message["reason"] == reason;
+    // Otherwise cargo has not come to the compiler.
+    assert!(
+        messages.iter().any(|one| is_about(one, "build-finished")),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Checked {
+        errors: messages.iter().filter_map(diagnostic).collect(),
+        compiled: messages
+            .iter()
+            .filter(|message| is_about(message, "compiler-artifact"))
+            .map(target)
+            .collect(),
+    }
+}
+
+/// The source file of the target that a message of cargo is about.
+fn target(message: &Value) -> PathBuf {
+    text(&message["target"]["src_path"]).into()
+}
+
+/// The error that a message of cargo reports, if it has a place in a file.
+fn diagnostic(message: &Value) -> Option<Diagnostic> {
+    let reported = &message["message"];
+    let spans = reported["spans"].as_array()?;
+    let span = spans.iter().find(|span| span["is_primary"] == true)?;
+    (reported["level"] == "error").then(|| Diagnostic {
+        target: target(message),
+        line: span["line_start"].as_u64().unwrap_or_default(),
+        text: format!("{}: {}", text(&reported["message"]), text(&span["label"])),
+        rendered: text(&reported["rendered"]).to_owned(),
+    })
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn repository() -> &'static Path {
+    let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    folders.nth(2).expect("a folder")
+}
+
+fn write(file: &Path, text: &str) {
+    fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+    fs::write(file, text).expect("a file is written");
+}
+
+/// The manifest of the repository's workspace, with the written packages as its only members.
+fn manifest_of_workspace() -> String {
+    let root = repository();
+    let own = fs::read_to_string(root.join("Cargo.toml")).expect("a manifest");
+    let members = own.find("members").expect("members");
+    let rest = own.find("[workspace.package]").expect("the package");
+    let rest = own[rest..].replace("path = \"", &format!("path = \"{}/", root.display()));
+    format!("{}members = [\"package/*\"]\n{rest}", &own[..members])
+}

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+use crate::{checked, repository, types, write};
 
 /// The rooms of core, lowest first. Every build compiles `host`, the last one.
 const CORE: &[&str] = &[
@@ -22,56 +23,42 @@ const BACKEND: &[&str] = &[
     "adopt",
 ];
 
-/// One workspace has all the cut crates as its packages, so that they compile beside each other.
+/// The crates, and their rooms.
+fn crates() -> [(&'static str, Vec<&'static str>); 3] {
+    let is_of_vulkan = |room: &&str| *room != "graph";
+    [
+        ("core", CORE.to_vec()),
+        ("backend-cuda", BACKEND.to_vec()),
+        (
+            "backend-vulkan",
+            BACKEND.iter().copied().filter(is_of_vulkan).collect(),
+        ),
+    ]
+}
+
 #[test]
 fn each_crate_compiles_cut_off_after_each_room() {
-    let root = repository();
-    let workspace = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("rooms");
-    // What an earlier run has left may have other rooms. The build folder is kept.
-    let _ = fs::remove_dir_all(workspace.join("cut"));
-    let without_graph: Vec<_> = BACKEND
-        .iter()
-        .copied()
-        .filter(|room| *room != "graph")
-        .collect();
-    for (folder, rooms) in [
-        ("core", CORE),
-        ("backend-cuda", BACKEND),
-        ("backend-vulkan", &without_graph),
-    ] {
+    let mut cut = 0;
+    for (folder, rooms) in crates() {
         let listed: BTreeSet<String> = rooms.iter().map(|&room| room.to_owned()).collect();
         assert_eq!(found(folder), listed, "the rooms of {folder}");
+        cut += rooms.len();
+    }
+    let errors = checked().errors.iter().filter(|error| !types::has(error));
+    let errors: String = errors.map(|error| error.rendered.as_str()).collect();
+    assert!(errors.is_empty(), "{errors}");
+    let is_cut = |target: &&PathBuf| target.to_string_lossy().contains("/package/cut-");
+    let compiled = checked().compiled.iter().filter(is_cut).count();
+    assert_eq!(compiled, cut, "crates that compile");
+}
+
+/// Writes each crate cut off after each of its rooms as a package of its own into `packages`.
+pub(crate) fn write_packages(packages: &Path) {
+    for (folder, rooms) in crates() {
         for count in 1..=rooms.len() {
-            cut(&workspace, folder, &rooms[..count]);
+            cut(packages, folder, &rooms[..count]);
         }
     }
-    write(&workspace.join("Cargo.toml"), &manifest_of_workspace());
-    fs::copy(root.join("Cargo.lock"), workspace.join("Cargo.lock")).expect("the lock file");
-    let output = Command::new(env!("CARGO"))
-        .args([
-            "check",
-            "--offline",
-            "--quiet",
-            "--workspace",
-            "--keep-going",
-        ])
-        .current_dir(&workspace)
-        .arg("--target-dir")
-        .arg(workspace.join("target"))
-        .output()
-        .expect("cargo starts");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-}
-
-fn repository() -> &'static Path {
-    let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-    folders.nth(2).expect("a folder")
-}
-
-fn write(file: &Path, text: &str) {
-    fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
-    fs::write(file, text).expect("a file is written");
 }
 
 /// Lists the rooms of a crate: the folders and files of `src`.
@@ -86,7 +73,7 @@ fn found(folder: &str) -> BTreeSet<String> {
 }
 
 /// Writes a package that has only `rooms` of the crate in `folder`.
-fn cut(workspace: &Path, folder: &str, rooms: &[&str]) {
+fn cut(packages: &Path, folder: &str, rooms: &[&str]) {
     let source = repository().join(folder);
     let mut lib = String::from("#![allow(warnings)]\n");
     for room in rooms {
@@ -99,7 +86,7 @@ fn cut(workspace: &Path, folder: &str, rooms: &[&str]) {
         writeln!(lib, "#[path = {path:?}]\nmod {room};").expect("a string");
     }
     let last = rooms.last().expect("a room");
-    let package = workspace.join("cut").join(format!("{folder}-{last}"));
+    let package = packages.join(format!("cut-{folder}-{last}"));
     write(&package.join("src/lib.rs"), &lib);
     let own = fs::read_to_string(source.join("Cargo.toml")).expect("a manifest");
     let (own, _) = own.split_once("[dev-dependencies]").expect("a section");
@@ -111,14 +98,4 @@ fn cut(workspace: &Path, folder: &str, rooms: &[&str]) {
     );
     assert_ne!(named, own, "the name in the manifest of {folder}");
     write(&package.join("Cargo.toml"), &named);
-}
-
-/// The manifest of the repository's workspace, with the cut packages as its only members.
-fn manifest_of_workspace() -> String {
-    let root = repository();
-    let own = fs::read_to_string(root.join("Cargo.toml")).expect("a manifest");
-    let members = own.find("members").expect("members");
-    let rest = own.find("[workspace.package]").expect("the package");
-    let rest = own[rest..].replace("path = \"", &format!("path = \"{}/", root.display()));
-    format!("{}members = [\"cut/*\"]\n{rest}", &own[..members])
 }

@@ -1,7 +1,7 @@
 fn import(_: syncline::handle::TimelineFd) {}
 
 fn pass(handle: syncline::handle::BinaryFd) {
-    import(handle);
+    import(handle); //~ expected `TimelineFd`, found `BinaryFd`
 }
 
 fn main() {}

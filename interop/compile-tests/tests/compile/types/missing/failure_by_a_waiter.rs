@@ -1,5 +1,5 @@
 fn waiter(view: &syncline::WaitOnly, cause: syncline::Error) {
-    view.fail(cause);
+    view.fail(cause); //~ no method named `fail`
 }
 
 fn main() {}

@@ -1,7 +1,7 @@
 fn import(_: syncline::handle::BinaryFd) {}
 
 fn pass(handle: syncline::handle::SyncFd) {
-    import(handle);
+    import(handle); //~ expected `BinaryFd`, found `SyncFd`
 }
 
 fn main() {}

@@ -1,5 +1,5 @@
 fn waiter(view: syncline::WaitOnly) -> syncline::Timeline {
-    view.into()
+    view.into() //~ `Timeline: From<syncline::WaitOnly>` is not satisfied
 }
 
 fn main() {}

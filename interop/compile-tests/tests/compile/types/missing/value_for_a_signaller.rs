@@ -1,5 +1,5 @@
 fn signaller(view: &syncline::SignalOnly) -> syncline::Result<u64> {
-    view.value()
+    view.value() //~ no method named `value`
 }
 
 fn main() {}

@@ -1,5 +1,5 @@
 fn signaller(view: &syncline::SignalOnly) -> syncline::Point<'_> {
-    view.at(1)
+    view.at(1) //~ no method named `at`
 }
 
 fn main() {}
