@@ -152,21 +152,21 @@ pub(crate) const BUGS: &[Planted] = &[
         "queue.every_consumer_copies_the_data", "copied ["),
 ];
 
-/// A program that must not compile, as a type keeps the rule, and what the compiler says.
+/// A program that must not compile, as a type keeps the rule.
 #[derive(Debug)]
 pub(crate) struct Type {
     pub(crate) rule: &'static str,
     pub(crate) program: &'static str,
-    pub(crate) says: &'static str,
+    pub(crate) source: &'static str,
 }
 
 macro_rules! types {
     ($($rule:literal $program:literal;)+) => {
-        /// The test `types` of the crate `syncline` compiles each of them.
+        /// The crate `compile-tests` compiles each of them.
         pub(crate) const TYPES: &[Type] = &[$(Type {
             rule: $rule,
             program: $program,
-            says: include_str!(concat!("../../../interop/compile-tests/tests/compile/types/missing/", $program, ".stderr")),
+            source: include_str!(concat!("../../../interop/compile-tests/tests/compile/types/missing/", $program, ".rs")),
         }),+];
     };
 }

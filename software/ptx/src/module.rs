@@ -93,7 +93,7 @@ impl Entry {
     ///
     /// A thread faulted, or the machine stopped the kernel. What the kernel has written until then
     /// stays.
-    pub fn run(&self, launch: &Launch, machine: &impl Machine) -> Result<(), Fault> {
+    pub fn run(&self, launch: &Launch, machine: &dyn Machine) -> Result<(), Fault> {
         self.check(launch)?;
         crate::run::grid(self, launch, machine)
     }

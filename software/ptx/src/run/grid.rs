@@ -54,10 +54,10 @@ impl Iterator for Places {
 }
 
 /// Runs a grid in warps of `W` threads, 1 or 32. With 1 the blocks have one thread.
-pub(super) fn run<const W: usize, M: Machine>(
+pub(super) fn run<const W: usize>(
     entry: &Entry,
     launch: &Launch,
-    machine: &M,
+    machine: &dyn Machine,
 ) -> Result<(), Fault> {
     let threads: u32 = launch.block.iter().product();
     let lanes = u32::try_from(W).unwrap_or(1);

@@ -67,7 +67,7 @@ impl Pace {
     }
 
     #[inline(always)]
-    fn spend(&mut self, instructions: u32, machine: &impl Machine) -> Result<(), Fault> {
+    fn spend(&mut self, instructions: u32, machine: &dyn Machine) -> Result<(), Fault> {
         self.left = self.left.saturating_sub(instructions);
         if self.left == 0 {
             self.pause(machine)
@@ -76,7 +76,7 @@ impl Pace {
         }
     }
 
-    fn pause(&mut self, machine: &impl Machine) -> Result<(), Fault> {
+    fn pause(&mut self, machine: &dyn Machine) -> Result<(), Fault> {
         self.left = PAUSE;
         if machine.pause() {
             Err(Fault::Stopped)
@@ -146,7 +146,7 @@ impl<const W: usize> Warp<W> {
     pub(super) fn run(
         &mut self,
         code: &[Instruction],
-        machine: &impl Machine,
+        machine: &dyn Machine,
         budget: &mut u32,
         pace: &mut Pace,
     ) -> Result<Event, Fault> {
@@ -176,7 +176,7 @@ impl<const W: usize> Warp<W> {
     fn run_group(
         &mut self,
         code: &[Instruction],
-        machine: &impl Machine,
+        machine: &dyn Machine,
         group: Group<W>,
         budget: &mut u32,
         pace: &mut Pace,
@@ -291,7 +291,7 @@ impl<const W: usize> Warp<W> {
 
     fn load(
         &mut self,
-        machine: &impl Machine,
+        machine: &dyn Machine,
         active: &Mask<W>,
         at: Address,
         (d, ty, width): (Slot, Type, u8),
@@ -307,7 +307,7 @@ impl<const W: usize> Warp<W> {
 
     fn store(
         &self,
-        machine: &impl Machine,
+        machine: &dyn Machine,
         active: &Mask<W>,
         at: Address,
         a: Slot,
@@ -327,7 +327,7 @@ impl<const W: usize> Warp<W> {
 
     fn atomic(
         &mut self,
-        machine: &impl Machine,
+        machine: &dyn Machine,
         active: &Mask<W>,
         at: Address,
         (op, ty): (Atomic, Type),
