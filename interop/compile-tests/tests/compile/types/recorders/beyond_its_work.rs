@@ -17,19 +17,19 @@ fn keep<R>(kept: &Mutex<Option<R>>, recorder: &mut R) -> Result<()> {
 }
 
 fn any(queue: &syncline::Queue) -> Result<()> {
-    queue.submit(&[], |recorder| keep(&ANY, recorder), &[]).map(|_| ()) //~ borrowed data escapes outside of closure
+    queue.submit(&[], |recorder| keep(&ANY, recorder), &[]).map(|_| ()) //~ data escapes
 }
 
 fn of_the_host(queue: &host::Queue) -> Result<()> {
-    queue.submit(&[], |recorder| keep(&OF_THE_HOST, recorder), &[]).map(|_| ()) //~ borrowed data escapes outside of closure
+    queue.submit(&[], |recorder| keep(&OF_THE_HOST, recorder), &[]).map(|_| ()) //~ data escapes
 }
 
 fn of_cuda(queue: &cuda::Queue) -> Result<()> {
-    queue.submit(&[], |recorder| keep(&OF_CUDA, recorder), &[]).map(|_| ()) //~ borrowed data escapes outside of closure
+    queue.submit(&[], |recorder| keep(&OF_CUDA, recorder), &[]).map(|_| ()) //~ data escapes
 }
 
 fn of_vulkan(queue: &vulkan::Queue) -> Result<()> {
-    queue.submit(&[], |recorder| keep(&OF_VULKAN, recorder), &[]).map(|_| ()) //~ borrowed data escapes outside of closure
+    queue.submit(&[], |recorder| keep(&OF_VULKAN, recorder), &[]).map(|_| ()) //~ data escapes
 }
 
 fn main() {}

@@ -13,12 +13,14 @@ fn replace_with<T>(_: &mut T, _: impl FnOnce(T) -> T) {}
 
 fn submit(outer: &Queue, inner: Queue) -> Result<()> {
     let nested = |recorder: &mut Recorder<'_>| {
-        OUTER.with_borrow_mut(|outer| outer.iter_mut().for_each(|outer| swap(outer, recorder))); //~ borrowed data escapes outside of closure
+        OUTER.with_borrow_mut(|outer| { //~ data escapes
+            outer.iter_mut().for_each(|outer| swap(outer, recorder));
+        });
         Ok(())
     };
     let work = move |recorder: &mut Recorder<'_>| {
         replace_with(recorder, |recorder| {
-            OUTER.set(Some(recorder)); //~ borrowed data escapes outside of closure
+            OUTER.set(Some(recorder)); //~ data escapes
             let _ = inner.submit(&[], nested, &[]);
             OUTER.take().unwrap()
         });
