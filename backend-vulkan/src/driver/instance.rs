@@ -181,7 +181,7 @@ pub(crate) fn loader() -> Result<ash::Entry> {
     // SAFETY: the loader's initialisers are trusted, as by every Vulkan program.
     let loaded = unsafe { ash::Entry::load() }.map_err(|error| {
         unavailable(format!(
-            "the Vulkan loader cannot be used ({error}); install it (Debian: libvulkan1) and a driver"
+            "the Vulkan loader cannot be used ({error}); install it and a driver (Debian: libvulkan1, and mesa-vulkan-drivers without a GPU)"
         ))
     })?;
     Ok(LOADER.get_or_init(|| loaded).clone())

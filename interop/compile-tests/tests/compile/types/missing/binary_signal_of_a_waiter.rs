@@ -2,7 +2,7 @@ fn waiter(
     recorder: &mut syncline::Recorder<'_>,
     image: &syncline::negotiate::BinaryWaitOnly,
 ) -> syncline::Result<()> {
-    unsafe { image.signal(recorder) } //~ no method named `signal` found for reference `&BinaryWaitOnly`
+    unsafe { image.signal(recorder) } //~ no method named `signal`
 }
 
 fn main() {}

@@ -1,7 +1,7 @@
 use std::os::fd::OwnedFd;
 
 fn adopt(fd: OwnedFd, origin: syncline::handle::Origin) -> syncline::handle::TimelineFd {
-    syncline::handle::TimelineFd::from_fd(fd, origin) //~ call to unsafe function `TimelineFd::from_fd`
+    syncline::handle::TimelineFd::from_fd(fd, origin) //~ unsafe function
 }
 
 fn main() {}
