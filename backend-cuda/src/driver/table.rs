@@ -257,7 +257,10 @@ symbols! {
         ) = "cuMemcpyDtoDAsync_v2";
         memset_d32_async(to: sys::CUdeviceptr, value: c_uint, words: usize, stream: sys::CUstream)
             = "cuMemsetD32Async";
-        module_load_data(module: *mut sys::CUmodule, image: *const c_void) = "cuModuleLoadData";
+        module_load_data_ex(
+            module: *mut sys::CUmodule, image: *const c_void,
+            count: c_uint, options: *mut sys::CUjit_option, values: *mut *mut c_void,
+        ) = "cuModuleLoadDataEx";
         module_unload(module: sys::CUmodule) = "cuModuleUnload";
         module_get_function(
             function: *mut sys::CUfunction, module: sys::CUmodule, name: *const c_char,

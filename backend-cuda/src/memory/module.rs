@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::ffi::{CStr, CString};
-use std::ptr::null_mut;
+use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::Arc;
 
 use cudarc::driver::sys;
@@ -37,8 +37,8 @@ impl Device {
     /// Blocks, and may wait for all work of the context, so call it at set-up.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for text with a zero byte, or the driver's error for text that it
-    /// does not accept.
+    /// [`Error::Unsupported`] for text with a zero byte. [`Error::Native`] for text that the driver
+    /// does not accept: its `name` ends with what the compiler says.
     pub fn module(&self, ptx: &str) -> Result<Module> {
         Module::load(&self.device_ref(), ptx)
     }
@@ -58,11 +58,27 @@ impl Module {
         let context = &device_ref.context;
         let _bound = context.bind_outside_capture()?;
         let mut raw = null_mut();
-        // SAFETY: nul-terminated text that outlives the call. Writes one handle, of the current
-        // context.
-        context.allocate(|driver| unsafe {
-            driver.module_load_data(&raw mut raw, image.as_ptr().cast())
-        })?;
+        let mut log = [0_u8; LOG];
+        let mut options = [
+            sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
+            sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        ];
+        let loaded = context.allocate(|driver| {
+            // The size stands in the place of a pointer. The driver replaces it by the size used.
+            let mut values = [log.as_mut_ptr().cast(), without_provenance_mut(LOG)];
+            // SAFETY: nul-terminated text that outlives the call, two options with their values,
+            // and a buffer of the stated size. Writes one handle, of the current context.
+            unsafe {
+                driver.module_load_data_ex(
+                    &raw mut raw,
+                    image.as_ptr().cast(),
+                    2,
+                    options.as_mut_ptr(),
+                    values.as_mut_ptr(),
+                )
+            }
+        });
+        loaded.map_err(|error| with_log(error, &log))?;
         Ok(Self(Arc::new(Loaded {
             device_ref: device_ref.clone(),
             raw: Raw(raw),
@@ -95,6 +111,22 @@ impl Module {
             raw: Raw(raw),
         })))
     }
+}
+
+/// The most bytes of the compiler's log in an error.
+const LOG: usize = 1024;
+
+/// Adds the compiler's log to the driver's error. A zero byte ends the log.
+fn with_log(mut error: Error, log: &[u8]) -> Error {
+    let log = log.split(|byte| *byte == 0).next().unwrap_or_default();
+    let log = String::from_utf8_lossy(log);
+    if let Error::Native { name, .. } = &mut error
+        && !log.trim().is_empty()
+    {
+        name.push_str(": ");
+        name.push_str(log.trim());
+    }
+    error
 }
 
 impl Function {

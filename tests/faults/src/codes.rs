@@ -92,7 +92,7 @@ pub(crate) fn of(function: &str) -> &'static [i32] {
         "cuMemcpyDtoH_v2" | "cuMemcpyHtoD_v2" | "cuMemcpyDtoDAsync_v2" | "cuMemsetD32Async" => {
             &[1, ILLEGAL_ADDRESS]
         }
-        "cuModuleLoadData" => &[2, 218, ILLEGAL_ADDRESS],
+        "cuModuleLoadDataEx" => &[2, 218, ILLEGAL_ADDRESS],
         "cuModuleGetFunction" => &[500, 1],
         "cuFuncLoad" => &[400, 2],
         "cuLaunchKernel" | "cuLaunchKernelEx" => &[701, 1, ILLEGAL_ADDRESS],

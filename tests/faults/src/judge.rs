@@ -112,7 +112,7 @@ fn is_benign(run: &Run) -> bool {
             run.mode == "once" && (asks || run.order.contains(":other:"))
         }
         // A second kernel for times of newer GPUs. The first one serves, too.
-        "cuModuleLoadData" | "cuModuleGetFunction" => {
+        "cuModuleLoadDataEx" | "cuModuleGetFunction" => {
             run.order.contains(":other:2:") || (run.scenario == "cuda.refused" && run.code == 218)
         }
         // The end of the last sample, which is known otherwise if the stream is gone.
