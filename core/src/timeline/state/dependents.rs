@@ -75,7 +75,10 @@ impl DependentSignals {
     /// From now on the signalled timelines depend on others, too.
     pub(crate) fn new<'a>(signals: impl Iterator<Item = (&'a Arc<Shared>, u64)>) -> Self {
         let noted = signals.map(|(of, value)| {
-            of.seen.depends_on_others.store(true, Ordering::Relaxed);
+            // Threads that poll read the same cache line, so it is written only once.
+            if !of.depends_on_others() {
+                of.seen.depends_on_others.store(true, Ordering::Relaxed);
+            }
             (Arc::downgrade(of), value)
         });
         Self(noted.collect())
@@ -101,18 +104,15 @@ impl Shared {
         waited: u64,
         signals: &DependentSignals,
     ) -> Result<(), Failure> {
-        let is_long = {
-            let list = self.dependents.list.lock();
-            list.entries.len() >= list.prune_at.max(FIRST_PRUNE)
-        };
-        // A timeline in the middle of a chain may be polled by no other thread, so a long list
-        // polls.
-        let reached = if is_long {
-            self.refresh()
-        } else {
-            self.reached()
-        };
+        let mut reached = self.reached();
         let mut list = self.dependents.list.lock();
+        let is_long = list.entries.len() >= list.prune_at.max(FIRST_PRUNE);
+        if is_long {
+            // A timeline in the middle of a chain may be polled by no other thread.
+            drop(list);
+            reached = self.refresh();
+            list = self.dependents.list.lock();
+        }
         let over = |entry: &Dependent| entry.waited <= reached;
         // The list is nearly sorted.
         while list.entries.front().is_some_and(over) {
