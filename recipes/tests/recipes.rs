@@ -16,8 +16,9 @@ use syncline::{Inventory, ProbeOptions, info::BackendKind};
 /// Longer than any recipe runs on the slowest machine. A child that takes longer is killed.
 const LIMIT: Duration = Duration::from_secs(120);
 
-const RECIPES: [(&str, &str); 3] = [
+const RECIPES: &[(&str, &str)] = &[
     ("cudarc_ash", env!("CARGO_BIN_EXE_cudarc_ash")),
+    #[cfg(feature = "wgpu")]
     ("wgpu_frames", env!("CARGO_BIN_EXE_wgpu_frames")),
     ("raw_handles", env!("CARGO_BIN_EXE_raw_handles")),
 ];
