@@ -38,7 +38,7 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Unsupported`] for text with a zero byte. [`Error::Native`] for text that the driver
-    /// does not accept: its `name` ends with what the compiler says.
+    /// does not accept. The compiler's log, if there is one, follows the name of the code.
     pub fn module(&self, ptx: &str) -> Result<Module> {
         Module::load(&self.device_ref(), ptx)
     }
@@ -64,6 +64,7 @@ impl Module {
             sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
         ];
         let loaded = context.allocate(|driver| {
+            log.fill(0);
             // The size stands in the place of a pointer. The driver replaces it by the size used.
             let mut values = [log.as_mut_ptr().cast(), without_provenance_mut(LOG)];
             // SAFETY: nul-terminated text that outlives the call, two options with their values,
@@ -120,11 +121,11 @@ const LOG: usize = 1024;
 fn with_log(mut error: Error, log: &[u8]) -> Error {
     let log = log.split(|byte| *byte == 0).next().unwrap_or_default();
     let log = String::from_utf8_lossy(log);
-    if let Error::Native { name, .. } = &mut error
-        && !log.trim().is_empty()
-    {
-        name.push_str(": ");
-        name.push_str(log.trim());
+    if let Error::Native { name, .. } = &mut error {
+        for line in log.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            name.push_str("; ");
+            name.push_str(line);
+        }
     }
     error
 }

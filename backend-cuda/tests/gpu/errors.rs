@@ -90,10 +90,10 @@ fn refusals_are_typed() {
         gpu.device.module("not PTX"),
         Err(Error::Native { .. })
     ));
-    // The third line has no instruction.
-    let text = ".version 7.0\n.target sm_50\n.visible .entry f() { nothing; }\n";
+    // The fourth line has an instruction that does not exist.
+    let text = ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry f() { nothing; }\n";
     let refused = gpu.device.module(text).map(drop).unwrap_err().to_string();
-    assert!(refused.contains("line 3"), "{refused}");
+    assert!(refused.contains("line 4"), "{refused}");
     assert!(matches!(
         gpu.device.module("\0"),
         Err(Error::Unsupported { .. })

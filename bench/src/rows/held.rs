@@ -42,7 +42,7 @@ const FLOOR: Floor = Floor::Unmeasured("raw is already the least: a heap and a m
 pub(super) const ROWS: &[Row] = &[
     Row {
         id: "held.wide",
-        ours: "1000 queues (--quick: 50) each hold a submission that waits for one timeline that the host signals and signals a timeline of its own. Timed are the 1000 submissions, or the one signal that releases them; per submission",
+        ours: "Each of 1000 queues (--quick: 50) holds one submission. It waits for a timeline that the host signals, and signals a timeline of its own. Timed are the 1000 submissions, or the one signal that releases them; per submission",
         raw: "the same by hand: a heap of submissions by value, behind a mutex; vkSignalSemaphore for that timeline and vkQueueSubmit for each that is released, on the host a boxed closure through a channel to one worker thread for each queue",
         floor: FLOOR,
         limits: &[],
@@ -55,7 +55,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "held.deep",
-        ours: "as many submissions, over 1000 queues in turns, each of which waits for a value of its own of one timeline, which the host signals one by one. One signal of the first 2000, each of which releases one submission; the rest is released at once, untimed. (--quick: a thousandth of them, over 50 queues)",
+        ours: "as many submissions, over 1000 queues in turns, each of which waits for a value of its own of one timeline. The host signals these values one by one. One signal of the first 2000, each of which releases one submission; the rest is released at once, untimed. (--quick: a thousandth of them, over 50 queues)",
         raw: "the same by hand, as in held.wide",
         floor: FLOOR,
         limits: &[],

@@ -9,7 +9,9 @@
 mod suite;
 mod table;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -17,7 +19,7 @@ use std::time::Duration;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 use suite::Outcome;
-use table::{BUGS, Place, Planted, RULES, Side, TYPES, Type};
+use table::{BUGS, PROGRAMS, Place, Planted, RULES, Side, TYPES};
 
 /// Time limits of a wait in a case. With a bug many waits last that long.
 ///
@@ -101,12 +103,20 @@ fn control(planted: &'static Planted, patience: Duration) -> Result<Outcome, Fai
     Ok(known.get_or_init(run).clone()?)
 }
 
-/// Checks that the program has a line that the compiler must refuse.
-fn does_not_compile(program: &Type) -> Result<(), Failed> {
-    if program.source.contains("//~ ") {
+/// Each program that must not compile has a rule.
+fn programs_have_rules() -> Result<(), Failed> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(PROGRAMS);
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let stem = path.file_stem().unwrap_or_default();
+        found.insert(stem.to_string_lossy().into_owned());
+    }
+    let listed: BTreeSet<_> = TYPES.iter().map(|one| one.program.to_owned()).collect();
+    if found == listed {
         return Ok(());
     }
-    Err(format!("no line has a mark: {:?}", program.source).into())
+    Err(format!("the programs are {found:?}, and the table has {listed:?}").into())
 }
 
 /// A name of a bug that the driver does not know is refused. The error lists the known names.
@@ -150,16 +160,15 @@ fn main() -> ExitCode {
         let name = format!("{place:?}::{bug}::{case}").to_lowercase();
         Trial::ignorable_test(name, move || caught(planted)).with_kind(planted.rules.join(" "))
     });
-    let types = TYPES.iter().map(|program| {
-        let name = format!("types::{}", program.program);
-        Trial::test(name, move || does_not_compile(program)).with_kind(program.rule)
-    });
     let names = [Place::Cuda, Place::Layer].map(|place| {
         let name = format!("{place:?}::unknown_name").to_lowercase();
         Trial::ignorable_test(name, move || unknown_name(place))
     });
-    let complete = Trial::test("each_rule_has_a_bug", complete);
-    let trials = bugs.chain(types).chain(names).chain([complete]).collect();
+    let tables = [
+        Trial::test("each_rule_has_a_bug", complete),
+        Trial::test("each_program_has_a_rule", programs_have_rules),
+    ];
+    let trials = bugs.chain(names).chain(tables).collect();
     // A case that catches a bug mostly waits for its time limit. So more of them than cores run at
     // once.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -152,21 +152,22 @@ pub(crate) const BUGS: &[Planted] = &[
         "queue.every_consumer_copies_the_data", "copied ["),
 ];
 
-/// A program that must not compile, as a type keeps the rule.
+/// A program that must not compile, because a type enforces the rule.
 #[derive(Debug)]
 pub(crate) struct Type {
     pub(crate) rule: &'static str,
     pub(crate) program: &'static str,
-    pub(crate) source: &'static str,
 }
+
+/// Their folder, from that of this package.
+pub(crate) const PROGRAMS: &str = "../interop/compile-tests/tests/compile/types/missing";
 
 macro_rules! types {
     ($($rule:literal $program:literal;)+) => {
-        /// The crate `compile-tests` compiles each of them.
+        /// The programs of [`PROGRAMS`], which the crate `compile-tests` compiles.
         pub(crate) const TYPES: &[Type] = &[$(Type {
             rule: $rule,
             program: $program,
-            source: include_str!(concat!("../../../interop/compile-tests/tests/compile/types/missing/", $program, ".rs")),
         }),+];
     };
 }

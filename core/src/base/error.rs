@@ -244,7 +244,7 @@ pub enum Error {
         call: &'static str,
         /// Its result code.
         code: i64,
-        /// The code's name, and what a compiler in the driver says.
+        /// The code's name. The compiler's log follows it if a module does not compile.
         name: String,
     },
     /// The device is lost: it does no more work.

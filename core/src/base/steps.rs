@@ -4,6 +4,8 @@
 std::thread_local! { static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) } }
 
 /// Adds steps to the count of this thread: nodes visited, or list entries compared or moved.
+///
+/// For a tree the caller estimates them.
 #[cfg(test)]
 pub(crate) fn count(steps: usize) {
     STEPS.with(|all| all.set(all.get() + steps));

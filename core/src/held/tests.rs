@@ -239,9 +239,10 @@ fn the_order_across_queues_does_not_matter(#[case] enter_by_queue: bool) {
     let few = steps_across_queues(1_000, enter_by_queue);
     let many = steps_across_queues(100_000, enter_by_queue);
     assert!(few.0 >= 1_000 && few.1 >= 1_000, "{few:?}");
-    let least = |steps: usize| 200 * steps;
+    // A hundred times as many, with an allowance for the logarithm of that.
+    let most = |steps: usize| 200 * steps;
     assert!(
-        many.0 < least(few.0) && many.1 < least(few.1),
+        many.0 < most(few.0) && many.1 < most(few.1),
         "{few:?} for 1 000, {many:?} for 100 000"
     );
 }

@@ -80,7 +80,8 @@ struct Claimed {
     by: NodeId,
 }
 
-/// Counts the steps of a search among `len` entries.
+/// Counts the steps of a search among `len` entries of a tree. An estimate, so that it must change
+/// with the container.
 fn count_search(len: usize) {
     steps::count(1 + len.checked_ilog2().unwrap_or(0) as usize);
 }

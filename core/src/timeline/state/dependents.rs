@@ -108,7 +108,8 @@ impl Shared {
         let mut list = self.dependents.list.lock();
         let is_long = list.entries.len() >= list.prune_at.max(FIRST_PRUNE);
         if is_long {
-            // A timeline in the middle of a chain may be polled by no other thread.
+            // A timeline in the middle of a chain may be polled by no other thread. So this thread
+            // polls it, without the lock.
             drop(list);
             reached = self.refresh();
             list = self.dependents.list.lock();

@@ -2,6 +2,7 @@
 //!
 //! `rooms` and `types` write packages into one workspace. One run of `cargo check` compiles them
 //! all, so their dependencies are compiled once. Each test looks at the messages of its packages.
+//! The workspace is in the build folder, so only one process may run these tests at a time.
 #![allow(clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
 mod rooms;
@@ -18,7 +19,8 @@ use serde_json::Value;
 struct Diagnostic {
     /// The source file of the package's target.
     target: PathBuf,
-    line: u64,
+    /// Where the error is, if it has a place.
+    place: Option<(PathBuf, u64)>,
     /// The message, and what the compiler writes below the line.
     text: String,
     /// All that the compiler prints.
@@ -30,6 +32,8 @@ struct Checked {
     errors: Vec<Diagnostic>,
     /// The source files of the targets that compile.
     compiled: Vec<PathBuf>,
+    /// What cargo has printed.
+    printed: String,
 }
 
 fn checked() -> &'static Checked {
@@ -58,12 +62,6 @@ fn check() -> Checked {
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect();
     let is_about = |message: &Value, reason: &str| message["reason"] == reason;
-    // Otherwise cargo has not come to the compiler.
-    assert!(
-        messages.iter().any(|one| is_about(one, "build-finished")),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
     Checked {
         errors: messages.iter().filter_map(diagnostic).collect(),
         compiled: messages
@@ -71,6 +69,7 @@ fn check() -> Checked {
             .filter(|message| is_about(message, "compiler-artifact"))
             .map(target)
             .collect(),
+        printed: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
 }
 
@@ -79,15 +78,23 @@ fn target(message: &Value) -> PathBuf {
     text(&message["target"]["src_path"]).into()
 }
 
-/// The error that a message of cargo reports, if it has a place in a file.
+/// The error that a message of cargo reports.
 fn diagnostic(message: &Value) -> Option<Diagnostic> {
     let reported = &message["message"];
     let spans = reported["spans"].as_array()?;
-    let span = spans.iter().find(|span| span["is_primary"] == true)?;
-    (reported["level"] == "error").then(|| Diagnostic {
+    let span = spans.iter().find(|span| span["is_primary"] == true);
+    let said = text(&reported["message"]);
+    // The compiler's last message counts the others.
+    let is_error = reported["level"] == "error" && !said.starts_with("aborting due to");
+    is_error.then(|| Diagnostic {
         target: target(message),
-        line: span["line_start"].as_u64().unwrap_or_default(),
-        text: format!("{}: {}", text(&reported["message"]), text(&span["label"])),
+        place: span.and_then(|span| {
+            Some((
+                text(&span["file_name"]).into(),
+                span["line_start"].as_u64()?,
+            ))
+        }),
+        text: format!("{said}: {}", span.map_or("", |span| text(&span["label"]))),
         rendered: text(&reported["rendered"]).to_owned(),
     })
 }

@@ -49,7 +49,8 @@ fn each_crate_compiles_cut_off_after_each_room() {
     assert!(errors.is_empty(), "{errors}");
     let is_cut = |target: &&PathBuf| target.to_string_lossy().contains("/package/cut-");
     let compiled = checked().compiled.iter().filter(is_cut).count();
-    assert_eq!(compiled, cut, "crates that compile");
+    let printed = &checked().printed;
+    assert_eq!(compiled, cut, "crates that compile: {printed}");
 }
 
 /// Writes each crate cut off after each of its rooms as a package of its own into `packages`.

@@ -28,7 +28,7 @@ fn a_right_that_is_missing_does_not_compile() {
             .collect();
         assert!(!marks.is_empty(), "{} expects no error", file.display());
         let is_at = |error: &Diagnostic, &(line, part): &(u64, &str)| {
-            error.line == line && error.text.contains(part)
+            error.place == Some((file.clone(), line)) && error.text.contains(part)
         };
         for mark in &marks {
             if !errors.iter().any(|error| is_at(error, mark)) {

@@ -1,6 +1,6 @@
 //! T4, T6, F3: how soon waits end, and what their threads do until then.
 //!
-//! Machines are busy, so one measurement means little. The best ones of several are used.
+//! Machines are busy, so one measurement means little. So a few short ones of several count.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ const TRIES: usize = 12;
 
 /// The number of measurements that must be short where a lost nudge can look short by chance.
 ///
-/// Its waiter wakes at the end of a round of the watching thread, which may come soon.
+/// Without a nudge a waiter wakes when a round of the watching thread ends, which may be soon.
 const SHORT: usize = 3;
 
 /// A value above all that are signalled here.
