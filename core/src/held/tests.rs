@@ -184,6 +184,16 @@ fn steps_of(many: u64, crosswise: bool) -> (usize, usize) {
     (held, steps::take())
 }
 
+/// Compares the steps for 1 000 submissions with those for 100 000.
+fn check_linear(few: (usize, usize), many: (usize, usize)) {
+    // A hundred times as many, with an allowance for the logarithm of that.
+    let most = |steps: usize| 200 * steps;
+    assert!(
+        many.0 < most(few.0) && many.1 < most(few.1),
+        "{few:?} for 1 000, {many:?} for 100 000"
+    );
+}
+
 #[rstest]
 #[case::one_queue(false)]
 #[case::two_queues_crosswise(true)]
@@ -191,12 +201,7 @@ fn entering_and_leaving_are_linear(#[case] crosswise: bool) {
     let few = steps_of(1_000, crosswise);
     let many = steps_of(100_000, crosswise);
     assert!(few.0 > 1_000 && few.1 >= 1_000, "{few:?}");
-    // A hundred times as many, with an allowance for the logarithm of that.
-    let least = |steps: usize| 200 * steps;
-    assert!(
-        many.0 < least(few.0) && many.1 < least(few.1),
-        "{few:?} for 1 000, {many:?} for 100 000"
-    );
+    check_linear(few, many);
 }
 
 /// The steps to enter and to remove `many` submissions of 100 queues.
@@ -239,10 +244,5 @@ fn the_order_across_queues_does_not_matter(#[case] enter_by_queue: bool) {
     let few = steps_across_queues(1_000, enter_by_queue);
     let many = steps_across_queues(100_000, enter_by_queue);
     assert!(few.0 >= 1_000 && few.1 >= 1_000, "{few:?}");
-    // A hundred times as many, with an allowance for the logarithm of that.
-    let most = |steps: usize| 200 * steps;
-    assert!(
-        many.0 < most(few.0) && many.1 < most(few.1),
-        "{few:?} for 1 000, {many:?} for 100 000"
-    );
+    check_linear(few, many);
 }
