@@ -44,17 +44,20 @@ fn checked() -> &'static Checked {
 fn check() -> Checked {
     let root = repository();
     let workspace = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("packages");
-    // What an earlier run has left may have other packages. The build folder is kept.
-    let _ = fs::remove_dir_all(workspace.join("package"));
-    rooms::write_packages(&workspace.join("package"));
-    types::write_package(&workspace.join("package"));
-    write(&workspace.join("Cargo.toml"), &manifest_of_workspace());
+    let mut members = rooms::write_packages(&workspace);
+    members.push(types::write_package(&workspace));
+    write(
+        &workspace.join("Cargo.toml"),
+        &manifest_of_workspace(&members),
+    );
     fs::copy(root.join("Cargo.lock"), workspace.join("Cargo.lock")).expect("the lock file");
     let output = Command::new(env!("CARGO"))
         .args(["check", "--offline", "--workspace", "--keep-going"])
         .args(["--message-format", "json", "--target-dir"])
         .arg(workspace.join("target"))
         .current_dir(&workspace)
+        // Each crate is checked as a whole, so what an incremental build stores is of no use.
+        .env("CARGO_INCREMENTAL", "0")
         .output()
         .expect("cargo starts");
     let messages: Vec<Value> = String::from_utf8_lossy(&output.stdout)
@@ -108,17 +111,23 @@ fn repository() -> &'static Path {
     folders.nth(2).expect("a folder")
 }
 
+/// Writes a file, unless it has this text. Cargo checks a package again if its files are written.
 fn write(file: &Path, text: &str) {
+    if fs::read_to_string(file).is_ok_and(|old| old == text) {
+        return;
+    }
     fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
     fs::write(file, text).expect("a file is written");
 }
 
-/// The manifest of the repository's workspace, with the written packages as its only members.
-fn manifest_of_workspace() -> String {
+/// The manifest of the repository's workspace with these members.
+///
+/// An earlier run may have left other folders. They are no members.
+fn manifest_of_workspace(members: &[String]) -> String {
     let root = repository();
     let own = fs::read_to_string(root.join("Cargo.toml")).expect("a manifest");
-    let members = own.find("members").expect("members");
+    let before = own.find("members").expect("members");
     let rest = own.find("[workspace.package]").expect("the package");
     let rest = own[rest..].replace("path = \"", &format!("path = \"{}/", root.display()));
-    format!("{}members = [\"package/*\"]\n{rest}", &own[..members])
+    format!("{}members = {members:?}\n{rest}", &own[..before])
 }

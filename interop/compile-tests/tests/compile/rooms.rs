@@ -47,19 +47,23 @@ fn each_crate_compiles_cut_off_after_each_room() {
     let errors = checked().errors.iter().filter(|error| !types::has(error));
     let errors: String = errors.map(|error| error.rendered.as_str()).collect();
     assert!(errors.is_empty(), "{errors}");
-    let is_cut = |target: &&PathBuf| target.to_string_lossy().contains("/package/cut-");
+    let is_cut = |target: &&PathBuf| target.to_string_lossy().contains("/packages/cut-");
     let compiled = checked().compiled.iter().filter(is_cut).count();
     let printed = &checked().printed;
     assert_eq!(compiled, cut, "crates that compile: {printed}");
 }
 
 /// Writes each crate cut off after each of its rooms as a package of its own into `packages`.
-pub(crate) fn write_packages(packages: &Path) {
+///
+/// Returns their folders.
+pub(crate) fn write_packages(packages: &Path) -> Vec<String> {
+    let mut folders = Vec::new();
     for (folder, rooms) in crates() {
         for count in 1..=rooms.len() {
-            cut(packages, folder, &rooms[..count]);
+            folders.push(cut(packages, folder, &rooms[..count]));
         }
     }
+    folders
 }
 
 /// Lists the rooms of a crate: the folders and files of `src`.
@@ -73,8 +77,8 @@ fn found(folder: &str) -> BTreeSet<String> {
     names.filter(is_room).collect()
 }
 
-/// Writes a package that has only `rooms` of the crate in `folder`.
-fn cut(packages: &Path, folder: &str, rooms: &[&str]) {
+/// Writes a package that has only `rooms` of the crate in `folder`. Returns its folder.
+fn cut(packages: &Path, folder: &str, rooms: &[&str]) -> String {
     let source = repository().join(folder);
     let mut lib = String::from("#![allow(warnings)]\n");
     for room in rooms {
@@ -87,7 +91,8 @@ fn cut(packages: &Path, folder: &str, rooms: &[&str]) {
         writeln!(lib, "#[path = {path:?}]\nmod {room};").expect("a string");
     }
     let last = rooms.last().expect("a room");
-    let package = packages.join(format!("cut-{folder}-{last}"));
+    let name = format!("cut-{folder}-{last}");
+    let package = packages.join(&name);
     write(&package.join("src/lib.rs"), &lib);
     let own = fs::read_to_string(source.join("Cargo.toml")).expect("a manifest");
     let (own, _) = own.split_once("[dev-dependencies]").expect("a section");
@@ -99,4 +104,5 @@ fn cut(packages: &Path, folder: &str, rooms: &[&str]) {
     );
     assert_ne!(named, own, "the name in the manifest of {folder}");
     write(&package.join("Cargo.toml"), &named);
+    name
 }

@@ -65,8 +65,8 @@ fn files() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Writes a package with these programs into `packages`.
-pub(crate) fn write_package(packages: &Path) {
+/// Writes a package with these programs into `packages`. Returns its folder.
+pub(crate) fn write_package(packages: &Path) -> String {
     let mut manifest = String::from(
         "[package]\nname = \"types\"\nedition.workspace = true\nautobins = false\n\n\
          [dependencies]\nsyncline = { workspace = true, features = [\"cuda\", \"vulkan\"] }\n",
@@ -76,4 +76,5 @@ pub(crate) fn write_package(packages: &Path) {
         write!(manifest, "\n[[bin]]\nname = {name:?}\npath = {file:?}\n").expect("a string");
     }
     write(&packages.join("types/Cargo.toml"), &manifest);
+    "types".to_owned()
 }
