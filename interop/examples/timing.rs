@@ -19,7 +19,9 @@ fn main() -> syncline::Result<()> {
         let stopwatch = Stopwatch::new(&device, "work")?;
         stopwatch.time(&queue, &[], |_| Ok(()), &[])?;
         let took = stopwatch.wait(PATIENCE)?;
-        println!("{}: {took}", found.info().name);
+        let began = stopwatch.start_time()?.to_host()?;
+        let name = &found.info().name;
+        println!("{name}: {took}, begun when the host's clock was at {began}");
         queue.idle(PATIENCE)?;
     }
     Ok(())

@@ -286,10 +286,25 @@ impl Inventory {
             .filter_map(|cuda| Some((cuda, vulkan().find(|other| other.is_same_gpu(cuda))?)));
         match { pairs }.next() {
             Some((cuda, vulkan)) => Ok((cuda.open_as()?, vulkan.open_as()?)),
-            None => {
-                let infos = self.found.iter().map(Found::info);
-                Err(Error::no_such_device("CUDA and Vulkan on one GPU", infos))
-            }
+            None => Err(self.no_pair()),
+        }
+    }
+
+    #[cfg(all(feature = "cuda", feature = "vulkan"))]
+    fn no_pair(&self) -> Error {
+        let line = |found: &Found| {
+            let (info, index) = (found.info(), found.index());
+            let of = info.uuid.map(|uuid| format!(" with UUID {uuid}"));
+            let of = of.unwrap_or_default();
+            format!("{index} {} \"{}\"{of}", info.backend, info.name)
+        };
+        let lines: Vec<_> = self.found.iter().map(line).collect();
+        Error::NoSuchDevice {
+            asked: "CUDA and Vulkan on one GPU".into(),
+            have: format!(
+                "{}. `connect` takes devices of two GPUs, too, and `syncline doctor` looks for the cause",
+                lines.join(", ")
+            ),
         }
     }
 

@@ -173,7 +173,7 @@ fn software_cuda() -> PathBuf {
 }
 
 /// The manifest of lavapipe. Without a Vulkan driver in software these tests show nothing.
-fn lavapipe() -> Option<PathBuf> {
+pub(crate) fn lavapipe() -> Option<PathBuf> {
     let folders = ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"];
     let files = folders
         .iter()

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use rstest::rstest;
 
+use super::doctor::lavapipe;
 use super::software::{ends_validated, ends_with, has_vulkan};
 
 /// The program of an example. `None` if only this package was built.
@@ -97,6 +98,23 @@ fn a_missing_pair_is_named() {
     let missing = "/nonexistent/libcuda.so.1";
     let said = refused(Command::new(program).env("SYNCLINE_CUDA_DRIVER", missing));
     assert!(said.contains("cuda"), "{said}");
+}
+
+/// CUDA on one GPU and Vulkan on another one. The error names both, and what can be done.
+#[test]
+fn devices_of_two_gpus_are_no_pair() {
+    let Some((program, lavapipe)) = example("cuda_to_vulkan").zip(lavapipe()) else {
+        return;
+    };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_syncline"));
+    command
+        .args(on_software(&[&program]))
+        .env("SYNCLINE_SOFTWARE_CUDA_DEVICES", "swiftshader")
+        .env("VK_DRIVER_FILES", lavapipe);
+    let said = refused(&mut command);
+    for part in ["0 cuda ", "1 vulkan ", "with UUID", "syncline doctor"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
 }
 
 /// The engine ends all frames, although it loses its device, or what stands for that, at frame 15.

@@ -180,8 +180,8 @@ impl Drop for PeerFd {
         // here.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         if let Err(full) = closer.queue.try_send(fd) {
-            // The thread is gone, as in a child after fork(2). The descriptor stays open and
-            // counted.
+            // The queue is full, perhaps in a child of fork(2), where no thread empties it. The
+            // descriptor stays open and counted.
             std::mem::forget(full);
         }
     }

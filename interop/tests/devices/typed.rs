@@ -9,7 +9,10 @@ use syncline::{Device, Queue, host};
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 fn refused<T>(answer: Result<T, Error>, backend: &str) {
     match answer.map(drop) {
-        Err(Error::Unsupported { asked, .. }) => assert!(asked.contains(backend), "{asked}"),
+        Err(Error::Unsupported { asked, reason, .. }) => {
+            assert!(asked.contains(backend), "{asked}");
+            assert!(reason.contains("match on the enum"), "{reason}");
+        }
         other => panic!("{other:?}"),
     }
 }

@@ -22,7 +22,11 @@ const FIRST_SAMPLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Handle of the thread, which sleeps until a sample is wanted. The thread ends when this is
 /// dropped.
-pub(super) struct Sampling(Arc<Inner>);
+pub(super) struct Sampling {
+    inner: Arc<Inner>,
+    /// The process that has the thread.
+    maker: u32,
+}
 
 struct Inner {
     clocks: Vec<Clock>,
@@ -63,19 +67,22 @@ impl Sampling {
         let own = inner.clone();
         spawn("syncline-times", move || own.run())
             .map_err(|error| Error::no_thread(&object, &error))?;
-        Ok(Some(Self(inner)))
+        Ok(Some(Self {
+            inner,
+            maker: std::process::id(),
+        }))
     }
 
     /// Has the thread sample the clocks whose latest sample is old. Does not wait.
     pub(super) fn refresh(&self) {
-        if !self.0.clocks.iter().any(Clock::is_sample_due) {
+        if !self.inner.clocks.iter().any(Clock::is_sample_due) {
             return;
         }
-        let mut state = self.0.state.lock();
+        let mut state = self.inner.state.lock();
         let wanted = std::mem::replace(&mut state.wanted, true);
         drop(state);
         if !wanted {
-            self.0.changed.notify_all();
+            self.inner.changed.notify_all();
         }
     }
 }
@@ -123,17 +130,23 @@ impl Inner {
 
 impl Drop for Sampling {
     /// Waits for the sample that is being taken, so that the dropping thread also drops the device.
+    ///
+    /// A forked child has no such thread. A lock that the parent held at the fork is never unlocked
+    /// there.
     fn drop(&mut self) {
+        if self.maker != std::process::id() {
+            return;
+        }
         let until = Instant::now() + END_TIMEOUT;
-        let mut state = self.0.state.lock();
+        let mut state = self.inner.state.lock();
         state.over = true;
-        self.0.changed.notify_all();
+        self.inner.changed.notify_all();
         while state.busy {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
-            state = self.0.changed.wait_timeout(state, left);
+            state = self.inner.changed.wait_timeout(state, left);
         }
     }
 }
@@ -183,6 +196,22 @@ mod tests {
         assert!(clock.to_monotonic(0).is_some());
         // Now there is a sample, and it suffices.
         assert!(Sampling::of(vec![clock]).unwrap().is_some());
+    }
+
+    /// P3: as in a child of fork(2), whose parent held the lock.
+    #[test]
+    fn a_copy_of_another_process_is_dropped_without_the_lock() {
+        let mut sampling = Sampling::of(vec![clock(0)]).unwrap().unwrap();
+        let inner = sampling.inner.clone();
+        sampling.maker += 1;
+        let locked = inner.state.lock();
+        drop(sampling);
+        drop(locked);
+        // Ends the thread.
+        drop(Sampling {
+            inner,
+            maker: std::process::id(),
+        });
     }
 
     #[test]

@@ -20,10 +20,21 @@ pub(super) trait Poll: Send + Sync {
 /// A thread that is parked, or polls one object every 100 ms. It ends when this is dropped.
 ///
 /// The object may own the poller.
-#[derive(Default)]
 pub(super) struct Poller {
     inner: Arc<Inner>,
     thread: StandbyThread,
+    /// The process that has the thread.
+    maker: u32,
+}
+
+impl Default for Poller {
+    fn default() -> Self {
+        Self {
+            inner: Arc::default(),
+            thread: StandbyThread::default(),
+            maker: std::process::id(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -65,7 +76,11 @@ impl Poller {
 }
 
 impl Drop for Poller {
+    /// Does nothing in a forked child, where the parent may have held the lock.
     fn drop(&mut self) {
+        if self.maker != std::process::id() {
+            return;
+        }
         self.inner.lock().stopped = true;
         self.inner.changed.notify_one();
     }
@@ -162,6 +177,17 @@ mod tests {
         assert!(more.is_err(), "it is polled although it needs that no more");
         ask(&polled);
         told.recv().unwrap();
+    }
+
+    /// P3: as in a child of fork(2), whose parent held the lock.
+    #[test]
+    fn a_copy_of_another_process_is_dropped_without_the_lock() {
+        let mut poller = Poller::default();
+        poller.maker += 1;
+        let inner = poller.inner.clone();
+        let locked = inner.lock();
+        drop(poller);
+        drop(locked);
     }
 
     /// The channel closes when the object is dropped, which the thread must not keep.
