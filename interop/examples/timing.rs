@@ -21,7 +21,7 @@ fn main() -> syncline::Result<()> {
         let took = stopwatch.wait(PATIENCE)?;
         let began = stopwatch.start_time()?.to_host()?;
         let name = &found.info().name;
-        println!("{name}: {took}, begun when the host's clock was at {began}");
+        println!("{name}: {took}, begun at {began} on the host's clock");
         queue.idle(PATIENCE)?;
     }
     Ok(())

@@ -303,7 +303,8 @@ pub(crate) fn another_backend(object: &Object, wanted: &str) -> Error {
     Error::Unsupported {
         object: object.clone(),
         asked: format!("be used as one of {wanted}"),
-        reason: "it belongs to another backend: match on the enum, or use a device of that backend"
+        reason: "it belongs to another backend. Match on the enum, or use a device of the wanted \
+                 backend"
             .into(),
     }
 }

@@ -298,11 +298,12 @@ impl Inventory {
             let of = of.unwrap_or_default();
             format!("{index} {} \"{}\"{of}", info.backend, info.name)
         };
-        let lines: Vec<_> = self.found.iter().map(line).collect();
+        let (cuda, vulkan) = (self.of(BackendKind::Cuda), self.of(BackendKind::Vulkan));
+        let lines: Vec<_> = cuda.chain(vulkan).map(line).collect();
         Error::NoSuchDevice {
             asked: "CUDA and Vulkan on one GPU".into(),
             have: format!(
-                "{}. `connect` takes devices of two GPUs, too, and `syncline doctor` looks for the cause",
+                "{}. `connect` takes devices of two GPUs. `syncline doctor` looks for the cause",
                 lines.join(", ")
             ),
         }

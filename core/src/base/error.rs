@@ -222,7 +222,7 @@ pub enum Error {
     NoSuchDevice {
         /// The name or index asked for.
         asked: String,
-        /// The devices that exist.
+        /// The devices that exist, and what else the caller can do.
         have: String,
     },
     /// The object cannot do what was asked.

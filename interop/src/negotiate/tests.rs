@@ -18,6 +18,8 @@ enum Kind {
     Cuda(u8),
     Partition(u8),
     Vulkan(u8),
+    /// Vulkan without handles of memory.
+    NoMemory(u8),
     /// A Vulkan device that neither exports nor imports.
     Software,
     /// A device without timestamps and handles.
@@ -49,6 +51,13 @@ fn party(kind: Kind, in_process: u32, device: u64) -> Party {
             Some(gpu),
             &[TIMELINE, BINARY, MEMORY],
             &[BINARY, TIMELINE, MEMORY],
+            64,
+        ),
+        Kind::NoMemory(gpu) => (
+            BackendKind::Vulkan,
+            Some(gpu),
+            &[TIMELINE, BINARY],
+            &[BINARY, TIMELINE],
             64,
         ),
         Kind::Software => (BackendKind::Vulkan, Some(99), &[], &[], 64),
@@ -527,6 +536,23 @@ const PHRASES: [(Mechanism, &str); Mechanism::ALL.len()] = [
 ];
 
 /// Every text that names a mechanism or a need, with each mechanism and each need.
+/// Two devices of Vulkan share a timeline, also if one of them cannot share memory.
+#[test]
+fn memory_in_common_is_needed_only_if_it_is_shared() {
+    let whole = party(Kind::Vulkan(1), 1, 1).signals();
+    let without = party(Kind::NoMemory(1), 1, 2).waits().natively();
+    expect(
+        [whole.clone(), without.clone()],
+        Mechanism::ExternalTimeline,
+    );
+    let conflict = refused([whole.needing(Needs::MEMORY), without]);
+    let text = conflict.to_string();
+    assert!(
+        text.contains("NoMemory(1) #2 of process 1 imports no memory"),
+        "{text}"
+    );
+}
+
 #[test]
 fn texts_are_sentences_with_every_mechanism_and_need() {
     assert_eq!(PHRASES.map(|(mechanism, _)| mechanism), Mechanism::ALL);

@@ -180,8 +180,8 @@ impl Drop for PeerFd {
         // here.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         if let Err(full) = closer.queue.try_send(fd) {
-            // The queue is full, perhaps in a child of fork(2), where no thread empties it. The
-            // descriptor stays open and counted.
+            // The queue is full, or its thread has ended. The descriptor stays open and counted. In
+            // a child of fork(2) no thread empties the queue.
             std::mem::forget(full);
         }
     }

@@ -24,7 +24,7 @@ const FIRST_SAMPLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// dropped.
 pub(super) struct Sampling {
     inner: Arc<Inner>,
-    /// The process that has the thread.
+    /// The process that made it, and has the thread.
     maker: u32,
 }
 
@@ -131,8 +131,8 @@ impl Inner {
 impl Drop for Sampling {
     /// Waits for the sample that is being taken, so that the dropping thread also drops the device.
     ///
-    /// A forked child has no such thread. A lock that the parent held at the fork is never unlocked
-    /// there.
+    /// A forked child has no such thread. A lock that a thread of the parent held at the fork is
+    /// never unlocked there.
     fn drop(&mut self) {
         if self.maker != std::process::id() {
             return;
@@ -203,10 +203,16 @@ mod tests {
     fn a_copy_of_another_process_is_dropped_without_the_lock() {
         let mut sampling = Sampling::of(vec![clock(0)]).unwrap().unwrap();
         let inner = sampling.inner.clone();
-        sampling.maker += 1;
+        sampling.maker = 0;
         let locked = inner.state.lock();
-        drop(sampling);
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            drop(sampling);
+            tell.send(())
+        });
+        let dropped = told.recv_timeout(Duration::from_secs(20));
         drop(locked);
+        dropped.unwrap();
         // Ends the thread.
         drop(Sampling {
             inner,

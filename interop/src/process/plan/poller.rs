@@ -23,7 +23,7 @@ pub(super) trait Poll: Send + Sync {
 pub(super) struct Poller {
     inner: Arc<Inner>,
     thread: StandbyThread,
-    /// The process that has the thread.
+    /// The process that made it, and has the thread.
     maker: u32,
 }
 
@@ -76,7 +76,7 @@ impl Poller {
 }
 
 impl Drop for Poller {
-    /// Does nothing in a forked child, where the parent may have held the lock.
+    /// Takes no lock in a forked child, where a thread of the parent may have held it.
     fn drop(&mut self) {
         if self.maker != std::process::id() {
             return;
@@ -183,11 +183,21 @@ mod tests {
     #[test]
     fn a_copy_of_another_process_is_dropped_without_the_lock() {
         let mut poller = Poller::default();
-        poller.maker += 1;
+        poller.start(&Object::new("test", "")).unwrap();
+        poller.maker = 0;
         let inner = poller.inner.clone();
         let locked = inner.lock();
-        drop(poller);
+        let (tell, told) = channel();
+        std::thread::spawn(move || {
+            drop(poller);
+            tell.send(())
+        });
+        let dropped = told.recv_timeout(Duration::from_secs(20));
         drop(locked);
+        dropped.unwrap();
+        // Ends the thread.
+        let mut ending = Poller::default();
+        ending.inner = inner;
     }
 
     /// The channel closes when the object is dropped, which the thread must not keep.

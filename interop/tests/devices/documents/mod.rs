@@ -221,6 +221,8 @@ impl Drop for Application {
 fn reader() -> (Device, Queue) {
     let inventory = Inventory::probe(&ProbeOptions::default());
     let cuda = inventory.select("cuda").and_then(|found| found.open());
+    let is_required = std::env::var_os("SYNCLINE_REQUIRE_CUDA").is_some();
+    assert!(cuda.is_ok() || !is_required, "{cuda:?}");
     let device = cuda.unwrap_or_else(|_| host::Device::new().into());
     let queue = device.queue(QueueKind::Compute, "reads").unwrap();
     (device, queue)
