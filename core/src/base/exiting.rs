@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::base::process::MakerProcess;
+
 /// The number of threads that destroy a driver's objects, plus [`EXITING`].
 static STATE: AtomicUsize = AtomicUsize::new(0);
 
@@ -18,7 +20,7 @@ static STATE: AtomicUsize = AtomicUsize::new(0);
 const EXITING: usize = 1 << (usize::BITS - 1);
 
 /// The queues whose work an exit waits for, each with the process that has made it.
-static QUEUES: Mutex<Vec<(u32, Weak<dyn RunsInProcess>)>> = Mutex::new(Vec::new());
+static QUEUES: Mutex<Vec<(MakerProcess, Weak<dyn RunsInProcess>)>> = Mutex::new(Vec::new());
 
 /// The longest time for which an exit waits for those threads and queues.
 const MAX_WAIT: Duration = Duration::from_secs(2);
@@ -63,7 +65,7 @@ impl TeardownGuard {
         Self::register();
         let mut queues = QUEUES.lock().unwrap_or_else(PoisonError::into_inner);
         queues.retain(|(_, queue)| queue.strong_count() > 0);
-        queues.push((std::process::id(), queue));
+        queues.push((MakerProcess::this(), queue));
     }
 
     /// Drops an object that the application gave to be kept. The drop may destroy a driver.
@@ -88,8 +90,7 @@ fn queues_of_this_process() -> Vec<Arc<dyn RunsInProcess>> {
     let Ok(queues) = QUEUES.try_lock() else {
         return Vec::new();
     };
-    let process = std::process::id();
-    let own = queues.iter().filter(|(maker, _)| *maker == process);
+    let own = queues.iter().filter(|(maker, _)| maker.is_this());
     own.filter_map(|(_, queue)| queue.upgrade()).collect()
 }
 

@@ -74,6 +74,32 @@ impl Process {
     }
 }
 
+/// The process that made an object, to recognize the copy of that object in a forked child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MakerProcess {
+    id: u32,
+}
+
+impl MakerProcess {
+    /// The calling process.
+    #[must_use]
+    pub fn this() -> Self {
+        Self::with_id(std::process::id())
+    }
+
+    /// The process with this id. No process has the id 0.
+    #[must_use]
+    pub const fn with_id(id: u32) -> Self {
+        Self { id }
+    }
+
+    /// False in a forked child of the maker.
+    #[must_use]
+    pub fn is_this(self) -> bool {
+        self.id == std::process::id()
+    }
+}
+
 /// The start time of the process in the directory `process` of `/proc`; 0 if that has none.
 fn started(process: &str) -> Result<u64, Errno> {
     // The second field is a file name in brackets. It may contain any bytes, also brackets and

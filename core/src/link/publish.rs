@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use crate::base::error::{Error, Failure, Result};
+use crate::base::process::MakerProcess;
 use crate::base::run::Wake;
 use crate::base::stage::Stage;
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
@@ -35,8 +36,8 @@ struct Publisher {
     of: Weak<Shared>,
     counter: Arc<Counter>,
     page: Page,
-    /// The id of the process that publishes.
-    process: u32,
+    /// The process that publishes.
+    maker: MakerProcess,
     writing: Mutex<Writing>,
     /// Registered for the next pending and the next reached value.
     pending: Arc<StageWaker>,
@@ -115,7 +116,7 @@ impl Publish for Publisher {
     }
 
     fn is_forked(&self) -> bool {
-        self.process != std::process::id()
+        !self.maker.is_this()
     }
 }
 
@@ -257,7 +258,7 @@ impl Timeline {
             of: Arc::downgrade(self.shared()),
             counter,
             page,
-            process: std::process::id(),
+            maker: MakerProcess::this(),
             writing: Mutex::new(Writing::Idle { _kept: None }),
             pending: StageWaker::new(publisher, Stage::Pending),
             reached: StageWaker::new(publisher, Stage::Reached),

@@ -13,6 +13,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use syncline_core::internal::MakerProcess;
 use syncline_core::{Error, Result, error::Object, handle::Rejected};
 
 use super::closing::Closer;
@@ -113,8 +114,7 @@ pub struct Endpoint(Arc<Inner>);
 struct Inner {
     connection: Arc<Connection>,
     guard: Option<JoinHandle<()>>,
-    /// The id of the process that made it.
-    maker: u32,
+    maker: MakerProcess,
     /// The timelines that messages refer to by number.
     timelines: NumberedTimelines,
     /// Withdrawals that the socket had no room for. They are sent before the next object.
@@ -124,7 +124,7 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         let guard = self.guard.take();
-        if self.maker != std::process::id() {
+        if !self.maker.is_this() {
             // The thread runs in the parent, which shares the eventfd and the socket.
             std::mem::forget(guard);
             return;
@@ -270,7 +270,7 @@ impl Endpoint {
                 Ok(Self(Arc::new(Inner {
                     connection,
                     guard: Some(guard),
-                    maker: std::process::id(),
+                    maker: MakerProcess::this(),
                     timelines: NumberedTimelines::default(),
                     unsent_withdrawals: Mutex::default(),
                 })))
@@ -408,7 +408,7 @@ impl Endpoint {
 
     /// True in a forked child of the process that made the endpoint.
     pub(super) fn is_forked(&self) -> bool {
-        self.0.maker != std::process::id()
+        !self.0.maker.is_this()
     }
 
     pub(super) fn connection(&self) -> &Connection {

@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketFlags};
+use syncline_core::internal::MakerProcess;
 use syncline_core::{Error, Result, error::Object};
 
 use super::Endpoint;
@@ -38,8 +39,7 @@ pub struct Listener {
     path: PathBuf,
     /// Device and inode of the path.
     bound: Option<(u64, u64)>,
-    /// The id of the process that made it.
-    maker: u32,
+    maker: MakerProcess,
     /// Closes the sockets of clients that do not become endpoints.
     closer: Arc<Closer>,
 }
@@ -76,7 +76,7 @@ impl Listener {
             closer: Closer::start(&object)?,
             socket,
             bound: inode(path),
-            maker: std::process::id(),
+            maker: MakerProcess::this(),
             path: path.to_owned(),
         };
         rustix::net::listen(&listener.socket, BACKLOG).map_err(failed("listen"))?;
@@ -160,7 +160,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         // In a forked child, the path belongs to the parent.
-        if self.maker != std::process::id() {
+        if !self.maker.is_this() {
             return;
         }
         // Another process may have replaced the file.

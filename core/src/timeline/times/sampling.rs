@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crate::base::error::{Error, Result};
+use crate::base::process::MakerProcess;
 use crate::base::sync::{Condvar, Instant, Mutex, contain, spawn};
 use crate::clock::Clock;
 
@@ -25,7 +26,7 @@ const FIRST_SAMPLE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) struct Sampling {
     inner: Arc<Inner>,
     /// The process that made it, and has the thread.
-    maker: u32,
+    maker: MakerProcess,
 }
 
 struct Inner {
@@ -69,7 +70,7 @@ impl Sampling {
             .map_err(|error| Error::no_thread(&object, &error))?;
         Ok(Some(Self {
             inner,
-            maker: std::process::id(),
+            maker: MakerProcess::this(),
         }))
     }
 
@@ -134,7 +135,7 @@ impl Drop for Sampling {
     /// A forked child has no such thread. A lock that a thread of the parent held at the fork is
     /// never unlocked there.
     fn drop(&mut self) {
-        if self.maker != std::process::id() {
+        if !self.maker.is_this() {
             return;
         }
         let until = Instant::now() + END_TIMEOUT;
@@ -203,7 +204,7 @@ mod tests {
     fn a_copy_of_another_process_is_dropped_without_the_lock() {
         let mut sampling = Sampling::of(vec![clock(0)]).unwrap().unwrap();
         let inner = sampling.inner.clone();
-        sampling.maker = 0;
+        sampling.maker = MakerProcess::with_id(0);
         let locked = inner.state.lock();
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
@@ -216,7 +217,7 @@ mod tests {
         // Ends the thread.
         drop(Sampling {
             inner,
-            maker: std::process::id(),
+            maker: MakerProcess::this(),
         });
     }
 

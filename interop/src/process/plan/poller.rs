@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 #[cfg(doc)]
 use syncline_core::Error;
 use syncline_core::backend::StandbyThread;
+use syncline_core::internal::MakerProcess;
 use syncline_core::{Result, error::Object};
 
 /// The time between two polls, which is also the time in which a loss must be noticed (E3).
@@ -24,7 +25,7 @@ pub(super) struct Poller {
     inner: Arc<Inner>,
     thread: StandbyThread,
     /// The process that made it, and has the thread.
-    maker: u32,
+    maker: MakerProcess,
 }
 
 impl Default for Poller {
@@ -32,7 +33,7 @@ impl Default for Poller {
         Self {
             inner: Arc::default(),
             thread: StandbyThread::default(),
-            maker: std::process::id(),
+            maker: MakerProcess::this(),
         }
     }
 }
@@ -78,7 +79,7 @@ impl Poller {
 impl Drop for Poller {
     /// Takes no lock in a forked child, where a thread of the parent may have held it.
     fn drop(&mut self) {
-        if self.maker != std::process::id() {
+        if !self.maker.is_this() {
             return;
         }
         self.inner.lock().stopped = true;
@@ -184,7 +185,7 @@ mod tests {
     fn a_copy_of_another_process_is_dropped_without_the_lock() {
         let mut poller = Poller::default();
         poller.start(&Object::new("test", "")).unwrap();
-        poller.maker = 0;
+        poller.maker = MakerProcess::with_id(0);
         let inner = poller.inner.clone();
         let locked = inner.lock();
         let (tell, told) = channel();
