@@ -1,242 +1,355 @@
-//! The sides of a row, and the trait by which they are measured.
+//! Times the sides of a row: alternately, in one process, over many rounds.
 
-use std::fmt;
+use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use syncline::Error;
+use crate::side::{FLOOR, OURS, Outcome, RAW, Side};
+use crate::stats::{Summary, median};
 
-/// Why a row gives no figures.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stop {
-    /// This machine cannot run it, for this reason.
-    Skipped(String),
-    /// Something that has to work did not.
-    Failed(String),
+/// Number of rounds, and the duration of each side in a round.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Rounds. In each of them every side runs one batch.
+    pub rounds: u32,
+    /// Duration of a batch. The number of iterations follows from it.
+    pub batch: Duration,
 }
 
-impl fmt::Display for Stop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Skipped(reason) | Self::Failed(reason) => f.write_str(reason),
-        }
+impl Pace {
+    /// For recordings.
+    pub const FULL: Self = Self {
+        rounds: 30,
+        batch: Duration::from_millis(3),
+    };
+
+    /// For a check that everything runs.
+    pub const QUICK: Self = Self {
+        rounds: 3,
+        batch: Duration::from_micros(200),
+    };
+
+    /// True for at most as many rounds as [`Pace::QUICK`] has.
+    #[must_use]
+    pub const fn is_quick(&self) -> bool {
+        self.rounds <= Self::QUICK.rounds
     }
 }
 
-impl std::error::Error for Stop {}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Failed(error.to_string())
-    }
+/// The measurements of one row on one subject.
+#[derive(Debug, Clone, Default)]
+pub struct Measured {
+    /// Nanoseconds of one iteration of ours.
+    pub ours: Option<Summary>,
+    /// Nanoseconds of one iteration of raw.
+    pub raw: Option<Summary>,
+    /// Nanoseconds of one iteration of the floor.
+    pub floor: Option<Summary>,
+    /// Ours divided by raw, of the two batches of each round.
+    pub ratio: Option<Summary>,
+    /// The floor divided by raw, of the two batches of each round.
+    pub floor_ratio: Option<Summary>,
+    /// Ours divided by the floor, of the two batches of each round.
+    pub ratio_to_floor: Option<Summary>,
+    /// Ours less raw in nanoseconds of one iteration, of the two batches of each round.
+    pub over: Option<Summary>,
+    /// All other figures, by name.
+    pub figures: Vec<(String, f64)>,
+    /// Remarks for the reader of the figures.
+    pub notes: Vec<String>,
 }
 
-impl From<std::io::Error> for Stop {
-    fn from(error: std::io::Error) -> Self {
-        Self::Failed(error.to_string())
-    }
+/// Measures the sides that a row sets up, for a report.
+#[derive(Debug)]
+pub struct Lab {
+    pace: Pace,
+    /// The measurements so far.
+    pub measured: Measured,
 }
 
-/// A value, or the reason why a row gives no figures.
-pub type Outcome<T> = Result<T, Stop>;
-
-/// Name of the side that goes through Syncline.
-pub const OURS: &str = "ours";
-/// Name of the side that makes the driver's calls by hand.
-pub const RAW: &str = "raw";
-/// Name of the side that does by hand the least work that keeps the contract.
-pub const FLOOR: &str = "floor";
-
-/// Runs so many iterations and returns how long they took.
-///
-/// The closure chooses which part it times. Preparation and the end of a batch are mostly untimed.
-type Run<'a> = Box<dyn FnMut(u64) -> Outcome<Duration> + 'a>;
-
-/// One of the sides of a row.
-pub struct Side<'a> {
-    name: &'static str,
-    each: u64,
-    /// Batches are whole multiples of this many iterations.
-    step: u64,
-    run: Run<'a>,
-}
-
-impl<'a> Side<'a> {
-    /// A side with any name.
-    pub fn new(name: &'static str, run: impl FnMut(u64) -> Outcome<Duration> + 'a) -> Self {
+impl Lab {
+    /// A lab without measurements.
+    #[must_use]
+    pub fn new(pace: Pace) -> Self {
         Self {
-            name,
-            each: 1,
-            step: 1,
-            run: Box::new(run),
+            pace,
+            measured: Measured::default(),
         }
     }
 
-    /// The side that goes through Syncline.
-    pub fn ours(run: impl FnMut(u64) -> Outcome<Duration> + 'a) -> Self {
-        Self::new(OURS, run)
-    }
-
-    /// The side that makes the driver's calls by hand.
-    pub fn raw(run: impl FnMut(u64) -> Outcome<Duration> + 'a) -> Self {
-        Self::new(RAW, run)
-    }
-
-    /// The side that does by hand the least work that keeps the contract.
-    pub fn floor(run: impl FnMut(u64) -> Outcome<Duration> + 'a) -> Self {
-        Self::new(FLOOR, run)
-    }
-
-    /// Makes batches whole multiples of `step` iterations.
-    ///
-    /// For sides that run in [`bursts`], because the first iteration of a burst takes longest.
-    #[must_use]
-    pub fn step(mut self, step: u64) -> Self {
-        self.step = step.max(1);
-        self
-    }
-
-    /// Batches are whole multiples of this many iterations.
-    #[must_use]
-    pub const fn steps(&self) -> u64 {
-        self.step
-    }
-
-    /// The name of the side.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// Number of units of the row in one iteration.
-    #[must_use]
-    pub const fn many(&self) -> u64 {
-        self.each
-    }
-
-    /// Runs so many iterations and returns how long they took.
-    ///
-    /// # Errors
-    /// That of the closure.
-    pub fn run(&mut self, iterations: u64) -> Outcome<Duration> {
-        (self.run)(iterations)
-    }
-
-    /// Declares that one iteration is `each` units of the row. Times are per unit.
-    #[must_use]
-    pub fn each(mut self, each: u64) -> Self {
-        self.each = each.max(1);
-        self
-    }
-}
-
-/// Measures the sides that a row sets up.
-///
-/// [`Bench`](crate::race::Bench) does it for reports, `benches/rows.rs` under criterion.
-pub trait Lab {
     /// Measures the sides alternately. A row calls this at most once.
     ///
     /// # Errors
     /// That of a side.
-    fn race(&mut self, sides: Vec<Side<'_>>) -> Outcome<()>;
+    pub fn race(&mut self, mut sides: Vec<Side<'_>>) -> Outcome<()> {
+        /// Rounds that only warm up.
+        const WARM: u32 = 2;
+        let batch = self.pace.batch;
+        let counts = sides.iter_mut().map(|side| Self::calibrate(side, batch));
+        let counts = counts.collect::<Outcome<Vec<_>>>()?;
+        Self::run_rounds(&mut sides, &counts, WARM)?;
+        let samples = Self::run_rounds(&mut sides, &counts, self.pace.rounds)?;
+        self.conclude(&sides, &samples);
+        Ok(())
+    }
 
     /// The median of a side of the race, in nanoseconds of one unit of the row.
     ///
-    /// `None` before the race, and from a lab that does not know it.
-    fn median(&self, side: &str) -> Option<f64>;
+    /// `None` before the race.
+    #[must_use]
+    pub fn median(&self, side: &str) -> Option<f64> {
+        let of = |summary: Option<Summary>| summary.map(|summary| summary.median);
+        match side {
+            OURS => of(self.measured.ours),
+            RAW => of(self.measured.raw),
+            FLOOR => of(self.measured.floor),
+            other => {
+                let wanted = format!("{other}_ns");
+                let mut figures = self.measured.figures.iter();
+                figures.find_map(|(name, value)| (*name == wanted).then_some(*value))
+            }
+        }
+    }
 
     /// Number of samples to take of quantities outside a race.
-    fn rounds(&self) -> u32;
+    #[must_use]
+    pub fn rounds(&self) -> u32 {
+        self.pace.rounds
+    }
 
     /// Records nanoseconds of a side ([`OURS`], [`RAW`] or [`FLOOR`]) taken outside a race.
-    fn taken(&mut self, side: &'static str, samples: &[f64]);
+    pub fn taken(&mut self, side: &'static str, samples: &[f64]) {
+        let place = match side {
+            RAW => &mut self.measured.raw,
+            FLOOR => &mut self.measured.floor,
+            _ => &mut self.measured.ours,
+        };
+        *place = Summary::of(samples);
+    }
 
     /// Records a figure besides the times of the race. Its name ends in its unit, if any.
-    fn figure(&mut self, name: &str, value: f64);
+    pub fn figure(&mut self, name: &str, value: f64) {
+        self.measured.figures.push((name.into(), value));
+    }
 
     /// Records a remark for the reader of the figures.
-    fn note(&mut self, text: String);
-}
-
-/// Times `n` iterations in bursts of at most `burst`.
-///
-/// `go` is timed. `drain` after each burst is not. So all sides have the same number of operations
-/// outstanding.
-///
-/// # Errors
-/// Those of `go` and `drain`.
-pub fn bursts(
-    n: u64,
-    burst: u64,
-    go: impl FnMut(u64) -> Outcome<()>,
-    drain: impl FnMut() -> Outcome<()>,
-) -> Outcome<Duration> {
-    gated_bursts(n, burst, |_| Ok(()), go, drain)
-}
-
-/// As [`bursts`], and calls `prepare` untimed before each burst.
-///
-/// `prepare` may close a gate that `drain` opens.
-///
-/// # Errors
-/// Those of the closures. `drain` is also called after an error of `go`, so that no gate stays
-/// closed.
-pub fn gated_bursts(
-    n: u64,
-    burst: u64,
-    mut prepare: impl FnMut(u64) -> Outcome<()>,
-    mut go: impl FnMut(u64) -> Outcome<()>,
-    mut drain: impl FnMut() -> Outcome<()>,
-) -> Outcome<Duration> {
-    let mut left = n;
-    let mut total = Duration::ZERO;
-    while left > 0 {
-        let now = left.min(burst);
-        prepare(now)?;
-        let start = Instant::now();
-        let gone = go(now);
-        total += start.elapsed();
-        let drained = drain();
-        gone.and(drained)?;
-        left -= now;
+    pub fn note(&mut self, text: String) {
+        self.measured.notes.push(text);
     }
-    Ok(total)
+
+    /// Returns how many iterations of `side` take as long as `batch`. Warms up as well.
+    fn calibrate(side: &mut Side<'_>, batch: Duration) -> Outcome<u64> {
+        const MOST: u64 = 1 << 24;
+        let batch = batch.as_secs_f64();
+        let step = side.steps();
+        let whole = |count: u64| count.clamp(1, MOST).next_multiple_of(step);
+        let mut count = whole(1);
+        loop {
+            let start = Instant::now();
+            let took = side.run(count)?.as_secs_f64();
+            // The untimed part of a batch takes time as well.
+            let took = took.max(start.elapsed().as_secs_f64() / 4.0);
+            if took >= batch / 2.0 || count >= MOST {
+                return Ok(whole((count as f64 * batch / took) as u64));
+            }
+            let factor = (batch / took.max(1e-9)).clamp(2.0, 10.0);
+            count = whole((count as f64 * factor) as u64);
+        }
+    }
+
+    /// Runs the sides in turns. Returns nanoseconds of one iteration, for each side and round.
+    fn run_rounds(sides: &mut [Side<'_>], counts: &[u64], rounds: u32) -> Outcome<Vec<Vec<f64>>> {
+        let mut samples = vec![Vec::new(); sides.len()];
+        for round in 0..rounds {
+            for place in 0..sides.len() {
+                let at = turn(round, place, sides.len());
+                let side = &mut sides[at];
+                // The same depth in a round and in the next one, which has the opposite order.
+                let depth = round / 2 % DEPTHS;
+                let took = deeper(depth, &mut || side.run(counts[at]))?;
+                let iterations = counts[at] * sides[at].many();
+                samples[at].push(took.as_nanos() as f64 / iterations as f64);
+            }
+        }
+        Ok(samples)
+    }
+
+    /// Summarizes `samples`, which has a list for each side with a sample for each round.
+    fn conclude(&mut self, sides: &[Side<'_>], samples: &[Vec<f64>]) {
+        let place = |name: &str| sides.iter().position(|side| side.name() == name);
+        let [ours, raw, floor] = [OURS, RAW, FLOOR].map(place);
+        let times = |at: Option<usize>| at.and_then(|at| Summary::of(&samples[at]));
+        let pairs = |one: Option<usize>, other: Option<usize>, of: fn(f64, f64) -> f64| {
+            let pairs = samples[one?].iter().zip(&samples[other?]);
+            Summary::of(
+                &pairs
+                    .map(|(one, other)| of(*one, *other))
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let ratio = |one: f64, other: f64| one / other;
+        self.measured.ours = times(ours);
+        self.measured.raw = times(raw);
+        self.measured.floor = times(floor);
+        self.measured.ratio = pairs(ours, raw, ratio);
+        self.measured.floor_ratio = pairs(floor, raw, ratio);
+        self.measured.ratio_to_floor = pairs(ours, floor, ratio);
+        self.measured.over = pairs(ours, raw, |ours, raw| ours - raw);
+        for (at, side) in sides.iter().enumerate() {
+            if [ours, raw, floor].contains(&Some(at)) {
+                continue;
+            }
+            let other = median(&samples[at]).unwrap_or(f64::NAN);
+            self.figure(&format!("{}_ns", side.name()), other);
+            if let Some(own) = self.measured.ours {
+                self.figure(&format!("ratio_to_{}", side.name()), own.median / other);
+            }
+        }
+    }
 }
 
-/// Times one call of `go`.
+/// Number of stack depths that sides are called from. Together they cover more than a page.
+const DEPTHS: u32 = 64;
+
+/// Calls `go` so many frames deeper in the stack, each of more than a cache line.
 ///
-/// # Errors
-/// That of `go`.
-pub fn timed(go: impl FnOnce() -> Outcome<()>) -> Outcome<Duration> {
-    let start = Instant::now();
-    go()?;
-    Ok(start.elapsed())
+/// The same call takes up to 40 ns more or less with its stack elsewhere beside the heap. Without
+/// this, that error would differ between processes and be the same in all rounds of one.
+#[inline(never)]
+fn deeper<T>(depth: u32, go: &mut dyn FnMut() -> T) -> T {
+    let frame = black_box([0_u8; 64]);
+    let done = match depth {
+        0 => go(),
+        _ => deeper(depth - 1, go),
+    };
+    black_box(frame);
+    done
+}
+
+/// Returns which of `sides` has this place in this round.
+///
+/// Each second round reverses the order of the one before, so every side runs before every other
+/// side equally often. After every two rounds another side begins.
+const fn turn(round: u32, place: usize, sides: usize) -> usize {
+    let place = if round % 2 == 1 {
+        sides - 1 - place
+    } else {
+        place
+    };
+    (round as usize / 2 + place) % sides
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::cell::RefCell;
+
+    use rstest::rstest;
 
     use super::*;
+    use crate::side::Stop;
+
+    const PACE: Pace = Pace {
+        rounds: 16,
+        batch: Duration::from_micros(100),
+    };
 
     #[test]
-    fn bursts_are_bounded_and_draining_is_not_timed() {
-        let (outstanding, most, all) = (Cell::new(0), Cell::new(0), Cell::new(0));
-        let took = bursts(
-            25,
-            10,
-            |count| {
-                outstanding.set(outstanding.get() + count);
-                most.set(most.get().max(outstanding.get()));
-                all.set(all.get() + count);
-                Ok(())
-            },
-            || {
-                std::thread::sleep(Duration::from_millis(20));
-                outstanding.set(0);
-                Ok(())
-            },
+    fn sides_alternate_and_each_begins_some_rounds() {
+        let order = RefCell::new(Vec::new());
+        let side = |name: &'static str, nanoseconds: u64| {
+            let order = &order;
+            Side::new(name, move |n| {
+                order.borrow_mut().push((name, n));
+                Ok(Duration::from_nanos(n * nanoseconds))
+            })
+        };
+        let mut bench = Lab::new(PACE);
+        let done = bench.race(vec![
+            side(OURS, 30),
+            side(RAW, 10).each(2),
+            side("other", 60),
+            side(FLOOR, 15),
+        ]);
+        assert_eq!(done, Ok(()));
+        let found = &bench.measured;
+        let median = |summary: Option<Summary>| summary.map(|summary| summary.median);
+        assert_eq!(median(found.ours), Some(30.0));
+        assert_eq!(median(found.raw), Some(5.0));
+        assert_eq!(median(found.ratio), Some(6.0));
+        assert_eq!(median(found.over), Some(25.0));
+        assert_eq!(median(found.floor), Some(15.0));
+        assert_eq!(median(found.floor_ratio), Some(3.0));
+        assert_eq!(median(found.ratio_to_floor), Some(2.0));
+        assert_eq!(
+            found.figures,
+            [
+                ("other_ns".to_owned(), 60.0),
+                ("ratio_to_other".into(), 0.5)
+            ]
         );
-        assert!(took.is_ok_and(|took| took < Duration::from_millis(60)));
-        assert_eq!((most.get(), all.get()), (10, 25));
+        let order = order.borrow();
+        let rounds: Vec<_> = order[order.len() - 4 * PACE.rounds as usize..]
+            .chunks(4)
+            .map(|round| round[0].0)
+            .collect();
+        for name in [OURS, RAW, "other", FLOOR] {
+            let first = rounds.iter().filter(|first| **first == name).count();
+            assert_eq!(first, 4, "{name}: {rounds:?}");
+        }
+        let medians = [OURS, RAW, "other", FLOOR, "unknown"].map(|side| bench.median(side));
+        let expected = [Some(30.0), Some(5.0), Some(60.0), Some(15.0), None];
+        assert_eq!(medians, expected);
+        // The number of iterations follows from the duration of a batch.
+        let batch = |name| order.iter().rev().find(|(side, _)| *side == name);
+        assert_eq!(batch(RAW).map(|(_, n)| *n), Some(10_000));
+    }
+
+    #[test]
+    fn batches_are_whole_bursts() {
+        let counts = RefCell::new(Vec::new());
+        let side = |name: &'static str, nanoseconds: u64| {
+            let counts = &counts;
+            let run = move |n| {
+                counts.borrow_mut().push(n);
+                Ok(Duration::from_nanos(n * nanoseconds))
+            };
+            Side::new(name, run).step(64)
+        };
+        let mut bench = Lab::new(PACE);
+        assert_eq!(bench.race(vec![side(OURS, 10), side(RAW, 30)]), Ok(()));
+        let counts = counts.borrow();
+        assert!(counts.iter().all(|n| n % 64 == 0), "{counts:?}");
+    }
+
+    #[rstest]
+    #[case::two(2)]
+    #[case::three(3)]
+    #[case::four(4)]
+    #[case::five(5)]
+    fn each_side_runs_before_each_other_side_equally_often(#[case] sides: usize) {
+        for two in 0..64 {
+            // The place of each side in a round.
+            let places = |round| -> Vec<usize> {
+                let order: Vec<_> = (0..sides).map(|at| turn(round, at, sides)).collect();
+                let place = |side| order.iter().position(|turn| *turn == side);
+                (0..sides).filter_map(place).collect()
+            };
+            let (one, other) = (places(2 * two), places(2 * two + 1));
+            assert_eq!((one.len(), other.len()), (sides, sides));
+            for side in 0..sides {
+                assert_eq!(one[side] + other[side], sides - 1, "{one:?} {other:?}");
+            }
+        }
+        let rounds = 2 * sides as u32;
+        for side in 0..sides {
+            let first = (0..rounds).filter(|round| turn(*round, 0, sides) == side);
+            assert_eq!(first.count(), 2, "side {side}");
+        }
+    }
+
+    #[test]
+    fn a_side_that_fails_ends_the_race() {
+        let stop = Stop::Failed("no".into());
+        let side = Side::ours(|_| Err(Stop::Failed("no".into())));
+        assert_eq!(Lab::new(PACE).race(vec![side]), Err(stop));
     }
 }

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`rows`] | the rows, by family |
 //! | [`limit`], [`stats`] | limits of rows; medians and percentiles |
-//! | [`lab`], [`race`] | the sides of a row, and how they are timed |
+//! | [`side`], [`lab`] | the sides of a row, and how they are timed |
 //! | [`machine`] | the devices, and the subjects of rows |
 //! | [`heap`] | an allocator that can count |
 //! | [`frames`] | the pipeline of the demo, which is also a row |
@@ -29,18 +29,19 @@ pub mod limit;
 pub mod machine;
 pub mod measure;
 pub mod page;
-pub mod race;
 mod raw;
 pub mod report;
 pub mod rows;
+pub mod side;
 pub mod stats;
 
-pub use lab::{Lab, Outcome, Side, Stop};
+pub use lab::Lab;
 pub use limit::Limit;
 pub use machine::{Machine, Subject};
 pub use measure::{Options, Plan, measure};
 pub use report::Report;
 pub use rows::Row;
+pub use side::{Outcome, Side, Stop};
 
 use std::process::ExitCode;
 

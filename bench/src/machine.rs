@@ -10,7 +10,7 @@ use syncline::{
 use syncline_conformance::inventory::name_of;
 use syncline_conformance::workload::Equipped;
 
-use crate::lab::{Outcome, Stop};
+use crate::side::{Outcome, Stop};
 
 /// The kinds of subjects of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 
 use syncline::Error;
 
-use crate::lab::Outcome;
+use crate::lab::{Lab, Measured, Pace};
 use crate::machine::Machine;
-use crate::race::{Bench, Measured, Pace};
 use crate::report::{Record, Report};
 use crate::rows::{self, Entry, Row};
+use crate::side::Outcome;
 
 /// What to measure.
 #[derive(Debug, Clone, Default)]
@@ -124,9 +124,9 @@ fn run(machine: &Machine, entry: &Entry, pace: Pace) -> Outcome<Measured> {
     };
     let mut runs = Vec::new();
     for _ in 0..count {
-        let mut bench = Bench::new(pace);
-        entry.run(machine, &mut bench)?;
-        runs.push(bench.measured);
+        let mut lab = Lab::new(pace);
+        entry.run(machine, &mut lab)?;
+        runs.push(lab.measured);
     }
     Ok(middle(runs))
 }

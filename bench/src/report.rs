@@ -9,10 +9,10 @@ use syncline_conformance::COMMIT;
 use syncline_conformance::inventory::device_lines;
 use syncline_conformance::report::{DeviceLine, command, now};
 
-use crate::lab::{Outcome, Stop};
+use crate::lab::Measured;
 use crate::limit::{self, Found, Limit};
-use crate::race::Measured;
 use crate::rows::{Entry, Row};
+use crate::side::{Outcome, Stop};
 use crate::stats::Summary;
 
 /// A whole run.

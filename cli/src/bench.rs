@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use syncline_bench::compare::{Comparison, Recording};
 use syncline_bench::hops;
+use syncline_bench::lab::Pace;
 use syncline_bench::limit::words;
 use syncline_bench::measure::{Nothing, Options, Plan};
 use syncline_bench::page::{self, BEGIN, END, Recorded};
-use syncline_bench::race::Pace;
 use syncline_bench::{Machine, Report, measure};
 
 use crate::failure::Failure;

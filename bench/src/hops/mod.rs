@@ -19,8 +19,8 @@ use syncline_conformance::report::{DeviceLine, command, now};
 
 pub use advice::advise;
 
-use crate::lab::{Outcome, Stop};
 use crate::machine::Machine;
+use crate::side::{Outcome, Stop};
 use crate::stats::Summary;
 
 /// Time-out of all waits.

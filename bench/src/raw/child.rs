@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::lab::{Outcome, Stop};
+use crate::side::{Outcome, Stop};
 
 /// The environment variable with the job of a child.
 const JOB: &str = "SYNCLINE_BENCH_JOB";

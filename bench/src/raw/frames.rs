@@ -20,7 +20,7 @@ use super::vulkan::{Hand, Semaphore};
 use crate::frames::stage::cuda as cuda_stage;
 use crate::frames::stage::{Consumer, Producer, vulkan as stage};
 use crate::frames::{READBACKS, SLOTS, Size, compute, pixels};
-use crate::lab::{Outcome, Stop};
+use crate::side::{Outcome, Stop};
 use compute::{FRAME_BUFFER, STEPS_PER_FRAME, StepParams, group_count, prev_buffer};
 
 /// One pipeline.

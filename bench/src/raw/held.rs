@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Mutex, PoisonError};
 
-use crate::lab::Outcome;
+use crate::side::Outcome;
 
 /// The value that is waited for, the queue, and the value that the queue signals then.
 type Waiting = Reverse<(u64, usize, u64)>;

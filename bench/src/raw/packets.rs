@@ -11,7 +11,7 @@ use rustix::net::{
     SocketType, recvmsg, sendmsg, socketpair, sockopt,
 };
 
-use crate::lab::{Outcome, Stop};
+use crate::side::{Outcome, Stop};
 
 /// The size of a point on an endpoint.
 const BYTES: usize = 32;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ash::vk;
 use syncline::vulkan::{Device, QueueGuard};
 
-use crate::lab::{Outcome, Stop};
+use crate::side::{Outcome, Stop};
 
 /// Time-out of all waits.
 const LONG: Duration = Duration::from_secs(20);

@@ -9,10 +9,11 @@ use syncline::backend::{Device as _, Queue as _};
 
 use super::crew::lock;
 use super::{Call, Floor, RECORDED, Row};
-use crate::lab::{Lab, Outcome, Side, gated_bursts};
+use crate::lab::Lab;
 use crate::machine::On;
 use crate::raw::least::vulkan as least;
 use crate::raw::vulkan::Hand;
+use crate::side::{Outcome, Side, gated_bursts};
 
 /// Time-out of all waits of this row.
 const LONG: Duration = Duration::from_secs(20);
@@ -33,7 +34,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     run: adopt,
 }];
 
-fn adopt(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn adopt(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let device = call.machine.vulkan(call.subject)?;
     let queue = device.queue(QueueKind::Compute, "an application's")?;
     let hand = Hand::new(&device, queue.family(), queue.index());

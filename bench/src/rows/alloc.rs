@@ -4,9 +4,10 @@ use syncline_conformance::steady::{self, OPERATIONS, TIMES};
 
 use super::{Call, Floor, Row};
 use crate::heap;
-use crate::lab::{Lab, Outcome, Stop};
+use crate::lab::Lab;
 use crate::limit::Limit;
 use crate::machine::On;
+use crate::side::{Outcome, Stop};
 
 pub(super) const ROWS: &[Row] = &[Row {
     id: "alloc",
@@ -22,7 +23,7 @@ pub(super) const ROWS: &[Row] = &[Row {
 /// The figure with a limit.
 const EACH: &str = "allocations_each";
 
-fn allocations(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn allocations(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let device = call.machine.device(call.subject.indices[0])?;
     let counted = heap::counting(|so_far| -> Outcome<f64> {
         let mut most = 0.0_f64;

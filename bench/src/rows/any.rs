@@ -10,8 +10,9 @@ use syncline_conformance::workload::Equipped;
 
 use super::gate::Gate;
 use super::{Call, Floor, Row, Variant};
-use crate::lab::{Lab, Outcome, Side, Stop, timed};
+use crate::lab::Lab;
 use crate::machine::On;
+use crate::side::{Outcome, Side, Stop, timed};
 
 /// Largest number of outstanding submissions.
 const BURST: u64 = 64;
@@ -55,7 +56,7 @@ macro_rules! matched {
     };
 }
 
-fn dispatch(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn dispatch(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let equipped = call.machine.equipped(call.subject.indices[0])?;
     match equipped.device() {
         Device::Host(own) => compared::host(call.n, lab, &equipped, own),
@@ -76,7 +77,7 @@ macro_rules! compared {
                 $(#[$gate])?
                 pub(super) fn $backend(
                     what: u64,
-                    lab: &mut dyn Lab,
+                    lab: &mut Lab,
                     equipped: &Equipped,
                     own: &syncline::$backend::Device,
                 ) -> Outcome<()> {

@@ -9,11 +9,12 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::{Point, QueueKind, Signal, Timeline};
 
 use super::{Call, Floor, Row};
-use crate::lab::{Lab, Outcome, Side, gated_bursts};
+use crate::lab::Lab;
 use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::least::vulkan as least;
 use crate::raw::vulkan::{Hand, Semaphore};
+use crate::side::{Outcome, Side, gated_bursts};
 
 /// Time-out of all waits of this row.
 const LONG: Duration = Duration::from_secs(20);
@@ -89,7 +90,7 @@ pub(super) fn each<T>(of: impl FnMut(usize) -> T) -> [T; EACH] {
     std::array::from_fn(of)
 }
 
-fn batch(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn batch(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     #[cfg(feature = "cuda")]
     if call.subject.indices.len() == 2 {
         return super::external::batch(call, lab, BURST / 2);
@@ -97,7 +98,7 @@ fn batch(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     vulkan(call, lab)
 }
 
-fn vulkan(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn vulkan(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let device = call.machine.vulkan(call.subject)?;
     let queue = device.queue(QueueKind::Compute, "batches")?;
     let hand = Hand::new(&device, queue.family(), queue.index());

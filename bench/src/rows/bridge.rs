@@ -11,9 +11,10 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::{Device, QueueKind, Timeline, WaitMode, vulkan};
 
 use super::{Call, Floor, Row};
-use crate::lab::{Lab, Outcome, Side, Stop, timed};
+use crate::lab::Lab;
 use crate::machine::On;
 use crate::raw::vulkan::{Calls, Hand, Semaphore};
+use crate::side::{Outcome, Side, Stop, timed};
 
 /// Time-out of all waits of this row.
 const LONG: Duration = Duration::from_secs(20);
@@ -133,7 +134,7 @@ fn device(call: &Call<'_>, at: usize) -> Outcome<vulkan::Device> {
     }
 }
 
-fn carry(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn carry(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let (left, right) = (device(call, 0)?, device(call, 1)?);
     let sides = Timeline::bridged("carried", 0, [left.port(0), right.port(0)])?;
     let queue = left.queue(QueueKind::Compute, "signalling")?;

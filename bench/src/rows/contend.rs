@@ -12,9 +12,10 @@ use syncline::{Device, Queue, QueueKind};
 use super::crew::lock;
 use super::crew::{Part, THREADS, race};
 use super::{Call, Floor, RECORDED, Row};
-use crate::lab::{FLOOR, Lab, OURS, Outcome, RAW, Stop};
+use crate::lab::Lab;
 use crate::machine::On;
 use crate::raw::channel::{Counter, Job, Patience, Worker};
+use crate::side::{FLOOR, OURS, Outcome, RAW, Stop};
 
 /// Time-out of all waits of this row.
 const LONG: Duration = Duration::from_secs(20);
@@ -63,7 +64,7 @@ impl Ours {
     }
 }
 
-fn contend(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn contend(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let device = call.machine.device(call.subject.indices[0])?;
     match &device {
         #[cfg(feature = "cuda")]
@@ -119,7 +120,7 @@ impl Workers {
     }
 }
 
-fn host(device: &Device, lab: &mut dyn Lab) -> Outcome<()> {
+fn host(device: &Device, lab: &mut Lab) -> Outcome<()> {
     let ours = Ours::new(
         device,
         each(|| device.queue(QueueKind::Compute, "one of four"))?,
@@ -148,7 +149,7 @@ fn host(device: &Device, lab: &mut dyn Lab) -> Outcome<()> {
 }
 
 #[cfg(feature = "cuda")]
-fn on_cuda(device: &Device, cuda: &syncline::cuda::Device, lab: &mut dyn Lab) -> Outcome<()> {
+fn on_cuda(device: &Device, cuda: &syncline::cuda::Device, lab: &mut Lab) -> Outcome<()> {
     use crate::raw::cuda::{Chain, Hand};
     use crate::raw::least::cuda as least;
 
@@ -193,7 +194,7 @@ fn on_cuda(device: &Device, cuda: &syncline::cuda::Device, lab: &mut dyn Lab) ->
 }
 
 #[cfg(feature = "vulkan")]
-fn on_vulkan(device: &Device, vulkan: &syncline::vulkan::Device, lab: &mut dyn Lab) -> Outcome<()> {
+fn on_vulkan(device: &Device, vulkan: &syncline::vulkan::Device, lab: &mut Lab) -> Outcome<()> {
     use crate::raw::least::vulkan as least;
     use crate::raw::vulkan::{Calls, Hand};
 

@@ -3,8 +3,9 @@
 use super::partner::{Partner, Way};
 use super::process::{SLEEPING, SPINNING, pace};
 use super::{Call, Floor, Row, Variant};
-use crate::lab::{Lab, Outcome};
+use crate::lab::Lab;
 use crate::machine::On;
+use crate::side::Outcome;
 
 pub(super) const ROWS: &[Row] = &[Row {
     id: "counter.pingpong",
@@ -22,7 +23,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     run: pingpong,
 }];
 
-fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn pingpong(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let partner = Partner::thread(&call.machine.host(call.subject)?, pace(call.n))?;
     lab.race(partner.sides([Way::Timelines, Way::Words, Way::CarefulWords]))
 }
@@ -50,8 +51,9 @@ mod cuda {
     use syncline::{QueueKind, Timeline, WaitMode, handle::Rejected, host};
 
     use super::Call;
-    use crate::lab::{Lab, Outcome, Side, Stop, timed};
+    use crate::lab::Lab;
     use crate::raw::cuda::{Hand, has_memory_operations};
+    use crate::side::{Outcome, Side, Stop, timed};
 
     /// Time-out of all waits of this row.
     const LONG: Duration = Duration::from_secs(20);
@@ -65,7 +67,7 @@ mod cuda {
         Ok(Timeline::new(label, 0, |_| Ok(ports))?)
     }
 
-    pub(super) fn there_and_back(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+    pub(super) fn there_and_back(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
         const PING: usize = 0;
         const PONG: usize = 1;
         let device = call.machine.cuda(call.subject)?;

@@ -3,7 +3,8 @@
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 
-use crate::lab::{Lab, Outcome, Side, gated_bursts};
+use crate::lab::Lab;
+use crate::side::{Outcome, Side, gated_bursts};
 
 /// Number of threads. The measuring thread is the first.
 pub(super) const THREADS: usize = 4;
@@ -28,7 +29,7 @@ type Order = Option<(usize, u64)>;
 ///
 /// A sample is the time from the start of all threads until the last one has submitted its part,
 /// divided by the number of submissions.
-pub(super) fn race<'w>(lab: &mut dyn Lab, parts: &[Part<'w>]) -> Outcome<()> {
+pub(super) fn race<'w>(lab: &mut Lab, parts: &[Part<'w>]) -> Outcome<()> {
     let barrier = Barrier::new(THREADS);
     let order = Mutex::new(Order::None);
     let ended = Mutex::new(Ok(()));

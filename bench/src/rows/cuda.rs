@@ -13,11 +13,12 @@ use syncline_conformance::workload::Equipped;
 
 use super::gate::close;
 use super::{Call, Floor, Row, Variant};
-use crate::lab::{Lab, Outcome, Side, Stop, bursts, timed};
+use crate::lab::Lab;
 use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::cuda::{Calls, Event, Hand};
 use crate::raw::least::cuda as least;
+use crate::side::{Outcome, Side, Stop, bursts, timed};
 
 /// Time-out of all waits of these rows.
 const LONG: Duration = Duration::from_secs(20);
@@ -113,7 +114,7 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-fn hop(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn hop(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let device = call.machine.cuda(call.subject)?;
     let hand = Hand::new(&device)?;
     let (from, to) = (
@@ -184,7 +185,7 @@ fn least_queues(hand: &Hand) -> Outcome<[Arc<least::Queue>; 2]> {
     Ok([queue()?, queue()?])
 }
 
-fn chain(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn chain(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let device = call.machine.cuda(call.subject)?;
     let hand = Hand::new(&device)?;
     let queues = [
@@ -251,7 +252,7 @@ fn chain(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     lab.race(vec![ours.each(CHAIN), raw.each(CHAIN), floor.each(CHAIN)])
 }
 
-fn query_reached(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn query_reached(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let device = call.machine.cuda(call.subject)?;
     let hand = Hand::new(&device)?;
     let queue = device.queue(QueueKind::Compute, "finished")?;
@@ -268,7 +269,7 @@ fn query_reached(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     ])
 }
 
-fn query_pending(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn query_pending(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let device = call.machine.cuda(call.subject)?;
     let equipped = call.machine.equipped(call.subject.indices[0])?;
     let hand = Hand::new(&device)?;
@@ -303,7 +304,7 @@ fn asked(n: u64, expected: bool, ask: impl Fn() -> Outcome<bool>) -> Outcome<Dur
     })
 }
 
-fn submit_wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn submit_wait(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let device = call.machine.cuda(call.subject)?;
     let hand = Hand::new(&device)?;
     let queue = device.queue(QueueKind::Compute, "waited for")?;
@@ -375,7 +376,7 @@ fn submit_wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     raced
 }
 
-fn timestamp(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn timestamp(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let device = call.machine.cuda(call.subject)?;
     let hand = Hand::new(&device)?;
     let queue = device.queue(QueueKind::Compute, "timed")?;

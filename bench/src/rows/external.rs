@@ -9,12 +9,13 @@ use syncline::{Point, QueueKind, Signal, Timeline, WaitMode, cuda, share, vulkan
 
 use super::batch::{Awaited, EACH, each};
 use super::{Call, Floor, Row};
-use crate::lab::{Lab, Outcome, Side, bursts, gated_bursts, timed};
+use crate::lab::Lab;
 use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::cuda::{self as by_hand, Event, External, signal_params, wait_params};
 use crate::raw::least::cuda as least;
 use crate::raw::vulkan::{Hand, Semaphore};
+use crate::side::{Outcome, Side, bursts, gated_bursts, timed};
 
 /// Time-out of all waits of these rows.
 const LONG: Duration = Duration::from_secs(20);
@@ -124,7 +125,7 @@ impl Pair {
     }
 }
 
-fn signal(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn signal(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let pair = Pair::new(call)?;
     let timeline = pair.timeline("signalled")?;
     let queue = pair.cuda.queue(QueueKind::Compute, "signalling")?;
@@ -190,7 +191,7 @@ fn signal(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     ])
 }
 
-fn wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn wait(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let pair = Pair::new(call)?;
     let awaited = Awaited::new(&pair.vulkan, || pair.timeline("awaited"), 1)?;
     let timeline = &awaited.timelines[0];
@@ -264,7 +265,7 @@ fn wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     ])
 }
 
-fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn pingpong(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let pair = Pair::new(call)?;
     let timeline = pair.timeline("ping-pong")?;
     let cuda = pair.cuda.queue(QueueKind::Compute, "ping")?;
@@ -371,7 +372,7 @@ impl<'p> Chain<'p> {
 }
 
 /// The row `batch` on a stream, with timelines that Vulkan shares.
-pub(super) fn batch(call: &Call<'_>, lab: &mut dyn Lab, burst: u64) -> Outcome<()> {
+pub(super) fn batch(call: &Call<'_>, lab: &mut Lab, burst: u64) -> Outcome<()> {
     let pair = Pair::new(call)?;
     let awaited = Awaited::new(&pair.vulkan, || pair.timeline("awaited"), EACH)?;
     let signalled = (0..EACH)

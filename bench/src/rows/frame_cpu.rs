@@ -9,9 +9,10 @@ use syncline::{Device, Queue, QueueKind, Timeline};
 
 use super::{Call, Floor, RECORDED, Row};
 use crate::cpu;
-use crate::lab::{Lab, Outcome, Side, Stop};
+use crate::lab::Lab;
 use crate::machine::On;
 use crate::raw::channel::{Counter, Job, Patience, Worker};
+use crate::side::{Outcome, Side, Stop};
 
 /// Time-out of all waits of this row.
 const LONG: Duration = Duration::from_secs(20);
@@ -206,7 +207,7 @@ fn make(queues: &dyn Queues, made: u64, count: u64) -> Outcome<()> {
     queues.wait((made + count) * SUBMISSIONS)
 }
 
-fn frames(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn frames(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let device = call.machine.device(call.subject.indices[0])?;
     let queue = || device.queue(QueueKind::Compute, "frames");
     let ours = Ours {

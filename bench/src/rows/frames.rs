@@ -9,11 +9,12 @@ use syncline::{Device, Link, WaitMode, share};
 
 use super::{Call, Floor, Row};
 use crate::frames::{Order, Pipeline, Size, expected};
-use crate::lab::{FLOOR, Lab, OURS, Outcome, RAW, Side, Stop, timed};
+use crate::lab::Lab;
 use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::frames::ByHand;
 use crate::raw::vulkan::is_software;
+use crate::side::{FLOOR, OURS, Outcome, RAW, Side, Stop, timed};
 
 /// The side that waits on the host.
 const HOST_SYNCHRONIZED: &str = "host_synchronized";
@@ -74,7 +75,7 @@ const fn size(software: bool) -> Size {
     }
 }
 
-fn traced(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn traced(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let (link, software) = link(call)?;
     let size = size(software);
     // Room for any number of rounds.
@@ -129,7 +130,7 @@ fn traced(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     Ok(())
 }
 
-fn frames(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn frames(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let (link, software) = link(call)?;
     let size = size(software);
     let ours = Pipeline::new(&link, size)?;

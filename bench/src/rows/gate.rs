@@ -8,7 +8,7 @@ use syncline::{Queue, Recorder};
 use syncline_conformance::Subject;
 use syncline_conformance::workload::Equipped;
 
-use crate::lab::Outcome;
+use crate::side::Outcome;
 
 /// Time-out for the end of a queue's work.
 const LONG: Duration = Duration::from_secs(20);

@@ -8,10 +8,11 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::{Device, Queue, QueueKind, Timeline};
 
 use super::{Call, Floor, Row, Variant, is_short};
-use crate::lab::{Lab, OURS, Outcome, RAW, Side, Stop, gated_bursts};
+use crate::lab::Lab;
 use crate::machine::On;
 use crate::raw::channel::{Counter, Job, Patience, Worker};
 use crate::raw::held::Held;
+use crate::side::{OURS, Outcome, RAW, Side, Stop, gated_bursts};
 use crate::stats::median;
 
 /// Time-out of all waits of these rows.
@@ -217,7 +218,7 @@ impl Holds for OnVulkan {
 }
 
 /// Ours and raw, and the number of queues of each, for at most `held` submissions.
-fn both(call: &Call<'_>, lab: &dyn Lab, held: u64) -> Outcome<([Box<dyn Holds>; 2], usize)> {
+fn both(call: &Call<'_>, lab: &Lab, held: u64) -> Outcome<([Box<dyn Holds>; 2], usize)> {
     let count = if is_short(lab) { QUEUES.1 } else { QUEUES.0 };
     let device = call.machine.device(call.subject.indices[0])?;
     let raw: Box<dyn Holds> = match &device {
@@ -228,7 +229,7 @@ fn both(call: &Call<'_>, lab: &dyn Lab, held: u64) -> Outcome<([Box<dyn Holds>; 
     Ok(([Box::new(Ours::new(&device, count)?), raw], count))
 }
 
-fn wide(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn wide(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let (both, queues) = both(call, lab, QUEUES.0 as u64)?;
     let burst = queues as u64;
     // The submissions of a burst wait for the next value and signal it.
@@ -276,7 +277,7 @@ struct Deep {
     release: Vec<f64>,
 }
 
-fn deep(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn deep(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let short = is_short(lab);
     let held = if short { call.n / SHORTER } else { call.n };
     let (both, queues) = both(call, lab, held)?;

@@ -11,10 +11,11 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::{Error, QueueKind, WaitMode};
 
 use super::{Call, Floor, Row, Variant};
-use crate::lab::{Lab, Outcome, Side, Stop, bursts, timed};
+use crate::lab::Lab;
 use crate::machine::On;
 use crate::raw::channel::{Counter, Job, Patience, Worker};
 use crate::raw::futex::{Sleep, Timespec, Word};
+use crate::side::{Outcome, Side, Stop, bursts, timed};
 
 /// Time-out of all waits of these rows.
 const LONG: Duration = Duration::from_secs(20);
@@ -62,7 +63,7 @@ pub(super) const ROWS: &[Row] = &[
 const SPINNING: u64 = 0;
 const SLEEPING: u64 = 1;
 
-fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn pingpong(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let host = call.machine.host(call.subject)?;
     let (mode, spin) = match call.n {
         SLEEPING => (WaitMode::Block, Duration::ZERO),
@@ -144,7 +145,7 @@ enum Whose {
     Words(Sleep<'static>),
 }
 
-fn submit(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn submit(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let host = call.machine.host(call.subject)?;
     let queue = host.queue(QueueKind::Compute, "submitted to")?;
     let values = host.timeline("values")?;

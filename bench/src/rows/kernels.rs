@@ -9,10 +9,11 @@ use syncline::cuda::{Device, Queue};
 use syncline::{QueueKind, WaitMode};
 
 use super::{Call, Floor, RECORDED, Row};
-use crate::lab::{Lab, Outcome, Side, bursts, timed};
+use crate::lab::Lab;
 use crate::machine::On;
 use crate::raw::cuda::{Calls, Hand, Small};
 use crate::raw::least::cuda as least;
+use crate::side::{Outcome, Side, bursts, timed};
 
 /// Time-out of all waits of these rows.
 const LONG: Duration = Duration::from_secs(20);
@@ -66,7 +67,7 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-fn launches(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn launches(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let device = call.machine.cuda(call.subject)?;
     let hand = Hand::new(&device)?;
     let small = Small::new(&device)?;
@@ -145,7 +146,7 @@ fn adopted_queues(_: &Device, hand: &Hand) -> Outcome<[Queue; 2]> {
 /// Makes the two queues of ours.
 type Queues = fn(&Device, &Hand) -> Outcome<[Queue; 2]>;
 
-fn kernels(call: &Call<'_>, lab: &mut dyn Lab, queues: Queues) -> Outcome<()> {
+fn kernels(call: &Call<'_>, lab: &mut Lab, queues: Queues) -> Outcome<()> {
     let device = call.machine.cuda(call.subject)?;
     let hand = Hand::new(&device)?;
     let small = Small::new(&device)?;

@@ -39,16 +39,17 @@ pub(crate) use partner::partner;
 
 use std::fmt;
 
-use crate::lab::{Lab, Outcome};
+use crate::lab::Lab;
+use crate::lab::Pace;
 use crate::limit::Limit;
 use crate::machine::{Machine, On, Subject};
-use crate::race::Pace;
+use crate::side::Outcome;
 
 /// The limit of rows that look like an application: at most 20 % slower than recorded earlier.
 const RECORDED: &[Limit] = &[Limit::Recorded(1.2)];
 
 /// True for a short run (`--quick`). Rows with a large setup make it smaller then.
-fn is_short(lab: &dyn Lab) -> bool {
+fn is_short(lab: &Lab) -> bool {
     lab.rounds() <= Pace::QUICK.rounds
 }
 
@@ -95,7 +96,7 @@ impl fmt::Display for Floor {
 }
 
 /// Sets up a row and measures it with the lab.
-pub type Run = fn(&Call<'_>, &mut dyn Lab) -> Outcome<()>;
+pub type Run = fn(&Call<'_>, &mut Lab) -> Outcome<()>;
 
 /// One of several ways to run a row.
 #[derive(Debug, Clone, Copy)]
@@ -171,7 +172,7 @@ impl Entry {
     ///
     /// # Errors
     /// The reason why it gives no figures.
-    pub fn run(&self, machine: &Machine, lab: &mut dyn Lab) -> Outcome<()> {
+    pub fn run(&self, machine: &Machine, lab: &mut Lab) -> Outcome<()> {
         let call = Call {
             machine,
             subject: &self.subject,

@@ -17,10 +17,10 @@ use syncline::{
     host,
 };
 
-use crate::lab::{Outcome, Side, Stop, timed};
 use crate::raw::child::{self, Kept};
 use crate::raw::futex::{Futex, Sleep, Timespec};
 use crate::raw::packets::{Care, Packets};
+use crate::side::{Outcome, Side, Stop, timed};
 
 /// Time-out of all waits.
 const LONG: Duration = Duration::from_secs(20);

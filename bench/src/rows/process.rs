@@ -2,8 +2,9 @@
 
 use super::partner::{Pace, Partner, Way};
 use super::{Call, Floor, Row, Variant};
-use crate::lab::{Lab, Outcome};
+use crate::lab::Lab;
 use crate::machine::On;
+use crate::side::Outcome;
 
 pub(super) const ROWS: &[Row] = &[
     Row {
@@ -46,12 +47,12 @@ pub(super) const fn pace(n: u64) -> Pace {
     }
 }
 
-fn pingpong(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn pingpong(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let partner = Partner::process(&call.machine.host(call.subject)?, pace(call.n))?;
     lab.race(partner.sides([Way::Timelines, Way::Words, Way::CarefulWords]))
 }
 
-fn point(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn point(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let partner = Partner::process(&call.machine.host(call.subject)?, Pace::SLEEPING)?;
     lab.race(partner.sides([Way::Points, Way::Packets, Way::CarefulPackets]))
 }

@@ -9,12 +9,13 @@ use syncline::cuda::{Device, DeviceBuffer, Queue};
 use syncline::{QueueKind, Timeline, WaitMode};
 
 use super::{Call, Floor, Row, Variant};
-use crate::lab::{Lab, Outcome, RAW, Side, Stop, timed};
+use crate::lab::Lab;
 use crate::limit::RAW_HANGS;
 use crate::machine::On;
 use crate::raw::child::{self, End};
 use crate::raw::cuda::{Calls, Hand, Stream, Words, has_memory_operations};
 use crate::raw::least::cuda as least;
+use crate::side::{Outcome, RAW, Side, Stop, timed};
 
 /// Time-out of all waits of this row.
 const LONG: Duration = Duration::from_secs(20);
@@ -202,7 +203,7 @@ fn streams(hand: &Hand, count: u64) -> Outcome<Vec<Stream>> {
 /// From this number of streams on, the raw calls run in a process that can be killed.
 const RISKY: u64 = 16;
 
-fn roundtrip(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn roundtrip(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let device = call.machine.cuda(call.subject)?;
     if !has_memory_operations(&device) {
         lab.note("this device's streams have no memory operations: there is no raw side".into());

@@ -14,9 +14,10 @@ use syncline_conformance::workload::Equipped;
 
 use super::gate::close;
 use super::{Call, Floor, Row, Variant, is_short};
-use crate::lab::{Lab, OURS, Outcome, Stop};
+use crate::lab::Lab;
 use crate::limit::Limit;
 use crate::machine::On;
+use crate::side::{OURS, Outcome, Stop};
 use crate::stats::median;
 
 /// Time-out of all waits of this row.
@@ -67,7 +68,7 @@ struct Like {
     held: usize,
 }
 
-fn outstanding(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn outstanding(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let index = call.subject.indices[0];
     let equipped = call.machine.equipped(index)?;
     let device = equipped.device().clone();

@@ -14,11 +14,12 @@ use syncline_conformance::workload::Equipped;
 
 use super::{Call, Floor, Row, Variant};
 use crate::cpu;
-use crate::lab::{Lab, Outcome, Side, Stop, bursts, timed};
+use crate::lab::Lab;
 use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::least::vulkan as least;
 use crate::raw::vulkan::{Hand, is_software};
+use crate::side::{Outcome, Side, Stop, bursts, timed};
 use crate::stats::median;
 
 /// Time-out of all waits of these rows.
@@ -98,7 +99,7 @@ fn queue(call: &Call<'_>, label: &str) -> Outcome<(Device, Queue, Hand)> {
     Ok((device, queue, hand))
 }
 
-fn submit(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn submit(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let (device, queue, hand) = queue(call, "submitted to")?;
     let timeline = device.timeline("submitted")?;
     let semaphore = hand.semaphore(false)?;
@@ -164,7 +165,7 @@ fn submit(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     ])
 }
 
-fn query(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn query(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let (device, _queue, hand) = queue(call, "idle")?;
     let timeline = device.timeline("queried")?;
     let semaphore = hand.semaphore(false)?;
@@ -211,7 +212,7 @@ fn query(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
     raced
 }
 
-fn submit_wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn submit_wait(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let (device, queue, hand) = queue(call, "waited for")?;
     let timeline = device.timeline("waited for")?;
     let semaphores = [hand.semaphore(false)?, hand.semaphore(false)?];
@@ -268,7 +269,7 @@ fn submit_wait(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
 /// Measures the processor time of a long wait, of all threads of the process.
 fn long_wait(
     call: &Call<'_>,
-    lab: &mut dyn Lab,
+    lab: &mut Lab,
     device: &Device,
     queue: &Queue,
     hand: &Hand,
@@ -392,7 +393,7 @@ fn after_a_while(
     })
 }
 
-fn host_signal(call: &Call<'_>, lab: &mut dyn Lab) -> Outcome<()> {
+fn host_signal(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let (device, _queue, hand) = queue(call, "idle")?;
     let timeline = device.timeline("signalled")?;
     let semaphore = hand.semaphore(false)?;

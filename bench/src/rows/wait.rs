@@ -13,9 +13,10 @@ use syncline::backend::Device as _;
 use syncline::{Error, KeptPoint, Point, Timeline, info::BackendKind, wait::future, wait_any};
 
 use super::{Call, Floor, Row, is_short};
-use crate::lab::{Lab, OURS as OURS_SIDE, Outcome, Side, Stop, timed};
+use crate::lab::Lab;
 use crate::limit::Limit;
 use crate::machine::On;
+use crate::side::{OURS as OURS_SIDE, Outcome, Side, Stop, timed};
 use crate::stats::median;
 
 /// Time-out of all waits of these rows.
@@ -133,7 +134,7 @@ impl Points {
     }
 }
 
-fn any(call: &Call<'_>, lab: &mut dyn Lab, count: u64) -> Outcome<()> {
+fn any(call: &Call<'_>, lab: &mut Lab, count: u64) -> Outcome<()> {
     let count = if is_short(lab) {
         count.min(MOST_IN_SHORT)
     } else {

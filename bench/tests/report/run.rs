@@ -5,8 +5,8 @@
 
 use syncline::{Inventory, ProbeOptions};
 use syncline_bench::heap::Allocator;
+use syncline_bench::lab::Pace;
 use syncline_bench::measure::{Nothing, Options};
-use syncline_bench::race::Pace;
 use syncline_bench::report::Record;
 use syncline_bench::rows::{self, Floor};
 use syncline_bench::{Limit, Machine, Plan, Report, measure};

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::{Calls, Event, Hand, Stream};
-use crate::lab::Outcome;
+use crate::side::Outcome;
 
 /// One stream for each thread, with one order over all of them: each record waits for the last one.
 ///

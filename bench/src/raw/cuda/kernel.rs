@@ -10,7 +10,7 @@ use syncline::cuda::{Device, Function, Queue, Recorder};
 use super::table::judge;
 use super::{Calls, Hand, NON_BLOCKING, Stream};
 use crate::frames::compute::WAVE_PTX;
-use crate::lab::Outcome;
+use crate::side::Outcome;
 
 /// A kernel of one thread that reads the clock and ends.
 #[derive(Clone)]

@@ -25,7 +25,7 @@ pub(crate) use chain::Chain;
 pub(crate) use kernel::Small;
 pub(crate) use words::Words;
 
-use crate::lab::Outcome;
+use crate::side::Outcome;
 use table::{Table, failed, judge, table};
 
 const NOT_READY: u32 = 600;

@@ -8,7 +8,7 @@ use cudarc::driver::sys;
 use libloading::Library;
 
 use super::{Event, Stream};
-use crate::lab::{Outcome, Stop};
+use crate::side::{Outcome, Stop};
 
 macro_rules! table {
     ($($name:ident($($type:ty),* $(,)?) = $symbol:literal $(or $older:literal)?;)*) => {

@@ -10,7 +10,7 @@ use cudarc::driver::sys;
 
 use super::Hand;
 use super::table::{Table, judge};
-use crate::lab::{Outcome, Stop};
+use crate::side::{Outcome, Stop};
 
 /// Time-out for a word.
 const LONG: Duration = Duration::from_secs(10);

@@ -29,7 +29,7 @@ pub(crate) mod vulkan;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::lab::{Outcome, Stop};
+use crate::side::{Outcome, Stop};
 
 /// The claimed values of a timeline: all up to a value.
 #[derive(Default)]

@@ -12,8 +12,8 @@ use smallvec::SmallVec;
 use syncline::vulkan::QueueGuard;
 
 use super::{Claims, Room, lock, number};
-use crate::lab::{Outcome, Stop};
 use crate::raw::vulkan::{Calls, WAITS};
+use crate::side::{Outcome, Stop};
 
 /// A timeline over a semaphore of a [`Hand`](crate::raw::vulkan::Hand), which outlives it.
 ///

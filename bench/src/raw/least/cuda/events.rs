@@ -6,8 +6,8 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::super::Room;
 use super::{CROWDED, Mark};
-use crate::lab::Outcome;
 use crate::raw::cuda::Calls;
+use crate::side::Outcome;
 
 /// The events of a queue, which are recorded again.
 #[derive(Default)]

@@ -12,10 +12,10 @@ use super::super::{Room, lock, number};
 use super::events::Events;
 use super::timeline::{Found, Timeline};
 use super::{Fence, Mark};
-use crate::lab::{Outcome, Stop};
 use crate::raw::cuda::{Calls, Stream};
 #[cfg(feature = "vulkan")]
 use crate::raw::cuda::{External, SignalParams, WaitParams, signal_params, wait_params};
+use crate::side::{Outcome, Stop};
 
 /// Units in flight of a wait for an external semaphore, or of its signal.
 #[cfg(feature = "vulkan")]

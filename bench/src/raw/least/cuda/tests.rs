@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::super::Room;
 use super::timeline::Found;
 use super::*;
-use crate::lab::{Outcome, Stop};
 use crate::raw::cuda::emulated::{calls, driver, stream};
+use crate::side::{Outcome, Stop};
 
 /// The driver and its log exist once. Work numbers from here on belong to a test of their own.
 const APART: u64 = 1 << 32;

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use super::super::{Claims, lock};
 use super::queue::{Queue, release};
 use super::{CROWDED, Mark};
-use crate::lab::{Outcome, Stop};
 use crate::raw::cuda::Calls;
 #[cfg(feature = "vulkan")]
 use crate::raw::cuda::External;
+use crate::side::{Outcome, Stop};
 
 /// Submitted signals, in rising order. They complete in this order.
 #[derive(Default)]
