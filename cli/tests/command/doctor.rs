@@ -28,9 +28,11 @@ const MANIFEST: &str = "usr/share/vulkan/icd.d/nvidia_icd.json";
 const NODE: &str = "dev/dri/renderD128";
 const FAIL: &str = "SYNCLINE_SOFTWARE_CUDA_FAIL";
 const HIDE: &str = "SYNCLINE_SOFTWARE_LAYER_HIDE";
+const LACKS: &str = "SYNCLINE_SOFTWARE_CUDA_LACKS";
+const VERSION: &str = "SYNCLINE_SOFTWARE_CUDA_VERSION";
 
 /// Variables of the test's own environment that would change a result.
-const OTHERS: [&str; 22] = [
+const OTHERS: [&str; 24] = [
     "CUDA_VISIBLE_DEVICES",
     "KUBERNETES_SERVICE_HOST",
     "NVIDIA_DRIVER_CAPABILITIES",
@@ -53,6 +55,8 @@ const OTHERS: [&str; 22] = [
     "container",
     FAIL,
     HIDE,
+    LACKS,
+    VERSION,
 ];
 
 impl Machine {
@@ -110,6 +114,14 @@ impl Machine {
     fn cuda_fails(&mut self, call: &str) {
         self.env("SYNCLINE_CUDA_DRIVER", software_cuda());
         self.env(FAIL, format!("{call}:always"));
+    }
+
+    /// `library` takes the place of the system's CUDA driver.
+    fn system_cuda(&mut self, library: impl AsRef<Path>) {
+        let folder = self.root.join("first");
+        fs::create_dir(&folder).expect("a folder");
+        symlink(library, folder.join("libcuda.so.1")).expect("a link");
+        self.env("LD_LIBRARY_PATH", folder);
     }
 
     /// A container that was given the GPU, as far as variables tell.
@@ -287,11 +299,15 @@ const AND_VULKAN: &str = "vulkan-device";
     machine.broken_libraries(&["libcuda.so.1", "libcuda.so"]);
     machine.in_container();
 }, &["cuda-library", AND_VULKAN], "library was not found", "--gpus all")]
+#[case::another_library("another-library", |machine: &mut Machine| {
+    machine.system_cuda(software_cuda().with_file_name("libsyncline_software_layer.so"));
+}, &["cuda-library", AND_VULKAN], "is no CUDA driver: it has no function cuInit", "libnvidia-compute-580")]
+#[case::old_driver("old-driver", |machine: &mut Machine| {
+    machine.system_cuda(software_cuda());
+    machine.env(VERSION, "11030");
+}, &["cuda-library", AND_VULKAN], "for CUDA 11.3; CUDA 11.4 (470) or newer is needed", "libnvidia-compute-580")]
 #[case::stub("stub", |machine: &mut Machine| {
-    let folder = machine.root.join("stubs");
-    fs::create_dir(&folder).expect("a folder");
-    symlink(software_cuda(), folder.join("libcuda.so.1")).expect("a link");
-    machine.env("LD_LIBRARY_PATH", folder);
+    machine.system_cuda(software_cuda());
     machine.env(FAIL, "cuInit:1:34:always");
 }, &["cuda-library", AND_VULKAN], "the toolkit's stub", "out of LD_LIBRARY_PATH")]
 #[case::versions("versions", |machine: &mut Machine| machine.cuda_fails("cuInit:1:803"),
@@ -463,6 +479,24 @@ fn what_keeps_two_drivers_apart_is_found(
     let mut machine = Machine::new(&format!("pair-{name}"), &["--software"]);
     defect(&mut machine);
     finds(machine, &[found], what, fix);
+}
+
+/// CUDA's attribute stands for semaphores and memory, so both checks find something.
+#[test]
+fn a_cuda_device_that_imports_nothing_is_found() {
+    if lavapipe().is_none() {
+        return;
+    }
+    let mut machine = Machine::new("imports-nothing", &["--software"]);
+    // CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED
+    machine.env(LACKS, "114");
+    let what = "imports no timelines: the driver takes no timeline semaphores";
+    finds(
+        machine,
+        &["semaphores", "memory"],
+        what,
+        "Update the driver",
+    );
 }
 
 #[rstest]

@@ -13,7 +13,7 @@ use crate::settings::{print, settings};
 use crate::table::new_handle;
 use crate::{abi, host_thread, lock};
 
-/// The version of the driver API, which `cuDriverGetVersion` returns.
+/// The version of the driver API, unless the settings name another one.
 pub(crate) const VERSION: i32 = 13_000;
 /// The highest stream priority. The lowest is 0.
 pub(crate) const GREATEST_PRIORITY: i32 = -5;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use syncline_software_payload::Twin;
 
-use crate::api;
 use crate::bug::Bug;
 use crate::code::Code;
+use crate::{api, device};
 
 /// The settings of the environment, which is read once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +26,10 @@ pub(crate) struct Settings {
     pub(crate) strict: bool,
     /// What is printed beside result codes.
     pub(crate) verbosity: Verbosity,
+    /// The version of the driver API.
+    pub(crate) version: i32,
+    /// The attributes that are 0 on each device.
+    pub(crate) lacks: Vec<u32>,
     /// One function that fails.
     pub(crate) fail: Option<Fail>,
     /// The planted bug.
@@ -115,6 +119,20 @@ impl Settings {
                 Some(false) => Verbosity::Nothing,
                 None => Verbosity::Modules,
                 Some(true) => Verbosity::Faults,
+            },
+            version: match of("VERSION") {
+                None => device::VERSION,
+                Some((name, value)) => {
+                    let version = value.parse().ok().filter(|version| *version > 0);
+                    version.ok_or_else(|| format!("{name}={value}: no version of CUDA"))?
+                }
+            },
+            lacks: match of("LACKS") {
+                None => Vec::new(),
+                Some((name, value)) => {
+                    let numbers: Result<_, _> = value.split(',').map(str::parse).collect();
+                    numbers.map_err(|_| format!("{name}={value}: not numbers of attributes"))?
+                }
             },
             fail: of("FAIL")
                 .map(|(name, value)| {
@@ -209,6 +227,8 @@ mod tests {
     #[case::negative_delay("SYNCLINE_SOFTWARE_CUDA_SLOW", "-1")]
     #[case::strict_that_is_no_number("SYNCLINE_SOFTWARE_CUDA_STRICT", "yes")]
     #[case::verbose_beyond_1("SYNCLINE_SOFTWARE_CUDA_VERBOSE", "2")]
+    #[case::version_that_is_no_number("SYNCLINE_SOFTWARE_CUDA_VERSION", "11.3")]
+    #[case::attribute_that_is_no_number("SYNCLINE_SOFTWARE_CUDA_LACKS", "114,timelines")]
     #[case::fail_without_numbers("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord")]
     #[case::fail_of_an_unknown_function("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventForget:1:2")]
     #[case::fail_of_call_0("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:0:2")]
@@ -237,6 +257,17 @@ mod tests {
             effect,
         };
         assert_eq!(fail, Some(expected));
+    }
+
+    #[test]
+    fn a_driver_can_be_older_and_lack_features() {
+        let settings = Settings::read(|name| match name {
+            "SYNCLINE_SOFTWARE_CUDA_VERSION" => Some("11030".into()),
+            "SYNCLINE_SOFTWARE_CUDA_LACKS" => Some("114,122".into()),
+            _ => None,
+        });
+        let settings = settings.unwrap();
+        assert_eq!((settings.version, settings.lacks), (11_030, vec![114, 122]));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::ffi::c_char;
 use crate::abi::{Out, api};
 use crate::code::{Answer, Code};
 use crate::device::{self, attribute, device, devices};
+use crate::settings::settings;
 
 fn uuid(to: &Out<[u8; 16]>, ordinal: i32) -> Answer {
     to.set(device(ordinal)?.uuid())
@@ -24,7 +25,7 @@ api! {
     }
 
     fn cuDriverGetVersion(version: Out<i32>) {
-        version.set(device::VERSION)
+        version.set(settings().map_or(device::VERSION, |settings| settings.version))
     }
 
     fn cuGetErrorName(code: u32, name: Out<*const c_char>) {
@@ -79,7 +80,10 @@ api! {
 
     fn cuDeviceGetAttribute(value: Out<i32>, number: i32, ordinal: i32) {
         device(ordinal)?;
-        value.set(attribute(u32::try_from(number).unwrap_or(0))?)
+        let number = u32::try_from(number).unwrap_or(0);
+        let own = attribute(number)?;
+        let is_lacking = settings().is_ok_and(|settings| settings.lacks.contains(&number));
+        value.set(if is_lacking { 0 } else { own })
     }
 
     fn cuDeviceTotalMem_v2(bytes: Out<usize>, ordinal: i32) {
