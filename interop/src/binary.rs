@@ -4,16 +4,14 @@
     reason = "forwards unsafe calls to a backend with the same contract"
 )]
 
-#[cfg(doc)]
-use syncline_core::Error;
 use syncline_core::backend::Device as _;
 use syncline_core::{
-    Fence, Result,
+    Error, Fence, Result,
     error::Object,
     handle::{BinaryFd, HandleKind, Payload, Rejected, SyncFd},
 };
 
-use crate::any::{Device, Recorder};
+use crate::any::{Device, Recorder, another_backend};
 #[cfg(feature = "cuda")]
 use crate::cuda;
 use crate::foreign::unsupported;
@@ -105,6 +103,49 @@ impl Device {
             }
         }
     }
+}
+
+/// Accessors of the backend's own type, and conversions to it.
+macro_rules! typed {
+    ($($gate:meta, $name:ident => $variant:ident, $backend:literal;)+) => {
+        impl BinarySemaphore {$(
+            #[doc = concat!("The semaphore as one of ", $backend, ".")]
+            ///
+            /// # Errors
+            /// [`Error::Unsupported`] for a semaphore of another backend.
+            #[$gate]
+            pub fn $name(&self) -> Result<&$name::BinarySemaphore> {
+                match self {
+                    Self::$variant(semaphore) => Ok(semaphore),
+                    #[allow(unreachable_patterns, reason = "reachable with several backends")]
+                    other => Err(another_backend(other.object(), $backend)),
+                }
+            }
+        )+}
+
+        $(
+            #[$gate]
+            impl From<$name::BinarySemaphore> for BinarySemaphore {
+                fn from(semaphore: $name::BinarySemaphore) -> Self {
+                    Self::$variant(semaphore)
+                }
+            }
+
+            #[$gate]
+            impl TryFrom<BinarySemaphore> for $name::BinarySemaphore {
+                type Error = Error;
+
+                fn try_from(semaphore: BinarySemaphore) -> Result<Self> {
+                    semaphore.$name().cloned()
+                }
+            }
+        )+
+    };
+}
+
+typed! {
+    cfg(feature = "cuda"), cuda => Cuda, "CUDA";
+    cfg(feature = "vulkan"), vulkan => Vulkan, "Vulkan";
 }
 
 impl BinarySemaphore {

@@ -93,6 +93,38 @@ pub mod prelude {
     pub use crate::{Inventory, Link, ProbeOptions, connect, share};
 }
 
+/// The page for authors of backends.
+///
+/// It has the traits and the kit of `syncline_core::backend`. With
+/// [`Candidate`](backend::Candidate), [`Inventory::add`] lists devices of a backend outside this
+/// library. The page `docs/write-a-backend.md` leads through all of it.
+///
+/// An application uses [`Device`](backend::Device) and [`Queue`](backend::Queue) from here if its
+/// own code is for devices of any backend:
+///
+/// ```
+/// use std::time::Duration;
+/// use syncline::{QueueKind, Result, backend, host};
+/// use syncline::backend::Queue as _;
+///
+/// fn run_to_the_end<D: backend::Device>(device: &D) -> Result<()> {
+///     let queue = device.queue(QueueKind::Compute, "queue")?;
+///     let line = device.timeline("line")?;
+///     queue.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+///     line.at(1).wait(Duration::from_secs(10))
+/// }
+///
+/// # fn main() -> Result<()> {
+/// run_to_the_end(&host::Device::new())
+/// # }
+/// ```
+pub mod backend {
+    #[doc(inline)]
+    pub use syncline_core::backend::*;
+
+    pub use crate::probe::Candidate;
+}
+
 mod any;
 mod binary;
 mod buffer;
@@ -106,5 +138,5 @@ pub use any::{Device, Queue, Recorder};
 pub use binary::BinarySemaphore;
 pub use buffer::{BufferDevice, Memory, SharedBuffer};
 pub use negotiate::Mechanism;
-pub use probe::{Candidate, Found, Inventory, ProbeOptions};
+pub use probe::{Found, Inventory, ProbeOptions};
 pub use share::{Link, connect, share};

@@ -8,11 +8,11 @@ mod clockwork;
 use std::time::Duration;
 
 use syncline::backend::{
-    Attachment, Backend, Device as _, EngineQueue, Identity, Queue as _, Sharing,
+    Attachment, Backend, Candidate, Device as _, EngineQueue, Identity, Queue as _, Sharing,
 };
 use syncline::negotiate::Mechanism;
 use syncline::{
-    Candidate, Error, Inventory, Link, ProbeOptions, QueueKind, Result, Timeline, connect,
+    Error, Inventory, Link, ProbeOptions, QueueKind, Result, Timeline, connect,
     error::Object,
     handle::TimelineFd,
     host,

@@ -30,12 +30,16 @@ fn accessors_refuse_another_backend() {
     let queue = device.queue(QueueKind::Compute, "queue").unwrap();
     let line = device.timeline("line").unwrap();
     assert!(host::Queue::try_from(queue.clone()).is_ok());
+    #[cfg(any(feature = "cuda", feature = "vulkan"))]
+    let memory = syncline::Memory::host_visible(&device, 64).unwrap();
     #[cfg(feature = "cuda")]
     {
         use syncline::cuda;
         refused(device.cuda(), "CUDA");
         refused(cuda::Device::try_from(device.clone()), "CUDA");
         refused(cuda::Queue::try_from(queue.clone()), "CUDA");
+        refused(memory.cuda(), "CUDA");
+        refused(cuda::DeviceBuffer::try_from(memory.clone()), "CUDA");
         let work = |r: &mut syncline::Recorder<'_>| r.cuda().map(drop);
         refused(queue.submit(&[], work, &[line.signal_at(1)]), "CUDA");
     }
@@ -45,6 +49,8 @@ fn accessors_refuse_another_backend() {
         refused(device.vulkan(), "Vulkan");
         refused(vulkan::Device::try_from(device.clone()), "Vulkan");
         refused(vulkan::Queue::try_from(queue.clone()), "Vulkan");
+        refused(memory.vulkan(), "Vulkan");
+        refused(vulkan::Buffer::try_from(memory.clone()), "Vulkan");
         let work = |r: &mut syncline::Recorder<'_>| r.vulkan().map(drop);
         refused(queue.submit(&[], work, &[line.signal_at(1)]), "Vulkan");
     }
@@ -55,6 +61,25 @@ fn accessors_refuse_another_backend() {
     queue.submit(&[], runs, &[line.signal_at(1)]).unwrap();
     line.at(1).wait(std::time::Duration::from_secs(20)).unwrap();
     let _: &Queue = &queue;
+}
+
+/// The semaphore is Vulkan's, also if the device was chosen at run time.
+#[cfg(all(feature = "cuda", feature = "vulkan"))]
+#[test]
+fn a_binary_semaphore_is_of_one_backend() {
+    use syncline::{BinarySemaphore, cuda, vulkan};
+    let _alone = crate::alone();
+    let inventory = Inventory::probe(&ProbeOptions::default());
+    let Ok(device) = inventory.select("vulkan").and_then(|found| found.open()) else {
+        return println!("skipped: there is no Vulkan device");
+    };
+    let semaphore = device.binary_semaphore("acquired").unwrap();
+    assert_eq!(semaphore.vulkan().unwrap().object(), semaphore.object());
+    refused(semaphore.cuda(), "CUDA");
+    refused(cuda::BinarySemaphore::try_from(semaphore.clone()), "CUDA");
+    let own = vulkan::BinarySemaphore::try_from(semaphore.clone()).unwrap();
+    let again = BinarySemaphore::from(own);
+    assert_eq!(again.object(), semaphore.object());
 }
 
 /// Both devices of a pair are one GPU. Without one, the error tells why.

@@ -7,11 +7,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use syncline::backend::{
-    self, Attachment, Backend, ByEngine, EngineQueue, Identity, Sharing, Watch, Watcher,
+    self, Attachment, Backend, ByEngine, Candidate, EngineQueue, Identity, Sharing, Watch, Watcher,
 };
 use syncline::clock::Clock;
 use syncline::{
-    Candidate, Error, QueueKind, Result, Timeline,
+    Error, QueueKind, Result, Timeline,
     error::Object,
     handle::HandleKind,
     info::{BackendKind, Capabilities, DeviceId, Info, QueueFamily, Uuid},
