@@ -6,6 +6,8 @@ mod completions;
 mod conformance;
 mod demo;
 mod doctor;
+#[cfg(test)]
+mod documents;
 mod failure;
 mod info;
 mod output;

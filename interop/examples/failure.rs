@@ -7,6 +7,7 @@ use syncline::prelude::*;
 
 fn main() -> syncline::Result<()> {
     let device = host::Device::new();
+    println!("on {}", device.info().name);
     let queue = device.queue(QueueKind::Compute, "shade")?;
     let (uploads, frames) = (device.timeline("uploads")?, device.timeline("frames")?);
 

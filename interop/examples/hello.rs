@@ -7,6 +7,7 @@ use syncline::prelude::*;
 
 fn main() -> syncline::Result<()> {
     let device = host::Device::new();
+    println!("on {}", device.info().name);
     let producer = device.queue(QueueKind::Compute, "producer")?;
     let consumer = device.queue(QueueKind::Compute, "consumer")?;
     let frames = device.timeline("frames")?;

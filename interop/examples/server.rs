@@ -22,6 +22,7 @@ fn main() -> Outcome {
         let server = Endpoint::connect(path, "server", PATIENCE)?;
         return client(&server, &device, last.parse()?);
     }
+    println!("on {}", device.info().name);
     let path = env::temp_dir().join(format!("syncline-{}.socket", std::process::id()));
     let listener = Listener::bind(&path)?;
     let program = env::current_exe()?;

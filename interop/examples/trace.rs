@@ -8,6 +8,7 @@ use syncline::trace::Trace;
 
 fn main() -> syncline::Result<()> {
     let device = host::Device::new();
+    println!("on {}", device.info().name);
     let producer = device.queue(QueueKind::Compute, "producer")?;
     let consumer = device.queue(QueueKind::Compute, "consumer")?;
     let frames = device.timeline("frames")?;

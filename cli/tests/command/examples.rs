@@ -73,6 +73,68 @@ fn examples_run_on_software_drivers(
     assert!(out.contains(says), "{out}");
 }
 
+/// The output that a page shows below the source of an example.
+fn shown_output(page: &str, name: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let page = std::fs::read_to_string(root.join(page)).expect("a page");
+    let source = root.join("interop/examples").join(name);
+    let source = std::fs::read_to_string(source.with_extension("rs")).expect("an example");
+    let (_, behind) = page.split_once(source.trim()).expect("the source");
+    let (_, shown) = behind.split_once("```text\n").expect("a block");
+    let (shown, _) = shown.split_once("```").expect("its end");
+    assert!(!shown.contains("```rust"), "{name} has no output");
+    shown.to_owned()
+}
+
+/// The lines without numbers that differ between runs and machines.
+///
+/// These are the numbers of objects and processes, and those in brackets.
+fn without_numbers(text: &str) -> Vec<String> {
+    let masked = |line: &str| {
+        let (mut brackets, mut out) = (0, String::new());
+        for letter in line.chars() {
+            match letter {
+                '(' => brackets += 1,
+                ')' => brackets -= 1,
+                _ => {}
+            }
+            let is_number = brackets > 0 || out.ends_with('#') || out.ends_with("process ");
+            if !(letter.is_ascii_digit() && is_number) {
+                out.push(letter);
+            }
+        }
+        out
+    };
+    text.lines().map(masked).collect()
+}
+
+#[rstest]
+#[case::hello("docs/tutorial.md", "hello")]
+#[case::cuda_to_vulkan("docs/tutorial.md", "cuda_to_vulkan")]
+#[case::failure("docs/tutorial.md", "failure")]
+#[case::trace("docs/tutorial.md", "trace")]
+#[case::server("docs/processes.md", "server")]
+fn a_page_shows_what_its_example_prints(#[case] page: &str, #[case] name: &str) {
+    let scratch = format!("page-{name}");
+    let Some(program) = example(name).filter(|_| has_vulkan(&scratch)) else {
+        return;
+    };
+    let (out, _) = ends_with(0, &scratch, &on_software(&[&program]));
+    let [mut out, mut shown] = [out, shown_output(page, name)].map(|text| without_numbers(&text));
+    if name == "server" {
+        // Its two clients run at the same time.
+        out.sort();
+        shown.sort();
+    }
+    if name == "cuda_to_vulkan" {
+        // The first line begins with the name of the device.
+        for lines in [&mut out, &mut shown] {
+            lines[0] = lines[0].rsplit(": ").next().unwrap_or_default().to_owned();
+        }
+    }
+    assert_eq!(out, shown);
+}
+
 /// An example is one file, or the `main.rs` of a folder.
 #[test]
 fn an_example_has_at_most_80_lines() {
@@ -255,6 +317,42 @@ fn a_lost_window_ends_with_what_to_do() {
     assert!(runs, "{said}");
     assert_eq!(ended.status.code(), Some(1), "{said}");
     assert!(said.contains("Open a window again"), "{said}");
+}
+
+/// The window is there, and no device can present in it.
+#[rstest]
+#[case::swapchain(
+    "SYNCLINE_SOFTWARE_LAYER_HIDE",
+    "VK_KHR_swapchain",
+    "it has no VK_KHR_swapchain"
+)]
+#[case::timelines(
+    "SYNCLINE_SOFTWARE_LAYER_HIDE",
+    "timelineSemaphore",
+    "timeline semaphores"
+)]
+#[case::driver(
+    "VK_DRIVER_FILES",
+    "/nonexistent.json",
+    "Unable to find a Vulkan driver"
+)]
+fn a_device_that_cannot_present_says_what_is_missing(
+    #[case] variable: &str,
+    #[case] value: &str,
+    #[case] says: &str,
+) {
+    let scratch = format!("example-no-device-{}", value.replace('/', ""));
+    let Some((program, server)) = window(&scratch) else {
+        return;
+    };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_syncline"));
+    command.args(on_software(&["env", &server.display, &program]));
+    let said = refused(command.env(variable, value));
+    assert!(said.contains("can present in the window"), "{said}");
+    assert!(
+        said.contains(says) && said.contains("mesa-vulkan-drivers"),
+        "{said}"
+    );
 }
 
 /// Without a server, the error says what is missing.

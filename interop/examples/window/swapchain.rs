@@ -40,7 +40,13 @@ impl Application {
             .application_info(&application)
             .enabled_extension_names(&extensions);
         // SAFETY: the structure is valid.
-        let instance = unsafe { entry.create_instance(&info, None) }.map_err(|code| none(&code))?;
+        let instance =
+            unsafe { entry.create_instance(&info, None) }.map_err(|code| match code {
+                vk::Result::ERROR_EXTENSION_NOT_PRESENT => {
+                    none(&"no driver has VK_KHR_xcb_surface")
+                }
+                code => none(&code),
+            })?;
         let surfaces = khr::surface::Instance::new(&entry, &instance);
         let info = vk::XcbSurfaceCreateInfoKHR::default()
             .connection(window.connection.get_raw_xcb_connection())
@@ -49,26 +55,42 @@ impl Application {
         let surface = unsafe {
             khr::xcb_surface::Instance::new(&entry, &instance).create_xcb_surface(&info, None)
         }?;
-        let mut refused = "the driver has none".to_owned();
-        // SAFETY: the handles are live and of this instance.
-        let found = unsafe { instance.enumerate_physical_devices() }?
-            .into_iter()
-            .find_map(|physical| unsafe {
-                let offer = Offer::of(&entry, &instance, physical);
-                let offer = offer
-                    .inspect_err(|error| refused = error.to_string())
-                    .ok()?;
-                let families = instance.get_physical_device_queue_family_properties(physical);
-                let presents = |family| {
-                    surfaces.get_physical_device_surface_support(physical, family, surface)
+        // What Syncline needs of a device, and a queue family that presents.
+        let usable = |physical| -> Result<(Offer, u32), String> {
+            // SAFETY: the handles are live and of this instance.
+            let (offer, extensions, families) = unsafe {
+                (
+                    Offer::of(&entry, &instance, physical).map_err(|error| error.to_string())?,
+                    instance.enumerate_device_extension_properties(physical),
+                    instance.get_physical_device_queue_family_properties(physical),
+                )
+            };
+            let extensions = extensions.map_err(|code| code.to_string())?;
+            let is_swapchain = |found: &vk::ExtensionProperties| {
+                found.extension_name_as_c_str() == Ok(khr::swapchain::NAME)
+            };
+            if !extensions.iter().any(is_swapchain) {
+                return Err("it has no VK_KHR_swapchain".into());
+            }
+            let family = (0..).zip(families).find(|(family, kind)| {
+                // SAFETY: as above, and the surface is of this instance.
+                let presents = unsafe {
+                    surfaces.get_physical_device_surface_support(physical, *family, surface)
                 };
-                let family = (0..).zip(families).find(|(family, kind)| {
-                    kind.queue_flags.contains(vk::QueueFlags::GRAPHICS)
-                        && presents(*family) == Ok(true)
-                });
-                Some((physical, offer, family?.0))
+                kind.queue_flags.contains(vk::QueueFlags::GRAPHICS) && presents == Ok(true)
             });
-        let (physical, offer, family) = found.ok_or_else(|| none(&refused))?;
+            let (family, _) =
+                family.ok_or("it has no graphics queue that presents to the window")?;
+            Ok((offer, family))
+        };
+        let mut refused = "the driver has none".to_owned();
+        // SAFETY: the instance is live.
+        let devices = unsafe { instance.enumerate_physical_devices() }?;
+        let found = devices.into_iter().find_map(|physical| {
+            let found = usable(physical).inspect_err(|reason| refused.clone_from(reason));
+            Some((physical, found.ok()?))
+        });
+        let (physical, (offer, family)) = found.ok_or_else(|| none(&refused))?;
         let extensions = offer.extensions.iter().chain([&khr::swapchain::NAME]);
         let extensions: Vec<_> = extensions.map(|name| name.as_ptr()).collect();
         let queues = [vk::DeviceQueueCreateInfo::default()

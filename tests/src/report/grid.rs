@@ -194,7 +194,7 @@ pub(super) fn page(report: &Report, recorded: &str) -> String {
     );
     let _ = writeln!(
         text,
-        "This page is made from the recording, `{recorded}`, by `syncline conformance --matrix`, and a test compares the two.\n"
+        "This page is made from the recording, `{recorded}`, by `syncline conformance --matrix FILE`, and a test compares the two.\n"
     );
     text.push_str(warning(&report.devices));
     text.push_str("| device | API | driver |\n|---|---|---|\n");

@@ -48,6 +48,7 @@ example!(
         main()
     }
 );
+example!(a_trace, "a_trace.rs");
 example!(from_vulkan_to_cuda, "from_vulkan_to_cuda.rs");
 example!(how_long_it_took, "how_long_it_took.rs");
 example!(your_own_submissions, "your_own_submissions.rs");
@@ -69,7 +70,7 @@ fn what_the_documents_show_is_what_is_run() {
         let text = fs::read_to_string(path.join(name).with_extension("rs")).unwrap();
         text.trim().to_owned()
     };
-    let pages: [(&str, Vec<String>); 7] = [
+    let pages: [(&str, Vec<String>); 8] = [
         ("README.md", vec![example("cuda_to_vulkan")]),
         (
             "docs/tutorial.md",
@@ -90,6 +91,7 @@ fn what_the_documents_show_is_what_is_run() {
                 .into(),
         ),
         ("docs/processes.md", vec![example("server")]),
+        ("docs/tracing.md", vec![a_trace::TEXT.trim().into()]),
         ("docs/timing.md", vec![how_long_it_took::TEXT.trim().into()]),
         (
             "docs/adopt.md",
@@ -341,4 +343,26 @@ fn how_long_it_took_runs() {
     how_long_it_took::frame_time(&cuda, &queue, &frames, 1).unwrap();
     cuda.idle(LONG).unwrap();
     queue.idle(LONG).unwrap();
+}
+
+/// The run of each submission is in both files.
+#[test]
+fn a_trace_is_written() {
+    let _alone = crate::alone();
+    let device = Device::from(host::Device::new());
+    let queues = ["first", "second"].map(|label| device.queue(QueueKind::Compute, label).unwrap());
+    let line = device.timeline("line").unwrap();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("trace");
+    fs::create_dir_all(&folder).unwrap();
+    let work = || {
+        queues[1].submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
+        queues[0].submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+        line.at(2).wait(LONG)
+    };
+    a_trace::record(&queues, work, &folder).unwrap();
+    let json = fs::read_to_string(folder.join("trace.json")).unwrap();
+    let contents = syncline_trace::check::trace(&json).unwrap();
+    assert_eq!(contents.slices, 2, "{json}");
+    let picture = fs::read_to_string(folder.join("trace.svg")).unwrap();
+    assert!(picture.contains("first") && picture.contains("second"));
 }
