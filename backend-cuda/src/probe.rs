@@ -72,7 +72,7 @@ impl Device {
             Some(device) => device.open(),
             None => {
                 let infos = devices.iter().map(|device| &device.info);
-                Err(Error::no_such_device(&format!("cuda {ordinal}"), infos))
+                Err(Error::no_device_among(&format!("cuda {ordinal}"), infos))
             }
         }
     }
@@ -99,13 +99,10 @@ impl Driver {
                     // Other devices may answer.
                     Err(code) => return self.unresponsive(ordinal, device, native(code)),
                 };
-                let rejected = prohibited.then(|| Error::Unavailable {
-                    backend: BackendKind::Cuda,
-                    reason: format!(
+                let rejected = prohibited.then(|| Error::unavailable(BackendKind::Cuda, format!(
                         "{} is in compute mode \"prohibited\"; an administrator can allow it with nvidia-smi -c 0",
                         info.name
-                    ),
-                });
+                    )));
                 Candidate::new(self, device, info, rejected)
             });
         Ok(candidates.collect())

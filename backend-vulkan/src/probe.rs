@@ -74,7 +74,7 @@ impl Device {
             Some(device) => device.open(),
             None => {
                 let infos = devices.iter().map(|device| &device.info);
-                Err(Error::no_such_device(&format!("vulkan {index}"), infos))
+                Err(Error::no_device_among(&format!("vulkan {index}"), infos))
             }
         }
     }

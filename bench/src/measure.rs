@@ -88,7 +88,7 @@ impl Plan {
         self.absent.clear();
         if self.entries.is_empty() {
             let (asked, have) = (wanted.to_owned(), all.join(", "));
-            return Err(Nothing::NoSuchDevice(Error::NoSuchDevice { asked, have }));
+            return Err(Nothing::NoSuchDevice(Error::no_such_device(asked, have)));
         }
         Ok(())
     }

@@ -231,11 +231,11 @@ mod tests {
             match asked {
                 4 => Ok(Sample::between(now, now + 1_000_000_000, now)),
                 0 | 2 => Ok(Sample::between(now, now, now)),
-                _ => Err(Error::ClockSilent {
-                    clock: Object::new("clock", "fickle"),
-                    waited: Duration::ZERO,
-                    reason: "it is a test".into(),
-                }),
+                _ => Err(Error::clock_silent(
+                    Object::new("clock", "fickle"),
+                    Duration::ZERO,
+                    "it is a test",
+                )),
             }
         }
     }

@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         });
         if subjects.is_empty() {
             let (asked, have) = (wanted.clone(), all.join(", "));
-            return Err(syncline::Error::NoSuchDevice { asked, have }.into());
+            return Err(syncline::Error::no_such_device(asked, have).into());
         }
     }
     let mut cases = cases();

@@ -300,13 +300,12 @@ typed! {
 /// The error for an accessor of another backend than the object's.
 #[cold]
 pub(crate) fn another_backend(object: &Object, wanted: &str) -> Error {
-    Error::Unsupported {
-        object: object.clone(),
-        asked: format!("be used as one of {wanted}"),
-        reason: "it belongs to another backend. Match on the enum, or use a device of the wanted \
-                 backend"
-            .into(),
-    }
+    Error::unsupported(
+        object,
+        format!("be used as one of {wanted}"),
+        "it belongs to another backend. Match on the enum, or use a device of the wanted \
+                 backend",
+    )
 }
 
 impl Recorder<'_> {
@@ -341,11 +340,11 @@ impl Recorder<'_> {
     /// [`Error::WrongDevice`]. A driver error.
     pub fn copy(&mut self, from: &Memory, to: &Memory) -> Result<()> {
         if from.bytes() > to.bytes() {
-            return Err(Error::Unsupported {
-                object: Object::new("memory", ""),
-                asked: format!("take the {} bytes of another one", from.bytes()),
-                reason: format!("it holds {}", to.bytes()),
-            });
+            return Err(Error::unsupported(
+                Object::new("memory", ""),
+                format!("take the {} bytes of another one", from.bytes()),
+                format!("it holds {}", to.bytes()),
+            ));
         }
         match self {
             Self::Host(recorder) => {
@@ -376,9 +375,9 @@ fn addressable(memory: &Memory) -> Result<&Memory> {
     if memory.words().is_some() {
         return Ok(memory);
     }
-    Err(Error::Unsupported {
-        object: Object::new("memory", ""),
-        asked: "be used by a host queue".into(),
-        reason: "the host cannot address it".into(),
-    })
+    Err(Error::unsupported(
+        Object::new("memory", ""),
+        "be used by a host queue",
+        "the host cannot address it",
+    ))
 }

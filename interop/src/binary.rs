@@ -11,10 +11,9 @@ use syncline_core::{
     handle::{BinaryFd, HandleKind, Payload, Rejected, SyncFd},
 };
 
-use crate::any::{Device, Recorder, another_backend};
+use crate::any::{Device, Recorder};
 #[cfg(feature = "cuda")]
 use crate::cuda;
-use crate::foreign::unsupported;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
@@ -48,7 +47,7 @@ impl Device {
                 let reason = kind.no_platform();
                 let reason =
                     reason.unwrap_or_else(|| "Vulkan devices export binary semaphores".into());
-                Err(unsupported(self.object(), &asked, &reason))
+                Err(Error::unsupported(self.object(), &asked, &reason))
             }
         }
     }
@@ -64,7 +63,7 @@ impl Device {
             _ => {
                 let _ = label;
                 let reason = "only Vulkan devices make binary semaphores; import one from there";
-                Err(unsupported(
+                Err(Error::unsupported(
                     self.object(),
                     "make a binary semaphore",
                     reason,
@@ -98,7 +97,7 @@ impl Device {
                 let reason = "worker threads wait for no driver's handles";
                 Err(Rejected {
                     handle,
-                    error: unsupported(self.object(), "import a binary semaphore", reason),
+                    error: Error::unsupported(self.object(), "import a binary semaphore", reason),
                 })
             }
         }
@@ -118,7 +117,7 @@ macro_rules! typed {
                 match self {
                     Self::$variant(semaphore) => Ok(semaphore),
                     #[allow(unreachable_patterns, reason = "reachable with several backends")]
-                    other => Err(another_backend(other.object(), $backend)),
+                    other => Err(crate::any::another_backend(other.object(), $backend)),
                 }
             }
         )+}
@@ -168,7 +167,7 @@ impl BinarySemaphore {
     pub fn export(&self) -> Result<BinaryFd> {
         match *self {
             #[cfg(feature = "cuda")]
-            Self::Cuda(ref semaphore) => Err(unsupported(
+            Self::Cuda(ref semaphore) => Err(Error::unsupported(
                 semaphore.object(),
                 "leave",
                 "CUDA exports no semaphores; export it where it was made",
@@ -243,7 +242,7 @@ impl BinarySemaphore {
     pub unsafe fn export_sync_fd(&self) -> Result<SyncFd> {
         match *self {
             #[cfg(feature = "cuda")]
-            Self::Cuda(ref semaphore) => Err(unsupported(
+            Self::Cuda(ref semaphore) => Err(Error::unsupported(
                 semaphore.object(),
                 "leave as a sync file",
                 "CUDA exports no semaphores; export it where it was made",
@@ -302,7 +301,7 @@ impl Recorder<'_> {
                 // SAFETY: this method has the same contract.
                 unsafe { recorder.wait_semaphore(semaphore) }
             }
-            (_, semaphore) => Err(unsupported(
+            (_, semaphore) => Err(Error::unsupported(
                 semaphore.object(),
                 "be waited for by this queue",
                 "it is a semaphore of another backend; export it and import it there",
@@ -333,7 +332,7 @@ impl Recorder<'_> {
                 // SAFETY: this method has the same contract.
                 unsafe { recorder.signal_semaphore(semaphore) }
             }
-            (_, semaphore) => Err(unsupported(
+            (_, semaphore) => Err(Error::unsupported(
                 semaphore.object(),
                 "be signalled by this queue",
                 "it is a semaphore of another backend; export it and import it there",

@@ -420,11 +420,11 @@ fn whole_words(device: &Device, bytes: u64) -> Result<()> {
 const COUNTS: usize = 16;
 
 fn unsupported(object: &Object, bytes: u64, reason: &str) -> Error {
-    Error::Unsupported {
-        object: object.clone(),
-        asked: format!("make a shared buffer of {bytes} bytes"),
-        reason: reason.into(),
-    }
+    Error::unsupported(
+        object,
+        format!("make a shared buffer of {bytes} bytes"),
+        reason,
+    )
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 use syncline_core::backend::Device as _;
 use syncline_core::{
     Error, Fence, Result,
-    error::Object,
     handle::windows::WindowsHandle,
     handle::{Rejected, SyncFd},
 };
@@ -37,7 +36,7 @@ impl Device {
             #[allow(unreachable_patterns, reason = "reachable with another backend")]
             _ => Err(Rejected {
                 handle: descriptor,
-                error: unsupported(self.object(), "import a descriptor", IMPORT_ON_HOST),
+                error: Error::unsupported(self.object(), "import a descriptor", IMPORT_ON_HOST),
             }),
         }
     }
@@ -56,7 +55,11 @@ impl Device {
             #[allow(unreachable_patterns, reason = "reachable with another backend")]
             _ => Err(Rejected {
                 handle,
-                error: unsupported(self.object(), "make a fence of a sync file", IMPORT_ON_HOST),
+                error: Error::unsupported(
+                    self.object(),
+                    "make a fence of a sync file",
+                    IMPORT_ON_HOST,
+                ),
             }),
         }
     }
@@ -78,11 +81,3 @@ impl Device {
 
 const IMPORT_ON_HOST: &str =
     "only host devices do; import it there, and queues of every device can wait for the fence";
-
-pub(crate) fn unsupported(object: &Object, asked: &str, reason: &str) -> Error {
-    Error::Unsupported {
-        object: object.clone(),
-        asked: asked.into(),
-        reason: reason.into(),
-    }
-}

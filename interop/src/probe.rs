@@ -172,7 +172,7 @@ impl Inventory {
                 let reason = format!("built without the feature \"{backend}\"");
                 inventory
                     .unavailable
-                    .push(Error::Unavailable { backend, reason });
+                    .push(Error::unavailable(backend, reason));
             }
         }
         inventory
@@ -300,13 +300,13 @@ impl Inventory {
         };
         let (cuda, vulkan) = (self.of(BackendKind::Cuda), self.of(BackendKind::Vulkan));
         let lines: Vec<_> = cuda.chain(vulkan).map(line).collect();
-        Error::NoSuchDevice {
-            asked: "CUDA and Vulkan on one GPU".into(),
-            have: format!(
+        Error::no_such_device(
+            "CUDA and Vulkan on one GPU",
+            format!(
                 "{}. `connect` takes devices of two GPUs. `syncline doctor` looks for the cause",
                 lines.join(", ")
             ),
-        }
+        )
     }
 
     fn no_such_device(&self, asked: &str) -> Error {
@@ -317,7 +317,7 @@ impl Inventory {
         if let Some(error) = absent {
             return error.clone();
         }
-        Error::no_such_device(asked, self.found.iter().map(Found::info))
+        Error::no_device_among(asked, self.found.iter().map(Found::info))
     }
 }
 
@@ -402,10 +402,10 @@ impl Found {
     /// The device has another type than the caller wants.
     fn no_type(&self, wanted: &str) -> Error {
         let info = self.info();
-        Error::Unsupported {
-            object: Object::new("device", &info.name),
-            asked: format!("be opened as {wanted}"),
-            reason: format!("it is a device of the backend {}", info.backend),
-        }
+        Error::unsupported(
+            Object::new("device", &info.name),
+            format!("be opened as {wanted}"),
+            format!("it is a device of the backend {}", info.backend),
+        )
     }
 }

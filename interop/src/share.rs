@@ -37,13 +37,13 @@ where
 {
     match negotiate(sides(left, right, Needs::NATIVE)) {
         Ok(plan) => Ok(Link::native(left, right, plan)),
-        Err(conflict) => Err(Error::CannotShare {
-            left: describe(left),
-            right: describe(right),
-            what: "timelines",
-            reason: reason(conflict.refused()).into(),
-            conflict: Some(ConflictError::new(conflict)),
-        }),
+        Err(conflict) => Err(Error::cannot_share(
+            describe(left),
+            describe(right),
+            "timelines",
+            reason(conflict.refused()),
+            Some(ConflictError::new(conflict)),
+        )),
     }
 }
 
@@ -155,13 +155,13 @@ impl<A: BufferDevice, B: BufferDevice> Link<A, B> {
         if !buffer.is_relayed() {
             return Ok(buffer);
         }
-        Err(Error::CannotShare {
-            left: describe(&self.left),
-            right: describe(&self.right),
-            what: "memory",
-            reason: "neither exports memory that the other one imports".into(),
-            conflict: None,
-        })
+        Err(Error::cannot_share(
+            describe(&self.left),
+            describe(&self.right),
+            "memory",
+            "neither exports memory that the other one imports",
+            None,
+        ))
     }
 
     /// Makes memory that both sides use: one allocation, or one on each device.

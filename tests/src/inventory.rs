@@ -95,12 +95,9 @@ impl Devices {
 
     fn device(&self, index: usize) -> syncline::Result<Equipped> {
         let devices = self.inventory.devices();
-        let found = devices
-            .get(index)
-            .ok_or_else(|| syncline::Error::NoSuchDevice {
-                asked: index.to_string(),
-                have: format!("{} devices", devices.len()),
-            })?;
+        let found = devices.get(index).ok_or_else(|| {
+            syncline::Error::no_such_device(index.to_string(), format!("{} devices", devices.len()))
+        })?;
         let device = found.open()?;
         device.check()?;
         Equipped::new(device)
@@ -197,10 +194,10 @@ impl Suite for Devices {
     fn open(&self, subject: &str) -> syncline::Result<World<Equipped>> {
         let sides = self.sides();
         let Some(sides) = sides.iter().find(|sides| sides.name == subject) else {
-            return Err(syncline::Error::NoSuchDevice {
-                asked: subject.into(),
-                have: self.subjects().join(", "),
-            });
+            return Err(syncline::Error::no_such_device(
+                subject,
+                self.subjects().join(", "),
+            ));
         };
         let left = self.device(sides.left)?;
         if sides.right == sides.left {

@@ -226,11 +226,11 @@ impl Candidate for Broken {
 #[test]
 fn a_rejected_device_is_not_opened() {
     let hardware = Hardware::start().unwrap();
-    let reason = Error::Unsupported {
-        object: Object::new("device", "clockwork"),
-        asked: "be used".into(),
-        reason: "a spring is broken".into(),
-    };
+    let reason = Error::unsupported(
+        Object::new("device", "clockwork"),
+        "be used",
+        "a spring is broken",
+    );
     let mut inventory = Inventory::probe(&ProbeOptions::default());
     inventory.add(Broken(Candidate::info(&hardware).clone(), reason));
     let found = inventory.devices().last().unwrap();

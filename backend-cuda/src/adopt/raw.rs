@@ -47,11 +47,7 @@ impl Device {
         let driver = Driver::load()?;
         let unnamed = Object::new("device", "cuda, adopted");
         if context.is_null() {
-            return Err(Error::Unsupported {
-                object: unnamed,
-                asked: "adopt a context".into(),
-                reason: "it is null".into(),
-            });
+            return Err(Error::unsupported(unnamed, "adopt a context", "it is null"));
         }
         driver.require_alone(&unnamed, "adopt a context")?;
         // SAFETY: the caller guarantees it. No owner, because this lives only during this call.
@@ -283,11 +279,11 @@ impl Device {
     }
 
     fn no_events(&self, asked: String) -> Error {
-        Error::Unsupported {
-            object: self.object().clone(),
+        Error::unsupported(
+            self.object(),
             asked,
-            reason: "only timelines with their home on this device are made of its events, and only those imported here besides are signalled by its streams".into(),
-        }
+            "only timelines with their home on this device are made of its events, and only those imported here besides are signalled by its streams",
+        )
     }
 }
 

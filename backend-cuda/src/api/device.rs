@@ -32,11 +32,11 @@ impl Backend for Device {
                 let stream = Stream::new(self.context(), queue.label())?;
                 Ok(Feed::new(queue, stream, None, self))
             }
-            _ => Err(Error::Unsupported {
-                object: self.object().clone(),
-                asked: format!("make a {kind} queue"),
-                reason: "CUDA streams run compute and transfer work".into(),
-            }),
+            _ => Err(Error::unsupported(
+                self.object(),
+                format!("make a {kind} queue"),
+                "CUDA streams run compute and transfer work",
+            )),
         }
     }
 

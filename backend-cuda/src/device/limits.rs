@@ -32,13 +32,13 @@ impl Device {
         let info = self.info();
         let own = Origin::of(info);
         if own.uuid.is_none() || own.uuid != origin.uuid {
-            return Err(Error::CannotShare {
-                left: origin.to_string(),
-                right: own.to_string(),
+            return Err(Error::cannot_share(
+                origin.to_string(),
+                own.to_string(),
                 what,
-                reason: "an opaque handle works only on the GPU that exported it".into(),
-                conflict: None,
-            });
+                "an opaque handle works only on the GPU that exported it",
+                None,
+            ));
         }
         self.require_kind(kind, what)
     }
@@ -55,13 +55,13 @@ impl Device {
             _ => "imports",
         };
         let reason = can.limits.iter().find(|(known, _)| *known == limit);
-        Err(Error::Unsupported {
-            object: self.object().clone(),
-            asked: format!("import {what}"),
-            reason: reason.map_or_else(
+        Err(Error::unsupported(
+            self.object(),
+            format!("import {what}"),
+            reason.map_or_else(
                 || "the driver does not offer it".into(),
                 |(_, reason)| reason.clone(),
             ),
-        })
+        ))
     }
 }

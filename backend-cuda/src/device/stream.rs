@@ -114,11 +114,11 @@ impl Stream {
         let raw = Self::name_legacy(raw);
         let object = Object::new("stream", label);
         if raw.addr() == PER_THREAD {
-            return Err(Error::Unsupported {
+            return Err(Error::unsupported(
                 object,
-                asked: "become a queue".into(),
-                reason: "the per-thread default stream is another stream on each thread, and held work may be released by any; create a stream, or adopt the legacy default stream".into(),
-            });
+                "become a queue",
+                "the per-thread default stream is another stream on each thread, and held work may be released by any; create a stream, or adopt the legacy default stream",
+            ));
         }
         let of = match RawStream::known(context, raw) {
             Some(known) => known,
@@ -379,19 +379,15 @@ impl Stream {
             Capture::Unusable(why) => why,
             Capture::Active { .. } => "timelines have no place in a graph; end the capture first",
         };
-        Err(Error::Capturing {
-            object: self.object.clone(),
-            asked: asked.into(),
-            reason: reason.into(),
-        })
+        Err(Error::capturing(&self.object, asked, reason))
     }
 }
 
 /// The error for a stream of the context `owner`.
 pub(crate) fn foreign(stream: Object, owner: sys::CUcontext, device: &Object) -> Error {
-    Error::WrongDevice {
-        object: stream,
-        owner: Object::new("context", &format!("{owner:p}")),
-        asked: device.clone(),
-    }
+    Error::wrong_device(
+        stream,
+        Object::new("context", &format!("{owner:p}")),
+        device,
+    )
 }

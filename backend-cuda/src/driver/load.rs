@@ -34,10 +34,12 @@ impl Driver {
                 // SAFETY: the environment of a process decides which libraries the process trusts,
                 // as with `LD_LIBRARY_PATH`.
                 unsafe { Self::load_from(&path) }.map_err(|error| match error {
-                    Error::Unavailable { backend, reason } => Error::Unavailable {
+                    Error::Unavailable {
+                        backend, reason, ..
+                    } => Error::unavailable(
                         backend,
-                        reason: format!("{reason} ({} names the library)", Self::VARIABLE),
-                    },
+                        format!("{reason} ({} names the library)", Self::VARIABLE),
+                    ),
                     other => other,
                 })
             }

@@ -32,17 +32,17 @@ impl Driver {
             let Some(other) = init_of(name).filter(|&other| other != self.address()) else {
                 continue;
             };
-            return Err(Error::Unsupported {
-                object: object.clone(),
-                asked: asked.into(),
-                reason: format!(
+            return Err(Error::unsupported(
+                object,
+                asked,
+                format!(
                     "this process has two CUDA drivers, and the handle may be the other one's: {} is used here, and {} is \
                      loaded as {name}; both names, libcuda.so and libcuda.so.1, and {} must lead to one library",
                     file_of(self.address()),
                     file_of(other),
                     Self::VARIABLE,
                 ),
-            });
+            ));
         }
         let _ = (object, asked);
         Ok(())

@@ -446,19 +446,9 @@ impl Driver {
         let lost = Code { call, code }.is_lost();
         let code = i64::from(code);
         if lost {
-            Error::DeviceLost {
-                object,
-                call,
-                code,
-                name,
-            }
+            Error::device_lost(object, call, code, name)
         } else {
-            Error::Native {
-                object,
-                call,
-                code,
-                name,
-            }
+            Error::native(object, call, code, name)
         }
     }
 
@@ -588,8 +578,5 @@ pub(crate) fn words(version: i32) -> String {
 }
 
 pub(crate) fn unavailable(reason: String) -> Error {
-    Error::Unavailable {
-        backend: BackendKind::Cuda,
-        reason,
-    }
+    Error::unavailable(BackendKind::Cuda, reason)
 }

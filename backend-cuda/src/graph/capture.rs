@@ -33,9 +33,7 @@ pub(crate) struct Captured {
 
 impl NativeMark for Captured {
     fn point(&self, fence: &Object) -> Result<KeptPoint> {
-        Err(Error::Captured {
-            fence: fence.clone(),
-        })
+        Err(Error::captured(fence))
     }
 }
 
@@ -154,9 +152,7 @@ impl Queue {
 
     /// Adds an edge of the graph. If the stream is not being captured yet, it joins the capture.
     fn join(&self, fence: &Fence, captured: &Captured) -> Result<()> {
-        let ended = || Error::CaptureEnded {
-            fence: fence.object().clone(),
-        };
+        let ended = || Error::capture_ended(fence.object());
         // Without its queue the stream may be gone too.
         let there = captured.queue_stream.upgrade().ok_or_else(ended)?;
         let queue_stream = self.queue_stream();
@@ -185,10 +181,6 @@ impl Queue {
     }
 
     pub(crate) fn capturing(&self, asked: &str, reason: &str) -> Error {
-        Error::Capturing {
-            object: self.object().clone(),
-            asked: asked.into(),
-            reason: reason.into(),
-        }
+        Error::capturing(self.object(), asked, reason)
     }
 }

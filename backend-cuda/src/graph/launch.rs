@@ -151,11 +151,7 @@ impl Queue {
         put: impl FnOnce(&Stream, &OwnEvent) -> Result<()>,
     ) -> Result<()> {
         let asked = || format!("{verb} {} at each launch", fence.object());
-        let unsupported = |reason: &str| Error::Unsupported {
-            object: self.object().clone(),
-            asked: asked(),
-            reason: reason.into(),
-        };
+        let unsupported = |reason: &str| Error::unsupported(self.object(), asked(), reason);
         let stream = self.queue_stream().stream();
         let graph = |locked: &StreamLockGuard<'_>| match stream.capture_while_locked(locked)? {
             Capture::Active { graph, .. } => Ok(graph),

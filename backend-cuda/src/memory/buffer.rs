@@ -109,11 +109,8 @@ fn pin(driver: &Driver, size: usize, to: &mut *mut c_void) -> Result<(), Code> {
 }
 
 fn whole_words(object: &Object, bytes: u64) -> Result<usize> {
-    let refused = |reason: &str| Error::Unsupported {
-        object: object.clone(),
-        asked: format!("allocate {bytes} bytes"),
-        reason: reason.into(),
-    };
+    let refused =
+        |reason: &str| Error::unsupported(object, format!("allocate {bytes} bytes"), reason);
     if bytes == 0 || !bytes.is_multiple_of(4) {
         return Err(refused("buffers are whole 32-bit words, at least one"));
     }
@@ -247,13 +244,13 @@ impl DeviceBuffer {
         }
         // A device may have more memory than the host.
         let mut words = Vec::new();
-        words
-            .try_reserve_exact(self.words())
-            .map_err(|error| Error::Unsupported {
-                object: self.object().clone(),
-                asked: format!("be copied, all {} bytes", self.bytes()),
-                reason: error.to_string(),
-            })?;
+        words.try_reserve_exact(self.words()).map_err(|error| {
+            Error::unsupported(
+                self.object(),
+                format!("be copied, all {} bytes", self.bytes()),
+                error.to_string(),
+            )
+        })?;
         words.resize(self.words(), 0_u32);
         self.transfer(|memory| {
             let (to, bytes) = (words.as_mut_ptr().cast(), words.len() * 4);
@@ -276,11 +273,11 @@ impl DeviceBuffer {
     /// [`Error::Unsupported`] if `words` is longer than the buffer, or a driver error.
     pub fn write_words(&self, words: &[u32]) -> Result<()> {
         if words.len() > self.words() {
-            return Err(Error::Unsupported {
-                object: self.object().clone(),
-                asked: format!("take {} words", words.len()),
-                reason: format!("it holds {}", self.words()),
-            });
+            return Err(Error::unsupported(
+                self.object(),
+                format!("take {} words", words.len()),
+                format!("it holds {}", self.words()),
+            ));
         }
         // Through atomics, because other threads may read the words.
         if let Some(to) = self.as_words() {
@@ -320,11 +317,11 @@ impl DeviceBuffer {
         if self.0.device_ref.id == device {
             return Ok(());
         }
-        Err(Error::WrongDevice {
-            object: self.0.object.clone(),
-            owner: self.0.device_ref.object.clone(),
-            asked: asked.clone(),
-        })
+        Err(Error::wrong_device(
+            &self.0.object,
+            &self.0.device_ref.object,
+            asked,
+        ))
     }
 
     pub(crate) fn keep(&self) -> Arc<dyn std::any::Any + Send + Sync> {

@@ -50,10 +50,8 @@ impl Module {
     /// # Errors
     /// Same errors as [`Device::module`].
     pub(crate) fn load(device_ref: &DeviceRef, ptx: &str) -> Result<Self> {
-        let image = CString::new(ptx).map_err(|error| Error::Unsupported {
-            object: device_ref.object.clone(),
-            asked: "load a module".into(),
-            reason: error.to_string(),
+        let image = CString::new(ptx).map_err(|error| {
+            Error::unsupported(&device_ref.object, "load a module", error.to_string())
         })?;
         let context = &device_ref.context;
         let _bound = context.bind_outside_capture()?;
@@ -146,11 +144,11 @@ impl Function {
         if device_ref.id == device {
             return Ok(());
         }
-        Err(Error::WrongDevice {
-            object: Object::new("function", &self.0.name),
-            owner: device_ref.object.clone(),
-            asked: asked.clone(),
-        })
+        Err(Error::wrong_device(
+            Object::new("function", &self.0.name),
+            &device_ref.object,
+            asked,
+        ))
     }
 
     pub(crate) fn keep(&self) -> Arc<dyn std::any::Any + Send + Sync> {

@@ -285,12 +285,11 @@ impl QueueStream {
 
     #[cold]
     fn foreign(&self, point: NativePoint<'_>) -> Error {
-        Error::Unsupported {
-            object: self.object.clone(),
-            asked: format!("use {}", point.object()),
-            reason: "its port on this device was not made by this backend, or in another context"
-                .into(),
-        }
+        Error::unsupported(
+            &self.object,
+            format!("use {}", point.object()),
+            "its port on this device was not made by this backend, or in another context",
+        )
     }
 
     #[inline(never)]

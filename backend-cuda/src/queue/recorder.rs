@@ -218,11 +218,11 @@ impl<'a> Recorder<'a> {
             buffer.require_device(self.device().id(), self.queue.object())?;
         }
         if from.bytes() > to.bytes() {
-            return Err(Error::Unsupported {
-                object: to.object().clone(),
-                asked: format!("take the {} bytes of {}", from.bytes(), from.object()),
-                reason: format!("it holds {}", to.bytes()),
-            });
+            return Err(Error::unsupported(
+                to.object(),
+                format!("take the {} bytes of {}", from.bytes(), from.object()),
+                format!("it holds {}", to.bytes()),
+            ));
         }
         self.keep.push(from.keep());
         self.keep.push(to.keep());

@@ -116,11 +116,7 @@ impl BinarySemaphore {
     }
 
     fn refusal(&self, asked: &str, reason: &str) -> Error {
-        Error::Unsupported {
-            object: self.object().clone(),
-            asked: asked.into(),
-            reason: reason.into(),
-        }
+        Error::unsupported(self.object(), asked, reason)
     }
 
     /// Creates a fence for the pending signal operation of the semaphore.
@@ -171,11 +167,11 @@ impl BinarySemaphore {
         if owner.id() == recorder.device().id() {
             return Ok(());
         }
-        Err(Error::WrongDevice {
-            object: self.0.object.clone(),
-            owner: owner.object().clone(),
-            asked: recorder.queue_object().clone(),
-        })
+        Err(Error::wrong_device(
+            &self.0.object,
+            owner.object(),
+            recorder.queue_object(),
+        ))
     }
 }
 

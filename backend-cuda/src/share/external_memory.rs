@@ -37,10 +37,12 @@ impl Device {
     ///
     /// The mapping may fail after the driver has taken the descriptor.
     fn map_memory(&self, handle: &MemoryFd) -> Result<DeviceBuffer> {
-        let refused = |reason: String| Error::Import {
-            object: self.object().clone(),
-            what: format!("memory of {} bytes", handle.size()),
-            reason,
+        let refused = |reason: String| {
+            Error::import(
+                self.object(),
+                format!("memory of {} bytes", handle.size()),
+                reason,
+            )
         };
         if handle.length() > handle.size() {
             let length = handle.length();

@@ -204,21 +204,21 @@ impl Device {
 
     fn require_importable(&self, handle: &EventIpcHandle) -> Result<()> {
         if handle.process.is_this() {
-            return Err(Error::Unsupported {
-                object: self.object().clone(),
-                asked: format!("import {WHAT} of {}", handle.process),
-                reason: "this process has made it, and drivers open only those of others; wait for its own fence".into(),
-            });
+            return Err(Error::unsupported(
+                self.object(),
+                format!("import {WHAT} of {}", handle.process),
+                "this process has made it, and drivers open only those of others; wait for its own fence",
+            ));
         }
         let own = Origin::of(self.info());
         if own.uuid.is_none() || own.uuid != handle.origin.uuid {
-            return Err(Error::CannotShare {
-                left: handle.origin.to_string(),
-                right: own.to_string(),
-                what: WHAT,
-                reason: "such a handle works only on the GPU whose event it is".into(),
-                conflict: None,
-            });
+            return Err(Error::cannot_share(
+                handle.origin.to_string(),
+                own.to_string(),
+                WHAT,
+                "such a handle works only on the GPU whose event it is",
+                None,
+            ));
         }
         self.require_interprocess_events(IMPORT)
     }
@@ -232,11 +232,7 @@ impl Device {
         let limits = &self.info().capabilities.limits;
         let limit = limits.iter().find(|(what, _)| *what == EVENTS_LIMIT);
         limit.map_or(Ok(()), |(_, reason)| {
-            Err(Error::Unsupported {
-                object: self.object().clone(),
-                asked: asked.into(),
-                reason: reason.clone(),
-            })
+            Err(Error::unsupported(self.object(), asked, reason.clone()))
         })
     }
 
@@ -245,11 +241,11 @@ impl Device {
         match error {
             Error::Native {
                 call, code, name, ..
-            } if code == i64::from(Code::NOT_SUPPORTED) => Error::Unsupported {
-                object: self.object().clone(),
-                asked: asked.into(),
-                reason: format!("the platform has none: {call} returned {name} ({code})"),
-            },
+            } if code == i64::from(Code::NOT_SUPPORTED) => Error::unsupported(
+                self.object(),
+                asked,
+                format!("the platform has none: {call} returned {name} ({code})"),
+            ),
             error => error,
         }
     }
@@ -328,11 +324,11 @@ impl Recorder<'_> {
     pub fn record_event(&mut self, event: &InterprocessEvent) -> Result<()> {
         let own = &event.0.own;
         if own.device().id() != self.device().id() {
-            return Err(Error::WrongDevice {
-                object: event.object().clone(),
-                owner: own.device().object().clone(),
-                asked: self.queue_object().clone(),
-            });
+            return Err(Error::wrong_device(
+                event.object(),
+                own.device().object(),
+                self.queue_object(),
+            ));
         }
         let (stream, _bound) = self.bound_stream()?;
         stream.refuse_capture("record an event for other processes")?;

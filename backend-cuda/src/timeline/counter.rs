@@ -100,11 +100,11 @@ impl Port for CounterPort {
     }
 
     fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
-        Err(Error::Unsupported {
-            object: self.device.clone(),
-            asked: format!("signal a counter in shared memory to {value} from the host"),
-            reason: "CUDA signals it from streams only; its home is a port of the host".into(),
-        })
+        Err(Error::unsupported(
+            &self.device,
+            format!("signal a counter in shared memory to {value} from the host"),
+            "CUDA signals it from streams only; its home is a port of the host",
+        ))
     }
 
     fn visible(&self, reached: u64) -> Result<u64> {

@@ -101,12 +101,11 @@ impl Port for ExternalPort {
         if self.alone.is_none() || self.visibility.knows(value) {
             return Ok(());
         }
-        Err(Error::Unsupported {
-            object: self.device.clone(),
-            asked: format!("follow a submission to {value} that no event stands for"),
-            reason: "the host cannot read the semaphore: submit claims with Device::submit_claimed"
-                .into(),
-        })
+        Err(Error::unsupported(
+            &self.device,
+            format!("follow a submission to {value} that no event stands for"),
+            "the host cannot read the semaphore: submit claims with Device::submit_claimed",
+        ))
     }
 
     fn poll(&self) -> Result<Option<u64>> {
@@ -121,11 +120,11 @@ impl Port for ExternalPort {
         if let Some(events) = &self.alone {
             return self.signal_on_own_stream(events, value);
         }
-        Err(Error::Unsupported {
-            object: self.device.clone(),
-            asked: format!("signal an imported timeline to {value} from the host"),
-            reason: "CUDA signals it from streams only; its home is with the exporter".into(),
-        })
+        Err(Error::unsupported(
+            &self.device,
+            format!("signal an imported timeline to {value} from the host"),
+            "CUDA signals it from streams only; its home is with the exporter",
+        ))
     }
 
     fn shared(&self) -> Option<&dyn SharedPort> {

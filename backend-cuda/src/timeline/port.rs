@@ -416,11 +416,11 @@ impl Device {
 
 /// The error for a value of `timeline` that no event signals.
 pub(crate) fn no_event(timeline: &Object, value: u64) -> Error {
-    Error::Unsupported {
-        object: timeline.clone(),
-        asked: format!("be waited for at {value}"),
-        reason: "no event stands for the value".into(),
-    }
+    Error::unsupported(
+        timeline,
+        format!("be waited for at {value}"),
+        "no event stands for the value",
+    )
 }
 
 impl Port for EventPort {
@@ -449,12 +449,11 @@ impl Port for EventPort {
         if stands || self.reached() >= value {
             return Ok(());
         }
-        Err(Error::Unsupported {
-            object: self.context.object().clone(),
-            asked: format!("follow a submission to {value} that no event stands for"),
-            reason: "its timelines are made of events; submit claims with Device::submit_claimed"
-                .into(),
-        })
+        Err(Error::unsupported(
+            self.context.object(),
+            format!("follow a submission to {value} that no event stands for"),
+            "its timelines are made of events; submit claims with Device::submit_claimed",
+        ))
     }
 
     /// Raises `reached`. The engine knows the value, and later waits need no event.

@@ -161,11 +161,7 @@ impl Setup {
     }
 
     fn silent(&self, started: Instant, reason: &str) -> Error {
-        Error::ClockSilent {
-            clock: self.object.clone(),
-            waited: started.elapsed(),
-            reason: reason.into(),
-        }
+        Error::clock_silent(&self.object, started.elapsed(), reason)
     }
 }
 
@@ -288,11 +284,11 @@ impl Device {
         let can = &self.info().capabilities;
         if !can.calibrated_clock {
             let limit = can.limits.iter().find(|(what, _)| *what == CLOCK_LIMIT);
-            return Err(Error::Unsupported {
-                object: self.object().clone(),
-                asked: "read its clock".into(),
-                reason: limit.map_or_else(String::new, |(_, reason)| reason.clone()),
-            });
+            return Err(Error::unsupported(
+                self.object(),
+                "read its clock",
+                limit.map_or_else(String::new, |(_, reason)| reason.clone()),
+            ));
         }
         let object = Object::new("clock", &format!("cuda {}", self.info().name));
         let timer = ClockSampler::new(self, &object)?;
@@ -519,11 +515,7 @@ impl SampleKernel {
     }
 
     fn silent(&self, started: Instant, reason: &str) -> Error {
-        Error::ClockSilent {
-            clock: self.object.clone(),
-            waited: started.elapsed(),
-            reason: reason.into(),
-        }
+        Error::clock_silent(&self.object, started.elapsed(), reason)
     }
 }
 

@@ -127,11 +127,11 @@ impl Stamp {
         let kind = match timing {
             Timing::Clock => {
                 let keeper = device.timekeeper().unwrap_or_else(|| {
-                    Err(Error::Unsupported {
-                        object: queue.clone(),
-                        asked: "write a time of its clock".into(),
-                        reason: "the device was not asked for the clock yet".into(),
-                    })
+                    Err(Error::unsupported(
+                        queue,
+                        "write a time of its clock",
+                        "the device was not asked for the clock yet",
+                    ))
                 })?;
                 Kind::TimeWord(keeper.word()?)
             }
@@ -269,22 +269,20 @@ impl Stamp {
     }
 
     fn not_ready(&self) -> Error {
-        Error::NotReady {
-            fence: self.object.clone(),
-        }
+        Error::not_ready(&self.object)
     }
 }
 
 impl backend::Stamp for Stamp {
     fn nanoseconds_since(&self, start: &dyn backend::Stamp) -> Result<i64> {
         let start: &dyn Any = start;
-        let start = start
-            .downcast_ref::<Self>()
-            .ok_or_else(|| Error::Unsupported {
-                object: self.object.clone(),
-                asked: "tell the time since a stamp of another backend".into(),
-                reason: "CUDA tells times between its own events only".into(),
-            })?;
+        let start = start.downcast_ref::<Self>().ok_or_else(|| {
+            Error::unsupported(
+                &self.object,
+                "tell the time since a stamp of another backend",
+                "CUDA tells times between its own events only",
+            )
+        })?;
         if let (Kind::TimeWord(_), Kind::TimeWord(_)) = (&start.kind, &self.kind) {
             return Ok(self.written_time()?.saturating_sub(start.written_time()?));
         }

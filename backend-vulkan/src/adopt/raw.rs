@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use ash::vk;
 use syncline_core::backend::Attachment;
-use syncline_core::{Point, Result, Timeline, error::Object};
+use syncline_core::{Error, Point, Result, Timeline, error::Object};
 
 use crate::device::native::Native;
 use crate::device::open::Device;
 use crate::device::physical::{Enabled, PhysicalDevice};
-use crate::driver::error::unsupported;
 use crate::timeline::port::{Port, Semaphore};
 
 /// A `VkDevice` of the application, for [`Device::adopt`].
@@ -161,6 +160,6 @@ impl Device {
 
     fn no_port(&self, name: &str) -> syncline_core::Error {
         let reason = "it has no port on this device";
-        unsupported(self.object(), format!("give a semaphore of {name}"), reason)
+        Error::unsupported(self.object(), format!("give a semaphore of {name}"), reason)
     }
 }

@@ -12,7 +12,6 @@ use syncline_core::{Error, QueueKind, Result, error::Object, info::Uuid};
 
 use crate::device::driver_queue::DriverQueue;
 use crate::device::open::Device;
-use crate::driver::error::unsupported;
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
 use crate::timing::clock::{CalibratedSampler, WeakDevice, no_device};
@@ -98,7 +97,7 @@ impl Device {
         let queues = self.inner().queues().iter().filter(resets);
         queues.min_by_key(|queue| queue.users()).ok_or_else(|| {
             let reason = "it was made without calibrated timestamps, and with no queue that can write a timestamp";
-            unsupported(self.object(), "read its clock", reason)
+            Error::unsupported(self.object(), "read its clock", reason)
         })
     }
 }
@@ -115,13 +114,12 @@ impl SubmittedSampler {
         if !error.is_timeout() {
             return error;
         }
-        Error::ClockSilent {
-            clock: self.name.clone(),
-            waited: SAMPLE_TIMEOUT,
-            reason: "the timestamp that was submitted to read it still waits, behind other work of its VkQueue or for the \
-                     application to unlock it"
-                .into(),
-        }
+        Error::clock_silent(
+            &self.name,
+            SAMPLE_TIMEOUT,
+            "the timestamp that was submitted to read it still waits, behind other work of its VkQueue or for the \
+                     application to unlock it",
+        )
     }
 }
 

@@ -13,7 +13,6 @@ use syncline_core::{Error, Result, error::Object};
 
 use crate::device::open::Device;
 use crate::device::physical::Family;
-use crate::driver::error::unsupported;
 use crate::driver::lock::lock;
 
 /// The in-flight budget of one driver queue, in units. Further submissions are held on the host.
@@ -173,6 +172,6 @@ impl Device {
         } else {
             format!("its queues, by family and index, are {}", have.join(", "))
         };
-        unsupported(self.object(), asked, reason)
+        Error::unsupported(self.object(), asked, reason)
     }
 }

@@ -1,12 +1,11 @@
 //! What a device exports and imports handles with.
 
 use ash::{khr, vk};
-use syncline_core::{Result, error::Object};
+use syncline_core::{Error, Result, error::Object};
 
 use crate::device::file_kind::FileKinds;
 use crate::device::native::Native;
 use crate::device::physical::PhysicalDevice;
-use crate::driver::error::unsupported;
 
 /// The functions for external handles, if the device was created with the extensions.
 pub(crate) struct External {
@@ -66,6 +65,6 @@ impl External {
 
     fn not_enabled(&self, asked: &str, extension: &str) -> syncline_core::Error {
         let reason = format!("the device was made without {extension}");
-        unsupported(&self.device, asked, reason)
+        Error::unsupported(&self.device, asked, reason)
     }
 }

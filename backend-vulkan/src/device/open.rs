@@ -173,11 +173,7 @@ impl Device {
     ) -> Error {
         match self.0.failed(self.object(), call, code) {
             lost @ Error::DeviceLost { .. } => lost,
-            refused => Error::Import {
-                object: self.object().clone(),
-                what: what(),
-                reason: refused.to_string(),
-            },
+            refused => Error::import(self.object(), what(), refused.to_string()),
         }
     }
 }

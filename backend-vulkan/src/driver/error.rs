@@ -9,19 +9,9 @@ pub(crate) fn native(object: &Object, call: &'static str, result: vk::Result) ->
     let code = i64::from(result.as_raw());
     let name = name(result);
     if result == vk::Result::ERROR_DEVICE_LOST {
-        Error::DeviceLost {
-            object,
-            call,
-            code,
-            name,
-        }
+        Error::device_lost(object, call, code, name)
     } else {
-        Error::Native {
-            object,
-            call,
-            code,
-            name,
-        }
+        Error::native(object, call, code, name)
     }
 }
 
@@ -36,29 +26,5 @@ pub(crate) fn call_failed(call: &str, result: vk::Result) -> String {
 }
 
 pub(crate) fn unavailable(reason: impl Into<String>) -> Error {
-    Error::Unavailable {
-        backend: BackendKind::Vulkan,
-        reason: reason.into(),
-    }
-}
-
-pub(crate) fn unsupported(
-    object: &Object,
-    asked: impl Into<String>,
-    reason: impl Into<String>,
-) -> Error {
-    Error::Unsupported {
-        object: object.clone(),
-        asked: asked.into(),
-        reason: reason.into(),
-    }
-}
-
-/// Refuses an object of another device.
-pub(crate) fn wrong_device(object: &Object, owner: &Object, asked: &Object) -> Error {
-    Error::WrongDevice {
-        object: object.clone(),
-        owner: owner.clone(),
-        asked: asked.clone(),
-    }
+    Error::unavailable(BackendKind::Vulkan, reason)
 }

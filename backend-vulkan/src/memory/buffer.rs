@@ -11,7 +11,6 @@ use ash::vk;
 use syncline_core::{Error, Result, error::Object, handle::MemoryFd};
 
 use crate::device::open::{Device, Inner};
-use crate::driver::error::unsupported;
 
 /// The usages that every buffer has.
 pub(crate) const TRANSFERS: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
@@ -270,7 +269,7 @@ impl Device {
     ) -> Result<Buffer> {
         let object = Object::new("buffer", "");
         if size == 0 {
-            return Err(unsupported(
+            return Err(Error::unsupported(
                 &object,
                 "be empty",
                 "a VkBuffer has at least one byte",
@@ -285,7 +284,7 @@ impl Device {
         }
         let others = usage & !CORE_USAGES;
         if !others.is_empty() {
-            return Err(unsupported(
+            return Err(Error::unsupported(
                 &object,
                 format!("be used as {others:?}"),
                 "that needs a feature or an extension, which the device is not known to have enabled",
@@ -365,10 +364,12 @@ impl Device {
         made.allocated = needs.size;
         let mut duplicate = None;
         if let MemoryKind::Imported(handle) = kind {
-            let refused = |reason: String| Error::Import {
-                object: self.object().clone(),
-                what: format!("memory of {} bytes", handle.size()),
-                reason,
+            let refused = |reason: String| {
+                Error::import(
+                    self.object(),
+                    format!("memory of {} bytes", handle.size()),
+                    reason,
+                )
             };
             if handle.size() < needs.size {
                 let needed = needs.size;
@@ -449,7 +450,7 @@ impl Device {
 
     fn too_large(&self, size: u64) -> Error {
         let asked = format!("make a buffer of {size} bytes");
-        unsupported(
+        Error::unsupported(
             self.object(),
             asked,
             "no memory heap of the device is so large",
@@ -497,7 +498,7 @@ impl Device {
             .ok_or_else(|| {
                 let reason =
                     "no memory type of the device allows it, in a heap that is large enough";
-                unsupported(self.object(), "make such a buffer", reason)
+                Error::unsupported(self.object(), "make such a buffer", reason)
             })
     }
 }

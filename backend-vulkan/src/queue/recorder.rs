@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use ash::vk;
 use syncline_core::backend::InvariantLifetime;
-use syncline_core::{Result, error::Object};
+use syncline_core::{Error, Result, error::Object};
 
-use crate::driver::error::unsupported;
 use crate::memory::buffer::Buffer;
 use crate::queue::recording::{Recording, SubmitRaw};
 use crate::timeline::binary::{RawBinary, Role};
@@ -178,12 +177,16 @@ impl<'a> Recorder<'a> {
         self.recording.require_device(to)?;
         if from.raw() == to.raw() {
             let reason = "the regions would overlap";
-            return Err(unsupported(from.object(), "be copied onto itself", reason));
+            return Err(Error::unsupported(
+                from.object(),
+                "be copied onto itself",
+                reason,
+            ));
         }
         if from.may_alias(to) {
             let asked = format!("be copied to {}", to.object());
             let reason = "one of them was imported, and both may use the same memory";
-            return Err(unsupported(from.object(), asked, reason));
+            return Err(Error::unsupported(from.object(), asked, reason));
         }
         self.acquire(from)?;
         self.acquire(to)?;

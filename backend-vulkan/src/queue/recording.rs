@@ -8,11 +8,10 @@ use std::sync::Arc;
 use ash::vk;
 use smallvec::SmallVec;
 use syncline_core::backend::{Batch, Keep, NativePoint};
-use syncline_core::{Result, error::Object};
+use syncline_core::{Error, Result, error::Object};
 
 use crate::device::driver_queue::MAX_SUBMISSION;
 use crate::device::open::Inner;
-use crate::driver::error::{unsupported, wrong_device};
 use crate::memory::buffer::Buffer;
 use crate::queue::command_pool::{CommandPool, InFlight};
 #[cfg(doc)]
@@ -286,7 +285,7 @@ impl Recording {
         if Arc::ptr_eq(buffer.device(), self.commands.device()) {
             return Ok(());
         }
-        Err(wrong_device(
+        Err(Error::wrong_device(
             buffer.object(),
             buffer.device().object(),
             self.object(),
@@ -442,7 +441,7 @@ impl Recording {
         let reason = format!(
             "{MAX_SUBMISSION} is the most: four, and one for each wait, command buffer and signal"
         );
-        Err(unsupported(self.object(), asked, reason))
+        Err(Error::unsupported(self.object(), asked, reason))
     }
 
     /// Moves everything that must outlive the submission to `keep`.
@@ -555,7 +554,7 @@ fn semaphore<'p>(device: &Inner, point: NativePoint<'p>) -> Result<&'p Arc<Semap
     let semaphore = port.and_then(|port| port.on(device));
     semaphore.ok_or_else(|| {
         let reason = "its port on this device is not a semaphore of this VkDevice";
-        unsupported(point.object(), "be used by a Vulkan queue", reason)
+        Error::unsupported(point.object(), "be used by a Vulkan queue", reason)
     })
 }
 

@@ -8,11 +8,10 @@ use syncline_core::backend::{
     Batch, EngineQueue, Enqueue, Flush, InFlightBudget, Keep, Recycled, SubmissionQueue,
     TeardownGuard, Timing, Waker,
 };
-use syncline_core::{Result, Timeline, error::Object};
+use syncline_core::{Error, Result, Timeline, error::Object};
 
 use crate::device::driver_queue::DriverQueue;
 use crate::device::open::Device;
-use crate::driver::error::unsupported;
 use crate::queue::command_pool::CommandPool;
 use crate::queue::guard::QueueGuard;
 use crate::queue::recorder::Recorder;
@@ -132,7 +131,9 @@ impl Feed {
             .port::<Port>(device.id())
             .and_then(|port| port.on(device.inner()))
             .cloned()
-            .ok_or_else(|| unsupported(object, "count", "its own timeline has no semaphore"))?;
+            .ok_or_else(|| {
+                Error::unsupported(object, "count", "its own timeline has no semaphore")
+            })?;
         let commands = CommandPool::new(device.inner(), object, driver.family().index, semaphore)?;
         let commands = Arc::new(commands);
         // Otherwise the application may destroy the device before the exit.

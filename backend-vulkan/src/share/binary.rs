@@ -8,16 +8,13 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::sync::{Arc, Mutex};
 
 use ash::vk;
-#[cfg(doc)]
-use syncline_core::Error;
 use syncline_core::{
-    Fence, QueueKind, Result,
+    Error, Fence, QueueKind, Result,
     error::Object,
     handle::{BinaryFd, HandleKind, Origin, Rejected},
 };
 
 use crate::device::open::Device;
-use crate::driver::error::{unsupported, wrong_device};
 use crate::driver::lock::lock;
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
@@ -67,7 +64,7 @@ impl Device {
                 let reason = other.no_platform();
                 let reason =
                     reason.unwrap_or_else(|| "such handles hold no binary semaphore".into());
-                return Err(unsupported(self.object(), asked, reason));
+                return Err(Error::unsupported(self.object(), asked, reason));
             }
         };
         self.require_kind(&self.info().capabilities.exports, kind, &asked)?;
@@ -239,7 +236,7 @@ impl BinarySemaphore {
             } else {
                 "it was made for sync files"
             };
-            return Err(unsupported(self.object(), "leave", reason));
+            return Err(Error::unsupported(self.object(), "leave", reason));
         }
         let info = vk::SemaphoreGetFdInfoKHR::default()
             .semaphore(self.raw())
@@ -363,7 +360,7 @@ impl Recorder<'_> {
         if owner.raw().handle() == self.device().handle() {
             return Ok(());
         }
-        Err(wrong_device(
+        Err(Error::wrong_device(
             semaphore.object(),
             owner.object(),
             self.queue(),

@@ -22,7 +22,6 @@ use syncline_core::{
 use crate::device::file_kind::FileKind;
 use crate::device::open::Device;
 use crate::device::physical::SYNC_FILES_LIMIT;
-use crate::driver::error::unsupported;
 use crate::memory::buffer::{Buffer, MemoryKind};
 use crate::timeline::port::Semaphore;
 
@@ -207,10 +206,12 @@ impl Device {
     /// See [`Device::require_file_kind`]. A regular file with memory is at least as large as the
     /// allocation.
     fn require_memory_file(&self, handle: &MemoryFd) -> Result<()> {
-        let refuse = |reason: String| Error::Import {
-            object: self.object().clone(),
-            what: format!("memory of {} bytes from {}", handle.size(), handle.origin()),
-            reason,
+        let refuse = |reason: String| {
+            Error::import(
+                self.object(),
+                format!("memory of {} bytes from {}", handle.size(), handle.origin()),
+                reason,
+            )
         };
         if handle.length() > handle.size() {
             let length = handle.length();
@@ -267,7 +268,7 @@ impl Device {
             .iter()
             .find(|(limit, _)| *limit == what)
             .map_or("the driver does not offer it", |(_, reason)| reason);
-        Err(unsupported(self.object(), asked, reason))
+        Err(Error::unsupported(self.object(), asked, reason))
     }
 
     /// Refuses a descriptor of another kind of file than this driver exports, without a driver
@@ -282,11 +283,7 @@ impl Device {
         kind: HandleKind,
         what: &dyn Fn() -> String,
     ) -> Result<()> {
-        let refuse = |reason: String| Error::Import {
-            object: self.object().clone(),
-            what: what(),
-            reason,
-        };
+        let refuse = |reason: String| Error::import(self.object(), what(), reason);
         let offered = FileKind::of(handle).map_err(|error| {
             refuse(format!(
                 "descriptor {} cannot be used: {error}",
@@ -327,13 +324,13 @@ impl Device {
             (Some(_), Some(_), Some(_), Some(_)) => return Ok(()),
             _ => "the UUID of a device or driver is unknown",
         };
-        Err(Error::CannotShare {
-            left: describe(origin),
-            right: describe(&Origin::of(info)),
+        Err(Error::cannot_share(
+            describe(origin),
+            describe(&Origin::of(info)),
             what,
-            reason: reason.into(),
-            conflict: None,
-        })
+            reason,
+            None,
+        ))
     }
 }
 

@@ -8,11 +8,10 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use ash::vk;
 use syncline_core::{
-    Result,
+    Error, Result,
     handle::{HandleKind, Rejected, SyncFd},
 };
 
-use crate::driver::error::unsupported;
 use crate::share::binary::BinarySemaphore;
 use crate::share::payload::Needs;
 
@@ -54,7 +53,7 @@ impl BinarySemaphore {
                 "it was made for opaque descriptors, which this driver does not combine with sync files; make it with \
                  Device::exportable_binary for these"
             };
-            return Err(unsupported(self.object(), asked, reason));
+            return Err(Error::unsupported(self.object(), asked, reason));
         }
         let functions = device.inner().external().semaphores(asked)?;
         let info = vk::SemaphoreGetFdInfoKHR::default()

@@ -122,11 +122,11 @@ impl Semaphore {
             return Ok(spare);
         }
         if !self.is_exportable {
-            return Err(Error::Unsupported {
-                object: self.object.clone(),
-                asked: "be signalled although its device is lost".into(),
-                reason: "it cannot be exported to another device".into(),
-            });
+            return Err(Error::unsupported(
+                &self.object,
+                "be signalled although its device is lost",
+                "it cannot be exported to another device",
+            ));
         }
         let imported = SpareSemaphore::import(&self.device.spare()?, self.export()?)?;
         Ok(self.on_spare.get_or_init(|| imported))

@@ -10,7 +10,7 @@ use syncline_core::clock::{Counter, Effort, HostClock, Sample, Sampler};
 use syncline_core::{Error, Result, info::Uuid};
 
 use crate::device::open::{Device, Inner};
-use crate::driver::error::{unavailable, unsupported};
+use crate::driver::error::unavailable;
 
 /// The limits for calibrated readings, of which each takes some microseconds.
 ///
@@ -34,7 +34,7 @@ impl Inner {
         let can = &self.info().capabilities;
         Counter::new(can.timestamp_bits, can.timestamp_period_ns).ok_or_else(|| {
             let reason = "no queue family has valid timestamp bits";
-            unsupported(self.object(), "read its clock", reason)
+            Error::unsupported(self.object(), "read its clock", reason)
         })
     }
 

@@ -11,7 +11,6 @@ use syncline_core::{Error, QueueKind, Result, error::Object};
 
 use crate::device::open::Inner;
 use crate::device::physical::Family;
-use crate::driver::error::{unsupported, wrong_device};
 
 /// The value of [`Stamp::recorded_at`] while no command buffer writes the query.
 const NOT_RECORDED: i64 = i64::MIN;
@@ -44,7 +43,7 @@ impl Stamp {
     /// # Errors
     /// [`Error::Unsupported`] if queues of the family write no timestamps, or a driver error.
     pub(crate) fn new(device: &Arc<Inner>, queue: &Object, family: Family) -> Result<Self> {
-        let refuse = |reason| unsupported(queue, "write a timestamp", reason);
+        let refuse = |reason| Error::unsupported(queue, "write a timestamp", reason);
         if family.timestamp_bits == 0 {
             return Err(refuse("its queue family has no valid timestamp bits"));
         }
@@ -109,9 +108,7 @@ impl Stamp {
         if self.has_result.load(Ordering::Acquire) {
             return Ok(self.result.load(Ordering::Relaxed));
         }
-        let not_ready = || Error::NotReady {
-            fence: self.queue.clone(),
-        };
+        let not_ready = || Error::not_ready(&self.queue);
         if self.recorded_at.load(Ordering::Acquire) == NOT_RECORDED {
             return Err(not_ready());
         }
@@ -147,14 +144,14 @@ impl backend::Stamp for Stamp {
         let start: &dyn std::any::Any = start;
         let start = start.downcast_ref::<Self>().ok_or_else(|| {
             let reason = "Vulkan stamps count on the device's clock";
-            unsupported(
+            Error::unsupported(
                 &self.queue,
                 "measure from a stamp of another backend",
                 reason,
             )
         })?;
         if !Arc::ptr_eq(&self.device, &start.device) {
-            return Err(wrong_device(
+            return Err(Error::wrong_device(
                 &start.queue,
                 start.device.object(),
                 self.device.object(),
@@ -163,7 +160,7 @@ impl backend::Stamp for Stamp {
         let period = self.device.info().capabilities.timestamp_period_ns;
         let counter = Counter::new(self.bits.min(start.bits), period).ok_or_else(|| {
             let reason = format!("its driver says that {period} ns pass for each tick");
-            unsupported(&self.queue, "tell times", reason)
+            Error::unsupported(&self.queue, "tell times", reason)
         })?;
         Ok(counter.elapsed(start.ticks()?, self.ticks()?))
     }

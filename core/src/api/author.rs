@@ -62,11 +62,11 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// # Errors
     /// Same errors as [`Device::clock`].
     fn clock(&self) -> Result<Clock> {
-        Err(Error::Unsupported {
-            object: self.identity().object.clone(),
-            asked: "read its clock".into(),
-            reason: "its backend does not read clocks".into(),
-        })
+        Err(Error::unsupported(
+            self.identity().object,
+            "read its clock",
+            "its backend does not read clocks",
+        ))
     }
 
     /// See [`Device::sharing`].

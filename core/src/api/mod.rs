@@ -70,11 +70,11 @@ pub trait Device: Clone + Send + Sync + 'static {
     ///   cannot be read together with the host's.
     /// - A driver error.
     fn clock(&self) -> Result<Clock> {
-        Err(crate::base::error::Error::Unsupported {
-            object: self.object().clone(),
-            asked: "read its clock".into(),
-            reason: "its backend does not read clocks".into(),
-        })
+        Err(crate::base::error::Error::unsupported(
+            self.object(),
+            "read its clock",
+            "its backend does not read clocks",
+        ))
     }
 
     /// Exports and imports of the device's counters, or `None` if it shares none natively.
@@ -293,11 +293,11 @@ pub trait Queue: Clone + Send + Sync + 'static {
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) if the backend's queues cannot be traced.
     fn traceable(&self) -> Result<Traceable> {
-        Err(crate::base::error::Error::Unsupported {
-            object: self.object().clone(),
-            asked: "be traced".into(),
-            reason: "its backend does not let a trace follow it".into(),
-        })
+        Err(crate::base::error::Error::unsupported(
+            self.object(),
+            "be traced",
+            "its backend does not let a trace follow it",
+        ))
     }
 }
 

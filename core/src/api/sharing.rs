@@ -88,9 +88,5 @@ pub trait Sharing {
 }
 
 fn unsupported(name: &Object, asked: &str) -> Error {
-    Error::Unsupported {
-        object: name.clone(),
-        asked: asked.into(),
-        reason: "its backend does not do so".into(),
-    }
+    Error::unsupported(name, asked, "its backend does not do so")
 }

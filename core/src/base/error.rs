@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::base::blockers::Blockers;
 use crate::base::handle::PayloadUse;
-use crate::base::info::{BackendKind, Info, next_id};
+use crate::base::info::{BackendKind, next_id};
 use crate::base::peer::PeerLoss;
 use crate::base::stage::Stage;
 use crate::base::sync::contain;
@@ -59,6 +59,12 @@ impl Object {
     #[must_use]
     pub fn label(&self) -> &str {
         &self.0.label
+    }
+}
+
+impl From<&Self> for Object {
+    fn from(object: &Self) -> Self {
+        object.clone()
     }
 }
 
@@ -196,6 +202,9 @@ impl fmt::Debug for ConflictError {
 /// [`Error::root`] returns the original cause as a value: the error with the driver's result code,
 /// or [`Error::Work`] with the application's own error.
 ///
+/// Variants may get more fields. So a pattern ends in `..`, and code outside this crate makes an
+/// error by the constructor of its name, such as [`Error::unsupported`].
+///
 /// [`Debug`](fmt::Debug) writes the same text, because `unwrap` and a `main` that returns an error
 /// print it. `{:#?}` writes the [kind](Error::kind) in front.
 ///
@@ -211,6 +220,7 @@ impl fmt::Debug for ConflictError {
 pub enum Error {
     /// A backend cannot be used at all on this machine.
     #[error("{backend} is not available: {reason}")]
+    #[non_exhaustive]
     Unavailable {
         /// The backend that was asked for.
         backend: BackendKind,
@@ -219,6 +229,7 @@ pub enum Error {
     },
     /// No device has that name or index.
     #[error("no device \"{asked}\"; there are: {have}")]
+    #[non_exhaustive]
     NoSuchDevice {
         /// The name or index asked for.
         asked: String,
@@ -227,6 +238,7 @@ pub enum Error {
     },
     /// The object cannot do what was asked.
     #[error("{object} cannot {asked}: {reason}")]
+    #[non_exhaustive]
     Unsupported {
         /// The object.
         object: Object,
@@ -237,6 +249,7 @@ pub enum Error {
     },
     /// A call into the driver or the system failed.
     #[error("{call} failed on {object}: {name} ({code})")]
+    #[non_exhaustive]
     Native {
         /// The object that the call was made for.
         object: Object,
@@ -249,6 +262,7 @@ pub enum Error {
     },
     /// The device is lost: it does no more work.
     #[error("{object} is lost: {call} returned {name} ({code})")]
+    #[non_exhaustive]
     DeviceLost {
         /// The device, or the object whose call showed the loss.
         object: Object,
@@ -261,6 +275,7 @@ pub enum Error {
     },
     /// A signal is not above the value that the timeline has reached.
     #[error("{timeline} cannot be signalled to {asked}: it has already reached {reached}")]
+    #[non_exhaustive]
     SignalNotAboveReached {
         /// The timeline.
         timeline: Object,
@@ -273,6 +288,7 @@ pub enum Error {
     #[error(
         "{timeline} cannot be signalled to {asked}: the values ({above}, {upto}] are already claimed"
     )]
+    #[non_exhaustive]
     SignalOverlapsClaim {
         /// The timeline.
         timeline: Object,
@@ -285,6 +301,7 @@ pub enum Error {
     },
     /// One submission signals a timeline more than once.
     #[error("{timeline} stands more than once among the signals of one submission (value {asked})")]
+    #[non_exhaustive]
     DuplicateSignal {
         /// The timeline.
         timeline: Object,
@@ -295,6 +312,7 @@ pub enum Error {
     #[error(
         "a submission cannot signal {timeline} to {asked} after it has waited for {waited} of it"
     )]
+    #[non_exhaustive]
     SignalBehindOwnWait {
         /// The timeline.
         timeline: Object,
@@ -305,6 +323,7 @@ pub enum Error {
     },
     /// The submission would close a circle of waits, in which no submission could ever run.
     #[error("submission {submission} of {queue} would close a circle of waits: {circle}")]
+    #[non_exhaustive]
     Circular {
         /// The queue submitted to.
         queue: Object,
@@ -318,6 +337,7 @@ pub enum Error {
     #[error(
         "{timeline} cannot use the value {asked}: at {reached} the largest legal one is {largest}"
     )]
+    #[non_exhaustive]
     ValueOutOfRange {
         /// The timeline.
         timeline: Object,
@@ -330,6 +350,7 @@ pub enum Error {
     },
     /// An object was used with a device that it does not belong to.
     #[error("{object} belongs to {owner} and cannot be used with {asked}")]
+    #[non_exhaustive]
     WrongDevice {
         /// The object.
         object: Object,
@@ -340,6 +361,7 @@ pub enum Error {
     },
     /// Two devices cannot share what was asked.
     #[error("{left} and {right} cannot share {what}: {reason}")]
+    #[non_exhaustive]
     CannotShare {
         /// One side.
         left: String,
@@ -359,12 +381,14 @@ pub enum Error {
     #[error(
         "work running on {queue} submitted to the same queue; submit it after the work has returned"
     )]
+    #[non_exhaustive]
     Reentrant {
         /// The queue.
         queue: Object,
     },
     /// Work panicked.
     #[error("work on {queue} panicked: {message}")]
+    #[non_exhaustive]
     WorkPanicked {
         /// The queue that ran it.
         queue: Object,
@@ -376,6 +400,7 @@ pub enum Error {
     Work(WorkError),
     /// A timeline that has failed was waited for or signalled. It can never advance again.
     #[error("{timeline} failed before it reached {value}: {cause}")]
+    #[non_exhaustive]
     Failed {
         /// The timeline.
         timeline: Object,
@@ -388,6 +413,7 @@ pub enum Error {
     ///
     /// A timeline that it waits for has failed, or the submission was refused when it was released.
     #[error("submission {submission} of {queue} did not run: {cause}")]
+    #[non_exhaustive]
     Skipped {
         /// Its queue.
         queue: Object,
@@ -400,6 +426,7 @@ pub enum Error {
     #[error(
         "{timeline} will never reach {value} (it stands at {reached}): its last handle was dropped and no claim covers the value"
     )]
+    #[non_exhaustive]
     Cancelled {
         /// The timeline.
         timeline: Object,
@@ -412,6 +439,7 @@ pub enum Error {
     #[error(
         "timed out after {waited:?} waiting for {object} {stage} {value} (reached {reached}, pending up to {pending}): {blockers}"
     )]
+    #[non_exhaustive]
     TimedOut {
         /// The timeline or other object that was waited for.
         object: Object,
@@ -435,6 +463,7 @@ pub enum Error {
     #[error(
         "{object}: value {value} is not pending yet (pending up to {pending}): its signal has not been handed to a driver"
     )]
+    #[non_exhaustive]
     NotPending {
         /// The timeline or fence.
         object: Object,
@@ -445,18 +474,21 @@ pub enum Error {
     },
     /// A fence that was never recorded was asked for a time.
     #[error("{fence} was never recorded")]
+    #[non_exhaustive]
     NotRecorded {
         /// The fence.
         fence: Object,
     },
     /// A fence whose work has not finished was asked for a time.
     #[error("{fence} is not complete yet")]
+    #[non_exhaustive]
     NotReady {
         /// The fence.
         fence: Object,
     },
     /// A fence that was made without timing, or without a clock, was asked for a time.
     #[error("{fence} was made without {asked}")]
+    #[non_exhaustive]
     TimingDisabled {
         /// The fence.
         fence: Object,
@@ -465,6 +497,7 @@ pub enum Error {
     },
     /// A point was asked for its time, but its timeline has no timestamps, or it has no timeline.
     #[error("{timeline} was made without timestamps: it does not tell when it reached {value}")]
+    #[non_exhaustive]
     TimesNotEnabled {
         /// The timeline.
         timeline: Object,
@@ -475,6 +508,7 @@ pub enum Error {
     #[error(
         "{timeline} has not reached {value} yet, so there is no time at which it did: it stands at {reached}"
     )]
+    #[non_exhaustive]
     NotReached {
         /// The timeline.
         timeline: Object,
@@ -487,6 +521,7 @@ pub enum Error {
     #[error(
         "{timeline} does not remember when it reached {value}: it keeps the times of its last {kept} signals, now from that of {oldest} on"
     )]
+    #[non_exhaustive]
     TimeForgotten {
         /// The timeline.
         timeline: Object,
@@ -503,6 +538,7 @@ pub enum Error {
     #[error(
         "{timeline} has reached {value}, and the process that signals it has not published the time yet: ask again"
     )]
+    #[non_exhaustive]
     TimeNotTold {
         /// The timeline.
         timeline: Object,
@@ -511,6 +547,7 @@ pub enum Error {
     },
     /// A point was asked for its time, and its signal has none.
     #[error("no time was written when {timeline} reached {value}: {reason}")]
+    #[non_exhaustive]
     NoTime {
         /// The timeline.
         timeline: Object,
@@ -523,6 +560,7 @@ pub enum Error {
     #[error(
         "{end} was made with {end_timing} and {start} with {start_timing}: there is no time between them"
     )]
+    #[non_exhaustive]
     TimingDiffers {
         /// The fence at the start.
         start: Object,
@@ -535,6 +573,7 @@ pub enum Error {
     },
     /// A device's clock was not read within the time limit. It can be tried again.
     #[error("{clock} was not read within {waited:?}: {reason}")]
+    #[non_exhaustive]
     ClockSilent {
         /// The clock.
         clock: Object,
@@ -547,6 +586,7 @@ pub enum Error {
     #[error(
         "{fence} stands for an object of another API, which only that API signals: it cannot be recorded"
     )]
+    #[non_exhaustive]
     ForeignFence {
         /// The fence.
         fence: Object,
@@ -555,18 +595,21 @@ pub enum Error {
     #[error(
         "{fence} was recorded into a graph capture, during which and after which it has no position; record it again outside of one"
     )]
+    #[non_exhaustive]
     Captured {
         /// The fence.
         fence: Object,
     },
     /// The stream capture that a fence was recorded in has ended.
     #[error("the capture that {fence} was recorded in has ended; record it again")]
+    #[non_exhaustive]
     CaptureEnded {
         /// The fence.
         fence: Object,
     },
     /// A queue under stream capture was asked for something that a graph cannot hold.
     #[error("{object} cannot {asked} while it is being captured into a graph: {reason}")]
+    #[non_exhaustive]
     Capturing {
         /// The queue or stream.
         object: Object,
@@ -579,6 +622,7 @@ pub enum Error {
     ///
     /// Any process that has the page can write to it.
     #[error("{counter} cannot be trusted any more: it shows {found}: {reason}")]
+    #[non_exhaustive]
     Corrupted {
         /// The counter.
         counter: Object,
@@ -591,6 +635,7 @@ pub enum Error {
     #[error(
         "{counter} was failed by another process or another timeline over the same memory: {cause} ({code})"
     )]
+    #[non_exhaustive]
     FailedElsewhere {
         /// The counter.
         counter: Object,
@@ -601,6 +646,7 @@ pub enum Error {
     },
     /// A peer process is lost: it will neither answer nor signal.
     #[error("{endpoint} has lost {peer}: {how}", peer = peer(*.process))]
+    #[non_exhaustive]
     PeerLost {
         /// The endpoint whose other side the peer was.
         ///
@@ -614,6 +660,7 @@ pub enum Error {
     },
     /// A peer process did not act in time. Nothing has changed, and the call can be repeated.
     #[error("{endpoint}: {peer} did not {awaited} within {waited:?}", peer = peer(*.process))]
+    #[non_exhaustive]
     PeerSilent {
         /// The endpoint whose other side the peer is.
         endpoint: Object,
@@ -627,6 +674,7 @@ pub enum Error {
     },
     /// A peer process has sent an invalid message.
     #[error("{endpoint} expected {expected}, and was sent {found}")]
+    #[non_exhaustive]
     Message {
         /// The endpoint that received it.
         endpoint: Object,
@@ -637,6 +685,7 @@ pub enum Error {
     },
     /// A binary semaphore's payload cannot be replaced or exported now. Nothing has changed.
     #[error("{semaphore} cannot {asked}: {by}")]
+    #[non_exhaustive]
     PayloadInUse {
         /// The semaphore.
         semaphore: Object,
@@ -647,6 +696,7 @@ pub enum Error {
     },
     /// A handle was refused.
     #[error("{object} cannot import {what}: {reason}")]
+    #[non_exhaustive]
     Import {
         /// The importer: a device, or the point of a timeline that was to notify an eventfd.
         object: Object,
@@ -686,18 +736,6 @@ impl Error {
         })
     }
 
-    /// [`Error::NoSuchDevice`] for `asked`, with a list of all devices, which are `infos`.
-    #[must_use]
-    pub fn no_such_device<'i>(asked: &str, infos: impl IntoIterator<Item = &'i Info>) -> Self {
-        let infos = infos.into_iter().enumerate();
-        let lines = infos.map(|(n, info)| format!("{n} {} \"{}\"", info.backend, info.name));
-        let have = lines.collect::<Vec<_>>().join(", ");
-        Self::NoSuchDevice {
-            asked: asked.into(),
-            have: if have.is_empty() { "none".into() } else { have },
-        }
-    }
-
     /// Wraps the conflict that a negotiation has found.
     pub fn conflict(conflict: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::Conflict(ConflictError::new(conflict))
@@ -705,22 +743,22 @@ impl Error {
 
     /// The error of a system call.
     pub(crate) fn system(object: &Object, call: &'static str, errno: rustix::io::Errno) -> Self {
-        Self::Native {
-            object: object.clone(),
+        Self::native(
+            object,
             call,
-            code: i64::from(errno.raw_os_error()),
-            name: errno.to_string(),
-        }
+            i64::from(errno.raw_os_error()),
+            errno.to_string(),
+        )
     }
 
     /// The system has no thread for `object`.
     pub(crate) fn no_thread(object: &Object, error: &std::io::Error) -> Self {
-        Self::Native {
-            object: object.clone(),
-            call: "starting a thread",
-            code: error.raw_os_error().map_or(-1, i64::from),
-            name: error.to_string(),
-        }
+        Self::native(
+            object,
+            "starting a thread",
+            error.raw_os_error().map_or(-1, i64::from),
+            error.to_string(),
+        )
     }
 
     /// Notes that work on `queue` returned this error, if it is [`Error::Work`] without a queue.
@@ -791,11 +829,7 @@ mod tests {
     }
 
     fn failed(label: &str, cause: Error) -> Error {
-        Error::Failed {
-            timeline: Object::new("timeline", label),
-            value: 1,
-            cause: Arc::new(cause),
-        }
+        Error::failed(Object::new("timeline", label), 1, Arc::new(cause))
     }
 
     /// The texts of an error and of all its sources.
@@ -814,12 +848,12 @@ mod tests {
                 contains_source,
             })
         };
-        let native = Error::Native {
-            object: Object::new("device", "gpu"),
-            call: "vkQueueSubmit",
-            code: -4,
-            name: "VK_ERROR_DEVICE_LOST".into(),
-        };
+        let native = Error::native(
+            Object::new("device", "gpu"),
+            "vkQueueSubmit",
+            -4,
+            "VK_ERROR_DEVICE_LOST",
+        );
         let invalid = "invalid digit found in string";
         let on_a_queue = outer(false).on(&Object::new("queue", "q"));
         vec![
@@ -863,10 +897,10 @@ mod tests {
         info.name = "one".into();
         let mut other = info.clone();
         other.name = "another".into();
-        let text = Error::no_such_device("third", [&info, &other]).to_string();
+        let text = Error::no_device_among("third", [&info, &other]).to_string();
         let have = "0 host \"one\", 1 host \"another\"";
         assert_eq!(text, format!("no device \"third\"; there are: {have}"));
-        let none = Error::no_such_device("0", []).to_string();
+        let none = Error::no_device_among("0", []).to_string();
         assert!(none.ends_with("there are: none"), "{none}");
     }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod blockers;
 pub(crate) mod error;
+pub(crate) mod error_constructors;
 pub(crate) mod error_kind;
 #[cfg(feature = "tracing")]
 pub(crate) mod events;

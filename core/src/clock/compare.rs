@@ -268,11 +268,11 @@ mod tests {
             let now = self.host.now();
             let ahead = self.ahead.load(Ordering::SeqCst);
             if ahead == i64::MAX {
-                return Err(Error::ClockSilent {
-                    clock: Object::new("clock", "synthetic"),
-                    waited: Duration::ZERO,
-                    reason: "the test says so".into(),
-                });
+                return Err(Error::clock_silent(
+                    Object::new("clock", "synthetic"),
+                    Duration::ZERO,
+                    "the test says so",
+                ));
             }
             Ok(Sample {
                 device: now + ahead,
@@ -548,11 +548,11 @@ mod tests {
             fn sample(&self) -> Result<Sample> {
                 self.0.fetch_add(1, Ordering::SeqCst);
                 std::thread::sleep(Duration::from_millis(20));
-                Err(Error::ClockSilent {
-                    clock: Object::new("clock", "silent"),
-                    waited: Duration::from_millis(20),
-                    reason: "the test says so".into(),
-                })
+                Err(Error::clock_silent(
+                    Object::new("clock", "silent"),
+                    Duration::from_millis(20),
+                    "the test says so",
+                ))
             }
         }
         let asked = Arc::new(AtomicI64::new(0));

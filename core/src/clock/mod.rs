@@ -420,11 +420,11 @@ mod tests {
             if self.0.fetch_add(1, Ordering::Relaxed) == 0 {
                 return Ok(Sample::between(1_000, 0, 1_100));
             }
-            Err(Error::ClockSilent {
-                clock: Object::new("clock", "once"),
-                waited: Duration::ZERO,
-                reason: "it has answered".into(),
-            })
+            Err(Error::clock_silent(
+                Object::new("clock", "once"),
+                Duration::ZERO,
+                "it has answered",
+            ))
         }
     }
 

@@ -181,11 +181,7 @@ mod tests {
     }
 
     fn refused() -> crate::Error {
-        crate::Error::Unsupported {
-            object: Object::new("clock", "test"),
-            asked: "show a time".into(),
-            reason: "it is a test".into(),
-        }
+        crate::Error::unsupported(Object::new("clock", "test"), "show a time", "it is a test")
     }
 
     /// The deviation of the best sample, and the number of samples read. A `None` in `deviations`

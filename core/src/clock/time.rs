@@ -154,15 +154,15 @@ impl Time {
             return Ok(direct(Axis::Same, to.resolution()));
         }
         if from.host_clock() != to.host_clock() {
-            return Err(Error::Unsupported {
-                object: to.object().clone(),
-                asked: format!("tell the time since one of {}", from.object()),
-                reason: format!(
+            return Err(Error::unsupported(
+                to.object(),
+                format!("tell the time since one of {}", from.object()),
+                format!(
                     "one is compared with {}, the other with {}",
                     to.host_clock().name(),
                     from.host_clock().name()
                 ),
-            });
+            ));
         }
         if from.compared(to, false).is_ok_and(|found| found.are_one()) {
             return Ok(direct(Axis::One, resolutions));

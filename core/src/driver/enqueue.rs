@@ -187,11 +187,11 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     /// [`Error::Unsupported`] on queues without timestamps; a driver error.
     fn stamp(&self, queue: &Object, timing: Timing) -> Result<Arc<Self::Stamp>> {
         let _ = timing;
-        Err(Error::Unsupported {
-            object: queue.clone(),
-            asked: "write a time".into(),
-            reason: "its backend writes no times".into(),
-        })
+        Err(Error::unsupported(
+            queue,
+            "write a time",
+            "its backend writes no times",
+        ))
     }
 
     /// Returns a stamp like [`Enqueue::stamp`]. The caller gives back the stamp `before`.

@@ -266,11 +266,11 @@ impl Fence {
     /// writing its time.
     pub fn elapsed_since(&self, start: &Self) -> Result<i64> {
         if start.0.device != self.0.device {
-            return Err(Error::WrongDevice {
-                object: start.object().clone(),
-                owner: start.0.owner.clone(),
-                asked: self.object().clone(),
-            });
+            return Err(Error::wrong_device(
+                start.object(),
+                &start.0.owner,
+                self.object(),
+            ));
         }
         let (from, to) = (start.stamp()?, self.stamp()?);
         if start.timing() != self.timing() {
@@ -332,11 +332,7 @@ impl Fence {
         if self.0.device == device {
             return Ok(());
         }
-        Err(Error::WrongDevice {
-            object: self.object().clone(),
-            owner: self.0.owner.clone(),
-            asked: asked.clone(),
-        })
+        Err(Error::wrong_device(self.object(), &self.0.owner, asked))
     }
 
     /// Stores a record: the queue's position `at`, and the stamp that it writes.
@@ -421,7 +417,7 @@ impl Fence {
             Mark::Empty | Mark::Foreign(_) => return Err(Error::NotRecorded { fence: fence() }),
         };
         if !complete {
-            return Err(Error::NotReady { fence: fence() });
+            return Err(Error::not_ready(fence()));
         }
         let stamp = stamp.ok_or_else(disabled)?;
         self.unwritten_cause(&stamp).map_or(Ok(stamp), Err)

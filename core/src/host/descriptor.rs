@@ -223,21 +223,16 @@ impl Descriptor {
     /// [`Errno`], which refuses those.
     fn signalled_with(&self, status: i32) -> Error {
         let error = std::io::Error::from_raw_os_error(status.saturating_neg());
-        Error::Native {
-            object: self.object.clone(),
-            call: "SYNC_IOC_FILE_INFO",
-            code: i64::from(status),
-            name: format!("the sync file was signalled with an error: {error}"),
-        }
+        Error::native(
+            &self.object,
+            "SYNC_IOC_FILE_INFO",
+            i64::from(status),
+            format!("the sync file was signalled with an error: {error}"),
+        )
     }
 
     fn failed(&self, found: PollFlags, name: &str) -> Error {
-        Error::Native {
-            object: self.object.clone(),
-            call: "poll",
-            code: i64::from(found.bits()),
-            name: name.into(),
-        }
+        Error::native(&self.object, "poll", i64::from(found.bits()), name)
     }
 }
 
@@ -253,11 +248,11 @@ impl Port for Descriptor {
 
     /// Never called, because the timeline has no handle.
     fn signal(&self, _value: u64, _: ByEngine<'_>) -> Result<()> {
-        Err(Error::Unsupported {
-            object: self.object.clone(),
-            asked: "be signalled from the host".into(),
-            reason: "the holder of its other end signals it".into(),
-        })
+        Err(Error::unsupported(
+            &self.object,
+            "be signalled from the host",
+            "the holder of its other end signals it",
+        ))
     }
 }
 

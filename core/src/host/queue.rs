@@ -168,12 +168,12 @@ impl Enqueue for Worker {
         if self.tasks.push(batch, &mut recorded.closures) {
             return Ok(());
         }
-        Err(Error::DeviceLost {
-            object: self.object.clone(),
-            call: "handing work to the worker thread",
-            code: -1,
-            name: "the thread has ended".into(),
-        })
+        Err(Error::device_lost(
+            &self.object,
+            "handing work to the worker thread",
+            -1,
+            "the thread has ended",
+        ))
     }
 
     fn flush(&self, (): (), _waker: &dyn Fn() -> Waker) -> Flush<()> {

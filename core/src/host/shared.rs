@@ -79,11 +79,11 @@ impl Device {
         let can = &self.info().capabilities;
         if !can.exports.contains(&HandleKind::CounterMemfd) {
             let limit = can.limits.iter().find(|(limit, _)| *limit == "exports");
-            return Err(Error::Unsupported {
-                object: self.object().clone(),
-                asked: "export a timeline".into(),
-                reason: limit.map_or_else(String::new, |(_, reason)| reason.clone()),
-            });
+            return Err(Error::unsupported(
+                self.object(),
+                "export a timeline",
+                limit.map_or_else(String::new, |(_, reason)| reason.clone()),
+            ));
         }
         let (counter, file) = Counter::make(initial)?;
         let counter = Arc::new(counter);
@@ -166,12 +166,11 @@ impl Port for CounterPort {
         if self.0.is_pending(value) {
             return Ok(());
         }
-        Err(Error::Unsupported {
-            object: self.0.object().clone(),
-            asked: format!("take a signal of {value} for pending"),
-            reason: "the page does not say so: signals of raw CUDA streams go through Device::submit_claimed, and those of another process are there once they are with a driver"
-                .into(),
-        })
+        Err(Error::unsupported(
+            self.0.object(),
+            format!("take a signal of {value} for pending"),
+            "the page does not say so: signals of raw CUDA streams go through Device::submit_claimed, and those of another process are there once they are with a driver",
+        ))
     }
 
     fn poll(&self) -> Result<Option<u64>> {

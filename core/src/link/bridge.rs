@@ -112,11 +112,11 @@ impl Bridge for Sides {
         let (id, order) = (of.object().id(), Ordering::SeqCst);
         let published = self.published.compare_exchange(0, id, order, order);
         if published.is_err_and(|other| other != id) {
-            return Err(Error::Unsupported {
-                object: of.object().clone(),
-                asked: "be published".into(),
-                reason: "other processes have another side of its bridge".into(),
-            });
+            return Err(Error::unsupported(
+                of.object(),
+                "be published",
+                "other processes have another side of its bridge",
+            ));
         }
         let others = self.sides.iter().map(|side| &side.of);
         for other in others.filter(|other| !std::ptr::eq(&raw const ***other, of)) {
@@ -353,11 +353,11 @@ impl Timeline {
         let make = |home| Self::new(label, initial, |_| Ok(Attachments::from_iter([home?])));
         let made = sides.into_iter().map(make).collect::<Result<Vec<_>>>()?;
         if made.len() < 2 {
-            return Err(Error::Unsupported {
-                object: Object::new("timeline", label),
-                asked: "be bridged".into(),
-                reason: "a bridge has two sides, at least".into(),
-            });
+            return Err(Error::unsupported(
+                Object::new("timeline", label),
+                "be bridged",
+                "a bridge has two sides, at least",
+            ));
         }
         let side = |line: &Self| Side {
             of: line.shared().clone(),

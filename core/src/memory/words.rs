@@ -63,11 +63,11 @@ impl WordsFd {
                 Ok(Self { fd, bytes })
             }
             Err(reason) => Err(Rejected {
-                error: Error::Import {
-                    object: Object::new("handle", "shared memory"),
-                    what: format!("descriptor {}", fd.as_raw_fd()),
+                error: Error::import(
+                    Object::new("handle", "shared memory"),
+                    format!("descriptor {}", fd.as_raw_fd()),
                     reason,
-                },
+                ),
                 handle: fd,
             }),
         }
@@ -118,13 +118,11 @@ impl SharedWords {
     pub fn new(bytes: u64) -> Result<Self> {
         let object = Object::new("memory", "");
         if bytes == 0 || !bytes.is_multiple_of(4) || isize::try_from(bytes).is_err() {
-            return Err(Error::Unsupported {
+            return Err(Error::unsupported(
                 object,
-                asked: format!("have {bytes} bytes"),
-                reason:
-                    "it must be whole 32-bit words, at least one, and no more than the host can address"
-                        .into(),
-            });
+                format!("have {bytes} bytes"),
+                "it must be whole 32-bit words, at least one, and no more than the host can address",
+            ));
         }
         let file = make("syncline-words", bytes);
         let file = file.map_err(|(call, errno)| Error::system(&object, call, errno))?;

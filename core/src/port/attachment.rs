@@ -209,11 +209,11 @@ impl Attachment {
     pub fn signal(&mut self, value: u64) -> Result<()> {
         let timeline = Object::new("timeline", "");
         let Some(reached) = self.at.filter(|_| !self.is_signalled_elsewhere) else {
-            return Err(Error::Unsupported {
-                object: timeline,
-                asked: format!("be signalled to {value} before it is a timeline"),
-                reason: "its value is not known: something outside this engine signals it".into(),
-            });
+            return Err(Error::unsupported(
+                timeline,
+                format!("be signalled to {value} before it is a timeline"),
+                "its value is not known: something outside this engine signals it",
+            ));
         };
         let largest = reached.saturating_add(self.max_value_difference);
         let largest = largest.min(u64::MAX - 1);
@@ -225,12 +225,7 @@ impl Attachment {
             });
         }
         if value > largest {
-            return Err(Error::ValueOutOfRange {
-                timeline,
-                asked: value,
-                reached,
-                largest,
-            });
+            return Err(Error::value_out_of_range(timeline, value, reached, largest));
         }
         self.port.signal(value, ByEngine::new(&*self.port))?;
         self.at = Some(value);

@@ -57,11 +57,11 @@ impl<'a> ByEngine<'a> {
         if std::ptr::addr_eq(self.0, port) {
             return Ok(());
         }
-        Err(crate::base::error::Error::Unsupported {
-            object: object.clone(),
-            asked: "be signalled by another port".into(),
-            reason: "only the engine signals it, for its timeline".into(),
-        })
+        Err(crate::base::error::Error::unsupported(
+            object,
+            "be signalled by another port",
+            "only the engine signals it, for its timeline",
+        ))
     }
 }
 

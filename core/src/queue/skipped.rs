@@ -83,11 +83,11 @@ impl Skipped {
         if number > self.list.lock().forgotten {
             return Ok(());
         }
-        Err(Error::Unsupported {
-            object: self.queue.clone(),
-            asked: format!("tell whether submission {number} has run"),
-            reason: format!("it remembers the last {MAX_RUNS} failures that ended submissions"),
-        })
+        Err(Error::unsupported(
+            &self.queue,
+            format!("tell whether submission {number} has run"),
+            format!("it remembers the last {MAX_RUNS} failures that ended submissions"),
+        ))
     }
 
     /// Waits until the driver has submission `end`, or it is known not to run.

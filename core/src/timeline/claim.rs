@@ -82,11 +82,11 @@ impl Claim {
         if self.of.devices().any(|having| having == device) {
             return self.note_submitted(Some(device));
         }
-        Err(Error::Unsupported {
-            object: self.of.object().clone(),
-            asked: format!("be signalled to {} by {device:?}", self.value()),
-            reason: "the timeline has no port on that device".into(),
-        })
+        Err(Error::unsupported(
+            self.of.object(),
+            format!("be signalled to {} by {device:?}", self.value()),
+            "the timeline has no port on that device",
+        ))
     }
 
     fn note_submitted(&mut self, device: Option<DeviceId>) -> Result<()> {

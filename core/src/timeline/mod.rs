@@ -71,12 +71,7 @@ impl Timeline {
     ) -> Result<Self> {
         let object = Object::new("timeline", label);
         if initial == u64::MAX {
-            return Err(Error::ValueOutOfRange {
-                timeline: object,
-                asked: initial,
-                reached: 0,
-                largest: u64::MAX - 1,
-            });
+            return Err(Error::value_out_of_range(object, initial, 0, u64::MAX - 1));
         }
         Self::over(object, initial, attach(initial)?)
     }
@@ -90,11 +85,11 @@ impl Timeline {
             match attachment.signalled(initial, index == 0) {
                 Ok(value) => signalled = signalled.max(value),
                 Err(at) => {
-                    return Err(Error::Unsupported {
+                    return Err(Error::unsupported(
                         object,
-                        asked: format!("start at {initial}"),
-                        reason: format!("its port on {:?} stands at {at}", attachment.device()),
-                    });
+                        format!("start at {initial}"),
+                        format!("its port on {:?} stands at {at}", attachment.device()),
+                    ));
                 }
             }
         }
@@ -123,11 +118,7 @@ impl Timeline {
                 return Ok(Self(Arc::new(Owner { of, joined: None })));
             }
         };
-        Err(Error::Unsupported {
-            object,
-            asked: "exist".into(),
-            reason: reason.into(),
-        })
+        Err(Error::unsupported(object, "exist", reason))
     }
 
     /// The timeline's name in errors and reports.
@@ -200,12 +191,11 @@ impl Timeline {
     /// `value`.
     pub fn claim_after(&self, value: u64, waited: u64) -> Result<Claim> {
         if self.0.of.watch().is_none() {
-            return Err(Error::Unsupported {
-                object: self.object().clone(),
-                asked: format!("be claimed up to {value} for a raw submission"),
-                reason: "no driver signals it; signal it from the host, or submit to a queue"
-                    .into(),
-            });
+            return Err(Error::unsupported(
+                self.object(),
+                format!("be claimed up to {value} for a raw submission"),
+                "no driver signals it; signal it from the host, or submit to a queue",
+            ));
         }
         self.0.of.refresh_if_far(value);
         let interval = self.0.of.claim(value, waited)?;

@@ -313,15 +313,15 @@ fn timed_out(
             Stage::Pending => pending,
         };
         if at < value {
-            return Err(Error::TimedOut {
-                object: of.object().clone(),
+            return Err(Error::timed_out(
+                of.object(),
                 stage,
                 value,
                 reached,
                 pending,
                 waited,
                 blockers,
-            });
+            ));
         }
     }
     // The points have come meanwhile.

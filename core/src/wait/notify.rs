@@ -45,11 +45,11 @@ impl Point<'_> {
             let object = self
                 .of
                 .map_or_else(|| Object::new("empty point", ""), |of| of.object().clone());
-            Error::Import {
+            Error::import(
                 object,
-                what: format!("descriptor {} to notify", eventfd.as_raw_fd()),
+                format!("descriptor {} to notify", eventfd.as_raw_fd()),
                 reason,
-            }
+            )
         });
         let legal = usable.and_then(|()| self.of.map_or(Ok(()), |of| of.check_wait(self.value)));
         if let Err(error) = legal {

@@ -25,12 +25,12 @@ struct Counter(Arc<Driver>);
 impl Port for Counter {
     fn poll(&self) -> Result<Option<u64>> {
         if self.0.lost.load(Ordering::SeqCst) {
-            return Err(Error::DeviceLost {
-                object: Object::new("device", "lost"),
-                call: "poll",
-                code: -4,
-                name: "LOST".into(),
-            });
+            return Err(Error::device_lost(
+                Object::new("device", "lost"),
+                "poll",
+                -4,
+                "LOST",
+            ));
         }
         Ok(Some(self.0.counter.load(Ordering::SeqCst)))
     }

@@ -94,12 +94,12 @@ impl Watch for Driver {
         }
         let result = loop {
             if self.lost.load(Ordering::SeqCst) {
-                break Err(Error::DeviceLost {
-                    object: syncline_core::error::Object::new("device", ""),
-                    call: "watch",
-                    code: -4,
-                    name: "LOST".into(),
-                });
+                break Err(Error::device_lost(
+                    syncline_core::error::Object::new("device", ""),
+                    "watch",
+                    -4,
+                    "LOST",
+                ));
             }
             let reached = |&(port, value): &(&dyn Port, u64)| {
                 let reached = port.poll().unwrap();

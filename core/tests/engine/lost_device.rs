@@ -131,12 +131,12 @@ impl Watch for Device {
                 false => Ok(()),
             };
         }
-        Err(Error::DeviceLost {
-            object: Object::new("device", ""),
-            call: "the check",
-            code: 700,
-            name: "lost".into(),
-        })
+        Err(Error::device_lost(
+            Object::new("device", ""),
+            "the check",
+            700,
+            "lost",
+        ))
     }
 }
 
@@ -206,11 +206,11 @@ impl Port for Half {
 
     fn poll(&self) -> Result<Option<u64>> {
         if self.is_lost() {
-            return Err(Error::FailedElsewhere {
-                counter: Object::new("counter", ""),
-                code: 700,
-                cause: "the device is lost".into(),
-            });
+            return Err(Error::failed_elsewhere(
+                Object::new("counter", ""),
+                700,
+                "the device is lost",
+            ));
         }
         let value = self.of.value.load(Ordering::SeqCst);
         Ok(self.is_readable.then_some(value))

@@ -212,12 +212,7 @@ impl Port for BarePort {
 }
 
 fn lost() -> Error {
-    Error::DeviceLost {
-        object: Object::new("device", "scripted"),
-        call: "scripted",
-        code: -4,
-        name: "LOST".into(),
-    }
+    Error::device_lost(Object::new("device", "scripted"), "scripted", -4, "LOST")
 }
 
 impl Enqueue for Scripted {

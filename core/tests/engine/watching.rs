@@ -87,12 +87,7 @@ impl Watch for Driver {
 }
 
 fn trouble(call: &'static str) -> Error {
-    Error::Native {
-        object: Object::new("counter", ""),
-        call,
-        code: 2,
-        name: "OUT_OF_MEMORY".into(),
-    }
+    Error::native(Object::new("counter", ""), call, 2, "OUT_OF_MEMORY")
 }
 
 #[derive(Default)]

@@ -313,7 +313,7 @@ fn a_fence_of_a_descriptor_is_neither_recorded_nor_timed() {
     let refused = queue.record(&fence).unwrap_err();
     println!("{refused}");
     assert!(
-        matches!(&refused, Error::ForeignFence { fence } if fence.label() == "theirs"),
+        matches!(&refused, Error::ForeignFence { fence, .. } if fence.label() == "theirs"),
         "{refused:?}"
     );
     let position = queue.position().value();

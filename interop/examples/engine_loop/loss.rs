@@ -16,12 +16,12 @@ pub(crate) fn lose(device: &Device, frames: &Timeline) -> syncline::Result<()> {
         Device::Vulkan(vulkan) if name.contains("llvmpipe") => vulkan.raw(),
         _ => {
             println!("the timeline fails in place of the device");
-            frames.fail(Error::DeviceLost {
-                object: device.object().clone(),
-                call: "the example",
-                code: 0,
-                name: "an invented loss".into(),
-            });
+            frames.fail(Error::device_lost(
+                device.object(),
+                "the example",
+                0,
+                "an invented loss",
+            ));
             return Ok(());
         }
     };

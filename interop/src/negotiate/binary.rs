@@ -131,11 +131,11 @@ impl Plan {
     pub(crate) fn require_binary(&self, label: &str) -> Result<()> {
         match self.is_binary() {
             true => Ok(()),
-            false => Err(Error::Unsupported {
-                object: Object::new("binary semaphore", label),
-                asked: format!("be made with {}", self.mechanism()),
-                reason: "the plan is for a timeline".into(),
-            }),
+            false => Err(Error::unsupported(
+                Object::new("binary semaphore", label),
+                format!("be made with {}", self.mechanism()),
+                "the plan is for a timeline",
+            )),
         }
     }
 }

@@ -67,10 +67,12 @@ impl dyn AnyDevice + '_ {
     /// # Errors
     /// [`Error::Unsupported`] if its capabilities promise that and its backend does not do it.
     fn sharer(&self) -> Result<&dyn Sharing> {
-        self.sharing().ok_or_else(|| Error::Unsupported {
-            object: self.object().clone(),
-            asked: "share a timeline".into(),
-            reason: "its backend does not do so".into(),
+        self.sharing().ok_or_else(|| {
+            Error::unsupported(
+                self.object(),
+                "share a timeline",
+                "its backend does not do so",
+            )
         })
     }
 
@@ -82,11 +84,11 @@ impl dyn AnyDevice + '_ {
         if made == asked {
             return Ok(());
         }
-        Err(Error::Unsupported {
-            object: self.object().clone(),
-            asked: format!("export a timeline as {asked} handles"),
-            reason: format!("its backend returned {made}"),
-        })
+        Err(Error::unsupported(
+            self.object(),
+            format!("export a timeline as {asked} handles"),
+            format!("its backend returned {made}"),
+        ))
     }
 }
 
@@ -315,11 +317,11 @@ impl Plan {
     }
 
     pub(super) fn cannot(&self, label: &str, reason: String) -> Error {
-        Error::Unsupported {
-            object: Object::new(self.kind(), label),
-            asked: format!("be made with {}", self.mechanism()),
+        Error::unsupported(
+            Object::new(self.kind(), label),
+            format!("be made with {}", self.mechanism()),
             reason,
-        }
+        )
     }
 
     /// Requires a plan for a timeline, and [`Plan::require_here`].
@@ -467,10 +469,10 @@ impl Made {
             || format!("party {} of {}", id.device, id.process),
             |part| part.party.to_string(),
         );
-        Error::Unsupported {
-            object: self.timeline(id).object().clone(),
-            asked: format!("{asked} by {party}"),
-            reason: reason.into(),
-        }
+        Error::unsupported(
+            self.timeline(id).object(),
+            format!("{asked} by {party}"),
+            reason,
+        )
     }
 }

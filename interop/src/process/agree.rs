@@ -224,11 +224,11 @@ fn only_of_this_process(endpoint: &Endpoint, own: &Requirements) -> Result<()> {
         .find(|party| party.id().process != this)
     {
         None => Ok(()),
-        Some(party) => Err(Error::Unsupported {
-            object: endpoint.object().clone(),
-            asked: format!("negotiate for {party}"),
-            reason: format!("each process speaks for its own parties, and this is {this}"),
-        }),
+        Some(party) => Err(Error::unsupported(
+            endpoint.object(),
+            format!("negotiate for {party}"),
+            format!("each process speaks for its own parties, and this is {this}"),
+        )),
     }
 }
 
@@ -261,11 +261,11 @@ impl<'e> PeerNegotiation<'e> {
             Ok(round) => round,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
-                return Err(Error::Unsupported {
-                    object: endpoint.object().clone(),
-                    asked: "negotiate".into(),
-                    reason: "it is doing so already".into(),
-                });
+                return Err(Error::unsupported(
+                    endpoint.object(),
+                    "negotiate",
+                    "it is doing so already",
+                ));
             }
         };
         *round = round.wrapping_add(1);

@@ -169,11 +169,7 @@ impl Connection {
     }
 
     fn lost_error(&self, how: PeerLoss) -> Error {
-        Error::PeerLost {
-            endpoint: self.object.clone(),
-            process: self.peer.process.id,
-            how,
-        }
+        Error::peer_lost(&self.object, self.peer.process.id, how)
     }
 
     pub(super) fn unexpected(
@@ -181,11 +177,7 @@ impl Connection {
         expected: impl Into<String>,
         found: impl Into<String>,
     ) -> Error {
-        Error::Message {
-            endpoint: self.object.clone(),
-            expected: expected.into(),
-            found: found.into(),
-        }
+        Error::message(&self.object, expected, found)
     }
 
     pub(super) fn silent(
@@ -193,24 +185,24 @@ impl Connection {
         awaited: impl Into<Cow<'static, str>>,
         deadline: Deadline,
     ) -> Error {
-        Error::PeerSilent {
-            endpoint: self.object.clone(),
-            process: self.peer.process.id,
-            awaited: awaited.into(),
-            waited: deadline.waited(),
-        }
+        Error::peer_silent(
+            &self.object,
+            self.peer.process.id,
+            awaited,
+            deadline.waited(),
+        )
     }
 
     pub(super) fn unsendable(&self, what: TooMuch) -> Error {
         let TooMuch { what, most } = what;
-        Error::Unsupported {
-            object: self.object.clone(),
-            asked: format!("send so many {what}"),
-            reason: match most {
+        Error::unsupported(
+            &self.object,
+            format!("send so many {what}"),
+            match most {
                 0 => "no message carries them".into(),
                 most => format!("{most} is the most"),
             },
-        }
+        )
     }
 
     /// Encodes a message into `buffer` and sends it.

@@ -225,11 +225,7 @@ impl Endpoint {
     ) -> Result<Self, Rejected<OwnedFd>> {
         if let Err(reason) = Socket::check(fd.as_fd()) {
             let what = format!("descriptor {}", fd.as_raw_fd());
-            let error = Error::Import {
-                object,
-                what,
-                reason,
-            };
+            let error = Error::import(object, what, reason);
             return Err(Rejected { handle: fd, error });
         }
         let socket = match Socket::prepare(fd, &closer) {
@@ -317,12 +313,12 @@ impl Endpoint {
                 Ok(()) => break,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if deadline.has_passed() => {
-                    return Err(Error::PeerSilent {
-                        endpoint: object,
-                        process: 0,
-                        awaited: "make room for a connection".into(),
-                        waited: deadline.waited(),
-                    });
+                    return Err(Error::peer_silent(
+                        object,
+                        0,
+                        "make room for a connection",
+                        deadline.waited(),
+                    ));
                 }
                 Err(Errno::AGAIN) => {}
                 Err(errno) => return Err(failed("connect")(errno)),

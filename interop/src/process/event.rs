@@ -143,11 +143,11 @@ impl Endpoint {
 
     fn check_event(&self, offer: &Offer, fds: &[PeerFd]) -> Result<EventIpcHandle> {
         let (Some(bytes), Some(origin), []) = (offer.event, &offer.origin, fds) else {
-            return Err(Error::Message {
-                endpoint: self.object().clone(),
-                expected: format!("event \"{}\" of a GPU, without descriptors", offer.label),
-                found: format!("one of {}, with {}", origin_or_none(offer), fds.len()),
-            });
+            return Err(Error::message(
+                self.object(),
+                format!("event \"{}\" of a GPU, without descriptors", offer.label),
+                format!("one of {}, with {}", origin_or_none(offer), fds.len()),
+            ));
         };
         // SAFETY: the peer process says so, and the kernel names that process. The application has
         // said that it is trusted. Otherwise no event is received.

@@ -24,11 +24,7 @@ pub(super) fn greet(object: &Object, socket: &Socket, deadline: Deadline) -> Res
     // Without room for descriptors, because the peer is not known yet.
     let received = receive_greeting(object, socket, &mut buffer, deadline)?;
     let from = received.from;
-    let unexpected = |Malformed { expected, found }| Error::Message {
-        endpoint: object.clone(),
-        expected: expected.into(),
-        found,
-    };
+    let unexpected = |Malformed { expected, found }| Error::message(object, expected, found);
     let claimed = parse(&received, &buffer).map_err(unexpected)?;
     socket.consume();
     let from = from.ok_or_else(|| {
@@ -88,20 +84,11 @@ fn receive_greeting(
 }
 
 fn silent(object: &Object, awaited: &'static str, deadline: Deadline) -> Error {
-    Error::PeerSilent {
-        endpoint: object.clone(),
-        process: 0,
-        awaited: awaited.into(),
-        waited: deadline.waited(),
-    }
+    Error::peer_silent(object, 0, awaited, deadline.waited())
 }
 
 fn gone(object: &Object) -> Error {
-    Error::PeerLost {
-        endpoint: object.clone(),
-        process: 0,
-        how: PeerLoss::HungUp,
-    }
+    Error::peer_lost(object, 0, PeerLoss::HungUp)
 }
 
 /// The process that the greeting names.

@@ -73,11 +73,11 @@ fn offer_to_all<'e>(
     }
     let taken = |offered: &SentOffer<'_>, deadline| match offered.answer(deadline)? {
         Answer::Taken => Ok(()),
-        Answer::Refused(reason) => Err(Error::Import {
-            object: offered.endpoint.object().clone(),
-            what: format!("{} in {}", offered.description, offered.endpoint.peer()),
+        Answer::Refused(reason) => Err(Error::import(
+            offered.endpoint.object(),
+            format!("{} in {}", offered.description, offered.endpoint.peer()),
             reason,
-        }),
+        )),
     };
     // A peer that has taken its object may die, or refuse it after its deadline.
     let check = |offered: &SentOffer<'_>| {
@@ -267,22 +267,22 @@ impl Endpoint {
         deadline: Deadline,
     ) -> Result<SentOffer<'_>> {
         if offer.handles.len() != fds.len() {
-            return Err(Error::Unsupported {
-                object: self.object().clone(),
-                asked: format!("send {} descriptors", fds.len()),
-                reason: format!("the message tells {}", offer.handles.len()),
-            });
+            return Err(Error::unsupported(
+                self.object(),
+                format!("send {} descriptors", fds.len()),
+                format!("the message tells {}", offer.handles.len()),
+            ));
         }
         self.send_withdrawals(deadline)?;
         let number = offer.number;
         let connection = self.connection();
         // Register the offer first, because the answer may come before the call returns.
         if !connection.with_inbox(|inbox| inbox.offers.offer(number)) {
-            return Err(Error::Unsupported {
-                object: self.object().clone(),
-                asked: "offer another object".into(),
-                reason: format!("the peer has not yet taken or refused {MAX_OFFERS}"),
-            });
+            return Err(Error::unsupported(
+                self.object(),
+                "offer another object",
+                format!("the peer has not yet taken or refused {MAX_OFFERS}"),
+            ));
         }
         self.send(&Message::Object(offer.clone()), fds, deadline)
             .inspect_err(|_| connection.with_inbox(|inbox| inbox.offers.unsent(number)))?;
@@ -342,11 +342,11 @@ impl Endpoint {
                     Outcome::Settled => return Ok(made),
                     Outcome::Withdrawn(reason) if reason.is_empty() => {}
                     Outcome::Withdrawn(reason) => {
-                        return Err(Error::Import {
-                            object: self.object().clone(),
-                            what: describe(content, label),
-                            reason: format!("it was withdrawn: {reason}"),
-                        });
+                        return Err(Error::import(
+                            self.object(),
+                            describe(content, label),
+                            format!("it was withdrawn: {reason}"),
+                        ));
                     }
                 },
                 Ok(None) => received.refuse(TOO_LATE, deadline),
@@ -400,11 +400,11 @@ impl Endpoint {
             self.peer(),
         );
         received.refuse(&reason, Deadline::after(Duration::ZERO));
-        Err(Error::Import {
-            object: self.object().clone(),
-            what: format!("{opaque} of \"{}\"", offer.label),
+        Err(Error::import(
+            self.object(),
+            format!("{opaque} of \"{}\"", offer.label),
             reason,
-        })
+        ))
     }
 
     /// The timeout error, with the objects that were offered instead.

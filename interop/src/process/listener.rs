@@ -59,13 +59,11 @@ impl Listener {
             move |errno| native(&object, call, errno)
         };
         if path.as_os_str().is_empty() {
-            return Err(Error::Unsupported {
+            return Err(Error::unsupported(
                 object,
-                asked: "bind to an empty path".into(),
-                reason:
-                    "the system makes an abstract socket then, to which every process may connect"
-                        .into(),
-            });
+                "bind to an empty path",
+                "the system makes an abstract socket then, to which every process may connect",
+            ));
         }
         let address = SocketAddrUnix::new(path).map_err(failed("bind"))?;
         let socket = Socket::unconnected().map_err(|(call, errno)| native(&object, call, errno))?;
@@ -148,12 +146,7 @@ impl Listener {
     }
 
     fn silent(&self, awaited: &'static str, deadline: Deadline) -> Error {
-        Error::PeerSilent {
-            endpoint: self.object.clone(),
-            process: 0,
-            awaited: awaited.into(),
-            waited: deadline.waited(),
-        }
+        Error::peer_silent(&self.object, 0, awaited, deadline.waited())
     }
 }
 

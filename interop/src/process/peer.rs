@@ -31,23 +31,21 @@ impl Peer {
     /// [`Error::Message`] if they differ. [`Error::PeerLost`] if the process has died since.
     /// [`Error::Native`] if the system has no descriptors left.
     pub(super) fn verify(endpoint: &Object, claimed: Process, from: Sender) -> Result<Self> {
-        let mismatch = |found: String| Error::Message {
-            endpoint: endpoint.clone(),
-            expected: match from.process {
-                0 => "a process that has an id here".into(),
-                id => format!("what process {id} is"),
-            },
-            found,
+        let mismatch = |found: String| {
+            Error::message(
+                endpoint,
+                match from.process {
+                    0 => "a process that has an id here".into(),
+                    id => format!("what process {id} is"),
+                },
+                found,
+            )
         };
         if from.process == 0 || claimed.id != from.process {
             let reason = "both must be in one pid namespace";
             return Err(mismatch(format!("that it is {claimed}; {reason}")));
         }
-        let died = || Error::PeerLost {
-            endpoint: endpoint.clone(),
-            process: claimed.id,
-            how: PeerLoss::Died { exit: None },
-        };
+        let died = || Error::peer_lost(endpoint, claimed.id, PeerLoss::Died { exit: None });
         let id = i32::try_from(claimed.id).ok().and_then(Pid::from_raw);
         let opened = id.ok_or(Errno::INVAL);
         let opened = opened.and_then(|id| pidfd_open(id, PidfdFlags::empty()));

@@ -20,12 +20,12 @@ use super::message::MAX_DESCRIPTORS;
 
 /// The error of a system call on `object`.
 pub(super) fn native(object: &Object, call: &'static str, errno: Errno) -> Error {
-    Error::Native {
-        object: object.clone(),
+    Error::native(
+        object,
         call,
-        code: i64::from(errno.raw_os_error()),
-        name: errno.to_string(),
-    }
+        i64::from(errno.raw_os_error()),
+        errno.to_string(),
+    )
 }
 
 /// The time until which a call waits.

@@ -101,7 +101,7 @@ fn a_pair_is_one_gpu() {
             let (_, _): (&syncline::cuda::DeviceBuffer, &syncline::vulkan::Buffer) =
                 (buffer.left(), buffer.right());
         }
-        Err(Error::NoSuchDevice { asked, have }) => {
+        Err(Error::NoSuchDevice { asked, have, .. }) => {
             assert!(!cuda().any(is_pair), "{asked}, {have}");
             assert!(have.contains("cuda"), "{have}");
         }
@@ -120,7 +120,7 @@ fn a_device_that_does_not_exist_is_an_error() {
     };
     let names: Vec<_> = instance.devices().unwrap();
     match syncline::vulkan::Device::open(1000).map(drop) {
-        Err(Error::NoSuchDevice { asked, have }) => {
+        Err(Error::NoSuchDevice { asked, have, .. }) => {
             assert_eq!(asked, "vulkan 1000");
             assert!(
                 names.iter().all(|device| have.contains(&device.info.name)),

@@ -239,7 +239,7 @@ impl Drop for Stall {
 fn ask(world: &World<Equipped>, fence: &Fence) -> Verdict {
     let captured = |result: syncline::Result<()>, what: &str| -> Verdict {
         check!(
-            matches!(&result, Err(Error::Captured { fence }) if fence.label() == "place"),
+            matches!(&result, Err(Error::Captured { fence, .. }) if fence.label() == "place"),
             "{what} of a captured fence gave {result:?}"
         );
         Ok(())

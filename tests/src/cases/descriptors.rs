@@ -208,7 +208,7 @@ fn recording<S: Subject>(world: &World<S>) -> Verdict {
     let before = left.position().value();
     check_error!(
         left.record(&fence),
-        Error::ForeignFence { fence } if fence.label() == "theirs"
+        Error::ForeignFence { fence, .. } if fence.label() == "theirs"
     );
     check!(
         left.position().value() == before,

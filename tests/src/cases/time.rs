@@ -140,7 +140,7 @@ fn not_ready<S: Subject>(world: &World<S>) -> Verdict {
         let asked = |late: &Fence<S>| -> Verdict {
             for (from, to) in [(&first, late), (late, &second)] {
                 let name = late.object();
-                check_error!(to.elapsed_since(from), Error::NotReady { fence } if fence == *name);
+                check_error!(to.elapsed_since(from), Error::NotReady { fence, .. } if fence == *name);
             }
             check_error!(late.elapsed_since(late), Error::NotReady { .. });
             Ok(())

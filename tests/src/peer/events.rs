@@ -252,7 +252,9 @@ impl Half {
     fn record_received(&mut self, label: &str) -> Result<String, Stop> {
         let fence = self.events.received(label)?;
         match self.queue()?.record(&fence) {
-            Err(Error::ForeignFence { fence: of }) if of == *fence.object() => Ok("refused".into()),
+            Err(Error::ForeignFence { fence: of, .. }) if of == *fence.object() => {
+                Ok("refused".into())
+            }
             Err(error) => Err(error.into()),
             Ok(()) => Ok("recorded".into()),
         }

@@ -254,11 +254,11 @@ impl<'t, S: Subject> Point<'t, S> {
         let Some(on) = self.on else {
             return match self.library.time() {
                 Err(error) => Err(error),
-                Ok(time) => Err(Error::NoTime {
-                    timeline: time.clock().object().clone(),
-                    value: self.value(),
-                    reason: "an empty point has a time".into(),
-                }),
+                Ok(time) => Err(Error::no_time(
+                    time.clock().object(),
+                    self.value(),
+                    "an empty point has a time",
+                )),
             };
         };
         Ok(Time::new(on, on.point_time(self.library)?))

@@ -136,11 +136,11 @@ impl Equipped {
         match (&self.kit, recorder) {
             #[cfg(feature = "cuda")]
             (Kit::Cuda(kernels), Recorder::Cuda(recorder)) => cuda::fault(kernels, recorder),
-            _ => Err(Error::Unsupported {
-                object: self.device.object().clone(),
-                asked: "be lost on purpose".into(),
-                reason: "only CUDA's devices can be".into(),
-            }),
+            _ => Err(Error::unsupported(
+                self.device.object(),
+                "be lost on purpose",
+                "only CUDA's devices can be",
+            )),
         }
     }
 }

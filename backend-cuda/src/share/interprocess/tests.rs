@@ -135,7 +135,7 @@ fn an_event_of_another_process_or_device_is_not_recorded() {
     let before = shared_events();
     let refused = queue.record(&theirs);
     assert!(
-        matches!(&refused, Err(Error::ForeignFence { fence }) if fence == theirs.object()),
+        matches!(&refused, Err(Error::ForeignFence { fence, .. }) if fence == theirs.object()),
         "{refused:?}"
     );
     // A graph cannot record it either.

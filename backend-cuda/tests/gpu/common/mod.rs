@@ -28,10 +28,7 @@ pub(crate) fn open() -> Result<Device> {
     let found = Driver::load()?.devices()?;
     match found.iter().find(|one| one.rejected.is_none()) {
         Some(one) => one.open(),
-        None => Err(Error::Unavailable {
-            backend: BackendKind::Cuda,
-            reason: "no usable device".into(),
-        }),
+        None => Err(Error::unavailable(BackendKind::Cuda, "no usable device")),
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
 }
 
 fn is_captured<T: std::fmt::Debug>(result: &syncline_core::Result<T>) -> bool {
-    matches!(result, Err(Error::Captured { fence }) if fence.label() == "place")
+    matches!(result, Err(Error::Captured { fence, .. }) if fence.label() == "place")
 }
 
 fn a_fence_of_a_capture_has_no_position() {

@@ -196,10 +196,10 @@ impl Drop for Kernel {
 }
 
 fn native(device: &vulkan::Device, call: &'static str, code: vk::Result) -> Error {
-    Error::Native {
-        object: device.object().clone(),
+    Error::native(
+        device.object(),
         call,
-        code: code.as_raw().into(),
-        name: format!("{code:?}"),
-    }
+        code.as_raw().into(),
+        format!("{code:?}"),
+    )
 }

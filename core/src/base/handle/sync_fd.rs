@@ -67,11 +67,11 @@ impl SyncFd {
         match check(fd.as_fd()) {
             Ok(()) => Ok(Self(Some(fd))),
             Err(reason) => Err(Rejected {
-                error: Error::Import {
-                    object: Object::new("handle", HandleKind::SyncFd.name()),
-                    what: format!("descriptor {}", fd.as_raw_fd()),
+                error: Error::import(
+                    Object::new("handle", HandleKind::SyncFd.name()),
+                    format!("descriptor {}", fd.as_raw_fd()),
                     reason,
-                },
+                ),
                 handle: fd,
             }),
         }

@@ -28,11 +28,11 @@ pub trait WindowsHandle: sealed::Sealed + fmt::Debug + Sized + Send + Sync + 'st
     fn refuse(self, by: &Object) -> Result<Infallible, Rejected<Self>> {
         Err(Rejected {
             handle: self,
-            error: Error::Unsupported {
-                object: by.clone(),
-                asked: format!("import a handle of the kind {}", Self::KIND),
-                reason: reason(),
-            },
+            error: Error::unsupported(
+                by,
+                format!("import a handle of the kind {}", Self::KIND),
+                reason(),
+            ),
         })
     }
 }

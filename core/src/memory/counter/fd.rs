@@ -58,11 +58,11 @@ impl CounterFd {
         match check_page_file(fd.as_fd()) {
             Ok(_) => Ok(Self(fd)),
             Err(reason) => Err(Rejected {
-                error: Error::Import {
-                    object: Object::new("handle", HandleKind::CounterMemfd.name()),
-                    what: format!("descriptor {}", fd.as_raw_fd()),
+                error: Error::import(
+                    Object::new("handle", HandleKind::CounterMemfd.name()),
+                    format!("descriptor {}", fd.as_raw_fd()),
                     reason,
-                },
+                ),
                 handle: fd,
             }),
         }

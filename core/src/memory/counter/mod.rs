@@ -70,12 +70,7 @@ impl Counter {
     pub(crate) fn make(initial: u64) -> Result<(Self, OwnedFd)> {
         let object = Object::new("counter", "");
         if initial == u64::MAX {
-            return Err(Error::ValueOutOfRange {
-                timeline: object,
-                asked: initial,
-                reached: 0,
-                largest: u64::MAX - 1,
-            });
+            return Err(Error::value_out_of_range(object, initial, 0, u64::MAX - 1));
         }
         let native = |(call, errno): (&'static str, Errno)| Error::system(&object, call, errno);
         let file = make_page_file().map_err(native)?;
@@ -230,16 +225,8 @@ impl Counter {
     fn failure(&self) -> Error {
         let cause = self.page.cause();
         match cause.lost {
-            Some(Loss { process, how }) => Error::PeerLost {
-                endpoint: self.object.clone(),
-                process,
-                how,
-            },
-            None => Error::FailedElsewhere {
-                counter: self.object.clone(),
-                code: cause.code,
-                cause: cause.text,
-            },
+            Some(Loss { process, how }) => Error::peer_lost(&self.object, process, how),
+            None => Error::failed_elsewhere(&self.object, cause.code, cause.text),
         }
     }
 

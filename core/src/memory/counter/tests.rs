@@ -254,14 +254,7 @@ fn loss_of_a_process_is_read_with_its_id(#[case] how: PeerLoss) {
     let (ours, theirs) = two(0);
     let endpoint = Object::new("endpoint", "ours");
     let process = 4711;
-    ours.fail_for(
-        0,
-        &Error::PeerLost {
-            endpoint,
-            process,
-            how,
-        },
-    );
+    ours.fail_for(0, &Error::peer_lost(endpoint, process, how));
     match theirs.value() {
         Err(Error::PeerLost {
             endpoint,

@@ -54,11 +54,7 @@ impl Standing {
     /// Turns `Failed` and `Cancelled` into errors about `value` of `of`.
     pub(crate) fn into_result(self, of: &Shared, value: u64) -> Result<Self> {
         match self {
-            Self::Failed(cause) => Err(Error::Failed {
-                timeline: of.object.clone(),
-                value,
-                cause,
-            }),
+            Self::Failed(cause) => Err(Error::failed(&of.object, value, cause)),
             Self::Cancelled => Err(of.cancelled(value)),
             fine => Ok(fine),
         }

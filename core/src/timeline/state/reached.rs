@@ -23,11 +23,7 @@ impl Shared {
         let value = self.refresh();
         match self.failure() {
             None => Ok(value),
-            Some(cause) => Err(Error::Failed {
-                timeline: self.object.clone(),
-                value: value + 1,
-                cause,
-            }),
+            Some(cause) => Err(Error::failed(&self.object, value + 1, cause)),
         }
     }
 
@@ -104,12 +100,12 @@ impl Shared {
     #[inline(never)]
     fn handle_polled(&self, polled: Result<Option<u64>>) -> u64 {
         match polled {
-            Ok(Some(u64::MAX)) => self.fail_frozen(Arc::new(Error::DeviceLost {
-                object: self.object.clone(),
-                call: "reading the counter",
-                code: -1,
-                name: "the counter reads all ones".into(),
-            })),
+            Ok(Some(u64::MAX)) => self.fail_frozen(Arc::new(Error::device_lost(
+                &self.object,
+                "reading the counter",
+                -1,
+                "the counter reads all ones",
+            ))),
             // A queue's position. The driver may be so fast that the signals of the submission are
             // not promoted yet, and the position must not show before them.
             Ok(Some(value)) => {

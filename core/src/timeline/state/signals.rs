@@ -244,11 +244,7 @@ impl Shared {
                 }
                 // The timeline failed while the port was signalled, so this value will never show.
                 self.failure().map_or(Ok(()), |cause| {
-                    Err(Error::Failed {
-                        timeline: self.object.clone(),
-                        value,
-                        cause,
-                    })
+                    Err(Error::failed(&self.object, value, cause))
                 })
             }
             Err(error) => {
@@ -263,11 +259,7 @@ impl Shared {
         let (reached, pending) = (state.reached, self.pending_locked(state));
         let timeline = || self.object.clone();
         if let Some(cause) = &state.failure {
-            return Err(Error::Failed {
-                timeline: timeline(),
-                value,
-                cause: cause.clone(),
-            });
+            return Err(Error::failed(timeline(), value, cause.clone()));
         }
         let largest = self.largest_legal_from(reached);
         if value <= reached {
@@ -277,12 +269,12 @@ impl Shared {
                 reached,
             })
         } else if value > largest {
-            Err(Error::ValueOutOfRange {
-                timeline: timeline(),
-                asked: value,
+            Err(Error::value_out_of_range(
+                timeline(),
+                value,
                 reached,
                 largest,
-            })
+            ))
         } else if value <= pending {
             Err(self.overlap(
                 value,
@@ -326,12 +318,12 @@ impl Shared {
         if value <= largest {
             return Ok(());
         }
-        Err(Error::ValueOutOfRange {
-            timeline: self.object.clone(),
-            asked: value,
-            reached: self.reached(),
+        Err(Error::value_out_of_range(
+            &self.object,
+            value,
+            self.reached(),
             largest,
-        })
+        ))
     }
 
     fn overlap(&self, asked: u64, claim: Interval) -> Error {

@@ -133,11 +133,11 @@ impl LocalTimes {
         if self.clock_index(device).is_some() {
             return Ok(());
         }
-        Err(Error::Unsupported {
-            object: queue.clone(),
-            asked: format!("write when {timeline} is signalled"),
-            reason: "the timeline was made without the clock of its device".into(),
-        })
+        Err(Error::unsupported(
+            queue,
+            format!("write when {timeline} is signalled"),
+            "the timeline was made without the clock of its device",
+        ))
     }
 
     /// Adds a signal of `values`. Its submission goes to a driver of `device` next.
@@ -315,11 +315,11 @@ impl Timeline {
     fn with(self, times: Times) -> Result<Self> {
         let shared = self.shared();
         if !shared.set_times(times) {
-            return Err(Error::Unsupported {
-                object: shared.object().clone(),
-                asked: "be given timestamps".into(),
-                reason: "it has them already".into(),
-            });
+            return Err(Error::unsupported(
+                shared.object(),
+                "be given timestamps",
+                "it has them already",
+            ));
         }
         Ok(self)
     }

@@ -258,9 +258,7 @@ mod tests {
 
         fn time(&self) -> Result<Option<i64>> {
             match self.0.load(Ordering::Relaxed) {
-                0 => Err(Error::NotReady {
-                    fence: Object::new("stamp", "unwritten"),
-                }),
+                0 => Err(Error::not_ready(Object::new("stamp", "unwritten"))),
                 at => Ok(Some(at)),
             }
         }

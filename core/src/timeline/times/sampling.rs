@@ -169,11 +169,11 @@ mod tests {
     impl Sampler for Busy {
         fn sample(&self) -> Result<Sample> {
             if self.left.fetch_sub(1, Ordering::Relaxed) > 0 {
-                return Err(Error::ClockSilent {
-                    clock: Object::new("clock", "busy"),
-                    waited: Duration::ZERO,
-                    reason: "other work stands before it".into(),
-                });
+                return Err(Error::clock_silent(
+                    Object::new("clock", "busy"),
+                    Duration::ZERO,
+                    "other work stands before it",
+                ));
             }
             self.left.store(self.attempts, Ordering::Relaxed);
             let now = HostClock::Monotonic.now();

@@ -485,12 +485,12 @@ impl Port for Lost {
     fn visible(&self, reached: u64) -> Result<u64> {
         match self.0.load(Ordering::SeqCst) {
             false => Ok(reached),
-            true => Err(Error::DeviceLost {
-                object: Object::new("device", "lost"),
-                call: "cuEventQuery",
-                code: 719,
-                name: "CUDA_ERROR_LAUNCH_FAILED".into(),
-            }),
+            true => Err(Error::device_lost(
+                Object::new("device", "lost"),
+                "cuEventQuery",
+                719,
+                "CUDA_ERROR_LAUNCH_FAILED",
+            )),
         }
     }
 }

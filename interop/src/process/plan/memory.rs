@@ -161,14 +161,14 @@ impl Execution<'_> {
         let (label, length) = (self.label, offer.extent.map_or(0, |extent| extent.length));
         match offer.extent {
             Some(extent) if length == bytes && offer.handles == handles => Ok(extent),
-            _ => Err(Error::Message {
-                endpoint: peer.object().clone(),
-                expected: format!(
+            _ => Err(Error::message(
+                peer.object(),
+                format!(
                     "memory \"{label}\" of {bytes} bytes, for {} devices",
                     handles.len()
                 ),
-                found: format!("{length} bytes, for {}", offer.handles.len()),
-            }),
+                format!("{length} bytes, for {}", offer.handles.len()),
+            )),
         }
     }
 
@@ -279,11 +279,8 @@ impl Endpoint {
     }
 
     fn open_words(&self, offer: &Offer, most: u64, fds: Vec<PeerFd>) -> Result<SharedWords> {
-        let other = |expected: String, found: String| Error::Message {
-            endpoint: self.object().clone(),
-            expected,
-            found,
-        };
+        let other =
+            |expected: String, found: String| Error::message(self.object(), expected, found);
         let kinds = offer.handles.iter().map(|handle| handle.kind);
         let mut fds = fds.into_iter();
         let (Some(fd), Some(extent), true) =
@@ -300,11 +297,11 @@ impl Endpoint {
             return Err(other(expected, found.to_string()));
         }
         if found > most {
-            return Err(Error::Import {
-                object: self.object().clone(),
-                what: format!("memory \"{}\"", offer.label),
-                reason: format!("it has {found} bytes, and {most} are the most that are taken"),
-            });
+            return Err(Error::import(
+                self.object(),
+                format!("memory \"{}\"", offer.label),
+                format!("it has {found} bytes, and {most} are the most that are taken"),
+            ));
         }
         Ok(SharedWords::open(handle)?)
     }

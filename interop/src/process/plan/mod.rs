@@ -91,12 +91,12 @@ impl Plan {
         let execution = Execution::new(self, self.kind(), label, devices, peers, timeout)?;
         self.require_timeline(label)?;
         if initial == u64::MAX {
-            return Err(Error::ValueOutOfRange {
-                timeline: Object::new("timeline", label),
-                asked: initial,
-                reached: 0,
-                largest: u64::MAX - 1,
-            });
+            return Err(Error::value_out_of_range(
+                Object::new("timeline", label),
+                initial,
+                0,
+                u64::MAX - 1,
+            ));
         }
         execution.make(initial).map(|(made, _)| made)
     }
@@ -210,11 +210,11 @@ impl<'c> Execution<'c> {
     }
 
     fn cannot(&self, reason: impl Into<String>) -> Error {
-        Error::Unsupported {
-            object: Object::new(self.kind, self.label),
-            asked: format!("be made with {} across processes", self.plan.mechanism()),
-            reason: reason.into(),
-        }
+        Error::unsupported(
+            Object::new(self.kind, self.label),
+            format!("be made with {} across processes", self.plan.mechanism()),
+            reason,
+        )
     }
 
     /// The handles that go to `process`.
@@ -325,13 +325,8 @@ impl<'c> Execution<'c> {
 
     /// Checks an offer against the plan, which defines what this process must get.
     fn check_offer(&self, peer: &Endpoint, offer: &Offer, initial: u64) -> Result<()> {
-        let other = |expected: String, found: String| {
-            Err(Error::Message {
-                endpoint: peer.object().clone(),
-                expected,
-                found,
-            })
-        };
+        let other =
+            |expected: String, found: String| Err(Error::message(peer.object(), expected, found));
         if offer.initial != initial {
             return other(
                 format!("{} \"{}\" from {initial} on", self.kind, self.label),

@@ -277,11 +277,13 @@ fn duplicate_page(page: &CounterFd) -> Result<CounterFd> {
 }
 
 pub(super) fn duplicate(fd: BorrowedFd<'_>, kind: HandleKind) -> Result<OwnedFd> {
-    fd.try_clone_to_owned().map_err(|error| Error::Native {
-        object: Object::new("handle", kind.name()),
-        call: "fcntl(F_DUPFD_CLOEXEC)",
-        code: error.raw_os_error().unwrap_or(0).into(),
-        name: error.to_string(),
+    fd.try_clone_to_owned().map_err(|error| {
+        Error::native(
+            Object::new("handle", kind.name()),
+            "fcntl(F_DUPFD_CLOEXEC)",
+            error.raw_os_error().unwrap_or(0).into(),
+            error.to_string(),
+        )
     })
 }
 

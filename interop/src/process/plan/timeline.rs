@@ -38,11 +38,7 @@ impl LossObserver for SignallerObserver {
         if lives && self.watched {
             return;
         }
-        let cause = Error::PeerLost {
-            endpoint: self.endpoint.clone(),
-            process: self.peer.id,
-            how: *how,
-        };
+        let cause = Error::peer_lost(&self.endpoint, self.peer.id, *how);
         if let PeerLoss::GivenUp = how {
             self.timeline.give_up(cause);
             return;
@@ -263,11 +259,11 @@ impl Endpoint {
     ) -> Result<()> {
         match self.numbered_timelines().number(matches) {
             Some(number) => self.send_point_of(number.sent(), value, timeout),
-            None => Err(Error::Unsupported {
-                object: self.object().clone(),
-                asked: format!("send the value {value} of a timeline"),
-                reason: "it was not made over this endpoint, or is gone here".into(),
-            }),
+            None => Err(Error::unsupported(
+                self.object(),
+                format!("send the value {value} of a timeline"),
+                "it was not made over this endpoint, or is gone here",
+            )),
         }
     }
 
@@ -283,11 +279,11 @@ impl Endpoint {
         let number = ObjectNumber::received(number);
         match self.numbered_timelines().at(number, value) {
             Some(point) => Ok(point),
-            None => Err(Error::Message {
-                endpoint: self.object().clone(),
-                expected: "a point of a timeline that this process has".into(),
-                found: format!("one of number {} at {value}", number.number),
-            }),
+            None => Err(Error::message(
+                self.object(),
+                "a point of a timeline that this process has",
+                format!("one of number {} at {value}", number.number),
+            )),
         }
     }
 }

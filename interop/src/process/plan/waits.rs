@@ -413,10 +413,10 @@ fn open_again(of: &vulkan::Device) -> Result<vulkan::Device> {
     };
     match instance.devices()?.into_iter().find(same) {
         Some(candidate) => candidate.open(),
-        None => Err(Error::Unavailable {
-            backend: info.backend,
-            reason: format!("{} is not listed any more", of.object()),
-        }),
+        None => Err(Error::unavailable(
+            info.backend,
+            format!("{} is not listed any more", of.object()),
+        )),
     }
 }
 

@@ -37,13 +37,7 @@ fn handle() -> EventIpcHandle {
 }
 
 fn refuse(reason: &str) -> Error {
-    Error::CannotShare {
-        left: "one".into(),
-        right: "the other".into(),
-        what: "an interprocess event",
-        reason: reason.into(),
-        conflict: None,
-    }
+    Error::cannot_share("one", "the other", "an interprocess event", reason, None)
 }
 
 /// Sends an event from the first end and receives it at the second under `label`.

@@ -440,7 +440,7 @@ fn opaque_handles_are_accepted_only_from_a_trusted_process() {
         let sent = ours.offer(&object, fds, Deadline::after(LONG)).unwrap();
         let refused = receive(&theirs).err().unwrap();
         assert!(
-            matches!(&refused, Error::Import { object, what, reason }
+            matches!(&refused, Error::Import { object, what, reason, .. }
                 if object == theirs.object() && what.contains(kind.name()) && reason.contains("Endpoint::trust_handles")),
             "{refused}"
         );

@@ -13,12 +13,12 @@ use syncline_recipes::{Arguments, BLOCK, Host, LIMIT, PTX, Stop, WORDS};
 /// An application with a context of its own adopts that, as `cudarc_ash` does.
 pub(crate) fn first_cuda() -> syncline::Result<cuda::Device> {
     let devices = cuda::Driver::load()?.devices()?;
-    let first = devices
-        .first()
-        .ok_or_else(|| syncline::Error::Unavailable {
-            backend: syncline::info::BackendKind::Cuda,
-            reason: "the driver has no device".into(),
-        })?;
+    let first = devices.first().ok_or_else(|| {
+        syncline::Error::unavailable(
+            syncline::info::BackendKind::Cuda,
+            "the driver has no device",
+        )
+    })?;
     first.open()
 }
 

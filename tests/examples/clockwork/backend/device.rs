@@ -40,11 +40,13 @@ impl Hardware {
     /// [`Error::Native`] if the system has no thread for it.
     pub(crate) fn start() -> Result<Self> {
         let object = Object::new("machine", "clockwork");
-        let machine = Machine::start().map_err(|error| Error::Native {
-            object: object.clone(),
-            call: "starting the machine",
-            code: error.raw_os_error().map_or(-1, i64::from),
-            name: error.to_string(),
+        let machine = Machine::start().map_err(|error| {
+            Error::native(
+                &object,
+                "starting the machine",
+                error.raw_os_error().map_or(-1, i64::from),
+                error.to_string(),
+            )
         })?;
         let machine = Arc::new(machine);
         let queue = |index| Arc::new(HardwareQueue::new(&machine, index));

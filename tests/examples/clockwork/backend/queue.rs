@@ -66,10 +66,12 @@ impl<'a> Recorder<'a> {
     fn port(&mut self, point: NativePoint<'_>, command: fn(&Port, u64) -> Command) -> Result<()> {
         // A port of this device is always of this type; an error is better than a panic all the
         // same.
-        let port = point.port::<Port>().ok_or_else(|| Error::Unsupported {
-            object: point.object().clone(),
-            asked: "be used by a clockwork machine".into(),
-            reason: "its port is of another backend".into(),
+        let port = point.port::<Port>().ok_or_else(|| {
+            Error::unsupported(
+                point.object(),
+                "be used by a clockwork machine",
+                "its port is of another backend",
+            )
         })?;
         self.keep(port.keep());
         self.list.push(command(port, point.value()));
@@ -226,9 +228,10 @@ pub(crate) struct Stamp {
 impl Stamp {
     /// Nanoseconds on the machine's clock.
     pub(crate) fn read(&self) -> Result<i64> {
-        let ticks = self.ticks.get().ok_or_else(|| Error::NotReady {
-            fence: self.object.clone(),
-        })?;
+        let ticks = self
+            .ticks
+            .get()
+            .ok_or_else(|| Error::not_ready(&self.object))?;
         Ok(time(*ticks))
     }
 }
@@ -237,13 +240,13 @@ impl backend::Stamp for Stamp {
     fn nanoseconds_since(&self, start: &dyn backend::Stamp) -> Result<i64> {
         // The engine asks of complete fences only, so 'not ready' is never seen by a user.
         let start: &dyn Any = start;
-        let start = start
-            .downcast_ref::<Self>()
-            .ok_or_else(|| Error::Unsupported {
-                object: self.object.clone(),
-                asked: "measure from a stamp of another backend".into(),
-                reason: "machines count on clocks of their own".into(),
-            })?;
+        let start = start.downcast_ref::<Self>().ok_or_else(|| {
+            Error::unsupported(
+                &self.object,
+                "measure from a stamp of another backend",
+                "machines count on clocks of their own",
+            )
+        })?;
         Ok(self.read()? - start.read()?)
     }
 

@@ -49,12 +49,14 @@ impl Sharing for Device {
 
 impl Device {
     fn import(&self, handle: &TimelineFd) -> Result<Attachment> {
-        let refused = |reason: &str| Error::CannotShare {
-            left: handle.origin().to_string(),
-            right: Origin::of(self.info()).to_string(),
-            what: "a timeline",
-            reason: reason.into(),
-            conflict: None,
+        let refused = |reason: &str| {
+            Error::cannot_share(
+                handle.origin().to_string(),
+                Origin::of(self.info()).to_string(),
+                "a timeline",
+                reason,
+                None,
+            )
         };
         if handle.origin().uuid != self.info().uuid {
             return Err(refused("they are different machines"));
@@ -67,12 +69,12 @@ impl Device {
     }
 
     fn system(&self, call: &'static str, error: &io::Error) -> Error {
-        Error::Native {
-            object: self.object().clone(),
+        Error::native(
+            self.object(),
             call,
-            code: error.raw_os_error().map_or(-1, i64::from),
-            name: error.to_string(),
-        }
+            error.raw_os_error().map_or(-1, i64::from),
+            error.to_string(),
+        )
     }
 }
 

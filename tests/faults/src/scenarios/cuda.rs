@@ -79,10 +79,9 @@ pub(super) static SCENARIOS: &[Scenario] = &[
 pub(super) fn open() -> Verdict<Device> {
     step("opening CUDA");
     let candidates = Driver::load()?.devices()?;
-    let first = candidates.first().ok_or_else(|| Error::Unavailable {
-        backend: BackendKind::Cuda,
-        reason: "no device".into(),
-    })?;
+    let first = candidates
+        .first()
+        .ok_or_else(|| Error::unavailable(BackendKind::Cuda, "no device"))?;
     Ok(first.open()?)
 }
 

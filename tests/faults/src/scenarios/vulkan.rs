@@ -66,10 +66,7 @@ pub(super) fn open() -> Verdict<Device> {
     let usable = candidates.iter().find(|found| found.rejected.is_none());
     let found = usable
         .or(candidates.first())
-        .ok_or_else(|| Error::Unavailable {
-            backend: syncline::info::BackendKind::Vulkan,
-            reason: "no device".into(),
-        })?;
+        .ok_or_else(|| Error::unavailable(syncline::info::BackendKind::Vulkan, "no device"))?;
     Ok(found.open()?)
 }
 

@@ -248,7 +248,7 @@ fn recording(world: &World<Equipped>) -> Verdict {
         for queue in [&producer, &waiter] {
             check_error!(
                 queue.record(&fence),
-                Error::ForeignFence { fence } if fence.label() == "produced"
+                Error::ForeignFence { fence, .. } if fence.label() == "produced"
             );
         }
         fence.wait(patience())?;

@@ -194,6 +194,7 @@ fn in_use(world: &World<Equipped>) -> Verdict {
                 semaphore: named,
                 by,
                 asked,
+                ..
             } => {
                 check!(named == *semaphore.object(), "{named} is not the semaphore");
                 check!(asked.contains("temporary"), "the error says {asked}");

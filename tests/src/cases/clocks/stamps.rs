@@ -37,8 +37,8 @@ fn not_ready<S: Subject>(world: &World<S>) -> Verdict {
         queue.record(&late)?;
         let name = late.object();
         // A query that blocked would hang: this thread releases the stall only later.
-        check_error!(late.time(), Error::NotReady { fence } if fence == *name);
-        check_error!(late.elapsed_since(&known), Error::NotReady { fence } if fence == *name);
+        check_error!(late.time(), Error::NotReady { fence, .. } if fence == *name);
+        check_error!(late.elapsed_since(&known), Error::NotReady { fence, .. } if fence == *name);
         let told = known.time()?.nanoseconds();
         check!(
             told == before,
@@ -100,7 +100,7 @@ fn errors<S: Subject>(world: &World<S>) -> Verdict {
             first.library().timing()
         );
         let name = first.object();
-        check_error!(first.time(), Error::NotRecorded { fence } if fence == *name);
+        check_error!(first.time(), Error::NotRecorded { fence, .. } if fence == *name);
         check_error!(second.elapsed_since(&first), Error::NotRecorded { .. });
         check!(first.is_complete()?, "asking for a time changed a fence");
         for fence in [&plain, &timed, &first, &second] {
@@ -111,7 +111,7 @@ fn errors<S: Subject>(world: &World<S>) -> Verdict {
             let name = without.object();
             check_error!(
                 without.time(),
-                Error::TimingDisabled { fence, asked: Timing::Clock } if fence == *name
+                Error::TimingDisabled { fence, asked: Timing::Clock, .. } if fence == *name
             );
         }
         let foreign = device
@@ -141,7 +141,7 @@ fn errors<S: Subject>(world: &World<S>) -> Verdict {
         queue.submit(&[opens.at(1)], |_| Ok(()), &[])?;
         queue.record(&second)?;
         let name = second.object();
-        check_error!(second.time(), Error::NotReady { fence } if fence == *name);
+        check_error!(second.time(), Error::NotReady { fence, .. } if fence == *name);
         check_error!(second.elapsed_since(&first), Error::NotReady { .. });
         opens.signal(1)?;
         second.wait(patience())?;

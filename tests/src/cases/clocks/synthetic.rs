@@ -86,11 +86,11 @@ impl Sampler for Noisy {
         let odd = dice.one_in(3);
         if nth >= self.silent_from || (odd && self.mood == Mood::Gaps && nth > 0) {
             thread::sleep(SILENCE);
-            return Err(Error::ClockSilent {
-                clock: Object::new("clock", "noisy"),
-                waited: SILENCE,
-                reason: "the case says so".into(),
-            });
+            return Err(Error::clock_silent(
+                Object::new("clock", "noisy"),
+                SILENCE,
+                "the case says so",
+            ));
         }
         let now = self.host_clock().now();
         let deviation = if odd && self.mood == Mood::Spikes {

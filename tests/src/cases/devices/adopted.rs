@@ -311,7 +311,7 @@ fn own_submission_has_no_time(world: &World<Equipped>) -> Verdict {
         let name = line.object();
         check_error!(
             line.at(none).time(),
-            Error::NoTime { timeline, value, reason }
+            Error::NoTime { timeline, value, reason, .. }
                 if timeline == *name && value == none && !reason.is_empty()
         );
     }

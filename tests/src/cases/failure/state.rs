@@ -33,7 +33,7 @@ fn first_cause<S: Subject>(world: &World<S>) -> Verdict {
     for _ in 0..2 {
         check_error!(
             line.at(1).wait(patience()),
-            Error::Failed { timeline, value: 1, cause } if timeline.label() == "line" && cause.to_string().contains("the first")
+            Error::Failed { timeline, value: 1, cause, .. } if timeline.label() == "line" && cause.to_string().contains("the first")
         );
     }
     check_error!(line.signal(1), Error::Failed { .. });

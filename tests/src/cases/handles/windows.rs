@@ -68,6 +68,7 @@ fn says_why(device: &Device, kind: HandleKind, error: &Error) -> Verdict {
         object,
         asked,
         reason,
+        ..
     } = error
     else {
         return Stop::fail(format!("{kind} is refused with: {error}"));

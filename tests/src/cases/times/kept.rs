@@ -45,7 +45,7 @@ fn last_kept<S: Subject>(world: &World<S>) -> Verdict {
             let asked = value;
             check_error!(
                 line.at(asked).time(),
-                Error::TimeForgotten { timeline, value, kept, oldest: told }
+                Error::TimeForgotten { timeline, value, kept, oldest: told, .. }
                     if timeline == *name && value == asked && kept == Timeline::TIMES
                         && told > asked && told <= oldest
             );

@@ -36,7 +36,7 @@ fn not_enabled<S: Subject>(world: &World<S>) -> Verdict {
         for asked in [0, 1, 2, 3, 4] {
             check_error!(
                 line.at(asked).time(),
-                Error::TimesNotEnabled { timeline, value } if timeline == *name && value == asked
+                Error::TimesNotEnabled { timeline, value, .. } if timeline == *name && value == asked
             );
         }
         let wait_only = line.library().wait_only();
@@ -66,7 +66,7 @@ fn not_reached<S: Subject>(world: &World<S>) -> Verdict {
         let none_yet = |at: u64| -> Verdict {
             check_error!(
                 line.at(at).time(),
-                Error::NotReached { timeline, value, reached: 1 } if timeline == *name && value == at
+                Error::NotReached { timeline, value, reached: 1, .. } if timeline == *name && value == at
             );
             Ok(())
         };
@@ -164,7 +164,7 @@ fn first_value<S: Subject>(world: &World<S>) -> Verdict {
         let none = |at: u64| -> Verdict {
             check_error!(
                 line.at(at).time(),
-                Error::NoTime { timeline, value, reason }
+                Error::NoTime { timeline, value, reason, .. }
                     if timeline == *name && value == at && !reason.is_empty()
             );
             Ok(())

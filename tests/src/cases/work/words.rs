@@ -87,6 +87,7 @@ fn texts<S: Subject>(world: &World<S>) -> Verdict {
             let Error::WorkPanicked {
                 queue: named,
                 message,
+                ..
             } = inner
             else {
                 return Stop::fail(format!("work that panics is: {error}"));

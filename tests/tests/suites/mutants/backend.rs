@@ -90,11 +90,11 @@ impl Backend for PlantedDevice {
     fn clock(&self) -> Result<Clock> {
         match self.bug {
             Bug::AnotherClockEachTime => Ok(planted_clock(&self.inner, self.bug)),
-            Bug::ClockRefused => Err(Error::Unsupported {
-                object: self.identity().object.clone(),
-                asked: "read its clock".into(),
-                reason: "it is of no mind to".into(),
-            }),
+            Bug::ClockRefused => Err(Error::unsupported(
+                self.identity().object,
+                "read its clock",
+                "it is of no mind to",
+            )),
             _ => Ok(self.clock.clone()),
         }
     }

@@ -56,17 +56,12 @@ impl Memory {
             timeline,
             value,
             cause,
+            ..
         }) = ended
         else {
             return ended;
         };
-        let failed = |cause| {
-            Err(Error::Failed {
-                timeline: timeline.clone(),
-                value,
-                cause,
-            })
-        };
+        let failed = |cause| Err(Error::failed(&timeline, value, cause));
         match bug {
             Bug::FailureIsSuccess => Ok(()),
             Bug::FailureToldOnce if !lock(&self.told).insert(timeline.id()) => {
@@ -79,11 +74,7 @@ impl Memory {
             Bug::CauseIsReplaced if !lock(&self.causes).contains_key(&timeline.id()) => {
                 failed(Arc::new(Error::NothingToWaitFor))
             }
-            Bug::ErrorsNameNobody => Err(Error::Failed {
-                timeline: Object::new("timeline", ""),
-                value,
-                cause,
-            }),
+            Bug::ErrorsNameNobody => Err(Error::failed(Object::new("timeline", ""), value, cause)),
             _ => failed(cause),
         }
     }
@@ -111,13 +102,13 @@ fn behind_descriptor(number: RawFd) -> Option<String> {
 }
 
 pub(crate) fn timed_out(object: &Object, value: u64, waited: Duration) -> Error {
-    Error::TimedOut {
-        object: object.clone(),
-        stage: Stage::Reached,
+    Error::timed_out(
+        object,
+        Stage::Reached,
         value,
-        reached: 0,
-        pending: 0,
+        0,
+        0,
         waited,
-        blockers: Blockers::default(),
-    }
+        Blockers::default(),
+    )
 }

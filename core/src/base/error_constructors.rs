@@ -1,0 +1,286 @@
+//! Constructors of the errors that backends and the facade return.
+//!
+//! The variants may get more fields, so other crates cannot write them as struct expressions.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use crate::base::blockers::Blockers;
+use crate::base::error::{ConflictError, Error, Failure, Object};
+use crate::base::handle::PayloadUse;
+use crate::base::info::{BackendKind, Info};
+use crate::base::peer::PeerLoss;
+use crate::base::stage::Stage;
+
+/// Each constructor makes the variant of its name, and takes the fields in their order.
+impl Error {
+    /// Makes an [`Error::Unavailable`].
+    pub fn unavailable(backend: BackendKind, reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        Self::Unavailable { backend, reason }
+    }
+
+    /// Makes an [`Error::NoSuchDevice`].
+    pub fn no_such_device(asked: impl Into<String>, have: impl Into<String>) -> Self {
+        Self::NoSuchDevice {
+            asked: asked.into(),
+            have: have.into(),
+        }
+    }
+
+    /// Makes an [`Error::NoSuchDevice`] with a list of all devices, which are `infos`.
+    #[must_use]
+    pub fn no_device_among<'i>(asked: &str, infos: impl IntoIterator<Item = &'i Info>) -> Self {
+        let infos = infos.into_iter().enumerate();
+        let lines = infos.map(|(n, info)| format!("{n} {} \"{}\"", info.backend, info.name));
+        let have = lines.collect::<Vec<_>>().join(", ");
+        Self::no_such_device(asked, if have.is_empty() { "none".into() } else { have })
+    }
+
+    /// Makes an [`Error::Unsupported`].
+    pub fn unsupported(
+        object: impl Into<Object>,
+        asked: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self::Unsupported {
+            object: object.into(),
+            asked: asked.into(),
+            reason: reason.into(),
+        }
+    }
+
+    /// Makes an [`Error::Native`].
+    pub fn native(
+        object: impl Into<Object>,
+        call: &'static str,
+        code: i64,
+        name: impl Into<String>,
+    ) -> Self {
+        Self::Native {
+            object: object.into(),
+            call,
+            code,
+            name: name.into(),
+        }
+    }
+
+    /// Makes an [`Error::DeviceLost`].
+    pub fn device_lost(
+        object: impl Into<Object>,
+        call: &'static str,
+        code: i64,
+        name: impl Into<String>,
+    ) -> Self {
+        Self::DeviceLost {
+            object: object.into(),
+            call,
+            code,
+            name: name.into(),
+        }
+    }
+
+    /// Makes an [`Error::WrongDevice`].
+    pub fn wrong_device(
+        object: impl Into<Object>,
+        owner: impl Into<Object>,
+        asked: impl Into<Object>,
+    ) -> Self {
+        Self::WrongDevice {
+            object: object.into(),
+            owner: owner.into(),
+            asked: asked.into(),
+        }
+    }
+
+    /// Makes an [`Error::CannotShare`].
+    pub fn cannot_share(
+        left: impl Into<String>,
+        right: impl Into<String>,
+        what: &'static str,
+        reason: impl Into<Box<str>>,
+        conflict: Option<ConflictError>,
+    ) -> Self {
+        Self::CannotShare {
+            left: left.into(),
+            right: right.into(),
+            what,
+            reason: reason.into(),
+            conflict,
+        }
+    }
+
+    /// Makes an [`Error::ValueOutOfRange`].
+    pub fn value_out_of_range(
+        timeline: impl Into<Object>,
+        asked: u64,
+        reached: u64,
+        largest: u64,
+    ) -> Self {
+        Self::ValueOutOfRange {
+            timeline: timeline.into(),
+            asked,
+            reached,
+            largest,
+        }
+    }
+
+    /// Makes an [`Error::Failed`].
+    pub fn failed(timeline: impl Into<Object>, value: u64, cause: Failure) -> Self {
+        Self::Failed {
+            timeline: timeline.into(),
+            value,
+            cause,
+        }
+    }
+
+    /// Makes an [`Error::TimedOut`].
+    pub fn timed_out(
+        object: impl Into<Object>,
+        stage: Stage,
+        value: u64,
+        reached: u64,
+        pending: u64,
+        waited: Duration,
+        blockers: Blockers,
+    ) -> Self {
+        Self::TimedOut {
+            object: object.into(),
+            stage,
+            value,
+            reached,
+            pending,
+            waited,
+            blockers,
+        }
+    }
+
+    /// Makes an [`Error::NotReady`].
+    pub fn not_ready(fence: impl Into<Object>) -> Self {
+        let fence = fence.into();
+        Self::NotReady { fence }
+    }
+
+    /// Makes an [`Error::NoTime`].
+    pub fn no_time(timeline: impl Into<Object>, value: u64, reason: impl Into<String>) -> Self {
+        Self::NoTime {
+            timeline: timeline.into(),
+            value,
+            reason: reason.into(),
+        }
+    }
+
+    /// Makes an [`Error::ClockSilent`].
+    pub fn clock_silent(
+        clock: impl Into<Object>,
+        waited: Duration,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self::ClockSilent {
+            clock: clock.into(),
+            waited,
+            reason: reason.into(),
+        }
+    }
+
+    /// Makes an [`Error::Captured`].
+    pub fn captured(fence: impl Into<Object>) -> Self {
+        let fence = fence.into();
+        Self::Captured { fence }
+    }
+
+    /// Makes an [`Error::CaptureEnded`].
+    pub fn capture_ended(fence: impl Into<Object>) -> Self {
+        let fence = fence.into();
+        Self::CaptureEnded { fence }
+    }
+
+    /// Makes an [`Error::Capturing`].
+    pub fn capturing(
+        object: impl Into<Object>,
+        asked: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self::Capturing {
+            object: object.into(),
+            asked: asked.into(),
+            reason: reason.into(),
+        }
+    }
+
+    /// Makes an [`Error::FailedElsewhere`].
+    pub fn failed_elsewhere(
+        counter: impl Into<Object>,
+        code: i64,
+        cause: impl Into<String>,
+    ) -> Self {
+        Self::FailedElsewhere {
+            counter: counter.into(),
+            code,
+            cause: cause.into(),
+        }
+    }
+
+    /// Makes an [`Error::PeerLost`].
+    pub fn peer_lost(endpoint: impl Into<Object>, process: u32, how: PeerLoss) -> Self {
+        Self::PeerLost {
+            endpoint: endpoint.into(),
+            process,
+            how,
+        }
+    }
+
+    /// Makes an [`Error::PeerSilent`].
+    pub fn peer_silent(
+        endpoint: impl Into<Object>,
+        process: u32,
+        awaited: impl Into<Cow<'static, str>>,
+        waited: Duration,
+    ) -> Self {
+        Self::PeerSilent {
+            endpoint: endpoint.into(),
+            process,
+            awaited: awaited.into(),
+            waited,
+        }
+    }
+
+    /// Makes an [`Error::Message`].
+    pub fn message(
+        endpoint: impl Into<Object>,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+    ) -> Self {
+        Self::Message {
+            endpoint: endpoint.into(),
+            expected: expected.into(),
+            found: found.into(),
+        }
+    }
+
+    /// Makes an [`Error::PayloadInUse`].
+    pub fn payload_in_use(
+        semaphore: impl Into<Object>,
+        asked: impl Into<String>,
+        by: PayloadUse,
+    ) -> Self {
+        Self::PayloadInUse {
+            semaphore: semaphore.into(),
+            asked: asked.into(),
+            by,
+        }
+    }
+
+    /// Makes an [`Error::Import`].
+    pub fn import(
+        object: impl Into<Object>,
+        what: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self::Import {
+            object: object.into(),
+            what: what.into(),
+            reason: reason.into(),
+        }
+    }
+}
