@@ -25,56 +25,77 @@ fn root() -> &'static Path {
         .expect("the workspace")
 }
 
-/// The documents of the root, and those in `docs/`, `results/` and `software/`.
+/// All documents of the repository.
 fn documents() -> Vec<PathBuf> {
-    let folders = ["", "docs", "results", "software"].map(|name| root().join(name));
-    let entries = folders.iter().flat_map(|folder| {
-        let entries = fs::read_dir(folder).expect("a folder");
-        entries.map(|entry| entry.expect("an entry").path())
-    });
-    let is_page = |path: &PathBuf| path.extension().is_some_and(|end| end == "md");
-    entries.filter(is_page).collect()
+    let (mut folders, mut found) = (vec![root().to_owned()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if path.is_dir() && (name == ".github" || !name.starts_with('.')) && name != "target" {
+                folders.push(path);
+            } else if name.ends_with(".md") {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// A command line of a document.
+struct CommandLine<'p> {
+    words: Vec<&'p str>,
+    /// True in a block for a shell. A span in a sentence may lack arguments.
+    is_whole: bool,
+}
+
+impl<'p> CommandLine<'p> {
+    /// Leaves out variables, redirections and what runs another command.
+    fn new(line: &'p str, is_whole: bool) -> Self {
+        let is_before = |word: &&str| word.contains('=') || *word == "xvfb-run";
+        let words = line.split_whitespace().skip_while(is_before);
+        Self {
+            words: words.take_while(|word| *word != ">").collect(),
+            is_whole,
+        }
+    }
+
+    /// Why `syncline` does not take the arguments behind the first `skipped` words.
+    fn refusal(&self, skipped: usize) -> Option<String> {
+        // Placeholders for which not every word will do.
+        let given = |word: &&str| match *word {
+            "SHELL" => "bash".into(),
+            "SUBCOMMAND" => "info".into(),
+            other => other.into(),
+        };
+        let arguments = self.words[skipped..].iter().map(given);
+        let all = ["syncline".into()].into_iter().chain(arguments);
+        let error = Cli::try_parse_from(super::in_order(all.collect())).err()?;
+        let is_short = error.kind() == ErrorKind::MissingRequiredArgument && !self.is_whole;
+        (error.use_stderr() && !is_short).then(|| error.to_string())
+    }
 }
 
 /// The command lines of a document: each line of a block for a shell, and each span of code.
-fn command_lines(page: &str) -> Vec<Vec<&str>> {
+fn command_lines(page: &str) -> Vec<CommandLine<'_>> {
     let mut found = Vec::new();
     let mut block = None;
     for line in page.lines() {
         match (line.strip_prefix("```"), block) {
             (Some(language), None) => block = Some(language),
             (Some(_), Some(_)) => block = None,
-            (None, Some("sh")) => found.push(line.split(" #").next().unwrap_or_default()),
+            (None, Some("sh")) => {
+                let command = line.split(" #").next().unwrap_or_default();
+                found.push(CommandLine::new(command, true));
+            }
             (None, Some(_)) => {}
-            (None, None) => found.extend(line.split('`').skip(1).step_by(2)),
+            (None, None) => {
+                let spans = line.split('`').skip(1).step_by(2);
+                found.extend(spans.map(|span| CommandLine::new(span, false)));
+            }
         }
     }
-    found.into_iter().map(words).collect()
-}
-
-/// The words of a command line, without variables, redirections and what runs another command.
-fn words(line: &str) -> Vec<&str> {
-    let is_before = |word: &&str| word.contains('=') || *word == "xvfb-run";
-    let words = line.split_whitespace().skip_while(is_before);
-    words.take_while(|word| *word != ">").collect()
-}
-
-/// Why `syncline` does not take these arguments.
-fn refusal<'a>(arguments: &[&'a str]) -> Option<String> {
-    // Placeholders for which not every word will do.
-    let given = |word: &&'a str| match *word {
-        "SHELL" => "bash",
-        "SUBCOMMAND" => "info",
-        other => other,
-    };
-    let mut arguments: Vec<_> = arguments.iter().map(given).collect();
-    if let [first @ "--software", second, ..] = &mut arguments[..] {
-        std::mem::swap(first, second);
-    }
-    let error = Cli::try_parse_from([&["syncline"], &*arguments].concat()).err()?;
-    // A sentence may name a command without its arguments.
-    let is_short = error.kind() == ErrorKind::MissingRequiredArgument;
-    (error.use_stderr() && !is_short).then(|| error.to_string())
+    found
 }
 
 /// The targets of the workspace, as `package/kind/name`, with `package` alone for each package.
@@ -82,6 +103,7 @@ fn targets() -> Vec<String> {
     let mut command = Command::new(env!("CARGO"));
     command.args(["metadata", "--no-deps", "--offline", "--format-version=1"]);
     let output = command.current_dir(root()).output().expect("cargo");
+    assert!(output.status.success(), "{output:?}");
     let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let text = |value: &Value| value.as_str().expect("a name").to_owned();
     let mut all = Vec::new();
@@ -123,14 +145,15 @@ fn every_command_line_of_a_document_is_taken() {
     for path in documents() {
         let page = fs::read_to_string(&path).expect("UTF-8");
         for line in command_lines(&page) {
-            let said = format!("{}: {}", path.display(), line.join(" "));
-            let arguments = STARTS.iter().find_map(|start| line.strip_prefix(*start));
-            if let Some(arguments) = arguments {
-                refused.extend(refusal(arguments).map(|why| format!("{said}: {why}")));
+            let words = &line.words;
+            let said = format!("{}: {}", path.display(), words.join(" "));
+            if let Some(start) = STARTS.iter().find(|start| words.starts_with(start)) {
+                let refusal = line.refusal(start.len());
+                refused.extend(refusal.map(|why| format!("{said}: {why}")));
                 own += 1;
             }
-            if line.first() == Some(&"cargo") && line.contains(&"-p") {
-                let unknown = unknown_targets(&line, &targets).into_iter();
+            if words.first() == Some(&"cargo") && words.contains(&"-p") {
+                let unknown = unknown_targets(words, &targets).into_iter();
                 refused.extend(unknown.map(|target| format!("{said}: no {target}")));
                 of_cargo += 1;
             }
@@ -142,15 +165,13 @@ fn every_command_line_of_a_document_is_taken() {
 
 #[test]
 fn a_command_line_that_is_wrong_is_refused() {
-    assert!(refusal(&["doctor", "--nosuch"]).is_some());
-    assert!(refusal(&["--software", "run", "program", "--nosuch"]).is_none());
-    let page = "`syncline nosuch`\n```sh\nA=1 xvfb-run cargo run -- nosuch # why\n```\n";
-    let lines = command_lines(page);
-    assert_eq!(
-        lines,
-        [
-            vec!["syncline", "nosuch"],
-            vec!["cargo", "run", "--", "nosuch"]
-        ]
-    );
+    let page = "`syncline doctor --nosuch` `syncline bench compare OLD`\n```sh\n\
+                A=1 xvfb-run cargo run -- nosuch # why\nsyncline bench compare OLD > new\n\
+                syncline --software --frames 20\nsyncline --software run program --nosuch\n```\n";
+    let is_taken = |line: &CommandLine<'_>| {
+        let start = STARTS.iter().find(|start| line.words.starts_with(start));
+        line.refusal(start.expect("a start").len()).is_none()
+    };
+    let taken: Vec<_> = command_lines(page).iter().map(is_taken).collect();
+    assert_eq!(taken, [false, true, false, false, true, true]);
 }

@@ -76,7 +76,7 @@ fn main() -> ExitCode {
         return done;
     }
     // Wrong usage exits with 2 here.
-    let cli = Cli::parse_from(arguments());
+    let cli = Cli::parse_from(in_order(std::env::args_os().collect()));
     let ended = if cli.software && !software::is_on() {
         software::run_again()
     } else {
@@ -88,12 +88,11 @@ fn main() -> ExitCode {
     })
 }
 
-/// Returns the command line, with a leading `--software` moved behind the subcommand.
+/// Returns a command line with a leading `--software` moved behind the subcommand.
 ///
 /// In front of a subcommand clap takes `--software` for an option of the demo. It does not go
 /// further back, because later arguments may belong to a program that `run` starts.
-fn arguments() -> Vec<OsString> {
-    let mut arguments: Vec<_> = std::env::args_os().collect();
+fn in_order(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let is_option = |argument: &OsString| argument.as_encoded_bytes().starts_with(b"-");
     if let [_, first, second, ..] = &mut arguments[..]
         && first == "--software"

@@ -27,25 +27,6 @@
 //!   lock during [`Stamp::time`], if the time is published to other processes.
 //!
 //! The rules, with their ids, are in `docs/contract.md`.
-//!
-//! An application uses this page if its own code is for devices of any backend:
-//!
-//! ```
-//! use std::time::Duration;
-//! use syncline_core::backend::{Device, Queue as _};
-//! use syncline_core::{QueueKind, Result, host};
-//!
-//! fn run_to_the_end<D: Device>(device: &D) -> Result<()> {
-//!     let queue = device.queue(QueueKind::Compute, "queue")?;
-//!     let line = device.timeline("line")?;
-//!     queue.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
-//!     line.at(1).wait(Duration::from_secs(10))
-//! }
-//!
-//! # fn main() -> Result<()> {
-//! run_to_the_end(&host::Device::new())
-//! # }
-//! ```
 
 pub use crate::api::author::{Backend, BackendQueue, EngineQueue, EngineQueueOf, Identity};
 pub use crate::api::sharing::Sharing;

@@ -11,6 +11,8 @@ use syncline_core::{
     handle::{BinaryFd, HandleKind, Payload, Rejected, SyncFd},
 };
 
+#[cfg(all(feature = "cuda", feature = "vulkan"))]
+use crate::any::another_backend;
 use crate::any::{Device, Recorder};
 #[cfg(feature = "cuda")]
 use crate::cuda;
@@ -104,47 +106,64 @@ impl Device {
     }
 }
 
-/// Accessors of the backend's own type, and conversions to it.
-macro_rules! typed {
-    ($($gate:meta, $name:ident => $variant:ident, $backend:literal;)+) => {
-        impl BinarySemaphore {$(
-            #[doc = concat!("The semaphore as one of ", $backend, ".")]
-            ///
-            /// # Errors
-            /// [`Error::Unsupported`] for a semaphore of another backend.
-            #[$gate]
-            pub fn $name(&self) -> Result<&$name::BinarySemaphore> {
-                match self {
-                    Self::$variant(semaphore) => Ok(semaphore),
-                    #[allow(unreachable_patterns, reason = "reachable with several backends")]
-                    other => Err(crate::any::another_backend(other.object(), $backend)),
-                }
-            }
-        )+}
+impl BinarySemaphore {
+    /// The semaphore as one of CUDA.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a semaphore of another backend.
+    #[cfg(feature = "cuda")]
+    pub fn cuda(&self) -> Result<&cuda::BinarySemaphore> {
+        match self {
+            Self::Cuda(semaphore) => Ok(semaphore),
+            #[cfg(feature = "vulkan")]
+            other => Err(another_backend(other.object(), "CUDA")),
+        }
+    }
 
-        $(
-            #[$gate]
-            impl From<$name::BinarySemaphore> for BinarySemaphore {
-                fn from(semaphore: $name::BinarySemaphore) -> Self {
-                    Self::$variant(semaphore)
-                }
-            }
-
-            #[$gate]
-            impl TryFrom<BinarySemaphore> for $name::BinarySemaphore {
-                type Error = Error;
-
-                fn try_from(semaphore: BinarySemaphore) -> Result<Self> {
-                    semaphore.$name().cloned()
-                }
-            }
-        )+
-    };
+    /// The semaphore as one of Vulkan.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a semaphore of another backend.
+    #[cfg(feature = "vulkan")]
+    pub fn vulkan(&self) -> Result<&vulkan::BinarySemaphore> {
+        match self {
+            Self::Vulkan(semaphore) => Ok(semaphore),
+            #[cfg(feature = "cuda")]
+            other => Err(another_backend(other.object(), "Vulkan")),
+        }
+    }
 }
 
-typed! {
-    cfg(feature = "cuda"), cuda => Cuda, "CUDA";
-    cfg(feature = "vulkan"), vulkan => Vulkan, "Vulkan";
+#[cfg(feature = "cuda")]
+impl From<cuda::BinarySemaphore> for BinarySemaphore {
+    fn from(semaphore: cuda::BinarySemaphore) -> Self {
+        Self::Cuda(semaphore)
+    }
+}
+
+#[cfg(feature = "vulkan")]
+impl From<vulkan::BinarySemaphore> for BinarySemaphore {
+    fn from(semaphore: vulkan::BinarySemaphore) -> Self {
+        Self::Vulkan(semaphore)
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl TryFrom<BinarySemaphore> for cuda::BinarySemaphore {
+    type Error = Error;
+
+    fn try_from(semaphore: BinarySemaphore) -> Result<Self> {
+        semaphore.cuda().cloned()
+    }
+}
+
+#[cfg(feature = "vulkan")]
+impl TryFrom<BinarySemaphore> for vulkan::BinarySemaphore {
+    type Error = Error;
+
+    fn try_from(semaphore: BinarySemaphore) -> Result<Self> {
+        semaphore.vulkan().cloned()
+    }
 }
 
 impl BinarySemaphore {

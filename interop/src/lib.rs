@@ -95,9 +95,9 @@ pub mod prelude {
 
 /// The page for authors of backends.
 ///
-/// It has the traits and the kit of `syncline_core::backend`. With
-/// [`Candidate`](backend::Candidate), [`Inventory::add`] lists devices of a backend outside this
-/// library. The page `docs/write-a-backend.md` leads through all of it.
+/// [`syncline_core::backend`] lists the traits and says what the engine guarantees. All of it is
+/// here, too. [`Candidate`](backend::Candidate) is for [`Inventory::add`], which lists devices of a
+/// backend outside this library. The page `docs/write-a-backend.md` leads through the traits.
 ///
 /// An application uses [`Device`](backend::Device) and [`Queue`](backend::Queue) from here if its
 /// own code is for devices of any backend:

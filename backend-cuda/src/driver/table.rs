@@ -442,7 +442,7 @@ impl Driver {
 
     /// Converts an error code of a call on `object` to the typed error.
     pub(crate) fn error(&self, object: &Object, Code { call, code }: Code) -> Error {
-        let (object, name) = (object.clone(), self.name_of(code));
+        let name = self.name_of(code);
         let lost = Code { call, code }.is_lost();
         let code = i64::from(code);
         if lost {

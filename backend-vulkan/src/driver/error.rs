@@ -5,7 +5,6 @@ use syncline_core::{Error, error::Object, info::BackendKind};
 
 /// The error for the result of `call` on `object`.
 pub(crate) fn native(object: &Object, call: &'static str, result: vk::Result) -> Error {
-    let object = object.clone();
     let code = i64::from(result.as_raw());
     let name = name(result);
     if result == vk::Result::ERROR_DEVICE_LOST {

@@ -134,7 +134,7 @@ impl BinarySemaphore {
             (None, Needs::Unused) => state.in_use(|_| true)?,
         };
         match by {
-            Some(by) => Err(Error::payload_in_use(self.object(), asked.to_owned(), by)),
+            Some(by) => Err(Error::payload_in_use(self.object(), asked, by)),
             None => call(&mut state),
         }
     }

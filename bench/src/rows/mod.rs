@@ -40,7 +40,6 @@ pub(crate) use partner::partner;
 use std::fmt;
 
 use crate::lab::Lab;
-use crate::lab::Pace;
 use crate::limit::Limit;
 use crate::machine::{Machine, On, Subject};
 use crate::side::Outcome;
@@ -50,7 +49,7 @@ const RECORDED: &[Limit] = &[Limit::Recorded(1.2)];
 
 /// True for a short run (`--quick`). Rows with a large setup make it smaller then.
 fn is_short(lab: &Lab) -> bool {
-    lab.rounds() <= Pace::QUICK.rounds
+    lab.is_quick()
 }
 
 /// One operation of applications, through Syncline and by hand.

@@ -183,6 +183,10 @@ pub(super) fn library(facts: &Facts) -> Outcome {
         "Take SYNCLINE_CUDA_DRIVER out of the environment, and the system's driver is used.".into()
     } else if reason.contains("stub") {
         "Take the toolkit's folder stubs out of LD_LIBRARY_PATH.".into()
+    } else if variable("LD_LIBRARY_PATH").is_some() && !reason.contains("was not found") {
+        "Take other copies of libcuda.so.1 out of LD_LIBRARY_PATH; if there are none, update the \
+         driver."
+            .into()
     } else if facts.is_in_container() {
         format!("Give the container the driver of the host: start it with {GPUS}.")
     } else {

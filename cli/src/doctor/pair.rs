@@ -124,7 +124,9 @@ fn passes(facts: &Facts, kind: HandleKind, objects: &str, limit: &str) -> Outcom
             reason(vulkan, limit)
         )
     };
-    let fix = if !exports && vulkan.info().software {
+    let fix = if exports {
+        "Update the CUDA driver (NVIDIA: 470 or later)."
+    } else if vulkan.info().software {
         "Add `--software`: it loads the layer with which software drivers share."
     } else {
         "Update the driver (NVIDIA: 470 or later), and take layers that hide extensions out of VK_INSTANCE_LAYERS."

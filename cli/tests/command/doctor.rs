@@ -301,11 +301,11 @@ const AND_VULKAN: &str = "vulkan-device";
 }, &["cuda-library", AND_VULKAN], "library was not found", "--gpus all")]
 #[case::another_library("another-library", |machine: &mut Machine| {
     machine.system_cuda(software_cuda().with_file_name("libsyncline_software_layer.so"));
-}, &["cuda-library", AND_VULKAN], "is no CUDA driver: it has no function cuInit", "libnvidia-compute-580")]
+}, &["cuda-library", AND_VULKAN], "is no CUDA driver: it has no function cuInit", "out of LD_LIBRARY_PATH")]
 #[case::old_driver("old-driver", |machine: &mut Machine| {
     machine.system_cuda(software_cuda());
     machine.env(VERSION, "11030");
-}, &["cuda-library", AND_VULKAN], "for CUDA 11.3; CUDA 11.4 (470) or newer is needed", "libnvidia-compute-580")]
+}, &["cuda-library", AND_VULKAN], "for CUDA 11.3; CUDA 11.4 (470) or newer is needed", "out of LD_LIBRARY_PATH")]
 #[case::stub("stub", |machine: &mut Machine| {
     machine.system_cuda(software_cuda());
     machine.env(FAIL, "cuInit:1:34:always");
@@ -495,7 +495,7 @@ fn a_cuda_device_that_imports_nothing_is_found() {
         machine,
         &["semaphores", "memory"],
         what,
-        "Update the driver",
+        "Update the CUDA driver",
     );
 }
 

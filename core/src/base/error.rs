@@ -202,8 +202,8 @@ impl fmt::Debug for ConflictError {
 /// [`Error::root`] returns the original cause as a value: the error with the driver's result code,
 /// or [`Error::Work`] with the application's own error.
 ///
-/// Variants may get more fields. So a pattern ends in `..`, and code outside this crate makes an
-/// error by the constructor of its name, such as [`Error::unsupported`].
+/// Variants may get more fields. So a pattern ends in `..`. A backend makes its errors by
+/// constructors with the names of the variants, such as [`Error::unsupported`].
 ///
 /// [`Debug`](fmt::Debug) writes the same text, because `unwrap` and a `main` that returns an error
 /// print it. `{:#?}` writes the [kind](Error::kind) in front.

@@ -15,12 +15,14 @@ use crate::base::stage::Stage;
 /// Each constructor makes the variant of its name, and takes the fields in their order.
 impl Error {
     /// Makes an [`Error::Unavailable`].
+    #[must_use]
     pub fn unavailable(backend: BackendKind, reason: impl Into<String>) -> Self {
         let reason = reason.into();
         Self::Unavailable { backend, reason }
     }
 
     /// Makes an [`Error::NoSuchDevice`].
+    #[must_use]
     pub fn no_such_device(asked: impl Into<String>, have: impl Into<String>) -> Self {
         Self::NoSuchDevice {
             asked: asked.into(),
@@ -28,16 +30,8 @@ impl Error {
         }
     }
 
-    /// Makes an [`Error::NoSuchDevice`] with a list of all devices, which are `infos`.
-    #[must_use]
-    pub fn no_device_among<'i>(asked: &str, infos: impl IntoIterator<Item = &'i Info>) -> Self {
-        let infos = infos.into_iter().enumerate();
-        let lines = infos.map(|(n, info)| format!("{n} {} \"{}\"", info.backend, info.name));
-        let have = lines.collect::<Vec<_>>().join(", ");
-        Self::no_such_device(asked, if have.is_empty() { "none".into() } else { have })
-    }
-
     /// Makes an [`Error::Unsupported`].
+    #[must_use]
     pub fn unsupported(
         object: impl Into<Object>,
         asked: impl Into<String>,
@@ -51,6 +45,7 @@ impl Error {
     }
 
     /// Makes an [`Error::Native`].
+    #[must_use]
     pub fn native(
         object: impl Into<Object>,
         call: &'static str,
@@ -66,6 +61,7 @@ impl Error {
     }
 
     /// Makes an [`Error::DeviceLost`].
+    #[must_use]
     pub fn device_lost(
         object: impl Into<Object>,
         call: &'static str,
@@ -81,6 +77,7 @@ impl Error {
     }
 
     /// Makes an [`Error::WrongDevice`].
+    #[must_use]
     pub fn wrong_device(
         object: impl Into<Object>,
         owner: impl Into<Object>,
@@ -94,6 +91,7 @@ impl Error {
     }
 
     /// Makes an [`Error::CannotShare`].
+    #[must_use]
     pub fn cannot_share(
         left: impl Into<String>,
         right: impl Into<String>,
@@ -111,6 +109,7 @@ impl Error {
     }
 
     /// Makes an [`Error::ValueOutOfRange`].
+    #[must_use]
     pub fn value_out_of_range(
         timeline: impl Into<Object>,
         asked: u64,
@@ -126,6 +125,7 @@ impl Error {
     }
 
     /// Makes an [`Error::Failed`].
+    #[must_use]
     pub fn failed(timeline: impl Into<Object>, value: u64, cause: Failure) -> Self {
         Self::Failed {
             timeline: timeline.into(),
@@ -135,6 +135,7 @@ impl Error {
     }
 
     /// Makes an [`Error::TimedOut`].
+    #[must_use]
     pub fn timed_out(
         object: impl Into<Object>,
         stage: Stage,
@@ -156,12 +157,14 @@ impl Error {
     }
 
     /// Makes an [`Error::NotReady`].
+    #[must_use]
     pub fn not_ready(fence: impl Into<Object>) -> Self {
         let fence = fence.into();
         Self::NotReady { fence }
     }
 
     /// Makes an [`Error::NoTime`].
+    #[must_use]
     pub fn no_time(timeline: impl Into<Object>, value: u64, reason: impl Into<String>) -> Self {
         Self::NoTime {
             timeline: timeline.into(),
@@ -171,6 +174,7 @@ impl Error {
     }
 
     /// Makes an [`Error::ClockSilent`].
+    #[must_use]
     pub fn clock_silent(
         clock: impl Into<Object>,
         waited: Duration,
@@ -184,18 +188,21 @@ impl Error {
     }
 
     /// Makes an [`Error::Captured`].
+    #[must_use]
     pub fn captured(fence: impl Into<Object>) -> Self {
         let fence = fence.into();
         Self::Captured { fence }
     }
 
     /// Makes an [`Error::CaptureEnded`].
+    #[must_use]
     pub fn capture_ended(fence: impl Into<Object>) -> Self {
         let fence = fence.into();
         Self::CaptureEnded { fence }
     }
 
     /// Makes an [`Error::Capturing`].
+    #[must_use]
     pub fn capturing(
         object: impl Into<Object>,
         asked: impl Into<String>,
@@ -209,6 +216,7 @@ impl Error {
     }
 
     /// Makes an [`Error::FailedElsewhere`].
+    #[must_use]
     pub fn failed_elsewhere(
         counter: impl Into<Object>,
         code: i64,
@@ -222,6 +230,7 @@ impl Error {
     }
 
     /// Makes an [`Error::PeerLost`].
+    #[must_use]
     pub fn peer_lost(endpoint: impl Into<Object>, process: u32, how: PeerLoss) -> Self {
         Self::PeerLost {
             endpoint: endpoint.into(),
@@ -231,6 +240,7 @@ impl Error {
     }
 
     /// Makes an [`Error::PeerSilent`].
+    #[must_use]
     pub fn peer_silent(
         endpoint: impl Into<Object>,
         process: u32,
@@ -246,6 +256,7 @@ impl Error {
     }
 
     /// Makes an [`Error::Message`].
+    #[must_use]
     pub fn message(
         endpoint: impl Into<Object>,
         expected: impl Into<String>,
@@ -259,6 +270,7 @@ impl Error {
     }
 
     /// Makes an [`Error::PayloadInUse`].
+    #[must_use]
     pub fn payload_in_use(
         semaphore: impl Into<Object>,
         asked: impl Into<String>,
@@ -272,6 +284,7 @@ impl Error {
     }
 
     /// Makes an [`Error::Import`].
+    #[must_use]
     pub fn import(
         object: impl Into<Object>,
         what: impl Into<String>,
@@ -282,5 +295,16 @@ impl Error {
             what: what.into(),
             reason: reason.into(),
         }
+    }
+}
+
+impl Error {
+    /// Makes an [`Error::NoSuchDevice`] with a list of all devices, which are `infos`.
+    #[must_use]
+    pub fn no_device_among<'i>(asked: &str, infos: impl IntoIterator<Item = &'i Info>) -> Self {
+        let infos = infos.into_iter().enumerate();
+        let lines = infos.map(|(n, info)| format!("{n} {} \"{}\"", info.backend, info.name));
+        let have = lines.collect::<Vec<_>>().join(", ");
+        Self::no_such_device(asked, if have.is_empty() { "none".into() } else { have })
     }
 }

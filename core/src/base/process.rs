@@ -81,19 +81,18 @@ pub struct MakerProcess {
 }
 
 impl MakerProcess {
+    /// Equal to no process. For tests of what a forked child does.
+    pub const NONE: Self = Self { id: 0 };
+
     /// The calling process.
     #[must_use]
     pub fn this() -> Self {
-        Self::with_id(std::process::id())
+        Self {
+            id: std::process::id(),
+        }
     }
 
-    /// The process with this id. No process has the id 0.
-    #[must_use]
-    pub const fn with_id(id: u32) -> Self {
-        Self { id }
-    }
-
-    /// False in a forked child of the maker.
+    /// True in the process that made the object.
     #[must_use]
     pub fn is_this(self) -> bool {
         self.id == std::process::id()

@@ -83,14 +83,14 @@ impl Application {
                 family.ok_or("it has no graphics queue that presents to the window")?;
             Ok((offer, family))
         };
-        let mut refused = "the driver has none".to_owned();
+        let mut refused = Vec::new();
         // SAFETY: the instance is live.
         let devices = unsafe { instance.enumerate_physical_devices() }?;
         let found = devices.into_iter().find_map(|physical| {
-            let found = usable(physical).inspect_err(|reason| refused.clone_from(reason));
+            let found = usable(physical).map_err(|reason| refused.push(reason));
             Some((physical, found.ok()?))
         });
-        let (physical, (offer, family)) = found.ok_or_else(|| none(&refused))?;
+        let (physical, (offer, family)) = found.ok_or_else(|| none(&refused.join("; ")))?;
         let extensions = offer.extensions.iter().chain([&khr::swapchain::NAME]);
         let extensions: Vec<_> = extensions.map(|name| name.as_ptr()).collect();
         let queues = [vk::DeviceQueueCreateInfo::default()

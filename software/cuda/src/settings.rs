@@ -130,8 +130,12 @@ impl Settings {
             lacks: match of("LACKS") {
                 None => Vec::new(),
                 Some((name, value)) => {
-                    let numbers: Result<_, _> = value.split(',').map(str::parse).collect();
-                    numbers.map_err(|_| format!("{name}={value}: not numbers of attributes"))?
+                    let number = |text: &str| {
+                        let number = text.parse().ok();
+                        number.filter(|number| device::attribute(*number).is_ok())
+                    };
+                    let numbers: Option<_> = value.split(',').map(number).collect();
+                    numbers.ok_or_else(|| format!("{name}={value}: not numbers of attributes"))?
                 }
             },
             fail: of("FAIL")
@@ -229,6 +233,7 @@ mod tests {
     #[case::verbose_beyond_1("SYNCLINE_SOFTWARE_CUDA_VERBOSE", "2")]
     #[case::version_that_is_no_number("SYNCLINE_SOFTWARE_CUDA_VERSION", "11.3")]
     #[case::attribute_that_is_no_number("SYNCLINE_SOFTWARE_CUDA_LACKS", "114,timelines")]
+    #[case::attribute_that_does_not_exist("SYNCLINE_SOFTWARE_CUDA_LACKS", "9999")]
     #[case::fail_without_numbers("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord")]
     #[case::fail_of_an_unknown_function("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventForget:1:2")]
     #[case::fail_of_call_0("SYNCLINE_SOFTWARE_CUDA_FAIL", "cuEventRecord:0:2")]

@@ -204,7 +204,7 @@ mod tests {
     fn a_copy_of_another_process_is_dropped_without_the_lock() {
         let mut sampling = Sampling::of(vec![clock(0)]).unwrap().unwrap();
         let inner = sampling.inner.clone();
-        sampling.maker = MakerProcess::with_id(0);
+        sampling.maker = MakerProcess::NONE;
         let locked = inner.state.lock();
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::spawn(move || {

@@ -185,7 +185,7 @@ mod tests {
     fn a_copy_of_another_process_is_dropped_without_the_lock() {
         let mut poller = Poller::default();
         poller.start(&Object::new("test", "")).unwrap();
-        poller.maker = MakerProcess::with_id(0);
+        poller.maker = MakerProcess::NONE;
         let inner = poller.inner.clone();
         let locked = inner.lock();
         let (tell, told) = channel();
