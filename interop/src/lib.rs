@@ -129,14 +129,14 @@ mod any;
 mod binary;
 mod buffer;
 mod foreign;
+mod link;
 pub mod negotiate;
 mod probe;
 pub mod process;
-mod share;
 
 pub use any::{Device, Queue, Recorder};
 pub use binary::BinarySemaphore;
 pub use buffer::{BufferDevice, Memory, SharedBuffer};
+pub use link::{Link, connect, share};
 pub use negotiate::Mechanism;
 pub use probe::{Found, Inventory, ProbeOptions};
-pub use share::{Link, connect, share};

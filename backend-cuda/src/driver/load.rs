@@ -83,7 +83,7 @@ impl Driver {
             }
         }
         Err(unavailable(format!(
-            "the NVIDIA driver's library was not found ({reason}); install the driver, or give the container access to it"
+            "the NVIDIA driver's library was not found ({reason}); install the driver, or give the container access to it. `syncline doctor` looks for the cause, and `syncline run --software PROGRAM` needs no GPU"
         )))
     }
 

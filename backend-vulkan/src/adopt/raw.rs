@@ -159,7 +159,8 @@ impl Device {
     }
 
     fn no_port(&self, name: &str) -> syncline_core::Error {
-        let reason = "it has no port on this device";
+        let reason =
+            "it has no port on this device. Make it from a link whose first device is this one";
         Error::unsupported(self.object(), format!("give a semaphore of {name}"), reason)
     }
 }

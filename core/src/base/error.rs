@@ -461,7 +461,7 @@ pub enum Error {
     NothingToWaitFor,
     /// A raw handle was asked for a point that is not pending, and would mislead.
     #[error(
-        "{object}: value {value} is not pending yet (pending up to {pending}): its signal has not been handed to a driver"
+        "{object}: value {value} is not pending yet (pending up to {pending}): its signal has not been handed to a driver; wait with `Point::wait_pending`, or with `Claim::wait_ready` for the value before a claim"
     )]
     #[non_exhaustive]
     NotPending {
