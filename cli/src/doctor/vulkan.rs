@@ -40,14 +40,13 @@ pub(super) fn render_permissions(facts: &Facts) -> Outcome {
 }
 
 pub(super) fn device(facts: &Facts) -> Outcome {
-    let names = |found: Vec<&syncline::Found>| {
-        let names = found.iter().map(|found| found.info().marked_name());
-        names.collect::<Vec<_>>().join(", ")
+    let names = |found: &mut dyn Iterator<Item = &syncline::Found>| {
+        let names: Vec<_> = found.map(|found| found.info().marked_name()).collect();
+        names.join(", ")
     };
     if facts.has_vulkan() {
-        return Outcome::ok(names(facts.wanted_vulkan().collect()));
+        return Outcome::ok(names(&mut facts.wanted_vulkan()));
     }
-    let others = names(facts.all(BackendKind::Vulkan).collect());
     let kind = if facts.is_software() {
         "software device"
     } else {
@@ -55,8 +54,10 @@ pub(super) fn device(facts: &Facts) -> Outcome {
     };
     let what = match facts.unavailable(BackendKind::Vulkan) {
         Some(error) => error.to_string(),
-        None if others.is_empty() => "Vulkan has no device at all".into(),
-        None => format!("Vulkan has no {kind}, but {others}"),
+        None => {
+            let others = names(&mut facts.all(BackendKind::Vulkan));
+            format!("Vulkan has no {kind}. Its devices: {others}")
+        }
     };
     Outcome::found(
         what,

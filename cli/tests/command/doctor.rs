@@ -401,7 +401,7 @@ const AND_CUDA: &str = "cuda-start";
 #[case::software_only("software-only", |machine: &mut Machine| {
     let manifest = machine.manifest("nvidia_icd.json", &lavapipe_library());
     machine.env("VK_DRIVER_FILES", manifest);
-}, "vulkan-device", "no GPU of NVIDIA, but llvmpipe", "nvidia-modeset")]
+}, "vulkan-device", "no GPU of NVIDIA. Its devices: llvmpipe", "nvidia-modeset")]
 fn what_keeps_vulkan_from_a_gpu_is_found(
     #[case] name: &str,
     #[case] defect: fn(&mut Machine),
