@@ -50,11 +50,12 @@ pub use wait::{WaitMode, wait_all, wait_any};
 /// Errors, and what they contain: names of objects, causes, ends of processes.
 ///
 /// ```
+/// # extern crate syncline_core as syncline;
 /// use std::time::Duration;
-/// use syncline_core::backend::Device as _;
-/// use syncline_core::{Error, ErrorKind, host};
+/// use syncline::backend::Device as _;
+/// use syncline::{Error, ErrorKind, host};
 ///
-/// # fn main() -> syncline_core::Result<()> {
+/// # fn main() -> syncline::Result<()> {
 /// let device = host::Device::new();
 /// let frames = device.timeline("frames")?;
 /// frames.fail(Error::work("no camera"));
@@ -74,10 +75,11 @@ pub mod error {
 /// Handles of semaphores, fences and memory that other APIs and processes import.
 ///
 /// ```
+/// # extern crate syncline_core as syncline;
 /// use std::os::fd::OwnedFd;
 /// use std::time::Duration;
-/// use syncline_core::backend::Device as _;
-/// use syncline_core::host;
+/// use syncline::backend::Device as _;
+/// use syncline::host;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// // A fence of a descriptor, which any queue and thread can wait for.
@@ -110,8 +112,9 @@ pub mod handle {
 /// What a device is and what it can do.
 ///
 /// ```
-/// use syncline_core::backend::Device as _;
-/// use syncline_core::{host, info::BackendKind};
+/// # extern crate syncline_core as syncline;
+/// use syncline::backend::Device as _;
+/// use syncline::{host, info::BackendKind};
 ///
 /// let device = host::Device::new();
 /// let info = device.info();

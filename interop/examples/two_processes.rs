@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let Some(child) = child else {
         return Ok(produce(&endpoint, &queue, &made.signal_only(id)?)?);
     };
-    println!("{name}: {}", plan.mechanism());
+    println!("{}: {}", queue.device().info().name, plan.mechanism());
     Ok(consume(&endpoint, &queue, &made.wait_only(id)?, child)?)
 }
 

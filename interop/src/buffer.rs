@@ -511,6 +511,14 @@ mod tests {
             reads.idle(LONG).unwrap();
             let words = seen.as_words().unwrap();
             assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 7));
+            if let (true, Some(from), Some(to)) =
+                (shared.is_relayed(), right.as_words(), left.as_words())
+            {
+                from.iter()
+                    .for_each(|word| word.store(9, Ordering::Relaxed));
+                shared.relay_back();
+                assert!(to.iter().all(|word| word.load(Ordering::Relaxed) == 9));
+            }
         }
     }
 }

@@ -27,11 +27,12 @@ use crate::timeline::point::{Point, Signal};
 /// costs to read the result.
 ///
 /// ```
+/// # extern crate syncline_core as syncline;
 /// use std::time::Duration;
-/// use syncline_core::backend::Device as _;
-/// use syncline_core::{QueueKind, Stopwatch, host};
+/// use syncline::backend::Device as _;
+/// use syncline::{QueueKind, Stopwatch, host};
 ///
-/// # fn main() -> syncline_core::Result<()> {
+/// # fn main() -> syncline::Result<()> {
 /// let device = host::Device::new();
 /// let queue = device.queue(QueueKind::Compute, "worker")?;
 /// let stopwatch = Stopwatch::new(&device, "pass")?;

@@ -209,7 +209,8 @@ impl fmt::Debug for ConflictError {
 /// print it. `{:#?}` writes the [kind](Error::kind) in front.
 ///
 /// ```
-/// use syncline_core::Error;
+/// # extern crate syncline_core as syncline;
+/// use syncline::Error;
 ///
 /// let error = Error::work("the scene is broken");
 /// assert_eq!(format!("{error:?}"), "work failed: the scene is broken");

@@ -5,11 +5,12 @@
 //! both clocks together now and then. It keeps the samples in a [`Map`].
 //!
 //! ```
+//! # extern crate syncline_core as syncline;
 //! use std::time::Duration;
-//! use syncline_core::backend::{Device as _, Queue as _};
-//! use syncline_core::{QueueKind, host};
+//! use syncline::backend::{Device as _, Queue as _};
+//! use syncline::{QueueKind, host};
 //!
-//! # fn main() -> syncline_core::Result<()> {
+//! # fn main() -> syncline::Result<()> {
 //! let device = host::Device::new();
 //! let queue = device.queue(QueueKind::Compute, "worker")?;
 //! let (begin, end) = (device.clocked_fence("begin")?, device.clocked_fence("end")?);

@@ -4,11 +4,12 @@
 //! `device`, `queue`, `port` and `timing` here.
 //!
 //! ```
+//! # extern crate syncline_core as syncline;
 //! use std::time::Duration;
-//! use syncline_core::backend::{Device as _, Queue as _};
-//! use syncline_core::{Error, QueueKind, host};
+//! use syncline::backend::{Device as _, Queue as _};
+//! use syncline::{Error, QueueKind, host};
 //!
-//! # fn main() -> syncline_core::Result<()> {
+//! # fn main() -> syncline::Result<()> {
 //! let device = host::Device::new();
 //! let queue = device.queue(QueueKind::Compute, "loader")?;
 //! let loaded = device.timeline("loaded")?;

@@ -53,7 +53,8 @@ impl BackendQueue for Queue {
 /// Each recorder has a lifetime of its own, so that two of them cannot be exchanged:
 ///
 /// ```compile_fail
-/// use syncline_core::host::Recorder;
+/// # extern crate syncline_core as syncline;
+/// use syncline::host::Recorder;
 ///
 /// fn exchange(outer: &mut Recorder<'_>, inner: &mut Recorder<'_>) {
 ///     std::mem::swap(outer, inner);

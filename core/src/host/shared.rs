@@ -100,7 +100,8 @@ impl Device {
     /// An opaque handle is refused by its type:
     ///
     /// ```compile_fail,E0308
-    /// # use syncline_core::{host::Device, handle::TimelineFd};
+    /// # extern crate syncline_core as syncline;
+    /// # use syncline::{host::Device, handle::TimelineFd};
     /// fn take(device: &Device, handle: TimelineFd) {
     ///     let _ = device.import_timeline(handle);
     /// }

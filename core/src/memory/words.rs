@@ -14,9 +14,10 @@ use crate::base::handle::Rejected;
 /// Only timelines order accesses: what is written before a signal is visible after a wait for it.
 ///
 /// ```
-/// # fn main() -> syncline_core::Result<()> {
+/// # extern crate syncline_core as syncline;
+/// # fn main() -> syncline::Result<()> {
 /// use std::sync::atomic::Ordering;
-/// use syncline_core::{handle::{SharedWords, WordsFd}};
+/// use syncline::{handle::{SharedWords, WordsFd}};
 ///
 /// let ours = SharedWords::new(1024)?;
 /// // Usually the other process receives it from a socket.

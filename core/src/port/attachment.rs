@@ -17,9 +17,10 @@ use crate::port::{ByEngine, Port, Watch};
 /// out again. So a driver object stays with its device, and no counter is signalled backwards (T1).
 ///
 /// ```compile_fail,E0616
-/// # use syncline_core::backend::Device as _;
-/// # use syncline_core::host::Device;
-/// # fn main() -> syncline_core::Result<()> {
+/// # extern crate syncline_core as syncline;
+/// # use syncline::backend::Device as _;
+/// # use syncline::host::Device;
+/// # fn main() -> syncline::Result<()> {
 /// let (left, right) = (Device::new(), Device::new());
 /// let mut attachment = left.port(0)?;
 /// attachment.device = right.id();

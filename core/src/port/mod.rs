@@ -17,16 +17,18 @@ use crate::port::watch::Watcher;
 /// [`ByEngine::check`] refuses the right to another port.
 ///
 /// ```compile_fail,E0423
-/// use syncline_core::backend::{ByEngine, Port};
+/// # extern crate syncline_core as syncline;
+/// use syncline::backend::{ByEngine, Port};
 /// fn signal(port: &dyn Port) {
 ///     let _ = port.signal(1, ByEngine(port));
 /// }
 /// ```
 ///
 /// ```compile_fail,E0521
+/// # extern crate syncline_core as syncline;
 /// use std::sync::Mutex;
-/// use syncline_core::Result;
-/// use syncline_core::backend::{ByEngine, Port};
+/// use syncline::Result;
+/// use syncline::backend::{ByEngine, Port};
 /// struct Keeps(Mutex<Option<ByEngine<'static>>>);
 /// impl Port for Keeps {
 ///     fn poll(&self) -> Result<Option<u64>> {

@@ -17,9 +17,10 @@ use crate::timeline::state::Shared;
 /// claim covers end with [`Error::Cancelled`].
 ///
 /// ```compile_fail,E0599
-/// # fn main() -> syncline_core::Result<()> {
-/// use syncline_core::backend::Device;
-/// let line = syncline_core::host::Device::new().timeline("line")?;
+/// # extern crate syncline_core as syncline;
+/// # fn main() -> syncline::Result<()> {
+/// use syncline::backend::Device;
+/// let line = syncline::host::Device::new().timeline("line")?;
 /// line.wait_only().signal(1)?;
 /// # Ok(())
 /// # }
@@ -92,9 +93,10 @@ impl fmt::Debug for WaitOnly {
 ///
 /// Each handle keeps the timeline open, as a [`Timeline`] does.
 /// ```compile_fail,E0599
-/// # fn main() -> syncline_core::Result<()> {
-/// use syncline_core::backend::Device;
-/// let line = syncline_core::host::Device::new().timeline("line")?;
+/// # extern crate syncline_core as syncline;
+/// # fn main() -> syncline::Result<()> {
+/// use syncline::backend::Device;
+/// let line = syncline::host::Device::new().timeline("line")?;
 /// line.signal_only().at(1);
 /// # Ok(())
 /// # }

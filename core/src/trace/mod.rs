@@ -5,12 +5,13 @@
 //! driver. Host signals of awaited timelines are recorded with their times, too.
 //!
 //! ```
+//! # extern crate syncline_core as syncline;
 //! use std::time::Duration;
-//! use syncline_core::backend::{Device as _, Queue as _};
-//! use syncline_core::trace::Trace;
-//! use syncline_core::{QueueKind, host};
+//! use syncline::backend::{Device as _, Queue as _};
+//! use syncline::trace::Trace;
+//! use syncline::{QueueKind, host};
 //!
-//! # fn main() -> syncline_core::Result<()> {
+//! # fn main() -> syncline::Result<()> {
 //! let device = host::Device::new();
 //! let queue = device.queue(QueueKind::Compute, "worker")?;
 //! let trace = Trace::new();

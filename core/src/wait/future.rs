@@ -6,8 +6,9 @@
 //! taken it already (T8).
 //!
 //! ```
-//! use syncline_core::wait::future;
-//! use syncline_core::{Result, Timeline};
+//! # extern crate syncline_core as syncline;
+//! use syncline::wait::future;
+//! use syncline::{Result, Timeline};
 //!
 //! async fn both(left: &Timeline, right: &Timeline, frame: u64) -> Result<()> {
 //!     left.at(frame).await?;

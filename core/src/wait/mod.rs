@@ -1,12 +1,13 @@
 //! Waits of host threads for points of any backends, and what a wait waits for.
 //!
 //! ```
+//! # extern crate syncline_core as syncline;
 //! use std::time::Duration;
-//! use syncline_core::backend::{Device as _, Queue as _};
-//! use syncline_core::wait::{Signaller, wait_any};
-//! use syncline_core::{Error, QueueKind, host};
+//! use syncline::backend::{Device as _, Queue as _};
+//! use syncline::wait::{Signaller, wait_any};
+//! use syncline::{Error, QueueKind, host};
 //!
-//! # fn main() -> syncline_core::Result<()> {
+//! # fn main() -> syncline::Result<()> {
 //! let device = host::Device::new();
 //! let (first, second) = (device.timeline("first")?, device.timeline("second")?);
 //! second.signal(1)?;

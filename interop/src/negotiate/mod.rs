@@ -5,6 +5,19 @@
 //! no object and calls no driver. Order and grouping of the needs do not change the result, and
 //! every process computes the same one.
 //!
+//! ```
+//! use syncline::negotiate::{Party, Requirements, negotiate};
+//! use syncline::{Device, host};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Device::from(host::Device::new());
+//! let needs = [Party::of(&device).signals(), Party::threads().waits()];
+//! let plan = negotiate(Requirements::from(needs))?;
+//! println!("{}, because {}", plan.mechanism(), plan.why());
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! The model is NvSciSync, which reconciles the attribute lists of all parties before it allocates
 //! an object. See "NVIDIA DRIVE OS: NvStreams, Synchronization".
 

@@ -12,6 +12,20 @@
 //! events cannot fail in this way. Therefore it is `unsafe` to receive one. (`Endpoint::send_event`
 //! and `Endpoint::receive_event` exist in builds with CUDA.)
 //!
+//! ```
+//! use std::time::Duration;
+//! use syncline::process::Endpoint;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (ours, theirs) = Endpoint::pair()?; // one end is for a child process
+//! # let child = std::thread::spawn(move || Endpoint::open(theirs, "child", Duration::from_secs(5)));
+//! let endpoint = Endpoint::open(ours, "parent", Duration::from_secs(5))?;
+//! println!("connected to process {}", endpoint.peer().id);
+//! # drop(child.join());
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # fork
 //! An [`Endpoint`], a [`Listener`] and a timeline of several processes belong to the process that
 //! made them. A child of fork(2) has copies. The child may drop the copies, end by `_exit`, or call

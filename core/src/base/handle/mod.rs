@@ -118,21 +118,24 @@ handle! {
     /// descriptor needs `unsafe`, by which the caller guarantees the kind:
     ///
     /// ```compile_fail,E0308
-    /// # use syncline_core::{handle::{BinaryFd, TimelineFd}};
+    /// # extern crate syncline_core as syncline;
+    /// # use syncline::{handle::{BinaryFd, TimelineFd}};
     /// fn import(handle: TimelineFd) {}
     /// fn pass(handle: BinaryFd) {
     ///     import(handle);
     /// }
     /// ```
     /// ```compile_fail,E0277
-    /// # use syncline_core::{handle::{BinaryFd, TimelineFd}};
+    /// # extern crate syncline_core as syncline;
+    /// # use syncline::{handle::{BinaryFd, TimelineFd}};
     /// fn convert(handle: BinaryFd) -> TimelineFd {
     ///     handle.into()
     /// }
     /// ```
     /// ```compile_fail,E0133
+    /// # extern crate syncline_core as syncline;
     /// # use std::os::fd::OwnedFd;
-    /// # use syncline_core::{handle::{Origin, TimelineFd}};
+    /// # use syncline::{handle::{Origin, TimelineFd}};
     /// fn adopt(fd: OwnedFd, origin: Origin) -> TimelineFd {
     ///     TimelineFd::from_fd(fd, origin)
     /// }
@@ -147,21 +150,24 @@ handle! {
     /// descriptor needs `unsafe`, by which the caller guarantees the kind:
     ///
     /// ```compile_fail,E0308
-    /// # use syncline_core::{handle::{BinaryFd, TimelineFd}};
+    /// # extern crate syncline_core as syncline;
+    /// # use syncline::{handle::{BinaryFd, TimelineFd}};
     /// fn import(handle: BinaryFd) {}
     /// fn pass(handle: TimelineFd) {
     ///     import(handle);
     /// }
     /// ```
     /// ```compile_fail,E0277
-    /// # use syncline_core::{handle::{BinaryFd, TimelineFd}};
+    /// # extern crate syncline_core as syncline;
+    /// # use syncline::{handle::{BinaryFd, TimelineFd}};
     /// fn convert(handle: TimelineFd) -> BinaryFd {
     ///     handle.into()
     /// }
     /// ```
     /// ```compile_fail,E0133
+    /// # extern crate syncline_core as syncline;
     /// # use std::os::fd::OwnedFd;
-    /// # use syncline_core::{handle::{BinaryFd, Origin}};
+    /// # use syncline::{handle::{BinaryFd, Origin}};
     /// fn adopt(fd: OwnedFd, origin: Origin) -> BinaryFd {
     ///     BinaryFd::from_fd(fd, origin)
     /// }

@@ -27,14 +27,15 @@ use crate::base::sync_file;
 /// The kind of the descriptor can be checked, so a raw descriptor enters without `unsafe`:
 ///
 /// ```
-/// # fn main() -> syncline_core::Result<()> {
-/// use syncline_core::{host, handle::SyncFd};
+/// # extern crate syncline_core as syncline;
+/// # fn main() -> syncline::Result<()> {
+/// use syncline::{host, handle::SyncFd};
 ///
 /// let none = SyncFd::from_fd(None)?; // the −1 of C: signalled already
 /// let fence = host::Device::new().import_sync_fd(none, "acquired")?;
 /// assert!(fence.is_complete()?);
 ///
-/// let file = std::fs::File::open("/dev/null").map_err(syncline_core::Error::work)?;
+/// let file = std::fs::File::open("/dev/null").map_err(syncline::Error::work)?;
 /// let refused = SyncFd::from_fd(Some(file.into())).unwrap_err();
 /// drop(refused.handle); // still the caller's
 /// # Ok(())
@@ -44,7 +45,8 @@ use crate::base::sync_file;
 /// A handle of another kind does not compile in its place:
 ///
 /// ```compile_fail,E0308
-/// # use syncline_core::{handle::{BinaryFd, SyncFd}};
+/// # extern crate syncline_core as syncline;
+/// # use syncline::{handle::{BinaryFd, SyncFd}};
 /// fn import(handle: BinaryFd) {}
 /// fn pass(handle: SyncFd) {
 ///     import(handle);

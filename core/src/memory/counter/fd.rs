@@ -16,8 +16,9 @@ use crate::memory::counter::check_page_file;
 /// of the page are checked whenever they are read:
 ///
 /// ```
-/// # fn main() -> syncline_core::Result<()> {
-/// use syncline_core::{Timeline, host, handle::CounterFd};
+/// # extern crate syncline_core as syncline;
+/// # fn main() -> syncline::Result<()> {
+/// use syncline::{Timeline, host, handle::CounterFd};
 ///
 /// let device = host::Device::new();
 /// let (_home, handle) = device.export_timeline(0)?;
@@ -33,7 +34,8 @@ use crate::memory::counter::check_page_file;
 /// A handle of another kind is a type error:
 ///
 /// ```compile_fail,E0308
-/// # use syncline_core::{handle::{CounterFd, TimelineFd}};
+/// # extern crate syncline_core as syncline;
+/// # use syncline::{handle::{CounterFd, TimelineFd}};
 /// fn import(handle: CounterFd) {}
 /// fn pass(handle: TimelineFd) {
 ///     import(handle);

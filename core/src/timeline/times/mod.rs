@@ -376,11 +376,12 @@ impl Point<'_> {
     /// that one device writes never go back as values grow.
     ///
     /// ```
+    /// # extern crate syncline_core as syncline;
     /// use std::time::Duration;
-    /// use syncline_core::backend::{Device as _, Queue as _};
-    /// use syncline_core::{QueueKind, host};
+    /// use syncline::backend::{Device as _, Queue as _};
+    /// use syncline::{QueueKind, host};
     ///
-    /// # fn main() -> syncline_core::Result<()> {
+    /// # fn main() -> syncline::Result<()> {
     /// let device = host::Device::new();
     /// let frames = device.clocked_timeline("frames")?;
     /// let queue = device.queue(QueueKind::Compute, "worker")?;

@@ -1,5 +1,5 @@
 use std::time::Duration;
-use syncline::backend::{Device, Queue};
+use syncline::prelude::*;
 use syncline::{Inventory, ProbeOptions, QueueKind};
 
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,5 +1,5 @@
 use std::time::Duration;
-use syncline::backend::Queue as _;
+use syncline::prelude::*;
 use syncline::{Queue, Timeline, vulkan};
 use vulkan::ash::vk;
 

@@ -1,6 +1,6 @@
 use std::time::Duration;
 use syncline::{Queue, Stopwatch, Timeline};
-use syncline::backend::Queue as _;
+use syncline::prelude::*;
 
 /// Measures from CUDA's current position to the end of a Vulkan frame.
 ///

@@ -1,5 +1,5 @@
 use std::time::Duration;
-use syncline::backend::Device as _;
+use syncline::prelude::*;
 use syncline::{Error, Point, Timeline, vulkan};
 use vulkan::ash::vk;
 
