@@ -1,6 +1,5 @@
 use std::time::Duration;
 use syncline::prelude::*;
-use syncline::{Inventory, ProbeOptions, QueueKind};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
