@@ -149,8 +149,11 @@ fn any(call: &Call<'_>, lab: &mut Lab, count: u64) -> Outcome<()> {
         Side::new(LOOK, |n| look(&many_list, n)).each(count),
     ])?;
     // A wait looks at all points and registers all of them before it sleeps.
-    let per_point = [OURS_SIDE, LOOK].map(|side| lab.median(side).unwrap_or(0.0));
-    let begins = per_point.iter().sum::<f64>() * count as f64;
+    let median_of = |side| {
+        let median = lab.median(side);
+        median.ok_or_else(|| Stop::Failed(format!("the race had no side {side}")))
+    };
+    let begins = (median_of(OURS_SIDE)? + median_of(LOOK)?) * count as f64;
     let asleep = ASLEEP + 2 * Duration::from_nanos(begins as u64);
     let mut wakes = Wakes::default();
     for _ in 0..3 * lab.rounds() {
