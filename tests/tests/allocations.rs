@@ -84,6 +84,37 @@ fn the_first_park_of_a_worker(device: &Device) -> Result<(), Failed> {
     }
 }
 
+/// Submissions that wait natively for another device, which the engine notes (E3).
+fn waits_for_another_device(left: &Device, right: &Device) -> Result<Completion, Failed> {
+    let link = match syncline::share(left, right) {
+        Ok(link) => link,
+        Err(conflict) => return Ok(Completion::ignored_with(conflict.to_string())),
+    };
+    let line = link.timeline("line")?;
+    let queues = [left, right].map(|device| device.queue(QueueKind::Compute, "queue"));
+    let [left, right] = queues;
+    let queues = [left?, right?];
+    let window = |from: u64| -> Result<u64, Failed> {
+        let before = so_far();
+        for value in from..from + TIMES {
+            let queue = &queues[(value % 2) as usize];
+            queue.submit(&[line.at(value - 1)], |_| Ok(()), &[line.signal_at(value)])?;
+            // A few are in flight, so most find their wait pending.
+            line.at(value.saturating_sub(16)).wait(PATIENCE)?;
+        }
+        line.at(from + TIMES - 1).wait(PATIENCE)?;
+        Ok(so_far() - before)
+    };
+    let mut windows = Vec::with_capacity(20);
+    for at in 0..20 {
+        windows.push(window(at * TIMES + 1)?);
+        if windows.ends_with(&[0, 0]) {
+            return Ok(Completion::Completed);
+        }
+    }
+    Err(format!("allocations and reallocations for every {TIMES} times: {windows:?}").into())
+}
+
 /// Samples of a clock are taken during the whole life of a device. They are no operation.
 fn samples_of_a_clock() -> Result<(), Failed> {
     let mut map = Map::default();
@@ -116,7 +147,11 @@ fn main() -> ExitCode {
             });
             trials.push(trial.with_kind(name.clone()));
         }
-        if let Ok(host) = device
+        if matches!(device, Ok(Device::Vulkan(_))) {
+            let second = found.open();
+            let test = move || waits_for_another_device(&device?, &second?);
+            trials.push(Trial::ignorable_test("waits_for_another_device", test).with_kind(name));
+        } else if let Ok(host) = device
             && matches!(host, Device::Host(_))
         {
             let same = host.clone();

@@ -61,20 +61,27 @@ impl<'s> FastPath<'s> {
 
     /// The claims in the form of the slow path.
     fn taken(&self) -> AllTaken<'s> {
-        let signals = self.signals.iter().zip(&*self.above);
-        let taken = |(
-            &NativePoint {
-                of,
-                port,
-                value: upto,
-            },
-            &above,
-        ): (&NativePoint<'s>, &u64)| Taken {
+        let claims = self.claims().zip(&self.signals);
+        let taken = |((of, claim), signal): ((_, _), &NativePoint<'s>)| Taken {
             of,
-            claim: Interval { above, upto },
-            port: Some(port),
+            claim,
+            port: Some(signal.port),
         };
-        signals.map(taken).collect()
+        claims.map(taken).collect()
+    }
+
+    /// The signals that have been claimed.
+    #[inline]
+    fn claims(&self) -> impl Iterator<Item = (&'s Arc<Shared>, Interval)> + Clone {
+        let signals = self.signals.iter().zip(&*self.above);
+        signals.map(
+            |(
+                &NativePoint {
+                    of, value: upto, ..
+                },
+                &above,
+            )| (of, Interval { above, upto }),
+        )
     }
 }
 
@@ -133,8 +140,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 continue;
             };
             let port = of.port_on(self.device)?;
-            let is_plain = of.has_plainly_come(Stage::Pending, value) && !of.depends_on_others();
-            if !is_plain {
+            if !of.has_plainly_come(Stage::Pending, value) {
                 return None;
             }
             fast.waits.push(NativePoint { of, port, value });
@@ -236,17 +242,23 @@ impl<E: Enqueue> SubmissionQueue<E> {
             is_bare,
         };
         let mut keep = Keep::default();
+        let noted = self.note_dependent(number, &fast.waits, fast.claims());
         let record = |recorder: &mut E::Recorder<'_>| work.record(recorder);
         let handed = self.hand_over(&batch, record, &mut keep);
         if !matches!(handed, Handed::Taken) {
+            if let Some(noted) = noted {
+                self.settle_dependent(noted, fast.claims(), &handed);
+            }
             let ended =
                 self.not_taken(number, handed, &fast.taken(), GraphEntries::default(), keep);
             self.drive(me);
             return ended.map(|()| self.submitted(number));
         }
         let units = self.keep(number, &mut keep);
-        let signalled = signals.iter().map(|signal| (signal.of, signal.value));
-        self.promote(number, units, signalled);
+        self.promote(number, units, fast.claims());
+        if let Some(noted) = noted {
+            self.settle_dependent(noted, fast.claims(), &Handed::Taken);
+        }
         if !self.try_leave() {
             self.drive(me);
         }

@@ -14,7 +14,7 @@ use crate::driver::enqueue::Enqueue;
 use crate::driver::in_flight::{InFlightBudget, Sharer, Taken as TakenUnits};
 use crate::driver::keep::Keep;
 use crate::port::Watch;
-use crate::timeline::state::Shared;
+use crate::timeline::state::{Dependent, Dependents, Shared};
 
 /// The number of submissions after which an otherwise unqueried queue checks what has finished.
 const CHECK_INTERVAL: u64 = 64;
@@ -101,6 +101,7 @@ impl InFlight {
 pub(super) struct Finished {
     units: u64,
     objects: SmallVec<[(u64, Keep); 4]>,
+    dependents: SmallVec<[Dependent; 4]>,
 }
 
 impl Finished {
@@ -115,6 +116,7 @@ impl Finished {
         for kept in self.objects.drain(..) {
             run_contained(|| drop(kept));
         }
+        run_contained(|| self.dependents.clear());
     }
 
     /// Takes the budget, for a caller that returns it.
@@ -122,14 +124,15 @@ impl Finished {
         std::mem::replace(&mut self.units, 0)
     }
 
-    /// True if there are no objects.
+    /// True if there is nothing to drop.
     pub(super) fn is_empty(&self) -> bool {
-        self.objects.is_empty()
+        self.objects.is_empty() && self.dependents.is_empty()
     }
 
-    /// True if more objects may be left.
+    /// True if more may be left.
     pub(super) fn is_full(&self) -> bool {
         self.objects.len() == self.objects.inline_size()
+            || self.dependents.len() == self.dependents.inline_size()
     }
 }
 
@@ -137,13 +140,44 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// Takes out what submissions that are known to be finished kept. Call it with the lock.
     #[inline]
     pub(super) fn take_finished(&self, state: &mut State<E>, finished: &mut Option<Finished>) {
+        let keeps = self.keeps.load(Ordering::Relaxed);
         // The check avoids a read of the position, which a host worker may be writing.
-        if !(state.in_flight.is_empty()) {
-            state
-                .in_flight
-                .take_finished(self.own_shared().reached(), finished);
+        if keeps || !state.in_flight.is_empty() {
+            self.take_finished_to(state, self.own_shared().reached(), finished);
         }
-        self.update_keeps(state);
+    }
+
+    /// As [`SubmissionQueue::take_finished`], up to submission `reached`.
+    #[inline]
+    fn take_finished_to(
+        &self,
+        state: &mut State<E>,
+        reached: u64,
+        finished: &mut Option<Finished>,
+    ) {
+        state.in_flight.take_finished(reached, finished);
+        if self.keeps.load(Ordering::Relaxed) && !DropScope::is_too_deep() {
+            self.take_finished_dependents(&state.in_flight, reached, finished);
+        }
+    }
+
+    #[inline(never)]
+    fn take_finished_dependents(
+        &self,
+        in_flight: &InFlight,
+        reached: u64,
+        finished: &mut Option<Finished>,
+    ) {
+        let take = |dependent| {
+            let taken = &mut finished.get_or_insert_default().dependents;
+            taken.push(dependent);
+            taken.len() < taken.inline_size()
+        };
+        self.dependents.take_finished(reached, take, || {
+            if in_flight.kept.is_empty() {
+                self.keeps.store(false, Ordering::Relaxed);
+            }
+        });
     }
 
     /// Returns `units` of the budget.
@@ -191,8 +225,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
     ///
     /// | case | next check |
     /// |---|---|
-    /// | no objects are kept | after [`CHECK_INTERVAL`] submissions |
-    /// | objects are kept | when twice as many submissions are in flight as this check left |
+    /// | nothing is kept | after [`CHECK_INTERVAL`] submissions |
+    /// | objects or dependents are kept | when twice as many submissions are in flight as this check left |
     /// | both | at the latest before the driver has no room |
     #[cold]
     fn check_finished(&self) {
@@ -226,19 +260,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
     }
 
-    #[inline]
-    fn update_keeps(&self, state: &State<E>) {
-        if state.in_flight.kept.is_empty() {
-            self.keeps.store(false, Ordering::Relaxed);
-        }
-    }
-
-    /// Notes that objects are kept since submission `number`.
+    /// Notes that objects or a dependent are kept since submission `number`.
+    ///
+    /// Call it after they were added.
     pub(super) fn note_kept(&self, number: u64) {
         if !self.keeps.load(Ordering::Relaxed) {
             self.keeps.store(true, Ordering::Relaxed);
-            // A concurrent check either had the queue's lock after this change, or delays the next
-            // check only by as much.
+            // A concurrent check sees this change, or delays the next check only by as much.
             let due = self.check_at.load(Ordering::Relaxed);
             self.check_at
                 .store(due.min(number + KEPT_INTERVAL), Ordering::Relaxed);
@@ -258,14 +286,13 @@ impl<E: Enqueue> Sharer for SubmissionQueue<E> {
         loop {
             let mut state = self.state.lock();
             let mut finished = None;
-            state.in_flight.take_finished(reached, &mut finished);
+            self.take_finished_to(&mut state, reached, &mut finished);
             // The work of a failed queue never counts as finished, so its budget is returned now.
             let lost = if failed {
                 state.in_flight.take_all_units()
             } else {
                 0
             };
-            self.update_keeps(&state);
             drop(state);
             if let Some(budget) = &self.budget {
                 budget.take_back(lost);
@@ -299,6 +326,7 @@ impl<E: Enqueue> Drop for SubmissionQueue<E> {
         let orphan = Orphan {
             driver: self.driver.clone(),
             _kept: state.in_flight.kept,
+            _dependents: self.dependents.clone(),
         };
         let failed = own.failure();
         if failed.is_some_and(|cause| !matches!(*cause, Error::DeviceLost { .. })) {
@@ -327,6 +355,7 @@ impl<E: Enqueue> Drop for SubmissionQueue<E> {
 struct Orphan<E: Enqueue> {
     driver: Arc<E>,
     _kept: VecDeque<(u64, Keep)>,
+    _dependents: Arc<Dependents>,
 }
 
 /// Keeps the objects of a dropped queue that has failed, until its driver says that it is idle.

@@ -40,7 +40,7 @@ use crate::held::{Lists, Origin, OwnedClaim, QueueSlot};
 use crate::port::Stamp;
 use crate::timeline::Timeline;
 use crate::timeline::point::{Point, Signal};
-use crate::timeline::state::{Registered, Shared};
+use crate::timeline::state::{Dependents, Registered, Shared};
 use driving::Driving;
 use entry::{Work, Write};
 use finished::InFlight;
@@ -95,9 +95,10 @@ pub struct SubmissionQueue<E: Enqueue> {
     /// The driver's order domain.
     domain: u64,
     budget: Option<Arc<InFlightBudget>>,
-    /// Copies of the state's `last` and of whether `kept` may have objects, readable without the
-    /// lock.
+    dependents: Arc<Dependents>,
+    /// A copy of the state's `last`, readable without the lock.
     last: AtomicU64,
+    /// True if objects or dependents may be kept. Readable without the lock.
     keeps: AtomicBool,
     /// The number of the submission after which the queue checks what has finished.
     ///
@@ -134,6 +135,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 budget: driver.in_flight_budget().cloned(),
                 driver: Arc::new(driver),
                 last: AtomicU64::new(0),
+                dependents: Dependents::new(),
                 keeps: AtomicBool::new(false),
                 check_at: AtomicU64::new(0),
                 check_in_flight: AtomicU64::new(0),

@@ -18,7 +18,7 @@ use crate::driver::enqueue::{Batch, Enqueue, Flush, Waker, Written};
 use crate::driver::keep::Keep;
 use crate::held::Lists;
 use crate::timeline::point::{Completion, NativePoint};
-use crate::timeline::state::{DependentSignals, Shared};
+use crate::timeline::state::{Interval, Shared};
 
 /// The answer of a driver to a submission. Errors are boxed, because they are rare and large.
 pub(super) enum Handed<E: Enqueue> {
@@ -28,49 +28,19 @@ pub(super) enum Handed<E: Enqueue> {
     Refused(Box<Error>),
 }
 
-/// The claims that the driver signals, each with its value.
+/// A submission that [`SubmissionQueue::note_dependent`] has noted.
+pub(super) struct Noted {
+    /// The cause, if a timeline that it waits for was lost by then.
+    lost: Option<Failure>,
+}
+
+/// The claims that the driver signals.
 #[inline]
 pub(super) fn signalled<'a>(
     claims: &'a [Taken<'_>],
-) -> impl Iterator<Item = (&'a Arc<Shared>, u64)> + Clone {
+) -> impl Iterator<Item = (&'a Arc<Shared>, Interval)> + Clone {
     let here = claims.iter().filter(|claim| claim.port.is_some());
-    here.map(|claim| (claim.of, claim.claim.upto))
-}
-
-/// Native waits for signals of other devices or processes.
-fn waits_for_others<'a, 's>(waits: &'a [Awaited<'s>]) -> impl Iterator<Item = &'a Awaited<'s>> {
-    waits
-        .iter()
-        .filter(|wait| wait.port.is_some() && wait.of.depends_on_others())
-}
-
-/// Notes signals that depend on other devices or processes, before the driver has the submission.
-///
-/// Returns the list for [`forget_dependents`], if there is one, and the cause if such a wait has
-/// failed already.
-fn note_dependents(
-    waits: &[Awaited<'_>],
-    claims: &[Taken<'_>],
-) -> (Option<DependentSignals>, Option<Failure>) {
-    let mut signals = None;
-    let mut lost = None;
-    for wait in waits_for_others(waits) {
-        wait.of.watch_for_driver(wait.value);
-        if !claims.is_empty() && wait.of.reached() < wait.value {
-            let signals = signals.get_or_insert_with(|| {
-                DependentSignals::new(claims.iter().map(|claim| (claim.of, claim.claim.upto)))
-            });
-            lost = wait.of.note_dependent(wait.value, signals).err().or(lost);
-        }
-    }
-    (signals, lost)
-}
-
-#[cold]
-fn forget_dependents(waits: &[Awaited<'_>], signals: &DependentSignals) {
-    for wait in waits_for_others(waits) {
-        wait.of.forget_dependent(signals);
-    }
+    here.map(|claim| (claim.of, claim.claim))
 }
 
 impl<E: Enqueue> SubmissionQueue<E> {
@@ -205,13 +175,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
             Some(error) => Err(error),
             None => work(recorder),
         };
-        for native in &natives[..between] {
+        for native in &natives[before..between] {
             if native.of.depends_on_others() {
                 // A lost device is noticed only as long as the timeline exists.
                 keep.push(native.of.clone());
             }
         }
-        let (dependents, lost) = note_dependents(waits, claims);
+        let all_claims = claims.iter().map(|claim| (claim.of, claim.claim));
+        let noted = self.note_dependent(number, &natives[..before], all_claims.clone());
         if !relayed.is_empty() {
             self.note_relays(number, claims);
         }
@@ -223,15 +194,54 @@ impl<E: Enqueue> SubmissionQueue<E> {
             if stamp.is_some() {
                 self.forget_times(claims);
             }
-            if let Some(signals) = &dependents {
-                forget_dependents(waits, signals);
-            }
         }
         let handed = self.complete(number, handed, claims, entries, keep);
-        if let (Some(cause), Handed::Taken | Handed::Busy(_)) = (lost, &handed) {
-            claims.iter().for_each(|claim| claim.of.fail(cause.clone()));
+        if let Some(noted) = noted {
+            self.settle_dependent(noted, all_claims, &handed);
         }
         handed
+    }
+
+    /// Notes a submission that waits natively for other devices or processes (E3).
+    ///
+    /// Call it before the driver has the submission, and [`SubmissionQueue::settle_dependent`]
+    /// after that. `None` if the submission has no such wait.
+    #[inline]
+    pub(super) fn note_dependent<'a>(
+        &self,
+        number: u64,
+        waits: &[NativePoint<'_>],
+        claims: impl Iterator<Item = (&'a Arc<Shared>, Interval)>,
+    ) -> Option<Noted> {
+        if !waits.iter().any(|wait| wait.of.depends_on_others()) {
+            return None;
+        }
+        for wait in waits {
+            wait.of.watch_for_driver(wait.value);
+        }
+        self.dependents.add(number, waits, claims);
+        self.note_kept(number);
+        // After that, so that a loss finds the submission, or this finds the loss.
+        let mut waits = waits.iter();
+        let lost = waits.find_map(|wait| wait.of.lost_before(wait.value));
+        Some(Noted {
+            lost: lost.cloned(),
+        })
+    }
+
+    /// Fails the signals of a noted submission whose wait was lost, and forgets a refused one.
+    #[inline]
+    pub(super) fn settle_dependent<'a>(
+        &self,
+        noted: Noted,
+        claims: impl Iterator<Item = (&'a Arc<Shared>, Interval)>,
+        handed: &Handed<E>,
+    ) {
+        match (handed, noted.lost) {
+            (Handed::Refused(_), _) => self.dependents.forget_last_signals(),
+            (_, Some(cause)) => claims.for_each(|(of, _)| of.fail_late(&cause)),
+            (_, None) => {}
+        }
     }
 
     /// Records a submission and hands it to the driver.
@@ -370,15 +380,15 @@ impl<E: Enqueue> SubmissionQueue<E> {
         &self,
         number: u64,
         units: u64,
-        signals: impl Iterator<Item = (&'a Arc<Shared>, u64)> + Clone,
+        signals: impl Iterator<Item = (&'a Arc<Shared>, Interval)> + Clone,
     ) {
         let own = self.own_shared();
-        for (of, value) in signals.clone() {
+        for (of, claim) in signals.clone() {
             if of.tells_ahead() {
-                own.note_unpublished(number, of, value);
+                own.note_unpublished(number, of, claim.upto);
             }
-            of.note_owed(value, Some(self.device));
-            of.promote(value, self.domain, Some(&self.object));
+            of.note_owed(claim, Some(self.device));
+            of.promote(claim.upto, self.domain, Some(&self.object));
         }
         own.raise_pending(number);
         // Pending first, so that a submission that finds the budget used up finds a position to

@@ -100,7 +100,7 @@ impl Claim {
         self.open = false;
         self.of.drop_raw_claim();
         // 0: the application's own queue is no order domain of the engine.
-        self.of.note_owed(self.interval.upto, device);
+        self.of.note_owed(self.interval, device);
         self.of.promote(self.interval.upto, 0, None);
         self.of.wake_promoted();
         Ok(())

@@ -4,157 +4,183 @@
 //! natively. The work may then find incomplete data, so the timelines that it signals fail.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
-use super::Shared;
+use smallvec::SmallVec;
+
+use super::{Interval, Shared};
 use crate::base::error::Failure;
-use crate::base::run::Wake;
+use crate::base::run::{Wake, run_contained};
 use crate::base::stage::Stage;
 use crate::base::sync::{Mutex, Ordering};
+use crate::timeline::point::NativePoint;
 
-/// The signals of submissions that are with a driver and wait for one timeline.
-#[derive(Default)]
-pub(super) struct Dependents {
-    list: Mutex<List>,
-    sentinel: OnceLock<Arc<Sentinel>>,
-    /// The timeline itself, if another process signals it.
-    own: OnceLock<Weak<Shared>>,
-    /// Set when recovery starts.
-    recovery_started: OnceLock<()>,
+/// A submission that waits natively for signals of other devices or processes.
+///
+/// Its queue keeps it until it has finished. So the timelines that it waits for live until then,
+/// and a loss is noticed.
+pub(crate) struct Dependent {
+    number: u64,
+    waits: SmallVec<[(Arc<Shared>, u64); 8]>,
+    signals: Signals,
 }
+
+type Signals = SmallVec<[(Weak<Shared>, u64); 8]>;
+
+/// The dependent submissions of one queue that are not known to be finished, in order.
+#[derive(Default)]
+pub(crate) struct Dependents(Mutex<VecDeque<Dependent>>);
+
+/// The lists of all queues.
+///
+/// A mutex of std, because the loom model need not cover it: no other lock is taken while it is
+/// held.
+static LISTS: std::sync::Mutex<Vec<Weak<Dependents>>> = std::sync::Mutex::new(Vec::new());
 
 impl Dependents {
-    /// Stores a reference to the timeline itself.
-    pub(super) fn set_own(&self, own: Weak<Shared>) {
-        let _ = self.own.set(own);
+    pub(crate) fn new() -> Arc<Self> {
+        let new = Arc::new(Self::default());
+        let mut lists = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
+        if lists.len() == lists.capacity() {
+            lists.retain(|list| list.strong_count() > 0);
+        }
+        lists.push(Arc::downgrade(&new));
+        new
     }
 
-    /// Starts recovery. Returns the timeline itself, or `None` if recovery has started already.
-    pub(super) fn start_recovery(&self) -> Option<Weak<Shared>> {
-        self.recovery_started.set(()).ok()?;
-        Some(self.own.get().cloned().unwrap_or_default())
-    }
-}
-
-/// Waker that does nothing. Its registration makes the watching thread poll the timeline.
-struct Sentinel;
-
-impl Wake for Sentinel {
-    fn wake(self: Arc<Self>) {}
-
-    fn is_prompt(&self) -> bool {
-        true
-    }
-}
-
-/// Length at which the list is pruned first. After that, twice the length that pruning leaves.
-const FIRST_PRUNE: usize = 64;
-
-#[derive(Default)]
-struct List {
-    entries: VecDeque<Dependent>,
-    prune_at: usize,
-    /// The cause, once the timeline is lost. Every dependent added after that fails with it.
-    lost: Option<Failure>,
-}
-
-/// A submission that waits for `waited`, by its signals.
-struct Dependent {
-    waited: u64,
-    signals: DependentSignals,
-}
-
-/// The signals of a submission that waits for other devices or processes.
-///
-/// All timelines that the submission waits for share the list. So eight waits before eight signals
-/// cost eight entries, and not 64.
-#[derive(Clone)]
-pub(crate) struct DependentSignals(Arc<[(Weak<Shared>, u64)]>);
-
-impl DependentSignals {
-    /// From now on the signalled timelines depend on others, too.
-    pub(crate) fn new<'a>(signals: impl Iterator<Item = (&'a Arc<Shared>, u64)>) -> Self {
-        let noted = signals.map(|(of, value)| {
-            // Threads that poll read the same cache line, so it is written only once.
+    /// Adds submission `number`, which makes the signals of `claims`.
+    ///
+    /// Call it before the driver has the submission.
+    pub(crate) fn add<'a>(
+        &self,
+        number: u64,
+        waits: &[NativePoint<'_>],
+        claims: impl Iterator<Item = (&'a Arc<Shared>, Interval)>,
+    ) {
+        let others = waits.iter().filter(|wait| wait.of.depends_on_others());
+        let waits = others.map(|wait| (wait.of.clone(), wait.value)).collect();
+        let signals = claims.map(|(of, claim)| {
+            // From now on it depends on others, too. Threads that poll read the same cache line, so
+            // it is written only once.
             if !of.depends_on_others() {
                 of.seen.depends_on_others.store(true, Ordering::Relaxed);
             }
-            (Arc::downgrade(of), value)
+            (Arc::downgrade(of), claim.upto)
         });
-        Self(noted.collect())
+        let signals = signals.collect();
+        self.0.lock().push_back(Dependent {
+            number,
+            waits,
+            signals,
+        });
+    }
+
+    /// Forgets the signals of the submission that was added last, because the driver has refused
+    /// it.
+    ///
+    /// The driver may have some of its waits.
+    #[cold]
+    pub(crate) fn forget_last_signals(&self) {
+        if let Some(last) = self.0.lock().back_mut() {
+            last.signals.clear();
+        }
+    }
+
+    /// Takes out submissions up to `reached`, until `take` returns false.
+    ///
+    /// They must be dropped without a lock. `if_empty` is called if the list is empty after that,
+    /// before a submission can be added.
+    pub(crate) fn take_finished(
+        &self,
+        reached: u64,
+        mut take: impl FnMut(Dependent) -> bool,
+        if_empty: impl FnOnce(),
+    ) {
+        let mut list = self.0.lock();
+        while list.front().is_some_and(|first| first.number <= reached)
+            && list.pop_front().is_some_and(&mut take)
+        {}
+        if list.is_empty() {
+            if_empty();
+        }
+    }
+}
+
+/// A search for what depends on lost timelines.
+#[derive(Default)]
+struct Search {
+    /// The timelines that have been looked for. They keep their addresses.
+    seen: Vec<Arc<Shared>>,
+    /// The lists that have been searched, because a reference may be the last one.
+    lists: Vec<Arc<Dependents>>,
+}
+
+impl Search {
+    /// The signals of all submissions that wait for a value of `of` that is not reached.
+    fn signals_behind(&mut self, of: &Shared) -> Vec<(Weak<Shared>, u64)> {
+        let reached = of.reached();
+        let is_waiting = |(wait, value): &(Arc<Shared>, u64)| {
+            std::ptr::eq(&raw const **wait, of) && *value > reached
+        };
+        let mut found = Vec::new();
+        let lists = LISTS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let from = self.lists.len();
+        self.lists.extend(lists.iter().filter_map(Weak::upgrade));
+        for list in &self.lists[from..] {
+            for dependent in &*list.0.lock() {
+                if dependent.waits.iter().any(is_waiting) {
+                    found.extend(dependent.signals.iter().cloned());
+                }
+            }
+        }
+        found
+    }
+
+    /// Fails `of`, and everything that depends on it.
+    fn fail_behind(mut self, of: &Shared, cause: &Failure) {
+        // Before the lists are read: a submission that is added later finds the mark.
+        let _ = of.lost.set(cause.clone());
+        let mut signals = self.signals_behind(of);
+        while let Some((of, value)) = signals.pop() {
+            let Some(of) = of.upgrade() else { continue };
+            if of.refresh() >= value || self.seen.iter().any(|seen| Arc::ptr_eq(seen, &of)) {
+                continue;
+            }
+            of.fail(cause.clone());
+            let _ = of.lost.set(cause.clone());
+            signals.extend(self.signals_behind(&of));
+            self.seen.push(of);
+        }
+        run_contained(|| drop(self));
     }
 }
 
 impl Shared {
-    /// True if native waits for it must be noted, because it depends on another process.
+    /// True if native waits for it must be noted.
     #[inline]
     pub(crate) fn depends_on_others(&self) -> bool {
         self.seen.depends_on_others.load(Ordering::Relaxed)
     }
 
-    /// Notes a submission that waits natively for `waited` before its `signals`.
-    ///
-    /// Call it before the driver has the submission.
-    ///
-    /// # Errors
-    /// The cause, if this timeline is already lost. The signals must fail with it once the driver
-    /// has the submission.
-    pub(crate) fn note_dependent(
-        &self,
-        waited: u64,
-        signals: &DependentSignals,
-    ) -> Result<(), Failure> {
-        let mut reached = self.reached();
-        let mut list = self.dependents.list.lock();
-        let is_long = list.entries.len() >= list.prune_at.max(FIRST_PRUNE);
-        if is_long {
-            // A timeline in the middle of a chain may be polled by no other thread. So this thread
-            // polls it, without the lock.
-            drop(list);
-            reached = self.refresh();
-            list = self.dependents.list.lock();
-        }
-        let over = |entry: &Dependent| entry.waited <= reached;
-        // The list is nearly sorted.
-        while list.entries.front().is_some_and(over) {
-            list.entries.pop_front();
-        }
-        if is_long {
-            list.entries.retain(|entry| !over(entry));
-            list.prune_at = 2 * list.entries.len();
-        }
-        let lost = list.lost.clone();
-        list.entries.push_back(Dependent {
-            waited,
-            signals: signals.clone(),
-        });
-        lost.map_or(Ok(()), Err)
-    }
-
-    /// Removes a noted submission, because the driver has refused it.
-    #[cold]
-    pub(crate) fn forget_dependent(&self, signals: &DependentSignals) {
-        let mut list = self.dependents.list.lock();
-        list.entries
-            .retain(|entry| !Arc::ptr_eq(&entry.signals.0, &signals.0));
-    }
-
-    /// Fails the timeline and everything that depends on it, because its signalling process is
-    /// dead.
+    /// Fails a timeline whose device or process is lost, and everything that depends on it.
     ///
     /// The timeline freezes at the value known to be reached. Dependents that are reached stay so.
     pub(crate) fn fail_with_dependents(&self, cause: &Failure) {
         self.fail_frozen(cause.clone());
-        let mut dependents = self.take_unreachable(cause);
-        while let Some(Dependent { signals, .. }) = dependents.pop() {
-            for (of, value) in &*signals.0 {
-                let Some(of) = of.upgrade() else { continue };
-                if of.refresh() < *value {
-                    of.fail(cause.clone());
-                    dependents.extend(of.take_unreachable(cause));
-                }
-            }
-        }
+        Search::default().fail_behind(self, cause);
+    }
+
+    /// Fails a signal of a submission whose wait was lost before the driver had the submission.
+    #[cold]
+    pub(crate) fn fail_late(&self, cause: &Failure) {
+        self.fail(cause.clone());
+        Search::default().fail_behind(self, cause);
+    }
+
+    /// Why a native wait for `value` may find incomplete data, if it may.
+    #[inline]
+    pub(crate) fn lost_before(&self, value: u64) -> Option<&Failure> {
+        self.lost.get().filter(|_| self.reached() < value)
     }
 
     /// Has the watching thread poll the home until `value` is reached.
@@ -164,102 +190,136 @@ impl Shared {
     /// Call it for a native wait of another driver's queue, which E3 treats as a waiter.
     pub(crate) fn watch_for_driver(self: &Arc<Self>, value: u64) {
         if self.is_remote() {
-            let sentinel = self.dependents.sentinel.get_or_init(|| Arc::new(Sentinel));
+            let sentinel = self.sentinel.get_or_init(|| Arc::new(Sentinel));
             let sentinel: Arc<dyn Wake> = sentinel.clone();
             let _ = self.register(value, Stage::Reached, sentinel);
         }
     }
+}
 
-    fn take_unreachable(&self, cause: &Failure) -> Vec<Dependent> {
-        let reached = self.reached();
-        let mut list = self.dependents.list.lock();
-        list.lost.get_or_insert_with(|| cause.clone());
-        let all = std::mem::take(&mut list.entries);
-        drop(list);
-        let never = |entry: &Dependent| entry.waited > reached;
-        all.into_iter().filter(never).collect()
+/// Waker that does nothing. Its registration makes the watching thread poll the timeline.
+pub(super) struct Sentinel;
+
+impl Wake for Sentinel {
+    fn wake(self: Arc<Self>) {}
+
+    fn is_prompt(&self) -> bool {
+        true
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
     use rstest::rstest;
 
     use super::*;
     use crate::api::Device as _;
-    use crate::base::error::Result;
     use crate::port::attachment::Attachment;
-    use crate::port::{ByEngine, Port};
+    use crate::timeline::state::shared_semaphore::Semaphore;
     use crate::{Timeline, host, info::DeviceId};
 
-    /// A counter that a device raises and the host never polls.
-    struct Word(Arc<AtomicU64>);
-
-    impl Port for Word {
-        fn poll(&self) -> Result<Option<u64>> {
-            Ok(Some(self.0.load(Ordering::SeqCst)))
-        }
-
-        fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
-            self.0.store(value, Ordering::SeqCst);
-            Ok(())
-        }
+    /// A timeline of two devices.
+    fn line() -> Timeline {
+        let port = || Attachment::new(DeviceId::new(), 0, Semaphore::default());
+        Timeline::new("line", 0, |_| Ok([port(), port()].into_iter().collect())).unwrap()
     }
 
-    fn line(word: &Arc<AtomicU64>) -> Timeline {
-        let port = Attachment::new(DeviceId::new(), 0, Word(word.clone()));
-        let port = port.signalled_elsewhere(true);
-        Timeline::new("line", 0, |_| Ok([port].into_iter().collect())).unwrap()
+    fn wait_for(of: &Arc<Shared>, value: u64) -> NativePoint<'_> {
+        let port = of.home();
+        NativePoint { of, port, value }
     }
 
-    /// The list stays short for any polling and any entry at its front.
+    fn claims(lines: &[Timeline]) -> impl Iterator<Item = (&Arc<Shared>, Interval)> {
+        let claim = Interval { above: 0, upto: 1 };
+        lines.iter().map(move |line| (line.shared(), claim))
+    }
+
+    #[test]
+    fn finished_submissions_leave_the_list() {
+        let waited = line();
+        let dependents = Dependents::default();
+        for number in 1..=10_000_u64 {
+            let wait = wait_for(waited.shared(), number);
+            dependents.add(number, &[wait], claims(&[]));
+            dependents.take_finished(number.saturating_sub(10), |_| true, || unreachable!());
+            let list = dependents.0.lock();
+            assert_eq!(list.len(), 10.min(number as usize));
+            assert!(list.capacity() <= 64, "{}", list.capacity());
+        }
+        let (mut taken, mut empty) = (0, 0);
+        for _ in 0..3 {
+            let take = |_| {
+                taken += 1;
+                taken % 4 != 0
+            };
+            dependents.take_finished(10_000, take, || empty += 1);
+        }
+        assert_eq!((taken, empty), (10, 1));
+    }
+
+    /// When a submission is noted, by the loss of one of its two waits.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Noted {
+        Before,
+        After,
+        /// The driver has refused the submission.
+        Refused,
+        /// Its signals are reached.
+        Reached,
+    }
+
     #[rstest]
-    #[case::nothing_in_front(None)]
-    #[case::an_entry_that_stays_in_front(Some(u64::MAX - 1))]
-    fn reached_dependents_are_pruned(#[case] in_front: Option<u64>) {
-        let later = host::Device::new().timeline("later").unwrap();
-        let reached = Arc::new(AtomicU64::new(0));
-        let line = line(&reached);
-        let of = line.shared();
-        let all = in_front.into_iter().chain(1..=10_000);
-        for (waited, value) in all.zip(1_u64..) {
-            // The reached value is ten submissions behind.
-            reached.store(value.saturating_sub(10), Ordering::SeqCst);
-            let signals = DependentSignals::new([(later.shared(), value)].into_iter());
-            of.note_dependent(waited, &signals).unwrap();
-            let list = of.dependents.list.lock();
-            let (length, capacity) = (list.entries.len(), list.entries.capacity());
-            assert!(length <= 2 * FIRST_PRUNE, "{length} at {value}");
-            assert!(
-                capacity <= 4 * FIRST_PRUNE,
-                "capacity {capacity} at {value}"
-            );
-        }
-    }
-
-    /// A submission with two waits and two signals: one lost wait fails both signals.
-    #[rstest]
-    #[case::noted(false)]
-    #[case::refused_by_the_driver(true)]
-    fn a_loss_fails_each_signal_of_a_noted_submission(#[case] is_refused: bool) {
+    fn a_loss_fails_each_signal_of_a_submission(
+        #[values(Noted::Before, Noted::After, Noted::Refused, Noted::Reached)] noted: Noted,
+    ) {
         let device = host::Device::new();
         let signalled = [1, 2].map(|_| device.timeline("signalled").unwrap());
-        let waited = [1, 2].map(|_| line(&Arc::default()));
-        let pairs = signalled.iter().map(|line| (line.shared(), 1));
-        let signals = DependentSignals::new(pairs);
-        for wait in &waited {
-            wait.shared().note_dependent(1, &signals).unwrap();
-            if is_refused {
-                wait.shared().forget_dependent(&signals);
-            }
-        }
+        let waited = [1, 2].map(|_| line());
+        let waits = [&waited[0], &waited[1]].map(|line| wait_for(line.shared(), 1));
+        let dependents = Dependents::new();
         let cause = crate::Error::NothingToWaitFor.into_cause();
+        if noted == Noted::After {
+            waited[1].shared().fail_with_dependents(&cause);
+        }
+        dependents.add(1, &waits, claims(&signalled));
+        let lost = waited[1].shared().lost_before(1);
+        assert_eq!(lost.is_some(), noted == Noted::After);
+        match noted {
+            Noted::Before => {}
+            Noted::After => {
+                // The driver was so fast that the signals are reached.
+                for line in &signalled {
+                    line.signal(1).unwrap();
+                    line.shared().fail_late(&cause);
+                }
+            }
+            Noted::Refused => dependents.forget_last_signals(),
+            Noted::Reached => signalled.iter().for_each(|line| line.signal(1).unwrap()),
+        }
+        for line in &signalled {
+            assert_eq!(line.shared().is_failed(), noted == Noted::After);
+        }
         waited[1].shared().fail_with_dependents(&cause);
         for line in &signalled {
-            assert_eq!(line.shared().is_failed(), !is_refused);
+            let fails = matches!(noted, Noted::Before | Noted::After);
+            assert_eq!(line.shared().is_failed(), fails);
         }
         assert!(!waited[0].shared().is_failed());
+    }
+
+    /// What waits for a failed signal fails, too.
+    #[test]
+    fn a_loss_fails_the_dependents_of_dependents() {
+        let lines = [(); 3].map(|()| line());
+        let queues = [0, 1].map(|at| {
+            let dependents = Dependents::new();
+            let wait = wait_for(lines[at].shared(), 1);
+            dependents.add(1, &[wait], claims(&lines[at + 1..at + 2]));
+            dependents
+        });
+        let cause = crate::Error::NothingToWaitFor.into_cause();
+        lines[0].shared().fail_with_dependents(&cause);
+        assert!(lines.iter().all(|line| line.shared().is_failed()));
+        drop(queues);
     }
 }

@@ -34,9 +34,10 @@ use ahead::UnpublishedSignals;
 pub(crate) use awaited::Registered;
 use claims::Claims;
 pub(crate) use claims::Interval;
-pub(crate) use dependents::DependentSignals;
-use dependents::Dependents;
+use dependents::Sentinel;
+pub(crate) use dependents::{Dependent, Dependents};
 use owed::OwedSignals;
+use recovery::Recovery;
 pub use recovery::RemainingPeers;
 
 /// The standing of one value of a timeline.
@@ -178,7 +179,11 @@ pub(crate) struct Shared {
     tells_ahead: std::sync::atomic::AtomicBool,
     /// On a queue's position: the signals that must be published before it shows.
     unpublished: OnceLock<Box<UnpublishedSignals>>,
-    dependents: Dependents,
+    /// Why native waits for it may find incomplete data: it is lost, or a timeline before it.
+    lost: OnceLock<Failure>,
+    /// Has the watching thread poll for the native waits of drivers; see `dependents`.
+    sentinel: OnceLock<Arc<Sentinel>>,
+    recovery: Recovery,
     owed: OwedSignals,
     /// The times of its last signals, if it has timestamps. No claim of it takes the fast path
     /// then.
@@ -262,7 +267,9 @@ impl Shared {
             publisher: OnceLock::new(),
             tells_ahead: false.into(),
             unpublished: OnceLock::new(),
-            dependents: Dependents::default(),
+            lost: OnceLock::new(),
+            sentinel: OnceLock::new(),
+            recovery: Recovery::default(),
             owed: OwedSignals::default(),
             times: OnceLock::new(),
             locked: Locked {
@@ -487,7 +494,7 @@ impl Shared {
 
     /// Stores a weak reference to itself, for methods that have only `&self`.
     pub(crate) fn set_own(&self, of: &Arc<Self>) {
-        self.dependents.set_own(Arc::downgrade(of));
+        self.recovery.set_own(Arc::downgrade(of));
     }
 
     /// Says that another process has the right to signal. `kept` lives as long as the timeline.

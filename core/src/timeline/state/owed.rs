@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::Shared;
+use super::{Interval, Shared};
 use crate::base::error::Error;
 use crate::base::info::DeviceId;
 use crate::base::sync::{Instant, Mutex};
@@ -39,9 +39,11 @@ struct List {
     lost: SmallVec<[(DeviceId, Instant); 2]>,
 }
 
+/// Pending signals of one device that follow each other without another device's between them.
 struct Owed {
+    /// The highest of them.
     value: u64,
-    /// The device that signals it. `None` if the application has not said which device makes its
+    /// The device that signals them. `None` if the application has not said which device makes its
     /// own submission, so that any device may.
     device: Option<DeviceId>,
 }
@@ -63,7 +65,18 @@ impl List {
         }
     }
 
-    /// The lowest signal that `device` owes, and the value before it.
+    /// Adds a signal to the last entry. False if that is another device's, or if other signals can
+    /// still come between.
+    #[inline]
+    fn extend_last(&mut self, claim: Interval, device: Option<DeviceId>) -> bool {
+        let last = self.entries.back_mut();
+        let last = last.filter(|last| last.device == device && last.value == claim.above);
+        let Some(last) = last else { return false };
+        last.value = claim.upto;
+        true
+    }
+
+    /// The lowest signals that `device` owes, by the highest of them, and the value before them.
     fn lowest_owed_by(&self, device: DeviceId) -> Option<(u64, u64)> {
         let mut before = 0;
         for entry in &self.entries {
@@ -75,23 +88,28 @@ impl List {
         None
     }
 
-    /// Removes the signal of `value`, which was made in place of the device.
+    /// Removes the signals up to `value`, which was made in place of the device.
+    ///
+    /// An entry that has grown meanwhile stays. Its new highest value is made next.
     fn remove(&mut self, value: u64) {
         self.entries.retain(|entry| entry.value != value);
     }
 }
 
 impl Shared {
-    /// Notes that `device` is about to owe the signal of `value`.
+    /// Notes that `device` is about to owe the signal of `claim`.
     ///
     /// Call it before the value becomes pending.
     #[inline]
-    pub(crate) fn note_owed(self: &Arc<Self>, value: u64, device: Option<DeviceId>) {
-        if !self.others.is_empty() {
-            self.add_owed(value, device);
+    pub(crate) fn note_owed(self: &Arc<Self>, claim: Interval, device: Option<DeviceId>) {
+        // A device is checked as long as an entry of it is listed, so a longer entry needs nothing
+        // new.
+        if !self.others.is_empty() && !self.owed.list.lock().extend_last(claim, device) {
+            self.add_owed(claim.upto, device);
         }
     }
 
+    #[inline(never)]
     fn add_owed(self: &Arc<Self>, value: u64, device: Option<DeviceId>) {
         let owed = Owed { value, device };
         if self.ports().all(|port| port.watch().is_none()) {
@@ -263,6 +281,30 @@ mod tests {
     use crate::port::attachment::Attachment;
     use crate::timeline::state::shared_semaphore::Semaphore;
     use crate::{Timeline, host};
+
+    /// Signals become one entry only if no signal of another device can come between them.
+    #[rstest]
+    #[case::in_a_row((0, 1), (1, 2), 0, &[2])]
+    #[case::after_a_gap((0, 1), (2, 3), 0, &[1, 3])]
+    #[case::of_another_device((0, 1), (1, 2), 1, &[1, 2])]
+    fn signals_in_a_row_are_one_entry(
+        #[case] first: (u64, u64),
+        #[case] second: (u64, u64),
+        #[case] by: usize,
+        #[case] entries: &[u64],
+    ) {
+        let devices = [DeviceId::new(), DeviceId::new()];
+        let mut list = List::default();
+        for ((above, upto), by) in [(first, 0), (second, by)] {
+            let device = Some(devices[by]);
+            if !list.extend_last(Interval { above, upto }, device) {
+                let value = upto;
+                list.entries.push_back(Owed { value, device });
+            }
+        }
+        let values: Vec<_> = list.entries.iter().map(|entry| entry.value).collect();
+        assert_eq!(values, entries);
+    }
 
     /// Other processes have [`GRACE`] to fail what depends on the timeline. The times are made up.
     #[rstest]

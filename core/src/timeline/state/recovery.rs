@@ -6,7 +6,7 @@
 //! dies in its turn, or a process that takes a false turn number from the page, delays the others
 //! by one turn.
 
-use std::sync::Weak;
+use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
 use super::Shared;
@@ -50,6 +50,27 @@ const _: () = {
     assert!(TURNS >= 32);
 };
 
+/// Whether recovery has started.
+#[derive(Default)]
+pub(super) struct Recovery {
+    /// The timeline itself, if another process signals it.
+    own: OnceLock<Weak<Shared>>,
+    started: OnceLock<()>,
+}
+
+impl Recovery {
+    /// Stores a reference to the timeline itself.
+    pub(super) fn set_own(&self, own: Weak<Shared>) {
+        let _ = self.own.set(own);
+    }
+
+    /// Starts it. Returns the timeline itself, or `None` if it has started already.
+    fn start(&self) -> Option<Weak<Shared>> {
+        self.started.set(()).ok()?;
+        Some(self.own.get().cloned().unwrap_or_default())
+    }
+}
+
 impl Shared {
     /// Makes the missing signals of a dead process, up to the value that it said to be pending.
     ///
@@ -57,7 +78,7 @@ impl Shared {
     /// the calling thread, else on a thread of its own within a second. Only the first call has an
     /// effect.
     pub(crate) fn recover(&self, remaining: RemainingPeers) {
-        let Some(of) = self.dependents.start_recovery() else {
+        let Some(of) = self.recovery.start() else {
             return;
         };
         let announced = self.home().pending_elsewhere().unwrap_or(0);
