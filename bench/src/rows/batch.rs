@@ -33,7 +33,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     ours: "one submission that waits for 8 timelines and signals 8 others, 16 at a time (8 on CUDA); what they wait for is pending, and the host makes it come after what is timed",
     raw: "vkQueueSubmit with 8 waits and 8 signals; on CUDA cuWait- and cuSignalExternalSemaphoresAsync of 8 each",
     floor: Floor::Side(
-        "the same calls by timelines that several threads may use, as little as that takes: 8 claims, and 8 values to be published; on Vulkan with the queue's position, on CUDA with cuEventRecord (Q9) and 8 rings of reference-counted events",
+        "the same calls by timelines that several threads may use, as little as that takes: 8 claims, and 8 values to be published; on Vulkan with the queue's position, on CUDA with cuEventRecord (Q9), 8 rings of reference-counted events, and a note of what waits for what (E3)",
     ),
     limits: &[Limit::RatioToFloor(1.2)],
     on: &[On::Vulkan, On::Shared(None)],

@@ -10,6 +10,8 @@
 //! - Q6: an application's work runs without a lock, on one thread at a time.
 //! - E1 and E2: timelines and queues fail. A submission that would wait for a failed timeline fails
 //!   its own signals.
+//! - E3, on CUDA, as far as a submission pays for it: a queue notes which of its submissions wait
+//!   for other devices and what they signal. What a watching thread does after a loss is not part.
 //!
 //! There is one lock for each queue and one for each ring of events. No lock of a timeline is held
 //! across a driver call. A claim is one atomic exchange. An event is recorded again when only its

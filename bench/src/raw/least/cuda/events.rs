@@ -16,6 +16,8 @@ pub(super) struct Events {
     recorded: VecDeque<Recorded>,
     /// Complete events: without timing, and with timing.
     free: [VecDeque<Arc<Mark>>; 2],
+    /// All submissions up to this position are complete.
+    pub(super) finished: u64,
     crowded: usize,
 }
 
@@ -50,6 +52,7 @@ impl Events {
             self.free[usize::from(recorded.timed)].push_back(recorded.mark);
         }
         room.give_back(units);
+        self.finished = position;
     }
 
     /// Checks whether the older half is complete.

@@ -1,5 +1,6 @@
 //! A queue: the submissions in its stream, and those that are held.
 
+use std::borrow::Borrow;
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -30,23 +31,31 @@ pub(super) fn release(mut woken: Vec<Arc<Queue>>) -> Outcome<()> {
     ended
 }
 
+/// A submission that waits for signals of other devices, and what it signals (E3).
+#[cfg_attr(
+    not(all(test, feature = "vulkan")),
+    expect(dead_code, reason = "read after a loss, which only a test makes")
+)]
+struct Dependent {
+    waits: SmallVec<[(Arc<Timeline>, u64); 8]>,
+    signals: SmallVec<[(Arc<Timeline>, u64); 8]>,
+}
+
 /// Waits that a submission puts into the stream before its work.
 #[derive(Default)]
 struct Needs {
     marks: SmallVec<[Arc<Mark>; 4]>,
     #[cfg(feature = "vulkan")]
     shared: SmallVec<[(External, u64); 8]>,
+    /// The timelines of `shared`.
+    others: SmallVec<[(Arc<Timeline>, u64); 8]>,
 }
 
 impl Needs {
     /// True if one of them is a wait for something other than a stream of these queues.
     #[inline]
     fn waits_for_others(&self) -> bool {
-        #[cfg(feature = "vulkan")]
-        let any = !self.shared.is_empty();
-        #[cfg(not(feature = "vulkan"))]
-        let any = false;
-        any
+        !self.others.is_empty()
     }
 }
 
@@ -97,6 +106,8 @@ pub(crate) struct Queue {
     /// Set with the state locked. Only the driving thread sets it back.
     driving: AtomicU8,
     state: Mutex<State>,
+    /// The submissions that wait for other devices, by their positions.
+    dependents: Mutex<VecDeque<(u64, Dependent)>>,
     /// Used by the driving thread.
     events: UnsafeCell<Events>,
 }
@@ -125,6 +136,7 @@ impl Queue {
             failed: AtomicBool::new(false),
             driving: AtomicU8::new(FREE),
             state: Mutex::default(),
+            dependents: Mutex::default(),
             events: UnsafeCell::default(),
         })
     }
@@ -167,7 +179,7 @@ impl Queue {
             let position = state.position;
             self.driving.store(DRIVEN, Ordering::Relaxed);
             drop(state);
-            let gone = self.hand_over(position, &needs, work, &claimed, woken);
+            let gone = self.hand_over(position, needs, work, &claimed, woken);
             return gone.and(self.leave(woken));
         }
         let first = Self::hold(&mut state, waits, Box::new(work), &claimed);
@@ -190,26 +202,26 @@ impl Queue {
 
     /// Whether the submission may go. Adds to `needs` the waits of the stream.
     #[inline]
-    fn standing<'t, T: AsRef<Timeline>>(
+    fn standing<'t, T: Borrow<Arc<Timeline>>>(
         &self,
         waits: &'t [(T, u64)],
         signals: &'t [Claimed<T>],
         needs: &mut Needs,
     ) -> Standing<'t> {
         for (timeline, value) in waits {
-            let standing = self.add(needs, timeline.as_ref(), *value);
+            let standing = self.add(needs, timeline.borrow(), *value);
             if !matches!(standing, Standing::Ready) {
                 return standing;
             }
         }
         for (timeline, _, before) in signals {
-            let (timeline, before) = (timeline.as_ref(), *before);
+            let (timeline, before): (&Arc<_>, _) = (timeline.borrow(), *before);
             // Signals of one timeline complete in order: if this stream makes both, or if it waits
             // for the signal before.
             let in_order = timeline.pending.load(Ordering::Acquire) == before
                 && timeline.by.load(Ordering::Relaxed) == self.number;
             let waits_for_it = |(other, value): &(T, u64)| {
-                std::ptr::eq(other.as_ref(), timeline) && *value >= before
+                Arc::ptr_eq(other.borrow(), timeline) && *value >= before
             };
             if !in_order && !waits.iter().any(waits_for_it) {
                 let standing = self.add(needs, timeline, before);
@@ -223,7 +235,7 @@ impl Queue {
 
     /// Adds the waits of the stream.
     #[inline]
-    fn add<'t>(&self, needs: &mut Needs, timeline: &'t Timeline, value: u64) -> Standing<'t> {
+    fn add<'t>(&self, needs: &mut Needs, timeline: &'t Arc<Timeline>, value: u64) -> Standing<'t> {
         match timeline.find(value) {
             Found::Missing => return Standing::Lacks(timeline, value),
             Found::Failed => return Standing::Failed,
@@ -232,6 +244,7 @@ impl Queue {
             #[cfg(feature = "vulkan")]
             Found::Shared(semaphore) => {
                 needs.shared.push((semaphore, value));
+                needs.others.push((timeline.clone(), value));
             }
         }
         Standing::Ready
@@ -250,18 +263,21 @@ impl Queue {
 
     /// Submits to the driver. This thread drives, and all signals that are waited for are pending.
     #[inline]
-    fn hand_over<T: AsRef<Timeline>>(
+    fn hand_over<T: Borrow<Arc<Timeline>>>(
         &self,
         position: u64,
-        needs: &Needs,
+        mut needs: Needs,
         work: impl FnOnce(&Calls, Stream) -> Outcome<u64>,
         signals: &[Claimed<T>],
         woken: &mut Vec<Arc<Self>>,
     ) -> Outcome<()> {
-        match self.record(position, needs, work, signals) {
+        if needs.waits_for_others() {
+            self.depend(position, std::mem::take(&mut needs.others), signals);
+        }
+        match self.record(position, &needs, work, signals) {
             Ok(Some(mark)) => {
                 for (timeline, value, _) in signals {
-                    let timeline = timeline.as_ref();
+                    let timeline: &Arc<_> = timeline.borrow();
                     if !timeline.has_failed() {
                         timeline.submitted(*value, mark.clone(), self.number, woken);
                     }
@@ -277,13 +293,56 @@ impl Queue {
         }
     }
 
+    /// Notes a submission that waits for other devices. Its signals fail if one of them is lost.
+    ///
+    /// After an error the queue has failed, and what is noted stays.
+    #[inline]
+    fn depend<T: Borrow<Arc<Timeline>>>(
+        &self,
+        position: u64,
+        waits: SmallVec<[(Arc<Timeline>, u64); 8]>,
+        signals: &[Claimed<T>],
+    ) {
+        let signals = signals.iter();
+        let signals = signals.map(|(timeline, value, _)| (timeline.borrow().clone(), *value));
+        let dependent = Dependent {
+            waits,
+            signals: signals.collect(),
+        };
+        // SAFETY: this thread drives.
+        let finished = unsafe { self.events() }.finished;
+        let mut dependents = lock(&self.dependents);
+        while dependents.front().is_some_and(|(at, _)| *at <= finished) {
+            dependents.pop_front();
+        }
+        dependents.push_back((position, dependent));
+    }
+
+    /// Fails `lost`, and what depends on it.
+    ///
+    /// The thread that watches the devices would call this for each queue.
+    #[cfg(all(test, feature = "vulkan"))]
+    pub(super) fn lose(&self, lost: &Arc<Timeline>, woken: &mut Vec<Arc<Self>>) {
+        lost.fail(woken);
+        let missing = |(timeline, value): &(Arc<Timeline>, u64)| {
+            Arc::ptr_eq(timeline, lost) && !matches!(timeline.find(*value), Found::Reached)
+        };
+        for (_, dependent) in &*lock(&self.dependents) {
+            if dependent.waits.iter().any(missing) {
+                for (timeline, _) in &dependent.signals {
+                    timeline.fail(woken);
+                }
+            }
+        }
+    }
+
     /// Makes the driver's calls. Returns the event that ends the submission, if it needs one.
     ///
     /// A submission that only waits for other streams needs none; a later query of the queue's
     /// position records it. A submission that waits for external signals needs one, because their
     /// signaller may first wait for this queue's position (Q7).
     #[inline]
-    fn record<T: AsRef<Timeline>>(
+    fn record<T: Borrow<Arc<Timeline>>>(
         &self,
         position: u64,
         needs: &Needs,
@@ -304,14 +363,14 @@ impl Queue {
         let mut units = work(&self.calls, self.stream)?;
         #[cfg(feature = "vulkan")]
         {
-            let shared = |(timeline, ..): &&Claimed<T>| timeline.as_ref().shared.is_some();
+            let shared = |(timeline, ..): &&Claimed<T>| timeline.borrow().shared.is_some();
             let count = signals.iter().filter(shared).count();
             if count > 0 {
                 self.signal_shared(signals)?;
             }
             units += EXTERNAL * (count + needs.shared.len()) as u64;
         }
-        if signals.is_empty() && !needs.waits_for_others() && units == 0 {
+        if signals.is_empty() && units == 0 {
             return Ok(None);
         }
         self.mark(position, false, units).map(Some)
@@ -349,11 +408,11 @@ impl Queue {
     /// Signals in one call all shared timelines of a submission.
     #[cfg(feature = "vulkan")]
     #[inline(never)]
-    fn signal_shared<T: AsRef<Timeline>>(&self, signals: &[Claimed<T>]) -> Outcome<()> {
+    fn signal_shared<T: Borrow<Arc<Timeline>>>(&self, signals: &[Claimed<T>]) -> Outcome<()> {
         let mut semaphores = SmallVec::<[External; 8]>::new();
         let mut params = SmallVec::<[SignalParams; 8]>::new();
         for (timeline, value, _) in signals {
-            if let Some(semaphore) = timeline.as_ref().shared {
+            if let Some(semaphore) = timeline.borrow().shared {
                 semaphores.push(semaphore);
                 params.push(signal_params(*value));
             }
@@ -443,7 +502,7 @@ impl Queue {
                     state.position += 1;
                     let position = state.position;
                     drop(state);
-                    let gone = self.hand_over(position, &needs, held.work, &held.signals, woken);
+                    let gone = self.hand_over(position, needs, held.work, &held.signals, woken);
                     ended = ended.and(gone);
                 }
                 Standing::Failed => {
@@ -549,8 +608,8 @@ fn claim<'t>(
 
 /// Fails all these timelines: their signals never come.
 #[cold]
-fn fail<T: AsRef<Timeline>>(signals: &[Claimed<T>], woken: &mut Vec<Arc<Queue>>) {
+fn fail<T: Borrow<Arc<Timeline>>>(signals: &[Claimed<T>], woken: &mut Vec<Arc<Queue>>) {
     for (timeline, ..) in signals {
-        timeline.as_ref().fail(woken);
+        timeline.borrow().fail(woken);
     }
 }

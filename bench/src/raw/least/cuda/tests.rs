@@ -209,3 +209,25 @@ fn failure_travels_along_waits_and_blocks_no_queue() {
     assert!(third.wait(1, LONG).is_err());
     assert_eq!(going_on(|| other.idle(LONG)), Ok(()));
 }
+
+/// What waits for a signal of a lost device fails, and later work of the queue does not (E3).
+#[cfg(feature = "vulkan")]
+#[test]
+fn a_loss_fails_what_waits_for_it_in_the_driver() {
+    let (calls, room) = (calls(), Arc::default());
+    let queue = Queue::new(&calls, stream(105), &room);
+    // The driver in memory ignores external semaphores.
+    let shared = || Timeline::shared(&calls, std::ptr::null_mut());
+    let (lost, sound) = (shared(), shared());
+    let [first, second, third] = [(); 3].map(|()| Timeline::new(&calls));
+    for (wait, signal) in [(&lost, &first), (&sound, &second)] {
+        assert_eq!(wait.promise(1), Ok(()));
+        let submitted = queue.submit(&[(wait, 1)], |_, _| Ok(0), &[(signal, 1)]);
+        assert_eq!(submitted, Ok(()));
+    }
+    let submitted = queue.submit(&[], |_, _| Ok(0), &[(&third, 1)]);
+    assert_eq!(submitted, Ok(()));
+    queue.lose(&lost, &mut Vec::new());
+    assert!(lost.has_failed() && first.has_failed());
+    assert!(!sound.has_failed() && !second.has_failed() && !third.has_failed());
+}
