@@ -275,8 +275,12 @@ fn a_window_shows_what_the_host_has_painted() {
     // Fails if there is none.
     let _ = std::fs::remove_file(&path);
     let file = path.to_str().expect("UTF-8");
-    let run = on_software(&["env", &server.display, &program, "12", file]);
-    let (out, _) = ends_validated(0, scratch, &run);
+    let driver = lavapipe().map(|path| format!("VK_DRIVER_FILES={}", path.display()));
+    let mut run = vec!["env", &server.display];
+    run.extend(driver.as_deref());
+    run.extend([&program, "12", file]);
+    let (out, _) = ends_validated(0, scratch, &on_software(&run));
+    assert!(driver.is_none() || out.starts_with("llvmpipe"), "{out}");
     assert!(out.contains("frame 3 again: work failed"), "{out}");
     assert!(out.contains("a swapchain of 400 x 240"), "{out}");
     assert!(!out.contains("VUID"), "{out}");
@@ -314,6 +318,40 @@ fn a_lost_window_ends_with_what_to_do() {
     assert!(runs, "{said}");
     assert_eq!(ended.status.code(), Some(1), "{said}");
     assert!(said.contains("Open a window again"), "{said}");
+}
+
+/// The swapchain is out of date although the window is as it was, or its surface is lost.
+#[rstest]
+#[case::acquire_out_of_date("acquire:2:out-of-date", None)]
+#[case::present_out_of_date("present:2:out-of-date", None)]
+#[case::acquire_lost("acquire:2:surface-lost", Some(1))]
+#[case::present_lost("present:2:surface-lost", Some(1))]
+fn a_surface_that_a_call_reports_as_changed_is_handled(
+    #[case] fails: &str,
+    #[case] ends: Option<i32>,
+) {
+    let scratch = format!("example-surface-{}", fails.replace(':', "-"));
+    let Some((program, server)) = window(&scratch) else {
+        return;
+    };
+    // Before the window gets another size.
+    let frames = "4";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_syncline"));
+    command.args(on_software(&["env", &server.display, &program, frames]));
+    command.env("SYNCLINE_SOFTWARE_LAYER_SURFACE", fails);
+    let ended = command.output().expect("the command");
+    let (out, said) = (
+        String::from_utf8_lossy(&ended.stdout),
+        String::from_utf8_lossy(&ended.stderr),
+    );
+    assert_eq!(ended.status.code(), Some(ends.unwrap_or(0)), "{out}{said}");
+    let swapchains = out.matches("a swapchain of 320 x 200").count();
+    if ends.is_some() {
+        assert!(said.contains("Open a window again"), "{said}");
+        assert_eq!(swapchains, 1, "{out}");
+    } else {
+        assert_eq!(swapchains, 2, "{out}");
+    }
 }
 
 /// The window is there, and no device can present in it.

@@ -42,6 +42,9 @@ pub(crate) struct Driver {
     pub(crate) get_fence_status: vk::PFN_vkGetFenceStatus,
     pub(crate) queue_wait_idle: vk::PFN_vkQueueWaitIdle,
     pub(crate) device_wait_idle: vk::PFN_vkDeviceWaitIdle,
+    /// Present if the driver has swapchains.
+    pub(crate) acquire_next_image: Option<vk::PFN_vkAcquireNextImageKHR>,
+    pub(crate) queue_present: Option<vk::PFN_vkQueuePresentKHR>,
     /// Present if the driver itself has the extension, for sync files.
     pub(crate) get_semaphore_fd: Option<vk::PFN_vkGetSemaphoreFdKHR>,
     pub(crate) import_semaphore_fd: Option<vk::PFN_vkImportSemaphoreFdKHR>,
@@ -78,6 +81,8 @@ impl Driver {
                 get_fence_status: load!(PFN_vkGetFenceStatus, c"vkGetFenceStatus")?,
                 queue_wait_idle: load!(PFN_vkQueueWaitIdle, c"vkQueueWaitIdle")?,
                 device_wait_idle: load!(PFN_vkDeviceWaitIdle, c"vkDeviceWaitIdle")?,
+                acquire_next_image: load!(PFN_vkAcquireNextImageKHR, c"vkAcquireNextImageKHR"),
+                queue_present: load!(PFN_vkQueuePresentKHR, c"vkQueuePresentKHR"),
                 get_semaphore_fd: load!(PFN_vkGetSemaphoreFdKHR, c"vkGetSemaphoreFdKHR"),
                 import_semaphore_fd: load!(PFN_vkImportSemaphoreFdKHR, c"vkImportSemaphoreFdKHR"),
             })

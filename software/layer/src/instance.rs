@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use ash::vk::{self, Handle};
 use syncline_software_payload::Twin;
 
-use crate::bug;
 use crate::loader::take_link;
 use crate::table::{Table, lock};
+use crate::{bug, surface};
 
 /// All instances of the process that have this layer.
 pub(crate) static INSTANCES: Table<Instance> = Table::new();
@@ -141,7 +141,8 @@ pub(crate) unsafe extern "system" fn create_instance(
     allocator: *const vk::AllocationCallbacks<'_>,
     instance: *mut vk::Instance,
 ) -> vk::Result {
-    if let Err(reason) = bug::planted() {
+    let settings = bug::planted().map(drop);
+    if let Err(reason) = settings.and(surface::planned().map(drop)) {
         // Not `eprintln!`, which panics if standard error cannot be written.
         let _ = writeln!(std::io::stderr(), "software layer: {reason}");
         return vk::Result::ERROR_INITIALIZATION_FAILED;

@@ -48,6 +48,7 @@ mod physical;
 mod queue;
 mod semaphore;
 mod submit;
+mod surface;
 mod table;
 
 pub use loader::vkNegotiateLoaderLayerInterfaceVersion;

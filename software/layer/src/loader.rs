@@ -7,7 +7,9 @@ use ash::vk;
 
 use crate::device::Registered;
 use crate::instance::Instance;
-use crate::{chain, completion, device, gated, host, instance, physical, semaphore, submit};
+use crate::{
+    chain, completion, device, gated, host, instance, physical, semaphore, submit, surface,
+};
 
 /// `VkLayerFunction`: the create info holds the functions of the next layer.
 const LAYER_LINK_INFO: i32 = 0;
@@ -268,6 +270,8 @@ fn device_function(name: &[u8]) -> vk::PFN_vkVoidFunction {
         b"vkWaitForFences" => entry!(PFN_vkWaitForFences, completion::wait_for_fences),
         b"vkGetFenceStatus" => entry!(PFN_vkGetFenceStatus, completion::get_fence_status),
         b"vkQueueWaitIdle" => entry!(PFN_vkQueueWaitIdle, completion::queue_wait_idle),
+        b"vkAcquireNextImageKHR" => entry!(PFN_vkAcquireNextImageKHR, surface::acquire_next_image),
+        b"vkQueuePresentKHR" => entry!(PFN_vkQueuePresentKHR, surface::queue_present),
         b"vkDeviceWaitIdle" => entry!(PFN_vkDeviceWaitIdle, completion::device_wait_idle),
         _ => None,
     }
