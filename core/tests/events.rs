@@ -4,7 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 use std::fmt::{Debug, Write as _};
+use std::future::{Future as _, IntoFuture as _};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use syncline_core::backend::{Device as _, Queue as _};
@@ -81,7 +84,26 @@ fn submissions_waits_and_failures_are_events() {
         assert!(told("DEBUG message=wait failed"));
         gate.signal(1).unwrap();
         line.at(1).wait(LONG).unwrap();
-        let twice = [line.signal_at(2), line.signal_at(2)];
+        let (mut future, mut context) =
+            (line.at(2).into_future(), Context::from_waker(Waker::noop()));
+        assert!(Pin::new(&mut future).poll(&mut context).is_pending());
+        let awaited = format!("TRACE message=wait ended points=[{:?}]", line.at(2));
+        assert!(!told(&awaited));
+        let submitted = queue
+            .submit(&[gate.at(2)], |_| Ok(()), &[line.signal_at(2)])
+            .unwrap();
+        let end = format!("{:?}", submitted.end());
+        submitted
+            .wait_submitted(Duration::from_millis(1))
+            .unwrap_err();
+        assert!(told(&format!("DEBUG message=wait failed points=[{end}]")));
+        gate.signal(2).unwrap();
+        submitted.wait_submitted(LONG).unwrap();
+        assert!(told(&format!("TRACE message=wait ended points=[{end}]")));
+        queue.idle(LONG).unwrap();
+        assert!(Pin::new(&mut future).poll(&mut context).is_ready());
+        assert!(told(&awaited));
+        let twice = [line.signal_at(3), line.signal_at(3)];
         queue.submit(&[], |_| Ok(()), &twice).unwrap_err();
         assert!(told("DEBUG message=submission refused"));
         line.fail(Error::work("no frame"));

@@ -256,8 +256,10 @@ impl<Q: BackendQueue> Queue for Q {
     where
         W: for<'r, 'a> FnOnce(&'r mut Self::Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        self.admit()?;
-        let submitted = self.engine().submissions.submit(waits, work, signals);
+        let submitted = match self.admit() {
+            Ok(()) => self.engine().submissions.submit(waits, work, signals),
+            Err(refused) => Err(refused),
+        };
         #[cfg(feature = "tracing")]
         crate::base::events::submitted(
             Queue::object(self),

@@ -17,7 +17,7 @@ pub(crate) fn submitted(queue: &Object, result: Result<(u64, bool), &Error>) {
     }
 }
 
-/// A wait of a thread for points, which `what` names, has ended.
+/// A wait of a thread or a future for points, which `what` names, has ended.
 pub(crate) fn waited(what: &dyn std::fmt::Debug, error: Option<&Error>) {
     match error {
         None => tracing::trace!(target: "syncline", points = ?what, "wait ended"),

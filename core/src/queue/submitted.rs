@@ -62,10 +62,13 @@ impl<'q> Submitted<'q> {
     /// - [`Error::Unsupported`] if the queue has forgotten what became of it. A queue remembers the
     ///   last 256 failures that ended submissions, with their errors.
     pub fn wait_submitted(self, timeout: Duration) -> Result<()> {
-        match self.skipped {
-            Some(skipped) => skipped.wait(self.end, timeout),
-            None => self.end.wait_pending(timeout),
-        }
+        let Some(skipped) = self.skipped else {
+            return self.end.wait_pending(timeout);
+        };
+        let answer = skipped.wait(self.end, timeout);
+        #[cfg(feature = "tracing")]
+        crate::base::events::waited(&[self.end], answer.as_ref().err());
+        answer
     }
 
     /// True if the submission was held when the call returned. It is released by itself.

@@ -170,8 +170,7 @@ impl Waiting {
 
     fn poll(&mut self, context: &Context<'_>) -> Poll<Result<usize>> {
         if let Some(ended) = self.check() {
-            self.registration = None;
-            return Poll::Ready(ended);
+            return self.end(ended);
         }
         match &self.registration {
             // The waker is stored before the second check, so no later signal is missed. Points
@@ -186,12 +185,16 @@ impl Waiting {
             None => self.register(context.waker()),
         }
         match self.check() {
-            Some(ended) => {
-                self.registration = None;
-                Poll::Ready(ended)
-            }
+            Some(ended) => self.end(ended),
             None => Poll::Pending,
         }
+    }
+
+    fn end(&mut self, ended: Result<usize>) -> Poll<Result<usize>> {
+        self.registration = None;
+        #[cfg(feature = "tracing")]
+        crate::base::events::waited(&self.points, ended.as_ref().err());
+        Poll::Ready(ended)
     }
 
     fn register(&mut self, waker: &Waker) {
