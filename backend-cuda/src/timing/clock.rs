@@ -51,10 +51,13 @@ const STOP: u64 = u64::MAX;
 ///
 /// Another API may use the GPU for some milliseconds.
 const START_TIMEOUT: Duration = Duration::from_millis(20);
+/// The same for a software device, whose processors other programs use, too.
+const SOFTWARE_START_TIMEOUT: Duration = Duration::from_millis(200);
 /// A running kernel that has not answered for this long has ended. It runs for 2 ms.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(3);
-/// The time limit of a sample, even if the launching thread is still blocked in the driver.
-const SAMPLE_TIMEOUT: Duration = Duration::from_millis(30);
+/// A sample ends this long after the kernel's limit, even if the launching thread is still blocked
+/// in the driver.
+const LAUNCH_TIMEOUT: Duration = Duration::from_millis(10);
 /// The most launches for one sample.
 ///
 /// Another launch follows if readings contradict each other, or ...
@@ -88,6 +91,8 @@ pub(crate) struct Setup {
     kept: bool,
     /// The time until which requests for the clock wait.
     until: Instant,
+    /// The time limit for the kernel's start and answers in one sample.
+    start_timeout: Duration,
     made: Mutex<Option<Result<ClockKernels>>>,
     changed: Condvar,
 }
@@ -222,6 +227,11 @@ impl ClockSampler {
             gpu: device.info().uuid,
             kept: device.context().is_kept(),
             until: started + LOAD_TIMEOUT,
+            start_timeout: if device.info().software {
+                SOFTWARE_START_TIMEOUT
+            } else {
+                START_TIMEOUT
+            },
             made: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -313,13 +323,14 @@ fn no_thread(error: &io::Error) -> String {
 }
 
 impl Sampler for ClockSampler {
-    /// Takes about 100 µs, and at most [`SAMPLE_TIMEOUT`], on a separate thread.
+    /// Takes about 100 µs, and at most 30 ms on a GPU, on a separate thread.
     ///
     /// The current context and the capture mode of the calling thread are irrelevant.
     fn sample(&self) -> Result<Sample> {
         let started = Instant::now();
-        let sample_kernel = self.0.required(started + START_TIMEOUT)?.sample_kernel;
-        let Some(launch) = Launch::begin(&sample_kernel, started + START_TIMEOUT) else {
+        let until = started + self.0.start_timeout;
+        let sample_kernel = self.0.required(until)?.sample_kernel;
+        let Some(launch) = Launch::begin(&sample_kernel, until) else {
             return Err(self.0.silent(
                 started,
                 "the kernel of an earlier attempt still stands behind other work of the device",
@@ -327,7 +338,7 @@ impl Sampler for ClockSampler {
         };
         let (answer, answered) = sync_channel(1);
         let run = move || {
-            let measured = launch.0.measure(started);
+            let measured = launch.0.measure(started, until);
             // The sampling thread may have stopped waiting.
             let _ = answer.send(measured);
         };
@@ -335,7 +346,7 @@ impl Sampler for ClockSampler {
             return Err(self.0.silent(started, &no_thread(&error)));
         }
         answered
-            .recv_timeout(SAMPLE_TIMEOUT.saturating_sub(started.elapsed()))
+            .recv_timeout((until + LAUNCH_TIMEOUT).saturating_duration_since(Instant::now()))
             .unwrap_or_else(|_| {
                 Err(self.0.silent(
                     started,
@@ -388,8 +399,7 @@ impl Drop for Launch {
 }
 
 impl SampleKernel {
-    fn measure(&self, started: Instant) -> Result<Sample> {
-        let until = started + START_TIMEOUT;
+    fn measure(&self, started: Instant, until: Instant) -> Result<Sample> {
         let mut reason = "nothing of it has run: other work of the device stands before it";
         let mut best: Option<Sample> = None;
         for _ in 0..MAX_LAUNCHES {
