@@ -32,7 +32,7 @@ fn operations_take_a_bounded_number_of_locks() {
     takes("a query of an unclaimed value", 0, |_| {
         assert!(!reached.at(8).is_reached().unwrap());
     });
-    takes("a signal of the host", 1, |value| {
+    takes("a signal of the host", 2, |value| {
         line.signal(value).unwrap();
     });
     let of = |label| device.timeline(label).unwrap();

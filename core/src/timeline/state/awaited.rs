@@ -122,12 +122,11 @@ impl Shared {
         if !state.closed || state.waiters.is_empty() {
             return Woken::new();
         }
+        // The list first: a claim leaves it after it is pending.
+        let claims = self.claimed.claims.lock();
         let pending = self.pending_locked(state);
         let State {
-            claims,
-            waiters,
-            elsewhere,
-            ..
+            waiters, elsewhere, ..
         } = &mut *state;
         waiters.take_unserved(|value| {
             value <= pending

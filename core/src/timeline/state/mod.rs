@@ -69,7 +69,6 @@ struct State {
     /// A read of `Seen` would fetch the cache line from the waiting threads before the store
     /// fetches it again.
     reached: u64,
-    claims: Claims,
     failure: Option<Failure>,
     closed: bool,
     /// On a closed side of a bridge: the values that other sides can still bring. Only shrinks.
@@ -105,6 +104,9 @@ struct Seen {
 /// Fields that change with each submission that signals the timeline.
 #[repr(align(128))]
 struct Claimed {
+    /// Locked inside the state, if both are. So a submission does not lock the state, which the
+    /// thread that sees its signal reached locks.
+    claims: Mutex<Claims>,
     /// The highest promoted value. Only grows, and may be below the reached value, which is pending
     /// too.
     pending: AtomicU64,
@@ -254,6 +256,7 @@ impl Shared {
                 depends_on_others: AtomicBool::new(is_remote || has_others),
             },
             claimed: Claimed {
+                claims: Mutex::default(),
                 pending: AtomicU64::new(initial),
                 awaited: AtomicBool::new(false),
                 promoted: AtomicU64::new(0),
@@ -433,7 +436,7 @@ impl Shared {
 
     /// True if a claim covers `value`.
     pub(crate) fn is_claimed(&self, value: u64) -> bool {
-        self.locked.state.lock().claims.covers(value)
+        self.claimed.claims.lock().covers(value)
     }
 
     /// The process that signals the timeline, if that is known and not this one.
@@ -505,8 +508,11 @@ impl Shared {
     /// True if a claim can still bring `value` to a closed timeline.
     ///
     /// The claim may be on another side of its bridge.
-    fn is_outstanding(state: &State, value: u64) -> bool {
-        state.claims.covers(value) || state.elsewhere.iter().any(|claim| claim.covers(value))
+    fn is_outstanding(&self, state: &State, value: u64) -> bool {
+        // The list first: a claim leaves it after it is pending.
+        self.is_claimed(value)
+            || self.pending() >= value
+            || state.elsewhere.iter().any(|claim| claim.covers(value))
     }
 
     /// The lowest value above `pending` that a claim can still bring.
@@ -514,7 +520,8 @@ impl Shared {
     /// The claim may be on another side of its bridge.
     pub(crate) fn lowest_outstanding(&self, pending: u64) -> Option<u64> {
         let state = self.locked.state.lock();
-        let all = state.claims.all().chain(state.elsewhere.iter().copied());
+        let claims = self.claimed.claims.lock();
+        let all = claims.all().chain(state.elsewhere.iter().copied());
         let ahead = all.filter(|claim| claim.upto > pending);
         ahead.map(|claim| claim.above.max(pending) + 1).min()
     }
@@ -524,7 +531,7 @@ impl Shared {
     /// These are the claimed, pending and reached ones.
     pub(crate) fn outstanding(&self) -> Vec<Interval> {
         let state = self.locked.state.lock();
-        let mut all: Vec<_> = state.claims.all().collect();
+        let mut all: Vec<_> = self.claimed.claims.lock().all().collect();
         all.push(Interval {
             above: 0,
             upto: self.pending_locked(&state),
@@ -613,7 +620,7 @@ impl Shared {
             Standing::Failed(cause.clone())
         } else if self.pending_locked(state) >= value {
             Standing::Pending
-        } else if !state.closed || Self::is_outstanding(state, value) {
+        } else if !state.closed || self.is_outstanding(state, value) {
             Standing::Open
         } else {
             Standing::Cancelled
@@ -707,7 +714,7 @@ mod tests {
         }
         line.signal(7).unwrap();
         line.signal(8).unwrap();
-        assert!(of.locked.state.lock().claims.is_empty(), "{of:?}");
+        assert!(of.claimed.claims.lock().is_empty(), "{of:?}");
     }
 
     /// A pending claim does not send the next submission to the slow path.
@@ -724,6 +731,6 @@ mod tests {
         assert_eq!((second.above, second.upto), (1, 2));
         of.promote(second.upto, 0, None);
         of.claim(3, 0).unwrap();
-        assert_eq!(of.locked.state.lock().claims.all().count(), 1);
+        assert_eq!(of.claimed.claims.lock().all().count(), 1);
     }
 }

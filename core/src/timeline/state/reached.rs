@@ -275,7 +275,6 @@ impl Shared {
             return None;
         }
         self.set_reached(&mut state, value);
-        state.claims.settle(value);
         // Usually there is no waiter.
         (!state.waiters.is_empty()).then_some(state)
     }
@@ -300,8 +299,7 @@ impl Shared {
             self.set_reached(&mut state, shown);
         }
         self.raise_pending(value);
-        state.claims.remove(value);
-        state.claims.settle(value);
+        self.claimed.claims.lock().remove(value);
         self.take_settled(&mut state)
     }
 }

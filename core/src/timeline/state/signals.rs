@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use super::{Interval, Shared, State, promotion};
+use super::{Claims, Interval, Shared, State, promotion};
 use crate::base::error::{Error, Object, Result};
 use crate::base::run::{DeferWakes, Wake, wake_all};
 use crate::base::sync::Ordering;
@@ -34,12 +34,13 @@ impl Shared {
                 waited: own_wait,
             });
         }
-        let mut state = self.locked.state.lock();
+        let state = self.locked.state.lock();
+        let mut claims = self.claimed.claims.lock();
         let pending = self.pending_locked(&state);
         // Before the check: a claim that is promoted after this must still be found in the list.
-        state.claims.settle(pending);
+        claims.settle(pending);
         self.check_signal(&state, value)?;
-        let taken = state.claims.take(value, own_wait, pending);
+        let taken = claims.take(value, own_wait, pending);
         taken.map_err(|claim| self.overlap(value, claim))
     }
 
@@ -49,14 +50,15 @@ impl Shared {
     /// the timeline has timestamps.
     #[inline]
     pub(crate) fn claim_alone(&self, value: u64) -> Option<Interval> {
-        let mut state = self.locked.state.lock();
-        let pending = self.pending_locked(&state);
-        state.claims.settle(pending);
-        if !state.claims.is_empty() || state.closed || self.times().is_some() {
+        let mut claims = self.claimed.claims.lock();
+        let reached = self.reached();
+        let pending = self.claimed.pending.load(Ordering::SeqCst).max(reached);
+        claims.settle(pending);
+        let is_legal = value > pending && value <= self.largest_legal_from(reached);
+        if !claims.is_empty() || !is_legal || self.is_troubled() || self.times().is_some() {
             return None;
         }
-        self.check_signal(&state, value).ok()?;
-        state.claims.take(value, 0, pending).ok()
+        claims.take(value, 0, pending).ok()
     }
 
     /// Promotes the claim of `value`: the driver of `domain` has the submission of `queue`.
@@ -128,7 +130,7 @@ impl Shared {
         }
         let (woken, closed) = {
             let mut state = self.locked.state.lock();
-            state.claims.remove(claim.upto);
+            self.claimed.claims.lock().remove(claim.upto);
             (self.take_cancelled(&mut state), state.closed)
         };
         wake_all(woken);
@@ -146,12 +148,13 @@ impl Shared {
 
     /// Claims `value` for a host signal that follows.
     pub(crate) fn claim_next(&self, value: u64) -> Result<()> {
-        let mut state = self.locked.state.lock();
+        let state = self.locked.state.lock();
+        let mut claims = self.claimed.claims.lock();
         self.check_signal(&state, value)?;
-        self.check_next(&state, value)?;
+        self.check_next(&state, &mut claims, value)?;
         // Until the value is reached, the claim keeps out the signals of queues.
         let pending = self.pending_locked(&state);
-        let taken = state.claims.take(value, 0, pending);
+        let taken = claims.take(value, 0, pending);
         taken.map(drop).map_err(|claim| self.overlap(value, claim))
     }
 
@@ -184,10 +187,13 @@ impl Shared {
     pub(crate) fn signal_here(&self, value: u64) -> Result<()> {
         let woken = {
             let mut state = self.locked.state.lock();
+            // Until the value is reached, no queue may claim.
+            let mut claims = self.claimed.claims.lock();
             self.check_signal(&state, value)?;
-            self.check_next(&state, value)?;
+            self.check_next(&state, &mut claims, value)?;
             self.time_by_host(value);
             self.set_reached(&mut state, value);
+            drop(claims);
             self.take_settled(&mut state)
         };
         wake_all(woken);
@@ -195,7 +201,7 @@ impl Shared {
     }
 
     /// The additional checks of a host signal: it must not pass values that a queue has claimed.
-    fn check_next(&self, state: &State, value: u64) -> Result<()> {
+    fn check_next(&self, state: &State, claims: &mut Claims, value: u64) -> Result<()> {
         let (reached, settled) = (state.reached, self.pending_locked(state));
         if settled > reached {
             let outstanding = Interval {
@@ -204,7 +210,8 @@ impl Shared {
             };
             return Err(self.overlap(value, outstanding));
         }
-        match state.claims.lowest().filter(|claim| claim.above < value) {
+        claims.settle(settled);
+        match claims.lowest().filter(|claim| claim.above < value) {
             Some(claim) => Err(self.overlap(value, claim)),
             None => Ok(()),
         }
