@@ -255,10 +255,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
             return ended.map(|()| self.submitted(number));
         }
         let units = self.keep(number, &mut keep);
-        self.promote(number, units, fast.claims());
         if let Some(noted) = noted {
             self.settle_dependent(noted, fast.claims(), &Handed::Taken);
         }
+        self.promote(number, units, fast.claims());
         if !self.try_leave() {
             self.drive(me);
         }

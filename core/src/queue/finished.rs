@@ -116,7 +116,9 @@ impl Finished {
         for kept in self.objects.drain(..) {
             run_contained(|| drop(kept));
         }
-        run_contained(|| self.dependents.clear());
+        for dependent in self.dependents.drain(..) {
+            run_contained(|| drop(dependent));
+        }
     }
 
     /// Takes the budget, for a caller that returns it.
@@ -326,7 +328,7 @@ impl<E: Enqueue> Drop for SubmissionQueue<E> {
         let orphan = Orphan {
             driver: self.driver.clone(),
             _kept: state.in_flight.kept,
-            _dependents: self.dependents.clone(),
+            _dependents: std::mem::take(&mut self.dependents),
         };
         let failed = own.failure();
         if failed.is_some_and(|cause| !matches!(*cause, Error::DeviceLost { .. })) {

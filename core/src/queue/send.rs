@@ -195,11 +195,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 self.forget_times(claims);
             }
         }
-        let handed = self.complete(number, handed, claims, entries, keep);
         if let Some(noted) = noted {
             self.settle_dependent(noted, all_claims, &handed);
         }
-        handed
+        self.complete(number, handed, claims, entries, keep)
     }
 
     /// Notes a submission that waits natively for other devices or processes (E3).
@@ -230,6 +229,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
     }
 
     /// Fails the signals of a noted submission whose wait was lost, and forgets a refused one.
+    ///
+    /// Call it before the signals become pending, so that they do not show as reached.
     #[inline]
     pub(super) fn settle_dependent<'a>(
         &self,

@@ -116,11 +116,10 @@ struct Search {
 }
 
 impl Search {
-    /// The signals of all submissions that wait for a value of `of` that is not reached.
-    fn signals_behind(&mut self, of: &Shared) -> Vec<(Weak<Shared>, u64)> {
-        let reached = of.reached();
-        let is_waiting = |(wait, value): &(Arc<Shared>, u64)| {
-            std::ptr::eq(&raw const **wait, of) && *value > reached
+    /// The signals of all submissions that wait for a value of these timelines that is not reached.
+    fn signals_behind(&mut self, lost: &[&Shared]) -> Vec<(Weak<Shared>, u64)> {
+        let is_lost = |(wait, value): &(Arc<Shared>, u64)| {
+            lost.iter().any(|of| std::ptr::eq(*of, &raw const **wait)) && wait.reached() < *value
         };
         let mut found = Vec::new();
         let lists = LISTS.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -128,7 +127,7 @@ impl Search {
         self.lists.extend(lists.iter().filter_map(Weak::upgrade));
         for list in &self.lists[from..] {
             for dependent in &*list.0.lock() {
-                if dependent.waits.iter().any(is_waiting) {
+                if dependent.waits.iter().any(is_lost) {
                     found.extend(dependent.signals.iter().cloned());
                 }
             }
@@ -136,20 +135,24 @@ impl Search {
         found
     }
 
-    /// Fails `of`, and everything that depends on it.
+    /// Marks `of` as lost, and fails everything that depends on it.
     fn fail_behind(mut self, of: &Shared, cause: &Failure) {
         // Before the lists are read: a submission that is added later finds the mark.
         let _ = of.lost.set(cause.clone());
-        let mut signals = self.signals_behind(of);
-        while let Some((of, value)) = signals.pop() {
-            let Some(of) = of.upgrade() else { continue };
-            if of.refresh() >= value || self.seen.iter().any(|seen| Arc::ptr_eq(seen, &of)) {
-                continue;
+        let mut signals = self.signals_behind(&[of]);
+        while !signals.is_empty() {
+            let mut failed = Vec::new();
+            for (of, value) in signals.drain(..) {
+                let Some(of) = of.upgrade() else { continue };
+                if of.refresh() < value && !self.seen.iter().any(|seen| Arc::ptr_eq(seen, &of)) {
+                    of.fail(cause.clone());
+                    let _ = of.lost.set(cause.clone());
+                    failed.push(of.clone());
+                    self.seen.push(of);
+                }
             }
-            of.fail(cause.clone());
-            let _ = of.lost.set(cause.clone());
-            signals.extend(self.signals_behind(&of));
-            self.seen.push(of);
+            let lost: Vec<_> = failed.iter().map(|of| &**of).collect();
+            signals = self.signals_behind(&lost);
         }
         run_contained(|| drop(self));
     }
