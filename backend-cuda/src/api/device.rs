@@ -54,8 +54,9 @@ impl Backend for Device {
     ///
     /// A sample launches one kernel on a separate thread. It takes about 100 µs. After 30 ms, or
     /// 210 ms on a software device, it fails with [`Error::ClockSilent`], for example if the GPU is
-    /// full or the kernel is queued behind a wait. Any thread may sample or convert, with any current context and during any
-    /// capture. A thread that asks during a sample waits for that one and for the next.
+    /// full or the kernel is queued behind a wait. Any thread may sample or convert, with any
+    /// current context and during any capture. A thread that asks during a sample waits for that
+    /// one and for the next.
     ///
     /// The last handle of the clock and the device frees the memory, which may also wait for all
     /// work of the context. If the application may destroy the context, it also waits for a kernel

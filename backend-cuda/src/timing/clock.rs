@@ -55,8 +55,7 @@ const START_TIMEOUT: Duration = Duration::from_millis(20);
 const SOFTWARE_START_TIMEOUT: Duration = Duration::from_millis(200);
 /// A running kernel that has not answered for this long has ended. It runs for 2 ms.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(3);
-/// A sample ends this long after the kernel's limit, even if the launching thread is still blocked
-/// in the driver.
+/// The further time of a sample whose launching thread is blocked in the driver.
 const LAUNCH_TIMEOUT: Duration = Duration::from_millis(10);
 /// The most launches for one sample.
 ///
