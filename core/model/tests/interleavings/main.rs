@@ -33,6 +33,7 @@
 //! | a claim settles the list after it has checked its value | `signals::two_queues_signal_one_value_and_end_later` |
 //! | `awaited` is cleared while a waiter is left | `signals::two_waits_for_pending_against_submissions` |
 //! | a host signal of a host timeline is checked and made under two locks | `here::equal_signals`, `here::signals_in_a_row_from_three_threads` |
+//! | a host signal of a host timeline lets a queue claim before it stores the value | `here::a_signal_against_a_queue` |
 //! | a host signal of a host timeline takes the waiters before it stores the value | `here::a_signal_against_a_wait` |
 //! | the value and the queue of a promotion are two words | `signals::a_submission_that_ends_early_against_the_next` |
 //! | units are counted before their submission is noted, or units of a submission that finishes during the search are not given back | `queues::a_submission_that_takes_units_against_one_that_finds_none` |
