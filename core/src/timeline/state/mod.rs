@@ -62,7 +62,9 @@ impl Standing {
     }
 }
 
+/// The first fields are those of each signal. With the lock, they share two cache lines.
 #[derive(Default)]
+#[repr(C)]
 struct State {
     /// Copy of [`Seen::reached`] for signalling threads.
     ///
@@ -71,9 +73,9 @@ struct State {
     reached: u64,
     failure: Option<Failure>,
     closed: bool,
+    waiters: Waiters,
     /// On a closed side of a bridge: the values that other sides can still bring. Only shrinks.
     elsewhere: Vec<Interval>,
-    waiters: Waiters,
     /// The value that the watching thread looks for; see `watching`. `None` if it never had the
     /// timeline.
     watched: Option<u64>,
@@ -125,7 +127,7 @@ struct Claimed {
 }
 
 /// Fields under locks.
-#[repr(align(128))]
+#[repr(C, align(128))]
 struct Locked {
     state: Mutex<State>,
     /// Keeps host signals in order. Held across the driver call.
