@@ -1,6 +1,7 @@
 //! The thread that watches the ports of a device while a thread or a queue waits for them.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -104,7 +105,7 @@ struct State {
     retries: Vec<Arc<dyn Wake>>,
     retry_at: Option<Instant>,
     /// Checked at `check_at`.
-    guards: Vec<Guard>,
+    guards: VecDeque<Guard>,
     check_at: Option<Instant>,
     started: bool,
     stopped: bool,
@@ -142,23 +143,24 @@ impl State {
         }
     }
 
-    /// Takes the guards whose time has come.
-    fn take_guards(&mut self) -> Vec<Guard> {
-        let now = Instant::now();
+    /// Takes the first guard whose time has come by `now`.
+    ///
+    /// Mostly it is the first of all, because each is added again at the end.
+    fn take_guard(&mut self, now: Instant) -> Option<Guard> {
         if self.check_at.is_none_or(|at| at > now) {
-            return Vec::new();
+            return None;
         }
-        let (due, later) = std::mem::take(&mut self.guards)
-            .into_iter()
-            .partition(|guard| guard.at <= now);
-        self.guards = later;
-        self.check_at = self.guards.iter().map(|guard| guard.at).min();
-        due
+        let due = self.guards.iter().position(|guard| guard.at <= now);
+        let guard = due.and_then(|at| self.guards.remove(at));
+        if guard.is_none() {
+            self.check_at = self.guards.iter().map(|guard| guard.at).min();
+        }
+        guard
     }
 
     fn add_guard(&mut self, guard: Guard) {
         let at = guard.at;
-        self.guards.push(guard);
+        self.guards.push_back(guard);
         self.check_at = Some(self.check_at.map_or(at, |other| other.min(at)));
     }
 
@@ -428,12 +430,15 @@ impl Inner {
     /// All of them fail, and the waiters on the host are woken, before the first is released. A
     /// release may take long, because it may open a device.
     fn check_guards(&self) {
-        let guards = self.state.lock().take_guards();
+        let now = Instant::now();
         let mut lost = Vec::new();
         {
             // Work that a failed timeline releases must not delay the other timelines.
             let _deferred = DeferWakes::new();
-            for guard in guards {
+            loop {
+                // A statement of its own, so that the lock is released.
+                let next = self.state.lock().take_guard(now);
+                let Some(guard) = next else { break };
                 // A timeline that is gone needs no guard.
                 let Some(timeline) = guard.timeline.upgrade() else {
                     continue;
