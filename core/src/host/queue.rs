@@ -273,7 +273,10 @@ fn run_simple(queue: &Object, own: &Shared, simple: SimpleTask) {
     let point = KeptPoint { of, value: wait };
     // The signal is pending, so this wait ends in success or failure.
     let waited = point.point().wait(Duration::MAX);
-    let done = call(queue, waited, job);
+    let done = match job {
+        Some(job) => call(queue, waited, job),
+        None => waited,
+    };
     if let Some(of) = point.of.filter(|_| signal > 0) {
         finish_signal(&done, Completion::of(of, signal));
     }

@@ -39,13 +39,15 @@ const MIN_STEPS: usize = 64;
 /// The number of polls per read of the clock.
 const POLLS_PER_CLOCK_READ: u32 = 8;
 
-/// A submission with one small closure that waits for and signals one timeline at most.
+/// A submission with at most one closure, which is small, that waits for and signals at most one
+/// timeline.
 pub(super) struct SimpleTask {
     /// One reference for wait and signal. Counting it moves a cache line between the threads.
     pub(super) of: Option<Arc<Shared>>,
     /// The pending value to wait for; 0 for none.
     pub(super) wait: u64,
-    pub(super) job: Inline4<dyn Job>,
+    /// The work; `None` for a submission that only orders others.
+    pub(super) job: Option<Inline4<dyn Job>>,
     /// The value to signal after the work; 0 for none.
     pub(super) signal: u64,
     pub(super) number: u64,
@@ -68,11 +70,10 @@ impl SimpleTask {
             && batch.relayed.is_empty()
             && closures.others.is_empty()
             && batch.times.0.is_none();
-        let job = closures.first.take_if(|_| is_simple)?;
-        Some(Self {
+        is_simple.then(|| Self {
             of: of.cloned(),
             wait,
-            job,
+            job: closures.first.take(),
             signal,
             number: batch.end.value(),
         })
@@ -281,22 +282,14 @@ impl TaskList {
     }
 }
 
+/// The lists, with the lock, the flag and the list of simple submissions in one cache line.
 #[derive(Default)]
-#[repr(C)]
+#[repr(C, align(128))]
 pub(super) struct Tasks {
+    /// True if there are tasks or the queue is gone. Written under the lock, and read without it.
+    ready: AtomicBool,
     state: Mutex<State>,
-    ready: Ready,
     more: Condvar,
-}
-
-/// True if there are tasks or the queue is gone. Read without the lock, in a cache line of its own.
-#[repr(align(128))]
-struct Ready(AtomicBool);
-
-impl Default for Ready {
-    fn default() -> Self {
-        Self(AtomicBool::new(false))
-    }
 }
 
 #[derive(Default)]
@@ -314,19 +307,15 @@ impl Tasks {
     /// ended.
     #[inline]
     pub(super) fn push(&self, batch: &Batch<'_>, closures: &mut Closures) -> bool {
-        let (first, wakes) = {
+        let wakes = {
             let mut state = self.state.lock();
             if state.ended {
                 return false;
             }
-            let first = state.tasks.is_empty();
             state.tasks.add(batch, closures);
-            (first, std::mem::take(&mut state.asleep))
+            self.ready.store(true, Ordering::Release);
+            std::mem::take(&mut state.asleep)
         };
-        // After the lock is released, because a worker that sees this takes the lock at once.
-        if first {
-            self.ready.0.store(true, Ordering::Release);
-        }
         if wakes {
             self.more.notify_one();
         }
@@ -335,8 +324,11 @@ impl Tasks {
 
     /// Makes the worker end once it has done what is queued.
     pub(super) fn close(&self) {
-        self.state.lock().closed = true;
-        self.ready.0.store(true, Ordering::Release);
+        {
+            let mut state = self.state.lock();
+            state.closed = true;
+            self.ready.store(true, Ordering::Release);
+        }
         self.more.notify_one();
     }
 
@@ -355,47 +347,34 @@ impl Tasks {
     /// Blocks until there are some. False at the end.
     pub(super) fn take(&self, list: &mut TaskList) -> bool {
         list.trim();
-        loop {
-            let found = self.spin();
-            let mut state = self.state.lock();
-            while state.tasks.is_empty() {
-                if state.closed {
-                    return false;
-                }
-                if found {
-                    break;
-                }
-                state.asleep = true;
-                state = self.more.wait(state);
+        self.spin();
+        let mut state = self.state.lock();
+        while state.tasks.is_empty() {
+            if state.closed {
+                return false;
             }
-            state.asleep = false;
-            // A submitting thread sets this after it has had the lock, so the store is never lost.
-            // It may come after the submission has been taken already.
-            self.ready.0.store(state.closed, Ordering::Relaxed);
-            if !state.tasks.is_empty() {
-                state.tasks.take(list);
-                return true;
-            }
+            state.asleep = true;
+            state = self.more.wait(state);
         }
+        state.asleep = false;
+        self.ready.store(state.closed, Ordering::Relaxed);
+        state.tasks.take(list);
+        true
     }
 
     /// Spins for a while until there are tasks. Takes no lock.
-    fn spin(&self) -> bool {
-        let is_ready = || self.ready.0.load(Ordering::Acquire);
+    fn spin(&self) {
+        let is_ready = || self.ready.load(Ordering::Acquire);
         if !CAN_SPIN || is_ready() {
-            return is_ready();
+            return;
         }
         let start = Instant::now();
-        loop {
+        while Instant::now().duration_since(start) <= SPIN {
             for _ in 0..POLLS_PER_CLOCK_READ {
                 std::hint::spin_loop();
                 if is_ready() {
-                    return true;
+                    return;
                 }
-            }
-            let spun = Instant::now().duration_since(start);
-            if spun > SPIN {
-                return false;
             }
         }
     }

@@ -224,6 +224,12 @@ impl AtomicU64 {
 #[derive(Debug)]
 pub(crate) struct AtomicBool(Atomic);
 
+impl Default for AtomicBool {
+    fn default() -> Self {
+        Self::new(false)
+    }
+}
+
 impl AtomicBool {
     pub(crate) fn new(value: bool) -> Self {
         Self(Atomic::new(value.into()))
