@@ -208,7 +208,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
             let is_waited =
                 |wait: &NativePoint<'_>| wait.value >= before && Arc::ptr_eq(wait.of, of);
             above.push(before);
-            of.reached() >= before || of.is_from(before, self.domain) || waits.iter().any(is_waited)
+            // The reached value last, because the thread that waits for it may be writing it.
+            of.is_from(before, self.domain) || waits.iter().any(is_waited) || of.reached() >= before
         })
     }
 

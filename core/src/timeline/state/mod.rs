@@ -607,8 +607,8 @@ impl Shared {
     /// Takes no lock, and may miss a value that has just come.
     #[inline]
     pub(crate) fn has_plainly_come(&self, stage: Stage, value: u64) -> bool {
-        self.reached() >= value
-            || (stage == Stage::Pending && !self.is_troubled() && self.pending() >= value)
+        let is_promoted = || self.claimed.pending.load(Ordering::Acquire) >= value;
+        (stage == Stage::Pending && !self.is_troubled() && is_promoted()) || self.reached() >= value
     }
 
     fn standing_in_trouble(&self, value: u64) -> Standing {
