@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+/// Longer than any thread of a row polls before it sleeps.
+const POLLED: Duration = Duration::from_millis(1);
+
 fn read(clock: ClockId) -> Duration {
     let time = clock_gettime(clock);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -18,4 +21,17 @@ pub(crate) fn of_thread() -> Duration {
 /// Processor time of all threads of this process.
 pub(crate) fn of_process() -> Duration {
     read(ClockId::ProcessCPUTime)
+}
+
+/// Processor time that all threads of this process spend on `action`, and until they sleep after it.
+///
+/// Linux adds the time of a thread that runs on another processor to the clock only at ticks, which
+/// are up to 10 ms apart, and when the thread sleeps. So the clock is read while all other threads
+/// sleep.
+pub(crate) fn spent_on<E>(action: impl FnOnce() -> Result<(), E>) -> Result<Duration, E> {
+    std::thread::sleep(POLLED);
+    let before = of_process();
+    action()?;
+    std::thread::sleep(POLLED);
+    Ok(of_process() - before)
 }

@@ -222,9 +222,7 @@ fn frames(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
         _ => Box::new(Workers::new(Patience::NONE)),
     };
     let run = |queues: &dyn Queues, made: &Cell<u64>, count: u64| -> Outcome<Duration> {
-        let before = cpu::of_process();
-        make(queues, made.get(), count)?;
-        let took = cpu::of_process() - before;
+        let took = cpu::spent_on(|| make(queues, made.get(), count))?;
         made.set(made.get() + count);
         Ok(took)
     };
