@@ -3,12 +3,12 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 /// The objects and the units of a budget that a submission keeps until it has finished.
 #[derive(Default)]
 pub struct Keep {
-    /// The first objects, stored inline. Empty if the first is `None`.
-    few: [Option<Kept>; 2],
-    more: Vec<Kept>,
+    objects: SmallVec<[Kept; 2]>,
     units: u64,
 }
 
@@ -21,10 +21,7 @@ impl Keep {
     /// Adds one object.
     #[inline]
     pub fn push(&mut self, object: Arc<dyn Any + Send + Sync>) {
-        match self.few.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(object),
-            None => self.more.push(object),
-        }
+        self.objects.push(object);
     }
 
     /// Takes more units of the queue's [budget](crate::backend::Enqueue::in_flight_budget).
@@ -39,13 +36,13 @@ impl Keep {
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.few[0].is_none()
+        self.objects.is_empty()
     }
 
     /// True if it keeps no object and takes no units.
     #[inline]
-    pub(crate) const fn is_nothing(&self) -> bool {
-        self.few[0].is_none() && self.units == 0
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.is_empty() && self.units == 0
     }
 
     /// The units that it takes of the budget.
@@ -57,26 +54,13 @@ impl Keep {
     /// Moves everything `other` keeps into this one.
     #[inline]
     pub fn append(&mut self, other: &mut Self) {
-        if !other.is_empty() {
-            self.append_objects(other);
-        }
+        self.objects.append(&mut other.objects);
         self.take_in_flight(std::mem::take(&mut other.units));
-    }
-
-    fn append_objects(&mut self, other: &mut Self) {
-        let few = other.few.iter_mut().filter_map(Option::take);
-        for object in few.chain(other.more.drain(..)) {
-            self.push(object);
-        }
     }
 }
 
 impl std::fmt::Debug for Keep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "Keep({})",
-            self.few.iter().flatten().count() + self.more.len()
-        )
+        write!(f, "Keep({})", self.objects.len())
     }
 }
