@@ -23,11 +23,11 @@ pub(crate) fn of_process() -> Duration {
     read(ClockId::ProcessCPUTime)
 }
 
-/// Processor time that all threads of this process spend on `action`, and until they sleep after it.
+/// Processor time that this process spends on `action`, and until its other threads sleep after it.
 ///
 /// Linux adds the time of a thread that runs on another processor to the clock only at ticks, which
-/// are up to 10 ms apart, and when the thread sleeps. So the clock is read while all other threads
-/// sleep.
+/// are up to 10 ms apart, and when the thread sleeps. So the clock is read while no other thread
+/// runs.
 pub(crate) fn spent_on<E>(action: impl FnOnce() -> Result<(), E>) -> Result<Duration, E> {
     std::thread::sleep(POLLED);
     let before = of_process();

@@ -39,14 +39,13 @@ const MIN_STEPS: usize = 64;
 /// The number of polls per read of the clock.
 const POLLS_PER_CLOCK_READ: u32 = 8;
 
-/// A submission with at most one closure, which is small, that waits for and signals at most one
-/// timeline.
+/// A submission with at most one closure, which is small, and at most one timeline.
 pub(super) struct SimpleTask {
     /// One reference for wait and signal. Counting it moves a cache line between the threads.
     pub(super) of: Option<Arc<Shared>>,
     /// The pending value to wait for; 0 for none.
     pub(super) wait: u64,
-    /// The work; `None` for a submission that only orders others.
+    /// `None` if the submission has no work.
     pub(super) job: Option<Inline4<dyn Job>>,
     /// The value to signal after the work; 0 for none.
     pub(super) signal: u64,
