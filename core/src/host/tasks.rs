@@ -1,10 +1,10 @@
 //! The path of submissions to a worker thread: two lists in turn, which keep a small capacity.
 //!
 //! The cost of this path is the cache lines that move between the threads. So a submission of the
-//! simple form is one [`SimpleTask`]. Any other submission is a few [`Step`]s, with its closures in
-//! other lists, because one type for all would be as large as the largest. So submissions behind a
-//! slow closure need little memory. Each step and each closure is moved once, from the submitting
-//! thread to the worker's list.
+//! simple form is one [`SimpleTask`], in one list whose head shares a cache line with the lock. Any
+//! other submission is a few [`Step`]s, with its closures in other lists, because one type for all
+//! would be as large as the largest. Each of them is moved once, from the submitting thread to the
+//! worker's list.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::timeline::state::Shared;
 pub(super) const SPIN: Duration = Duration::from_micros(10);
 
 /// A list whose capacity has grown above this is freed when it is empty.
-const MAX_KEPT_SIMPLE: usize = 128;
+const MAX_KEPT_SIMPLE: usize = 256;
 const MAX_KEPT_STEPS: usize = 512;
 const MAX_KEPT_CLOSURES: usize = 128;
 
@@ -33,6 +33,7 @@ const MAX_KEPT_CLOSURES: usize = 128;
 ///
 /// If lists grew step by step, a busy worker with more submissions than before would cause an
 /// allocation in steady state.
+const MIN_SIMPLE: usize = 32;
 const MIN_CAPACITY: usize = 16;
 const MIN_STEPS: usize = 64;
 
@@ -53,7 +54,7 @@ pub(super) struct SimpleTask {
 }
 
 impl SimpleTask {
-    /// Takes the closure out, if the submission has this form.
+    /// `None`, with the closures unchanged, if the submission has another form.
     #[inline]
     fn new(batch: &Batch<'_>, closures: &mut Closures) -> Option<Self> {
         let (of, wait, signal) = match (batch.waits, batch.signals) {
@@ -172,7 +173,7 @@ impl TaskList {
         if !self.stepped
             && let Some(simple) = SimpleTask::new(batch, closures)
         {
-            reserve(&mut self.simple, MIN_CAPACITY);
+            reserve(&mut self.simple, MIN_SIMPLE);
             self.simple.push_back(simple);
         } else {
             self.add_steps(batch, closures);
@@ -312,6 +313,7 @@ impl Tasks {
                 return false;
             }
             state.tasks.add(batch, closures);
+            // A worker that sees this waits for the lock a few instructions long.
             self.ready.store(true, Ordering::Release);
             std::mem::take(&mut state.asleep)
         };

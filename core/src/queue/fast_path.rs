@@ -208,7 +208,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             let is_waited =
                 |wait: &NativePoint<'_>| wait.value >= before && Arc::ptr_eq(wait.of, of);
             above.push(before);
-            // The reached value last, because the thread that waits for it may be writing it.
+            // The reached value last, because another thread may be writing it.
             of.is_from(before, self.domain) || waits.iter().any(is_waited) || of.reached() >= before
         })
     }
