@@ -313,7 +313,7 @@ impl Tasks {
                 return false;
             }
             state.tasks.add(batch, closures);
-            // A worker that sees this waits for the lock a few instructions long.
+            // A worker that sees this may have to wait for the lock for some instructions.
             self.ready.store(true, Ordering::Release);
             std::mem::take(&mut state.asleep)
         };
@@ -386,5 +386,46 @@ impl std::fmt::Debug for Tasks {
         let state = self.state.lock();
         let TaskList { simple, steps, .. } = &state.tasks;
         write!(f, "{} submissions, {} steps", simple.len(), steps.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Device as _;
+    use crate::driver::enqueue::Written;
+    use crate::host::Device;
+
+    #[test]
+    fn a_spinning_worker_sees_tasks_and_the_end() {
+        let timeline = Device::new().timeline("position").unwrap();
+        let end = NativePoint {
+            of: timeline.shared(),
+            port: timeline.shared().home(),
+            value: 1,
+        };
+        let batch = Batch {
+            waits: &[],
+            order: &[],
+            signals: &[],
+            relayed: &[],
+            end,
+            times: Written(None),
+            is_bare: true,
+        };
+        let tasks = Tasks::default();
+        let mut list = TaskList::default();
+        let is_ready = || tasks.ready.load(Ordering::Relaxed);
+        assert!(!is_ready());
+        for _ in 0..2 {
+            assert!(tasks.push(&batch, &mut Closures::default()));
+            assert!(is_ready());
+            assert!(tasks.take(&mut list));
+            assert!(!is_ready());
+            assert!(list.next_simple().is_some_and(|task| task.number == 1));
+        }
+        tasks.close();
+        assert!(is_ready());
+        assert!(!tasks.take(&mut list));
     }
 }
