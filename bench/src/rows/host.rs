@@ -1,9 +1,10 @@
 //! Host timelines and host queues.
 
 use std::cell::Cell;
-use std::sync::Arc;
+use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -58,10 +59,44 @@ pub(super) const ROWS: &[Row] = &[
         ],
         run: submit,
     },
+    Row {
+        id: "host.lock",
+        ours: "lock and unlock a free std::sync::Mutex, as the engine does a few times per operation. The limits in nanoseconds are for a processor that takes 4.4 ns for it",
+        raw: "one atomic addition",
+        floor: Floor::Unmeasured("the lock is the standard library's"),
+        limits: &[],
+        on: &[On::Host],
+        variants: &[],
+        run: lock,
+    },
 ];
 
 const SPINNING: u64 = 0;
 const SLEEPING: u64 = 1;
+
+fn lock(_: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
+    let (mutex, word) = (Mutex::new(0_u64), AtomicU64::new(0));
+    lab.race(vec![
+        Side::ours(|n| {
+            timed(|| {
+                for _ in 0..n {
+                    *black_box(&mutex)
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner) += 1;
+                }
+                Ok(())
+            })
+        }),
+        Side::raw(|n| {
+            timed(|| {
+                for _ in 0..n {
+                    black_box(&word).fetch_add(1, Ordering::SeqCst);
+                }
+                Ok(())
+            })
+        }),
+    ])
+}
 
 fn pingpong(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let host = call.machine.host(call.subject)?;

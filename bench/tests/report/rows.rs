@@ -5,7 +5,7 @@
 use syncline_bench::rows;
 use syncline_bench::{Limit, limit};
 
-const IDS: [&str; 39] = [
+const IDS: [&str; 40] = [
     "cuda.hop.submit",
     "cuda.chain",
     "cuda.query.reached",
@@ -25,6 +25,7 @@ const IDS: [&str; 39] = [
     "interop.trace",
     "any.dispatch",
     "host.pingpong",
+    "host.lock",
     "host.submit",
     "wait.any.10",
     "wait.any.1000",
