@@ -1,4 +1,4 @@
-//! `docs/performance.md` agrees with the recording and the code.
+//! `docs/benchmark.md` agrees with the recording, and `docs/performance.md` with the code.
 
 #![cfg(all(feature = "cuda", feature = "vulkan"))]
 #![allow(clippy::expect_used, reason = "a test may panic")]
@@ -12,6 +12,9 @@ use syncline_bench::compare::{Comparison, Recording};
 use syncline_bench::page::{Recorded, made, missed, table};
 
 const RECORDING: &str = "results/h100/bench.json";
+/// The page with the table.
+const TABLE: &str = "docs/benchmark.md";
+/// The page with the thresholds of waits.
 const PAGE: &str = "docs/performance.md";
 
 /// The section with an entry for each row that misses a limit.
@@ -21,8 +24,8 @@ fn at(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-fn page() -> String {
-    fs::read_to_string(at(PAGE)).expect("the page")
+fn page(path: &str) -> String {
+    fs::read_to_string(at(path)).expect("the page")
 }
 
 fn recorded() -> Report {
@@ -35,7 +38,7 @@ fn recorded() -> Report {
 
 #[test]
 fn the_table_is_made_from_the_recording() {
-    let page = page();
+    let page = page(TABLE);
     let made = made(&page).expect("both marks, once and in order");
     let expected = table(Recorded {
         path: RECORDING,
@@ -43,14 +46,14 @@ fn the_table_is_made_from_the_recording() {
     });
     assert!(
         made == expected,
-        "the table is old; in the project's folder: syncline bench tables {RECORDING} --into {PAGE}"
+        "the table is old; in the project's folder: syncline bench tables {RECORDING} --into {TABLE}"
     );
 }
 
 #[test]
 fn each_row_that_misses_a_limit_has_an_entry() {
     let report = recorded();
-    let page = page();
+    let page = page(TABLE);
     let (_, section) = page.split_once(MISSED).expect("the section");
     let section = section.split("\n## ").next().unwrap_or_default();
     let mut entries: Vec<&str> = section
@@ -65,7 +68,7 @@ fn each_row_that_misses_a_limit_has_an_entry() {
 }
 
 #[rstest]
-#[case::h100("results/h100/bench-8d61d95-2.json")]
+#[case::h100("results/h100/bench-2.json")]
 #[case::h200("results/h200/bench.json")]
 #[case::h200_again("results/h200/bench-2.json")]
 fn a_recording_can_be_compared_with_the_baseline(#[case] path: &str) {
@@ -110,6 +113,7 @@ fn the_page_has_the_thresholds_of_the_code(
         "{file} has no `{line}`: correct {PAGE} and this test"
     );
     // Lines are wrapped anywhere.
-    let page = page().split_whitespace().collect::<Vec<_>>().join(" ");
+    let page = page(PAGE);
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(page.contains(words), "{PAGE} does not say \"{words}\"");
 }
