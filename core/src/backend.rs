@@ -22,9 +22,15 @@
 //! * Only one thread at a time calls [`Enqueue::record`] or [`Enqueue::flush`] of a queue.
 //! * The signal of every wait in a [`Batch`] is reached, or a driver has it (Q2). A backend's queue
 //!   never waits for something that only the host can still do.
-//! * The engine holds no lock during a call of a backend, with two exceptions. It holds the lock
-//!   that orders the host's signals of a timeline during [`Port::signal`]. It may hold the same
-//!   lock during [`Stamp::time`], if the time is published to other processes.
+//! * The engine holds no lock during a call of a backend, with the exceptions below. These calls
+//!   must not call the engine and must not wait for another thread.
+//!
+//! | lock | held during |
+//! |---|---|
+//! | that orders the host's signals of a timeline | [`Port::signal`]; also [`Stamp::time`], if other processes are told the time |
+//! | of a timeline's state | [`Watch::watcher`] and [`Watch::lends`] |
+//! | of a waiting thread | [`Watch::nudge`] |
+//! | of a fence | [`NativeMark::is_recorded`] |
 //!
 //! The rules, with their ids, are in `docs/contract.md`.
 

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{Device, Queue, QueueKind, Timeline};
 
+use super::scale::heap;
 use super::{Call, Floor, Row, Variant, is_short};
 use crate::lab::Lab;
+use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::channel::{Counter, Job, Patience, Worker};
 use crate::raw::held::Held;
@@ -27,6 +29,16 @@ const MOST: u64 = 1_000_000;
 
 /// A short run of `held.deep` holds this many times fewer submissions.
 const SHORTER: u64 = 1000;
+
+/// How many times fewer are held for comparison.
+const FEWER: u64 = 8;
+
+/// The limits of `held.deep`: the cost does not grow with what is held.
+const DEEP: &[Limit] = &[
+    Limit::Figure("own_bytes_each", 256.0),
+    Limit::Figure("hold_to_that_of_an_eighth", 1.3),
+    Limit::Figure("release_to_that_of_an_eighth", 1.3),
+];
 
 /// Number of releases that are timed together.
 const PART: u64 = 100;
@@ -56,10 +68,10 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "held.deep",
-        ours: "as many submissions, over 1000 queues in turns, each of which waits for a value of its own of one timeline. The host signals these values one by one. One signal of the first 2000, each of which releases one submission; the rest is released at once, untimed. (--quick: a thousandth of them, over 50 queues)",
+        ours: "as many submissions, over 1000 queues in turns, each of which waits for a value of its own of one timeline. The host signals these values one by one. One signal of the first 2000, each of which releases one submission; the rest is released at once, untimed. The same with an eighth of them, for comparison. (--quick: a thousandth of them, over 50 queues)",
         raw: "the same by hand, as in held.wide",
         floor: FLOOR,
-        limits: &[],
+        limits: DEEP,
         on: &[On::Host, On::Vulkan],
         variants: &[
             Variant::new("125 000 held", FEWEST),
@@ -268,13 +280,22 @@ fn wide(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     ])
 }
 
-/// Nanoseconds of one submission.
+/// Medians are taken of each of these lists.
 #[derive(Default)]
 struct Deep {
-    /// Of holding it.
+    /// Nanoseconds to hold one submission.
     hold: Vec<f64>,
-    /// Of releasing it.
+    /// Nanoseconds to release one submission.
     release: Vec<f64>,
+    /// Heap bytes of one held submission.
+    bytes: Vec<f64>,
+}
+
+/// One side, and the last value that it has signalled.
+struct Deeper<'h> {
+    holds: &'h dyn Holds,
+    queues: u64,
+    last: u64,
 }
 
 fn deep(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
@@ -282,19 +303,40 @@ fn deep(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let held = if short { call.n / SHORTER } else { call.n };
     let (both, queues) = both(call, lab, held)?;
     // A larger number takes longer and gives the same number of samples for each round.
-    let rounds = (u64::from(lab.rounds()) / 10 * FEWEST / call.n).max(1);
-    let mut found = [Deep::default(), Deep::default()];
+    let rounds = (u64::from(lab.rounds()) / 10 * FEWEST / call.n).max(2);
+    let [mut ours, mut raw] = both.each_ref().map(|holds| Deeper {
+        holds: &**holds,
+        queues: queues as u64,
+        last: 0,
+    });
+    let [mut found, mut by_hand, mut fewer] = [(); 3].map(|()| Deep::default());
+    // The order alternates, so that a machine that slows down does not matter.
     for round in 0..rounds {
-        for turn in 0..2 {
-            let side = ((round + turn) % 2) as usize;
-            released_one_by_one(&*both[side], queues as u64, (round, held), &mut found[side])?;
+        if round % 2 == 0 {
+            ours.release_one_by_one(held / FEWER, &mut fewer)?;
+            ours.release_one_by_one(held, &mut found)?;
+            raw.release_one_by_one(held, &mut by_hand)?;
+        } else {
+            raw.release_one_by_one(held, &mut by_hand)?;
+            ours.release_one_by_one(held, &mut found)?;
+            ours.release_one_by_one(held / FEWER, &mut fewer)?;
         }
     }
-    let [ours, raw] = &found;
-    lab.taken(OURS, &ours.release);
-    lab.taken(RAW, &raw.release);
-    for (name, samples) in [("hold_ours_ns", ours), ("hold_raw_ns", raw)] {
-        lab.figure(name, median(&samples.hold).unwrap_or(f64::NAN));
+    let of = |samples: &[f64]| median(samples).unwrap_or(f64::NAN);
+    lab.taken(OURS, &found.release);
+    lab.taken(RAW, &by_hand.release);
+    lab.figure("hold_ours_ns", of(&found.hold));
+    lab.figure("hold_raw_ns", of(&by_hand.hold));
+    lab.figure("own_bytes_each", of(&found.bytes));
+    for (name, all, fewer) in [
+        ("hold_to_that_of_an_eighth", &found.hold, &fewer.hold),
+        (
+            "release_to_that_of_an_eighth",
+            &found.release,
+            &fewer.release,
+        ),
+    ] {
+        lab.figure(name, of(all) / of(fewer));
     }
     if short {
         lab.note(format!("a short run: {held} held over {queues} queues"));
@@ -302,44 +344,48 @@ fn deep(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     Ok(())
 }
 
-/// Holds `held` submissions, each for the next value, and releases them one by one.
-///
-/// Each of the rounds before has held as many.
-fn released_one_by_one(
-    holds: &dyn Holds,
-    queues: u64,
-    (round, held): (u64, u64),
-    found: &mut Deep,
-) -> Outcome<()> {
-    let first = round * held;
-    let each = |start: Instant, count: u64| start.elapsed().as_nanos() as f64 / count as f64;
-    // The queue of a value, and the value of the timeline of that queue.
-    let place = |value: u64| ((value % queues) as usize, value / queues + 1);
-    let start = Instant::now();
-    for value in first + 1..=first + held {
-        let (queue, done) = place(value);
-        holds.hold(queue, value, done)?;
+impl Deeper<'_> {
+    /// The queue whose submission waits for `value`, and what that submission signals.
+    fn place(&self, value: u64) -> (usize, u64) {
+        ((value % self.queues) as usize, value / self.queues + 1)
     }
-    found.hold.push(each(start, held));
-    // The last signal releases at least one submission.
-    let part = PART.min(held / (2 * PARTS));
-    let mut last = first;
-    for _ in 0..PARTS {
+
+    fn wait(&self, value: u64) -> Outcome<()> {
+        let (queue, done) = self.place(value);
+        self.holds.wait(queue, done)
+    }
+
+    /// Holds `held` submissions, each for the next value, and releases them one by one.
+    fn release_one_by_one(&mut self, held: u64, found: &mut Deep) -> Outcome<()> {
+        let (first, end) = (self.last, self.last + held);
+        let each = |start: Instant, count: u64| start.elapsed().as_nanos() as f64 / count as f64;
+        let before = heap()?;
         let start = Instant::now();
-        for value in last + 1..=last + part {
-            holds.release(value)?;
+        for value in first + 1..=end {
+            let (queue, done) = self.place(value);
+            self.holds.hold(queue, value, done)?;
         }
-        found.release.push(each(start, part));
-        for value in last + 1..=last + part {
-            let (queue, done) = place(value);
-            holds.wait(queue, done)?;
+        found.hold.push(each(start, held));
+        found.bytes.push((heap()? - before) / held as f64);
+        // The last signal releases at least one submission.
+        let part = PART.min(held / (2 * PARTS)).max(1);
+        let mut last = first;
+        for _ in 0..PARTS.min(held / 2) {
+            let start = Instant::now();
+            for value in last + 1..=last + part {
+                self.holds.release(value)?;
+            }
+            found.release.push(each(start, part));
+            for value in last + 1..=last + part {
+                self.wait(value)?;
+            }
+            last += part;
         }
-        last += part;
+        self.holds.release(end)?;
+        self.last = end;
+        for value in (first + 1..=end).rev().take(self.queues as usize) {
+            self.wait(value)?;
+        }
+        Ok(())
     }
-    holds.release(first + held)?;
-    for value in (first + 1..=first + held).rev().take(queues as usize) {
-        let (queue, done) = place(value);
-        holds.wait(queue, done)?;
-    }
-    Ok(())
 }

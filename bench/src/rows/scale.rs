@@ -118,7 +118,8 @@ fn outstanding(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     Ok(())
 }
 
-fn heap() -> Outcome<f64> {
+/// Heap bytes of the process.
+pub(super) fn heap() -> Outcome<f64> {
     let now = Footprint::now().map_err(|_| Stop::Skipped("no /proc to count in".into()))?;
     match now.heap {
         0 => Err(Stop::Skipped(

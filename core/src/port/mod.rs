@@ -258,6 +258,8 @@ pub trait Watch: Send + Sync + 'static {
     fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()>;
 
     /// Ends the present call of [`Watch::watch`], or the next one if there is none.
+    ///
+    /// Called with the lock of a waiting thread, so it must be quick.
     fn nudge(&self);
 
     /// Asks the driver whether the device is lost. Never blocks.

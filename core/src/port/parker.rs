@@ -86,6 +86,8 @@ impl Wake for Parker {
         let watches = self.watches.lock();
         self.woken.store(true, Ordering::Release);
         match &*watches {
+            // With the lock: a clone could be the device's last handle, which must not be dropped
+            // here.
             Some(device) => device.nudge(),
             None => self.thread.unpark(),
         }
