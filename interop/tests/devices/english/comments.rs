@@ -1,4 +1,4 @@
-//! Finds the comments of a Rust source file.
+//! Finds the comments of a source file. PTX marks them as Rust does.
 
 /// What a comment documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -36,8 +36,8 @@ pub(super) struct Violation {
     pub(super) what: String,
 }
 
-/// Lists the violations in a Rust source file, in the order of its lines.
-pub(super) fn rust(source: &str) -> Vec<Violation> {
+/// Lists the violations in the comments of a Rust or PTX file, in the order of its lines.
+pub(super) fn source(source: &str) -> Vec<Violation> {
     let comments = comments::of(source);
     let mut found = Vec::new();
     let mut prose = Prose::default();

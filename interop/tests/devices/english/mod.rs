@@ -29,7 +29,7 @@ const HEAD: &str = "\
 # SYNCLINE_ENGLISH=write cargo test -p syncline --test devices english
 ";
 
-/// Adds the `.rs` and `.md` files under `folder`.
+/// Adds the `.rs`, `.ptx` and `.md` files under `folder`.
 ///
 /// Skips build output, recorded results and hidden folders.
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -42,10 +42,16 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
             if !name.starts_with('.') && name != "target" && name != "results" {
                 files(&entry.path(), found);
             }
-        } else if kind.is_file() && (name.ends_with(".rs") || name.ends_with(".md")) {
+        } else if kind.is_file() && is_read(&entry.path()) {
             found.push(entry.path());
         }
     }
+}
+
+/// Whether the check reads the file.
+fn is_read(path: &Path) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    ending.is_some_and(|ending| ["rs", "ptx", "md"].contains(&ending))
 }
 
 /// Returns the violations of each file that has some, by its path from `root`.
@@ -55,10 +61,10 @@ fn violations(root: &Path) -> BTreeMap<String, Vec<Violation>> {
     assert!(paths.len() > 500, "only {} files", paths.len());
     let counted = paths.iter().map(|path| {
         let text = fs::read_to_string(path).unwrap();
-        let found = if path.extension().is_some_and(|ending| ending == "rs") {
-            count::rust(&text)
-        } else {
+        let found = if path.extension().is_some_and(|ending| ending == "md") {
             count::markdown(&text)
+        } else {
+            count::source(&text)
         };
         let path = path.strip_prefix(root).unwrap();
         (path.to_string_lossy().into_owned(), found)
@@ -160,7 +166,7 @@ fn f<'a>() {} // HIS code, and whoever's
  * Somebody. */
 fn g() {}
 ";
-    let found = count::rust(source);
+    let found = count::source(source);
     assert_eq!(
         what(&found),
         [
@@ -201,7 +207,7 @@ fn who<'he>(her: &'he str) -> char {
     who[0]
 }
 "####;
-    assert_eq!(what(&count::rust(source)), []);
+    assert_eq!(what(&count::source(source)), []);
     let document = "\
 ```rust
 // who
@@ -215,6 +221,32 @@ The theme of `who
 waits`.
 ";
     assert_eq!(what(&count::markdown(document)), []);
+}
+
+#[test]
+fn the_comments_of_ptx_are_read() {
+    let source = "\
+.version 7.8
+.target sm_90 // Who compiles it.
+.visible .entry who(.param .u64 his)
+{
+    .reg .u64 %he<2>; /* The host,
+    nobody else. */
+    st.volatile.global.u64 [%he], %he1; // https://example.com
+}
+";
+    assert_eq!(
+        what(&count::source(source)),
+        [(2, "\"Who\""), (6, "\"nobody\"")]
+    );
+    let wide = format!("ret; // {} x", "x".repeat(92));
+    assert_eq!(
+        what(&count::source(&wide)),
+        [(1, "a comment ends at column 102, after 100")]
+    );
+    for (name, expected) in [("clock.ptx", true), ("clock.cu", false), ("ptx", false)] {
+        assert_eq!(is_read(Path::new(name)), expected, "{name}");
+    }
 }
 
 #[test]
@@ -235,7 +267,7 @@ fn wide_lines_are_found() {
         "/// ```".to_owned(),
     ];
     assert_eq!(
-        what(&count::rust(&source.join("\n"))),
+        what(&count::source(&source.join("\n"))),
         [
             (1, "a comment ends at column 101, after 100"),
             (6, "a comment ends at column 106, after 100"),
@@ -275,7 +307,7 @@ fn first_sentences_that_are_too_long_are_found() {
         format!("// {half}"),
     ];
     assert_eq!(
-        what(&count::rust(&source.join("\n"))),
+        what(&count::source(&source.join("\n"))),
         [(
             4,
             "the first sentence of a doc comment has 103 characters, more than 100"
