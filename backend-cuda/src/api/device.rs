@@ -41,7 +41,7 @@ impl Backend for Device {
     }
 
     fn check(&self) -> Result<()> {
-        self.check_health()
+        self.inner().check_health()
     }
 
     /// The GPU's `%globaltimer` in nanoseconds, sampled together with `CLOCK_MONOTONIC`.

@@ -8,3 +8,4 @@ pub(crate) mod open;
 pub(crate) mod raw_stream;
 pub(crate) mod stream;
 pub(crate) mod stream_lock;
+pub(crate) mod wake;

@@ -1,15 +1,13 @@
-//! An opened device, and the watch over its events.
+//! An opened device.
 
 use std::any::Any;
-use std::sync::{Arc, Condvar, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys;
-use syncline_core::backend::Watcher;
-use syncline_core::backend::{InFlightBudget, Mutex, Port, Watch};
+use syncline_core::backend::{InFlightBudget, Mutex, Watcher};
 use syncline_core::clock::Clock;
 use syncline_core::{
-    Error, Result,
+    Result,
     error::Object,
     info::{DeviceId, Info},
 };
@@ -17,12 +15,8 @@ use syncline_core::{
 use crate::device::context::Context;
 use crate::device::event::{Events, ReleasedEvents};
 use crate::device::stream::Stream;
+use crate::device::wake::Wake;
 use crate::driver::table::Driver;
-
-/// A watch polls without a pause for this long, as most waits are short.
-const SPIN: Duration = Duration::from_micros(20);
-/// Afterwards it sleeps in proportion to the time waited, within these bounds.
-const NAPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
 
 /// The number of commands in flight above which further submissions are held.
 ///
@@ -46,7 +40,7 @@ pub(crate) struct Inner {
     object: Object,
     info: Info,
     watcher: Watcher,
-    nudge: Nudge,
+    wake: Wake,
     context: Arc<Context>,
     /// A stream without work, queried to check that the context still works.
     health_stream: Stream,
@@ -76,7 +70,7 @@ impl Device {
             object,
             info,
             watcher: Watcher::default(),
-            nudge: Nudge::default(),
+            wake: Wake::default(),
             health_stream: Stream::new(&context, "health")?,
             plain_events: Events::plain(&context),
             timed_events: Events::timed(&context),
@@ -103,12 +97,9 @@ impl Device {
         &self.0.clock
     }
 
-    /// Checks that the context still works.
-    ///
-    /// # Errors
-    /// A driver error, including a lost device.
-    pub(crate) fn check_health(&self) -> Result<()> {
-        self.0.check()
+    /// The shared state, which the device's watch keeps.
+    pub(crate) const fn inner(&self) -> &Arc<Inner> {
+        &self.0
     }
 
     #[inline]
@@ -154,56 +145,21 @@ pub(crate) struct DeviceRef {
     pub(crate) object: Object,
 }
 
-impl Device {
-    /// The watch over the ports of this device.
-    pub(crate) fn watched(&self) -> Arc<dyn Watch> {
-        self.0.clone()
-    }
-}
-
-impl Watch for Inner {
-    fn watcher(&self) -> &Watcher {
+impl Inner {
+    pub(crate) const fn device_watcher(&self) -> &Watcher {
         &self.watcher
     }
 
-    fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()> {
-        let started = Instant::now();
-        loop {
-            for &(port, value) in ports {
-                match port.poll() {
-                    Ok(reached) if reached.is_some_and(|reached| reached >= value) => return Ok(()),
-                    Ok(_) => {}
-                    Err(lost @ Error::DeviceLost { .. }) => return Err(lost),
-                    // An error of one port. The engine polls each port next and fails only this
-                    // port's timeline.
-                    Err(_) => return Ok(()),
-                }
-            }
-            let now = Instant::now();
-            let waited = now.saturating_duration_since(started);
-            let nap = if waited < SPIN {
-                std::thread::yield_now();
-                Duration::ZERO
-            } else {
-                waited.clamp(NAPS.0, NAPS.1)
-            };
-            let left = until.saturating_duration_since(now);
-            if self.nudge.sleep(nap.min(left)) || left.is_zero() {
-                return Ok(());
-            }
-        }
+    /// Ends a sleep of the watching thread.
+    pub(crate) const fn wake(&self) -> &Wake {
+        &self.wake
     }
 
-    /// True: the driver has no wait with a timeout, so a waiting thread may as well poll by itself.
-    fn lends(&self) -> bool {
-        true
-    }
-
-    fn nudge(&self) {
-        self.nudge.give();
-    }
-
-    fn check(&self) -> Result<()> {
+    /// Checks that the context still works.
+    ///
+    /// # Errors
+    /// A driver error, including a lost device.
+    pub(crate) fn check_health(&self) -> Result<()> {
         self.health_stream.check()
     }
 }
@@ -211,33 +167,5 @@ impl Watch for Inner {
 impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Debug::fmt(&self.0.object, f)
-    }
-}
-
-/// A request to stop watching, which lasts until the watch sees it.
-#[derive(Default)]
-struct Nudge {
-    given: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Nudge {
-    fn give(&self) {
-        *self.given.lock() = true;
-        self.changed.notify_all();
-    }
-
-    /// Sleeps for at most `time`, or only checks if that is zero. True if there was a nudge.
-    fn sleep(&self, time: Duration) -> bool {
-        let given = self.given.lock();
-        let mut given = if time.is_zero() {
-            given
-        } else {
-            self.changed
-                .wait_timeout_while(given, time, |given| !*given)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0
-        };
-        std::mem::take(&mut *given)
     }
 }

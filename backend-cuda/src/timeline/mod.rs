@@ -1,4 +1,6 @@
-//! Ports of timelines: rings of events, counters in shared memory, imported semaphores.
+//! Ports of timelines, and the watch over them.
+//!
+//! A port is a ring of events, a counter in shared memory or an imported semaphore.
 
 pub(crate) mod counter;
 pub(crate) mod external;
@@ -7,3 +9,4 @@ pub(crate) mod port;
 pub(crate) mod ring;
 pub(crate) mod semaphore;
 pub(crate) mod visibility;
+pub(crate) mod watch;

@@ -93,12 +93,12 @@ fn a_recording_can_be_compared_with_the_baseline(#[case] path: &str) {
     "longer than 300 µs"
 )]
 #[case::cuda_spin(
-    "backend-cuda/src/device/open.rs",
+    "backend-cuda/src/timeline/watch.rs",
     "const SPIN: Duration = Duration::from_micros(20);",
     "for 20 µs without a pause"
 )]
 #[case::cuda_naps(
-    "backend-cuda/src/device/open.rs",
+    "backend-cuda/src/timeline/watch.rs",
     "(Duration::from_micros(20), Duration::from_millis(1));",
     "pauses of 20 µs to 1 ms"
 )]
