@@ -10,7 +10,7 @@ use crate::device::event::Mark;
 use crate::device::open::Device;
 use crate::device::stream::Stream;
 use crate::timeline::counter::MappedCounter;
-use crate::timeline::imported::Groups;
+use crate::timeline::groups::Groups;
 use crate::timeline::port::{EventPort, Marks, no_event};
 use crate::timeline::semaphore::Semaphore;
 use crate::timing::stamp::Stamp;

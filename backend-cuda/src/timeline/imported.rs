@@ -1,21 +1,19 @@
-//! Imported timelines in submissions: all waits or signals of one mechanism are one driver call.
+//! Ports of imported timelines, and groups of ports.
+//!
+//! All waits of a group are one driver call, and so are all its signals.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use syncline_core::Result;
-use syncline_core::backend::{InUse, NativePoint, Port};
+use syncline_core::backend::{NativePoint, Port};
 
 use crate::device::context::Context;
 use crate::device::event::Mark;
 use crate::device::stream::Stream;
-use crate::timeline::counter::{CounterPort, MappedCounter};
-use crate::timeline::external::ExternalPort;
-use crate::timeline::port::EventPort;
-use crate::timeline::semaphore::Semaphore;
 use crate::timeline::visibility::Visibility;
 
-/// A port whose timeline has its home elsewhere, with its waits and signals in streams.
+/// A port of an imported timeline, on which streams wait and signal. It is not the home port.
 pub(crate) trait Imported: Port {
     /// The object that driver calls use. It is kept until these calls have executed.
     type Object;
@@ -60,17 +58,11 @@ pub(crate) trait Imported: Port {
         Self: Sized;
 }
 
-/// The waits or signals of one mechanism.
+/// The waits or signals of one type of port.
 #[derive(Clone)]
 pub(crate) struct Group<I> {
     ports: I,
     count: usize,
-}
-
-/// The waits or signals of a submission, grouped by mechanism.
-pub(crate) struct Groups<'p> {
-    semaphores: Group<PortsOf<'p, ExternalPort>>,
-    counters: Group<PortsOf<'p, CounterPort>>,
 }
 
 /// The points that have a port of type `P`.
@@ -99,49 +91,9 @@ impl<'p, P: Port> Iterator for PortsOf<'p, P> {
     }
 }
 
-/// True if the point has a port of type `P` in `context`.
-///
-/// Driver objects work only in their own context.
-#[inline]
-fn is_here<P: Imported>(point: &NativePoint<'_>, context: &Context) -> bool {
-    let port = point.port::<P>();
-    port.is_some_and(|port| std::ptr::eq(port.context(), context))
-}
-
-impl<'p> Groups<'p> {
-    /// Groups the imported ports among `points`.
-    ///
-    /// # Errors
-    /// The first point whose port belongs to another backend or context.
-    #[inline]
-    pub(crate) fn of(
-        points: &'p [NativePoint<'p>],
-        context: &Context,
-    ) -> Result<Self, NativePoint<'p>> {
-        let (mut semaphores, mut counters) = (0, 0);
-        for point in points {
-            // The usual case.
-            if point.port::<EventPort>().is_some() {
-                continue;
-            }
-            if is_here::<ExternalPort>(point, context) {
-                semaphores += 1;
-            } else if is_here::<CounterPort>(point, context) {
-                counters += 1;
-            } else {
-                return Err(*point);
-            }
-        }
-        Ok(Self {
-            semaphores: Group::counted(points, semaphores),
-            counters: Group::counted(points, counters),
-        })
-    }
-}
-
 impl<'p, P> Group<PortsOf<'p, P>> {
     #[inline]
-    fn counted(points: &'p [NativePoint<'p>], count: usize) -> Self {
+    pub(super) fn counted(points: &'p [NativePoint<'p>], count: usize) -> Self {
         let ports = PortsOf {
             points: points.iter(),
             of: PhantomData,
@@ -176,7 +128,7 @@ impl<'p, P: Imported, I: Iterator<Item = (&'p P, u64)> + Clone> Group<I> {
 
     /// The objects that the driver calls use.
     #[inline]
-    fn used(&self) -> impl Iterator<Item = &'p Arc<P::Object>> + use<'p, P, I> {
+    pub(super) fn used(&self) -> impl Iterator<Item = &'p Arc<P::Object>> + use<'p, P, I> {
         self.each().map(|(port, _)| port.object())
     }
 
@@ -196,7 +148,8 @@ impl<'p, P: Imported, I: Iterator<Item = (&'p P, u64)> + Clone> Group<I> {
     /// There is at least one port.
     ///
     /// # Errors
-    /// Same errors as [`Groups::signal_and_record`].
+    /// A timeline that must not be signalled any more, or a driver error. No signal has been made
+    /// then, except if the stream itself failed between the calls.
     pub(crate) fn signal_and_record(&self, stream: &Stream, mark: &Mark) -> Result<()> {
         let needs_trim = self.announce(stream, mark)?;
         let made = self.signal(stream).and_then(|()| stream.record(mark));
@@ -211,7 +164,7 @@ impl<'p, P: Imported, I: Iterator<Item = (&'p P, u64)> + Clone> Group<I> {
     /// # Errors
     /// One of the timelines must not be signalled. No signal is announced then.
     #[inline]
-    fn announce(&self, stream: &Stream, mark: &Mark) -> Result<bool> {
+    pub(super) fn announce(&self, stream: &Stream, mark: &Mark) -> Result<bool> {
         let mut needs_trim = false;
         for (count, (port, value)) in self.each().enumerate() {
             if let Err(error) = port.announce(value) {
@@ -226,7 +179,7 @@ impl<'p, P: Imported, I: Iterator<Item = (&'p P, u64)> + Clone> Group<I> {
     }
 
     #[inline]
-    fn signal(&self, stream: &Stream) -> Result<()> {
+    pub(super) fn signal(&self, stream: &Stream) -> Result<()> {
         if self.count == 0 {
             return Ok(());
         }
@@ -235,7 +188,7 @@ impl<'p, P: Imported, I: Iterator<Item = (&'p P, u64)> + Clone> Group<I> {
 
     /// Notes that the announced signals are pending, or withdraws them.
     #[inline]
-    fn settle(&self, made: bool, needs_trim: bool) {
+    pub(super) fn settle(&self, made: bool, needs_trim: bool) {
         if !made {
             self.each().for_each(withdraw);
             return;
@@ -252,69 +205,4 @@ impl<'p, P: Imported, I: Iterator<Item = (&'p P, u64)> + Clone> Group<I> {
 #[cold]
 fn withdraw<P: Imported>((port, value): (&P, u64)) {
     port.visibility().withdraw(value);
-}
-
-impl Groups<'_> {
-    /// The number of ports.
-    pub(crate) const fn count(&self) -> usize {
-        self.semaphores.count() + self.counters.count()
-    }
-
-    /// Keeps the objects of all ports until submission `number` has finished.
-    ///
-    /// Submissions up to `reached` have finished already.
-    #[inline]
-    pub(crate) fn keep_in(
-        &self,
-        semaphores: &InUse<Semaphore>,
-        words: &InUse<MappedCounter>,
-        number: u64,
-        reached: u64,
-    ) {
-        if self.semaphores.count > 0 {
-            semaphores.add(self.semaphores.used(), number, reached);
-        }
-        if self.counters.count > 0 {
-            words.add(self.counters.used(), number, reached);
-        }
-    }
-
-    /// Makes later work of `stream` wait for all ports.
-    ///
-    /// # Errors
-    /// A driver error.
-    pub(crate) fn wait(&self, stream: &Stream) -> Result<()> {
-        self.semaphores.wait(stream)?;
-        self.counters.wait(stream)
-    }
-
-    /// Signals all ports after the earlier work of `stream`, and then records `mark`.
-    ///
-    /// There is at least one port.
-    ///
-    /// # Errors
-    /// A timeline that must not be signalled any more, or a driver error. No signal has been made
-    /// then, except if the stream itself failed between the calls.
-    pub(crate) fn signal_and_record(&self, stream: &Stream, mark: &Mark) -> Result<()> {
-        let Self {
-            semaphores,
-            counters,
-        } = self;
-        if counters.count == 0 {
-            return semaphores.signal_and_record(stream, mark);
-        }
-        // Counters first, because their announcement can fail.
-        let needs_trim = counters.announce(stream, mark)?;
-        let (made, semaphores_need_trim) = match semaphores.announce(stream, mark) {
-            Ok(needs_trim) => {
-                let made = semaphores.signal(stream);
-                let made = made.and_then(|()| counters.signal(stream));
-                (made.and_then(|()| stream.record(mark)), needs_trim)
-            }
-            Err(error) => (Err(error), false),
-        };
-        counters.settle(made.is_ok(), needs_trim);
-        semaphores.settle(made.is_ok(), semaphores_need_trim);
-        made
-    }
 }

@@ -4,6 +4,7 @@
 
 pub(crate) mod counter;
 pub(crate) mod external;
+pub(crate) mod groups;
 pub(crate) mod imported;
 pub(crate) mod port;
 pub(crate) mod ring;

@@ -1,0 +1,123 @@
+//! The imported timelines of a submission, grouped by mechanism.
+
+use syncline_core::Result;
+use syncline_core::backend::{InUse, NativePoint};
+
+use crate::device::context::Context;
+use crate::device::event::Mark;
+use crate::device::stream::Stream;
+use crate::timeline::counter::{CounterPort, MappedCounter};
+use crate::timeline::external::ExternalPort;
+use crate::timeline::imported::{Group, Imported, PortsOf};
+use crate::timeline::port::EventPort;
+use crate::timeline::semaphore::Semaphore;
+
+/// The waits or signals of a submission, grouped by mechanism.
+pub(crate) struct Groups<'p> {
+    semaphores: Group<PortsOf<'p, ExternalPort>>,
+    counters: Group<PortsOf<'p, CounterPort>>,
+}
+
+/// True if the point has a port of type `P` in `context`.
+///
+/// Driver objects work only in their own context.
+#[inline]
+fn is_here<P: Imported>(point: &NativePoint<'_>, context: &Context) -> bool {
+    let port = point.port::<P>();
+    port.is_some_and(|port| std::ptr::eq(port.context(), context))
+}
+
+impl<'p> Groups<'p> {
+    /// Groups the imported ports among `points`.
+    ///
+    /// # Errors
+    /// The first point whose port belongs to another backend or context.
+    #[inline]
+    pub(crate) fn of(
+        points: &'p [NativePoint<'p>],
+        context: &Context,
+    ) -> Result<Self, NativePoint<'p>> {
+        let (mut semaphores, mut counters) = (0, 0);
+        for point in points {
+            // The usual case.
+            if point.port::<EventPort>().is_some() {
+                continue;
+            }
+            if is_here::<ExternalPort>(point, context) {
+                semaphores += 1;
+            } else if is_here::<CounterPort>(point, context) {
+                counters += 1;
+            } else {
+                return Err(*point);
+            }
+        }
+        Ok(Self {
+            semaphores: Group::counted(points, semaphores),
+            counters: Group::counted(points, counters),
+        })
+    }
+}
+
+impl Groups<'_> {
+    /// The number of ports.
+    pub(crate) const fn count(&self) -> usize {
+        self.semaphores.count() + self.counters.count()
+    }
+
+    /// Keeps the objects of all ports until submission `number` has finished.
+    ///
+    /// Submissions up to `reached` have finished already.
+    #[inline]
+    pub(crate) fn keep_in(
+        &self,
+        semaphores: &InUse<Semaphore>,
+        words: &InUse<MappedCounter>,
+        number: u64,
+        reached: u64,
+    ) {
+        if self.semaphores.count() > 0 {
+            semaphores.add(self.semaphores.used(), number, reached);
+        }
+        if self.counters.count() > 0 {
+            words.add(self.counters.used(), number, reached);
+        }
+    }
+
+    /// Makes later work of `stream` wait for all ports.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn wait(&self, stream: &Stream) -> Result<()> {
+        self.semaphores.wait(stream)?;
+        self.counters.wait(stream)
+    }
+
+    /// Signals all ports after the earlier work of `stream`, and then records `mark`.
+    ///
+    /// There is at least one port.
+    ///
+    /// # Errors
+    /// Same errors as [`Group::signal_and_record`].
+    pub(crate) fn signal_and_record(&self, stream: &Stream, mark: &Mark) -> Result<()> {
+        let Self {
+            semaphores,
+            counters,
+        } = self;
+        if counters.count() == 0 {
+            return semaphores.signal_and_record(stream, mark);
+        }
+        // Counters first, because their announcement can fail.
+        let needs_trim = counters.announce(stream, mark)?;
+        let (made, semaphores_need_trim) = match semaphores.announce(stream, mark) {
+            Ok(needs_trim) => {
+                let made = semaphores.signal(stream);
+                let made = made.and_then(|()| counters.signal(stream));
+                (made.and_then(|()| stream.record(mark)), needs_trim)
+            }
+            Err(error) => (Err(error), false),
+        };
+        counters.settle(made.is_ok(), needs_trim);
+        semaphores.settle(made.is_ok(), semaphores_need_trim);
+        made
+    }
+}
