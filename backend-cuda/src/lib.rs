@@ -30,7 +30,7 @@
 // | folder | contents |
 // |---|---|
 // | `driver/` | the driver library: `load` finds it, `table` has its functions and error codes, `other_driver` detects a second driver, `memory_ops` has stream memory operations |
-// | `device/` | `context`, `stream` and `raw_stream` with the `stream_lock`, `event`, `deferred_free`, `limits`, `open`: the device, and `wake`: ends a watch |
+// | `device/` | `context`, `capture_mode`, `stream` and `raw_stream` with the `stream_lock`, `event`, `deferred_free`, `limits`, `open`: the device, and `wake`: ends a watch |
 // | `memory/` | `buffer`, `module` (kernels) |
 // | `timeline/` | ports: `port` (a `ring` of events), `counter` (shared memory), `external` (an imported `semaphore`); `imported`: what imported ports do in streams; `groups`: the imported ports of a submission; `visibility`: values that the host may act on; `watch`: polling ports while a thread waits |
 // | `timing/` | `stamp`: times written by streams; `clock`: the GPU's clock, sampled together with the host's |

@@ -189,7 +189,7 @@ impl Device {
         for mark in marks {
             stream.wait(mark)?;
         }
-        self.plain_events().record(&stream).map(EventGuard)
+        stream.record_new(self.plain_events()).map(EventGuard)
     }
 
     /// Signals `claim` of `timeline` after the work that the application has added to `stream`.

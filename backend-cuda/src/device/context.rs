@@ -13,13 +13,12 @@ use cudarc::driver::sys;
 use syncline_core::backend::{Mutex, MutexGuard, StandbyThread, TeardownGuard, must_defer_free};
 use syncline_core::{Error, Result, error::Object};
 
-use crate::device::deferred_free::DeferredFrees;
+use crate::device::capture_mode::CaptureMode;
+use crate::device::deferred_free::{DeferredFrees, Resource};
 use crate::driver::table::{Code, Driver, Raw};
 
 /// The owner of an adopted driver object, kept as long as this crate uses the object.
 pub(crate) type Owner = Option<Arc<dyn Any + Send + Sync>>;
-
-const CAPTURE_MODE_RELAXED: u32 = 2;
 
 /// The CUDA context of one device. Every object created in the context keeps it alive.
 pub(crate) struct Context {
@@ -125,6 +124,19 @@ impl Context {
     /// Resources of this context whose free was deferred.
     pub(crate) const fn deferred_frees(&self) -> &DeferredFrees {
         &self.deferred_frees
+    }
+
+    /// Frees `resource` of `bytes` bytes now, or defers that if this call must not block.
+    pub(crate) fn free_or_defer(&self, resource: Resource, bytes: u64) {
+        if must_defer_free() {
+            self.deferred_frees.add(resource, bytes);
+            return;
+        }
+        let Ok(_bound) = self.bind_outside_capture() else {
+            return;
+        };
+        resource.free(&self.driver);
+        self.deferred_frees.free_all(&self.driver);
     }
 
     /// Calls `make`, which creates a driver object in this context. The context is current.
@@ -239,9 +251,8 @@ impl Context {
 
     /// Allows calls on this thread while another stream is captured in the driver's "global" mode.
     ///
-    /// In that mode the driver rejects calls that may synchronize, on any thread, and invalidates
-    /// the capture. `cuMemFree`, `cuModuleUnload` and event queries are among these calls. Calls
-    /// under this guard are never part of a capture.
+    /// Calls under this guard are never part of a capture. See
+    /// [`capture_mode`](crate::device::capture_mode).
     #[inline]
     pub(crate) fn allow_during_capture(&self) -> CaptureMode<'_> {
         CaptureMode::relaxed(&self.driver)
@@ -297,42 +308,6 @@ impl Drop for Bound<'_> {
             // SAFETY: this context was current on this thread when `bind` was called, or it is
             // null. Only `unsafe` code of the application can have destroyed it since.
             let _ = unsafe { driver.ctx_set_current(self.before) };
-        }
-    }
-}
-
-/// Keeps the thread's capture mode relaxed. Dropping it restores the previous mode.
-pub(crate) struct CaptureMode<'d> {
-    driver: &'d Driver,
-    before: Option<u32>,
-    _this_thread: PhantomData<*const ()>,
-}
-
-impl<'d> CaptureMode<'d> {
-    /// Relaxes the mode. See [`Context::allow_during_capture`].
-    #[inline]
-    pub(crate) fn relaxed(driver: &'d Driver) -> Self {
-        let mut mode = CAPTURE_MODE_RELAXED;
-        // SAFETY: reads and writes one integer. The mode belongs to this thread, and every mode is
-        // valid.
-        let exchanged = unsafe { driver.thread_exchange_stream_capture_mode(&raw mut mode) };
-        Self {
-            driver,
-            before: exchanged.is_ok().then_some(mode),
-            _this_thread: PhantomData,
-        }
-    }
-}
-
-impl Drop for CaptureMode<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(mut mode) = self.before {
-            // SAFETY: as above, with the mode that the driver returned on this same thread.
-            let _ = unsafe {
-                self.driver
-                    .thread_exchange_stream_capture_mode(&raw mut mode)
-            };
         }
     }
 }

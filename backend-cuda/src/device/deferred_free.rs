@@ -14,9 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Counter, Mutex, must_defer_free};
+use syncline_core::backend::{Counter, Mutex};
 
-use crate::device::context::Context;
 use crate::device::raw_stream::RawStream;
 use crate::driver::table::{Code, Driver, Raw};
 
@@ -35,22 +34,8 @@ pub(crate) enum Resource {
 }
 
 impl Resource {
-    /// Frees the resource of `bytes` bytes now, or defers that if this call must not block.
-    pub(crate) fn free_or_defer(self, bytes: u64, context: &Context) {
-        if must_defer_free() {
-            context.deferred_frees().add(self, bytes);
-            return;
-        }
-        let Ok(_bound) = context.bind_outside_capture() else {
-            return;
-        };
-        let driver = context.driver();
-        self.free(driver);
-        context.deferred_frees().free_all(driver);
-    }
-
     /// Frees the resource. Its context is current.
-    fn free(self, driver: &Driver) {
+    pub(super) fn free(self, driver: &Driver) {
         // An error means that the context or the driver is already gone.
         // SAFETY: a resource is created from a handle that its owner gives up, and this call
         // consumes it. So it is freed once, in its context, which is current, by the function that

@@ -11,7 +11,6 @@ use syncline_core::backend::{Mutex, StandbyThread};
 use syncline_core::{Result, error::Object};
 
 use crate::device::context::Context;
-use crate::device::stream::Stream;
 use crate::driver::table::{Code, Driver, EventHandle, Raw};
 
 /// `CU_EVENT_DISABLE_TIMING`. Recording such an event takes a seventh of the time of a timed one.
@@ -71,7 +70,7 @@ impl Events {
 
     /// Takes an event that has no other user while the mark exists.
     ///
-    /// It may be [recorded](Stream::record) once.
+    /// It may be recorded once.
     ///
     /// # Errors
     /// A driver error.
@@ -84,7 +83,7 @@ impl Events {
         }
     }
 
-    /// The first mark of an event of this pool that has no user.
+    /// Takes a free event of this pool into use and returns its first mark.
     fn hand_out(&self, event: NonNull<Event>) -> Mark {
         // Dropped with the last mark (`return_to_pool`), so each event in use keeps the pool.
         forget(self.0.clone());
@@ -93,18 +92,6 @@ impl Events {
         let mark = Mark(event);
         mark.renew();
         mark
-    }
-
-    /// Takes an event and records it at the stream's current position.
-    ///
-    /// The context is current if the stream is a default stream.
-    ///
-    /// # Errors
-    /// A driver error.
-    pub(crate) fn record(&self, stream: &Stream) -> Result<Mark> {
-        let mark = self.take()?;
-        stream.record(&mark)?;
-        Ok(mark)
     }
 
     /// Creates an event that was never recorded. It has no other user while the mark exists.

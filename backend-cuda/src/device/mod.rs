@@ -1,5 +1,6 @@
 //! The device with its context, streams and events.
 
+pub(crate) mod capture_mode;
 pub(crate) mod context;
 pub(crate) mod deferred_free;
 pub(crate) mod event;

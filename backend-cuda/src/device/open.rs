@@ -140,9 +140,23 @@ impl Device {
 /// What an object keeps of its device: the context, the id and the name.
 #[derive(Clone)]
 pub(crate) struct DeviceRef {
-    pub(crate) context: Arc<Context>,
-    pub(crate) id: DeviceId,
-    pub(crate) object: Object,
+    context: Arc<Context>,
+    id: DeviceId,
+    object: Object,
+}
+
+impl DeviceRef {
+    pub(crate) const fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub(crate) const fn id(&self) -> DeviceId {
+        self.id
+    }
+
+    pub(crate) const fn object(&self) -> &Object {
+        &self.object
+    }
 }
 
 impl Inner {

@@ -10,7 +10,7 @@ use cudarc::driver::sys;
 use syncline_core::backend::Mutex;
 use syncline_core::error::Object;
 
-use crate::device::context::{CaptureMode, Context};
+use crate::device::capture_mode::CaptureMode;
 use crate::device::stream_lock::StreamLock;
 use crate::driver::table::{Driver, Raw};
 
@@ -44,12 +44,16 @@ impl RawStream {
     /// # Safety
     /// `raw` is a live stream of `context`, and nothing else destroys it. The context outlives
     /// every reference.
-    pub(crate) unsafe fn made(context: &Context, raw: sys::CUstream) -> Arc<Self> {
+    pub(crate) unsafe fn made(
+        driver: &Driver,
+        context: sys::CUcontext,
+        raw: sys::CUstream,
+    ) -> Arc<Self> {
         let made = Arc::new(Self {
             key: key(context, raw),
             domain: domain(),
             raw: Raw(raw),
-            made_by: Some(context.driver().clone()),
+            made_by: Some(driver.clone()),
             lent: AtomicBool::new(false),
             stream_lock: StreamLock::default(),
         });
@@ -59,12 +63,12 @@ impl RawStream {
     }
 
     /// The entry of a stream that is in use already.
-    pub(crate) fn known(context: &Context, raw: sys::CUstream) -> Option<Arc<Self>> {
+    pub(crate) fn known(context: sys::CUcontext, raw: sys::CUstream) -> Option<Arc<Self>> {
         IN_USE.lock().get(&key(context, raw))?.upgrade()
     }
 
     /// The entry of an application's stream. Adds one if the stream is not in use yet.
-    pub(crate) fn adopted(context: &Context, raw: sys::CUstream) -> Arc<Self> {
+    pub(crate) fn adopted(context: sys::CUcontext, raw: sys::CUstream) -> Arc<Self> {
         let new = Arc::new(Self {
             key: key(context, raw),
             domain: domain(),
@@ -150,6 +154,6 @@ fn domain() -> u64 {
     Object::new("stream", "").id()
 }
 
-fn key(context: &Context, raw: sys::CUstream) -> Key {
-    (context.raw().addr(), raw.addr())
+fn key(context: sys::CUcontext, raw: sys::CUstream) -> Key {
+    (context.addr(), raw.addr())
 }

@@ -8,7 +8,7 @@ use cudarc::driver::sys;
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::context::Context;
-use crate::device::event::Mark;
+use crate::device::event::{Events, Mark};
 use crate::device::raw_stream::RawStream;
 use crate::device::stream_lock::{StreamLock, StreamLockGuard};
 use crate::driver::table::{Code, Driver, Raw};
@@ -90,7 +90,7 @@ impl Stream {
             // SAFETY: `make` has created the stream in the current context, which is `context`.
             // Nothing else has its handle. Only streams, which keep the context, and deferred
             // frees, which the context frees at its end, keep references to it.
-            of: unsafe { RawStream::made(context, raw) },
+            of: unsafe { RawStream::made(context.driver(), context.raw(), raw) },
             object,
             context: context.clone(),
         })
@@ -120,7 +120,7 @@ impl Stream {
                 "the per-thread default stream is another stream on each thread, and held work may be released by any; create a stream, or adopt the legacy default stream",
             ));
         }
-        let of = match RawStream::known(context, raw) {
+        let of = match RawStream::known(context.raw(), raw) {
             Some(known) => known,
             None => {
                 // The legacy default stream belongs to the current context.
@@ -133,7 +133,7 @@ impl Stream {
                         return Err(foreign(object, owner, device));
                     }
                 }
-                RawStream::adopted(context, raw)
+                RawStream::adopted(context.raw(), raw)
             }
         };
         of.lend();
@@ -268,6 +268,18 @@ impl Stream {
             .map_err(|code| self.error(code))?;
         mark.note_recorded();
         Ok(())
+    }
+
+    /// Takes an event of `events` and records it at the stream's current position.
+    ///
+    /// The context is current if the stream is a default stream.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn record_new(&self, events: &Events) -> Result<Mark> {
+        let mark = events.take()?;
+        self.record(&mark)?;
+        Ok(mark)
     }
 
     /// Adds a node to the captured graph: each launch records `mark`. The graph keeps the event.

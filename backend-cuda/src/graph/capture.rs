@@ -85,9 +85,8 @@ impl Queue {
                     let _bound = queue_stream.device().context().bind()?;
                     Ok(Arc::new(Captured {
                         mark: queue_stream
-                            .device()
-                            .plain_events()
-                            .record(queue_stream.stream())?,
+                            .stream()
+                            .record_new(queue_stream.device().plain_events())?,
                         capture: id,
                         queue_stream: Arc::downgrade(queue_stream),
                         _kept: queue_stream.keeps_stream().then(|| queue_stream.clone()),

@@ -77,11 +77,11 @@ impl Device {
     /// Same errors as [`Device::buffer`].
     pub fn host_buffer(&self, bytes: u64) -> Result<DeviceBuffer> {
         let device_ref = self.device_ref();
-        let size = whole_words(&device_ref.object, bytes)?;
-        let _bound = device_ref.context.bind_outside_capture()?;
+        let size = whole_words(device_ref.object(), bytes)?;
+        let _bound = device_ref.context().bind_outside_capture()?;
         let mut host = null_mut();
         device_ref
-            .context
+            .context()
             .allocate(|driver| pin(driver, size, &mut host))?;
         // SAFETY: just pinned, with this size.
         unsafe { DeviceBuffer::pinned_at(&device_ref, host, bytes, size) }
@@ -125,8 +125,8 @@ impl DeviceBuffer {
     /// # Errors
     /// Same errors as [`Device::host_buffer`].
     pub(crate) fn pinned(device_ref: &DeviceRef, bytes: u64) -> Result<Self> {
-        let size = whole_words(&device_ref.object, bytes)?;
-        let context = &device_ref.context;
+        let size = whole_words(device_ref.object(), bytes)?;
+        let context = device_ref.context();
         let _bound = context.bind_outside_capture()?;
         let mut host = null_mut();
         pin(context.driver(), size, &mut host).map_err(|code| context.error(code))?;
@@ -145,7 +145,7 @@ impl DeviceBuffer {
         bytes: u64,
         size: usize,
     ) -> Result<Self> {
-        let context = &device_ref.context;
+        let context = device_ref.context();
         // SAFETY: the host may write this many bytes, and nothing else has the address.
         unsafe { host.cast::<u8>().write_bytes(0, size) };
         let mut pointer = 0;
@@ -259,7 +259,7 @@ impl DeviceBuffer {
             unsafe {
                 memory
                     .device_ref
-                    .context
+                    .context()
                     .driver()
                     .memcpy_dtoh(to, memory.pointer, bytes)
             }
@@ -288,7 +288,7 @@ impl DeviceBuffer {
         }
         self.transfer(|memory| {
             let (from, bytes) = (words.as_ptr().cast(), size_of_val(words));
-            let driver = memory.device_ref.context.driver();
+            let driver = memory.device_ref.context().driver();
             // SAFETY: both sides have `bytes` bytes (checked above). The call has read `words` when
             // it returns.
             unsafe { driver.memcpy_htod(memory.pointer, from, bytes) }?;
@@ -299,8 +299,8 @@ impl DeviceBuffer {
     }
 
     fn transfer(&self, copy: impl FnOnce(&Memory) -> Result<(), Code>) -> Result<()> {
-        let _bound = self.0.device_ref.context.bind_outside_capture()?;
-        copy(&self.0).map_err(|code| self.0.device_ref.context.error(code))
+        let _bound = self.0.device_ref.context().bind_outside_capture()?;
+        copy(&self.0).map_err(|code| self.0.device_ref.context().error(code))
     }
 
     /// The number of whole words. A partial word at the end of imported memory is not used.
@@ -314,12 +314,12 @@ impl DeviceBuffer {
     /// # Errors
     /// [`Error::WrongDevice`].
     pub(crate) fn require_device(&self, device: DeviceId, asked: &Object) -> Result<()> {
-        if self.0.device_ref.id == device {
+        if self.0.device_ref.id() == device {
             return Ok(());
         }
         Err(Error::wrong_device(
             &self.0.object,
-            &self.0.device_ref.object,
+            self.0.device_ref.object(),
             asked,
         ))
     }
@@ -332,7 +332,9 @@ impl DeviceBuffer {
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Some(resource) = self.resource.take() {
-            resource.free_or_defer(self.bytes, &self.device_ref.context);
+            self.device_ref
+                .context()
+                .free_or_defer(resource, self.bytes);
         }
     }
 }

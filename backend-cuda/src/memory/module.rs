@@ -51,9 +51,9 @@ impl Module {
     /// Same errors as [`Device::module`].
     pub(crate) fn load(device_ref: &DeviceRef, ptx: &str) -> Result<Self> {
         let image = CString::new(ptx).map_err(|error| {
-            Error::unsupported(&device_ref.object, "load a module", error.to_string())
+            Error::unsupported(device_ref.object(), "load a module", error.to_string())
         })?;
-        let context = &device_ref.context;
+        let context = device_ref.context();
         let _bound = context.bind_outside_capture()?;
         let mut raw = null_mut();
         let mut log = [0_u8; LOG];
@@ -92,7 +92,7 @@ impl Module {
     /// # Errors
     /// A driver error, also for a name that the module does not have.
     pub fn function(&self, name: &CStr) -> Result<Function> {
-        let context = &self.0.device_ref.context;
+        let context = self.0.device_ref.context();
         let driver = context.driver();
         let _bound = context.bind_outside_capture()?;
         let mut raw = null_mut();
@@ -141,12 +141,12 @@ impl Function {
     /// [`Error::WrongDevice`].
     pub(crate) fn require_device(&self, device: DeviceId, asked: &Object) -> Result<()> {
         let device_ref = &self.0.module.0.device_ref;
-        if device_ref.id == device {
+        if device_ref.id() == device {
             return Ok(());
         }
         Err(Error::wrong_device(
             Object::new("function", &self.0.name),
-            &device_ref.object,
+            device_ref.object(),
             asked,
         ))
     }
@@ -159,7 +159,8 @@ impl Function {
 impl Drop for Loaded {
     fn drop(&mut self) {
         // Functions keep the module, and launches keep their functions.
-        Resource::Module(Raw(self.raw.0)).free_or_defer(0, &self.device_ref.context);
+        let module = Resource::Module(Raw(self.raw.0));
+        self.device_ref.context().free_or_defer(module, 0);
     }
 }
 

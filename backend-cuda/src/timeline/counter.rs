@@ -56,7 +56,7 @@ impl Drop for MappedCounter {
     fn drop(&mut self) {
         // May block until all work of the context has finished. The page is unmapped afterwards.
         let page = Resource::Registered(self.counter.clone());
-        page.free_or_defer(Counter::BYTES as u64, &self.context);
+        self.context.free_or_defer(page, Counter::BYTES as u64);
     }
 }
 

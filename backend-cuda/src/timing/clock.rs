@@ -112,13 +112,13 @@ impl ClockKernels {
         Ok(Self {
             sample_kernel: Arc::new(SampleKernel {
                 object: object.clone(),
-                stream: Stream::urgent(&device_ref.context, "clock")?,
+                stream: Stream::urgent(device_ref.context(), "clock")?,
                 show: kernels.function(c"show")?,
                 words: DeviceBuffer::pinned(&device_ref, WORDS as u64 * 8)?,
                 last_step: AtomicU64::new(0),
                 busy: Mutex::new(false),
                 free: Condvar::new(),
-                context: device_ref.context.clone(),
+                context: device_ref.context().clone(),
             }),
             keeper: Arc::new(Timekeeper::new(device_ref, &kernels)?),
         })
