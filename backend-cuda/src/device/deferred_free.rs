@@ -66,6 +66,8 @@ pub(crate) struct DeferredFrees {
     /// True if the list is not empty. Readable without the lock.
     any: AtomicBool,
     /// Held by the freeing thread. Another thread that needs memory waits for it.
+    ///
+    /// A mutex of std, because that of core has no `try_lock`.
     freeing: std::sync::Mutex<()>,
 }
 

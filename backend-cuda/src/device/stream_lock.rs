@@ -1,8 +1,8 @@
 //! The lock of a stream: one thread holds it for a submission, or the application holds it.
 
 use std::marker::PhantomData;
-use std::sync::Condvar;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, PoisonError};
 use std::time::Duration;
 
 use syncline_core::backend::Mutex;
@@ -61,7 +61,7 @@ impl StreamLock {
                 .changed
                 .1
                 .wait_timeout(guard, RETRY)
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);

@@ -10,11 +10,12 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
 use std::thread::LocalKey;
 
 use cudarc::driver::sys;
+use syncline_core::backend::Mutex;
 
 use crate::driver::table::{Driver, EventHandle, MemOp, Optional, Raw, Symbols};
 
@@ -55,7 +56,7 @@ impl Stream {
         if !self.goes_on {
             return self.finished.load(Ordering::SeqCst) >= at;
         }
-        let waits = self.waits.lock().unwrap();
+        let waits = self.waits.lock();
         let mut before = waits.iter().filter(|(stands, _)| *stands < at);
         before.all(|(_, (on, at))| on.has_finished(*at))
     }
@@ -108,7 +109,7 @@ unsafe fn stream(raw: sys::CUstream) -> &'static Stream {
 impl Stream {
     /// The capture that takes a call instead of the stream, if there is one.
     fn captures_call(&self) -> Option<u64> {
-        let mut capture = self.capture.lock().unwrap();
+        let mut capture = self.capture.lock();
         if capture.id.is_some() {
             capture.calls += 1;
         }
@@ -119,7 +120,7 @@ impl Stream {
 /// Begins a capture of a stream, as an application does.
 pub(crate) fn begin_capture(raw: sys::CUstream) {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    *unsafe { stream(raw) }.capture.lock().unwrap() = Capture {
+    *unsafe { stream(raw) }.capture.lock() = Capture {
         id: Some(NEXT.fetch_add(1, Ordering::SeqCst)),
         calls: 0,
     };
@@ -127,7 +128,7 @@ pub(crate) fn begin_capture(raw: sys::CUstream) {
 
 /// Ends the capture of a stream, and returns the number of calls in the graph.
 pub(crate) fn end_capture(raw: sys::CUstream) -> u64 {
-    std::mem::take(&mut *unsafe { stream(raw) }.capture.lock().unwrap()).calls
+    std::mem::take(&mut *unsafe { stream(raw) }.capture.lock()).calls
 }
 
 /// The number of capture queries of a stream.
@@ -145,7 +146,7 @@ unsafe extern "system" fn stream_get_capture_info(
 ) -> u32 {
     let of = unsafe { stream(of) };
     of.questions.fetch_add(1, Ordering::SeqCst);
-    let now = of.capture.lock().unwrap().id;
+    let now = of.capture.lock().id;
     unsafe {
         status.write(now.is_some().into());
         id.write(now.unwrap_or(0));
@@ -313,15 +314,15 @@ unsafe extern "system" fn stream_wait_event(
         return 0;
     }
     let event = unsafe { event(raw) };
-    if let Some((of, id)) = *event.captured.lock().unwrap() {
+    if let Some((of, id)) = *event.captured.lock() {
         // During that capture, the stream would be captured too from here on.
-        let goes_on = of.capture.lock().unwrap().id == Some(id);
+        let goes_on = of.capture.lock().id == Some(id);
         return if goes_on { 0 } else { INVALID_VALUE };
     }
-    let record = *event.shared().record.lock().unwrap();
+    let record = *event.shared().record.lock();
     if let Some(record) = record {
         let before = on.put.load(Ordering::SeqCst);
-        on.waits.lock().unwrap().push((before, record));
+        on.waits.lock().push((before, record));
     }
     0
 }
@@ -348,14 +349,14 @@ unsafe extern "system" fn event_record(raw: sys::CUevent, on: sys::CUstream) -> 
     let on = unsafe { stream(on) };
     let event = unsafe { event(raw) };
     let capture = on.captures_call();
-    *event.captured.lock().unwrap() = capture.map(|id| (on, id));
+    *event.captured.lock() = capture.map(|id| (on, id));
     if capture.is_some() {
         return 0;
     }
     if event.flags & INTERPROCESS != 0 {
         count(|shared| shared.recorded += 1);
     }
-    let mut record = event.shared().record.lock().unwrap();
+    let mut record = event.shared().record.lock();
     let at = on.put.fetch_add(1, Ordering::SeqCst) + 1;
     *record = Some((on, at));
     0
@@ -363,11 +364,11 @@ unsafe extern "system" fn event_record(raw: sys::CUevent, on: sys::CUstream) -> 
 
 unsafe extern "system" fn event_query(raw: sys::CUevent) -> u32 {
     let event = unsafe { event(raw) };
-    if event.captured.lock().unwrap().is_some() {
+    if event.captured.lock().is_some() {
         return CAPTURED_EVENT;
     }
     let answer = {
-        let record = *event.shared().record.lock().unwrap();
+        let record = *event.shared().record.lock();
         match record {
             Some((on, at)) if !on.has_finished(at) => NOT_READY,
             _ => 0,
@@ -581,7 +582,7 @@ unsafe fn one_op(on: sys::CUstream, op: MemOp) -> Result<Call, u32> {
                 UNWRITTEN.set(left);
                 return Err(1);
             }
-            stream.writes.lock().unwrap().push(op);
+            stream.writes.lock().push(op);
             Call::Write(op.value)
         }
         _ => return Err(1),
@@ -824,7 +825,7 @@ mod devices {
     /// The event behind them need not be complete.
     pub(crate) fn write(queue: &Queue) {
         let stream = unsafe { stream(queue.queue_stream().stream().raw()) };
-        for op in std::mem::take(&mut *stream.writes.lock().unwrap()) {
+        for op in std::mem::take(&mut *stream.writes.lock()) {
             // Device addresses are host addresses here.
             let word = std::ptr::with_exposed_provenance_mut::<u64>(op.address as usize);
             unsafe { AtomicU64::from_ptr(word) }.store(op.value, Ordering::SeqCst);

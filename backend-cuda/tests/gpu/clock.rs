@@ -14,13 +14,13 @@
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, MutexGuard};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use crate::common::{LIMIT, alone, open, trials};
-use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::backend::{Device as _, MutexGuard, Queue as _};
 use syncline_core::clock::{Clock, HostClock, Sampled};
 use syncline_core::trace::{Outcome, Trace};
 use syncline_core::{Error, QueueKind, Result};

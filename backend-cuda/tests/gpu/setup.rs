@@ -2,10 +2,10 @@
 #![allow(unsafe_code, reason = "launches kernels")]
 
 use std::ffi::c_void;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 
-use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::backend::{Device as _, MutexGuard, Queue as _};
 use syncline_core::{QueueKind, Result};
 use syncline_cuda::{Device, DeviceBuffer, Function, Queue, Recorder};
 

@@ -4,11 +4,10 @@
 //! `SYNCLINE_REQUIRE_CUDA` set it fails.
 #![allow(clippy::panic, reason = "a test may panic")]
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use libtest_mimic::{Completion, Trial};
-use syncline_core::backend::Device as _;
+use syncline_core::backend::{Device as _, Mutex, MutexGuard};
 use syncline_core::{Error, Result, info::BackendKind};
 use syncline_cuda::{Device, Driver};
 
@@ -21,7 +20,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 static ALONE: Mutex<()> = Mutex::new(());
 
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    ALONE.lock()
 }
 
 pub(crate) fn open() -> Result<Device> {

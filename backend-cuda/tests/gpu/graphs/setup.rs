@@ -3,12 +3,12 @@
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use syncline_core::QueueKind;
-use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::backend::{Device as _, MutexGuard, Queue as _};
 use syncline_cuda::{Device, DeviceBuffer, Queue, Recorder, sys};
 
 use crate::common::{LIMIT, alone, open};
