@@ -152,36 +152,27 @@ fn says_software(library: &Library) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test's")]
 
+    use rstest::rstest;
+
     use super::*;
 
-    fn refused(path: &str) -> String {
-        // SAFETY: no library that these tests name is a CUDA driver. Loading a system library has
-        // no effect.
+    #[rstest]
+    #[case::no_file(
+        "/nonexistent/libcuda.so.1",
+        "/nonexistent/libcuda.so.1 cannot be loaded"
+    )]
+    #[case::no_library(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "cannot be loaded")]
+    #[case::no_driver("libm.so.6", "libm.so.6 is no CUDA driver")]
+    fn a_file_that_is_no_driver_is_refused(#[case] path: &str, #[case] reason: &str) {
+        // SAFETY: no library that the cases name is a CUDA driver. Loading a system library has no
+        // effect.
         match unsafe { Driver::load_from(path) } {
-            Err(error @ Error::Unavailable { .. }) => error.to_string(),
+            Err(error @ Error::Unavailable { .. }) => {
+                let text = error.to_string();
+                assert!(text.contains(reason), "{text}");
+            }
             other => unreachable!("{path}: {other:?}"),
         }
-    }
-
-    #[test]
-    fn a_missing_file_is_named() {
-        let text = refused("/nonexistent/libcuda.so.1");
-        assert!(
-            text.contains("/nonexistent/libcuda.so.1 cannot be loaded"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn a_file_that_is_no_library_is_refused() {
-        let text = refused(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
-        assert!(text.contains("cannot be loaded"), "{text}");
-    }
-
-    #[test]
-    fn a_library_that_is_no_driver_is_refused() {
-        let text = refused("libm.so.6");
-        assert!(text.contains("libm.so.6 is no CUDA driver"), "{text}");
     }
 
     #[test]

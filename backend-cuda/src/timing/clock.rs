@@ -598,6 +598,8 @@ fn middle_step(device: &[u64]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     fn reading(before: i64, device: i64, after: i64) -> Reading {
@@ -642,29 +644,33 @@ mod tests {
         assert_eq!(fit(&[], 32), None);
     }
 
-    #[test]
-    fn readings_that_contradict_each_other_are_found() {
+    #[rstest]
+    #[case::stopped(1_000)]
+    #[case::another_speed(30_000)]
+    #[case::an_old_lower_half(1_000 + (1 << 32))]
+    #[case::an_old_upper_half(2_000 - (1 << 32))]
+    fn readings_that_contradict_each_other_are_found(#[case] device: i64) {
         let sound = [reading(0, 1_000, 900), reading(1_000, 2_000, 1_900)];
         assert!(fit(&sound, 32).is_some());
-        // The clock stops, runs at another speed, or was read in two halves.
-        for wrong in [1_000, 30_000, 1_000 + (1 << 32), 2_000 - (1 << 32)] {
-            let readings = [sound[0], reading(10_000, wrong, 10_900)];
-            assert_eq!(fit(&readings, 32), None, "{wrong}");
-        }
-        // A difference within the steps is no contradiction.
+        let wrong = [sound[0], reading(10_000, device, 10_900)];
+        assert_eq!(fit(&wrong, 32), None);
+    }
+
+    #[test]
+    fn a_difference_within_the_steps_is_no_contradiction() {
         let near = [reading(0, 1_000, 900), reading(1_000, 1_068, 1_500)];
         assert!(fit(&near, 32).is_some());
     }
 
-    #[test]
-    fn the_step_is_the_middle_difference() {
-        // One reading was interrupted, and two took too long.
-        let device = [32, 64, 96, 160, 192, 256, 1_000_000, 1_000_032, 1_000_064];
-        assert_eq!(middle_step(&device), Some(32));
-        assert_eq!(middle_step(&[1_024, 2_024, 3_048, 4_048]), Some(1_000));
-        assert_eq!(middle_step(&[5, 6, 0]), None);
-        assert_eq!(middle_step(&[9, 5]), None);
-        assert_eq!(middle_step(&[0, 5]), None);
-        assert_eq!(middle_step(&[]), None);
+    // One reading was interrupted, and two took too long.
+    #[rstest]
+    #[case::delayed(&[32, 64, 96, 160, 192, 256, 1_000_000, 1_000_032, 1_000_064], Some(32))]
+    #[case::three(&[1_024, 2_024, 3_048, 4_048], Some(1_000))]
+    #[case::not_all_written(&[5, 6, 0], None)]
+    #[case::falling(&[9, 5], None)]
+    #[case::the_first_is_missing(&[0, 5], None)]
+    #[case::none(&[], None)]
+    fn the_step_is_the_middle_difference(#[case] device: &[u64], #[case] step: Option<u64>) {
+        assert_eq!(middle_step(device), step);
     }
 }

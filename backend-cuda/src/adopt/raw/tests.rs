@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rstest::rstest;
 use syncline_core::QueueKind;
 
 use super::*;
@@ -227,23 +228,21 @@ fn no_capture_begins_between_a_claims_check_and_its_signal() {
 }
 
 /// F7.
-#[test]
-fn a_capture_that_a_fence_is_recorded_in_does_not_end_before_that() {
+#[rstest]
+#[case::record(Queue::record)]
+#[case::record_external(Queue::record_external)]
+#[case::wait_external(Queue::wait_external)]
+fn a_capture_does_not_end_before_a_call_has_used_it(
+    #[case] use_in: fn(&Queue, &Fence) -> Result<()>,
+) {
     let device = device();
     let queue = queue_of(&device);
     let end = |queue: &Queue| end_capture(queue.stream().raw());
-    for kind in ["record", "record_external", "wait_external"] {
-        let fence = device.fence(kind);
-        begin_capture(queue.stream().raw());
-        let calls = meanwhile(&queue, end);
-        match kind {
-            "record" => queue.record(&fence),
-            "record_external" => queue.record_external(&fence),
-            _ => queue.wait_external(&fence),
-        }
-        .unwrap();
-        assert_eq!(ended(&calls), 1, "{kind}: the capture ended before");
-    }
+    let fence = device.fence("captured");
+    begin_capture(queue.stream().raw());
+    let calls = meanwhile(&queue, end);
+    use_in(&queue, &fence).unwrap();
+    assert_eq!(ended(&calls), 1, "the capture ended before");
     assert_eq!(put(&queue), 0);
 }
 

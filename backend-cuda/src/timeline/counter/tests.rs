@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rstest::rstest;
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{QueueKind, Timeline, host};
 
@@ -81,48 +82,44 @@ fn batched(made: &[Call], calls: usize, expected: impl Iterator<Item = Call>) {
     assert_eq!(made.len(), calls);
 }
 
-#[test]
-fn several_operations_are_batches_of_fewer_than_256() {
+#[rstest]
+#[case::one_batch(2, 1)]
+#[case::the_largest_batch(255, 1)]
+#[case::one_more(256, 2)]
+#[case::two_batches(300, 2)]
+fn several_operations_are_batches_of_fewer_than_256(#[case] count: usize, #[case] calls: usize) {
     let device = device();
     let (from, to) = (queue(&device, "from"), queue(&device, "to"));
-    let shared: Vec<_> = (0..300).map(|_| shared(&device, 0)).collect();
+    let shared: Vec<_> = (0..count).map(|_| shared(&device, 0)).collect();
     memory_calls();
-    for (round, count, calls) in [(1, 2, 1), (2, 255, 1), (3, 256, 2), (4, 300, 2)] {
-        let value = |at: usize| 1000 * round + 2 * at as u64;
-        let used = || shared[..count].iter().enumerate();
-        let signals: Vec<_> = used().map(|(at, (l, _))| l.signal_at(value(at))).collect();
-        from.submit(&[], |_| Ok(()), &signals).unwrap();
-        batched(
-            &memory_calls(),
-            calls,
-            (0..count).map(|at| Call::Write(value(at))),
-        );
-        write(&from);
-        through(&from);
-        // Now another signaller announces the next values.
-        for (at, (line, counter)) in used() {
-            assert_eq!(line.value().unwrap(), value(at));
-            let mut claim = line.claim(value(at) + 1).unwrap();
-            counter.announce(value(at) + 1).unwrap();
-            counter.note_pending(value(at) + 1);
-            claim.submitted().unwrap();
-        }
-        let waits: Vec<_> = used()
-            .map(|(at, (line, _))| line.at(value(at) + 1))
-            .collect();
-        to.submit(&waits, |_| Ok(()), &[]).unwrap();
-        batched(
-            &memory_calls(),
-            calls,
-            (0..count).map(|at| Call::Wait(value(at) + 1)),
-        );
-        through(&to);
-        for (at, (line, counter)) in used() {
-            signal_elsewhere(counter, value(at) + 1);
-            line.at(value(at) + 1)
-                .wait(std::time::Duration::ZERO)
-                .unwrap();
-        }
+    let value = |at: usize| 1000 + 2 * at as u64;
+    let used = || shared.iter().enumerate();
+    let signals: Vec<_> = used().map(|(at, (l, _))| l.signal_at(value(at))).collect();
+    from.submit(&[], |_| Ok(()), &signals).unwrap();
+    let writes = (0..count).map(|at| Call::Write(value(at)));
+    batched(&memory_calls(), calls, writes);
+    write(&from);
+    through(&from);
+    // Now another signaller announces the next values.
+    for (at, (line, counter)) in used() {
+        assert_eq!(line.value().unwrap(), value(at));
+        let mut claim = line.claim(value(at) + 1).unwrap();
+        counter.announce(value(at) + 1).unwrap();
+        counter.note_pending(value(at) + 1);
+        claim.submitted().unwrap();
+    }
+    let waits: Vec<_> = used()
+        .map(|(at, (line, _))| line.at(value(at) + 1))
+        .collect();
+    to.submit(&waits, |_| Ok(()), &[]).unwrap();
+    let waits = (0..count).map(|at| Call::Wait(value(at) + 1));
+    batched(&memory_calls(), calls, waits);
+    through(&to);
+    for (at, (line, counter)) in used() {
+        signal_elsewhere(counter, value(at) + 1);
+        line.at(value(at) + 1)
+            .wait(std::time::Duration::ZERO)
+            .unwrap();
     }
 }
 
