@@ -80,27 +80,41 @@ fn a_kernel_has_the_parameters_of_its_call() {
     assert_eq!(words.get(), 1111);
 }
 
-#[test]
-fn launches_that_make_no_sense_are_refused() {
+#[rstest]
+#[case::no_block(0, 1, 0)]
+#[case::no_thread(1, 0, 0)]
+#[case::too_many_threads(1, 2000, 0)]
+#[case::too_much_shared_memory(1, 1, 1 << 20)]
+fn a_launch_that_makes_no_sense_is_refused(
+    #[case] grid: u32,
+    #[case] block: u32,
+    #[case] shared: u32,
+) {
     let _context = Context::new();
     let stream = stream();
     let spin = function(KERNELS, "spin");
-    for (grid, block, shared) in [(0, 1, 0), (1, 0, 0), (1, 2000, 0), (1, 1, 1 << 20)] {
-        let refused = cuLaunchKernel(
-            spin,
-            grid,
-            1,
-            1,
-            block,
-            1,
-            1,
-            shared,
-            stream,
-            null_mut(),
-            null_mut(),
-        );
-        assert_eq!(refused, 1, "{grid} {block} {shared}");
-    }
+    let none = null_mut();
+    let refused = cuLaunchKernel(
+        spin,
+        grid,
+        1,
+        1,
+        block,
+        1,
+        1,
+        shared,
+        stream,
+        none,
+        null_mut(),
+    );
+    assert_eq!(refused, 1);
+    ok(cuStreamQuery(stream));
+}
+
+#[test]
+fn a_launch_without_its_parameters_or_module_is_refused() {
+    let _context = Context::new();
+    let stream = stream();
     let add = function(KERNELS, "add");
     let refused = cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, stream, null_mut(), null_mut());
     assert_eq!(refused, 1);
@@ -186,18 +200,19 @@ fn a_module_is_loaded_from_a_file() {
 }
 
 /// The reason is printed unless the environment forbids it.
-#[test]
-fn the_reason_for_a_refused_module_is_printed() {
-    for (verbose, is_printed) in [("", true), ("1", true), ("0", false)] {
-        let output = super::processes::child("kernels::a_kernel_with_floats_is_refused")
-            .env("SYNCLINE_SOFTWARE_CUDA_VERBOSE", verbose)
-            .output()
-            .unwrap();
-        super::processes::passes(&output);
-        let said = String::from_utf8_lossy(&output.stderr);
-        let reason = "software CUDA driver: a module is refused: line 6: `.f32`";
-        assert_eq!(said.contains(reason), is_printed, "{verbose:?}: {said}");
-    }
+#[rstest]
+#[case::empty("", true)]
+#[case::one("1", true)]
+#[case::zero("0", false)]
+fn the_reason_for_a_refused_module_is_printed(#[case] verbose: &str, #[case] is_printed: bool) {
+    let output = super::processes::child("kernels::a_kernel_with_floats_is_refused")
+        .env("SYNCLINE_SOFTWARE_CUDA_VERBOSE", verbose)
+        .output()
+        .unwrap();
+    super::processes::passes(&output);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let reason = "software CUDA driver: a module is refused: line 6: `.f32`";
+    assert_eq!(said.contains(reason), is_printed, "{said}");
 }
 
 #[test]
