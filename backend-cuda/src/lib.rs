@@ -1,9 +1,14 @@
 //! The CUDA backend: streams, timelines made of events, and objects shared with other APIs.
 //!
-//! CUDA has no timeline object. A timeline with its home here is a ring of pooled events: an event
-//! costs a quarter of any other mechanism, and the engine submits no wait before its signal. On an
-//! H200 one hop between two streams takes 0.27 µs with an event's record and wait, 1.9 µs with an
-//! external semaphore, and 2.3 µs with a write to device memory and a wait for it.
+//! CUDA has no timeline object. A timeline with its home here is a ring of pooled events. A ring
+//! suffices because the engine submits no wait before its signal, and events are the fastest
+//! mechanism. One hop between two streams of an H200 takes:
+//!
+//! | mechanism | time |
+//! |---|---|
+//! | event record and wait | 0.27 µs |
+//! | external semaphore | 1.9 µs |
+//! | write to device memory, and a wait for the word | 2.3 µs |
 //!
 //! See the CUDA driver API: event management, stream management, external resource
 //! interoperability.

@@ -78,8 +78,8 @@ impl Device {
     /// error.
     ///
     /// # Safety
-    /// A capture of the stream begins and ends under the [guard](Queue::stream) of a queue over it.
-    /// cudarc's calls do not take the guard, and drivers (580.159) have crashed when a capture
+    /// A capture of the stream begins and ends under the [guard](Queue::stream) of a queue over the
+    /// stream. cudarc's calls do not take the guard. Drivers (580.159) have crashed when a capture
     /// ended while another thread queried it.
     pub unsafe fn adopt_stream(&self, stream: &Arc<CudaStream>, label: &str) -> Result<Queue> {
         let owner = stream.context().cu_ctx();
@@ -103,11 +103,11 @@ impl Device {
     /// Same errors as [`Device::adopt_stream`].
     ///
     /// # Safety
-    /// `stream` is a live stream, and stays alive while `owner` is kept. Without an owner, it stays
-    /// alive until every queue made from it is gone and its work has finished. A capture of it
-    /// begins and ends under the guard of such a queue, because drivers (580.159) have crashed when
-    /// a capture ended while another thread queried it. After the stream is gone, no thread waits
-    /// for a fence that was recorded in a capture of it.
+    /// `stream` is a live stream, and stays alive while `owner` is kept. Without an owner, the
+    /// stream stays alive until every queue over it is gone and its work has finished. A capture of
+    /// the stream begins and ends under the guard of such a queue. Drivers (580.159) have crashed
+    /// when a capture ended while another thread queried it. After the stream is gone, no thread
+    /// waits for a fence that was recorded in a capture of it.
     pub unsafe fn adopt_raw_stream(
         &self,
         stream: sys::CUstream,
@@ -194,9 +194,9 @@ impl Device {
 
     /// Signals `claim` of `timeline` after the work that the application has added to `stream`.
     ///
-    /// Also tells the engine. The timeline has its home on this device, or was
-    /// [imported](Device::import_timeline). For an imported timeline this signals the semaphore
-    /// too.
+    /// The call also tells the engine. The timeline has its home on this device, or was
+    /// [imported](Device::import_timeline). For an imported timeline the call also signals the
+    /// semaphore.
     ///
     /// The calling thread holds the stream until the signal is in it. So the call blocks while
     /// another thread submits to the stream or has its [guard](Queue::stream). The calling thread
@@ -315,8 +315,8 @@ impl Queue {
     /// Threads that have guards of several streams must take them in the same order, or they
     /// deadlock. A [wait](syncline_core::backend::Queue::wait) for a fence of a capture takes a
     /// second guard, of the stream where the fence was recorded. So a thread with a guard must not
-    /// wait for a fence captured on a stream whose guard another thread has, unless that thread
-    /// drops it without needing the first guard.
+    /// wait for a fence captured on a stream whose guard another thread has. The exception is that
+    /// the other thread drops its guard without needing the first guard.
     ///
     /// If raw work must execute after all earlier submissions, the guard must report no held
     /// submissions. [`Queue::settle`](syncline_core::backend::Queue::settle), called before this,
@@ -334,7 +334,9 @@ impl Queue {
     }
 }
 
-/// The raw stream of a queue. The queue keeps it alive, and submits nothing to it while this lives.
+/// The raw stream of a queue, which submits nothing while the guard lives.
+///
+/// The queue keeps the stream alive.
 pub struct StreamGuard<'q> {
     raw: sys::CUstream,
     held: usize,
@@ -363,11 +365,11 @@ impl StreamGuard<'_> {
     }
 }
 
-/// A raw event. It stands for its point, and is not recorded again, as long as this lives.
+/// A raw event that stands for a point. The event is not recorded again while the guard lives.
 pub struct EventGuard(Mark);
 
 impl EventGuard {
-    /// The raw event. Wait for it or query it, but never record or destroy it.
+    /// The raw event, to wait for or to query. Never record or destroy it.
     #[must_use]
     pub fn raw(&self) -> sys::CUevent {
         self.0.raw()

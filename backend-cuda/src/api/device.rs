@@ -49,18 +49,18 @@ impl Backend for Device {
     /// The first call starts a thread that creates a stream, allocates pinned memory and compiles
     /// small kernels. Like [`Device::module`] this may wait for all work of the context, so call it
     /// at set-up. The call waits for the thread for at most one second. If the kernels are not
-    /// loaded then, the call returns a clock whose samples, and records of fences with its times,
-    /// fail until they are.
+    /// loaded by then, the call still returns the clock. Its samples, and records of fences with
+    /// its times, fail until the kernels are loaded.
     ///
-    /// A sample launches one kernel on a separate thread. It takes about 100 µs. After 30 ms, or
-    /// 210 ms on a software device, it fails with [`Error::ClockSilent`], for example if the GPU is
-    /// full or the kernel is queued behind a wait. Any thread may sample or convert, with any
-    /// current context and during any capture. A thread that asks during a sample waits for that
-    /// one and for the next.
+    /// A sample launches one kernel on a separate thread and takes about 100 µs. If the GPU is full
+    /// or the kernel is queued behind a wait, the sample fails with [`Error::ClockSilent`]: after
+    /// 30 ms, or after 210 ms on a software device. Any thread may sample or convert, with any
+    /// current context and during any capture. A thread that asks for a sample during another one
+    /// waits for that sample and for the next.
     ///
-    /// The last handle of the clock and the device frees the memory, which may also wait for all
-    /// work of the context. If the application may destroy the context, it also waits for a kernel
-    /// that is still being loaded or has not started.
+    /// Dropping the last handle of the clock and the device frees the memory, which may also wait
+    /// for all work of the context. If the application may destroy the context, this drop also
+    /// waits for a kernel that is still being loaded or has not started.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if [`Capabilities::calibrated_clock`] is false,

@@ -46,11 +46,11 @@ impl BackendQueue for Queue {
 
     /// Waits for a fence of a graph capture, which becomes an edge of the graph.
     ///
-    /// The stream becomes part of that capture if it is not yet. For such a fence this takes the
-    /// guards of two streams until it returns: of this queue's stream and of the stream where the
-    /// fence was recorded. It blocks while another thread has either. So two threads deadlock if
-    /// each holds the [guard](Queue::stream) of one stream and waits for a fence captured on the
-    /// other.
+    /// The stream becomes part of that capture if it is not yet. For such a fence the call takes
+    /// the guards of two streams until it returns: this queue's stream, and the stream where the
+    /// fence was recorded. The call blocks while another thread has one of these guards. So two
+    /// threads deadlock if each holds the [guard](Queue::stream) of one stream and waits for a
+    /// fence captured on the other.
     fn wait_natively(&self, fence: &Fence) -> Result<bool> {
         self.wait_captured(fence)
     }
@@ -58,7 +58,7 @@ impl BackendQueue for Queue {
 
 /// The stream of a submission by the application's own calls, and what these keep.
 pub struct RawSubmission<'s> {
-    /// The stream to add work to. Its waits are in it.
+    /// The stream to add work to. It already has the submission's waits.
     pub stream: sys::CUstream,
     kept: &'s Cell<Vec<Arc<dyn Any + Send + Sync>>>,
 }
@@ -82,11 +82,11 @@ impl fmt::Debug for RawSubmission<'_> {
 impl Queue {
     /// Submits by the application's own calls on the raw stream, in place of recorded work.
     ///
-    /// `launch` is held like any other work until all `waits` may go to the driver. Then it is
-    /// called once, on this thread or on the thread that releases it. What it adds to the stream
-    /// runs after the waits and before the signals, which the engine adds. What it passes to
-    /// [`RawSubmission::keep`] lives until this work has finished. Everything else that the work
-    /// uses is the application's to keep.
+    /// `launch` is held like any other work until all `waits` may go to the driver. Then this
+    /// thread, or the thread that releases the submission, calls it once. The commands that
+    /// `launch` adds to the stream run after the waits and before the signals, which the engine
+    /// adds. Objects that `launch` passes to [`RawSubmission::keep`] live until these commands have
+    /// finished. The application keeps everything else that the commands use.
     ///
     /// Same as [`submit`](syncline_core::backend::Queue::submit) with
     /// [`Recorder::stream`](crate::Recorder::stream). Use that for more than four commands, which

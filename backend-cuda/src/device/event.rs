@@ -179,7 +179,7 @@ unsafe impl Sync for Event {}
 impl Event {
     #[inline]
     fn pool(&self) -> &Pool {
-        // SAFETY: the pool frees its events when it is dropped, so it outlives this event.
+        // SAFETY: dropping the pool frees its events, so the pool outlives this event.
         unsafe { &*self.pool }
     }
 

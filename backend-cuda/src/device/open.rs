@@ -22,11 +22,12 @@ use crate::driver::table::Driver;
 ///
 /// The driver (580.159) takes 1021 commands for each of its hardware connections and then blocks
 /// the caller until a command has finished. Several streams may share a connection, and the driver
-/// does not say which, so this limit is for all streams together. The rest of the 1021 is for the
-/// next submission, for submissions of other threads at that moment, for the single launch of the
-/// clock and for the application's own commands. Event records, waits for events and host functions
-/// do not count, because the driver took ten thousands of them. Two devices over one context do not
-/// know of each other, and both limits together still fit.
+/// does not say which, so this limit is for all streams together. Event records, waits for events
+/// and host functions do not count, because the driver took tens of thousands of them. Two devices
+/// over one context do not know of each other, and both limits together still fit.
+///
+/// The rest of the 1021 is for the next submission and for simultaneous submissions of other
+/// threads. It is also for the single launch of the clock and for the application's own commands.
 const COMMANDS: u64 = 480;
 
 /// A CUDA context and what the engine needs of it. Cheap to clone, and usable from any thread.

@@ -134,7 +134,7 @@ impl Drop for RawStream {
         drop(in_use);
         if let Some(driver) = &self.made_by {
             let _mode = CaptureMode::relaxed(driver);
-            // SAFETY: a live stream that only this destroys, in a live context (see `made`).
+            // SAFETY: a live stream that only this call destroys, in a live context (see `made`).
             // `cuStreamDestroy` lets pending work finish. Nothing here uses the handle any more.
             // The application has the handle through a guard, which keeps the queue, or through an
             // `unsafe` call. An error means that the context is already gone.

@@ -9,8 +9,8 @@ use syncline_core::backend::Mutex;
 
 /// A reentrant lock that may also be held without a guard.
 ///
-/// The engine only tries it and never blocks on it. Threads of the application may take it again
-/// while they hold it.
+/// The engine only tries the lock and never blocks on it. A thread of the application that holds
+/// the lock may take it again.
 #[derive(Default)]
 pub(crate) struct StreamLock {
     /// The thread that holds the lock, or 0.

@@ -141,8 +141,8 @@ impl Driver {
 /// NVIDIA's driver does not have this function.
 fn says_software(library: &Library) -> bool {
     type Says = unsafe extern "system" fn() -> c_int;
-    // SAFETY: only this project's software driver has this name, and it declares the function like
-    // this.
+    // SAFETY: only this project's software driver has a function of this name, and declares it with
+    // this type.
     let says = unsafe { library.get::<Says>(b"synclineSoftwareDriver") };
     // SAFETY: as above.
     says.is_ok_and(|says| unsafe { says() } != 0)

@@ -80,9 +80,9 @@ impl Code {
 
     /// True if every later call in the context will fail too.
     ///
-    /// These are the errors that the driver documents as sticky, and those of a destroyed context
-    /// or an unloaded driver. 999 (unknown) is not among them, because a rejected import also
-    /// reports it.
+    /// These are the errors that the driver documents as sticky, and the errors of a destroyed
+    /// context or an unloaded driver. 999 (unknown) is not among them, because the driver also
+    /// returns it for a rejected import.
     const fn is_lost(self) -> bool {
         matches!(
             self.code,

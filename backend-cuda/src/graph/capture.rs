@@ -22,7 +22,7 @@ pub(crate) struct Captured {
     mark: Mark,
     /// The driver's number of the capture.
     capture: u64,
-    /// The queue that recorded it. Its stream is captured as long as the capture lasts.
+    /// The queue that recorded the fence. Its stream is captured as long as the capture lasts.
     queue_stream: Weak<QueueStream>,
     /// The same queue, if it keeps the stream alive.
     ///
@@ -40,7 +40,7 @@ impl NativeMark for Captured {
 impl Captured {
     /// True while the graph is still being captured.
     ///
-    /// The caller has locked the stream that recorded this.
+    /// The caller has locked the stream that recorded the fence.
     fn is_open(&self, recorded_on: &Stream, locked: &StreamLockGuard<'_>) -> Result<bool> {
         let now = recorded_on.capture_while_locked(locked)?;
         Ok(matches!(now, Capture::Active { id, .. } if id == self.capture))
@@ -48,8 +48,9 @@ impl Captured {
 }
 
 impl Queue {
-    /// Records `fence` in the graph, or the event that it shares. Returns `false` if the engine
-    /// records it: the stream is not being captured.
+    /// Records `fence` in the graph, or records the event that the fence shares.
+    ///
+    /// Returns false if neither applies. Then the engine records the fence.
     #[inline]
     pub(crate) fn record_captured(&self, fence: &Fence) -> Result<bool> {
         // The usual case: the application never had the stream, and the fence is in no graph.
@@ -113,8 +114,10 @@ impl Queue {
         Ok(true)
     }
 
-    /// Waits for `fence` in the graph. Returns `false` if the engine makes the wait: neither the
-    /// stream nor the fence is part of a capture.
+    /// Waits for `fence` in the graph.
+    ///
+    /// Returns false if neither the stream nor the fence is part of a capture. Then the engine makes
+    /// the wait.
     pub(crate) fn wait_captured(&self, fence: &Fence) -> Result<bool> {
         let mark = fence.native_mark();
         let captured = mark

@@ -103,9 +103,9 @@ impl Queue {
     /// Adds a node to the captured graph: each launch records `fence`.
     ///
     /// The fence stands for the latest record that the driver has, by a launch or by a queue that
-    /// is not captured. It is complete before the first record. A wait for it captures the latest
-    /// record at that time. It behaves like other fences otherwise. In captures it can only be used
-    /// with this method and [`Queue::wait_external`].
+    /// is not captured. Before the first record the fence is complete. A wait for the fence
+    /// captures the latest record at the time of the wait. In captures the fence can only be used
+    /// with this method and [`Queue::wait_external`]. Otherwise it behaves like other fences.
     ///
     /// The fence may be dropped at any time, because graphs keep its event. Blocks while another
     /// thread submits to the stream or has its [guard](Queue::stream).
@@ -127,11 +127,11 @@ impl Queue {
 
     /// Adds a node to the captured graph: each launch waits for `fence`.
     ///
-    /// The wait is for the latest record at that time.
+    /// Each wait is for the latest record that the driver has at the time of the wait.
     ///
-    /// The latest record is the latest that the driver has. A held record is not with the driver
-    /// yet. For such a record, launch the graph in a submission that waits for the fence's point,
-    /// or for what the held record waits for. Blocks like [`Queue::record_external`].
+    /// A held record is not with the driver yet. For such a record, launch the graph in a
+    /// submission that waits for the fence's point, or for what the held record waits for. Blocks
+    /// like [`Queue::record_external`].
     ///
     /// See `cuStreamWaitEvent` with `CU_EVENT_WAIT_EXTERNAL`.
     ///

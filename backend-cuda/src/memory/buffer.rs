@@ -26,10 +26,10 @@ const PINNED: u32 = 3;
 /// finished submission had the last clone, the free is deferred and blocks no thread then. The
 /// memory is freed with the next of these:
 ///
-/// * a buffer or module of the context is dropped by the application,
-/// * one is created while many frees are deferred or the driver is out of memory,
-/// * [`Device::free_what_is_due`] is called,
-/// * the context ends.
+/// * The application drops a buffer or module of the context.
+/// * The application creates one while many frees are deferred or the driver is out of memory.
+/// * The application calls [`Device::free_what_is_due`].
+/// * The context ends.
 #[derive(Clone)]
 pub struct DeviceBuffer(Arc<Memory>);
 

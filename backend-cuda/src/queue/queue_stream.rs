@@ -120,7 +120,7 @@ impl QueueStream {
         }
     }
 
-    /// True if the raw stream lives as long as this.
+    /// True if the raw stream lives as long as this struct.
     pub(crate) fn keeps_stream(&self) -> bool {
         self.stream.is_owned() || self.owner.is_some()
     }
@@ -223,9 +223,9 @@ impl QueueStream {
 
     /// Makes external signals, then records the event of the submission.
     ///
-    /// So the objects of the signals are kept until the signals are made. The engine sees no signal
-    /// before the event is recorded. The event was taken earlier, so after the external signals
-    /// only the stream itself can fail.
+    /// Because of this order the objects of the signals are kept until the signals are made, and the
+    /// engine sees no signal before the event is recorded. The event is taken earlier, so after the
+    /// external signals only the stream itself can fail.
     fn signal_all<'p>(&self, batch: &Batch<'p>, last: Option<Mark>, keep: &mut Keep) -> Result<()> {
         let here = |signal: &NativePoint<'p>| signal.port::<EventPort>();
         let count = batch.signals.iter().filter_map(here).count();

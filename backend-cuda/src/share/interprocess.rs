@@ -89,8 +89,8 @@ impl fmt::Debug for EventIpcHandle {
 
 /// A CUDA event that other processes can wait for. Cheap to clone.
 ///
-/// The event is destroyed after its last clone, its [fence](InterprocessEvent::fence) and all work
-/// here that records it or waits for it.
+/// The event is destroyed after the last clone and the [fence](InterprocessEvent::fence) are gone,
+/// and all work of this process that records the event or waits for it has finished.
 ///
 /// This type is for programs that already share such events, or whose peer does. If both sides use
 /// Syncline, a timeline is safe and does more: see `Plan::make_across` in the crate `syncline`.
@@ -98,8 +98,8 @@ impl fmt::Debug for EventIpcHandle {
 /// # What the driver does not tell
 /// An event has a record once the record is with the driver. Until then it has its previous record,
 /// and an event that was never recorded is complete (F1). So another process that waits too early
-/// does not wait for the new record. The event does not tell either that it was recorded again.
-/// Therefore notify the peer by other means *after* the record is with the driver: wait until
+/// does not wait for the new record. Another process cannot detect a new record either. Therefore
+/// notify the peer by other means *after* the record is with the driver: wait until
 /// [`position`](Self::position) is pending.
 ///
 /// If the event is destroyed or this process ends while another process has the event open, the
@@ -179,9 +179,10 @@ impl Device {
     /// See `cuIpcOpenEventHandle`.
     ///
     /// # Errors
-    /// Before any driver call: [`Error::Unsupported`] if this process has created the event (use
-    /// its [fence](InterprocessEvent::fence) here) or if the device has no such events, and
-    /// [`Error::CannotShare`] for an event of another GPU. Then a driver error.
+    /// [`Error::Unsupported`] if this process has created the event, or if the device has no such
+    /// events. In this process use the event's [fence](InterprocessEvent::fence) instead.
+    /// [`Error::CannotShare`] for an event of another GPU. All are checked before any driver call.
+    /// A driver error.
     ///
     /// # Safety
     /// Until the fence, all its clones and all work that waits for it are gone or finished:

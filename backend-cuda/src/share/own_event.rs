@@ -170,9 +170,9 @@ impl NativeMark for OwnEvent {
     }
 
     fn is_complete(&self, _fence: &Object) -> Result<bool> {
-        // Only a held record is unknown to the event. Check only that the record is pending: the
-        // submission of a record is reached shortly after the event, so a stream that waits for the
-        // event could finish before the fence would be complete.
+        // Only a held record is unknown to the event. Check only that the record is pending. The
+        // record's submission is reached shortly after the event. If the fence also waited for
+        // that, a stream that waits for the event could finish before the fence is complete.
         let last = self.last().clone();
         if !last.point().is_pending()? {
             return Ok(false);

@@ -39,8 +39,8 @@ pub struct CounterPort {
 
 /// A counter as the device addresses it: an aligned word of a page that stays registered.
 ///
-/// A submission keeps this until it has finished (`QueueStream::external`). An application that
-/// signals a claim keeps the timeline, which keeps this (see `Device::submit_claimed`).
+/// A submission keeps the struct until it has finished (`QueueStream::external`). An application
+/// that signals a claim keeps the timeline, which keeps the struct (see `Device::submit_claimed`).
 pub(crate) struct MappedCounter {
     context: Arc<Context>,
     counter: Arc<Counter>,

@@ -17,7 +17,7 @@ use crate::device::open::Device;
 use crate::device::stream::Stream;
 use crate::driver::table::Raw;
 
-/// An imported semaphore. Submissions that use it keep it until they have finished.
+/// An imported semaphore. A submission keeps the semaphores that it uses until it has finished.
 pub(crate) struct Semaphore {
     context: Arc<Context>,
     raw: Raw<sys::CUextSemaphore_st>,
@@ -73,8 +73,8 @@ impl Drop for Semaphore {
         let Ok(_bound) = self.context.bind_outside_capture() else {
             return;
         };
-        // CUDA must not destroy a semaphore with an outstanding signal, and this must not block on
-        // the signal.
+        // CUDA must not destroy a semaphore with an outstanding signal, and this drop must not block
+        // on the signal.
         let signals = self.host_signals.lock().take();
         let outstanding = signals.filter(|stream| matches!(stream.is_idle(), Ok(false)));
         if let Some(stream) = outstanding {
@@ -82,9 +82,9 @@ impl Drop for Semaphore {
             self.context.deferred_frees().add(signalled, 0);
             return;
         }
-        // SAFETY: imported once and destroyed once. No signal or wait is outstanding: submissions
-        // keep the semaphore until they have finished, signals of the host are complete or lost
-        // with the device, and an application that signals a claim keeps the timeline (see
+        // SAFETY: imported once and destroyed once. No signal or wait is outstanding. Submissions
+        // keep the semaphore until they have finished. Signals of the host are complete or lost
+        // with the device. An application that signals a claim keeps the timeline (see
         // `Device::submit_claimed`).
         let _ = unsafe { self.context.driver().destroy_external_semaphore(self.raw.0) };
     }

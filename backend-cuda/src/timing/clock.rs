@@ -1,10 +1,10 @@
 //! The GPU's clock, sampled together with the host's clock by a kernel of one thread.
 //!
 //! The host learns of a launch several microseconds late, too late for a narrow bracket. So one
-//! launch answers sixteen times. Each time the host reads its clock, asks in a word of pinned
-//! memory, sees the answer in another word and reads its clock again, which takes two trips over
-//! the bus. The kernel is `clock.ptx`, which also explains the order of its memory accesses. It
-//! reads `%globaltimer`, which counts nanoseconds in steps, and measures these steps too.
+//! launch answers sixteen requests. For each request the host reads its clock, writes a word of
+//! pinned memory, sees the answer in another word and reads its clock again. This takes two trips
+//! over the bus. The kernel is `clock.ptx`, which also explains the order of its memory accesses.
+//! The kernel reads `%globaltimer`, which counts nanoseconds in steps, and measures these steps too.
 //!
 //! The start of a launch has no time limit. Its stream may share a hardware connection with a
 //! stream that waits, the GPU may be full, and the driver may even block the launching thread.
@@ -59,11 +59,11 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(3);
 const LAUNCH_TIMEOUT: Duration = Duration::from_millis(10);
 /// The most launches for one sample.
 ///
-/// Another launch follows if readings contradict each other, or ...
+/// Another launch follows if the readings contradict each other or their sample is not good enough.
 const MAX_LAUNCHES: u32 = 4;
-/// ... if the sample deviates by more than this, in nanoseconds, unless ...
+/// A sample that deviates by at most this many nanoseconds is good enough.
 const GOOD_DEVIATION: u64 = 2_000;
-/// ... this much time has passed.
+/// After this time any sample is good enough.
 const RETRY_TIME: Duration = Duration::from_millis(5);
 
 /// Two clocks drift apart by at most one nanosecond in this many: 500 parts per million.
@@ -192,7 +192,7 @@ impl Drop for ClockSampler {
     }
 }
 
-/// Waits until the other thread has dropped its reference, which it does soon.
+/// Waits until the other thread has dropped its reference. The other thread is about to do so.
 fn wait_until_unshared<T>(handle: &Arc<T>) {
     while Arc::strong_count(handle) > 1 {
         thread::yield_now();
@@ -516,8 +516,8 @@ impl SampleKernel {
 
     /// True if the kernel is no longer with the device.
     ///
-    /// Any result of `cuStreamQuery` other than "ready" and "not ready" means that the device is
-    /// lost, or that the stream is gone with its context, which an application may reset. Then
+    /// `cuStreamQuery` may return another result than "ready" and "not ready". Then the device is
+    /// lost, or the stream is gone with its context, which an application may reset. In both cases
     /// there is nothing to wait for.
     fn has_ended(&self) -> bool {
         self.stream.is_idle().unwrap_or(true)

@@ -28,7 +28,7 @@ pub struct Stamp {
 }
 
 enum Kind {
-    /// A timed event, set at its first use. The next use keeps it if nothing else has it then.
+    /// A timed event, taken at the first use of the stamp. Later uses record the same event.
     Event(OnceLock<Mark>),
     /// A word that a kernel writes.
     TimeWord(TimeWord),

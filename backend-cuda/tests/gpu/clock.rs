@@ -618,8 +618,8 @@ fn everything_may_be_dropped_in_the_middle() {
             stop.store(true, Ordering::Relaxed);
         });
     }
-    // Drops a clock whose kernel may wait behind the stalls. Freeing its memory waits for them, or
-    // a thread frees it later.
+    // Drops a clock whose kernel may wait behind the stalls. Freeing the clock's memory waits for
+    // the stalls, or a thread frees the memory later.
     for (streams, behind) in [(1, 1), (40, 2)] {
         let device = open().unwrap();
         let stalls = setup.stalled(streams, behind);

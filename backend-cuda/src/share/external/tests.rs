@@ -156,9 +156,10 @@ fn a_semaphore_outlives_signals_of_the_host() {
     assert_eq!(semaphores_gone(), 1);
 }
 
-/// E3. A lost device owes a signal above one that this device has pending.
+/// E3. A lost device owes a signal above a pending signal of this device.
 ///
-/// It is made after that signal, although the host cannot read the counter here.
+/// The engine makes the missing signal after the pending one, although the host cannot read the
+/// counter here.
 #[test]
 fn a_signal_for_a_lost_device_comes_after_those_of_this_device() {
     let device = device();
@@ -186,8 +187,8 @@ fn signalled_elsewhere(device: &Device) -> (Timeline, Arc<Counter>) {
 
 /// E3. The signalling process ends.
 ///
-/// Its missing signal is made in its place, after all timelines that depend on it, directly or
-/// indirectly, have failed. Others go on.
+/// The engine makes the missing signal after all timelines that depend on it have failed, directly
+/// or indirectly. Other timelines go on.
 #[test]
 fn dependents_of_a_dead_process_fail_before_the_signal_is_made() {
     let device = device();
@@ -250,7 +251,7 @@ fn reach(counter: &Counter, value: u64) {
     reached.store(value, Ordering::SeqCst);
 }
 
-/// A third process learns of the end from the page only. It fails dependent timelines itself.
+/// A third process learns of the end from the page only, and fails dependent timelines itself.
 #[test]
 fn a_failed_page_fails_dependents_in_this_process() {
     let device = device();
