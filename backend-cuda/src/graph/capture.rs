@@ -116,8 +116,8 @@ impl Queue {
 
     /// Waits for `fence` in the graph.
     ///
-    /// Returns false if neither the stream nor the fence is part of a capture. Then the engine makes
-    /// the wait.
+    /// Returns false if neither the stream nor the fence is part of a capture. Then the engine
+    /// makes the wait.
     pub(crate) fn wait_captured(&self, fence: &Fence) -> Result<bool> {
         let mark = fence.native_mark();
         let captured = mark

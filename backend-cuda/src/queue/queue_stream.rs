@@ -223,9 +223,9 @@ impl QueueStream {
 
     /// Makes external signals, then records the event of the submission.
     ///
-    /// Because of this order the objects of the signals are kept until the signals are made, and the
-    /// engine sees no signal before the event is recorded. The event is taken earlier, so after the
-    /// external signals only the stream itself can fail.
+    /// Because of this order the objects of the signals are kept until the signals are made, and
+    /// the engine sees no signal before the event is recorded. The event is taken earlier, so after
+    /// the external signals only the stream itself can fail.
     fn signal_all<'p>(&self, batch: &Batch<'p>, last: Option<Mark>, keep: &mut Keep) -> Result<()> {
         let here = |signal: &NativePoint<'p>| signal.port::<EventPort>();
         let count = batch.signals.iter().filter_map(here).count();

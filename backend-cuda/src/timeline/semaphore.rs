@@ -73,8 +73,8 @@ impl Drop for Semaphore {
         let Ok(_bound) = self.context.bind_outside_capture() else {
             return;
         };
-        // CUDA must not destroy a semaphore with an outstanding signal, and this drop must not block
-        // on the signal.
+        // CUDA must not destroy a semaphore with an outstanding signal, and this drop must not
+        // block on the signal.
         let signals = self.host_signals.lock().take();
         let outstanding = signals.filter(|stream| matches!(stream.is_idle(), Ok(false)));
         if let Some(stream) = outstanding {

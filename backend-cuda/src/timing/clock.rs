@@ -4,7 +4,7 @@
 //! launch answers sixteen requests. For each request the host reads its clock, writes a word of
 //! pinned memory, sees the answer in another word and reads its clock again. This takes two trips
 //! over the bus. The kernel is `clock.ptx`, which also explains the order of its memory accesses.
-//! The kernel reads `%globaltimer`, which counts nanoseconds in steps, and measures these steps too.
+//! The kernel reads `%globaltimer`, which counts nanoseconds in steps. It measures these steps too.
 //!
 //! The start of a launch has no time limit. Its stream may share a hardware connection with a
 //! stream that waits, the GPU may be full, and the driver may even block the launching thread.
