@@ -388,7 +388,7 @@ impl ReleasedEvents {
     /// Starts the thread, unless it has been started.
     ///
     /// # Errors
-    /// [`Error::Native`] if the system has no thread.
+    /// [`Error::Native`](syncline_core::Error::Native) if the system has no thread.
     pub(crate) fn start(&self, device: &Object) -> Result<()> {
         self.thread.start("syncline-graphs", device)
     }
