@@ -1,11 +1,10 @@
 //! The readings of a device's counter.
 
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
 use syncline_core::Result;
+use syncline_core::backend::Mutex;
 use syncline_core::clock::{Clock, Counter, HostClock, Rounds, Sample};
-
-use crate::driver::lock::lock;
 
 /// The clock of a device, and the readings of its counter.
 #[derive(Default)]
@@ -55,20 +54,20 @@ impl DeviceClock {
 
     /// Adds a reading of `counter`.
     pub(crate) fn add(&self, counter: Counter, ticks: u64) {
-        let mut readings = lock(&self.readings);
+        let mut readings = self.readings.lock();
         let readings = readings.get_or_insert_with(|| Readings::new(counter, ticks));
         readings.add(ticks);
     }
 
     /// True once enough readings differed to know the step of the counter.
     pub(crate) fn is_step_known(&self) -> bool {
-        let readings = lock(&self.readings);
+        let readings = self.readings.lock();
         readings.as_ref().is_some_and(Readings::is_step_known)
     }
 
     /// The step of the counter in nanoseconds, rounded up, as far as readings have shown it.
     pub(crate) fn step_length(&self) -> u64 {
-        let readings = lock(&self.readings);
+        let readings = self.readings.lock();
         readings.as_ref().map_or(1, Readings::step_length)
     }
 
@@ -77,7 +76,7 @@ impl DeviceClock {
     /// Adds the steps of both clocks to the deviation. `host` is the clock of the host.
     pub(crate) fn follow(&self, counter: Counter, host: HostClock, ticks: Sample) -> Sample {
         let reading = ticks.device.cast_unsigned();
-        let mut readings = lock(&self.readings);
+        let mut readings = self.readings.lock();
         let readings = readings.get_or_insert_with(|| Readings::new(counter, reading));
         let steps = readings.step_length().saturating_add(host.resolution());
         Sample {
@@ -89,7 +88,7 @@ impl DeviceClock {
 
     /// Converts a time with the rounds of the counter. `None` if it was never read.
     pub(crate) fn convert(&self, time: impl FnOnce(&Rounds) -> Option<i64>) -> Option<i64> {
-        let readings = lock(&self.readings);
+        let readings = self.readings.lock();
         time(&readings.as_ref()?.rounds)
     }
 
@@ -98,7 +97,7 @@ impl DeviceClock {
     pub(crate) fn reset(&self, counter: Counter, ticks: u64, host: i64) {
         let mut readings = Readings::new(counter, ticks);
         readings.rounds.follow(ticks, host);
-        *lock(&self.readings) = Some(readings);
+        *self.readings.lock() = Some(readings);
     }
 }
 

@@ -7,12 +7,10 @@
 //! once in some hundred rounds. The thread executes submissions in order, so it has released a
 //! semaphore once a later submission has signalled.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ash::vk;
-
-use crate::driver::lock::lock;
+use syncline_core::backend::Mutex;
 
 /// The semaphores of one device whose destruction is deferred.
 #[derive(Default)]
@@ -61,7 +59,7 @@ impl DeferredDestroy {
         if submission == 0 {
             return Vec::new();
         }
-        let mut guard = lock(&self.state);
+        let mut guard = self.state.lock();
         let state = &mut *guard;
         state.finished = state.finished.max(submission);
         let is_free = |(last_use, _): &mut (u64, vk::Semaphore)| *last_use < state.finished;
@@ -79,7 +77,7 @@ impl DeferredDestroy {
         if submission == 0 {
             return false;
         }
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let defers = submission >= state.finished;
         if defers {
             state.deferred.push((submission, semaphore));
@@ -89,7 +87,7 @@ impl DeferredDestroy {
 
     /// Removes and returns all deferred semaphores. Called when the device is idle for good.
     pub(crate) fn take_all(&self) -> Vec<vk::Semaphore> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.deferred.drain(..).map(|(_, raw)| raw).collect()
     }
 }

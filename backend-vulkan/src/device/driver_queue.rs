@@ -5,15 +5,14 @@
 //! it only tries the gate. A logical queue that finds the gate locked leaves its waker there, and
 //! the unlocking thread wakes it.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use ash::vk;
-use syncline_core::backend::{Enqueue, Gate, InFlightBudget, SubmissionQueue, Waker};
+use syncline_core::backend::{Enqueue, Gate, InFlightBudget, Mutex, SubmissionQueue, Waker};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::open::Device;
 use crate::device::physical::Family;
-use crate::driver::lock::lock;
 
 /// The in-flight budget of one driver queue, in units. Further submissions are held on the host.
 ///
@@ -111,14 +110,14 @@ impl DriverQueue {
     /// Adds a logical queue that uses this driver queue.
     pub(crate) fn join<E: Enqueue>(&self, engine: &Arc<SubmissionQueue<E>>) {
         let engine: Arc<dyn LogicalQueue> = engine.clone();
-        let mut queues = lock(&self.queues);
+        let mut queues = self.queues.lock();
         queues.retain(|queue| queue.strong_count() > 0);
         queues.push(Arc::downgrade(&engine));
     }
 
     /// The number of logical queues that use it.
     pub(crate) fn users(&self) -> usize {
-        let queues = lock(&self.queues);
+        let queues = self.queues.lock();
         queues
             .iter()
             .filter(|queue| queue.strong_count() > 0)
@@ -129,7 +128,9 @@ impl DriverQueue {
     pub(crate) fn held(&self) -> usize {
         // Dropping the last handle of a queue under the lock is not allowed, so upgraded handles
         // leave the lock first.
-        let queues: Vec<_> = lock(&self.queues)
+        let queues: Vec<_> = self
+            .queues
+            .lock()
             .iter()
             .filter_map(Weak::upgrade)
             .collect();

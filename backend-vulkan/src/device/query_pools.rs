@@ -1,13 +1,11 @@
 //! Timestamp queries of a device.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::sync::Mutex;
-
 use ash::vk;
 use syncline_core::Result;
+use syncline_core::backend::Mutex;
 
 use crate::device::open::Inner;
-use crate::driver::lock::lock;
 
 /// Queries in one `VkQueryPool`.
 const POOL_SIZE: u32 = 64;
@@ -25,7 +23,7 @@ struct Pools {
 impl QueryPools {
     /// Returns a free query: its pool and its index. Makes another pool if no query is free.
     pub(crate) fn take(&self, device: &Inner) -> Result<(vk::QueryPool, u32)> {
-        let free = lock(&self.0).free.pop();
+        let free = self.0.lock().free.pop();
         if let Some(free) = free {
             return Ok(free);
         }
@@ -37,7 +35,7 @@ impl QueryPools {
         // SAFETY: `info` is valid: timestamps need no feature, and there is at least one query.
         let pool = unsafe { device.raw().create_query_pool(&info, None) }
             .map_err(|code| device.failed(device.object(), "vkCreateQueryPool", code))?;
-        let mut pools = lock(&self.0);
+        let mut pools = self.0.lock();
         pools.pools.push(pool);
         pools
             .free
@@ -47,12 +45,12 @@ impl QueryPools {
 
     /// Makes a query free again.
     pub(crate) fn give_back(&self, pool: vk::QueryPool, query: u32) {
-        lock(&self.0).free.push((pool, query));
+        self.0.lock().free.push((pool, query));
     }
 
     /// Destroys all pools. Called when the device is dropped.
     pub(crate) fn destroy(&self, device: &ash::Device) {
-        let pools = std::mem::take(&mut *lock(&self.0));
+        let pools = std::mem::take(&mut *self.0.lock());
         for pool in pools.pools {
             // SAFETY: each pool was made on this device and is destroyed once. No stamp and no
             // submission in flight uses one: each keeps the device, whose last reference is gone.

@@ -1,11 +1,10 @@
 //! Ends a wait of the watching thread from another thread.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, PoisonError};
 use std::time::Duration;
 
 use ash::vk;
-
-use crate::driver::lock::lock;
+use syncline_core::backend::Mutex;
 
 /// A timeline semaphore that the watching thread waits for too.
 ///
@@ -54,12 +53,12 @@ impl WakeSemaphore {
 
     /// The value of the semaphore that the watching thread waits for.
     pub(crate) fn awaited(&self) -> u64 {
-        lock(&self.counts).seen + 1
+        self.counts.lock().seen + 1
     }
 
     /// Marks all wakes so far as handled.
     pub(crate) fn handle_wakes(&self) {
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock();
         counts.seen = counts.signalled;
     }
 
@@ -71,7 +70,7 @@ impl WakeSemaphore {
     /// # Errors
     /// The error of `signal`.
     pub(crate) fn wake<E>(&self, signal: impl FnOnce(u64) -> Result<(), E>) -> Result<(), E> {
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock();
         if counts.is_woken() {
             return Ok(());
         }
@@ -85,7 +84,7 @@ impl WakeSemaphore {
 
     /// Sleeps for `pause`, or until a wake. Returns true at once if there is an unhandled wake.
     pub(crate) fn sleep(&self, pause: Duration) -> bool {
-        let counts = lock(&self.counts);
+        let counts = self.counts.lock();
         if counts.is_woken() {
             return true;
         }

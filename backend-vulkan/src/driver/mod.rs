@@ -2,5 +2,4 @@
 
 pub(crate) mod error;
 pub(crate) mod instance;
-pub(crate) mod lock;
 pub(crate) mod validation;

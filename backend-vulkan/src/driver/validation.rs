@@ -3,13 +3,13 @@
 
 use std::borrow::Cow;
 use std::ffi::{CStr, c_void};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ash::{ext, vk};
 use syncline_core::Result;
+use syncline_core::backend::Mutex;
 
 use crate::driver::error::{name, unavailable};
-use crate::driver::lock::lock;
 
 /// The layer's name.
 pub(crate) const LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
@@ -68,11 +68,11 @@ pub(crate) struct Messages {
 
 impl Messages {
     pub(crate) fn errors(&self) -> Vec<String> {
-        lock(&self.errors).clone()
+        self.errors.lock().clone()
     }
 
     pub(crate) fn false_positives(&self) -> Vec<String> {
-        lock(&self.false_positives).clone()
+        self.false_positives.lock().clone()
     }
 
     /// The parameters of a messenger that reports to `self`, which must outlive the messenger.
@@ -113,7 +113,7 @@ unsafe extern "system" fn on_message(
     } else {
         &messages.errors
     };
-    lock(list).push(format!("{id}: {text}"));
+    list.lock().push(format!("{id}: {text}"));
     vk::FALSE
 }
 

@@ -2,17 +2,16 @@
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ash::vk;
 use smallvec::SmallVec;
-use syncline_core::backend::{InUse, RunsInProcess, TeardownGuard};
+use syncline_core::backend::{InUse, Mutex, RunsInProcess, TeardownGuard};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::open::Inner;
-use crate::driver::lock::lock;
 use crate::timeline::port::Semaphore;
 
 /// How long the drop of a queue waits for work that may still execute after an error.
@@ -218,14 +217,14 @@ impl CommandPool {
     /// Returns a free buffer. Polls the counter if no buffer is free.
     fn free_buffer(&self) -> Option<vk::CommandBuffer> {
         {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             let free = state.free.pop();
             if free.is_some() || state.in_flight.is_empty() {
                 return free;
             }
         }
         self.recycle_up_to(self.poll_finished());
-        lock(&self.state).free.pop()
+        self.state.lock().free.pop()
     }
 
     /// Recycles what the submissions up to `reached` used, a few at a time, so that nothing is
@@ -236,7 +235,7 @@ impl CommandPool {
             // driver.
             let mut done: SmallVec<[InFlight; 4]> = SmallVec::new();
             {
-                let mut guard = lock(&self.state);
+                let mut guard = self.state.lock();
                 let state = &mut *guard;
                 while done.len() < done.inline_size()
                     && let Some(front) = state.in_flight.front()
@@ -323,7 +322,7 @@ impl CommandPool {
             };
             // A buffer that cannot be reset is freed with the pool.
             if reset.is_ok() {
-                lock(&self.state).free.push(buffer);
+                self.state.lock().free.push(buffer);
             }
         }
     }
@@ -339,7 +338,7 @@ impl CommandPool {
         }
         self.last_submitted.store(used.number, Ordering::Relaxed);
         if !used.buffers.is_empty() || !used.semaphores.is_empty() {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             state.in_flight.push_back(std::mem::take(used));
             self.note_in_flight(&state);
         }
@@ -371,7 +370,7 @@ impl RunsInProcess for CommandPool {
 
 impl Drop for CommandPool {
     fn drop(&mut self) {
-        let state = std::mem::take(&mut *lock(&self.state));
+        let state = std::mem::take(&mut *self.state.lock());
         // The engine drops this once everything on the queue has finished. Work may still execute
         // only if the engine has given up the queue after an error. Then a wait with a time limit
         // follows.

@@ -3,9 +3,10 @@
 
 use std::any::Any;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ash::vk;
+use syncline_core::backend::Mutex;
 
 use crate::device::driver_queue::SUBMISSION;
 
@@ -47,8 +48,7 @@ impl RawSubmission<'_> {
     /// Keeps `object` alive until the submission has finished, or has been refused.
     pub fn keep(&self, object: Arc<dyn Any + Send + Sync>) {
         if let Some(KeptByCall(kept)) = self.kept {
-            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.push(object);
+            kept.lock().push(object);
         }
     }
 

@@ -5,9 +5,10 @@
 )]
 
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ash::vk;
+use syncline_core::backend::Mutex;
 use syncline_core::{
     Error, Fence, QueueKind, Result,
     error::Object,
@@ -15,7 +16,6 @@ use syncline_core::{
 };
 
 use crate::device::open::Device;
-use crate::driver::lock::lock;
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
 use crate::share::payload::Needs;
@@ -289,14 +289,14 @@ impl BinarySemaphore {
     }
 
     fn consumer(&self) -> Result<Queue> {
-        let known = lock(&self.0.queue).clone();
+        let known = self.0.queue.lock().clone();
         if let Some(queue) = known {
             return Ok(queue);
         }
         let label = format!("{} (consumer)", self.object().label());
         // Created without the lock. If another thread's queue is stored first, this one is dropped.
         let made = self.0.device.queue_of_kind(QueueKind::Transfer, &label)?;
-        Ok(lock(&self.0.queue).get_or_insert(made).clone())
+        Ok(self.0.queue.lock().get_or_insert(made).clone())
     }
 }
 

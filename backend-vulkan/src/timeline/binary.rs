@@ -1,9 +1,10 @@
 //! Binary semaphores, and the submissions that use their payload.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use ash::vk;
+use syncline_core::backend::{Mutex, MutexGuard};
 use syncline_core::{
     Result,
     error::Object,
@@ -11,7 +12,6 @@ use syncline_core::{
 };
 
 use crate::device::open::Inner;
-use crate::driver::lock::lock;
 use crate::timeline::port::Semaphore;
 
 /// A binary `VkSemaphore`. Each submission in flight that uses it keeps an `Arc` of it.
@@ -53,7 +53,7 @@ impl RawBinary {
 
     /// Locks the state of its payload.
     pub(crate) fn payload(&self) -> MutexGuard<'_, PayloadState> {
-        lock(&self.payload)
+        self.payload.lock()
     }
 }
 

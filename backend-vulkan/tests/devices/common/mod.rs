@@ -5,11 +5,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Completion, Trial};
-use syncline_core::backend::Queue as _;
+use syncline_core::backend::{Mutex, MutexGuard, Queue as _};
 use syncline_vulkan::ash::vk;
 use syncline_vulkan::{Buffer, Candidate, Device, Instance, InstanceOptions, Queue, Recorder};
 
@@ -24,7 +23,7 @@ static TURN: Mutex<()> = Mutex::new(());
 
 /// Waits until no other test runs. Taking it twice on one thread is a deadlock.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    TURN.lock()
 }
 
 /// Creates an instance, with validation if the layer is installed.
