@@ -19,8 +19,8 @@ use crate::device::open::Device;
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
 use crate::share::payload::Needs;
-use crate::timeline::binary::{RawBinary, Role};
 use crate::timeline::port::{Port, Semaphore};
+use crate::timeline::raw_binary::{RawBinary, Role};
 
 /// A binary `VkSemaphore`. Cheap to clone.
 ///
@@ -342,7 +342,7 @@ impl Recorder<'_> {
     /// Waits for a binary semaphore in all stages, and keeps it.
     ///
     /// `fence` is a timeline semaphore that the same submission signals to this value. See
-    /// [`RecordedUse::new`](crate::timeline::binary::RecordedUse::new).
+    /// [`RecordedUse::new`](crate::timeline::raw_binary::RecordedUse::new).
     ///
     /// # Safety
     /// Same as [`Recorder::wait_semaphore`]. The semaphore belongs to this device.

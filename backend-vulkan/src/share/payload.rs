@@ -10,7 +10,7 @@ use syncline_core::{
 };
 
 use crate::share::binary::BinarySemaphore;
-use crate::timeline::binary::{PayloadState, Role};
+use crate::timeline::raw_binary::{PayloadState, Role};
 
 /// The state of the payload that a call on a semaphore requires.
 pub(crate) enum Needs {

@@ -1,5 +1,5 @@
 //! Timeline semaphores as ports, binary semaphores, and the watch over ports.
 
-pub(crate) mod binary;
 pub(crate) mod port;
+pub(crate) mod raw_binary;
 pub(crate) mod watch;
