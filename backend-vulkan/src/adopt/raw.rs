@@ -8,6 +8,7 @@ use ash::vk;
 use syncline_core::backend::Attachment;
 use syncline_core::{Error, Point, Result, Timeline, error::Object};
 
+use crate::device::inner::Inner;
 use crate::device::native::Native;
 use crate::device::open::Device;
 use crate::device::physical::{Enabled, PhysicalDevice};
@@ -97,7 +98,7 @@ impl Device {
             info.device,
             info.owner,
         );
-        Self::assemble(native, physical, object, &info.queues)
+        Inner::new(native, physical, object, &info.queues).map(Self::of)
     }
 
     /// Adopts a timeline semaphore of the application. Returns its port, and its value.

@@ -9,9 +9,8 @@ use std::sync::{Arc, Weak};
 
 use ash::vk;
 use syncline_core::backend::{Enqueue, Gate, InFlightBudget, Mutex, SubmissionQueue, Waker};
-use syncline_core::{Error, Result, error::Object};
+use syncline_core::error::Object;
 
-use crate::device::open::Device;
 use crate::device::physical::Family;
 
 /// The in-flight budget of one driver queue, in units. Further submissions are held on the host.
@@ -144,35 +143,5 @@ pub(crate) struct Locked<'q>(&'q DriverQueue);
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         self.0.gate.unlock();
-    }
-}
-
-impl Device {
-    /// The driver queue with this index in its family.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] if the device was not made with it.
-    pub(crate) fn driver_queue(&self, family: u32, index: u32) -> Result<&Arc<DriverQueue>> {
-        self.inner()
-            .queues()
-            .iter()
-            .find(|queue| (queue.family.index, queue.index) == (family, index))
-            .ok_or_else(|| self.no_queue(&format!("use queue {index} of family {family}")))
-    }
-
-    /// The error for a queue that the device does not have.
-    pub(crate) fn no_queue(&self, asked: &str) -> Error {
-        let have: Vec<String> = self
-            .inner()
-            .queues()
-            .iter()
-            .map(|queue| format!("{}.{}", queue.family.index, queue.index))
-            .collect();
-        let reason = if have.is_empty() {
-            "it was adopted without queues".to_owned()
-        } else {
-            format!("its queues, by family and index, are {}", have.join(", "))
-        };
-        Error::unsupported(self.object(), asked, reason)
     }
 }

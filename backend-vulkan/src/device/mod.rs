@@ -5,6 +5,7 @@ pub(crate) mod deferred_destroy;
 pub(crate) mod driver_queue;
 pub(crate) mod external;
 pub(crate) mod file_kind;
+pub(crate) mod inner;
 pub(crate) mod native;
 pub(crate) mod open;
 pub(crate) mod physical;

@@ -7,8 +7,6 @@ use std::sync::Arc;
 use ash::vk;
 use syncline_core::backend::TeardownGuard;
 
-use crate::device::open::Device;
-use crate::device::physical::Enabled;
 use crate::driver::instance::Instance;
 
 /// The raw handles under a device. Destroys the `VkDevice` when dropped, if it was opened here.
@@ -67,6 +65,11 @@ impl Native {
         !matches!(self.ownership, Ownership::Theirs(None))
     }
 
+    /// The loader's functions.
+    pub(crate) const fn entry(&self) -> &ash::Entry {
+        &self.entry
+    }
+
     /// The instance's functions and its raw handle.
     pub(crate) const fn instance(&self) -> &ash::Instance {
         &self.instance
@@ -100,37 +103,5 @@ impl Drop for Native {
                 }
             }
         }
-    }
-}
-
-impl Device {
-    /// The loader's functions.
-    #[must_use]
-    pub fn entry(&self) -> &ash::Entry {
-        &self.inner().native().entry
-    }
-
-    /// The instance's functions and its raw handle.
-    #[must_use]
-    pub fn instance(&self) -> &ash::Instance {
-        &self.inner().native().instance
-    }
-
-    /// The physical device.
-    #[must_use]
-    pub fn physical(&self) -> vk::PhysicalDevice {
-        self.inner().native().physical
-    }
-
-    /// The device's functions and its raw handle, valid while a handle of this device lives.
-    #[must_use]
-    pub fn raw(&self) -> &ash::Device {
-        &self.inner().native().device
-    }
-
-    /// The extensions and features that the device was made with.
-    #[must_use]
-    pub fn enabled(&self) -> Enabled {
-        self.inner().enabled()
     }
 }

@@ -1,26 +1,19 @@
 //! A `VkDevice`, and opening it.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use ash::vk;
-use syncline_core::backend::{Mutex, Watcher};
 use syncline_core::{
     Error, Result,
     error::Object,
     info::{DeviceId, Info},
 };
 
-use crate::device::clock_readings::DeviceClock;
-use crate::device::deferred_destroy::DeferredDestroy;
 use crate::device::driver_queue::DriverQueue;
-use crate::device::external::External;
+use crate::device::inner::Inner;
 use crate::device::native::Native;
 use crate::device::physical::{Enabled, PhysicalDevice};
-use crate::device::query_pools::QueryPools;
-use crate::device::spare::Spare;
-use crate::device::wake::WakeSemaphore;
 use crate::driver::error::native;
 use crate::driver::instance::Instance;
 
@@ -32,29 +25,6 @@ const QUEUES_PER_FAMILY: u32 = 16;
 /// Everything made from it keeps it alive.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
-
-/// The state behind a [`Device`].
-pub(crate) struct Inner {
-    id: DeviceId,
-    object: Object,
-    info: Info,
-    enabled: Enabled,
-    queues: Vec<Arc<DriverQueue>>,
-    families: Vec<u32>,
-    query_pools: QueryPools,
-    clock: DeviceClock,
-    external: External,
-    /// The first error that said that the device is lost.
-    loss: OnceLock<Error>,
-    /// Opened once the device is lost and a queue of another device waits for it.
-    spare: Mutex<Option<Arc<Spare>>>,
-    watcher: Watcher,
-    wake: WakeSemaphore,
-    query_read_blocks: bool,
-    deferred_destroy: DeferredDestroy,
-    /// The last field, so that the device is destroyed after all other fields.
-    native: Native,
-}
 
 impl Device {
     /// Calls `vkCreateDevice` with queues of every family and everything in
@@ -98,48 +68,7 @@ impl Device {
             }
         }
         let native = Native::opened(instance, physical.raw, raw);
-        Self::assemble(native, physical.clone(), object, &handles)
-    }
-
-    /// Makes a device of handles that are opened or adopted already.
-    pub(crate) fn assemble(
-        handles: Native,
-        physical: PhysicalDevice,
-        object: Object,
-        queues: &[(u32, u32, vk::Queue)],
-    ) -> Result<Self> {
-        let queues = queues
-            .iter()
-            .filter_map(|&(family, index, raw)| {
-                let family = physical
-                    .families
-                    .iter()
-                    .find(|known| known.index == family)?;
-                Some(Arc::new(DriverQueue::new(raw, *family, index)))
-            })
-            .collect();
-        let no_handle = vk::ExternalSemaphoreHandleTypeFlags::empty();
-        let semaphore = create_timeline(handles.device(), 0, no_handle)
-            .map_err(|code| native(&object, "vkCreateSemaphore", code))?;
-        let families = physical.families.iter();
-        Ok(Self(Arc::new(Inner {
-            id: DeviceId::new(),
-            external: External::new(&object, &handles, &physical),
-            object,
-            enabled: physical.enabled,
-            queues,
-            families: families.map(|family| family.index).collect(),
-            info: physical.info,
-            query_pools: QueryPools::default(),
-            clock: DeviceClock::new(physical.host_clock),
-            loss: OnceLock::new(),
-            spare: Mutex::default(),
-            watcher: Watcher::default(),
-            wake: WakeSemaphore::new(semaphore, physical.wait_any_spins),
-            query_read_blocks: physical.query_read_blocks,
-            deferred_destroy: DeferredDestroy::new(physical.needs_deferred_destroy),
-            native: handles,
-        })))
+        Inner::new(native, physical.clone(), object, &handles).map(Self::of)
     }
 
     pub(crate) const fn of(inner: Arc<Inner>) -> Self {
@@ -153,15 +82,15 @@ impl Device {
     }
 
     pub(crate) fn id(&self) -> DeviceId {
-        self.0.id
+        self.0.id()
     }
 
     pub(crate) fn object(&self) -> &Object {
-        &self.0.object
+        self.0.object()
     }
 
     pub(crate) fn info(&self) -> &Info {
-        &self.0.info
+        self.0.info()
     }
 
     /// The error for a failed import: [`Error::DeviceLost`], else [`Error::Import`].
@@ -178,191 +107,70 @@ impl Device {
     }
 }
 
-impl Inner {
-    pub(crate) const fn id(&self) -> DeviceId {
-        self.id
+impl Device {
+    /// The loader's functions.
+    #[must_use]
+    pub fn entry(&self) -> &ash::Entry {
+        self.inner().native().entry()
     }
 
-    pub(crate) const fn object(&self) -> &Object {
-        &self.object
+    /// The instance's functions and its raw handle.
+    #[must_use]
+    pub fn instance(&self) -> &ash::Instance {
+        self.inner().native().instance()
     }
 
-    pub(crate) const fn info(&self) -> &Info {
-        &self.info
+    /// The physical device.
+    #[must_use]
+    pub fn physical(&self) -> vk::PhysicalDevice {
+        self.inner().native().physical()
     }
 
-    #[inline]
-    pub(crate) const fn enabled(&self) -> Enabled {
-        self.enabled
+    /// The device's functions and its raw handle, valid while a handle of this device lives.
+    #[must_use]
+    pub fn raw(&self) -> &ash::Device {
+        self.inner().raw()
     }
 
-    pub(crate) const fn native(&self) -> &Native {
-        &self.native
-    }
-
-    #[inline]
-    pub(crate) const fn raw(&self) -> &ash::Device {
-        self.native.device()
-    }
-
-    /// The driver queues.
-    pub(crate) fn queues(&self) -> &[Arc<DriverQueue>] {
-        &self.queues
-    }
-
-    /// Indices of the physical device's queue families that run submissions, ascending.
-    ///
-    /// They do not depend on the queues of this `VkDevice`.
-    pub(crate) fn families(&self) -> &[u32] {
-        &self.families
-    }
-
-    pub(crate) const fn query_pools(&self) -> &QueryPools {
-        &self.query_pools
-    }
-
-    pub(crate) const fn clock(&self) -> &DeviceClock {
-        &self.clock
-    }
-
-    pub(crate) const fn external(&self) -> &External {
-        &self.external
-    }
-
-    pub(crate) const fn device_watcher(&self) -> &Watcher {
-        &self.watcher
-    }
-
-    pub(crate) const fn wake(&self) -> &WakeSemaphore {
-        &self.wake
-    }
-
-    /// See [`PhysicalDevice::query_read_blocks`].
-    pub(crate) const fn query_read_blocks(&self) -> bool {
-        self.query_read_blocks
-    }
-
-    #[inline]
-    pub(crate) const fn deferred_destroy(&self) -> &DeferredDestroy {
-        &self.deferred_destroy
-    }
-
-    /// The error for a failed call. Remembers that the device is lost.
-    #[cold]
-    pub(crate) fn failed(&self, object: &Object, call: &'static str, code: vk::Result) -> Error {
-        let error = native(object, call, code);
-        if matches!(error, Error::DeviceLost { .. }) {
-            self.loss.get_or_init(|| error.clone());
-        }
-        error
-    }
-
-    /// The first error that said that the device is lost.
-    pub(crate) fn loss(&self) -> Option<&Error> {
-        self.loss.get()
-    }
-
-    pub(crate) fn is_lost(&self) -> bool {
-        self.loss.get().is_some()
-    }
-
-    /// Takes ownership of a descriptor that the driver has just exported from `object`.
-    ///
-    /// # Errors
-    /// A driver error, also if the driver returned no descriptor.
-    pub(crate) fn own_fd(
-        &self,
-        object: &Object,
-        call: &'static str,
-        fd: Result<RawFd, vk::Result>,
-    ) -> Result<OwnedFd> {
-        let fd = fd.map_err(|code| self.failed(object, call, code))?;
-        if fd < 0 {
-            return Err(self.failed(object, call, vk::Result::ERROR_INVALID_EXTERNAL_HANDLE));
-        }
-        // SAFETY: a new descriptor, which nothing else owns.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-    }
-
-    /// A device of the same GPU, in place of this one, which is lost.
-    ///
-    /// # Errors
-    /// A driver error.
-    pub(crate) fn spare(&self) -> Result<Arc<Spare>> {
-        let mut spare = self.spare.lock();
-        if let Some(spare) = &*spare {
-            return Ok(spare.clone());
-        }
-        let opened = Arc::new(Spare::open(&self.native, &self.object)?);
-        *spare = Some(opened.clone());
-        Ok(opened)
-    }
-
-    /// Calls `vkCreateSemaphore` for a timeline semaphore.
-    ///
-    /// The caller has checked that the device exports timelines as `exports`.
-    pub(crate) fn timeline_semaphore(
-        &self,
-        initial: u64,
-        exports: vk::ExternalSemaphoreHandleTypeFlags,
-    ) -> Result<vk::Semaphore> {
-        create_timeline(self.raw(), initial, exports)
-            .map_err(|code| self.failed(&self.object, "vkCreateSemaphore", code))
-    }
-
-    /// Calls `vkDestroySemaphore` for semaphores that [`DeferredDestroy`] has returned.
-    pub(crate) fn destroy_semaphores(&self, semaphores: Vec<vk::Semaphore>) {
-        for semaphore in semaphores {
-            // SAFETY: made on this device, and deferred when its `Semaphore` was dropped, so no
-            // submission of this crate uses it. The driver has released it, because a later
-            // submission has signalled or the device is idle.
-            unsafe { self.raw().destroy_semaphore(semaphore, None) };
-        }
+    /// The extensions and features that the device was made with.
+    #[must_use]
+    pub fn enabled(&self) -> Enabled {
+        self.inner().enabled()
     }
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.query_pools.destroy(self.raw());
-        let deferred = self.deferred_destroy.take_all();
-        if !deferred.is_empty() {
-            for queue in &self.queues {
-                // SAFETY: the queue is of this device. No thread uses it now: a logical queue and a
-                // `QueueGuard` keep the device, and without a guard the application does not use
-                // the queue (see `Device::adopt`). A lost device fails this call, and uses no
-                // semaphore any more.
-                let _ = unsafe { self.raw().queue_wait_idle(queue.raw()) };
-            }
-            self.destroy_semaphores(deferred);
-        }
-        // SAFETY: made on this device and destroyed only here. No call waits for it, because each
-        // such call is made through an `Arc` of `self`.
-        unsafe {
-            self.raw().destroy_semaphore(self.wake.raw(), None);
-        }
+impl Device {
+    /// The driver queue with this index in its family.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the device was not made with it.
+    pub(crate) fn driver_queue(&self, family: u32, index: u32) -> Result<&Arc<DriverQueue>> {
+        self.inner()
+            .queues()
+            .iter()
+            .find(|queue| (queue.family().index, queue.index()) == (family, index))
+            .ok_or_else(|| self.no_queue(&format!("use queue {index} of family {family}")))
     }
-}
 
-fn create_timeline(
-    device: &ash::Device,
-    initial: u64,
-    exports: vk::ExternalSemaphoreHandleTypeFlags,
-) -> Result<vk::Semaphore, vk::Result> {
-    let mut timeline = vk::SemaphoreTypeCreateInfo::default()
-        .semaphore_type(vk::SemaphoreType::TIMELINE)
-        .initial_value(initial);
-    let mut export = vk::ExportSemaphoreCreateInfo::default().handle_types(exports);
-    let mut info = vk::SemaphoreCreateInfo::default().push_next(&mut timeline);
-    if !exports.is_empty() {
-        info = info.push_next(&mut export);
+    /// The error for a queue that the device does not have.
+    pub(crate) fn no_queue(&self, asked: &str) -> Error {
+        let have: Vec<String> = self
+            .inner()
+            .queues()
+            .iter()
+            .map(|queue| format!("{}.{}", queue.family().index, queue.index()))
+            .collect();
+        let reason = if have.is_empty() {
+            "it was adopted without queues".to_owned()
+        } else {
+            format!("its queues, by family and index, are {}", have.join(", "))
+        };
+        Error::unsupported(self.object(), asked, reason)
     }
-    // SAFETY: `info` is valid, and the feature `timelineSemaphore` is enabled on every device here.
-    // Callers that pass handle types have checked that the device exports timelines as such.
-    unsafe { device.create_semaphore(&info, None) }
 }
 
 impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} (Vulkan)", self.0.object)
+        write!(f, "{} (Vulkan)", self.0.object())
     }
 }

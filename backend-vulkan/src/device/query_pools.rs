@@ -2,10 +2,7 @@
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use ash::vk;
-use syncline_core::Result;
 use syncline_core::backend::Mutex;
-
-use crate::device::open::Inner;
 
 /// Queries in one `VkQueryPool`.
 const POOL_SIZE: u32 = 64;
@@ -22,7 +19,10 @@ struct Pools {
 
 impl QueryPools {
     /// Returns a free query: its pool and its index. Makes another pool if no query is free.
-    pub(crate) fn take(&self, device: &Inner) -> Result<(vk::QueryPool, u32)> {
+    ///
+    /// # Errors
+    /// The result of `vkCreateQueryPool`.
+    pub(crate) fn take(&self, device: &ash::Device) -> Result<(vk::QueryPool, u32), vk::Result> {
         let free = self.0.lock().free.pop();
         if let Some(free) = free {
             return Ok(free);
@@ -33,8 +33,7 @@ impl QueryPools {
             .query_type(vk::QueryType::TIMESTAMP)
             .query_count(POOL_SIZE);
         // SAFETY: `info` is valid: timestamps need no feature, and there is at least one query.
-        let pool = unsafe { device.raw().create_query_pool(&info, None) }
-            .map_err(|code| device.failed(device.object(), "vkCreateQueryPool", code))?;
+        let pool = unsafe { device.create_query_pool(&info, None) }?;
         let mut pools = self.0.lock();
         pools.pools.push(pool);
         pools

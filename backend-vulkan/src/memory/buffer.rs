@@ -10,7 +10,8 @@ use std::sync::atomic::AtomicU32;
 use ash::vk;
 use syncline_core::{Error, Result, error::Object, handle::MemoryFd};
 
-use crate::device::open::{Device, Inner};
+use crate::device::inner::Inner;
+use crate::device::open::Device;
 
 /// The usages that every buffer has.
 pub(crate) const TRANSFERS: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(

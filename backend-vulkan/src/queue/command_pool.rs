@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use syncline_core::backend::{InUse, Mutex, RunsInProcess, TeardownGuard};
 use syncline_core::{Error, Result, error::Object};
 
-use crate::device::open::Inner;
+use crate::device::inner::Inner;
 use crate::timeline::port::Semaphore;
 
 /// How long the drop of a queue waits for work that may still execute after an error.

@@ -11,7 +11,7 @@ use syncline_core::backend::{Batch, Keep, NativePoint};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::driver_queue::MAX_SUBMISSION;
-use crate::device::open::Inner;
+use crate::device::inner::Inner;
 use crate::memory::buffer::Buffer;
 use crate::queue::command_pool::{CommandPool, InFlight};
 #[cfg(doc)]

@@ -9,7 +9,8 @@ use ash::vk;
 use syncline_core::backend::{self, Attachment, ByEngine, Recovered, SharedPort};
 use syncline_core::{Error, Result, Timeline, error::Object};
 
-use crate::device::open::{Device, Inner};
+use crate::device::inner::Inner;
+use crate::device::open::Device;
 use crate::device::spare::SpareSemaphore;
 
 /// A timeline `VkSemaphore`. Everything that uses it keeps an `Arc` of it, also submissions in

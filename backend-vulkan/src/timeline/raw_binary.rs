@@ -11,7 +11,7 @@ use syncline_core::{
     handle::{HandleKind, PayloadUse},
 };
 
-use crate::device::open::Inner;
+use crate::device::inner::Inner;
 use crate::timeline::port::Semaphore;
 
 /// A binary `VkSemaphore`. Each submission in flight that uses it keeps an `Arc` of it.

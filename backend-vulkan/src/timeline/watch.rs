@@ -10,7 +10,7 @@ use syncline_core::Result;
 use syncline_core::backend::Watcher;
 use syncline_core::backend::{self, Attachment, Watch};
 
-use crate::device::open::Inner;
+use crate::device::inner::Inner;
 use crate::timeline::port::Port;
 
 /// The shortest and the longest pause between polls, if the driver cannot wait for any semaphore.

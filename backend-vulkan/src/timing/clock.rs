@@ -9,7 +9,8 @@ use ash::{ext, khr, vk};
 use syncline_core::clock::{Counter, Effort, HostClock, Sample, Sampler};
 use syncline_core::{Error, Result, info::Uuid};
 
-use crate::device::open::{Device, Inner};
+use crate::device::inner::Inner;
+use crate::device::open::Device;
 use crate::driver::error::unavailable;
 
 /// The limits for calibrated readings, of which each takes some microseconds.

@@ -9,7 +9,7 @@ use syncline_core::backend;
 use syncline_core::clock::Counter;
 use syncline_core::{Error, QueueKind, Result, error::Object};
 
-use crate::device::open::Inner;
+use crate::device::inner::Inner;
 use crate::device::physical::Family;
 
 /// The value of [`Stamp::recorded_at`] while no command buffer writes the query.
@@ -52,7 +52,9 @@ impl Stamp {
                 "the device was made without hostQueryReset, and transfer-only queues cannot reset queries",
             ));
         }
-        let (pool, slot) = device.query_pools().take(device)?;
+        let query = device.query_pools().take(device.raw());
+        let (pool, slot) =
+            query.map_err(|code| device.failed(device.object(), "vkCreateQueryPool", code))?;
         Ok(Self {
             device: device.clone(),
             queue: queue.clone(),
