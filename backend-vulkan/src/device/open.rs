@@ -105,9 +105,7 @@ impl Device {
             refused => Error::import(self.object(), what(), refused.to_string()),
         }
     }
-}
 
-impl Device {
     /// The loader's functions.
     #[must_use]
     pub fn entry(&self) -> &ash::Entry {
@@ -137,9 +135,7 @@ impl Device {
     pub fn enabled(&self) -> Enabled {
         self.inner().enabled()
     }
-}
 
-impl Device {
     /// The driver queue with this index in its family.
     ///
     /// # Errors

@@ -18,9 +18,8 @@ use syncline_core::{
 use crate::device::open::Device;
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
-use crate::share::payload::Needs;
 use crate::timeline::port::{Port, Semaphore};
-use crate::timeline::raw_binary::{RawBinary, Role};
+use crate::timeline::raw_binary::{Needs, RawBinary, Role};
 
 /// A binary `VkSemaphore`. Cheap to clone.
 ///
@@ -243,9 +242,11 @@ impl BinarySemaphore {
             .handle_type(handle);
         let functions = device.inner().external().semaphores(asked)?;
         // SAFETY: a live semaphore, made for handles of this type, with its permanent payload.
-        let fd = self.with_payload(Needs::Permanent, "leave", |_| unsafe {
-            Ok(functions.get_semaphore_fd(&info))
-        })?;
+        let fd = self
+            .inner()
+            .with_payload(Needs::Permanent, "leave", |_| unsafe {
+                Ok(functions.get_semaphore_fd(&info))
+            })?;
         let fd = device
             .inner()
             .own_fd(self.object(), "vkGetSemaphoreFdKHR", fd)?;

@@ -4,25 +4,15 @@
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, RawFd};
 
 use ash::vk;
+#[cfg(doc)]
+use syncline_core::Error;
 use syncline_core::{
-    Error, Result,
-    handle::{BinaryFd, HandleKind, Payload, PayloadUse, Rejected},
+    Result,
+    handle::{BinaryFd, HandleKind, Payload, Rejected},
 };
 
 use crate::share::binary::BinarySemaphore;
-use crate::timeline::raw_binary::{PayloadState, Role};
-
-/// The state of the payload that a call on a semaphore requires.
-pub(crate) enum Needs {
-    /// The permanent payload.
-    Permanent,
-    /// The permanent payload, with no wait in flight
-    /// (VUID-VkSemaphoreGetFdInfoKHR-handleType-01134).
-    NoWait,
-    /// The permanent payload, with nothing in flight
-    /// (VUID-vkImportSemaphoreFdKHR-semaphore-01142).
-    Unused,
-}
+use crate::timeline::raw_binary::Needs;
 
 impl BinarySemaphore {
     /// The payload that the next recorded signal or wait will use.
@@ -109,7 +99,7 @@ impl BinarySemaphore {
             .flags(vk::SemaphoreImportFlags::TEMPORARY)
             .handle_type(type_)
             .fd(fd);
-        self.with_payload(Needs::Unused, asked, |payload| {
+        self.inner().with_payload(Needs::Unused, asked, |payload| {
             // SAFETY: the caller guarantees it. No submission that this crate knows of uses the
             // semaphore. None can begin to, because the payload's lock is held.
             unsafe { functions.import_semaphore_fd(&info) }
@@ -117,25 +107,5 @@ impl BinarySemaphore {
             payload.set_temporary(kind);
             Ok(())
         })
-    }
-
-    /// Runs `call` under the payload's lock, if the payload is in the state that `call` requires.
-    pub(crate) fn with_payload<T>(
-        &self,
-        needs: Needs,
-        asked: &str,
-        call: impl FnOnce(&mut PayloadState) -> Result<T>,
-    ) -> Result<T> {
-        let mut state = self.inner().payload();
-        let by = match (state.temporary(), needs) {
-            (Some(kind), _) => Some(PayloadUse::Temporary(kind)),
-            (None, Needs::Permanent) => None,
-            (None, Needs::NoWait) => state.in_use(|role| role == Role::Wait)?,
-            (None, Needs::Unused) => state.in_use(|_| true)?,
-        };
-        match by {
-            Some(by) => Err(Error::payload_in_use(self.object(), asked, by)),
-            None => call(&mut state),
-        }
     }
 }

@@ -13,7 +13,7 @@ use syncline_core::{
 };
 
 use crate::share::binary::BinarySemaphore;
-use crate::share::payload::Needs;
+use crate::timeline::raw_binary::Needs;
 
 const TYPE: vk::ExternalSemaphoreHandleTypeFlags = vk::ExternalSemaphoreHandleTypeFlags::SYNC_FD;
 
@@ -59,7 +59,7 @@ impl BinarySemaphore {
         let info = vk::SemaphoreGetFdInfoKHR::default()
             .semaphore(self.raw())
             .handle_type(TYPE);
-        self.with_payload(Needs::NoWait, asked, |_| {
+        self.inner().with_payload(Needs::NoWait, asked, |_| {
             // SAFETY: a live binary semaphore, made for handles of this type. The caller guarantees
             // that its signal is pending or made.
             let fd = unsafe { functions.get_semaphore_fd(&info) }.map_err(|code| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ash::vk;
 use syncline_core::backend::{Mutex, MutexGuard};
 use syncline_core::{
-    Result,
+    Error, Result,
     error::Object,
     handle::{HandleKind, PayloadUse},
 };
@@ -55,6 +55,30 @@ impl RawBinary {
     pub(crate) fn payload(&self) -> MutexGuard<'_, PayloadState> {
         self.payload.lock()
     }
+
+    /// Runs `call` under the payload's lock, if the payload is in the state that `call` requires.
+    ///
+    /// # Errors
+    /// [`Error::PayloadInUse`] if the payload is in another state. A driver error. The error of
+    /// `call`.
+    pub(crate) fn with_payload<T>(
+        &self,
+        needs: Needs,
+        asked: &str,
+        call: impl FnOnce(&mut PayloadState) -> Result<T>,
+    ) -> Result<T> {
+        let mut state = self.payload();
+        let by = match (state.temporary(), needs) {
+            (Some(kind), _) => Some(PayloadUse::Temporary(kind)),
+            (None, Needs::Permanent) => None,
+            (None, Needs::NoWait) => state.in_use(|role| role == Role::Wait)?,
+            (None, Needs::Unused) => state.in_use(|_| true)?,
+        };
+        match by {
+            Some(by) => Err(Error::payload_in_use(self.object(), asked, by)),
+            None => call(&mut state),
+        }
+    }
 }
 
 impl Drop for RawBinary {
@@ -73,6 +97,18 @@ impl Drop for RawBinary {
 pub(crate) enum Role {
     Signal,
     Wait,
+}
+
+/// The state of the payload that a call on a semaphore requires.
+pub(crate) enum Needs {
+    /// The permanent payload.
+    Permanent,
+    /// The permanent payload, with no wait in flight
+    /// (VUID-VkSemaphoreGetFdInfoKHR-handleType-01134).
+    NoWait,
+    /// The permanent payload, with nothing in flight
+    /// (VUID-vkImportSemaphoreFdKHR-semaphore-01142).
+    Unused,
 }
 
 /// The kind of payload that a semaphore has, and the submissions that use it.
@@ -133,7 +169,7 @@ impl PayloadState {
     }
 
     /// A submission that uses the semaphore in one of these roles, as far as this crate knows.
-    pub(crate) fn in_use(&self, matches: impl Fn(Role) -> bool) -> Result<Option<PayloadUse>> {
+    fn in_use(&self, matches: impl Fn(Role) -> bool) -> Result<Option<PayloadUse>> {
         for used in self.uses.iter().filter(|used| matches(used.role)) {
             if !used.has_finished()? {
                 let queue = used.queue.clone();
