@@ -72,15 +72,6 @@ struct Memory {
     mapping: Option<Mapping>,
 }
 
-/// The memory of a buffer, as an importer must know it.
-#[derive(Clone, Copy)]
-pub(crate) struct Allocation {
-    pub(crate) memory: vk::DeviceMemory,
-    /// The size in bytes.
-    pub(crate) size: u64,
-    pub(crate) dedicated: bool,
-}
-
 /// The address where the memory is mapped until it is freed.
 struct Mapping(NonNull<AtomicU32>);
 
@@ -142,17 +133,23 @@ impl Buffer {
     }
 
     /// What a submission keeps of the buffer.
-    pub(crate) fn memory(&self) -> Arc<dyn Any + Send + Sync> {
+    pub(crate) fn kept(&self) -> Arc<dyn Any + Send + Sync> {
         self.0.clone()
     }
 
-    /// The memory that a handle of the buffer is exported from.
-    pub(crate) fn allocation(&self) -> Allocation {
-        Allocation {
-            memory: self.0.memory,
-            size: self.0.allocated,
-            dedicated: self.0.dedicated,
-        }
+    /// The memory of the buffer, which a handle is exported from.
+    pub(crate) fn memory(&self) -> vk::DeviceMemory {
+        self.0.memory
+    }
+
+    /// The size of the whole allocation in bytes.
+    pub(crate) fn allocated_size(&self) -> u64 {
+        self.0.allocated
+    }
+
+    /// True if the memory is a dedicated allocation.
+    pub(crate) fn is_dedicated(&self) -> bool {
+        self.0.dedicated
     }
 
     pub(crate) fn device(&self) -> &Arc<Inner> {

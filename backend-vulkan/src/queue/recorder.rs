@@ -154,7 +154,7 @@ impl<'a> Recorder<'a> {
                 .cmd_fill_buffer(commands, buffer.raw(), 0, vk::WHOLE_SIZE, word);
         }
         self.recording.barrier(commands);
-        self.recording.keep(buffer.memory());
+        self.recording.keep(buffer.kept());
         Ok(())
     }
 
@@ -201,8 +201,8 @@ impl<'a> Recorder<'a> {
                 .cmd_copy_buffer(commands, from.raw(), to.raw(), &[region]);
         }
         self.recording.barrier(commands);
-        self.recording.keep(from.memory());
-        self.recording.keep(to.memory());
+        self.recording.keep(from.kept());
+        self.recording.keep(to.kept());
         Ok(())
     }
 

@@ -219,7 +219,7 @@ impl Recording {
         let commands = self.command_buffer()?;
         self.transfer_ownership(commands, buffer, Direction::Acquire);
         self.acquired.push(buffer.clone());
-        self.keep.push(buffer.memory());
+        self.keep.push(buffer.kept());
         Ok(())
     }
 

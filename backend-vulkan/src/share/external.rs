@@ -1,6 +1,6 @@
-//! Timelines and memory, exported and imported as opaque file descriptors.
+//! Timelines exported and imported as opaque file descriptors, and checks of all handles.
 //!
-//! Uses `VK_KHR_external_semaphore_fd` and `VK_KHR_external_memory_fd`.
+//! Uses `VK_KHR_external_semaphore_fd`.
 #![allow(
     unsafe_code,
     reason = "talks to the driver, and owns descriptors from it"
@@ -16,13 +16,12 @@ use syncline_core::{
     Error, Result,
     error::Object,
     handle::windows::WindowsHandle,
-    handle::{HandleKind, MemoryFd, Origin, Rejected, TimelineFd},
+    handle::{HandleKind, Origin, Rejected, TimelineFd},
 };
 
 use crate::device::file_kind::FileKind;
 use crate::device::open::Device;
 use crate::device::physical::SYNC_FILES_LIMIT;
-use crate::memory::buffer::{Buffer, MemoryKind};
 use crate::timeline::port::Semaphore;
 
 /// Exports handles of one timeline. Each importer takes its own handle.
@@ -136,107 +135,6 @@ impl Device {
                 Ok(semaphore.attach_imported())
             }
             Err(error) => reject(error, handle),
-        }
-    }
-
-    /// Creates a buffer in dedicated device-local memory, and exports a handle of that memory.
-    ///
-    /// Calls `vkGetMemoryFdKHR`. The buffer has all usages of Vulkan 1.0, because an importer must
-    /// create an identical buffer.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] if the device exports no memory, for a size of 0, and for a usage
-    /// that is not of Vulkan 1.0. A driver error.
-    pub fn export_buffer(
-        &self,
-        size: u64,
-        usage: vk::BufferUsageFlags,
-    ) -> Result<(Buffer, MemoryFd)> {
-        let asked = "export a buffer";
-        let exports = &self.info().capabilities.exports;
-        self.require_kind(exports, HandleKind::MemoryOpaqueFd, asked)?;
-        let buffer = self.make_buffer(size, usage, MemoryKind::Exportable)?;
-        let allocation = buffer.allocation();
-        let info = vk::MemoryGetFdInfoKHR::default()
-            .memory(allocation.memory)
-            .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
-        let functions = self.inner().external().memory(asked)?;
-        // SAFETY: live memory, allocated for handles of this type.
-        let fd = unsafe { functions.get_memory_fd(&info) };
-        let fd = self
-            .inner()
-            .own_fd(buffer.object(), "vkGetMemoryFdKHR", fd)?;
-        let origin = Origin::of(self.info());
-        // SAFETY: just exported, and the memory has these properties.
-        let handle =
-            unsafe { MemoryFd::from_fd(fd, origin, allocation.size, size, allocation.dedicated) };
-        Ok((buffer, handle))
-    }
-
-    /// Imports the memory of `handle` as one buffer.
-    ///
-    /// Calls `vkAllocateMemory` with `VkImportMemoryFdInfoKHR`. The buffer has the
-    /// [length](MemoryFd::length) of the exported one and all usages of Vulkan 1.0. Its memory is
-    /// dedicated if the exported memory is. Queue family ownership is transferred as for the
-    /// exported buffer: see [`Buffer::is_exported`].
-    ///
-    /// # Errors
-    /// [`Error::CannotShare`] if the handle comes from another GPU or another driver, and
-    /// [`Error::Unsupported`] if the device imports no memory. Both are checked before any driver
-    /// call. [`Error::Unsupported`] for a length of 0. [`Error::Import`] if the memory is too small
-    /// for the buffer, if dedicated memory has another size than the buffer requires, or if the
-    /// driver refuses the handle. A driver error. Each error returns the handle, still open.
-    pub fn import_buffer(&self, handle: MemoryFd) -> Result<Buffer, Rejected<MemoryFd>> {
-        let kind = HandleKind::MemoryOpaqueFd;
-        let imported = self
-            .require_same_driver("memory", handle.origin())
-            .and_then(|()| {
-                let imports = &self.info().capabilities.imports;
-                self.require_kind(imports, kind, "import memory")?;
-                self.require_memory_file(&handle)?;
-                let usage = vk::BufferUsageFlags::empty();
-                self.make_buffer(handle.length(), usage, MemoryKind::Imported(&handle))
-            });
-        // The driver has taken a duplicate, so on success the original is closed here.
-        imported.map_err(|error| Rejected { handle, error })
-    }
-
-    /// Refuses a descriptor of another kind of file than this driver exports for memory.
-    ///
-    /// See [`Device::require_file_kind`]. A regular file with memory is at least as large as the
-    /// allocation.
-    fn require_memory_file(&self, handle: &MemoryFd) -> Result<()> {
-        let refuse = |reason: String| {
-            Error::import(
-                self.object(),
-                format!("memory of {} bytes from {}", handle.size(), handle.origin()),
-                reason,
-            )
-        };
-        if handle.length() > handle.size() {
-            let length = handle.length();
-            return Err(refuse(format!(
-                "it is said to hold a buffer of {length} bytes"
-            )));
-        }
-        let offered = FileKind::of(handle.as_fd()).map_err(|error| refuse(error.to_string()))?;
-        let kind = HandleKind::MemoryOpaqueFd;
-        if !self.info().capabilities.exports.contains(&kind) {
-            // The driver exports none to compare with.
-            return Ok(());
-        }
-        let own = self.inner().external().file_kinds().get_or_find(kind, || {
-            let (_, own) = self.export_buffer(1, vk::BufferUsageFlags::empty())?;
-            FileKind::of(own.as_fd()).map_err(|error| refuse(error.to_string()))
-        })?;
-        if !offered.matches(&own) {
-            return Err(refuse(format!(
-                "it is {offered}, and this driver's memory is {own}"
-            )));
-        }
-        match offered.size() {
-            Some(bytes) if bytes < handle.size() => Err(refuse(format!("it is {offered}"))),
-            _ => Ok(()),
         }
     }
 
