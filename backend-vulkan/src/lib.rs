@@ -22,9 +22,9 @@
 // | `memory/` | `buffer` |
 // | `timeline/` | `port`: timeline semaphores; `watch`: watching them while a thread waits; `raw_binary`: binary semaphores and the uses of their payload |
 // | `timing/` | `stamp`: timestamp queries; `clock`: the device's clock, read by the driver together with the host's |
-// | `queue/` | `submission`: how a submission becomes a `vkQueueSubmit`; `recorder`; `command_pool`: command buffers and their reuse; `choose`: the driver queue of a new queue; `guard`: the application's lock |
+// | `queue/` | `submission`: how a submission becomes a `vkQueueSubmit`; `recorder`; `command_pool`: command buffers and their reuse; `choose`: the driver queue of a new queue; `guard`: the application's lock; `submitted_clock`: the device's clock, read with submitted timestamps if the driver calibrates none |
 // | `share/` | file descriptors of timelines (`external`) and memory (`external_memory`); `binary` semaphores, their `payload`, and `sync_fd` |
-// | `api/` | the traits of core, implemented for `device` and `queue`; `clock`: the clock without calibrated timestamps |
+// | `api/` | the traits of core, implemented for `device` and `queue` |
 // | `probe.rs`, `adopt/` | the devices and their capabilities; adopting objects of the application (`raw`, `offer`), and raw handles |
 
 mod adopt;

@@ -1,5 +1,4 @@
-//! The traits of core, implemented for this crate's devices and queues, and the clock.
+//! The traits of core, implemented for this crate's devices and queues.
 
-pub(crate) mod clock;
 pub(crate) mod device;
 pub(crate) mod queue;

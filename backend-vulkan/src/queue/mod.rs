@@ -7,3 +7,4 @@ pub(crate) mod recorder;
 pub(crate) mod recording;
 pub(crate) mod submission;
 pub(crate) mod submit_lists;
+pub(crate) mod submitted_clock;
