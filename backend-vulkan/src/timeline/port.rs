@@ -274,6 +274,7 @@ mod tests {
 
     use std::cell::Cell;
 
+    use rstest::rstest;
     use syncline_core::backend::{Device as _, Queue as _};
     use syncline_core::{Error, QueueKind};
 
@@ -281,28 +282,26 @@ mod tests {
     use crate::driver::instance::Instance;
 
     /// E3. A lost device may answer success to a signal that it does not make.
-    #[test]
-    fn a_signal_counts_once_the_counter_shows_it() {
-        for (before, works, expected, after) in [
-            (1, true, Recovered::NotYet, 1),
-            (2, true, Recovered::Signalled, 5),
-            (2, false, Recovered::Elsewhere, 2),
-            (7, false, Recovered::Signalled, 7),
-        ] {
-            let counter = Cell::new(before);
-            let signal = |value| {
-                if works {
-                    counter.set(value);
-                }
-                Ok(())
-            };
-            let recovered = recover(|| Ok(counter.get()), 2, 5, signal).unwrap();
-            assert_eq!(
-                (recovered, counter.get()),
-                (expected, after),
-                "from {before}"
-            );
-        }
+    #[rstest]
+    #[case::too_early(1, true, Recovered::NotYet, 1)]
+    #[case::of_a_working_device(2, true, Recovered::Signalled, 5)]
+    #[case::of_a_lost_device(2, false, Recovered::Elsewhere, 2)]
+    #[case::made_already(7, false, Recovered::Signalled, 7)]
+    fn a_signal_counts_once_the_counter_shows_it(
+        #[case] before: u64,
+        #[case] works: bool,
+        #[case] expected: Recovered,
+        #[case] after: u64,
+    ) {
+        let counter = Cell::new(before);
+        let signal = |value| {
+            if works {
+                counter.set(value);
+            }
+            Ok(())
+        };
+        let recovered = recover(|| Ok(counter.get()), 2, 5, signal).unwrap();
+        assert_eq!((recovered, counter.get()), (expected, after));
     }
 
     /// A semaphore of another `VkDevice` is not passed to the driver, whatever device its
