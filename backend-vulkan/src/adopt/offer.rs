@@ -36,7 +36,7 @@ impl Offer {
     ///
     /// # Errors
     /// [`Error::Unavailable`](syncline_core::Error::Unavailable) with the reason, if no device
-    /// created from it could be adopted: it is older than Vulkan 1.2, or has no timeline
+    /// created from it could be adopted. It is then older than Vulkan 1.2, or has no timeline
     /// semaphores.
     ///
     /// # Safety

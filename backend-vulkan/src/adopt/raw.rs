@@ -35,7 +35,8 @@ pub struct AdoptInfo {
     pub queues: Vec<(u32, u32, vk::Queue)>,
     /// Kept as long as anything made from the adopted device.
     ///
-    /// With `None`, nothing tells when the device may be destroyed, so it must never be.
+    /// With `None`, the application cannot know when it may destroy the device. So it must never
+    /// destroy the device.
     ///
     /// The owner may be dropped on a thread of this library. If the process exits during that drop,
     /// the exit waits for it, for at most two seconds. An owner that is still kept when the exit
@@ -61,8 +62,8 @@ impl std::fmt::Debug for AdoptInfo {
 impl Device {
     /// Adopts a `VkDevice` of the application.
     ///
-    /// The application still owns the instance, the device and the queues. Syncline never destroys
-    /// them.
+    /// The application still owns the instance, the device and the queues. Syncline destroys none
+    /// of them.
     ///
     /// # Errors
     /// [`Error::Unavailable`](syncline_core::Error::Unavailable) if the device is older than Vulkan
@@ -71,12 +72,13 @@ impl Device {
     /// # Safety
     /// * The handles belong together, the queues are queues of the device, and everything marked as
     ///   enabled is enabled.
-    /// * They outlive the adopted device and everything made from it, or `owner` ensures that.
-    /// * Until the adopted device and everything made from it are gone, the application makes calls
-    ///   that require external synchronization of one of the queues (`vkQueueSubmit`,
-    ///   `vkQueuePresentKHR`, `vkQueueWaitIdle`; `vkDeviceWaitIdle` for all queues) only while it
-    ///   holds that queue's [`QueueGuard`](crate::QueueGuard). The drop of `owner` shows that
-    ///   everything is gone.
+    /// * The handles outlive the adopted device and everything made from it, or `owner` ensures
+    ///   that.
+    /// * Some calls require external synchronization of a queue: `vkQueueSubmit`,
+    ///   `vkQueuePresentKHR`, `vkQueueWaitIdle`, and `vkDeviceWaitIdle` for all queues. The
+    ///   application makes them only while it holds that queue's [`QueueGuard`](crate::QueueGuard).
+    ///   The rule ends when the adopted device and everything made from it are gone, which the drop
+    ///   of `owner` shows.
     pub unsafe fn adopt(info: AdoptInfo) -> Result<Self> {
         // SAFETY: the caller guarantees it.
         let physical = unsafe {
@@ -101,9 +103,9 @@ impl Device {
         Inner::new(native, physical, object, &info.queues).map(Self::of)
     }
 
-    /// Adopts a timeline semaphore of the application. Returns its port, and its value.
+    /// Adopts a timeline semaphore of the application. Returns its port and its value.
     ///
-    /// The value is the one to start a timeline at.
+    /// Start the timeline at that value.
     ///
     /// # Errors
     /// A driver error.

@@ -55,10 +55,12 @@ impl Backend for Device {
     ///
     /// Any other device, and one whose driver supports neither of the host's clocks, submits
     /// timestamps for each sample to its least used `VkQueue`. The deviation is half of the time
-    /// from before the submission until the host has seen it finished: some tens of microseconds on
-    /// an idle device. A sample takes one millisecond. It blocks for up to 0.25 s behind other work
-    /// of that `VkQueue`, or while the application holds its [`QueueGuard`](crate::QueueGuard).
-    /// Then it fails.
+    /// from before the submission until the host has seen it finished. On an idle device it is some
+    /// tens of microseconds.
+    ///
+    /// Such a sample takes one millisecond. It blocks for up to 0.25 s behind other work of that
+    /// `VkQueue`, or while the application holds the [`QueueGuard`](crate::QueueGuard). Then the
+    /// sample fails.
     ///
     /// In both cases the first samples may take up to 20 ms, until the step of the counter is
     /// known. A counter with few bits must be sampled again before it has wrapped a thousand times.

@@ -27,26 +27,28 @@ impl Queue {
     /// Submits by a `vkQueueSubmit` of the application's own, in place of recorded work.
     ///
     /// `submit` is held like any other work until all `waits` may go to the driver. Then it is
-    /// called once, on this thread or on the thread that releases it, with the `VkQueue` locked. It
-    /// makes one or more submissions that together wait for all waits of the [`RawSubmission`] and
-    /// then make all its signals. Its semaphores live until the submission has finished, and so
-    /// does what it passes to [`RawSubmission::keep`]. Everything else that it uses is the
-    /// application's to keep.
+    /// called once with the `VkQueue` locked, on this thread or on the thread that releases the
+    /// submission.
+    ///
+    /// `submit` makes one or more submissions. Together they wait for all waits of the
+    /// [`RawSubmission`] and then make all its signals. The semaphores of the `RawSubmission` live
+    /// until the submission has finished, and so do objects passed to [`RawSubmission::keep`]. The
+    /// application keeps everything else that `submit` uses.
     ///
     /// During the call other submissions to this `VkQueue` are held. `submit` must not block, and
-    /// must not [lock](Queue::lock) the same `VkQueue`: that is a deadlock. It is not called if a
-    /// wait fails.
+    /// must not [lock](Queue::lock) the same `VkQueue`, which is a deadlock. If a wait fails,
+    /// `submit` is not called.
     ///
     /// If `submit` returns an error, none of the signals may be pending. If it returns `Ok`, it has
-    /// made all of them. The engine cannot check that: a missing signal shows as a time-out.
+    /// made all of them. The engine cannot check that. A missing signal shows as a time-out.
     ///
-    /// A queue whose submissions are traced, and signals with times, take up to two small
-    /// submissions more, which are made around the call.
+    /// For a traced queue, and for signals with times, the engine makes up to two more small
+    /// submissions, one before and one after the call.
     ///
     /// # Errors
     /// Same errors as [`Queue::submit`](syncline_core::backend::Queue::submit). An error of
-    /// `submit` is a driver error of `vkQueueSubmit`: the submission is refused, or, if it was
-    /// held, its timelines fail with it (Q5).
+    /// `submit` is a driver error of `vkQueueSubmit`. It refuses the submission. If the submission
+    /// was held, its timelines fail with the error instead (Q5).
     ///
     /// See `vkQueueSubmit` and `VkTimelineSemaphoreSubmitInfo`.
     pub fn submit_raw<'q, W>(

@@ -34,7 +34,9 @@ impl DeviceClock {
         self.clock.get()
     }
 
-    /// The clock. Calls `make` if there is none. If another thread makes it first, that one counts.
+    /// The clock. Calls `make` if there is none.
+    ///
+    /// If another thread stores a clock first, returns that clock.
     ///
     /// # Errors
     /// The error of `make`.
@@ -86,7 +88,7 @@ impl DeviceClock {
         }
     }
 
-    /// Converts a time with the rounds of the counter. `None` if it was never read.
+    /// Converts a time with the rounds of the counter. `None` if the counter was never read.
     pub(crate) fn convert(&self, time: impl FnOnce(&Rounds) -> Option<i64>) -> Option<i64> {
         let readings = self.readings.lock();
         time(&readings.as_ref()?.rounds)

@@ -15,7 +15,7 @@ use syncline_core::backend::Mutex;
 /// The semaphores of one device whose destruction is deferred.
 #[derive(Default)]
 pub(crate) struct DeferredDestroy {
-    /// True if the driver needs it. If false, nothing is counted or deferred.
+    /// True if the driver needs deferred destruction. If false, nothing is counted or deferred.
     is_needed: bool,
     /// Number of the last submission that the driver has taken.
     submitted: AtomicU64,

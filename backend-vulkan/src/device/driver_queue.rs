@@ -37,7 +37,7 @@ pub(crate) struct DriverQueue {
     /// See [`Enqueue::order_domain`].
     domain: u64,
     gate: Gate,
-    /// The logical queues that use it.
+    /// The logical queues that use this driver queue.
     queues: Mutex<Vec<Weak<dyn LogicalQueue>>>,
     /// The budget of what its logical queues have in flight together.
     budget: Arc<InFlightBudget>,
@@ -114,7 +114,7 @@ impl DriverQueue {
         queues.push(Arc::downgrade(&engine));
     }
 
-    /// The number of logical queues that use it.
+    /// The number of logical queues that use this driver queue.
     pub(crate) fn users(&self) -> usize {
         let queues = self.queues.lock();
         queues
@@ -125,8 +125,8 @@ impl DriverQueue {
 
     /// The number of held submissions of all its logical queues.
     pub(crate) fn held(&self) -> usize {
-        // Dropping the last handle of a queue under the lock is not allowed, so upgraded handles
-        // leave the lock first.
+        // The last handle of a queue must not be dropped under the lock. So the upgraded handles
+        // are dropped after the unlock.
         let queues: Vec<_> = self
             .queues
             .lock()

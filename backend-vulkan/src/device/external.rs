@@ -1,4 +1,4 @@
-//! What a device exports and imports handles with.
+//! The functions that a device exports and imports handles with.
 
 use ash::{khr, vk};
 use syncline_core::{Error, Result, error::Object};

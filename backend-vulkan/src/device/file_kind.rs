@@ -21,7 +21,10 @@ pub(crate) struct FileKind {
 type Numbers = (u32, u32);
 
 impl FileKind {
-    /// Does not ask the file system, which may be another process that does not answer (FUSE).
+    /// Reads the kind of file behind `fd`.
+    ///
+    /// Does not query the file system, because the process behind a FUSE file system may not
+    /// answer.
     pub(crate) fn of(fd: BorrowedFd<'_>) -> rustix::io::Result<Self> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let status = rustix::fs::statx(fd, c"", flags, StatxFlags::TYPE | StatxFlags::SIZE)?;
@@ -47,7 +50,8 @@ impl FileKind {
     }
 }
 
-/// The kinds of file that the driver's own exports have. Each is found out at the first import.
+/// The kinds of file that the driver's own exports have. Each kind is determined at the first
+/// import.
 #[derive(Default)]
 pub(crate) struct FileKinds {
     timeline: OnceLock<FileKind>,

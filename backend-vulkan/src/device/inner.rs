@@ -36,7 +36,7 @@ pub(crate) struct Inner {
     external: External,
     /// The first error that said that the device is lost.
     loss: OnceLock<Error>,
-    /// Opened once the device is lost and a queue of another device waits for it.
+    /// Opened when the device is lost and one of its exported semaphores must still be signalled.
     spare: Mutex<Option<Arc<Spare>>>,
     watcher: Watcher,
     wake: WakeSemaphore,
@@ -126,7 +126,7 @@ impl Inner {
 
     /// Indices of the physical device's queue families that run submissions, ascending.
     ///
-    /// They do not depend on the queues of this `VkDevice`.
+    /// The list does not depend on the queues of this `VkDevice`.
     pub(crate) fn families(&self) -> &[u32] {
         &self.families
     }
@@ -198,7 +198,7 @@ impl Inner {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// A device of the same GPU, in place of this one, which is lost.
+    /// A second `VkDevice` of the same GPU, which signals semaphores after this device is lost.
     ///
     /// # Errors
     /// A driver error.
@@ -228,8 +228,8 @@ impl Inner {
     pub(crate) fn destroy_semaphores(&self, semaphores: Vec<vk::Semaphore>) {
         for semaphore in semaphores {
             // SAFETY: made on this device, and deferred when its `Semaphore` was dropped, so no
-            // submission of this crate uses it. The driver has released it, because a later
-            // submission has signalled or the device is idle.
+            // submission of this crate uses the semaphore. The driver has released the semaphore,
+            // because a later submission has signalled or the device is idle.
             unsafe { self.raw().destroy_semaphore(semaphore, None) };
         }
     }
@@ -241,16 +241,16 @@ impl Drop for Inner {
         let deferred = self.deferred_destroy.take_all();
         if !deferred.is_empty() {
             for queue in &self.queues {
-                // SAFETY: the queue is of this device. No thread uses it now: a logical queue and a
-                // `QueueGuard` keep the device, and without a guard the application does not use
-                // the queue (see `Device::adopt`). A lost device fails this call, and uses no
-                // semaphore any more.
+                // SAFETY: the queue is of this device. No thread uses the queue now, because a
+                // logical queue and a `QueueGuard` keep the device. Without a guard the application
+                // does not use the queue (see `Device::adopt`). On a lost device this call fails. A
+                // lost device uses no semaphore any more.
                 let _ = unsafe { self.raw().queue_wait_idle(queue.raw()) };
             }
             self.destroy_semaphores(deferred);
         }
-        // SAFETY: made on this device and destroyed only here. No call waits for it, because each
-        // such call is made through an `Arc` of `self`.
+        // SAFETY: made on this device and destroyed only here. No call waits for the semaphore,
+        // because each such call is made through an `Arc` of `self`.
         unsafe {
             self.raw().destroy_semaphore(self.wake.raw(), None);
         }

@@ -9,7 +9,7 @@ use syncline_core::backend::TeardownGuard;
 
 use crate::driver::instance::Instance;
 
-/// The raw handles under a device. Destroys the `VkDevice` when dropped, if it was opened here.
+/// The raw handles under a device. Destroys the `VkDevice` when dropped, if this crate made it.
 pub(crate) struct Native {
     entry: ash::Entry,
     instance: ash::Instance,
@@ -92,8 +92,8 @@ impl Drop for Native {
         match &mut self.ownership {
             Ownership::Ours(_) => {
                 if let Some(_going) = TeardownGuard::begin() {
-                    // SAFETY: this crate made the device. Everything made from it kept it, and is
-                    // gone. No queue executes work any more.
+                    // SAFETY: this crate made the device. Everything made from the device kept it
+                    // and is gone. No queue executes work any more.
                     unsafe { self.device.destroy_device(None) };
                 }
             }

@@ -40,7 +40,7 @@ pub(crate) struct Family {
 pub(crate) struct PhysicalDevice {
     pub(crate) raw: vk::PhysicalDevice,
     pub(crate) info: Info,
-    /// The reason why it cannot be used, if there is one.
+    /// The reason why the device cannot be used, if there is one.
     pub(crate) rejected: Option<Error>,
     pub(crate) families: Vec<Family>,
     pub(crate) enabled: Enabled,
@@ -48,12 +48,12 @@ pub(crate) struct PhysicalDevice {
     pub(crate) host_clock: Option<HostClock>,
     /// True if `vkWaitSemaphores` with `VK_SEMAPHORE_WAIT_ANY` is a busy loop.
     ///
-    /// Mesa's common code does that where timeline semaphores are emulated. Of its drivers only
-    /// lavapipe emulates them.
+    /// Mesa's common code has a busy loop for drivers that emulate timeline semaphores. Only
+    /// lavapipe does.
     pub(crate) wait_any_spins: bool,
     /// True if `vkGetQueryPoolResults` waits for all work of the device, whatever its flags.
     ///
-    /// lavapipe's does.
+    /// The function of lavapipe does.
     pub(crate) query_read_blocks: bool,
     /// True if the driver needs [`deferred_destroy`](crate::device::deferred_destroy).
     pub(crate) needs_deferred_destroy: bool,

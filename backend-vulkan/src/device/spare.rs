@@ -13,8 +13,8 @@ use crate::driver::error::native;
 
 /// A `VkDevice` with one queue, which is not used, and external semaphores.
 ///
-/// The lost device and each semaphore of this device hold it. A semaphore drops it before the lost
-/// device, which holds the instance.
+/// The lost device and each [`SpareSemaphore`] hold the spare device. A semaphore drops the spare
+/// device before the lost device, which holds the instance.
 pub(crate) struct Spare {
     device: ash::Device,
     semaphores: khr::external_semaphore_fd::Device,
@@ -54,7 +54,7 @@ impl Spare {
 impl Drop for Spare {
     fn drop(&mut self) {
         if let Some(_going) = TeardownGuard::begin() {
-            // SAFETY: made here. Every semaphore of it has kept it, and is gone.
+            // SAFETY: `open` made the device. Every semaphore of the device kept it and is gone.
             unsafe { self.device.destroy_device(None) };
         }
     }
@@ -113,7 +113,7 @@ impl SpareSemaphore {
         let info = vk::SemaphoreSignalInfo::default()
             .semaphore(self.raw)
             .value(value);
-        // SAFETY: a live timeline semaphore. The lost device signals it no more. The engine makes
+        // SAFETY: a live timeline semaphore. The lost device no longer signals it. The engine makes
         // one signal at a time, after the lower signals of this process's other devices. For
         // several processes see `Port::signal` in `timeline/port.rs`.
         unsafe { self.spare.device.signal_semaphore(&info) }

@@ -64,8 +64,8 @@ impl WakeSemaphore {
 
     /// Wakes the watching thread, unless it has an unhandled wake.
     ///
-    /// `signal` signals the semaphore to the value that it gets. The calls are in order of the
-    /// values. After an error the thread is not woken.
+    /// `signal` signals the semaphore to its argument. The arguments of all calls increase. After
+    /// an error the thread is not woken.
     ///
     /// # Errors
     /// The error of `signal`.

@@ -22,40 +22,40 @@ const FALSE_POSITIVES: &[(&str, &str)] = &[
     ),
     (
         "VUID-VkSubmitInfo-pSignalSemaphores-03244",
-        "as above: it takes an exported timeline's value for the one that Vulkan signalled last",
+        "same cause: the layer takes an exported timeline's value for the last value that Vulkan signalled",
     ),
     (
         "VUID-VkSemaphoreSignalInfo-value-03259",
-        "as above: it takes signals of another API for pending ones of Vulkan",
+        "same cause: the layer takes signals of another API for pending signals of Vulkan",
     ),
     (
         "VUID-VkSemaphoreSignalInfo-value-03260",
-        "as above, for signals from the host",
+        "same cause, for signals from the host",
     ),
     (
         "VUID-VkSubmitInfo-pSignalSemaphores-03242",
-        "as above, since 1.4 (KhronosGroup/Vulkan-ValidationLayers#10055)",
+        "same cause, since 1.4 (KhronosGroup/Vulkan-ValidationLayers#10055)",
     ),
     (
         "VUID-VkImportSemaphoreFdInfoKHR-handleType-03264",
-        "the layer knows an exported descriptor by its number, also after that was closed and has become another's",
+        "the layer identifies an exported descriptor by its number, even after the number was closed and reused",
     ),
     (
         "VUID-VkMemoryAllocateInfo-allocationSize-01742",
-        "as above, for memory",
+        "same cause, for memory",
     ),
     (
         "VUID-VkMemoryDedicatedAllocateInfo-buffer-01879",
-        "as above, for memory of one buffer",
+        "same cause, for memory of one buffer",
     ),
     (
         "INTERNAL-ERROR-VkSemaphore-state-timeout",
-        "the name since 1.4 of the next one",
+        "the name of the next message since 1.4",
     ),
     (
         "UNASSIGNED-VkSemaphore-state-timeout",
-        "the layer waits 10 s for its own book-keeping when one thread sees what another is signalling \
-         from the host; its text says itself that this is most likely a validation bug",
+        "the layer waits 10 s for its own bookkeeping if a thread sees a value that another thread is \
+         signalling from the host; the message itself says that this is most likely a validation bug",
     ),
 ];
 

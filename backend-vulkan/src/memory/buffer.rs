@@ -410,8 +410,8 @@ impl Device {
         }
         // SAFETY: `info` is valid: the size is at least what the buffer requires, and exactly that
         // for dedicated memory. The memory type is allowed for the buffer. An imported descriptor
-        // is open. `MemoryFd::from_fd` guarantees that it is memory of the same GPU and driver,
-        // with the size, memory type and dedicated buffer that are used here
+        // is open. `MemoryFd::from_fd` guarantees that it is memory of the same GPU and driver. Its
+        // size, memory type and dedicated buffer are those used here
         // (VUID-VkMemoryAllocateInfo-allocationSize-01742,
         // VUID-VkMemoryDedicatedAllocateInfo-buffer-01879).
         let allocated = unsafe { device.raw().allocate_memory(&info, None) };

@@ -48,7 +48,7 @@ struct State {
     poll_at: usize,
 }
 
-/// How many more submissions are in flight at each poll of the counter.
+/// The number of further submissions in flight after which the counter is polled again.
 ///
 /// While the device writes the counter, a poll costs about as much as everything else that this
 /// file does for a submission.
@@ -64,7 +64,7 @@ pub(crate) struct InFlight {
     /// or 0.
     submission: u64,
     buffers: SmallVec<[vk::CommandBuffer; 2]>,
-    /// The semaphores that it uses, if the driver needs deferred destruction.
+    /// The semaphores that the submission uses, if the driver needs deferred destruction.
     semaphores: SmallVec<[Arc<Semaphore>; 2]>,
 }
 
@@ -299,9 +299,9 @@ impl CommandPool {
         };
         let info = vk::CommandBufferBeginInfo::default()
             .flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
-        // SAFETY: a buffer of this pool, on the only thread that records for this queue. It is new,
-        // or its submission has finished, or it was reset. The pool's flags allow a begin to reset
-        // it.
+        // SAFETY: a buffer of this pool, on the only thread that records for this queue. The buffer
+        // is new, or its submission has finished, or it was reset. The pool's flags allow
+        // `vkBeginCommandBuffer` to reset it.
         let begun = unsafe { self.device.raw().begin_command_buffer(buffer, &info) };
         if let Err(code) = begun {
             self.give_back(&[buffer]);
@@ -327,7 +327,7 @@ impl CommandPool {
         }
     }
 
-    /// Notes what a submission uses that the driver has just taken.
+    /// Notes that the driver has taken a submission, and keeps what the submission uses.
     #[inline]
     pub(crate) fn submitted(&self, used: &mut InFlight) {
         used.submission = self.device.deferred_destroy().count_submission();
@@ -346,9 +346,10 @@ impl CommandPool {
 }
 
 impl CommandPool {
-    /// Waits for the work up to submission `last`. False if that may still execute.
+    /// Waits for the work up to submission `last`. Returns false if the work may still execute.
     fn has_ended_by(&self, last: u64, deadline: Instant) -> bool {
-        // An exit of the process waits for this. If it has begun, the driver stays as it is.
+        // An exit of the process waits for this guard. Once the exit has begun, no driver call is
+        // made.
         let Some(_guard) = TeardownGuard::begin() else {
             return false;
         };
@@ -356,8 +357,7 @@ impl CommandPool {
         let waited = self
             .device
             .wait_semaphores(none, &[self.own.raw()], &[last], deadline);
-        // Only a lost device uses nothing any more. Any other error does not say that the work has
-        // finished.
+        // After an error the work may still execute, unless the device is lost.
         waited.unwrap_or_else(|_| self.device.is_lost())
     }
 }

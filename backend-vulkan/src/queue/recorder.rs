@@ -22,8 +22,8 @@ use crate::timing::stamp::Stamp;
 /// everything after it on the queue, and to the host. Command buffers that are passed to
 /// [`Recorder::execute`] get no barrier.
 ///
-/// Times are written after that barrier and need none themselves. A barrier after a time would wait
-/// until the time is in memory.
+/// Times are written after that barrier and need no barrier of their own, which would wait until
+/// the time is in memory.
 pub struct Recorder<'a> {
     recording: &'a mut Recording,
     of_submission: InvariantLifetime<'a>,
@@ -50,11 +50,13 @@ impl<'a> Recorder<'a> {
 
     /// The raw command buffer that this submission records into.
     ///
-    /// It is of the queue's family and was begun with `ONE_TIME_SUBMIT`. The queue ends, submits
-    /// and reuses it. The application must not do that, and must not keep it after the work. The
-    /// application ends what it begins in it, such as a render pass, before it calls another method
-    /// of this type or returns. The engine does not know what the commands use (pipelines,
-    /// descriptor sets, buffers behind them), so the application [keeps](Recorder::keep) that.
+    /// The buffer is of the queue's family and was begun with `ONE_TIME_SUBMIT`. The queue ends,
+    /// submits and reuses it. The application must not do that, and must not use the buffer after
+    /// the work.
+    ///
+    /// The application ends what it begins in the buffer, such as a render pass, before it calls
+    /// another method of this type or returns. The engine does not know which pipelines, descriptor
+    /// sets and buffers the commands use. So the application [keeps](Recorder::keep) them.
     ///
     /// # Errors
     /// A driver error.
@@ -160,7 +162,7 @@ impl<'a> Recorder<'a> {
 
     /// Copies the start of `from` to the start of `to` with `vkCmdCopyBuffer`.
     ///
-    /// Copies as many bytes as both have. The submission keeps both.
+    /// Copies as many bytes as the smaller buffer has. The submission keeps both buffers.
     ///
     /// Vulkan allows no copy between regions that overlap
     /// (VUID-vkCmdCopyBuffer-pRegions-00117). An imported buffer may use the memory of any other
@@ -209,8 +211,8 @@ impl<'a> Recorder<'a> {
     /// Acquires an exported buffer from the other API, for everything recorded after this.
     ///
     /// The buffer is released at the end of the submission. Call this before shaders access an
-    /// exported buffer. The methods of this type do it themselves. Does nothing for a buffer that
-    /// is not exported. The submission keeps the buffer.
+    /// exported buffer. The methods of this type acquire their buffers themselves. Does nothing for
+    /// a buffer that is not exported. The submission keeps the buffer.
     ///
     /// See the ownership transfer to `VK_QUEUE_FAMILY_EXTERNAL` (Vulkan 1.3, 7.7.4).
     ///

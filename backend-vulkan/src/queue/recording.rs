@@ -28,11 +28,11 @@ pub struct Recording {
     lists: SubmitLists,
     /// In order. Includes the application's own command buffers.
     buffers: Vec<vk::CommandBuffer>,
-    /// What must outlive the submission. Its command buffers are those of the queue's own pool.
+    /// The queue's own command buffers and the semaphores, which must outlive the submission.
     used: InFlight,
     /// True if the last of `buffers` is of the queue's own pool and not ended yet.
     open: bool,
-    /// True if that one contains other commands than the writing of times.
+    /// True if the open command buffer contains other commands than writes of times.
     has_work: bool,
     /// The stamps to write before the next command, or at the end.
     stamps: SmallVec<[Arc<Stamp>; 2]>,
@@ -44,14 +44,14 @@ pub struct Recording {
     fence: vk::Fence,
     /// The application's own driver call, in place of the work.
     raw_work: Option<RawWork>,
-    /// True once the driver has command buffers of it, although the submission may still fail.
+    /// True once the driver has some of the command buffers. The submission may still fail.
     is_partly_submitted: Cell<bool>,
     keep: Keep,
     /// Exported buffers that this submission has acquired, and releases at its end.
     acquired: Vec<Buffer>,
 }
 
-/// Submits with the driver by itself. See `Queue::submit_raw`.
+/// The closure of `Queue::submit_raw`, which calls `vkQueueSubmit` itself.
 pub(crate) type SubmitRaw =
     Box<dyn FnOnce(RawSubmission<'_>) -> std::result::Result<(), vk::Result> + Send>;
 
@@ -60,7 +60,7 @@ struct RawWork {
     submit: SubmitRaw,
     /// The number of command buffers before it. They write times.
     buffers: usize,
-    /// What it keeps. The submission keeps this, too.
+    /// The objects that the call keeps. The submission keeps this list.
     kept: Arc<KeptByCall>,
 }
 
@@ -93,7 +93,7 @@ impl Recording {
         }
     }
 
-    /// Empties it for the next submission, and keeps the capacity of the lists.
+    /// Empties the recording for the next submission, and keeps the capacity of its lists.
     ///
     /// The caller has returned or submitted the command buffers, and has passed on what was kept.
     pub(crate) fn clear(&mut self) {
@@ -264,10 +264,10 @@ impl Recording {
         };
         let Some(barrier) = barrier else { return };
         let stages = vk::PipelineStageFlags::ALL_COMMANDS;
-        // SAFETY: the command buffer is begun. No render pass is open: only the application begins
-        // one, by `unsafe` calls, and it ends what it begins (see `Recorder::command_buffer`).
-        // Every family supports the stages. The buffer is of this device and is kept until the
-        // submission has finished.
+        // SAFETY: the command buffer is begun. No render pass is open, because only the application
+        // begins one, by `unsafe` calls, and ends it (see `Recorder::command_buffer`). Every family
+        // supports the stages. The buffer is of this device and is kept until the submission has
+        // finished.
         unsafe {
             self.device().cmd_pipeline_barrier(
                 commands,
@@ -335,9 +335,9 @@ impl Recording {
         }
         self.write_times(buffer);
         (self.open, self.has_work) = (false, false);
-        // SAFETY: `begun_buffer` has begun it for this submission, and only this ends it. One
-        // thread at a time uses its pool: the engine records one submission of a queue at a time,
-        // and a recorder does not outlive that.
+        // SAFETY: `begun_buffer` has begun the buffer for this submission, and only this call ends
+        // it. One thread at a time uses the pool, because the engine records one submission of a
+        // queue at a time. A recorder lives only while its submission is recorded.
         unsafe { self.device().end_command_buffer(buffer) }
             .map_err(|code| self.commands.failed("vkEndCommandBuffer", code))
     }
@@ -361,7 +361,8 @@ impl Recording {
     #[inline]
     pub(crate) fn prepare(&mut self, batch: &Batch<'_>) -> Result<()> {
         // If the signals must wait for values of other queues, the time is written after that wait
-        // too. The wait comes after the work. Raw work gets one list of waits, so it waits as well.
+        // too. The wait comes after the work. Raw work gets one list of waits, so the work waits
+        // for these values as well.
         let stamp = batch.stamp::<Stamp>();
         let waits_at_once = batch.order.is_empty() || self.raw_work.is_some();
         let (behind_work, behind_order) = if waits_at_once {
@@ -391,7 +392,8 @@ impl Recording {
             lists.wait(semaphore, 0, stages);
         }
 
-        // They wait only for the work. A submission with binary semaphores always has commands.
+        // Binary signals wait only for the work. A submission with binary semaphores always has
+        // commands.
         for &semaphore in &self.binary_signals {
             lists.signal(semaphore, 0);
         }
@@ -470,7 +472,8 @@ impl Recording {
         }
     }
 
-    /// Lets the application submit. Command buffers that write times go before and after that.
+    /// Lets the application submit. Command buffers that write times are submitted before and
+    /// after.
     ///
     /// # Safety
     /// Same as [`Recording::submit`].
@@ -532,8 +535,8 @@ impl Recording {
 
     /// Returns the command buffers to the pool, without submitting them.
     ///
-    /// If the driver has some of them, all stay in flight. The engine signals the submission's
-    /// number behind them, by a submission without work.
+    /// If the driver has some of the buffers, all stay in flight. Behind them the engine makes a
+    /// submission without work, which signals the submission's number.
     pub(crate) fn discard(&mut self) {
         if self.is_partly_submitted.get() {
             self.commands.submitted(&mut self.used);

@@ -113,8 +113,8 @@ impl SpareRecording {
     /// Called in `Enqueue::record` or `Enqueue::flush`.
     unsafe fn put(&self, mut recording: Box<Recording>) {
         recording.clear();
-        // SAFETY: as in `take`. What the application wanted kept is dropped above, and an earlier
-        // recording in the cell below, after the reference has ended.
+        // SAFETY: as in `take`. `clear` has dropped what the application kept. An earlier recording
+        // in the cell is dropped after the reference has ended.
         drop(unsafe { &mut *self.0.get() }.replace(recording));
     }
 }
@@ -136,7 +136,7 @@ impl Feed {
             })?;
         let commands = CommandPool::new(device.inner(), object, driver.family().index, semaphore)?;
         let commands = Arc::new(commands);
-        // Otherwise the application may destroy the device before the exit.
+        // Without an owner of the device, the application may destroy the device before the exit.
         if device.info().software && device.inner().native().is_kept() {
             let queue: Weak<CommandPool> = Arc::downgrade(&commands);
             TeardownGuard::register_queue(queue);
@@ -214,8 +214,8 @@ impl Enqueue for Feed {
         };
         // SAFETY: called in `Enqueue::flush`.
         unsafe { self.spare.put(recording) };
-        // Wakes other queues of the same driver queue. They run once this call has returned to the
-        // engine.
+        // Wakes other queues of the same driver queue, which run after this call has returned to
+        // the engine.
         drop(locked);
         flushed
     }
@@ -225,7 +225,8 @@ impl Enqueue for Feed {
     }
 
     fn is_idle(&self) -> Option<bool> {
-        // Otherwise the application may have destroyed the device.
+        // Unknown without an owner of the device, because the application may have destroyed the
+        // device.
         let is_kept = self.commands.device().native().is_kept();
         is_kept.then(|| self.commands.is_idle())
     }

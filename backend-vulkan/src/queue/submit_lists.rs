@@ -12,9 +12,10 @@ use crate::device::driver_queue::SUBMISSION;
 
 /// What a `vkQueueSubmit` of the application's own must wait for and signal.
 ///
-/// Lists of waits, and lists of signals, have the same length each. They fit into `VkSubmitInfo`
-/// and `VkTimelineSemaphoreSubmitInfo` as they are, and may be empty. The application may add waits
-/// and signals of its own. Binary semaphores have the value 0 there, which Vulkan ignores.
+/// All lists of waits have the same length, and so have all lists of signals. A list may be empty.
+/// The lists fit into `VkSubmitInfo` and `VkTimelineSemaphoreSubmitInfo` without changes. The
+/// application may add waits and signals of its own. Binary semaphores have the value 0, which
+/// Vulkan ignores.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct RawSubmission<'s> {
@@ -34,7 +35,7 @@ pub struct RawSubmission<'s> {
     pub(crate) kept: Option<&'s KeptByCall>,
 }
 
-/// Objects that a call of the application keeps. The submission keeps this.
+/// Objects that a call of the application keeps. The submission keeps this list.
 #[derive(Default)]
 pub(crate) struct KeptByCall(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
 
@@ -121,7 +122,7 @@ impl SubmitLists {
 
     /// Puts all later waits and signals into a second `VkSubmitInfo`.
     ///
-    /// It also gets the command buffers after the first `buffers`.
+    /// That `VkSubmitInfo` also gets the command buffers after the first `buffers`.
     pub(crate) fn split(&mut self, buffers: usize) {
         self.split = Some(Split {
             waits: self.waits.len(),

@@ -59,8 +59,8 @@ impl Device {
     /// The counter must have advanced by less than half a round since the timestamp was written.
     /// With 36 valid bits of 1 ns that takes 34 seconds, with 64 bits centuries.
     ///
-    /// A call samples the clock first, and takes as long as a sample, if the clock was not sampled
-    /// within the last quarter of a round. Other calls do not block. Any thread may call this.
+    /// If the clock was not sampled within the last quarter of a round, a call takes a sample
+    /// first. Other calls do not block. Any thread may call this.
     ///
     /// See `VkQueueFamilyProperties::timestampValidBits` and *Timestamp Queries* in the Vulkan
     /// specification.

@@ -52,8 +52,8 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Unsupported`] with the reason, if the device exports no binary semaphores as such
-    /// handles: the driver does not, handles of this kind hold no binary semaphore, or it is a kind
-    /// of Windows. A driver error.
+    /// handles. The driver may not export them, the kind may be of Windows, or its handles may hold
+    /// no binary semaphore. A driver error.
     pub fn exportable_binary(&self, label: &str, kind: HandleKind) -> Result<BinarySemaphore> {
         let asked = format!("make a binary semaphore for export as {kind}");
         let handle = match kind {
@@ -264,7 +264,7 @@ impl BinarySemaphore {
     /// A driver error. The signal is not consumed then.
     ///
     /// # Safety
-    /// A signal operation of the semaphore is pending: a driver has its submission, which waits for
+    /// A signal operation of the semaphore is pending. A driver has its submission, which waits for
     /// nothing that only the host can still provide. Nothing else waits for that signal. A signal
     /// that never comes blocks a driver queue forever, and everything else that uses that driver
     /// queue.

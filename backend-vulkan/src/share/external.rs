@@ -189,7 +189,7 @@ impl Device {
             ))
         })?;
         if !self.info().capabilities.exports.contains(&kind) {
-            // The driver exports none to compare with.
+            // The driver exports no handle to compare with.
             return Ok(());
         }
         let own = self.inner().external().file_kinds().get_or_find(kind, || {
@@ -256,7 +256,7 @@ impl Sharing for Device {
     }
 }
 
-/// One side of a refusal: the origin, and the driver that it was compared by.
+/// The text of one side of a refusal: the origin and its driver.
 fn describe(origin: &Origin) -> String {
     match origin.driver_uuid {
         Some(driver) => format!("{origin}, driver {driver}"),

@@ -63,8 +63,8 @@ impl Device {
     /// [`Error::CannotShare`] if the handle comes from another GPU or another driver, and
     /// [`Error::Unsupported`] if the device imports no memory. Both are checked before any driver
     /// call. [`Error::Unsupported`] for a length of 0. [`Error::Import`] if the memory is too small
-    /// for the buffer, if dedicated memory has another size than the buffer requires, or if the
-    /// driver refuses the handle. A driver error. Each error returns the handle, still open.
+    /// for the buffer, or if the driver refuses the handle. Also if dedicated memory has another
+    /// size than the buffer requires. A driver error. Each error returns the handle, still open.
     pub fn import_buffer(&self, handle: MemoryFd) -> Result<Buffer, Rejected<MemoryFd>> {
         let kind = HandleKind::MemoryOpaqueFd;
         let imported = self
@@ -101,7 +101,7 @@ impl Device {
         let offered = FileKind::of(handle.as_fd()).map_err(|error| refuse(error.to_string()))?;
         let kind = HandleKind::MemoryOpaqueFd;
         if !self.info().capabilities.exports.contains(&kind) {
-            // The driver exports none to compare with.
+            // The driver exports no handle to compare with.
             return Ok(());
         }
         let own = self.inner().external().file_kinds().get_or_find(kind, || {

@@ -78,8 +78,8 @@ impl BinarySemaphore {
     ///
     /// Calls `vkImportSemaphoreFdKHR` with `VK_SEMAPHORE_IMPORT_TEMPORARY_BIT`, which sync files
     /// require (VUID-VkImportSemaphoreFdInfoKHR-handleType-07307). The signal counts as pending,
-    /// and −1 stands for a signal that was already made. The next wait consumes it. Then the
-    /// semaphore has its permanent payload back. Does not wait for the signal.
+    /// and −1 stands for a signal that was already made. The next wait consumes the signal. Then
+    /// the semaphore has its permanent payload back. Does not wait for the signal.
     ///
     /// # Errors
     /// Each error returns the handle, and the semaphore is unchanged:

@@ -13,12 +13,14 @@ use crate::device::inner::Inner;
 use crate::device::open::Device;
 use crate::device::spare::SpareSemaphore;
 
-/// A timeline `VkSemaphore`. Everything that uses it keeps an `Arc` of it, also submissions in
-/// flight.
+/// A timeline `VkSemaphore`.
+///
+/// Everything that uses the semaphore keeps an `Arc` of it, including submissions in flight.
 pub(crate) struct Semaphore {
-    /// Its payload on another `VkDevice`, made once this device is lost.
+    /// The same payload on a second `VkDevice`, imported once this device is lost.
     ///
-    /// The first field, so that it is dropped before the device, which holds the instance of both.
+    /// The first field, so that it is dropped before `device`, which holds the instance of both
+    /// devices.
     on_spare: OnceLock<SpareSemaphore>,
     device: Arc<Inner>,
     raw: vk::Semaphore,
@@ -75,7 +77,7 @@ impl Semaphore {
         }
     }
 
-    /// Notes that a submission uses it which the driver has just taken.
+    /// Notes that `submission`, which the driver has just taken, uses the semaphore.
     pub(crate) fn note_use(&self, submission: u64) {
         self.used.fetch_max(submission, Ordering::Relaxed);
     }
@@ -117,7 +119,7 @@ impl Semaphore {
         self.device.own_fd(&self.object, "vkGetSemaphoreFdKHR", fd)
     }
 
-    /// Its payload on another `VkDevice`, because this device is lost.
+    /// The same payload on a second `VkDevice`. Called once this device is lost.
     fn on_spare(&self) -> Result<&SpareSemaphore> {
         if let Some(spare) = self.on_spare.get() {
             return Ok(spare);
@@ -133,7 +135,7 @@ impl Semaphore {
         Ok(self.on_spare.get_or_init(|| imported))
     }
 
-    /// As [`Semaphore::value`], with an error for the value that a lost device may show.
+    /// Same as [`Semaphore::value`], with an error for the value that a lost device may show.
     fn known_value(&self) -> Result<u64> {
         let call = "vkGetSemaphoreCounterValue";
         match self.value()? {
@@ -145,7 +147,7 @@ impl Semaphore {
         }
     }
 
-    /// The attachment of a timeline with its home on this device. The semaphore stands at
+    /// The attachment of a timeline with its home on this device. The semaphore has the value
     /// `initial`.
     pub(crate) fn attach(self: Arc<Self>, initial: u64) -> Attachment {
         let device = self.device.clone();
@@ -166,8 +168,8 @@ impl Drop for Semaphore {
         let used = self.used.load(Ordering::Relaxed);
         if self.owned && !self.device.deferred_destroy().defer(used, self.raw) {
             // SAFETY: created on this device, or adopted with the right to destroy it, and
-            // destroyed only here or by `DeferredDestroy`. No submission in flight uses it, because
-            // each keeps an `Arc` of it until it has finished.
+            // destroyed only here or by `DeferredDestroy`. No submission in flight uses the
+            // semaphore, because each keeps an `Arc` of it until it has finished.
             unsafe { self.device.raw().destroy_semaphore(self.raw, None) };
         }
     }
@@ -204,7 +206,9 @@ impl backend::Port for Port {
         Some(self)
     }
 
-    /// Calls `vkSignalSemaphore`. Drivers do not check that the value grows, but the engine has.
+    /// Calls `vkSignalSemaphore`.
+    ///
+    /// The engine has checked that the value increases. Drivers do not check it.
     fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
         let semaphore = &*self.0;
         by.check(self, &semaphore.object)?;
@@ -214,10 +218,12 @@ impl backend::Port for Port {
         // SAFETY: a live timeline semaphore. This engine signals one value at a time, in order. If
         // several processes have the semaphore, only one of them signals. After that process has
         // died, the surviving processes signal in turns of 12 ms, each a higher value than before.
-        // Three cases across processes remain, and cannot be detected here. In each, the semaphore
-        // may reach `value` before this call: a surviving process is stopped for longer than one
-        // turn between reading the value and this call, a process does not keep to the turns, or a
-        // device still executes work of the dead process.
+        // In three cases across processes, the semaphore may reach `value` before this call. These
+        // cases cannot be detected here:
+        // * A surviving process is stopped for longer than one turn between reading the value and
+        //   this call.
+        // * A process does not keep to the turns.
+        // * A device still executes work of the dead process.
         unsafe { semaphore.device.raw().signal_semaphore(&info) }.map_err(|code| {
             semaphore
                 .device
@@ -227,9 +233,9 @@ impl backend::Port for Port {
 }
 
 impl SharedPort for Port {
-    /// Signals here, and through another `VkDevice` if this one is lost.
+    /// Signals the semaphore, through a second `VkDevice` if this device is lost.
     ///
-    /// A lost device's calls fail, or they succeed without an effect.
+    /// Calls on a lost device fail, or they succeed without an effect.
     fn recover(&self, after: u64, value: u64, by: ByEngine<'_>) -> Result<Recovered> {
         let semaphore = &*self.0;
         by.check(self, &semaphore.object)?;
@@ -244,10 +250,10 @@ impl SharedPort for Port {
     }
 }
 
-/// Signals `value` unless the counter has it already. The counter must be at `after` or above.
+/// Signals `value`, unless the counter has reached it. The counter must be at `after` or above.
 ///
-/// [`Recovered::Elsewhere`] if the counter does not show the signal. `vkSignalSemaphore` of a
-/// device that works shows it at once.
+/// Returns [`Recovered::NotYet`] if the counter is lower, and [`Recovered::Elsewhere`] if the
+/// counter does not show the signal. The counter of a working device shows the signal at once.
 fn recover(
     read: impl Fn() -> Result<u64>,
     after: u64,

@@ -85,8 +85,8 @@ impl Drop for RawBinary {
     fn drop(&mut self) {
         if self.owned {
             // SAFETY: made on this device, or adopted with the right to destroy it, and destroyed
-            // only here. No submission in flight uses it, because each keeps an `Arc` of it until
-            // it has finished.
+            // only here. No submission in flight uses the semaphore, because each keeps an `Arc` of
+            // it until it has finished.
             unsafe { self.device.raw().destroy_semaphore(self.raw, None) };
         }
     }
@@ -118,8 +118,8 @@ pub(crate) struct PayloadState {
     temporary: Option<HandleKind>,
     /// The submissions in flight, and some that have finished since the last check.
     uses: Vec<Use>,
-    /// The length of `uses` at which finished submissions are removed. It doubles with the number
-    /// in flight, so that a check costs little for each use.
+    /// The length of `uses` at which finished submissions are removed. A check sets the length to
+    /// twice the number in flight, so that the cost for each use is small.
     check_at: usize,
     last_id: u64,
 }
@@ -136,7 +136,8 @@ struct Use {
     own: Arc<Semaphore>,
     /// The value of `own` at which the submission has finished. `None` until the driver has it.
     end: Option<u64>,
-    /// A timeline semaphore and value that the submission also signals, if a fence stands for that.
+    /// The timeline semaphore and value of a fence that the submission also signals, if there is
+    /// one.
     ///
     /// The device writes both semaphores at different moments. A thread that has seen the fence
     /// complete need not wait for `own`.
@@ -168,7 +169,7 @@ impl PayloadState {
         self.temporary = Some(kind);
     }
 
-    /// A submission that uses the semaphore in one of these roles, as far as this crate knows.
+    /// A known submission in flight that uses the semaphore in a role that `matches` accepts.
     fn in_use(&self, matches: impl Fn(Role) -> bool) -> Result<Option<PayloadUse>> {
         for used in self.uses.iter().filter(|used| matches(used.role)) {
             if !used.has_finished()? {
@@ -228,7 +229,7 @@ impl RecordedUse {
 
     /// Notes that the driver has the submission, which ends at `end` of the queue's own timeline.
     ///
-    /// A wait consumes a temporary payload. From here on the semaphore has its permanent one.
+    /// A wait consumes a temporary payload. From here on the semaphore has its permanent payload.
     pub(crate) fn submitted(self, end: u64) {
         let mut guard = self.semaphore.payload();
         let state = &mut *guard;

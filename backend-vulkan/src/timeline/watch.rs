@@ -69,7 +69,8 @@ impl Watch for Inner {
         }
     }
 
-    /// A counter alone may not show the loss, so a wait without time asks, too.
+    /// Reads a counter and waits with a timeout of 0, because the counter alone may not show the
+    /// loss.
     fn check(&self) -> Result<()> {
         if let Some(lost) = self.loss() {
             return Err(lost.clone());

@@ -13,9 +13,9 @@ use crate::device::inner::Inner;
 use crate::device::open::Device;
 use crate::driver::error::unavailable;
 
-/// The limits for calibrated readings, of which each takes some microseconds.
+/// The limits for calibrated readings. Each reading takes some microseconds.
 ///
-/// The best of several counts, because any of them may be interrupted.
+/// The best of several readings counts, because any reading may be interrupted.
 const CALIBRATION_EFFORT: Effort = Effort {
     limit: Duration::from_micros(500),
     samples: 8,
@@ -26,8 +26,10 @@ const CALIBRATION_EFFORT: Effort = Effort {
 const FIRST_TIME_LIMIT: Duration = Duration::from_millis(20);
 
 impl Inner {
-    /// The counter behind the timestamps. It has the fewest valid bits of all queue families, which
-    /// are valid in the timestamps of all of them.
+    /// The counter behind the timestamps.
+    ///
+    /// It has the fewest valid bits of all queue families. So its bits are valid in every
+    /// timestamp.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if no queue family has valid timestamp bits.
@@ -66,10 +68,12 @@ impl Inner {
 
     /// Converts a timestamp that was written after `recorded_at` on the host's clock.
     ///
-    /// Otherwise the same as [`Device::time_of`]. The timestamp was written less than nine tenths
-    /// of a round of the counter later. It may be read at any time, unless the two clocks drift
-    /// apart by a sixteenth of a round between `recorded_at` and the last sample. If they may have,
-    /// the clock is sampled first.
+    /// Same as [`Device::time_of`] in all other respects. The timestamp was written less than nine
+    /// tenths of a round of the counter after `recorded_at`. It may be read at any later time.
+    ///
+    /// If the two clocks may have drifted apart since `recorded_at`, the clock is sampled first.
+    /// The result is correct unless they have drifted apart by a sixteenth of a round at the last
+    /// sample.
     pub(crate) fn time_written(&self, timestamp: u64, recorded_at: i64) -> Result<i64> {
         let convert = |refuse_drift: bool| {
             self.clock().convert(|rounds| {
@@ -98,7 +102,7 @@ impl Device {
         if !self.inner().enabled().calibrated_timestamps {
             return None;
         }
-        // The application says that its device has one of the two, but not which one.
+        // `Enabled` says that the device has one of the two extensions, but not which one.
         let has = |name: &CStr| {
             // SAFETY: a live device of this instance. The name ends with a zero byte.
             unsafe { instance.get_device_proc_addr(device.handle(), name.as_ptr()) }.is_some()
@@ -179,8 +183,8 @@ impl CalibratedSampler {
         let infos = [vk::TimeDomainKHR::DEVICE, domain]
             .map(|domain| vk::CalibratedTimestampInfoKHR::default().time_domain(domain));
         let (mut shown, mut deviation) = ([0_u64; 2], 0_u64);
-        // SAFETY: the function is of this live device. The driver calibrates both domains. There is
-        // room for as many values as there are infos.
+        // SAFETY: the function is of this live device. The driver calibrates both domains. `shown`
+        // has room for as many values as there are infos.
         let code = unsafe {
             (self.call.call)(
                 device.raw().handle(),

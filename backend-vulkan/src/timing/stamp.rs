@@ -86,8 +86,8 @@ impl Stamp {
             let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
             device.cmd_write_timestamp(commands, stage, self.pool, self.slot);
         }
-        // Checked for the device's clock, which has the fewest valid bits of all families, because
-        // times of the stamp are converted with that clock.
+        // Times of the stamp are converted with the device's clock, which has the fewest valid bits
+        // of all families. So the bits of that clock count here.
         let now = if self.device.info().capabilities.timestamp_bits < 64 {
             self.device.clock().host_clock().now()
         } else {
