@@ -13,9 +13,9 @@ use crate::driver::error::unavailable;
 
 /// The extensions and features of a physical device that Syncline can use.
 ///
-/// For an application that creates its `VkDevice` itself and has it
-/// [adopted](crate::Device::adopt). Created with these extensions and the features in
-/// [`Offer::enabled`], the device can do everything that a device opened by Syncline can.
+/// For an application that creates a `VkDevice` and has the device [adopted](crate::Device::adopt).
+/// Created with these extensions and the features in [`Offer::enabled`], the device can do
+/// everything that a device opened by Syncline can.
 ///
 /// The feature `timelineSemaphore` (Vulkan 1.2, or the structure of `VK_KHR_timeline_semaphore`) is
 /// always required. Every device for which an offer is returned has it. Everything else may be left

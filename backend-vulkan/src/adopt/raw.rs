@@ -113,8 +113,8 @@ impl Device {
     /// # Safety
     /// `semaphore` is a timeline semaphore of this device, without a pending signal operation. From
     /// now on it is signalled only through the timeline made of it, or under that timeline's
-    /// claims. If `owned`, nothing else destroys it, not even after an error. If not, it outlives
-    /// the timeline, its points, and every submission that uses it.
+    /// claims. If `owned`, nothing else destroys it, not even after an error. If not, the semaphore
+    /// outlives the timeline, its points, and every submission that uses it.
     pub unsafe fn adopt_semaphore(
         &self,
         semaphore: vk::Semaphore,

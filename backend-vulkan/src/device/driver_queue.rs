@@ -1,9 +1,9 @@
 //! A `VkQueue` behind a gate that the application can lock too.
 //!
-//! Several logical queues may share one `VkQueue`, and an application that owns it submits to it
-//! too. Vulkan requires such calls to be externally synchronized. The engine must never block, so
-//! it only tries the gate. A logical queue that finds the gate locked leaves its waker there, and
-//! the unlocking thread wakes it.
+//! Several logical queues may share one `VkQueue`. An application that owns the `VkQueue` submits
+//! to it too. Vulkan requires such calls to be externally synchronized. The engine must never
+//! block, so it only tries the gate. A logical queue that finds the gate locked leaves its waker
+//! there, and the unlocking thread wakes that queue.
 
 use std::sync::{Arc, Weak};
 

@@ -22,7 +22,7 @@ const QUEUES_PER_FAMILY: u32 = 16;
 
 /// A `VkDevice`, opened here or adopted from an application. Cheap to clone.
 ///
-/// Everything made from it keeps it alive.
+/// Everything made from a device keeps the device alive.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 

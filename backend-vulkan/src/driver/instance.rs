@@ -144,7 +144,7 @@ impl Instance {
 
     /// The known false positives that the validation layer has reported.
     ///
-    /// They can help to explain a failure: one of them says that the layer has stalled the process
+    /// They can help to explain a failure. One of them says that the layer has stalled the process
     /// for 10 s.
     #[must_use]
     pub fn validation_false_positives(&self) -> Vec<String> {

@@ -35,7 +35,7 @@ pub(crate) const CORE_USAGES: vk::BufferUsageFlags = vk::BufferUsageFlags::from_
 
 /// Properties of memory types that buffers must not use.
 ///
-/// They need a feature that is not enabled, or do not apply to buffers.
+/// These properties need a feature that is not enabled, or do not apply to buffers.
 const UNUSABLE: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
     vk::MemoryPropertyFlags::PROTECTED.as_raw()
         | vk::MemoryPropertyFlags::LAZILY_ALLOCATED.as_raw()
@@ -51,8 +51,8 @@ const ALL_ACCESS: vk::AccessFlags = vk::AccessFlags::from_raw(
 
 /// A `VkBuffer` with a `VkDeviceMemory` that is only for it. Cheap to clone.
 ///
-/// All queue families may use it at once, without transfers of ownership between them. The last
-/// handle frees it.
+/// All queue families may use the buffer at once, without transfers of ownership. The last handle
+/// frees the buffer.
 #[derive(Clone)]
 pub struct Buffer(Arc<Memory>);
 
@@ -223,11 +223,11 @@ impl Buffer {
         }
     }
 
-    /// True if queues of several families use it without transfers of ownership between them.
+    /// True if queues of several families use the buffer without transfers of ownership.
     ///
-    /// In a transfer to or from another API, its own family is then `VK_QUEUE_FAMILY_IGNORED`. This
-    /// is so if the physical device has more than one family for graphics, compute or transfer,
-    /// whatever queues the `VkDevice` has.
+    /// A buffer is concurrent if the physical device has more than one family for graphics, compute
+    /// or transfer, whatever queues the `VkDevice` has. In transfers to or from another API, the
+    /// family of a concurrent buffer is `VK_QUEUE_FAMILY_IGNORED`.
     #[must_use]
     pub fn is_concurrent(&self) -> bool {
         self.0.concurrent

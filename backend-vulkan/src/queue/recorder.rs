@@ -127,7 +127,7 @@ impl<'a> Recorder<'a> {
     /// A skipped submission does not signal it: see [`Recorder::signal_binary`].
     ///
     /// # Safety
-    /// It is an unsignalled fence of this device that no other submission uses, and it lives until
+    /// `fence` is an unsignalled fence of this device that no other submission uses. It lives until
     /// the submission has finished.
     pub unsafe fn fence(&mut self, fence: vk::Fence) {
         // SAFETY: the caller guarantees it.

@@ -112,7 +112,8 @@ impl Device {
     ///
     /// # Safety
     /// `semaphore` is a binary semaphore of this device. If `owned`, nothing else destroys it. If
-    /// not, it outlives every handle of the returned value, and every submission that uses it.
+    /// not, the semaphore outlives every handle of the returned value, and every submission that
+    /// uses it.
     #[must_use]
     pub unsafe fn adopt_binary(
         &self,

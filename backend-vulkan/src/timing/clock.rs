@@ -227,7 +227,7 @@ impl Sampler for CalibratedSampler {
 /// The host's clock that the driver reads together with the device's. Prefers `CLOCK_MONOTONIC`.
 ///
 /// # Errors
-/// The driver's function and its result, if the driver does not list its domains.
+/// The failed driver function and its result, if the driver does not list its time domains.
 ///
 /// # Safety
 /// `physical` belongs to `instance`, which is valid, and offers `extension`, one of the two of

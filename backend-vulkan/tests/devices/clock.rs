@@ -39,7 +39,8 @@ impl Bracket {
 
 /// Runs `test` on each device, and on the same device as created and lent by an application.
 ///
-/// The application creates it without calibrated timestamps, and with them if the driver has them.
+/// The application creates the device once without calibrated timestamps, and once with them if the
+/// driver offers them.
 fn on_each_device_and_adopted(test: impl Fn(&Device)) {
     on_each_device(|device| {
         test(device);
