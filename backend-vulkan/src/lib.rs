@@ -20,7 +20,7 @@
 // | `driver/` | the loader and the `instance`, the `validation` layer, and typed errors of driver calls (`error`) |
 // | `device/` | `open`: a `VkDevice`; `inner`: its state; `native`: its raw handles; `physical`: what is known of the physical device; `driver_queue`: a `VkQueue` behind a gate; `query_pools`; `clock_readings`; `wake`: ends a watch; `deferred_destroy` of semaphores; `file_kind`: checks descriptors |
 // | `memory/` | `buffer` |
-// | `timeline/` | `port`: timeline semaphores; `watch`: watching them while a thread waits; `raw_binary`: binary semaphores and the uses of their payload |
+// | `timeline/` | `port`: a timeline `semaphore` as a port; `watch`: watches ports while a thread waits; `attach`: attaches ports to timelines; `raw_binary`: binary semaphores and the uses of their payload |
 // | `timing/` | `stamp`: timestamp queries; `clock`: the device's clock, read by the driver together with the host's |
 // | `queue/` | `submission`: how a submission becomes a `vkQueueSubmit`; `recorder`; `command_pool`: command buffers and their reuse; `choose`: the driver queue of a new queue; `guard`: the application's lock; `submitted_clock`: the device's clock, read with submitted timestamps if the driver calibrates none |
 // | `share/` | file descriptors of timelines (`external`) and memory (`external_memory`); `binary` semaphores, their `payload`, and `sync_fd` |

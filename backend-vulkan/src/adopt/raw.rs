@@ -12,7 +12,8 @@ use crate::device::inner::Inner;
 use crate::device::native::Native;
 use crate::device::open::Device;
 use crate::device::physical::{Enabled, PhysicalDevice};
-use crate::timeline::port::{Port, Semaphore};
+use crate::timeline::port::Port;
+use crate::timeline::semaphore::Semaphore;
 
 /// A `VkDevice` of the application, for [`Device::adopt`].
 ///

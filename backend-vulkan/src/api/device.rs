@@ -12,7 +12,7 @@ use crate::device::open::Device;
 #[cfg(doc)]
 use crate::device::physical::Enabled;
 use crate::queue::submission::{Feed, QUEUE, Queue};
-use crate::timeline::port::Semaphore;
+use crate::timeline::semaphore::Semaphore;
 
 impl Backend for Device {
     type Queue = Queue;

@@ -12,7 +12,7 @@ use syncline_core::backend::{InUse, Mutex, RunsInProcess, TeardownGuard};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::inner::Inner;
-use crate::timeline::port::Semaphore;
+use crate::timeline::semaphore::Semaphore;
 
 /// How long the drop of a queue waits for work that may still execute after an error.
 const DROP_TIMEOUT: Duration = Duration::from_secs(1);

@@ -11,8 +11,8 @@ use syncline_core::{Error, Result, error::Object};
 
 use crate::memory::buffer::Buffer;
 use crate::queue::recording::{Recording, SubmitRaw};
-use crate::timeline::port::Semaphore;
 use crate::timeline::raw_binary::{RawBinary, Role};
+use crate::timeline::semaphore::Semaphore;
 use crate::timing::stamp::Stamp;
 
 /// Records the work of one submission: command buffers, and semaphores for `vkQueueSubmit`.

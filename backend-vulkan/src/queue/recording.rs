@@ -17,8 +17,9 @@ use crate::queue::command_pool::{CommandPool, InFlight};
 #[cfg(doc)]
 use crate::queue::recorder::Recorder;
 use crate::queue::submit_lists::{KeptByCall, RawSubmission, SubmitLists};
-use crate::timeline::port::{Port, Semaphore};
+use crate::timeline::port::Port;
 use crate::timeline::raw_binary::{RawBinary, RecordedUse, Role};
+use crate::timeline::semaphore::Semaphore;
 use crate::timing::stamp::Stamp;
 
 /// The work of one submission that is recorded so far.

@@ -18,8 +18,9 @@ use syncline_core::{
 use crate::device::open::Device;
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
-use crate::timeline::port::{Port, Semaphore};
+use crate::timeline::port::Port;
 use crate::timeline::raw_binary::{Needs, RawBinary, Role};
+use crate::timeline::semaphore::Semaphore;
 
 /// A binary `VkSemaphore`. Cheap to clone.
 ///

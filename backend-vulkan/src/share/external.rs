@@ -22,7 +22,7 @@ use syncline_core::{
 use crate::device::file_kind::FileKind;
 use crate::device::open::Device;
 use crate::device::physical::SYNC_FILES_LIMIT;
-use crate::timeline::port::Semaphore;
+use crate::timeline::semaphore::Semaphore;
 
 /// Exports handles of one timeline. Each importer takes its own handle.
 #[derive(Clone)]

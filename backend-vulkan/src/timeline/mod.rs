@@ -1,5 +1,7 @@
-//! Timeline semaphores as ports, binary semaphores, and the watch over ports.
+//! Timeline semaphores as ports, the watch over ports, and binary semaphores.
 
+pub(crate) mod attach;
 pub(crate) mod port;
 pub(crate) mod raw_binary;
+pub(crate) mod semaphore;
 pub(crate) mod watch;

@@ -12,7 +12,7 @@ use syncline_core::{
 };
 
 use crate::device::inner::Inner;
-use crate::timeline::port::Semaphore;
+use crate::timeline::semaphore::Semaphore;
 
 /// A binary `VkSemaphore`. Each submission in flight that uses it keeps an `Arc` of it.
 pub(crate) struct RawBinary {

@@ -1,14 +1,12 @@
 //! The watch over the semaphores of a device, which runs while a thread waits for one of them.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ash::vk;
 use smallvec::SmallVec;
 use syncline_core::Result;
-use syncline_core::backend::Watcher;
-use syncline_core::backend::{self, Attachment, Watch};
+use syncline_core::backend::{self, Watch, Watcher};
 
 use crate::device::inner::Inner;
 use crate::timeline::port::Port;
@@ -91,13 +89,6 @@ impl Watch for Inner {
 }
 
 impl Inner {
-    /// Makes this device watch `attachment`, and sets the limits of its semaphores.
-    pub(crate) fn watched(self: &Arc<Self>, attachment: Attachment) -> Attachment {
-        attachment
-            .watched_by(self.clone())
-            .with_max_value_difference(self.info().capabilities.max_value_difference)
-    }
-
     /// Polls the semaphores until any of them has its value, a nudge comes, or `until` has passed.
     ///
     /// Used if the driver's own wait for any semaphore is a busy loop. Each pause is a quarter of
