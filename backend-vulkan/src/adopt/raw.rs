@@ -67,8 +67,8 @@ impl Device {
     /// of them.
     ///
     /// # Errors
-    /// [`Error::Unavailable`](syncline_core::Error::Unavailable) if the device is older than Vulkan
-    /// 1.2 or has no timeline semaphores, or a driver error.
+    /// [`Error::Unavailable`] if the device is older than Vulkan 1.2 or has no timeline semaphores,
+    /// or a driver error.
     ///
     /// # Safety
     /// * The handles belong together, the queues are queues of the device, and everything marked as
@@ -133,10 +133,9 @@ impl Device {
     /// finished.
     ///
     /// # Errors
-    /// [`Error::NotPending`](syncline_core::Error::NotPending) while the signal is still held,
-    /// because a raw wait could block the queue that must execute first.
-    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if the timeline has no port on
-    /// this device, or the point is empty. The timeline's failure.
+    /// [`Error::NotPending`] while the signal is still held, because a raw wait could block the
+    /// queue that must execute first. [`Error::Unsupported`] if the timeline has no port on this
+    /// device, or the point is empty. The timeline's failure.
     pub fn semaphore(&self, point: Point<'_>) -> Result<vk::Semaphore> {
         point.require_pending()?;
         let port = point.port::<Port>(self.id());
@@ -152,8 +151,7 @@ impl Device {
     /// that submission has finished.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if the timeline has no port on
-    /// this device.
+    /// [`Error::Unsupported`] if the timeline has no port on this device.
     pub fn semaphore_of(&self, timeline: &Timeline) -> Result<vk::Semaphore> {
         let port = timeline.port::<Port>(self.id());
         match port.and_then(|port| port.on(self.inner())) {
@@ -162,7 +160,7 @@ impl Device {
         }
     }
 
-    fn no_port(&self, name: &str) -> syncline_core::Error {
+    fn no_port(&self, name: &str) -> Error {
         let reason =
             "it has no port on this device. Make it from a link whose first device is this one";
         Error::unsupported(self.object(), format!("give a semaphore of {name}"), reason)

@@ -37,8 +37,7 @@ impl External {
     /// The functions of `VK_KHR_external_semaphore_fd`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if the device was created without
-    /// the extension.
+    /// [`Error::Unsupported`] if the device was created without the extension.
     pub(crate) fn semaphores(&self, asked: &str) -> Result<&khr::external_semaphore_fd::Device> {
         let functions = self.semaphores.as_ref();
         functions.ok_or_else(|| self.not_enabled(asked, "VK_KHR_external_semaphore_fd"))
@@ -63,7 +62,7 @@ impl External {
         &self.file_kinds
     }
 
-    fn not_enabled(&self, asked: &str, extension: &str) -> syncline_core::Error {
+    fn not_enabled(&self, asked: &str, extension: &str) -> Error {
         let reason = format!("the device was made without {extension}");
         Error::unsupported(&self.device, asked, reason)
     }

@@ -143,7 +143,7 @@ impl<'a> Recorder<'a> {
     /// buffer.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice), or a driver error.
+    /// [`Error::WrongDevice`], or a driver error.
     pub fn fill_buffer(&mut self, buffer: &Buffer, word: u32) -> Result<()> {
         self.recording.require_device(buffer)?;
         self.acquire(buffer)?;
@@ -171,9 +171,8 @@ impl<'a> Recorder<'a> {
     /// buffers, and record the copy into the [command buffer](Recorder::command_buffer).
     ///
     /// # Errors
-    /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice).
-    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if both are the same buffer, or
-    /// if both [are exported](Buffer::is_exported) and at least one was imported. A driver error.
+    /// [`Error::WrongDevice`]. [`Error::Unsupported`] if both are the same buffer, or if both [are
+    /// exported](Buffer::is_exported) and at least one was imported. A driver error.
     pub fn copy_buffer(&mut self, from: &Buffer, to: &Buffer) -> Result<()> {
         self.recording.require_device(from)?;
         self.recording.require_device(to)?;
@@ -217,7 +216,7 @@ impl<'a> Recorder<'a> {
     /// See the ownership transfer to `VK_QUEUE_FAMILY_EXTERNAL` (Vulkan 1.3, 7.7.4).
     ///
     /// # Errors
-    /// [`Error::WrongDevice`](syncline_core::Error::WrongDevice), or a driver error.
+    /// [`Error::WrongDevice`], or a driver error.
     pub fn acquire(&mut self, buffer: &Buffer) -> Result<()> {
         self.recording.acquire(buffer)
     }

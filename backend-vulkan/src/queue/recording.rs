@@ -551,7 +551,7 @@ impl Recording {
 /// The semaphore of `point` on `device`.
 ///
 /// # Errors
-/// [`Error::Unsupported`](syncline_core::Error::Unsupported) if its port is of another `VkDevice`.
+/// [`Error::Unsupported`] if its port is of another `VkDevice`.
 #[inline]
 fn semaphore<'p>(device: &Inner, point: NativePoint<'p>) -> Result<&'p Arc<Semaphore>> {
     let port = point.port::<Port>();

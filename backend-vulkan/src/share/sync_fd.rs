@@ -29,11 +29,9 @@ impl BinarySemaphore {
     /// 03253, 03254) in the Vulkan specification.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if the device exports no sync
-    /// files, or the semaphore was not made for them.
-    /// [`Error::PayloadInUse`](syncline_core::Error::PayloadInUse) if it has a temporary payload,
-    /// or if a submission that waits for it has not finished. A driver error. The signal is not
-    /// consumed then.
+    /// [`Error::Unsupported`] if the device exports no sync files, or the semaphore was not made
+    /// for them. [`Error::PayloadInUse`] if it has a temporary payload, or if a submission that
+    /// waits for it has not finished. A driver error. The signal is not consumed then.
     ///
     /// # Safety
     /// Same as [`BinarySemaphore::pending`]: a signal of the semaphore is pending or already made,
@@ -84,13 +82,11 @@ impl BinarySemaphore {
     /// # Errors
     /// Each error returns the handle, and the semaphore is unchanged:
     ///
-    /// * [`Error::Unsupported`](syncline_core::Error::Unsupported) with the reason, if the device
-    ///   imports no sync files. A host device makes a fence of a sync file, and queues of every
-    ///   device can wait for that fence.
-    /// * [`Error::PayloadInUse`](syncline_core::Error::PayloadInUse) if the semaphore has a
-    ///   temporary payload already, or if a submission that signals or waits for it has not
-    ///   finished.
-    /// * [`Error::Import`](syncline_core::Error::Import) if the driver refuses the handle.
+    /// * [`Error::Unsupported`] with the reason, if the device imports no sync files. A host device
+    ///   makes a fence of a sync file, and queues of every device can wait for that fence.
+    /// * [`Error::PayloadInUse`] if the semaphore has a temporary payload already, or if a
+    ///   submission that signals or waits for it has not finished.
+    /// * [`Error::Import`] if the driver refuses the handle.
     pub fn import_sync_fd(&self, handle: SyncFd) -> Result<(), Rejected<SyncFd>> {
         let asked = "import a sync file";
         let device = self.device();
