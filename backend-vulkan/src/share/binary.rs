@@ -159,7 +159,7 @@ impl Device {
                     HandleKind::BinaryOpaqueFd,
                 );
                 self.require_kind(imports, kind, "import a binary semaphore")?;
-                self.require_file_kind(handle.as_fd(), kind, &what)?;
+                self.require_binary_file(&handle, &what)?;
                 self.make_binary(label, vk::ExternalSemaphoreHandleTypeFlags::empty())
             })
             .and_then(|semaphore| {
@@ -185,6 +185,18 @@ impl Device {
             }
             Err(error) => Err(Rejected { handle, error }),
         }
+    }
+
+    /// Refuses a descriptor of another kind of file than this driver exports for binary semaphores.
+    ///
+    /// See [`Device::require_file_kind`].
+    pub(crate) fn require_binary_file(
+        &self,
+        handle: &BinaryFd,
+        what: &dyn Fn() -> String,
+    ) -> Result<()> {
+        let export = || Ok(self.binary_semaphore("")?.export()?.into_fd());
+        self.require_file_kind(handle.as_fd(), HandleKind::BinaryOpaqueFd, what, export)
     }
 }
 

@@ -7,7 +7,7 @@
 )]
 
 use std::convert::Infallible;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
 use ash::vk;
@@ -104,7 +104,9 @@ impl Device {
                 let imports = &self.info().capabilities.imports;
                 self.require_kind(imports, HandleKind::TimelineOpaqueFd, "import a timeline")?;
                 let what = || format!("a timeline from {}", handle.origin());
-                self.require_file_kind(handle.as_fd(), HandleKind::TimelineOpaqueFd, &what)?;
+                let kind = HandleKind::TimelineOpaqueFd;
+                let export = || Ok(self.export_timeline(0)?.1.into_fd());
+                self.require_file_kind(handle.as_fd(), kind, &what, export)?;
                 Semaphore::new(
                     self.inner(),
                     0,
@@ -174,12 +176,13 @@ impl Device {
     ///
     /// NVIDIA's driver (580.159) returns an error for a pipe or a socket, but the device can create
     /// no exportable semaphore after that. The content of a file of the right kind cannot be
-    /// checked.
+    /// checked. `export` exports a handle of `kind`, to compare with.
     pub(crate) fn require_file_kind(
         &self,
         handle: BorrowedFd<'_>,
         kind: HandleKind,
         what: &dyn Fn() -> String,
+        export: impl FnOnce() -> Result<OwnedFd>,
     ) -> Result<()> {
         let refuse = |reason: String| Error::import(self.object(), what(), reason);
         let offered = FileKind::of(handle).map_err(|error| {
@@ -193,13 +196,8 @@ impl Device {
             return Ok(());
         }
         let own = self.inner().external().file_kinds().get_or_find(kind, || {
-            let own = match kind {
-                HandleKind::BinaryOpaqueFd => {
-                    FileKind::of(self.binary_semaphore("")?.export()?.as_fd())
-                }
-                _ => FileKind::of(self.export_timeline(0)?.1.as_fd()),
-            };
-            own.map_err(|error| refuse(error.to_string()))
+            let own = export()?;
+            FileKind::of(own.as_fd()).map_err(|error| refuse(error.to_string()))
         })?;
         if offered == own {
             return Ok(());

@@ -64,7 +64,7 @@ impl BinarySemaphore {
             .require_same_driver("a binary semaphore", handle.origin())
             .and_then(|()| {
                 device.require_kind(&device.info().capabilities.imports, kind, asked)?;
-                device.require_file_kind(handle.as_fd(), kind, &what)?;
+                device.require_binary_file(&handle, &what)?;
                 let type_ = vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
                 // SAFETY: the handle's type guarantees a binary semaphore. `require_same_driver`
                 // has checked that it is of the same driver.
