@@ -127,12 +127,13 @@ pub mod info {
     };
 }
 
-/// What the crate `syncline` uses to publish timelines to other processes.
+/// What the crate `syncline` uses for timelines of several processes.
 ///
 /// Not a part of the contract. It may change in any version.
 #[doc(hidden)]
 pub mod internal {
     pub use crate::base::process::MakerProcess;
+    pub use crate::base::sync::Condvar;
     pub use crate::link::publish::{Page, WeakTimeline};
     pub use crate::timeline::state::RemainingPeers;
     pub use crate::timeline::times::SharedTimes;

@@ -20,6 +20,7 @@ static STATE: AtomicUsize = AtomicUsize::new(0);
 const EXITING: usize = 1 << (usize::BITS - 1);
 
 /// The queues whose work an exit waits for, each with the process that has made it.
+// A mutex of std: a process exits outside of every loom model, and only tries the lock.
 static QUEUES: Mutex<Vec<(MakerProcess, Weak<dyn RunsInProcess>)>> = Mutex::new(Vec::new());
 
 /// The longest time for which an exit waits for those threads and queues.

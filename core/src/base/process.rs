@@ -37,6 +37,7 @@ impl Process {
     /// # Errors
     /// `EMFILE`, `ENFILE` or `ENOMEM`.
     pub fn try_this() -> Result<Self, Errno> {
+        // A mutex of std: it is only tried, and outside of loom models, too.
         static KNOWN: Mutex<Option<Process>> = Mutex::new(None);
         let id = std::process::id();
         // In a forked process, the lock may be held by a thread that does not exist.

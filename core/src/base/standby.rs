@@ -1,10 +1,10 @@
 //! A thread that is started before it is needed.
 
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::base::error::{Error, Object, Result};
 use crate::base::run::run_contained;
+use crate::base::sync::Mutex;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -28,7 +28,7 @@ impl StandbyThread {
     /// # Errors
     /// [`Error::Native`] if the system has no thread.
     pub fn start(&self, name: &str, object: &Object) -> Result<()> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if matches!(*state, State::NotStarted) {
             let (sender, receiver) = channel::<Job>();
             let (ready, runs) = channel::<()>();
@@ -49,16 +49,12 @@ impl StandbyThread {
 
     /// Runs `job` on the thread, once: without a parked thread this has no effect.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if let State::Parked(sender) = &*state {
             // The thread waits for this.
             let _ = sender.send(Box::new(job));
             *state = State::Used;
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

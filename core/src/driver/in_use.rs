@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::base::sync::Mutex;
 
 /// How many of the newest entries a search for an object compares.
 const LOOKS: usize = 16;
@@ -54,7 +54,7 @@ impl<T> List<T> {
 
 impl<T> fmt::Debug for InUse<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "InUse({})", self.list().objects.len())
+        write!(f, "InUse({})", self.0.lock().objects.len())
     }
 }
 
@@ -75,11 +75,6 @@ impl<T> Default for InUse<T> {
 }
 
 impl<T> InUse<T> {
-    #[inline]
-    fn list(&self) -> MutexGuard<'_, List<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes that the submission `number` uses `objects`.
     ///
     /// `number` is the highest so far. Submissions up to `reached` have finished.
@@ -88,7 +83,7 @@ impl<T> InUse<T> {
         T: 'o,
     {
         let crowded = {
-            let mut list = self.list();
+            let mut list = self.0.lock();
             for object in objects {
                 list.add(object, number);
             }
@@ -105,7 +100,7 @@ impl<T> InUse<T> {
             // Dropped without the lock, because a drop may destroy an object of the driver.
             let mut done: SmallVec<[Arc<T>; 8]> = SmallVec::new();
             {
-                let mut list = self.list();
+                let mut list = self.0.lock();
                 let mut at = 0;
                 while at < list.objects.len() && done.len() < done.inline_size() {
                     if list.objects[at].1 <= reached {
@@ -146,12 +141,12 @@ mod tests {
         for number in 1..=1000 {
             used.add([&Arc::new(number)], number, number - 1);
         }
-        assert!(used.list().objects.len() <= 2 * LOOKS);
+        assert!(used.0.lock().objects.len() <= 2 * LOOKS);
         let kept: Vec<_> = (0..100).map(Arc::new).collect();
         used.add(&kept, 2000, 1000);
         assert!(kept.iter().all(|object| Arc::strong_count(object) > 1));
         used.release(2000);
         assert!(kept.iter().all(|object| Arc::strong_count(object) == 1));
-        assert!(used.list().objects.is_empty());
+        assert!(used.0.lock().objects.is_empty());
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::base::sync::Mutex;
 
 /// A pool of objects behind an [`Arc`], each free once all users have dropped their handles.
 ///
@@ -145,7 +145,7 @@ impl<T> Recycled<T> {
         renew: impl FnMut(&mut Arc<T>) -> bool,
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<Arc<T>, E> {
-        let unused = self.list().unused(renew);
+        let unused = self.0.lock().unused(renew);
         match unused {
             Some(old) => Ok(old),
             None => self.add(make()?),
@@ -155,13 +155,8 @@ impl<T> Recycled<T> {
     #[cold]
     fn add<E>(&self, made: T) -> Result<Arc<T>, E> {
         let made = Arc::new(made);
-        self.list().objects.push(made.clone());
+        self.0.lock().objects.push(made.clone());
         Ok(made)
-    }
-
-    #[inline]
-    fn list(&self) -> MutexGuard<'_, List<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -183,7 +178,7 @@ impl<T> Default for Recycled<T> {
 
 impl<T> fmt::Debug for Recycled<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Recycled({})", self.list().objects.len())
+        write!(f, "Recycled({})", self.0.lock().objects.len())
     }
 }
 
@@ -215,7 +210,7 @@ mod tests {
         for n in 50..2000 {
             drop(take(&pool, n));
         }
-        assert!(pool.list().objects.len() <= 102, "{pool:?}");
+        assert!(pool.0.lock().objects.len() <= 102, "{pool:?}");
     }
 
     #[test]
@@ -231,7 +226,7 @@ mod tests {
         }
         let _two = even(9);
         assert_eq!(*even(7), 7);
-        assert_eq!(pool.list().objects.len(), 3);
+        assert_eq!(pool.0.lock().objects.len(), 3);
     }
 
     #[test]
@@ -255,6 +250,6 @@ mod tests {
     fn an_error_of_make_leaves_the_pool_empty() {
         let pool = Recycled::<u32>::default();
         assert_eq!(pool.take(|_| (), || Err("no")), Err("no"));
-        assert!(pool.list().objects.is_empty());
+        assert!(pool.0.lock().objects.is_empty());
     }
 }

@@ -2,10 +2,11 @@
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::base::error::{Error, Object, Result};
 use crate::base::info::Info;
+use crate::base::sync::Mutex;
 use crate::clock::Clock;
 use crate::port::Stamp;
 use crate::timeline::point::{Point, Signal};
@@ -48,13 +49,9 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<dyn Follow>>> {
-        self.follower.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sets the follower that `make` returns. `None` without calling `make` if there is a follower.
     fn set<F: Follow + 'static>(&self, make: impl FnOnce() -> Arc<F>) -> Option<Arc<F>> {
-        let mut follower = self.lock();
+        let mut follower = self.follower.lock();
         if follower.is_some() {
             return None;
         }
@@ -66,7 +63,7 @@ impl Follower {
 
     fn remove(&self) {
         self.is_set.store(false, Ordering::Relaxed);
-        let before = self.lock().take();
+        let before = self.follower.lock().take();
         // Without the lock, because this may drop the last handle of a timeline.
         drop(before);
     }
@@ -77,7 +74,7 @@ impl Follower {
     }
 
     pub(super) fn get(&self) -> Option<Arc<dyn Follow>> {
-        self.lock().clone()
+        self.follower.lock().clone()
     }
 }
 

@@ -37,13 +37,13 @@ fn operations_take_a_bounded_number_of_locks() {
     });
     let of = |label| device.timeline(label).unwrap();
     let [waited, signalled]: [Timeline; 2] = ["waited", "signalled"].map(of);
-    takes("a signal and a submission", 8, |value| {
+    takes("a signal and a submission", 6, |value| {
         waited.signal(value).unwrap();
         let waits = [waited.at(value)];
         let signals = [signalled.signal_at(value)];
         queue.submit(&waits, |_| Ok(()), &signals).unwrap();
     });
-    takes("the record of a fence", 8, |_| {
+    takes("the record of a fence", 4, |_| {
         queue.record(&fence).unwrap();
     });
     queue.idle(PATIENCE).unwrap();

@@ -1,11 +1,12 @@
 //! Observers of the host signals of a timeline.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
 use crate::base::error::Result;
+use crate::base::sync::Mutex;
 use crate::clock::HostClock;
 use crate::timeline::state::Shared;
 
@@ -27,15 +28,9 @@ pub(crate) struct HostSignalObservers {
 }
 
 impl HostSignalObservers {
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<dyn ObserveHostSignals>>> {
-        self.observers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds an observer. Returns false if it is already present.
     pub(crate) fn add(&self, observer: &Arc<dyn ObserveHostSignals>) -> bool {
-        let mut observers = self.lock();
+        let mut observers = self.observers.lock();
         if observers.iter().any(|known| is_same(known, observer)) {
             return false;
         }
@@ -46,7 +41,7 @@ impl HostSignalObservers {
 
     /// Removes `observer`, and the observers that have been dropped.
     pub(crate) fn remove(&self, observer: &Arc<dyn ObserveHostSignals>) {
-        let mut observers = self.lock();
+        let mut observers = self.observers.lock();
         observers.retain(|known| known.strong_count() > 0 && !is_same(known, observer));
         self.any.store(!observers.is_empty(), Ordering::Relaxed);
     }
@@ -70,8 +65,12 @@ impl HostSignalObservers {
         signal: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let at = HostClock::Monotonic.now();
-        let observers: SmallVec<[Arc<dyn ObserveHostSignals>; 2]> =
-            self.lock().iter().filter_map(Weak::upgrade).collect();
+        let observers: SmallVec<[Arc<dyn ObserveHostSignals>; 2]> = self
+            .observers
+            .lock()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
         for observer in &observers {
             observer.note(timeline, value, at);
         }

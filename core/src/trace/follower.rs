@@ -3,11 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use super::{Edge, Inner, Outcome, Submission, Track, lock};
+use super::{Edge, Inner, Outcome, Submission, Track};
 use crate::base::error::{Error, Failure};
+use crate::base::sync::Mutex;
 use crate::clock::{Clock, Estimate, HostClock};
 use crate::port::Stamp;
 use crate::queue::{Follow, FollowSubmission, Traceable};
@@ -77,7 +78,7 @@ impl FollowSubmission for Followed {
     fn accepted(self: Arc<Self>, number: u64, is_held: bool) {
         let _ = self.held.set(is_held);
         if let Some(follower) = self.follower.upgrade() {
-            let mut submissions = lock(&follower.submissions);
+            let mut submissions = follower.submissions.lock();
             submissions.noted += 1;
             submissions.last = number.max(submissions.last);
             submissions.open.push_back((number, self));
@@ -175,7 +176,7 @@ impl Follow for Follower {
         // Frees stamps for reuse.
         self.gather();
         {
-            let mut submissions = lock(&self.submissions);
+            let mut submissions = self.submissions.lock();
             if submissions.noted >= self.capacity {
                 submissions.lost += 1;
                 return None;
@@ -184,7 +185,7 @@ impl Follow for Follower {
         let stamps = match self.clock.as_ref().map(|_| stamps()) {
             Ok(Ok(stamps)) => Some(stamps),
             Ok(Err(error)) => {
-                let mut submissions = lock(&self.submissions);
+                let mut submissions = self.submissions.lock();
                 submissions.untimed.get_or_insert_with(|| error.to_string());
                 None
             }
@@ -253,7 +254,9 @@ impl Follower {
     }
 
     pub(super) fn wait(&self, patience: Duration) {
-        let last = lock(&self.submissions)
+        let last = self
+            .submissions
+            .lock()
             .open
             .iter()
             .map(|(number, _)| *number)
@@ -269,7 +272,7 @@ impl Follower {
     /// True if `timeline` is the queue's position and `value` is not above the last accepted
     /// submission.
     pub(super) fn has_noted(&self, timeline: usize, value: u64) -> bool {
-        self.position == timeline && value <= lock(&self.submissions).last
+        self.position == timeline && value <= self.submissions.lock().last
     }
 
     /// Reads the times of finished submissions, so that their stamps can be reused.
@@ -279,7 +282,7 @@ impl Follower {
         let reached = self.queue.own.reached();
         let mut done = Vec::new();
         {
-            let mut submissions = lock(&self.submissions);
+            let mut submissions = self.submissions.lock();
             while submissions
                 .open
                 .front()
@@ -292,7 +295,7 @@ impl Follower {
             followed.end(*number, Some(Outcome::Finished))
         };
         let over: Vec<_> = done.iter().map(finished).collect();
-        lock(&self.submissions).over.extend(over);
+        self.submissions.lock().over.extend(over);
     }
 
     /// The recorded submissions, with times converted by `to_host`. Call it after the end of the
@@ -305,7 +308,7 @@ impl Follower {
         self.queue.own.refresh();
         self.gather();
         let failure = self.queue.own.failure();
-        let open = std::mem::take(&mut lock(&self.submissions).open);
+        let open = std::mem::take(&mut self.submissions.lock().open);
         let rest: Vec<_> = open
             .iter()
             .map(|(number, followed)| {
@@ -317,7 +320,7 @@ impl Follower {
             })
             .collect();
         drop(open);
-        let mut known = lock(&self.submissions);
+        let mut known = self.submissions.lock();
         known.over.extend(rest);
         known.over.sort_by_key(|over| over.number);
         let estimate = |time: Option<i64>| to_host(self.clock()?, time?);

@@ -33,12 +33,13 @@ pub use recording::{Arrow, Edge, HostSignal, Outcome, Place, Recording, Submissi
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::api::Queue;
 use crate::base::error::Result;
+use crate::base::sync::Mutex;
 use crate::clock::{Clock, Estimate, History, HostClock};
 use crate::timeline::host_signals::ObserveHostSignals;
 use crate::timeline::point::Point;
@@ -85,11 +86,6 @@ struct Timelines {
     reached: Vec<u64>,
     /// The timelines whose host signals are recorded.
     watched: Vec<Weak<Shared>>,
-}
-
-/// Locks a mutex, even if it is poisoned: a panic elsewhere is no reason to lose a trace.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Default for Trace {
@@ -154,7 +150,7 @@ impl Trace {
         let follower = queue
             .traceable()?
             .follow(|queue| Follower::new(inner, queue))?;
-        lock(&inner.followers).push(follower.clone());
+        inner.followers.lock().push(follower.clone());
         if let Some(clock) = follower.clock() {
             // Conversions begin with this sample. If it fails, later samples are tried, and the
             // track reports it.
@@ -171,17 +167,26 @@ impl Trace {
     /// recorded.
     pub fn label(&self, end: Point<'_>, label: &str) {
         let Some(of) = end.of else { return };
-        let known = lock(&self.inner.timelines)
+        let known = self
+            .inner
+            .timelines
+            .lock()
             .indices
             .get(&of.object().id())
             .copied();
         let Some(timeline) = known else { return };
         let value = end.value;
-        let noted = lock(&self.inner.followers)
+        let noted = self
+            .inner
+            .followers
+            .lock()
             .iter()
             .any(|follower| follower.has_noted(timeline, value));
         if noted {
-            lock(&self.inner.labels).insert(Edge { timeline, value }, label.into());
+            self.inner
+                .labels
+                .lock()
+                .insert(Edge { timeline, value }, label.into());
         }
     }
 
@@ -194,7 +199,7 @@ impl Trace {
         let until = Instant::now().checked_add(patience);
         self.end();
         let ended = HostClock::Monotonic.now();
-        let followers = std::mem::take(&mut *lock(&self.inner.followers));
+        let followers = std::mem::take(&mut *self.inner.followers.lock());
         for follower in &followers {
             let left = until.map_or(patience, |until| {
                 until.saturating_duration_since(Instant::now())
@@ -204,7 +209,7 @@ impl Trace {
         let clocks = self
             .inner
             .clocks(followers.iter().filter_map(|one| one.clock()));
-        let mut labels = std::mem::take(&mut *lock(&self.inner.labels));
+        let mut labels = std::mem::take(&mut *self.inner.labels.lock());
         let mut tracks: Vec<_> = followers
             .iter()
             .map(|follower| follower.track(&mut labels, |clock, time| clocks.to_host(clock, time)))
@@ -213,9 +218,9 @@ impl Trace {
             let key = |track: &Track| (track.backend.to_string(), track.device.clone());
             key(one).cmp(&key(other))
         });
-        let (mut host_signals, host_lost) = std::mem::take(&mut *lock(&self.inner.host));
+        let (mut host_signals, host_lost) = std::mem::take(&mut *self.inner.host.lock());
         host_signals.sort_by_key(|signal| signal.at);
-        let timelines = std::mem::take(&mut *lock(&self.inner.timelines));
+        let timelines = std::mem::take(&mut *self.inner.timelines.lock());
         Recording {
             begun: self.inner.begun,
             ended,
@@ -229,11 +234,11 @@ impl Trace {
 
     fn end(&mut self) {
         // Without the lock: this may drop objects of the application.
-        let followers = lock(&self.inner.followers).clone();
+        let followers = self.inner.followers.lock().clone();
         for follower in &followers {
             follower.stop();
         }
-        for timeline in std::mem::take(&mut lock(&self.inner.timelines).watched) {
+        for timeline in std::mem::take(&mut self.inner.timelines.lock().watched) {
             if let Some(timeline) = timeline.upgrade() {
                 let inner: Arc<dyn ObserveHostSignals> = self.inner.clone();
                 timeline.host_signals().remove(&inner);
@@ -252,16 +257,16 @@ impl Drop for Trace {
     fn drop(&mut self) {
         self.end();
         // On this thread, because these may be the last references to devices.
-        let followers = std::mem::take(&mut *lock(&self.inner.followers));
+        let followers = std::mem::take(&mut *self.inner.followers.lock());
         drop(followers);
-        let histories = std::mem::take(&mut *lock(&self.inner.histories));
+        let histories = std::mem::take(&mut *self.inner.histories.lock());
         drop(histories);
     }
 }
 
 impl fmt::Debug for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Trace({} queues)", lock(&self.inner.followers).len())
+        write!(f, "Trace({} queues)", self.inner.followers.lock().len())
     }
 }
 
@@ -271,7 +276,7 @@ impl Inner {
         // Before its value is read, so that each signal is either noted or part of the value.
         let observer: Arc<dyn ObserveHostSignals> = self.clone();
         let taken = awaited && of.host_signals().add(&observer);
-        let mut timelines = lock(&self.timelines);
+        let mut timelines = self.timelines.lock();
         let id = of.object().id();
         let index = match timelines.indices.get(&id) {
             Some(&index) => index,
@@ -293,13 +298,13 @@ impl Inner {
 impl ObserveHostSignals for Inner {
     /// Removes the signal that was noted with the same arguments and then refused.
     fn forget(&self, timeline: &Shared, value: u64, at: i64) {
-        let timelines = lock(&self.timelines);
+        let timelines = self.timelines.lock();
         let Some(&timeline) = timelines.indices.get(&timeline.object().id()) else {
             return;
         };
         drop(timelines);
         let signal = Edge { timeline, value };
-        let mut host = lock(&self.host);
+        let mut host = self.host.lock();
         let same = |one: &HostSignal| one.signal == signal && one.at == at;
         match host.0.iter().rposition(same) {
             Some(index) => drop(host.0.remove(index)),
@@ -309,7 +314,9 @@ impl ObserveHostSignals for Inner {
 
     /// Notes a host signal of `value`.
     fn note(&self, timeline: &Shared, value: u64, at: i64) {
-        let index = lock(&self.timelines)
+        let index = self
+            .timelines
+            .lock()
             .indices
             .get(&timeline.object().id())
             .copied();
@@ -319,7 +326,7 @@ impl ObserveHostSignals for Inner {
             Some(name) => name.to_owned(),
             None => format!("{:?}", thread.id()),
         };
-        let mut host = lock(&self.host);
+        let mut host = self.host.lock();
         if host.0.len() < self.capacity {
             let signal = Edge { timeline, value };
             host.0.push(HostSignal { at, thread, signal });
@@ -333,7 +340,7 @@ fn keep_sampling(of: &Weak<Inner>, ended: &AtomicBool) {
     while !ended.load(Ordering::Acquire) {
         thread::park_timeout(Trace::SAMPLED_EVERY);
         let Some(inner) = of.upgrade() else { return };
-        let followers = lock(&inner.followers).clone();
+        let followers = inner.followers.lock().clone();
         let clocks: Vec<_> = followers.iter().filter_map(|one| one.clock()).collect();
         for (at, clock) in clocks.iter().enumerate() {
             if ended.load(Ordering::Acquire) {
@@ -353,7 +360,7 @@ impl Inner {
     /// Samples a clock for conversions. A clock that is silent is sampled again next time.
     fn sample(&self, clock: &Clock) {
         let _ = clock.sample();
-        let mut histories = lock(&self.histories);
+        let mut histories = self.histories.lock();
         let known = histories.iter().position(|(one, _)| one.is_same(clock));
         let at = known.unwrap_or_else(|| {
             histories.push((clock.clone(), History::default()));
@@ -382,7 +389,7 @@ impl Inner {
                 .find(|(one, by)| one.is_same(by) && is_one(one));
             known.push((clock, first.map_or(clock, |&(_, by)| by)));
         }
-        let histories = std::mem::take(&mut *lock(&self.histories));
+        let histories = std::mem::take(&mut *self.histories.lock());
         let histories: Vec<_> = histories
             .into_iter()
             .map(|(clock, history)| (clock, Arc::new(history.finish())))

@@ -10,8 +10,8 @@ mod native;
 #[cfg(syncline_loom)]
 pub(crate) use modelled::*;
 #[cfg(syncline_loom)]
-pub use modelled::{Memory, Mutex, MutexGuard};
+pub use modelled::{Condvar, Memory, Mutex, MutexGuard};
 #[cfg(not(syncline_loom))]
 pub(crate) use native::*;
 #[cfg(not(syncline_loom))]
-pub use native::{Mutex, MutexGuard};
+pub use native::{Condvar, Mutex, MutexGuard};

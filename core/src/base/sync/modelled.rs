@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 use std::ops::{Add, Sub};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, TryLockError};
 use std::time::Duration;
 
 pub(crate) use std::sync::atomic::Ordering;
@@ -265,6 +265,16 @@ impl<T> Mutex<T> {
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Takes the lock if no thread holds it. Does not block.
+    #[must_use]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
 }
 
 impl<T: Default> Default for Mutex<T> {
@@ -275,15 +285,16 @@ impl<T: Default> Default for Mutex<T> {
 
 /// A condition variable for [`Mutex`].
 #[derive(Debug, Default)]
-pub(crate) struct Condvar(loom::sync::Condvar);
+pub struct Condvar(loom::sync::Condvar);
 
 impl Condvar {
-    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    /// Releases the lock and blocks until notified. May also return without a notification.
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits without the time-out. Modelled code must not need it.
-    pub(crate) fn wait_timeout<'a, T>(
+    pub fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
         _timeout: Duration,
@@ -291,11 +302,13 @@ impl Condvar {
         self.wait(guard)
     }
 
-    pub(crate) fn notify_all(&self) {
+    /// Wakes all waiting threads.
+    pub fn notify_all(&self) {
         self.0.notify_all();
     }
 
-    pub(crate) fn notify_one(&self) {
+    /// Wakes one waiting thread.
+    pub fn notify_one(&self) {
         self.0.notify_one();
     }
 }

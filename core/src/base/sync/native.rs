@@ -1,6 +1,6 @@
 //! The synchronization primitives of std.
 
-use std::sync::PoisonError;
+use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
 pub use std::sync::MutexGuard;
@@ -52,6 +52,16 @@ impl<T> Mutex<T> {
         LOCKS.set(LOCKS.get() + 1);
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Takes the lock if no thread holds it. Does not block.
+    #[must_use]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -65,14 +75,16 @@ pub(crate) fn locks_taken() -> u64 {
 
 /// A condition variable for [`Mutex`].
 #[derive(Debug, Default)]
-pub(crate) struct Condvar(std::sync::Condvar);
+pub struct Condvar(std::sync::Condvar);
 
 impl Condvar {
-    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    /// Releases the lock and blocks until notified. May also return without a notification.
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn wait_timeout<'a, T>(
+    /// Same as [`Condvar::wait`], but returns after `timeout` at the latest.
+    pub fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
         timeout: Duration,
@@ -81,11 +93,13 @@ impl Condvar {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    pub(crate) fn notify_all(&self) {
+    /// Wakes all waiting threads.
+    pub fn notify_all(&self) {
         self.0.notify_all();
     }
 
-    pub(crate) fn notify_one(&self) {
+    /// Wakes one waiting thread.
+    pub fn notify_one(&self) {
         self.0.notify_one();
     }
 }

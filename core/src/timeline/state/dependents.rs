@@ -4,7 +4,7 @@
 //! natively. The work may then find incomplete data, so the timelines that it signals fail.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
@@ -12,7 +12,7 @@ use super::{Interval, Shared};
 use crate::base::error::Failure;
 use crate::base::run::{Wake, run_contained};
 use crate::base::stage::Stage;
-use crate::base::sync::{Mutex, Ordering};
+use crate::base::sync::{Mutex, Ordering, per_process};
 use crate::timeline::point::NativePoint;
 
 /// A submission that waits natively for signals of other devices or processes.
@@ -31,16 +31,13 @@ type Signals = SmallVec<[(Weak<Shared>, u64); 8]>;
 #[derive(Default)]
 pub(crate) struct Dependents(Mutex<VecDeque<Dependent>>);
 
-/// The lists of all queues.
-///
-/// A mutex of std, because the loom model need not cover it: no other lock is taken while it is
-/// held.
-static LISTS: std::sync::Mutex<Vec<Weak<Dependents>>> = std::sync::Mutex::new(Vec::new());
+// The lists of all queues. No other lock is taken while it is held.
+per_process! { static LISTS: Mutex<Vec<Weak<Dependents>>> = Mutex::new(Vec::new()) }
 
 impl Dependents {
     pub(crate) fn new() -> Arc<Self> {
         let new = Arc::new(Self::default());
-        let mut lists = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lists = LISTS.lock();
         if lists.len() == lists.capacity() {
             lists.retain(|list| list.strong_count() > 0);
         }
@@ -122,7 +119,7 @@ impl Search {
             lost.iter().any(|of| std::ptr::eq(*of, &raw const **wait)) && wait.reached() < *value
         };
         let mut found = Vec::new();
-        let lists = LISTS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let lists = LISTS.lock().clone();
         let from = self.lists.len();
         self.lists.extend(lists.iter().filter_map(Weak::upgrade));
         for list in &self.lists[from..] {
