@@ -3,9 +3,9 @@
 //! Each process gets the needs of all parties and computes the result. Then the processes compare
 //! their results.
 
-use std::sync::{MutexGuard, TryLockError};
 use std::time::Duration;
 
+use syncline_core::backend::MutexGuard;
 use syncline_core::{Error, Result};
 
 use super::Endpoint;
@@ -257,16 +257,12 @@ struct PeerNegotiation<'e> {
 impl<'e> PeerNegotiation<'e> {
     fn begin(endpoint: &'e Endpoint) -> Result<Self> {
         endpoint.check()?;
-        let mut round = match endpoint.connection().rounds.try_lock() {
-            Ok(round) => round,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::unsupported(
-                    endpoint.object(),
-                    "negotiate",
-                    "it is doing so already",
-                ));
-            }
+        let Some(mut round) = endpoint.connection().rounds.try_lock() else {
+            return Err(Error::unsupported(
+                endpoint.object(),
+                "negotiate",
+                "it is doing so already",
+            ));
         };
         *round = round.wrapping_add(1);
         Ok(Self { endpoint, round })

@@ -3,10 +3,12 @@
 use std::borrow::Cow;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use syncline_core::backend::{Mutex, MutexGuard};
+use syncline_core::internal::Condvar;
 use syncline_core::{
     Error, Result,
     error::{Object, PeerLoss},
@@ -119,10 +121,6 @@ enum ReadResult {
     NoRoom,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Connection {
     /// Makes the connection after the greetings.
     pub(super) fn new(
@@ -148,7 +146,7 @@ impl Connection {
                 broken: None,
             }),
             entry: Mutex::default(),
-            arrived: Condvar::new(),
+            arrived: Condvar::default(),
             ended: OnceLock::new(),
             ended_wake,
             poller_wake,
@@ -216,7 +214,7 @@ impl Connection {
         loop {
             self.check()?;
             let sent = {
-                let mut sequence = locked(&self.sending);
+                let mut sequence = self.sending.lock();
                 let length = message
                     .encode(*sequence, buffer)
                     .map_err(|e| self.unsendable(e))?;
@@ -252,7 +250,7 @@ impl Connection {
         if self.check().is_err() {
             return;
         }
-        let sequence = locked(&self.sending);
+        let sequence = self.sending.lock();
         let mut buffer = [0; HEADER];
         if Message::Bye.encode(*sequence, &mut buffer).is_ok() {
             let _ = self.socket.send(&buffer, &[]);
@@ -282,8 +280,8 @@ impl Connection {
 
     /// Locks the inbox, behind the threads that wait for it already.
     fn lock_receiving(&self) -> MutexGuard<'_, Receiving> {
-        let _entry = locked(&self.entry);
-        locked(&self.receiving)
+        let _entry = self.entry.lock();
+        self.receiving.lock()
     }
 
     /// Waits until `take` finds what it looks for in the inbox.
@@ -357,14 +355,8 @@ impl Connection {
             if state.has_poller || is_full {
                 state.waiting_for_room += u32::from(is_full);
                 state = match deadline.remaining() {
-                    None => {
-                        let woken = self.arrived.wait(state);
-                        woken.unwrap_or_else(PoisonError::into_inner)
-                    }
-                    Some(left) => {
-                        let woken = self.arrived.wait_timeout(state, left);
-                        woken.unwrap_or_else(PoisonError::into_inner).0
-                    }
+                    None => self.arrived.wait(state),
+                    Some(left) => self.arrived.wait_timeout(state, left),
                 };
                 state.waiting_for_room -= u32::from(is_full);
                 continue;
@@ -531,7 +523,7 @@ impl Connection {
             self.arrived.notify_all();
         }
         let all = {
-            let mut observers = locked(&self.loss_observers);
+            let mut observers = self.loss_observers.lock();
             observers.reported.push(how);
             observers.all.clone()
         };
@@ -561,7 +553,7 @@ impl Connection {
 
     pub(super) fn observe_loss(&self, observer: Arc<dyn LossObserver>) {
         let reported = {
-            let mut observers = locked(&self.loss_observers);
+            let mut observers = self.loss_observers.lock();
             observers.all.push(Arc::clone(&observer));
             observers.reported.clone()
         };
@@ -573,12 +565,12 @@ impl Connection {
     }
 
     pub(super) fn has_loss_observers(&self) -> bool {
-        !locked(&self.loss_observers).all.is_empty()
+        !self.loss_observers.lock().all.is_empty()
     }
 
     pub(super) fn stop_observing(&self, observer: &Arc<dyn LossObserver>) {
         let known = |other: &Arc<dyn LossObserver>| Arc::ptr_eq(other, observer);
-        let mut observers = locked(&self.loss_observers);
+        let mut observers = self.loss_observers.lock();
         let found = observers.all.iter().position(known);
         let gone = found.map(|at| observers.all.swap_remove(at));
         // Dropping the observer may call this endpoint, so drop it without the lock.

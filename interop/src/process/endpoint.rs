@@ -4,15 +4,16 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use syncline_core::backend::Mutex;
 use syncline_core::internal::MakerProcess;
 use syncline_core::{Error, Result, error::Object, handle::Rejected};
 

@@ -1,7 +1,6 @@
 //! Sending an object to several processes, to all of them or to none. `offers` has the states.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -143,9 +142,9 @@ impl SentOffer<'_> {
 
     fn withdraw_now(&mut self, reason: &str) {
         self.over();
-        let unsent_withdrawals = self.endpoint.unsent_withdrawals().lock();
-        unsent_withdrawals
-            .unwrap_or_else(PoisonError::into_inner)
+        self.endpoint
+            .unsent_withdrawals()
+            .lock()
             .push_back(Message::Withdrawn {
                 number: self.number,
                 reason: reason.into(),
@@ -296,11 +295,7 @@ impl Endpoint {
 
     /// Sends the withdrawals that the socket had no room for.
     fn send_withdrawals(&self, deadline: Deadline) -> Result<()> {
-        let unsent_withdrawals = || {
-            self.unsent_withdrawals()
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-        };
+        let unsent_withdrawals = || self.unsent_withdrawals().lock();
         loop {
             let Some(next) = unsent_withdrawals().pop_front() else {
                 return Ok(());

@@ -1,12 +1,12 @@
 //! A thread that polls an object while it is asked to.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 #[cfg(doc)]
 use syncline_core::Error;
-use syncline_core::backend::StandbyThread;
-use syncline_core::internal::MakerProcess;
+use syncline_core::backend::{Mutex, StandbyThread};
+use syncline_core::internal::{Condvar, MakerProcess};
 use syncline_core::{Result, error::Object};
 
 /// The time between two polls, which is also the time in which a loss must be noticed (E3).
@@ -67,7 +67,7 @@ impl Poller {
 
     /// Polls `polled` until it needs that no more. The thread must have been started.
     pub(super) fn ask(&self, polled: Weak<dyn Poll>) {
-        let mut state = self.inner.lock();
+        let mut state = self.inner.state.lock();
         state.polled = Some(polled);
         if state.at.is_none() {
             state.at = Some(Instant::now() + INTERVAL);
@@ -82,21 +82,17 @@ impl Drop for Poller {
         if !self.maker.is_this() {
             return;
         }
-        self.inner.lock().stopped = true;
+        self.inner.state.lock().stopped = true;
         self.inner.changed.notify_one();
     }
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run(&self) {
         while let Some(polled) = self.next() {
             // Without the lock: this may be the last handle, and own the poller.
             if polled.upgrade().is_some_and(|polled| polled.poll()) {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 state.at.get_or_insert_with(|| Instant::now() + INTERVAL);
             }
         }
@@ -104,21 +100,15 @@ impl Inner {
 
     /// Blocks until it is time to poll. `None` if the poller has been dropped.
     fn next(&self) -> Option<Weak<dyn Poll>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while !state.stopped {
             state = match state.at.map(|at| at.checked_duration_since(Instant::now())) {
                 Some(None) => {
                     state.at = None;
                     return state.polled.clone();
                 }
-                Some(Some(left)) => {
-                    let woken = self.changed.wait_timeout(state, left);
-                    woken.unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => {
-                    let woken = self.changed.wait(state);
-                    woken.unwrap_or_else(PoisonError::into_inner)
-                }
+                Some(Some(left)) => self.changed.wait_timeout(state, left),
+                None => self.changed.wait(state),
             };
         }
         None
@@ -142,7 +132,7 @@ mod tests {
 
     impl Poll for Polled {
         fn poll(&self) -> bool {
-            let mut again = self.again.lock().unwrap();
+            let mut again = self.again.lock();
             let more = *again > 0;
             *again = again.saturating_sub(1);
             self.tell.send(()).unwrap();
@@ -187,7 +177,7 @@ mod tests {
         poller.start(&Object::new("test", "")).unwrap();
         poller.maker = MakerProcess::NONE;
         let inner = poller.inner.clone();
-        let locked = inner.lock();
+        let locked = inner.state.lock();
         let (tell, told) = channel();
         std::thread::spawn(move || {
             drop(poller);

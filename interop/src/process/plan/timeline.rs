@@ -1,12 +1,12 @@
 //! Timelines of several processes: their numbers in messages, and what happens if a peer is lost.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(doc)]
 use syncline_core::SignalOnly;
-use syncline_core::backend::Counter;
+use syncline_core::backend::{Counter, Mutex};
 use syncline_core::internal::{RemainingPeers, WeakTimeline};
 use syncline_core::{
     Error, KeptPoint, Point, Result, Signal, Timeline,
@@ -181,24 +181,21 @@ pub(crate) struct NumberedTimeline {
 pub(crate) struct NumberedTimelines(Mutex<Vec<Arc<NumberedTimeline>>>);
 
 impl NumberedTimelines {
-    fn list(&self) -> MutexGuard<'_, Vec<Arc<NumberedTimeline>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn add(&self, number: ObjectNumber, timelines: Vec<WeakTimeline>) -> Arc<NumberedTimeline> {
         let named = Arc::new(NumberedTimeline { number, timelines });
-        self.list().push(named.clone());
+        self.0.lock().push(named.clone());
         named
     }
 
     fn remove(&self, named: &Arc<NumberedTimeline>) {
-        self.list()
+        self.0
+            .lock()
             .retain(|registered| !Arc::ptr_eq(registered, named));
     }
 
     /// The number of the first timeline that `matches`.
     fn number(&self, matches: impl Fn(&WeakTimeline) -> bool) -> Option<ObjectNumber> {
-        let list = self.list();
+        let list = self.0.lock();
         let registered = list
             .iter()
             .find(|named| named.timelines.iter().any(&matches));
@@ -207,7 +204,7 @@ impl NumberedTimelines {
 
     /// A point of the timeline with that number.
     fn at(&self, number: ObjectNumber, value: u64) -> Option<KeptPoint> {
-        let list = self.list();
+        let list = self.0.lock();
         let mut registered = list.iter().filter(|named| named.number == number);
         registered.find_map(|named| {
             named
@@ -221,7 +218,7 @@ impl NumberedTimelines {
 impl fmt::Debug for NumberedTimelines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Do not access the timelines: dropping the last handle of one locks this list.
-        let list = self.list();
+        let list = self.0.lock();
         let numbers = list.iter().map(|named| named.number);
         f.debug_list().entries(numbers).finish()
     }

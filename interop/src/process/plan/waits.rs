@@ -13,10 +13,10 @@
 use std::fmt;
 #[cfg(feature = "vulkan")]
 use std::os::fd::AsFd as _;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::backend::{Device as _, Mutex, Queue as _};
 use syncline_core::error::PeerLoss;
 use syncline_core::internal::WeakTimeline;
 use syncline_core::{
@@ -196,14 +196,14 @@ impl SemaphoreWaits {
     }
 
     fn consumer(&self) -> Result<Queue> {
-        let known = lock(&self.consumer).clone();
+        let known = self.consumer.lock().clone();
         if let Some(queue) = known {
             return Ok(queue);
         }
         let label = format!("{} (consumer)", self.semaphore.object().label());
         // Made without the lock. Dropped if another thread was faster.
         let made = self.device.queue(QueueKind::Transfer, &label)?;
-        let mut kept = lock(&self.consumer);
+        let mut kept = self.consumer.lock();
         let first = kept.get_or_insert_with(|| made.clone()).clone();
         drop(kept);
         Ok(first)
@@ -250,10 +250,10 @@ impl SemaphoreWaits {
     fn remember(&self, wait: Wait) {
         // Without the lock: checking a point may run held work of the application, which may wait
         // for this semaphore, too.
-        let mut submitted = std::mem::take(&mut *lock(&self.submitted));
+        let mut submitted = std::mem::take(&mut *self.submitted.lock());
         submitted.retain(|wait| !wait.is_over());
         submitted.push(wait);
-        lock(&self.submitted).append(&mut submitted);
+        self.submitted.lock().append(&mut submitted);
     }
 
     /// # Errors
@@ -359,7 +359,7 @@ impl SemaphoreWaits {
 
 impl Poll for SemaphoreWaits {
     fn poll(&self) -> bool {
-        let mut waits = std::mem::take(&mut *lock(&self.submitted));
+        let mut waits = std::mem::take(&mut *self.submitted.lock());
         waits.retain(|wait| !wait.is_over());
         if waits.is_empty() {
             return false;
@@ -369,7 +369,7 @@ impl Poll for SemaphoreWaits {
         let lost = self.lost.get().cloned();
         match lost.or_else(|| loss(&*counts.next()?)) {
             Some(cause) => self.release_queues(&waits, &cause),
-            None => lock(&self.submitted).append(&mut waits),
+            None => self.submitted.lock().append(&mut waits),
         }
         true
     }
@@ -380,10 +380,6 @@ fn fail(waits: &[Wait], cause: &Error) {
     for consumed in waits.iter().filter_map(|wait| wait.consumed.as_ref()) {
         consumed.fail(cause.clone());
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Submits one signal and waits at most `limit` for it.

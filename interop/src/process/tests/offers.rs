@@ -185,12 +185,12 @@ fn a_withdrawal_without_room_is_sent_before_the_next_offer() {
     let stale = one.offer(&offer(1, &[]), &[], long()).unwrap();
     while one.send_point_of(9, 9, NOW).is_ok() {}
     drop(stale);
-    assert_eq!(one.unsent_withdrawals().lock().unwrap().len(), 1);
+    assert_eq!(one.unsent_withdrawals().lock().len(), 1);
     // Reading makes room.
     let (stale, object, _) = receive(&other).unwrap();
     assert_eq!(object.number, 1);
     let _fresh = one.offer(&offer(2, &[]), &[], long()).unwrap();
-    assert!(one.unsent_withdrawals().lock().unwrap().is_empty());
+    assert!(one.unsent_withdrawals().lock().is_empty());
     let end = stale.take(long(), NOW).unwrap();
     assert_eq!(end, Outcome::Withdrawn(String::new()));
     assert_eq!(receive(&other).unwrap().1.number, 2);
