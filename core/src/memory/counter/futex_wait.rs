@@ -157,7 +157,7 @@ fn after(left: Duration) -> Timespec {
 
 impl Counter {
     /// Wakes every thread that sleeps on the page. A system call.
-    pub fn ring(&self) {
+    pub fn wake_all(&self) {
         // Before the increment. A thread that sets `sleepers` after this either reads the old count
         // and its sleep ends at once, or reads the new count, and `sleepers` stays set for the next
         // wake.
@@ -173,13 +173,13 @@ impl Counter {
     pub fn expect_quiet_signals(&self) {
         self.page.quiet.store(1, Ordering::SeqCst);
         // Threads that sleep already must begin to poll.
-        self.ring();
+        self.wake_all();
     }
 
     /// Wakes every thread that sleeps on the page. A system call if there is one.
     pub(super) fn wake_sleepers(&self) {
         if self.page.sleepers.load(Ordering::SeqCst) > 0 {
-            self.ring();
+            self.wake_all();
         }
     }
 }

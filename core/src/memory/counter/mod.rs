@@ -345,7 +345,7 @@ impl Counter {
             return false;
         }
         self.page.reached.fetch_max(value, Ordering::SeqCst);
-        self.ring();
+        self.wake_all();
         true
     }
 
@@ -433,7 +433,7 @@ impl Counter {
 
     fn fail_with(&self, frozen: u64, cause: &Cause) {
         if self.page.fail(frozen, cause) {
-            self.ring();
+            self.wake_all();
         }
     }
 }

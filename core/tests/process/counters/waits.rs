@@ -135,6 +135,6 @@ fn a_claim_becomes_pending_once_the_page_shows_it() {
         "{error}"
     );
     super::Hostile::of(&exporter).write_word(super::REACHED, 1);
-    port.counter().ring();
+    port.counter().wake_all();
     queue.idle(LONG).unwrap();
 }

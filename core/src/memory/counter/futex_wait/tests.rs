@@ -129,7 +129,7 @@ fn a_failure_or_corruption_ends_a_sleep(#[case] fails: bool) {
                 counter.fail(0, 1, "it broke");
             } else {
                 counter.page.reached.store(9, Ordering::SeqCst);
-                counter.ring();
+                counter.wake_all();
             }
         });
         let until = far();
@@ -187,7 +187,7 @@ fn wake_just_before_the_sleep_is_not_missed() {
     let on = [(&*first, 1), (&*second, 1)];
     for woken in [&first, &second] {
         let wakes = set_sleepers(&on);
-        woken.ring();
+        woken.wake_all();
         let begun = Instant::now();
         let left = Duration::from_secs(20);
         Sleeper::new().sleep_on_words(&on, &wakes, left);
