@@ -221,7 +221,7 @@ struct Bench {
     counter: Arc<AtomicU64>,
     queues: Vec<Arc<SubmissionQueue<Driver>>>,
     /// The positions of all submissions, by queue.
-    turns: Vec<Vec<KeptPoint>>,
+    positions: Vec<Vec<KeptPoint>>,
     ran: Vec<Arc<Mutex<Vec<u64>>>>,
     fences: Vec<(Fence, Place)>,
     raw: Vec<Raw>,
@@ -278,7 +278,7 @@ impl Bench {
             points: points.collect(),
             lines: lines.into_iter().map(Some).collect(),
             counter,
-            turns: vec![Vec::new(); QUEUES.len()],
+            positions: vec![Vec::new(); QUEUES.len()],
             ran: (0..QUEUES.len()).map(|_| Arc::default()).collect(),
             queues,
             fences: fences.collect(),
@@ -367,7 +367,7 @@ impl Bench {
             Target::Empty => Place::Empty,
             Target::Line(line, value) => Place::Line(line, value),
             Target::Fence(fence) => self.fences[fence].1,
-            Target::Position(queue) => Place::Turn(queue, self.world.last(queue)),
+            Target::Position(queue) => Place::Position(queue, self.world.last(queue)),
         }
     }
 
@@ -435,7 +435,7 @@ impl Bench {
                 if QUEUES[*queue] == *fence {
                     let expected = self.world.submit(*queue, &[], &[], Work::Nothing);
                     agree(recorded, &expected.map(|_| ()))?;
-                    self.fences[*fence].1 = Place::Turn(*queue, self.world.last(*queue));
+                    self.fences[*fence].1 = Place::Position(*queue, self.world.last(*queue));
                 } else {
                     agree(recorded, &Err(one(Refusal::WrongDevice)))?;
                 }
@@ -605,11 +605,11 @@ impl Bench {
             let points = points.iter().map(KeptPoint::point);
             points.map(standing_of).collect()
         };
-        let queues = self.queues.iter().zip(&self.turns).zip(&self.ran);
-        let queues = queues.map(|((queue, turns), ran)| QueueView {
+        let queues = self.queues.iter().zip(&self.positions).zip(&self.ran);
+        let queues = queues.map(|((queue, positions), ran)| QueueView {
             held: queue.held().count,
             with_driver: queue.driver().with_driver(),
-            turns: standings(turns),
+            positions: standings(positions),
             ran: ran.lock().unwrap().clone(),
         });
         View {
@@ -642,10 +642,10 @@ impl Bench {
 
     /// Compares the visible state of the engine with that of the model.
     fn compare(&mut self) -> TestCaseResult {
-        for (queue, turns) in self.queues.iter().zip(&mut self.turns) {
+        for (queue, positions) in self.queues.iter().zip(&mut self.positions) {
             let position = queue.position();
-            if position.value() > turns.len() as u64 {
-                turns.push(position.keep());
+            if position.value() > positions.len() as u64 {
+                positions.push(position.keep());
             }
         }
         let view = self.view();

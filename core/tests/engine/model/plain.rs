@@ -42,7 +42,7 @@ pub(crate) enum Place {
     Empty,
     Line(usize, u64),
     /// The position of a submission, by queue and number.
-    Turn(usize, u64),
+    Position(usize, u64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -226,7 +226,7 @@ pub(crate) struct QueueView {
     pub(crate) held: usize,
     pub(crate) with_driver: usize,
     /// The state of each position from 1 on.
-    pub(crate) turns: Vec<Standing>,
+    pub(crate) positions: Vec<Standing>,
     /// The submissions whose work has run, in the order in which it ran.
     pub(crate) ran: Vec<u64>,
 }
@@ -253,7 +253,7 @@ impl fmt::Debug for View {
                 "  queue {index}: {} held, {} with the driver, positions {}, ran {:?}",
                 queue.held,
                 queue.with_driver,
-                letters(&queue.turns),
+                letters(&queue.positions),
                 queue.ran
             )?;
         }
@@ -307,7 +307,7 @@ impl World {
         match place {
             Place::Empty => Standing::Reached,
             Place::Line(line, value) => self.lines[line].standing(value),
-            Place::Turn(queue, number) => {
+            Place::Position(queue, number) => {
                 let queue = &self.queues[queue];
                 if number <= queue.ended {
                     Standing::Reached
@@ -334,7 +334,7 @@ impl World {
         match place {
             Place::Empty => true,
             Place::Line(line, _) => self.lines[line].devices.contains(&device),
-            Place::Turn(other, _) => self.queues[other].device == device,
+            Place::Position(other, _) => self.queues[other].device == device,
         }
     }
 
@@ -683,13 +683,13 @@ impl World {
     /// on its submission and on the claim before it.
     fn is_circular(&self, queue: usize, new: &Submission, held: bool) -> bool {
         struct Node {
-            turn: Option<(usize, u64)>,
+            position: Option<(usize, u64)>,
             waits: Vec<Place>,
             signals: Vec<Signal>,
         }
         let by_host = |queue, number, signal| Node {
-            turn: None,
-            waits: vec![Place::Turn(queue, number)],
+            position: None,
+            waits: vec![Place::Position(queue, number)],
             signals: vec![signal],
         };
         let nodes_of = |queue, submission: &Submission, held: bool| {
@@ -697,7 +697,7 @@ impl World {
             let (native, relayed): (Vec<_>, Vec<_>) =
                 signals.partition(|signal| self.is_native(queue, Place::Line(signal.line, 1)));
             let itself = held.then(|| Node {
-                turn: Some((queue, submission.number)),
+                position: Some((queue, submission.number)),
                 waits: submission.waits.clone(),
                 signals: native,
             });
@@ -719,15 +719,15 @@ impl World {
                 Place::Line(line, value) => node.signals.iter().any(|signal| {
                     signal.line == line && signal.above < value && value <= signal.upto
                 }),
-                Place::Turn(queue, number) => node.turn == Some((queue, number)),
+                Place::Position(queue, number) => node.position == Some((queue, number)),
             })
         };
         let dependencies = |node: &Node| -> Vec<usize> {
             let order = node.signals.iter();
             let order = order.map(|signal| Place::Line(signal.line, signal.above));
             let before = node
-                .turn
-                .map(|(queue, number)| Place::Turn(queue, number - 1));
+                .position
+                .map(|(queue, number)| Place::Position(queue, number - 1));
             let places = node.waits.iter().copied().chain(order).chain(before);
             places.filter_map(claimant).collect()
         };
@@ -788,8 +788,8 @@ impl World {
             .map(|(number, queue)| QueueView {
                 held: queue.held.len(),
                 with_driver: queue.driver.len(),
-                turns: (1..=queue.last)
-                    .map(|turn| self.standing(Place::Turn(number, turn)))
+                positions: (1..=queue.last)
+                    .map(|position| self.standing(Place::Position(number, position)))
                     .collect(),
                 ran: queue.ran.clone(),
             });
