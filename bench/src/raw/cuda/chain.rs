@@ -11,7 +11,7 @@ use crate::side::Outcome;
 /// The streams and events belong to the [`Hand`] that made them, which outlives this.
 pub(crate) struct Chain {
     calls: Calls,
-    lanes: Vec<(Stream, Vec<Event>)>,
+    streams: Vec<(Stream, Vec<Event>)>,
     /// The last recorded event of all streams.
     last: Mutex<Option<Event>>,
 }
@@ -24,10 +24,10 @@ unsafe impl Sync for Chain {}
 impl Chain {
     /// Makes the streams, with this many events each.
     pub(crate) fn new(hand: &Hand, streams: usize, events: u64) -> Outcome<Self> {
-        let lanes = (0..streams).map(|_| Ok((hand.stream()?, hand.events(events, false)?)));
+        let streams = (0..streams).map(|_| Ok((hand.stream()?, hand.events(events, false)?)));
         Ok(Self {
             calls: **hand,
-            lanes: lanes.collect::<Outcome<_>>()?,
+            streams: streams.collect::<Outcome<_>>()?,
             last: Mutex::new(None),
         })
     }
@@ -37,7 +37,7 @@ impl Chain {
     /// At most as many as the stream has events.
     pub(crate) fn submit(&self, stream: usize, count: u64) -> Outcome<()> {
         let _current = self.calls.enter()?;
-        let (stream, events) = &self.lanes[stream];
+        let (stream, events) = &self.streams[stream];
         for &event in &events[..count as usize] {
             let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(last) = *last {
@@ -52,7 +52,7 @@ impl Chain {
     /// Waits until all streams are idle.
     pub(crate) fn finish(&self) -> Outcome<()> {
         let _current = self.calls.enter()?;
-        let mut lanes = self.lanes.iter();
-        lanes.try_for_each(|(stream, _)| self.calls.finish(*stream))
+        let mut streams = self.streams.iter();
+        streams.try_for_each(|(stream, _)| self.calls.finish(*stream))
     }
 }

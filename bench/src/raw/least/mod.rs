@@ -17,7 +17,7 @@
 //! across a driver call. A claim is one atomic exchange. An event is recorded again when only its
 //! queue has a reference.
 //!
-//! Among other rules, these are left out: circles (Q4), holding for lack of room (the submission
+//! Among other rules, these are left out: circles (Q4), holding for lack of budget (the submission
 //! goes to the driver after the query), waits that park, and claims out of order (T2; a signal
 //! claims everything up to its value). Each of them would only add cost.
 //!
@@ -86,12 +86,12 @@ fn refused(value: u64, claimed: u64) -> Stop {
 
 /// Units in flight of queues that share a part of the driver, as the driver counts them.
 #[derive(Default)]
-pub(crate) struct Room(AtomicU64);
+pub(crate) struct Budget(AtomicU64);
 
 /// Above this bound the driver might block the submitting thread.
 const BOUND: u64 = 480;
 
-impl Room {
+impl Budget {
     /// Adds units. Returns true above the bound; the caller then checks what has finished.
     #[inline]
     fn take(&self, units: u64) -> bool {

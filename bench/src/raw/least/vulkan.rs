@@ -11,7 +11,7 @@ use ash::vk;
 use smallvec::SmallVec;
 use syncline::vulkan::QueueGuard;
 
-use super::{Claims, Room, lock, number};
+use super::{Budget, Claims, lock, number};
 use crate::raw::vulkan::{Calls, WAITS};
 use crate::side::{Outcome, Stop};
 
@@ -84,7 +84,7 @@ pub(crate) struct Queue {
     number: usize,
     ended: vk::Semaphore,
     /// Shared by all queues over the same `VkQueue`.
-    room: Arc<Room>,
+    budget: Arc<Budget>,
     /// Locked by the submitting thread.
     state: Mutex<State>,
 }
@@ -99,18 +99,18 @@ struct State {
 impl Drop for Queue {
     fn drop(&mut self) {
         let state = lock(&self.state);
-        self.room.give_back(state.position - state.finished);
+        self.budget.give_back(state.position - state.finished);
     }
 }
 
 impl Queue {
-    /// `ended` is at 0 and only this queue uses it. All queues of a `VkQueue` share `room`.
-    pub(crate) fn new(calls: &Calls, ended: vk::Semaphore, room: &Arc<Room>) -> Self {
+    /// `ended` is at 0 and only this queue uses it. All queues of a `VkQueue` share `budget`.
+    pub(crate) fn new(calls: &Calls, ended: vk::Semaphore, budget: &Arc<Budget>) -> Self {
         Self {
             calls: calls.clone(),
             number: number(),
             ended,
-            room: room.clone(),
+            budget: budget.clone(),
             state: Mutex::default(),
         }
     }
@@ -119,7 +119,7 @@ impl Queue {
     #[cold]
     fn look(&self, state: &mut State) -> Outcome<()> {
         let finished = self.calls.value(self.ended)?;
-        self.room.give_back(finished - state.finished);
+        self.budget.give_back(finished - state.finished);
         state.finished = finished;
         Ok(())
     }
@@ -202,7 +202,7 @@ impl Queue {
         for (timeline, value) in signals {
             timeline.submitted(*value, self.number);
         }
-        if self.room.take(1) {
+        if self.budget.take(1) {
             self.look(&mut state)?;
         }
         Ok(())

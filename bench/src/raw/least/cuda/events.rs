@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use super::super::Room;
+use super::super::Budget;
 use super::{CROWDED, Mark};
 use crate::raw::cuda::Calls;
 use crate::side::Outcome;
@@ -42,7 +42,7 @@ impl Events {
     }
 
     /// Frees the events of all submissions up to `position`, which are complete.
-    pub(super) fn finished(&mut self, position: u64, room: &Room) {
+    pub(super) fn finished(&mut self, position: u64, budget: &Budget) {
         let through = self
             .recorded
             .partition_point(|recorded| recorded.position <= position);
@@ -51,17 +51,17 @@ impl Events {
             units += recorded.units;
             self.free[usize::from(recorded.timed)].push_back(recorded.mark);
         }
-        room.give_back(units);
+        budget.give_back(units);
         self.finished = position;
     }
 
     /// Checks whether the older half is complete.
     #[cold]
-    pub(super) fn look(&mut self, calls: &Calls, room: &Room) -> Outcome<()> {
+    pub(super) fn look(&mut self, calls: &Calls, budget: &Budget) -> Outcome<()> {
         if let Some(middle) = self.recorded.get(self.recorded.len() / 2)
             && calls.ask(middle.mark.event)?
         {
-            self.finished(middle.position, room);
+            self.finished(middle.position, budget);
         }
         self.crowded = 2 * self.recorded.len();
         Ok(())
@@ -69,11 +69,16 @@ impl Events {
 
     /// Returns a complete event that only this queue has, or a new one.
     #[inline]
-    pub(super) fn take(&mut self, calls: &Calls, timed: bool, room: &Room) -> Outcome<Arc<Mark>> {
+    pub(super) fn take(
+        &mut self,
+        calls: &Calls,
+        timed: bool,
+        budget: &Budget,
+    ) -> Outcome<Arc<Mark>> {
         /// Timelines keep some complete events until they check them.
         const TRIES: u32 = 2;
         if self.recorded.len() >= self.crowded.max(CROWDED) {
-            self.look(calls, room)?;
+            self.look(calls, budget)?;
         }
         let free = &mut self.free[usize::from(timed)];
         for _ in 0..TRIES {
@@ -94,9 +99,9 @@ impl Events {
     }
 
     /// Returns the units of all submissions, because the queue ends.
-    pub(super) fn end(&mut self, room: &Room) {
+    pub(super) fn end(&mut self, budget: &Budget) {
         let units = self.recorded.drain(..).map(|recorded| recorded.units);
-        room.give_back(units.sum());
+        budget.give_back(units.sum());
     }
 
     #[cfg(test)]

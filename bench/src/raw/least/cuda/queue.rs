@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use super::super::{Room, lock, number};
+use super::super::{Budget, lock, number};
 use super::events::Events;
 use super::timeline::{Found, Timeline};
 use super::{Fence, Mark};
@@ -100,7 +100,7 @@ pub(crate) struct Queue {
     calls: Calls,
     stream: Stream,
     number: usize,
-    room: Arc<Room>,
+    budget: Arc<Budget>,
     /// The driver has refused a submission that it should have taken.
     failed: AtomicBool,
     /// Set with the state locked. Only the driving thread sets it back.
@@ -120,19 +120,19 @@ unsafe impl Sync for Queue {}
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        self.events.get_mut().end(&self.room);
+        self.events.get_mut().end(&self.budget);
     }
 }
 
 impl Queue {
     /// `stream` outlives the queue, and only this queue uses it. All queues of a device share
-    /// `room`.
-    pub(crate) fn new(calls: &Calls, stream: Stream, room: &Arc<Room>) -> Arc<Self> {
+    /// `budget`.
+    pub(crate) fn new(calls: &Calls, stream: Stream, budget: &Arc<Budget>) -> Arc<Self> {
         Arc::new(Self {
             calls: *calls,
             stream,
             number: number(),
-            room: room.clone(),
+            budget: budget.clone(),
             failed: AtomicBool::new(false),
             driving: AtomicU8::new(FREE),
             state: Mutex::default(),
@@ -381,11 +381,11 @@ impl Queue {
     fn mark(&self, position: u64, timed: bool, units: u64) -> Outcome<Arc<Mark>> {
         // SAFETY: this thread drives, or has locked the state while no thread drives.
         let events = unsafe { self.events() };
-        let mark = events.take(&self.calls, timed, &self.room)?;
+        let mark = events.take(&self.calls, timed, &self.budget)?;
         self.calls.record(mark.event, self.stream)?;
         events.push(position, mark.clone(), timed, units);
-        if units > 0 && self.room.take(units) {
-            events.look(&self.calls, &self.room)?;
+        if units > 0 && self.budget.take(units) {
+            events.look(&self.calls, &self.budget)?;
         }
         Ok(mark)
     }
@@ -566,7 +566,7 @@ impl Queue {
         // A driving thread finds out by itself.
         if self.driving.load(Ordering::Acquire) == FREE {
             // SAFETY: no thread drives, and the state is locked.
-            unsafe { self.events() }.finished(position, &self.room);
+            unsafe { self.events() }.finished(position, &self.budget);
         }
         drop(state);
         Ok(())

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::super::Room;
+use super::super::Budget;
 use super::timeline::Found;
 use super::*;
 use crate::raw::cuda::emulated::{calls, driver, stream};
@@ -91,9 +91,9 @@ fn a_refused_claim_changes_nothing() {
 fn queues_that_wait_for_each_other_run_in_order_and_reuse_events() {
     const QUEUES: u64 = 4;
     const STEPS: u64 = 3000;
-    let (calls, room) = (calls(), Arc::new(Room::default()));
+    let (calls, budget) = (calls(), Arc::new(Budget::default()));
     let queues: Vec<_> = (1..=QUEUES)
-        .map(|number| Queue::new(&calls, stream(number as usize), &room))
+        .map(|number| Queue::new(&calls, stream(number as usize), &budget))
         .collect();
     let timelines: Vec<_> = (0..QUEUES).map(|_| Timeline::new(&calls)).collect();
     let go = Timeline::new(&calls);
@@ -159,8 +159,8 @@ fn queues_that_wait_for_each_other_run_in_order_and_reuse_events() {
 #[test]
 fn work_runs_without_the_lock() {
     let (calls, stream) = (calls(), stream(102));
-    let room = Arc::new(Room::default());
-    let queue = Queue::new(&calls, stream, &room);
+    let budget = Arc::new(Budget::default());
+    let queue = Queue::new(&calls, stream, &budget);
     let timeline = Timeline::new(&calls);
     let (inner, signalled) = (queue.clone(), timeline.clone());
     let submitted = queue.submit(
@@ -177,7 +177,7 @@ fn work_runs_without_the_lock() {
         &[(&timeline, 1)],
     );
     assert_eq!(submitted, Ok(()));
-    assert_eq!(room.0.load(Ordering::Relaxed), 2);
+    assert_eq!(budget.0.load(Ordering::Relaxed), 2);
     assert_eq!(going_on(|| timeline.wait(2, LONG)), Ok(()));
     let log: Vec<u64> = driver()
         .log
@@ -187,14 +187,14 @@ fn work_runs_without_the_lock() {
         .collect();
     assert_eq!(log, [APART + 1, APART + 2]);
     assert_eq!(going_on(|| queue.idle(LONG)), Ok(()));
-    assert_eq!(room.0.load(Ordering::Relaxed), 0);
+    assert_eq!(budget.0.load(Ordering::Relaxed), 0);
 }
 
 #[test]
 fn failure_travels_along_waits_and_blocks_no_queue() {
     let calls = calls();
-    let room = Arc::default();
-    let [bad, other] = [103, 104].map(|number| Queue::new(&calls, stream(number), &room));
+    let budget = Arc::default();
+    let [bad, other] = [103, 104].map(|number| Queue::new(&calls, stream(number), &budget));
     let [first, second, third] = [(); 3].map(|()| Timeline::new(&calls));
     // Held for a value that never comes, and failed when that is known.
     let held = other.submit(&[(&first, 1)], |_, _| Ok(0), &[(&second, 1)]);
@@ -214,8 +214,8 @@ fn failure_travels_along_waits_and_blocks_no_queue() {
 #[cfg(feature = "vulkan")]
 #[test]
 fn a_loss_fails_what_waits_for_it_in_the_driver() {
-    let (calls, room) = (calls(), Arc::default());
-    let queue = Queue::new(&calls, stream(105), &room);
+    let (calls, budget) = (calls(), Arc::default());
+    let queue = Queue::new(&calls, stream(105), &budget);
     // The driver in memory ignores external semaphores.
     let shared = || Timeline::shared(&calls, std::ptr::null_mut());
     let (lost, sound) = (shared(), shared());
