@@ -1,9 +1,9 @@
 //! The path of nearly every submission.
 //!
 //! One pass over waits and signals checks that every wait is pending and that no other claim is in
-//! the way of a signal. It also checks that nothing is held and that the driver has room. The pass
-//! builds the driver's arguments on the stack. If a check fails, nothing has changed, and the
-//! submission takes the slow path.
+//! the way of a signal. It also checks that nothing is held and that the submission is within the
+//! in-flight budget. The pass builds the driver's arguments on the stack. If a check fails, nothing
+//! has changed, and the submission takes the slow path.
 
 use std::sync::Arc;
 

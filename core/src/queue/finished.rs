@@ -216,7 +216,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
     }
 
-    /// True if the driver is known to have room for submission `number` and no check is due.
+    /// True if submission `number` is known to be within the budget and no check is due.
     #[inline]
     pub(super) fn is_plainly_within_bounds(&self, number: u64) -> bool {
         // `check_at` is never further than that from the finished submissions.
@@ -229,7 +229,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// |---|---|
     /// | nothing is kept | after [`CHECK_INTERVAL`] submissions |
     /// | objects or dependents are kept | when twice as many submissions are in flight as this check left |
-    /// | both | at the latest before the driver has no room |
+    /// | both | at the latest when the in-flight budget is used up |
     #[cold]
     fn check_finished(&self) {
         let own = self.own_shared();
@@ -360,10 +360,10 @@ struct Orphan<E: Enqueue> {
     _dependents: Arc<Dependents>,
 }
 
-/// Keeps the objects of a dropped queue that has failed, until its driver says that it is idle.
+/// Keeps the objects of a dropped queue that has failed, until its driver reports that it is idle.
 ///
-/// The position of a failed queue does not tell that. If the driver never says so, the objects are
-/// leaked, as the work may use them.
+/// The position of a failed queue does not grow when work ends, so only the driver can report this.
+/// If the driver never does, the objects are leaked, because the work may still use them.
 struct Abandoned<E: Enqueue> {
     orphan: Mutex<Option<Orphan<E>>>,
     device: Option<Arc<dyn Watch>>,

@@ -17,7 +17,7 @@ pub(super) struct HeldList<E: Enqueue> {
     works: VecDeque<InlineWork<E>>,
     /// The number of the first submission.
     first: u64,
-    front: Front<E>,
+    front: First<E>,
     /// The work of submissions whose closures are not small.
     out_of_line: Works<E>,
     /// The graph entries of host signals, by submission number.
@@ -31,7 +31,7 @@ impl<E: Enqueue> Default for HeldList<E> {
         Self {
             works: VecDeque::new(),
             first: 0,
-            front: Front::default(),
+            front: First::default(),
             out_of_line: Works::default(),
             relayed: VecDeque::new(),
             spare: None,
@@ -95,7 +95,7 @@ impl<E: Enqueue> HeldList<E> {
         };
         self.first = number;
         self.works.push_front(inline);
-        self.front = Front { number, lists, job };
+        self.front = First { number, lists, job };
         self.stay(number, entries);
     }
 
@@ -203,7 +203,7 @@ impl<E: Enqueue> HeldList<E> {
         let inline = self.works.pop_front()?;
         let number = self.first;
         self.first += 1;
-        let Front { lists, job, .. } = std::mem::take(&mut self.front);
+        let First { lists, job, .. } = std::mem::take(&mut self.front);
         let mut relayed = Vec::new();
         while let Some((other, _)) = self.relayed.front()
             && *other <= number
@@ -223,7 +223,7 @@ impl<E: Enqueue> HeldList<E> {
 }
 
 /// The state of the first held submission, once it has been checked or put back.
-struct Front<E: Enqueue> {
+struct First<E: Enqueue> {
     /// The submission's number; 0 if there is no such state.
     number: u64,
     lists: Option<Box<Lists>>,
@@ -231,7 +231,7 @@ struct Front<E: Enqueue> {
     job: Option<Job<E>>,
 }
 
-impl<E: Enqueue> Default for Front<E> {
+impl<E: Enqueue> Default for First<E> {
     fn default() -> Self {
         Self {
             number: 0,

@@ -102,7 +102,7 @@ pub struct SubmissionQueue<E: Enqueue> {
     keeps: AtomicBool,
     /// The number of the submission after which the queue checks what has finished.
     ///
-    /// It is never further ahead than the driver has room.
+    /// It is never beyond the in-flight budget.
     check_at: AtomicU64,
     /// The number in flight at which objects to drop are looked for: twice what the last check
     /// left.

@@ -385,7 +385,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     ) {
         let own = self.own_shared();
         for (of, claim) in signals.clone() {
-            if of.tells_ahead() {
+            if of.publishes_ahead() {
                 own.note_unpublished(number, of, claim.upto);
             }
             of.note_owed(claim, Some(self.device));

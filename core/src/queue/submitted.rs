@@ -85,7 +85,7 @@ pub struct Held {
     pub count: usize,
     /// A point that the first one waits for.
     ///
-    /// `None` if nothing is held, or if it waits only for the driver queue's lock or for room in
-    /// the driver.
+    /// `None` if nothing is held, or if it waits only for the driver queue's lock or for the
+    /// in-flight budget.
     pub waiting_for: Option<KeptPoint>,
 }

@@ -140,7 +140,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let budget = number.saturating_sub(E::MAX_IN_FLIGHT);
         match own.standing(budget) {
             Standing::Reached => {}
-            // The queue itself has failed, so there will never be room.
+            // The queue itself has failed, so it never gets more of the budget.
             Standing::Failed(cause) => return Verdict::Skip(cause),
             _ => block(own, budget, Stage::Reached),
         }
@@ -159,7 +159,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.budget.as_ref().is_some_and(|budget| budget.is_full())
     }
 
-    /// True if the driver is known to have room for a submission. Takes no lock.
+    /// True if submission `number` is known to be within the in-flight budget. Takes no lock.
     #[inline]
     pub(super) fn has_budget(&self, number: u64) -> bool {
         self.own_shared().reached() >= number.saturating_sub(E::MAX_IN_FLIGHT) && !self.is_full()
