@@ -135,6 +135,6 @@ pub mod internal {
     pub use crate::base::process::MakerProcess;
     pub use crate::base::sync::Condvar;
     pub use crate::link::publish::{Page, WeakTimeline};
-    pub use crate::timeline::state::RemainingPeers;
+    pub use crate::timeline::state::Survivors;
     pub use crate::timeline::times::SharedTimes;
 }

@@ -120,7 +120,7 @@ impl Bridge for Sides {
         }
         let others = self.sides.iter().map(|side| &side.of);
         for other in others.filter(|other| !std::ptr::eq(&raw const ***other, of)) {
-            other.start_telling_ahead();
+            other.start_publishing_ahead();
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::base::sync::{AtomicBool, Mutex, Ordering};
 use crate::memory::counter::Counter;
 use crate::timeline::Timeline;
 use crate::timeline::point::{KeptPoint, Point, Signal};
-use crate::timeline::state::{Publish, RemainingPeers, Shared};
+use crate::timeline::state::{Publish, Shared, Survivors};
 
 /// How a page is related to its timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Wake for Publisher {
 }
 
 impl Publish for Publisher {
-    fn tell_ahead(&self, of: &Shared, value: u64) {
+    fn publish_ahead(&self, of: &Shared, value: u64) {
         if self.page == Page::Beside {
             of.publish_times(value);
             self.counter.publish(of.pending().max(value), value);
@@ -332,12 +332,12 @@ impl WeakTimeline {
     /// 4. It makes the signals that the dead process had said to be pending, so that no queue stays
     ///    blocked.
     ///
-    /// With [other survivors](RemainingPeers) another thread does step 4. It waits until they have
+    /// With [other survivors](Survivors) another thread does step 4. It waits until they have
     /// had time for steps 1 to 3, and does nothing if one of them was seen to make the signals.
     ///
     /// Values that were reached stay reached. Held submissions are released on the calling thread.
     /// Without other survivors the call blocks for the driver's signal.
-    pub fn lose(&self, counter: &Counter, cause: Error, remaining: RemainingPeers) {
+    pub fn lose(&self, counter: &Counter, cause: Error, survivors: Survivors) {
         let cause = cause.into_cause();
         let of = self.0.upgrade();
         if let Some(of) = &of {
@@ -351,7 +351,7 @@ impl WeakTimeline {
         );
         counter.fail_for(reached, &cause);
         if let Some(of) = &of {
-            of.recover(remaining);
+            of.recover(survivors);
         }
     }
 

@@ -93,21 +93,21 @@ impl Attachment {
     /// # Errors
     /// The value of the counter, if the timeline must not be made with it (T1).
     pub(crate) fn signalled(&self, initial: u64, is_home: bool) -> Result<u64, u64> {
-        let shown = self.shown();
+        let known = self.known_value();
         let is_refused = |at: u64| match self.at {
             Some(_) => at != initial,
             None => is_home && at < initial,
         };
-        match shown {
+        match known {
             Some(at) if is_refused(at) => Err(at),
-            shown => Ok(shown.unwrap_or(initial)),
+            known => Ok(known.unwrap_or(initial)),
         }
     }
 
     /// The value of the counter, or `None` if it is not known.
     ///
     /// Ignores an error and the `u64::MAX` of a lost device. The first query finds both.
-    fn shown(&self) -> Option<u64> {
+    fn known_value(&self) -> Option<u64> {
         let read = || self.port.poll().ok().flatten();
         match self.at {
             None if self.port.is_readable() => read().filter(|&value| value != u64::MAX),

@@ -49,7 +49,7 @@ pub(crate) trait Watched: Send + Sync + std::fmt::Debug {
     fn fail(&self, cause: Failure);
 }
 
-/// A timeline whose native waiters this thread releases if a device is lost that owes it a signal.
+/// A timeline that this thread recovers if a device is lost that owes it a signal.
 pub(crate) trait Guarded: Send + Sync {
     /// Checks `device`. If it is lost, fails the timeline.
     fn check_device(&self, device: DeviceId) -> Health;
@@ -57,7 +57,7 @@ pub(crate) trait Guarded: Send + Sync {
     /// Makes the signals that the lost `device` owes, as far as possible now.
     ///
     /// Returns the time until the next check.
-    fn release(&self, device: DeviceId) -> Duration;
+    fn recover_from_loss(&self, device: DeviceId) -> Duration;
 }
 
 /// The result of [`Guarded::check_device`].
@@ -66,7 +66,7 @@ pub(crate) enum Health {
     /// The guard ends.
     OwesNothing,
     Works,
-    /// The timeline has failed, and must be released.
+    /// The timeline has failed, and must be recovered.
     Lost,
 }
 
@@ -427,8 +427,8 @@ impl Inner {
 
     /// Checks the device for the guarded timelines whose time has come.
     ///
-    /// All of them fail, and the waiters on the host are woken, before the first is released. A
-    /// release may take long, because it may open a device.
+    /// All of them fail, and the waiters on the host are woken, before the first is recovered. A
+    /// recovery may take long, because it may open a device.
     fn check_guards(&self) {
         let now = Instant::now();
         let mut lost = Vec::new();
@@ -451,7 +451,7 @@ impl Inner {
             }
         }
         for (guard, timeline) in lost {
-            let next = timeline.release(guard.device);
+            let next = timeline.recover_from_loss(guard.device);
             self.guard_again(guard, next);
         }
     }

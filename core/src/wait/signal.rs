@@ -51,7 +51,7 @@ impl SignalOnly {
 impl Shared {
     /// Checks a host signal, makes it through the home port, and notes that it is reached.
     pub(crate) fn signal_from_host(self: &Arc<Self>, value: u64) -> Result<()> {
-        if self.is_counted_here() && !self.tells_ahead() {
+        if self.is_counted_here() && !self.publishes_ahead() {
             return self.signal_here(value);
         }
         self.refresh();

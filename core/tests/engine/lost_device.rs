@@ -282,11 +282,11 @@ fn fails(line: &Timeline, value: u64) {
 /// The work behind a native wait has failed when the wait is released. No call asks for anything.
 #[test]
 fn what_waits_natively_fails_and_then_the_wait_is_released() {
-    let (survivor, lost) = (Device::new(), Device::new());
-    let (line, semaphore) = shared(&survivor, &lost);
-    let (behind, later) = (survivor.timeline(), survivor.timeline());
+    let (working, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&working, &lost);
+    let (behind, later) = (working.timeline(), working.timeline());
     signal(&lost.queue(), &line, 5);
-    let queue = survivor.queue();
+    let queue = working.queue();
     for (waited, signalled) in [(line.at(5), &behind), (behind.at(1), &later)] {
         let signals = [signalled.signal_at(1)];
         queue.submit(&[waited], |()| Ok(()), &signals).unwrap();
@@ -305,9 +305,9 @@ fn what_waits_natively_fails_and_then_the_wait_is_released() {
 #[case::by_queues(false)]
 #[case::by_the_application(true)]
 fn missing_signals_are_made_in_order(#[case] raw: bool) {
-    let (survivor, lost) = (Device::new(), Device::new());
-    let (line, semaphore) = shared(&survivor, &lost);
-    let (ours, theirs) = (survivor.queue(), lost.queue());
+    let (working, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&working, &lost);
+    let (ours, theirs) = (working.queue(), lost.queue());
     for value in 1..=5 {
         match value {
             2 | 4 if raw => line.claim(value).unwrap().submitted().unwrap(),
@@ -329,15 +329,15 @@ fn missing_signals_are_made_in_order(#[case] raw: bool) {
 /// A timeline to which the lost device owes nothing continues.
 #[test]
 fn other_timelines_continue() {
-    let (survivor, lost) = (Device::new(), Device::new());
-    let (line, semaphore) = shared(&survivor, &lost);
-    let (paid, paid_semaphore) = shared(&survivor, &lost);
-    let (unowed, unowed_semaphore) = shared(&survivor, &lost);
+    let (working, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&working, &lost);
+    let (paid, paid_semaphore) = shared(&working, &lost);
+    let (unowed, unowed_semaphore) = shared(&working, &lost);
     let theirs = lost.queue();
     signal(&theirs, &paid, 1);
     paid_semaphore.execute(1);
     signal(&theirs, &line, 1);
-    let ours = survivor.queue();
+    let ours = working.queue();
     signal(&ours, &unowed, 1);
     lost.lose();
     fails(&line, 1);
@@ -355,11 +355,11 @@ fn other_timelines_continue() {
 /// A signal of the application's own submission is owed by the device that the application names.
 #[test]
 fn a_claim_of_another_device_is_not_owed() {
-    let (survivor, lost) = (Device::new(), Device::new());
-    let (line, semaphore) = shared(&survivor, &lost);
-    let (owed, owed_semaphore) = shared(&survivor, &lost);
+    let (working, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&working, &lost);
+    let (owed, owed_semaphore) = shared(&working, &lost);
     let mut claim = line.claim(1).unwrap();
-    claim.submitted_on(survivor.id).unwrap();
+    claim.submitted_on(working.id).unwrap();
     let mut claim = owed.claim(1).unwrap();
     claim.submitted_on(lost.id).unwrap();
     lost.lose();
@@ -374,13 +374,13 @@ fn a_claim_of_another_device_is_not_owed() {
 /// The claim stays open if the named device does not have the timeline.
 #[test]
 fn a_claim_of_a_foreign_device_is_refused() {
-    let (survivor, lost) = (Device::new(), Device::new());
-    let (line, semaphore) = shared(&survivor, &lost);
+    let (working, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&working, &lost);
     let mut claim = line.claim(1).unwrap();
     let refused = claim.submitted_on(DeviceId::new()).unwrap_err();
     assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
     assert!(!line.at(1).is_pending().unwrap());
-    claim.submitted_on(survivor.id).unwrap();
+    claim.submitted_on(working.id).unwrap();
     assert!(line.at(1).is_pending().unwrap());
     semaphore.execute(1);
 }
@@ -388,8 +388,8 @@ fn a_claim_of_a_foreign_device_is_refused() {
 /// Other processes read on the page that the timeline has failed, before its waits are released.
 #[test]
 fn a_published_timeline_fails_on_its_page_first() {
-    let (survivor, lost) = (Device::new(), Device::new());
-    let (line, semaphore) = shared(&survivor, &lost);
+    let (working, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&working, &lost);
     let exporter = host::Device::new().exportable_port(0).unwrap().1;
     let page = semaphore.page.get_or_init(|| exporter.counter().clone());
     line.publish(page.clone(), Page::Beside).unwrap();
@@ -402,10 +402,10 @@ fn a_published_timeline_fails_on_its_page_first() {
 /// The application drops its handle while queues of both devices still use the timeline.
 #[test]
 fn a_wait_for_a_dropped_timeline_is_released() {
-    let (survivor, lost) = (Device::new(), Device::new());
-    let (line, semaphore) = shared(&survivor, &lost);
-    let behind = survivor.timeline();
-    let (ours, theirs) = (survivor.queue(), lost.queue());
+    let (working, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&working, &lost);
+    let behind = working.timeline();
+    let (ours, theirs) = (working.queue(), lost.queue());
     signal(&theirs, &line, 1);
     ours.submit(&[line.at(1)], |()| Ok(()), &[behind.signal_at(1)])
         .unwrap();
@@ -420,10 +420,10 @@ fn a_wait_for_a_dropped_timeline_is_released() {
 /// It knows which signals the device owes, so it does not act like the other processes.
 #[test]
 fn the_page_does_not_replace_the_loss() {
-    let (survivor, lost) = (Device::new(), Device::new());
-    let (line, semaphore) = shared(&survivor, &lost);
-    let behind = survivor.timeline();
-    let (ours, theirs) = (survivor.queue(), lost.queue());
+    let (working, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&working, &lost);
+    let behind = working.timeline();
+    let (ours, theirs) = (working.queue(), lost.queue());
     signal(&theirs, &line, 1);
     ours.submit(&[line.at(1)], |()| Ok(()), &[behind.signal_at(1)])
         .unwrap();
@@ -444,8 +444,8 @@ fn the_page_does_not_replace_the_loss() {
 /// An error of a check that is no loss changes nothing, and the device is checked again.
 #[test]
 fn another_error_of_a_check_is_no_loss() {
-    let (survivor, lost) = (Device::new(), Device::new());
-    let (line, semaphore) = shared(&survivor, &lost);
+    let (working, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&working, &lost);
     signal(&lost.queue(), &line, 1);
     lost.be_short_of_memory();
     let start = Instant::now();
@@ -461,8 +461,8 @@ fn another_error_of_a_check_is_no_loss() {
 /// A timeline that the application has failed keeps its cause. Its native waits are released.
 #[test]
 fn the_first_cause_stays() {
-    let (survivor, lost) = (Device::new(), Device::new());
-    let (line, semaphore) = shared(&survivor, &lost);
+    let (working, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&working, &lost);
     signal(&lost.queue(), &line, 1);
     line.fail(Error::work(std::io::Error::other("the lens is dirty")));
     lost.lose();
@@ -474,8 +474,8 @@ fn the_first_cause_stays() {
 /// A signal that a driver takes after the loss is known is made in its place, too.
 #[test]
 fn a_signal_that_comes_after_the_loss_is_made() {
-    let (survivor, lost) = (Device::new(), Device::new());
-    let (line, semaphore) = shared(&survivor, &lost);
+    let (working, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&working, &lost);
     let theirs = lost.queue();
     signal(&theirs, &line, 1);
     let mut claim = line.claim(2).unwrap();
@@ -489,12 +489,12 @@ fn a_signal_that_comes_after_the_loss_is_made() {
 /// The watching thread does not keep a timeline that is dropped while it checks the device for it.
 #[test]
 fn a_dropped_timeline_is_gone_when_the_drop_returns() {
-    let (survivor, lost) = (Device::new(), Device::new());
+    let (working, lost) = (Device::new(), Device::new());
     let theirs = lost.queue();
     let begun = Instant::now();
     loop {
         assert!(begun.elapsed() < LONG, "each drop takes its whole time");
-        let (line, semaphore) = shared(&survivor, &lost);
+        let (line, semaphore) = shared(&working, &lost);
         lost.checks.lock().unwrap().begin = true;
         signal(&theirs, &line, 1);
         lost.until_a_check_has_begun();

@@ -20,7 +20,7 @@ pub(crate) trait Publish: Wake {
     /// Publishes that `value` of `of` is reached.
     ///
     /// Called before the value shows in this process, by several threads concurrently.
-    fn tell_ahead(&self, of: &Shared, value: u64);
+    fn publish_ahead(&self, of: &Shared, value: u64);
 
     /// True in a process that was forked from the publishing one. It publishes nothing.
     fn is_forked(&self) -> bool;
@@ -133,7 +133,7 @@ impl Shared {
         }
         let _ = self.publisher.set(publisher);
         if ahead {
-            self.start_telling_ahead();
+            self.start_publishing_ahead();
         }
         Ok(())
     }
@@ -149,14 +149,14 @@ impl Shared {
         publisher.is_some_and(|publisher| publisher.is_forked())
     }
 
-    pub(crate) fn start_telling_ahead(&self) {
-        self.tells_ahead.store(true, Ordering::SeqCst);
+    pub(crate) fn start_publishing_ahead(&self) {
+        self.publishes_ahead.store(true, Ordering::SeqCst);
     }
 
     /// True if a value must be published before it shows here.
     #[inline]
-    pub(crate) fn tells_ahead(&self) -> bool {
-        self.tells_ahead.load(Ordering::Acquire)
+    pub(crate) fn publishes_ahead(&self) -> bool {
+        self.publishes_ahead.load(Ordering::Acquire)
     }
 
     /// Publishes that `value` is reached.
@@ -167,13 +167,13 @@ impl Shared {
     /// `value` is yet to be published. It is higher if another thread has meanwhile seen a later
     /// position.
     #[cold]
-    pub(super) fn tell_ahead(&self, value: u64) -> u64 {
+    pub(super) fn publish_ahead(&self, value: u64) -> u64 {
         let value = self.publish_signals(value);
         if let Some(sides) = self.bridge.get().and_then(Weak::upgrade) {
             sides.carry_ahead(self, value);
         }
         if let Some(publisher) = self.publisher.get() {
-            publisher.tell_ahead(self, value);
+            publisher.publish_ahead(self, value);
         }
         value
     }
@@ -190,7 +190,7 @@ impl Shared {
             of: Arc::downgrade(of),
             value,
         });
-        self.start_telling_ahead();
+        self.start_publishing_ahead();
     }
 
     /// The highest position up to `number` for which all signals of the submissions are published.

@@ -38,7 +38,7 @@ use dependents::Sentinel;
 pub(crate) use dependents::{Dependent, Dependents};
 use owed::OwedSignals;
 use recovery::Recovery;
-pub use recovery::RemainingPeers;
+pub use recovery::Survivors;
 
 /// The standing of one value of a timeline.
 #[derive(Debug, Clone)]
@@ -180,7 +180,7 @@ pub(crate) struct Shared {
     ///
     /// Loom does not model it. Nearly all operations read it, and it is set once, before the
     /// accesses that depend on it.
-    tells_ahead: std::sync::atomic::AtomicBool,
+    publishes_ahead: std::sync::atomic::AtomicBool,
     /// On a queue's position: the signals that must be published before it shows.
     unpublished: OnceLock<Box<UnpublishedSignals>>,
     /// Why native waits for it may find incomplete data: it is lost, or a timeline before it.
@@ -270,7 +270,7 @@ impl Shared {
             host_signals: HostSignalObservers::default(),
             bridge: OnceLock::new(),
             publisher: OnceLock::new(),
-            tells_ahead: false.into(),
+            publishes_ahead: false.into(),
             unpublished: OnceLock::new(),
             lost: OnceLock::new(),
             sentinel: OnceLock::new(),

@@ -26,7 +26,7 @@ use crate::timeline::state::recovery::GRACE;
 pub(super) struct OwedSignals {
     list: Mutex<List>,
     /// Held while a missing signal is made, so that two threads do not make the same one.
-    releasing: Mutex<()>,
+    recovering: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -143,14 +143,14 @@ impl Shared {
     }
 
     /// Makes the next signals that `device` owes. True if it owes none any more.
-    fn release_owed(&self, device: DeviceId) -> bool {
+    fn recover_owed(&self, device: DeviceId) -> bool {
         loop {
-            let _releasing = self.owed.releasing.lock();
+            let _recovering = self.owed.recovering.lock();
             let next = self.owed.list.lock().lowest_owed_by(device);
             let Some((before, value)) = next else {
                 return true;
             };
-            if self.recover_owed(device, before, value) == Recovered::NotYet {
+            if self.recover_value(device, before, value) == Recovered::NotYet {
                 return false;
             }
             self.owed.list.lock().remove(value);
@@ -161,7 +161,7 @@ impl Shared {
     ///
     /// A port that cannot read the counter is the last choice, because it cannot see whether the
     /// counter has come to `after`.
-    fn recover_owed(&self, lost: DeviceId, after: u64, value: u64) -> Recovered {
+    fn recover_value(&self, lost: DeviceId, after: u64, value: u64) -> Recovered {
         let mut ports: SmallVec<[&DevicePort; 4]> = self.ports().collect();
         ports.sort_by_key(
             |port| match (port.device() == lost, port.port().is_readable()) {
@@ -197,13 +197,13 @@ impl Shared {
         self.guards().find_map(lost)
     }
 
-    /// The highest value that a port shows. A failed timeline does not learn it any more.
-    fn shown(&self) -> u64 {
-        let shown = |port: &DevicePort| match port.port().poll() {
+    /// The highest value that a poll of a port returns now. A failed timeline does not store it.
+    fn polled_value(&self) -> u64 {
+        let polled = |port: &DevicePort| match port.port().poll() {
             Ok(Some(value)) if value != u64::MAX => value,
             _ => 0,
         };
-        self.ports().map(shown).max().unwrap_or_default()
+        self.ports().map(polled).max().unwrap_or_default()
     }
 
     /// The watching threads that may hold this timeline for a moment, because they guard it.
@@ -222,7 +222,7 @@ impl Guarded for Shared {
     fn check_device(&self, device: DeviceId) -> Health {
         let mut reached = self.refresh();
         if self.is_failed() {
-            reached = reached.max(self.shown());
+            reached = reached.max(self.polled_value());
         }
         {
             let mut list = self.owed.list.lock();
@@ -246,14 +246,14 @@ impl Guarded for Shared {
         Health::Lost
     }
 
-    fn release(&self, device: DeviceId) -> Duration {
-        self.release_at(device, Instant::now())
+    fn recover_from_loss(&self, device: DeviceId) -> Duration {
+        self.recover_from_loss_at(device, Instant::now())
     }
 }
 
 impl Shared {
-    /// [`Guarded::release`] at the time `now`.
-    fn release_at(&self, device: DeviceId, now: Instant) -> Duration {
+    /// [`Guarded::recover_from_loss`] at the time `now`.
+    fn recover_from_loss_at(&self, device: DeviceId, now: Instant) -> Duration {
         let since = {
             let list = self.owed.list.lock();
             let mut lost = list.lost.iter();
@@ -261,10 +261,10 @@ impl Shared {
                 .map_or(Duration::ZERO, |&(_, at)| now.saturating_duration_since(at))
         };
         if since < GRACE && self.publisher.get().is_some() {
-            // Other processes fail what depends on the timeline before it is released.
+            // Other processes fail what depends on the timeline before it is recovered.
             return GRACE - since;
         }
-        if self.release_owed(device) || since > 10 * ROUND {
+        if self.recover_owed(device) || since > 10 * ROUND {
             ROUND
         } else {
             RETRY
@@ -312,10 +312,10 @@ mod tests {
     #[case::just_before(true, GRACE - Duration::from_nanos(1), false)]
     #[case::just_after(true, GRACE, true)]
     #[case::no_other_process(false, Duration::ZERO, true)]
-    fn other_processes_have_time_before_a_release(
+    fn other_processes_have_time_before_a_recovery(
         #[case] is_published: bool,
         #[case] after: Duration,
-        #[case] is_released: bool,
+        #[case] is_recovered: bool,
     ) {
         let (semaphore, lost) = (Semaphore::default(), DeviceId::new());
         let port = Attachment::new(DeviceId::new(), 0, semaphore.clone());
@@ -334,10 +334,10 @@ mod tests {
                 device: Some(lost),
             });
         }
-        let next = of.release_at(lost, at + after);
-        assert_eq!(semaphore.value(), u64::from(is_released));
-        // The release is not forgotten, and is tried again when the time is over.
-        let again = if is_released { ROUND } else { GRACE - after };
+        let next = of.recover_from_loss_at(lost, at + after);
+        assert_eq!(semaphore.value(), u64::from(is_recovered));
+        // The recovery is not forgotten. It is tried again when the time is over.
+        let again = if is_recovered { ROUND } else { GRACE - after };
         assert_eq!(next, again);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{RemainingPeers, Shared, State};
+use super::{Shared, State, Survivors};
 use crate::base::error::{Error, Result};
 use crate::base::run::{DeferWakes, wake_all};
 use crate::base::stage::Stage;
@@ -122,7 +122,7 @@ impl Shared {
                     self.fail_with_dependents(&lost.into_cause());
                 } else if self.home().is_lost() {
                     self.fail_with_dependents(&error.into_cause());
-                    self.recover(RemainingPeers::Several);
+                    self.recover(Survivors::Several);
                 } else {
                     self.fail_frozen(error.into_cause());
                 }
@@ -213,7 +213,7 @@ impl Shared {
     ///
     /// Wakes its waiters and releases held submissions on the calling thread.
     pub(crate) fn advance(&self, value: u64) {
-        if self.is_counted_here && self.tells_ahead() {
+        if self.is_counted_here && self.publishes_ahead() {
             return self.advance_in_order(value);
         }
         if let Some(state) = self.reach(value) {
@@ -265,8 +265,8 @@ impl Shared {
         if value <= self.reached() {
             return None;
         }
-        let value = if self.tells_ahead() {
-            self.tell_ahead(value)
+        let value = if self.publishes_ahead() {
+            self.publish_ahead(value)
         } else {
             value
         };
@@ -285,8 +285,8 @@ impl Shared {
     /// The caller wakes the returned waiters once it holds no lock.
     #[must_use]
     pub(super) fn advance_by_owner(&self, value: u64) -> Woken {
-        let shown = if self.tells_ahead() {
-            self.tell_ahead(value)
+        let shown = if self.publishes_ahead() {
+            self.publish_ahead(value)
         } else {
             value
         };

@@ -17,7 +17,7 @@ use crate::port::{Port, Recovered};
 
 /// Which processes survive the death of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RemainingPeers {
+pub enum Survivors {
     /// Only this process.
     One,
     /// This process and perhaps others.
@@ -77,15 +77,15 @@ impl Shared {
     /// Call it after the timeline has failed for that reason. Without other survivors it signals on
     /// the calling thread, else on a thread of its own within a second. Only the first call has an
     /// effect.
-    pub(crate) fn recover(&self, remaining: RemainingPeers) {
+    pub(crate) fn recover(&self, survivors: Survivors) {
         let Some(of) = self.recovery.start() else {
             return;
         };
         let announced = self.home().pending_elsewhere().unwrap_or(0);
         let owed = announced.max(self.pending());
-        let alone = remaining == RemainingPeers::One;
+        let alone = survivors == Survivors::One;
         if alone
-            || spawn("syncline-release", move || {
+            || spawn("syncline-recover", move || {
                 recover_in_turn(&of, owed, std::thread::sleep)
             })
             .is_err()
@@ -110,8 +110,9 @@ impl Shared {
         }
         let value = owed.saturating_add(turn.into()).min(self.largest_legal());
         // After an error the next port is tried.
-        let released = |port: &dyn Port| matches!(port.recover(0, value), Ok(Recovered::Signalled));
-        let _ = self.other_ports().any(released);
+        let recovered =
+            |port: &dyn Port| matches!(port.recover(0, value), Ok(Recovered::Signalled));
+        let _ = self.other_ports().any(recovered);
     }
 
     /// True if a readable port shows the value, so that nothing waits there any more.

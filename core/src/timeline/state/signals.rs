@@ -234,7 +234,7 @@ impl Shared {
         check: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         // What is woken during publication runs after the lock is released.
-        let _deferred = self.tells_ahead().then(DeferWakes::new);
+        let _deferred = self.publishes_ahead().then(DeferWakes::new);
         let order = self.locked.host_signal.lock();
         check()?;
         self.time_by_host(value);

@@ -7,7 +7,7 @@ use std::time::Duration;
 #[cfg(doc)]
 use syncline_core::SignalOnly;
 use syncline_core::backend::{Counter, Mutex};
-use syncline_core::internal::{RemainingPeers, WeakTimeline};
+use syncline_core::internal::{Survivors, WeakTimeline};
 use syncline_core::{
     Error, KeptPoint, Point, Result, Signal, Timeline,
     error::{Object, PeerLoss},
@@ -24,7 +24,7 @@ pub(super) struct SignallerObserver {
     peer: Process,
     /// The end of the peer process can be noticed.
     watched: bool,
-    remaining: RemainingPeers,
+    survivors: Survivors,
     timeline: WeakTimeline,
     counter: Arc<Counter>,
     /// The waits for a binary semaphore, if the timeline counts its signals.
@@ -48,7 +48,7 @@ impl LossObserver for SignallerObserver {
             waits.signaller_lost(&cause);
         }
         // Values that the peer had made pending are no longer reached.
-        self.timeline.lose(&self.counter, cause, self.remaining);
+        self.timeline.lose(&self.counter, cause, self.survivors);
     }
 }
 
@@ -86,9 +86,9 @@ impl SignallerObserver {
                 endpoint: endpoint.object().clone(),
                 peer: signaller,
                 watched: endpoint.watches_process().is_ok(),
-                remaining: match *execution.others() {
-                    [_] => RemainingPeers::One,
-                    _ => RemainingPeers::Several,
+                survivors: match *execution.others() {
+                    [_] => Survivors::One,
+                    _ => Survivors::Several,
                 },
                 timeline: home.downgrade(),
                 counter: counter.clone(),
