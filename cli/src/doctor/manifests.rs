@@ -306,21 +306,20 @@ pub(super) fn library(facts: &Facts) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
-    #[test]
-    fn patterns_match_as_the_loader_matches_them() {
-        for (patterns, expected) in [
-            ("*nvidia*", true),
-            ("NVIDIA*", true),
-            ("*.json", true),
-            ("lvp*, nvidia_icd.json", true),
-            ("~all~", true),
-            ("nvidia", false),
-            ("*nvidia", false),
-            ("", false),
-        ] {
-            assert_eq!(matches(patterns, "nvidia_icd.json"), expected, "{patterns}");
-        }
+    #[rstest]
+    #[case("*nvidia*", true)]
+    #[case("NVIDIA*", true)]
+    #[case("*.json", true)]
+    #[case("lvp*, nvidia_icd.json", true)]
+    #[case("~all~", true)]
+    #[case("nvidia", false)]
+    #[case("*nvidia", false)]
+    #[case("", false)]
+    fn patterns_match_as_the_loader_matches_them(#[case] patterns: &str, #[case] expected: bool) {
+        assert_eq!(matches(patterns, "nvidia_icd.json"), expected);
     }
 }

@@ -213,7 +213,7 @@ impl Scene<'_> {
     /// They cannot make it.
     pub fn make(&mut self, besides: Needs, label: &str, initial: u64) -> Verdict {
         if self.negotiate(besides)? == "conflict" {
-            return Stop::skip(format!("there is no plan for who needs {besides}"));
+            return Stop::skip(format!("there is no plan with the needs {besides}"));
         }
         let make = format!("make {label} {initial}");
         self.together(&make, &make).map(|_| ())

@@ -28,11 +28,10 @@ impl<S: Borrow<Arc<Shared>>> Registered<S> {
         registered
     }
 
-    /// As [`Registered::add`] for [`Stage::Reached`].
+    /// Same as [`Registered::add`] with [`Stage::Reached`], for a thread that can watch the home.
     ///
-    /// Returns the ticket if the calling thread must watch the home itself.
-    ///
-    /// It must if no other thread waits for the home's device.
+    /// Returns the ticket if the calling thread must watch the home itself, because no other thread
+    /// watches the home's device.
     pub(crate) fn add_to_lead(&mut self, of: S, value: u64, wake: Arc<dyn Wake>) -> Option<Ticket> {
         let registered = of.borrow().register_as(value, Stage::Reached, wake, true);
         let (ticket, leads) = registered?;
@@ -83,9 +82,9 @@ impl Shared {
         registered.map(|(ticket, _)| ticket)
     }
 
-    /// As [`Shared::register`]. The flag is true if the calling thread must watch the home itself.
+    /// Same as [`Shared::register`], for a thread that can watch the home if `may_lead` is true.
     ///
-    /// `may_lead` is true if the calling thread can do so.
+    /// The returned flag is true if the calling thread must watch the home itself.
     fn register_as(
         self: &Arc<Self>,
         value: u64,

@@ -41,7 +41,7 @@ impl Semaphore {
 }
 
 /// The name of a recovery thread, as the system cuts it.
-const RECOVERY_THREAD: &str = "syncline-releas";
+const RECOVERY_THREAD: &str = "syncline-recove";
 
 /// True if this process has a recovery thread.
 fn is_recovering() -> bool {

@@ -83,6 +83,6 @@ fn pair_only(world: &World<Equipped>) -> Verdict {
     if world.is_pair() {
         Ok(())
     } else {
-        Stop::skip("one device has nobody to share with")
+        Stop::skip("one device has no other device to share with")
     }
 }
