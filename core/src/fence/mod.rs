@@ -84,7 +84,7 @@ impl Fence {
         Cell::new(device, owner, label, (Timing::None, None), mark).into()
     }
 
-    /// As [`Fence::foreign`], for an object that changes.
+    /// Same as [`Fence::foreign`], for an object that can get another point later.
     ///
     /// A wait for the fence waits for the point that `mark` returns at the time of the wait.
     #[must_use]
@@ -246,7 +246,7 @@ impl Fence {
         self.wait_with(WaitMode::Adaptive, timeout)
     }
 
-    /// As [`Fence::wait`], with a given [`WaitMode`].
+    /// Same as [`Fence::wait`], with a given [`WaitMode`].
     ///
     /// # Errors
     /// Same errors as [`Fence::wait`].

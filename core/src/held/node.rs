@@ -175,7 +175,7 @@ impl<'n> Node<'n> {
         self.waits().chain(order)
     }
 
-    /// As [`Node::points`], for the path of each submission.
+    /// Calls `action` for each of [`Node::points`]. Made for the path of each submission.
     ///
     /// Plain loops, because nested iterators cost several times as much.
     #[inline]

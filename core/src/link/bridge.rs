@@ -14,8 +14,8 @@ use crate::timeline::{self, Timeline};
 
 /// The timelines on all sides of a bridge.
 ///
-/// One thread at a time carries values, so all sides have the last value before the next news is
-/// considered. A thread with news meanwhile only asks that thread to repeat.
+/// One thread at a time carries values. So all sides have one new value before a thread looks for
+/// the next. A thread that finds a new value meanwhile only asks the carrying thread to repeat.
 pub(crate) struct Sides {
     sides: SmallVec<[Side; 2]>,
     carrying: Mutex<Carrying>,
@@ -29,10 +29,9 @@ struct Side {
     of: Arc<Shared>,
     /// Registered for the next value of this side.
     waker: Arc<SideWaker>,
-    /// The last value that was signalled here [ahead](Sides::carry_ahead) of the side which brought
-    /// it.
+    /// The last value that was signalled here before the side that brought it shows it.
     ///
-    /// Used only on a published side.
+    /// Used only on a published side. See [`Sides::carry_ahead`].
     ahead: AtomicU64,
 }
 
@@ -44,7 +43,7 @@ impl Side {
 
 #[derive(Clone, Copy)]
 enum Carrying {
-    /// No thread carries. All sides are at this value, apart from news that no thread has seen yet.
+    /// No thread carries. All sides are at this value, apart from values that no thread has seen.
     Idle(u64),
     /// A thread carries. It must repeat if `again` is true.
     Busy { again: bool },
@@ -107,7 +106,9 @@ impl Wake for Sides {
 }
 
 impl Bridge for Sides {
-    /// Makes the other sides signal each value on `of` first. So there can be only one such side.
+    /// Notes that other processes have `of`. Each value is signalled there first.
+    ///
+    /// So only one side can be published.
     fn publish(&self, of: &Shared) -> Result<()> {
         let (id, order) = (of.object().id(), Ordering::SeqCst);
         let published = self.published.compare_exchange(0, id, order, order);
@@ -125,17 +126,18 @@ impl Bridge for Sides {
         Ok(())
     }
 
-    /// Signals `value` on the published side before `from` shows it.
+    /// Signals `value` on the published side before it becomes visible on `from`.
     ///
-    /// What this process reports must hold in other processes even if this process dies. Does
-    /// nothing unless all sides are at the same value. [`Sides::carry`] fails the bridge then.
+    /// A value that this process reports must be valid in other processes even if this process
+    /// dies. Does nothing unless all sides are at the same value. Otherwise [`Sides::carry`] fails
+    /// the bridge.
     fn carry_ahead(self: Arc<Self>, from: &Shared, value: u64) {
         for to in &self.sides {
             if !to.of.is_published() || std::ptr::eq(&raw const *to.of, from) {
                 continue;
             }
             let in_step = || {
-                // If it has advanced by itself, the bridge fails.
+                // If the published side has advanced by itself, the bridge fails.
                 to.of.reached() == from.reached().max(to.ahead())
             };
             if to.of.reached() < value {
@@ -223,7 +225,7 @@ impl Sides {
             return Ok(before);
         };
         for to in self.sides.iter().filter(|to| !std::ptr::eq(*to, from)) {
-            // A signal by its own driver must be seen before it is overtaken.
+            // A signal by the driver of `to` must be seen before the host signals a higher value.
             let reached = to.of.refresh();
             if value <= to.ahead() {
                 continue;
@@ -335,12 +337,11 @@ impl Timeline {
         Self::bridged_as(label, initial, sides, |_, _| Ok(()))
     }
 
-    /// As [`Timeline::bridged`], and calls `prepare` with each side and its index.
+    /// Same as [`Timeline::bridged`], but first calls `prepare` with each side and its index.
     ///
-    /// No value is carried before that.
-    ///
-    /// Values may be carried at once if a side is signalled elsewhere already. A handle that
-    /// `prepare` keeps counts for the close of the bridge.
+    /// The host carries no value before these calls. It may carry values right after them, if
+    /// another process has signalled a side already. A handle that `prepare` keeps also keeps the
+    /// bridge open.
     ///
     /// # Errors
     /// Same errors as [`Timeline::bridged`], and any error of `prepare`.

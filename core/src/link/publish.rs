@@ -19,19 +19,19 @@ use crate::timeline::state::{Publish, Shared, Survivors};
 pub enum Page {
     /// The page's counter is the timeline's home. Signals write it.
     Own,
-    /// The page lies beside a driver's object. It has the value for processes that cannot query the
-    /// object.
+    /// The page is beside a driver's object, for processes that cannot query the object.
     Beside,
 }
 
 /// How often the page of a dead signaller is polled for its last value.
 ///
-/// Bounded, because any process can raise it forever.
+/// Bounded, because any process can raise the value forever.
 const FINAL_POLLS: u32 = 4;
 
 /// Writes the state of a timeline to its page.
 ///
-/// One thread at a time writes. A thread with news meanwhile only asks that thread to repeat.
+/// One thread at a time writes. A thread that finds a change meanwhile only asks the writing thread
+/// to repeat.
 struct Publisher {
     of: Weak<Shared>,
     counter: Arc<Counter>,
@@ -179,7 +179,7 @@ impl Publisher {
             self.counter.publish(pending, reached);
         }
         if let Some(cause) = of.failure() {
-            // The value at which it froze, which may be above the one read before.
+            // The value at which the timeline froze may be above the value read before.
             let frozen = of.reached();
             of.publish_times(frozen);
             if self.page == Page::Beside {
@@ -205,16 +205,16 @@ impl Publisher {
                 None => {}
             }
         }
-        // Values that devices signal are watched here, because only this process can ask them
-        // whether they live (E3).
+        // Values that devices signal are watched here, because only this process can check whether
+        // the devices are lost (E3).
         let is_driven = of.other_ports().next().is_some();
         let watches_reached = self.page == Page::Beside || closed || is_driven;
         let pending_registered = self.pending.register(of, next);
         let reached_registered =
             watches_reached && self.reached.register(of, reached.saturating_add(1));
         let is_registered = pending_registered && (reached_registered || !watches_reached);
-        // Without any registration nothing would ever publish the end, so claims that are withdrawn
-        // meanwhile are news.
+        // Without a registration, no thread would publish the end. So withdrawn claims count as a
+        // change.
         let is_unwatched = closed && !pending_registered && !reached_registered;
         let news = of.pending() > pending
             || (watches_reached && of.reached() > reached)
@@ -270,8 +270,7 @@ impl Timeline {
         Ok(())
     }
 
-    /// Says that another process signals this timeline, so that the last handle here does not close
-    /// it.
+    /// Notes that another process signals this timeline. The last handle here does not close it.
     ///
     /// `kept` is dropped with the timeline, which points and submissions in flight keep alive.
     pub fn follow(&self, kept: Arc<dyn Any + Send + Sync>) {
@@ -297,7 +296,7 @@ impl WeakTimeline {
         Some(KeptPoint { of, value })
     }
 
-    /// Fails the timeline, if it still exists, and what waits natively for it.
+    /// Fails the timeline, if it still exists, and everything that waits natively for it.
     pub fn fail(&self, cause: Error) {
         if let Some(of) = self.0.upgrade() {
             of.fail_with_dependents(&cause.into_cause());
@@ -320,20 +319,20 @@ impl WeakTimeline {
         std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(of))
     }
 
-    /// Fails the timeline because its signalling process is dead, and releases native waits for it.
+    /// Fails the timeline because its signalling process is dead, and ends native waits for it.
     ///
     /// For a timeline that another process signals and that has its home on `counter`'s page.
     /// `cause` says how that process ended. The steps are:
     ///
     /// 1. It fails the timeline in this process.
-    /// 2. It fails what would be signalled by work that waits natively for the timeline, because
-    ///    that work may find incomplete data.
+    /// 2. It fails the signals of work that waits natively for the timeline, because that work may
+    ///    find incomplete data.
     /// 3. It fails the page, for all other processes.
-    /// 4. It makes the signals that the dead process had said to be pending, so that no queue stays
+    /// 4. It makes the signals that the dead process had reported as pending, so that no queue stays
     ///    blocked.
     ///
-    /// With [other survivors](Survivors) another thread does step 4. It waits until they have
-    /// had time for steps 1 to 3, and does nothing if one of them was seen to make the signals.
+    /// With [other survivors](Survivors) another thread does step 4. That thread first gives the
+    /// other survivors time for steps 1 to 3. It does nothing if one of them has made the signals.
     ///
     /// Values that were reached stay reached. Held submissions are released on the calling thread.
     /// Without other survivors the call blocks for the driver's signal.
@@ -357,8 +356,8 @@ impl WeakTimeline {
 
     /// Fails the timeline in this process alone: the application gives up the signalling process.
     ///
-    /// That process lives. So the page stays as it is, and no signal is made in its place. Work
-    /// that waits natively waits for a signal that a driver has, so it is left alone. Held
+    /// The signalling process lives. So the page stays as it is, and no signal is made in place of
+    /// that process. Native waits end with a signal that a driver has, so they are left alone. Held
     /// submissions are released on the calling thread.
     pub fn give_up(&self, cause: Error) {
         if let Some(of) = self.0.upgrade() {

@@ -1,4 +1,4 @@
-//! What a timeline needs from a device: a port, the thread that watches for its signals, and times.
+//! What a timeline needs from a device: a port, a thread that watches its signals, and times.
 
 pub(crate) mod attachment;
 pub(crate) mod parker;
@@ -164,16 +164,17 @@ pub trait SharedPort {
         false
     }
 
-    /// The number of processes that have asked before, once the timeline [is lost](Self::is_lost).
+    /// The turn of this process to [recover](Self::recover), once the timeline
+    /// [is lost](Self::is_lost).
     ///
-    /// In this order the processes [recover](Self::recover) the timeline, until one of them has. A
-    /// hostile peer may cause any number.
+    /// It is the number of processes that have called this before. The processes recover the
+    /// timeline in this order, until one of them has made the signals. A hostile peer may cause any
+    /// number.
     fn recovery_turn(&self) -> u32 {
         0
     }
 
-    /// Releases what waits natively up to `value`, by a signal in place of the dead process or lost
-    /// device.
+    /// Signals `value` in place of the dead process or lost device, to end native waits.
     ///
     /// The timeline has failed. The counter must not be signalled while it is below `after`,
     /// because a device that works still brings it there. A port that cannot read its counter knows
@@ -198,7 +199,7 @@ pub enum Recovered {
     Signalled,
     /// The counter is below the value that must come first. The engine asks again.
     NotYet,
-    /// Nothing waits natively at this port, except for waits that another port releases.
+    /// No native wait is left at this port, except for waits that another port ends.
     Elsewhere,
 }
 
@@ -275,8 +276,8 @@ pub trait Watch: Send + Sync + 'static {
 
     /// True if a waiting thread may call [`Watch::watch`] itself.
     ///
-    /// It does so if no other thread waits for this device. Then a signal wakes one thread and not
-    /// two in turn. There is never more than one call at a time.
+    /// The waiting thread calls it if no other thread waits for this device. Then a signal wakes one
+    /// thread instead of two in turn. There is never more than one call at a time.
     fn lends(&self) -> bool {
         false
     }

@@ -21,8 +21,8 @@ pub(crate) const ROUND: Duration = Duration::from_millis(100);
 
 /// The pause before something is tried again.
 ///
-/// A queue makes it before it tries a full driver again. The watching thread makes it after a watch
-/// that failed, and between two steps of a release.
+/// A queue makes it before it tries again a driver whose in-flight budget is used up. The watching
+/// thread makes it after a failed watch, and between two steps of a recovery.
 pub(crate) const RETRY: Duration = Duration::from_millis(2);
 
 /// The longest time that [`Watcher::let_go`] blocks.
@@ -54,7 +54,7 @@ pub(crate) trait Guarded: Send + Sync {
     /// Checks `device`. If it is lost, fails the timeline.
     fn check_device(&self, device: DeviceId) -> Health;
 
-    /// Makes the signals that the lost `device` owes, as far as possible now.
+    /// Makes the signals that the lost `device` owes, as many as possible now.
     ///
     /// Returns the time until the next check.
     fn recover_from_loss(&self, device: DeviceId) -> Duration;
@@ -63,7 +63,7 @@ pub(crate) trait Guarded: Send + Sync {
 /// The result of [`Guarded::check_device`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Health {
-    /// The guard ends.
+    /// The device owes no signal, so the guard ends.
     OwesNothing,
     Works,
     /// The timeline has failed, and must be recovered.
@@ -80,8 +80,8 @@ struct Guard {
 
 /// The watching thread of a device.
 ///
-/// It starts with the first timeline whose home it watches, is parked while nothing waits, and ends
-/// with the device.
+/// It starts with the first timeline whose home it watches, and ends with the device. It is parked
+/// while no thread or submission waits.
 #[derive(Debug, Default)]
 pub struct Watcher(Arc<Inner>);
 
@@ -145,7 +145,7 @@ impl State {
 
     /// Takes the first guard whose time has come by `now`.
     ///
-    /// Mostly it is the first of all, because each is added again at the end.
+    /// That is usually the first of all guards, because each is added again at the end.
     fn take_guard(&mut self, now: Instant) -> Option<Guard> {
         if self.check_at.is_none_or(|at| at > now) {
             return None;
@@ -313,7 +313,7 @@ impl Watcher {
     }
 }
 
-/// Applies the result of a watch to one of the watched timelines. True if its value has grown.
+/// Applies the result of a watch to a watched timeline. True if the timeline's value has grown.
 pub(crate) fn take_in(
     timeline: &dyn Watched,
     watched: &Result<()>,
@@ -375,7 +375,7 @@ impl Inner {
                 state.watching = true;
                 state.lists += 1;
             }
-            // A part of the list: a timeline that is being checked is held.
+            // Counts as making the list, because this thread holds a timeline while it checks it.
             self.check_guards();
             targets.clear();
             watched.retain(|timeline| {
@@ -436,7 +436,7 @@ impl Inner {
             // Work that a failed timeline releases must not delay the other timelines.
             let _deferred = DeferWakes::new();
             loop {
-                // A statement of its own, so that the lock is released.
+                // A separate statement, so that the lock is released before the check.
                 let next = self.state.lock().take_guard(now);
                 let Some(guard) = next else { break };
                 // A timeline that is gone needs no guard.

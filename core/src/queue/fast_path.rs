@@ -96,10 +96,10 @@ pub(super) fn own_point(own: &Arc<Shared>, number: u64) -> NativePoint<'_> {
 }
 
 impl<E: Enqueue> SubmissionQueue<E> {
-    /// As [`SubmissionQueue::submit`], for work of any type and without a trace. See
-    /// [`Batch::is_bare`].
+    /// Same as [`SubmissionQueue::submit`], for work as a trait object and without a trace.
     ///
-    /// Takes the work as a trait object, so that this is compiled once per backend.
+    /// The trait object lets this be compiled once per backend. For `is_bare` see
+    /// [`Batch::is_bare`].
     ///
     /// # Errors
     /// Same errors as [`SubmissionQueue::submit`], in a box to keep the result small.

@@ -149,7 +149,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
     }
 
-    /// As [`SubmissionQueue::take_finished`], up to submission `reached`.
+    /// Same as [`SubmissionQueue::take_finished`], for submissions up to `reached`.
     #[inline]
     fn take_finished_to(
         &self,

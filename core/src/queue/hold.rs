@@ -42,7 +42,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.drive_with(me, self.state.lock());
     }
 
-    /// As [`SubmissionQueue::drive`], for a caller that holds the lock.
+    /// Same as [`SubmissionQueue::drive`], for a caller that holds the queue's lock.
     fn drive_with<'l>(self: &'l Arc<Self>, me: ThreadId, state: MutexGuard<'l, State<E>>) {
         let mut locked = Some(state);
         // The lists of the last released submission, to be reused.

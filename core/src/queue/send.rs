@@ -414,7 +414,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.pass(number, keep, entries);
     }
 
-    /// As [`SubmissionQueue::pass_over`], after `ready` has returned true.
+    /// Same as [`SubmissionQueue::pass_over`], for a driver whose `ready` has returned true.
     pub(super) fn pass(
         self: &Arc<Self>,
         number: u64,

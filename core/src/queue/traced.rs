@@ -25,7 +25,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         Traceable::new(queue, &self.object, self.own_shared(), device, clock)
     }
 
-    /// As [`SubmissionQueue::submit`], with device times before and after the work.
+    /// Same as [`SubmissionQueue::submit`], with device times before and after the work.
     ///
     /// Takes the work in a box, so that this is compiled once per backend.
     #[cold]

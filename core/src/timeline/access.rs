@@ -50,8 +50,7 @@ impl WaitOnly {
         self.0.reached()
     }
 
-    /// True if the timeline has timestamps; then its points tell [when they were
-    /// reached](Point::time).
+    /// True if the timeline has timestamps, so that its points have [times](Point::time).
     #[must_use]
     pub fn is_clocked(&self) -> bool {
         self.0.times().is_some()

@@ -29,8 +29,7 @@ impl NodeId {
     const FIRST: Self = Self { slot: 0, at: 0 };
 }
 
-/// Returns what wakes each queue that holds a submission which waits for the timeline or signals
-/// it.
+/// Returns the wakers of the queues with held submissions that wait for or signal a timeline.
 pub(crate) type WaitingFor = fn(&Shared) -> SmallVec<[Arc<dyn Wake>; 4]>;
 
 /// Set by the graph with the first queue. Before that nothing is held.
@@ -140,8 +139,9 @@ impl HeldIndex {
         found.extend(next.map(|one| one.by));
     }
 
-    /// The nodes that wait for `open` or more or have claimed it: a signal waits for the one before
-    /// it.
+    /// The nodes that wait for `open` or more, and the node that has claimed it.
+    ///
+    /// A signal waits for the one before it.
     pub(crate) fn waiting(&self, open: u64) -> SmallVec<[NodeId; 8]> {
         let lists = self.lists.lock();
         let waits = lists.waits_from(open).map(|(_, id)| id);

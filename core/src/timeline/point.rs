@@ -62,8 +62,8 @@ impl<'t> Point<'t> {
 
     /// True once the value is pending or reached.
     ///
-    /// A signal made outside the engine shows only when it is reached. Never blocks. Wakes waiters
-    /// on the calling thread as [`Point::is_reached`] does.
+    /// A signal from outside the engine becomes visible only when it is reached. Never blocks.
+    /// Wakes waiters on the calling thread, as [`Point::is_reached`] does.
     ///
     /// # Errors
     /// Same errors as [`Point::is_reached`].

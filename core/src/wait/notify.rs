@@ -32,7 +32,7 @@ impl Point<'_> {
         self.notify_at(Stage::Reached, eventfd)
     }
 
-    /// As [`Point::notify`], once the point is pending.
+    /// Same as [`Point::notify`], but adds 1 once the point is pending.
     ///
     /// # Errors
     /// Same errors as [`Point::notify`].

@@ -24,7 +24,7 @@ impl Point<'_> {
         self.wait_with(WaitMode::Adaptive, timeout)
     }
 
-    /// As [`Point::wait`], with a given [`WaitMode`].
+    /// Same as [`Point::wait`], with a given [`WaitMode`].
     ///
     /// # Errors
     /// Same errors as [`Point::wait`].

@@ -359,7 +359,7 @@ impl Endpoint {
         self.connection().peer.watched()
     }
 
-    /// Lets go of a peer that lives and does not answer: it is stopped or hangs, for example.
+    /// Gives up a peer that lives and does not answer, for example because it is stopped.
     ///
     /// Timelines over this endpoint that the peer signals fail in this process, with
     /// [`PeerLoss::GivenUp`](syncline_core::error::PeerLoss::GivenUp) as the cause. So waits for
@@ -367,10 +367,10 @@ impl Endpoint {
     /// call returns the same [`Error::PeerLost`], and the peer sees that this process has left.
     ///
     /// Nothing happens in other processes. The peer may go on and signal, but this process does not
-    /// see that any more. It may also go on to write memory that it shares. So do not use that
-    /// memory for anything else. Timelines that this process signals stay usable. A wait that a
-    /// driver has already ends with the peer's signal, which a driver has, too. If the peer dies
-    /// later, it ends as after any death.
+    /// see that any more. The peer may also go on to write shared memory, so do not use that memory
+    /// for anything else. Timelines that this process signals stay usable. A wait that a driver has
+    /// already ends with the peer's signal, which a driver has, too. If the peer dies later, the
+    /// wait ends as after any death.
     ///
     /// Held submissions are released on the calling thread. Later calls have no effect, nor has a
     /// call after the death of the peer.

@@ -30,7 +30,7 @@ impl Endpoint {
     ///
     /// # Later records
     /// The peer does not learn of later records. While a record is held, CUDA takes the event for
-    /// what it was before, usually complete. So tell the peer of each record once it is pending.
+    /// what it was before, usually complete. So notify the peer of each record once it is pending.
     /// Wait until [`InterprocessEvent::position`] is *pending*
     /// ([`Point::wait_pending`](syncline_core::Point::wait_pending)). Then send the peer a message,
     /// for example a point of a shared timeline ([`send_point`](Endpoint::send_point)). A record
@@ -91,8 +91,9 @@ impl Endpoint {
     /// A fence for the event that the peer [sends](Endpoint::send_event) with this label, on
     /// `device`.
     ///
-    /// `device` is CUDA's device of the same GPU. [`Device::import_event`] tells what waits for the
-    /// fence wait for, and what is refused. The peer learns whether the event was taken.
+    /// `device` is CUDA's device of the same GPU. [`Device::import_event`] states what a wait for
+    /// the fence waits for, and what is refused. The peer is notified of the
+    /// result.
     ///
     /// Objects of another kind or label stay for the calls that ask for them. Several threads may
     /// receive at the same time.
@@ -128,7 +129,7 @@ impl Endpoint {
         })
     }
 
-    /// Like [`Endpoint::receive_event`], with `import` to open the event.
+    /// Same as [`Endpoint::receive_event`], with `import` to open the event.
     pub(super) fn receive_event_with<T>(
         &self,
         label: &str,
@@ -149,8 +150,8 @@ impl Endpoint {
                 format!("one of {}, with {}", origin_or_none(offer), fds.len()),
             ));
         };
-        // SAFETY: the peer process says so, and the kernel names that process. The application has
-        // said that it is trusted. Otherwise no event is received.
+        // SAFETY: the message states the kind, and the kernel names the sending process. The
+        // application trusts that process. Otherwise no event is received.
         Ok(unsafe { EventIpcHandle::from_bytes(bytes, origin.clone(), *self.peer()) })
     }
 }

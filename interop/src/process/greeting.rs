@@ -42,7 +42,7 @@ fn send_greeting(
     buffer: &mut [u8],
     deadline: Deadline,
 ) -> Result<()> {
-    // A peer refuses a process that does not tell when it started, if it can see that itself.
+    // A peer refuses a process that does not state its start time, if the peer can read that time.
     let process = Process::try_this().map_err(|errno| native(object, "open", errno))?;
     let hello = Message::Hello {
         process,

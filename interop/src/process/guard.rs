@@ -61,7 +61,7 @@ fn wait_for_loss(connection: &Connection) -> Option<PeerLoss> {
         }
         let is_ending = connection.has_loss_observers() && connection.peer.is_ending();
         if state.has_died || state.has_hung_up || is_ending {
-            // Its farewell may be in the socket.
+            // The peer's farewell may be in the socket.
             connection.pump_all();
         }
         if let Some(how) = connection.closed() {

@@ -30,14 +30,14 @@ pub(super) struct OutgoingObject<'e> {
 
 /// Offers each peer its object, waits until all have taken theirs, and settles all offers.
 ///
-/// If a peer refuses, is lost or is too late, withdraws all offers. Blocks until `deadline`, and at
-/// most [`DECISION_TIMEOUT`] longer if a peer that has taken its object reads nothing.
+/// If a peer refuses, is lost or is too late, withdraws all offers. Blocks until `deadline`. Blocks
+/// at most [`DECISION_TIMEOUT`] longer if a peer that has taken its object stops reading.
 ///
 /// # Errors
 /// [`Error::Import`] with the reason of the first refusal. [`Error::PeerLost`].
-/// [`Error::PeerSilent`]. No peer has the object then, with one exception: if all have taken it and
-/// one then reads nothing, the error names that peer, and the others have the object. A peer that
-/// dies after it has taken the object causes no error.
+/// [`Error::PeerSilent`]. No peer has the object then, with one exception. If all peers have taken
+/// it and one of them then stops reading, the error names that peer, and the others have the
+/// object. A peer that dies after it has taken the object causes no error.
 pub(super) fn hand_over(all: &[OutgoingObject<'_>], deadline: Deadline) -> Result<()> {
     let mut offered = Vec::with_capacity(all.len());
     match offer_to_all(all, &mut offered, deadline) {
@@ -117,7 +117,7 @@ impl SentOffer<'_> {
         })
     }
 
-    /// Tells the peer that all peers have taken their object.
+    /// Notifies the peer that all peers have taken their object.
     ///
     /// # Errors
     /// [`Error::PeerSilent`] and [`Error::Native`]. The loss of the peer is no error, because the
@@ -240,7 +240,7 @@ impl Drop for ReceivedOffer<'_> {
 impl Endpoint {
     /// The next number for an object that this side offers, from 1 to 2^31 - 1.
     ///
-    /// The highest bit tells in messages about points which side assigned the number.
+    /// In messages about points, the highest bit states which side assigned the number.
     pub(crate) fn next_number(&self) -> u32 {
         let next = &self.connection().next_number;
         loop {

@@ -3,8 +3,8 @@
 //! An offer has these steps. The offering side sends the object. The receiving side answers *taken*
 //! or *refused*. The offering side sends *settled* once every receiver has taken its object, or
 //! *withdrawn* at any time before. Each offer ends with one of these two, even after a refusal. A
-//! receiver that has taken the object and hears nothing until its timeout answers *refused* after
-//! all.
+//! receiver that has taken the object, and gets no decision until its timeout, then answers
+//! *refused*.
 //!
 //! | message | `OwnOffer`: offered by this side | `PeerOffer`: offered by the peer |
 //! |---|---|---|
@@ -44,7 +44,7 @@ pub(super) enum Outcome {
 /// The state of an object that this side has offered.
 enum OwnOffer {
     Awaited(Option<Answer>),
-    /// The offer has ended. Answers that were under way count for nothing.
+    /// The offer has ended. Answers that were under way are ignored.
     Over {
         /// A *taken* may still come, and then a *refused*. If false, only a *refused*.
         may_be_taken: bool,

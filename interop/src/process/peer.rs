@@ -18,7 +18,7 @@ use crate::negotiate::Process;
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) process: Process,
-    /// The start of its code and stack, if the system tells them.
+    /// The start of its code and stack, if the system reports them.
     layout: Option<[u64; 2]>,
     /// The pidfd of the process, or why there is none.
     watched: Result<OwnedFd>,

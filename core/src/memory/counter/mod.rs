@@ -413,7 +413,7 @@ impl Counter {
         );
     }
 
-    /// As [`Counter::fail`], with the text of `cause` and its native code, if it has one.
+    /// Same as [`Counter::fail`], with the text of `cause` and its native code, if it has one.
     ///
     /// Readers get [`Error::PeerLost`] again if that is the cause.
     pub(crate) fn fail_for(&self, frozen: u64, cause: &Error) {

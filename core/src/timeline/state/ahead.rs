@@ -1,10 +1,13 @@
-//! What other processes learn before a value shows in this process (P4).
+//! Publishing of values before they become visible in this process (P4).
 //!
-//! A process may exit right after it has reported a value. So before a value shows here:
+//! This process may exit right after it has reported a value. So before a value becomes visible
+//! here, the thread that has seen it does the following:
 //!
-//! - a timeline with a page beside it writes the value to the page;
-//! - a side of a bridge signals the sides that other processes have;
-//! - the position of a queue waits until the signals of the queue's submissions are published.
+//! | timeline | step |
+//! |---|---|
+//! | with a page beside it | writes the value to the page |
+//! | side of a bridge | signals the sides that other processes have |
+//! | position of a queue | waits until the signals of the queue's submissions are published |
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -19,17 +22,17 @@ use crate::base::sync::{AtomicU64, Mutex, Ordering};
 pub(crate) trait Publish: Wake {
     /// Publishes that `value` of `of` is reached.
     ///
-    /// Called before the value shows in this process, by several threads concurrently.
+    /// Called before the value is visible in this process, by several threads concurrently.
     fn publish_ahead(&self, of: &Shared, value: u64);
 
-    /// True in a process that was forked from the publishing one. It publishes nothing.
+    /// True in a forked child of the publishing process. A forked child publishes nothing.
     fn is_forked(&self) -> bool;
 }
 
 /// The signals of a queue's submissions that must be published, in submission order.
 pub(super) struct UnpublishedSignals {
     signals: Mutex<VecDeque<UnpublishedSignal>>,
-    /// The highest position that the driver has shown before the signals up to it were published.
+    /// The highest position that a thread has polled before its signals were published.
     seen: AtomicU64,
     waker: Arc<PositionWaker>,
 }
@@ -69,8 +72,9 @@ struct PositionWaker {
 }
 
 impl PositionWaker {
-    /// Registers for `value` unless already registered. False if the value is reached or never will
-    /// be.
+    /// Registers for `value`, unless this is registered already.
+    ///
+    /// False if the value is reached or never will be.
     fn register(self: &Arc<Self>, of: &Arc<Shared>, value: u64) -> bool {
         {
             let mut registered = self.registered.lock();
@@ -120,9 +124,9 @@ impl UnpublishedSignal {
 }
 
 impl Shared {
-    /// Sets the publisher; the first one stays. It is woken when the last handle is dropped.
+    /// Sets the publisher, which is woken when the last handle is dropped. The first one stays.
     ///
-    /// `ahead` is true if other processes learn values only from it.
+    /// `ahead` is true if other processes get values only from the publisher.
     ///
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) if another side of its bridge is
@@ -153,7 +157,7 @@ impl Shared {
         self.publishes_ahead.store(true, Ordering::SeqCst);
     }
 
-    /// True if a value must be published before it shows here.
+    /// True if a value must be published before it becomes visible here.
     #[inline]
     pub(crate) fn publishes_ahead(&self) -> bool {
         self.publishes_ahead.load(Ordering::Acquire)
@@ -161,11 +165,11 @@ impl Shared {
 
     /// Publishes that `value` is reached.
     ///
-    /// Call it before the value shows in this process, with no lock held but `host_signal`.
+    /// Call it before the value is visible in this process, with no lock held but `host_signal`.
     ///
-    /// Returns the value that may show. For a queue's position it is lower while a signal up to
-    /// `value` is yet to be published. It is higher if another thread has meanwhile seen a later
-    /// position.
+    /// Returns the value that may become visible. For a queue's position, this is lower than
+    /// `value` while a signal up to `value` is yet to be published. It is higher if another thread
+    /// has meanwhile seen a later position.
     #[cold]
     pub(super) fn publish_ahead(&self, value: u64) -> u64 {
         let value = self.publish_signals(value);
@@ -197,8 +201,8 @@ impl Shared {
     ///
     /// An entry stays until its signal is published. Otherwise another thread could report the
     /// position before that. If the result is below `number`, a waker on the first missing signal
-    /// checks the position again. Nothing else would: the watching thread may have consumed the
-    /// position's own signal, and a host queue reports its position only once.
+    /// checks the position again. No other code checks it: the watching thread may have consumed
+    /// the position's own signal, and a host queue reports its position only once.
     fn publish_signals(&self, number: u64) -> u64 {
         let Some(unpublished) = self.unpublished.get() else {
             return number;

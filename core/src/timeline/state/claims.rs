@@ -29,7 +29,7 @@ impl Claims {
     ///
     /// Everything up to `settled` is pending or reached. The claim reaches down to the highest
     /// value that is settled, claimed by another signal, or waited for by the submission itself
-    /// (T2). So a consumer that is submitted first leaves room for its producer. A signaller that
+    /// (T2). So a consumer that is submitted first leaves values for its producer. A signaller that
     /// waits for an old value claims only free values.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Claims {
         Ok(claim)
     }
 
-    /// As [`Claims::take`], if a higher claim exists.
+    /// Same as [`Claims::take`], for a value below the highest claim.
     fn take_between(&mut self, upto: u64, above: u64) -> Result<Interval, Interval> {
         let at = self.intervals.partition_point(|claim| claim.upto < upto);
         if let Some(&next) = self.intervals.get(at)

@@ -57,8 +57,8 @@ impl Dependents {
         let others = waits.iter().filter(|wait| wait.of.depends_on_others());
         let waits = others.map(|wait| (wait.of.clone(), wait.value)).collect();
         let signals = claims.map(|(of, claim)| {
-            // From now on it depends on others, too. Threads that poll read the same cache line, so
-            // it is written only once.
+            // From now on this timeline depends on others, too. The flag is written only once,
+            // because polling threads read its cache line.
             if !of.depends_on_others() {
                 of.seen.depends_on_others.store(true, Ordering::Relaxed);
             }
@@ -85,8 +85,8 @@ impl Dependents {
 
     /// Takes out submissions up to `reached`, until `take` returns false.
     ///
-    /// They must be dropped without a lock. `if_empty` is called if the list is empty after that,
-    /// before a submission can be added.
+    /// Drop them without a lock. Calls `if_empty` if the list is empty after that, before a
+    /// submission can be added.
     pub(crate) fn take_finished(
         &self,
         reached: u64,
@@ -108,7 +108,7 @@ impl Dependents {
 struct Search {
     /// The timelines that have been looked for. They keep their addresses.
     seen: Vec<Arc<Shared>>,
-    /// The lists that have been searched, because a reference may be the last one.
+    /// The lists that have been searched. Kept, because a reference may be the last one.
     lists: Vec<Arc<Dependents>>,
 }
 
@@ -183,7 +183,7 @@ impl Shared {
         self.lost.get().filter(|_| self.reached() < value)
     }
 
-    /// Has the watching thread poll the home until `value` is reached.
+    /// Makes the watching thread poll the home until `value` is reached.
     ///
     /// Does nothing unless another process signals the timeline.
     ///
@@ -307,7 +307,7 @@ mod tests {
         assert!(!waited[0].shared().is_failed());
     }
 
-    /// What waits for a failed signal fails, too.
+    /// A submission that waits for a failed signal fails, too.
     #[test]
     fn a_loss_fails_the_dependents_of_dependents() {
         let lines = [(); 3].map(|()| line());

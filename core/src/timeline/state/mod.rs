@@ -97,7 +97,7 @@ struct Seen {
     /// A raw claim is one for the application's own submission. While the number is not 0, the
     /// counter may be ahead of `pending`.
     raw_claims: AtomicU64,
-    /// True once the timeline has failed or lost its last handle.
+    /// True once the timeline has failed or its last handle is dropped.
     troubled: AtomicBool,
     /// See `dependents`.
     depends_on_others: AtomicBool,
@@ -136,7 +136,7 @@ struct Locked {
     held_waits: AtomicU64,
 }
 
-/// A bridge, as its sides use it. [`Wake::wake`] tells it that fewer values can still come.
+/// A bridge, as its sides use it. Woken when fewer values can still come.
 pub(crate) trait Bridge: Wake {
     /// Notes that other processes have `side`.
     ///
@@ -144,7 +144,7 @@ pub(crate) trait Bridge: Wake {
     /// [`Error::Unsupported`] if another side is published.
     fn publish(&self, side: &Shared) -> Result<()>;
 
-    /// Signals the published sides before `side` shows `value`.
+    /// Signals `value` on the published side before it becomes visible on `side`.
     fn carry_ahead(self: Arc<Self>, side: &Shared, value: u64);
 
     /// All sides.
@@ -164,9 +164,9 @@ pub(crate) struct Shared {
     is_remote: bool,
     /// True if the engine makes or sees every signal, other than those of raw claims.
     engine_signals_all: bool,
-    /// Set if another process has the right to signal.
+    /// Set if another process has the right to signal. The last handle does not close it then.
     ///
-    /// What it keeps alive; closing this timeline does nothing then.
+    /// The value is an object that lives as long as the timeline.
     remote_signaller: OnceLock<Arc<dyn Any + Send + Sync>>,
     /// Recent durations of host waits that had to park.
     recent_waits: RecentWaits,
@@ -176,12 +176,12 @@ pub(crate) struct Shared {
     bridge: OnceLock<Weak<dyn Bridge>>,
     /// Publishes its values, if other processes have it.
     publisher: OnceLock<Arc<dyn Publish>>,
-    /// True if values must be published before they show here; see `ahead`.
+    /// True if values must be published before they are visible here; see `ahead`.
     ///
     /// Loom does not model it. Nearly all operations read it, and it is set once, before the
     /// accesses that depend on it.
     publishes_ahead: std::sync::atomic::AtomicBool,
-    /// On a queue's position: the signals that must be published before it shows.
+    /// On a queue's position: the signals that must be published before it is visible.
     unpublished: OnceLock<Box<UnpublishedSignals>>,
     /// Why native waits for it may find incomplete data: it is lost, or a timeline before it.
     lost: OnceLock<Failure>,
@@ -345,7 +345,7 @@ impl Shared {
         promoted.max(self.reached())
     }
 
-    /// As [`Shared::pending`], under the state's lock.
+    /// Same as [`Shared::pending`], for a caller that holds the state's lock.
     #[inline]
     fn pending_locked(&self, state: &State) -> u64 {
         let promoted = self.claimed.pending.load(Ordering::SeqCst);
@@ -502,7 +502,7 @@ impl Shared {
         self.recovery.set_own(Arc::downgrade(of));
     }
 
-    /// Says that another process has the right to signal. `kept` lives as long as the timeline.
+    /// Notes that another process has the right to signal. `kept` lives as long as the timeline.
     pub(crate) fn set_remote_signaller(&self, kept: Arc<dyn Any + Send + Sync>) {
         let _ = self.remote_signaller.set(kept);
     }
@@ -541,9 +541,9 @@ impl Shared {
         all
     }
 
-    /// Closes this side because the last handle of any side of its bridge is gone.
+    /// Closes this side because the last handle of any side of its bridge is dropped.
     ///
-    /// `elsewhere` are the values that other sides can still bring. They are fewer with each call.
+    /// Other sides can still bring the values in `elsewhere`, which shrinks with each call.
     pub(crate) fn close_to(&self, elsewhere: Vec<Interval>) -> Closing<'_> {
         let mut state = self.locked.state.lock();
         state.elsewhere = elsewhere;
@@ -684,7 +684,7 @@ pub(crate) struct Closing<'s> {
 }
 
 impl Closing<'_> {
-    /// Wakes the waiters and what else depends on the timeline. No lock may be held.
+    /// Wakes the waiters, the bridge, the publisher and held submissions. No lock may be held.
     pub(crate) fn end(self) {
         wake_all(self.woken);
         self.of.wake_holders();

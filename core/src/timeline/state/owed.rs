@@ -43,8 +43,10 @@ struct List {
 struct Owed {
     /// The highest of them.
     value: u64,
-    /// The device that signals them. `None` if the application has not said which device makes its
-    /// own submission, so that any device may.
+    /// The device that signals them.
+    ///
+    /// `None` if the application has not named the device of its own submission. Then any device
+    /// may make it.
     device: Option<DeviceId>,
 }
 
@@ -65,8 +67,9 @@ impl List {
         }
     }
 
-    /// Adds a signal to the last entry. False if that is another device's, or if other signals can
-    /// still come between.
+    /// Adds a signal to the last entry.
+    ///
+    /// False if that entry is another device's, or if other signals can still come between.
     #[inline]
     fn extend_last(&mut self, claim: Interval, device: Option<DeviceId>) -> bool {
         let last = self.entries.back_mut();
@@ -113,7 +116,7 @@ impl Shared {
     fn add_owed(self: &Arc<Self>, value: u64, device: Option<DeviceId>) {
         let owed = Owed { value, device };
         if self.ports().all(|port| port.watch().is_none()) {
-            // Nothing would ever check it.
+            // No thread would ever check the device.
             return;
         }
         let mut unguarded: SmallVec<[&DevicePort; 2]> = SmallVec::new();
@@ -175,7 +178,7 @@ impl Shared {
                 Ok(Recovered::Elsewhere)
                 | Err(Error::DeviceLost { .. } | Error::Unsupported { .. }) => {}
                 Ok(answer) => return answer,
-                // Such as a lack of memory. The port is asked again.
+                // For example a lack of memory. The next call tries again.
                 Err(_) => return Recovered::NotYet,
             }
         }
@@ -235,7 +238,7 @@ impl Guarded for Shared {
         let watch = self.ports().find(|port| port.device() == device);
         let cause = match watch.and_then(DevicePort::watch).map(|watch| watch.check()) {
             Some(Err(lost @ Error::DeviceLost { .. })) => lost,
-            // Another error does not tell that the device has stopped.
+            // Another error does not mean that the device has stopped.
             _ => return Health::Works,
         };
         self.fail_with_dependents(&cause.into_cause());

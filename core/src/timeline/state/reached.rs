@@ -27,18 +27,16 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::refresh`], from the waiter with this ticket.
+    /// Same as [`Shared::refresh`], but does not call the waker of `waiter`.
     ///
-    /// If it is the only waiter, its waker is not called.
+    /// Calls it only if there are other waiters.
     pub(crate) fn refresh_by(&self, waiter: Ticket) -> u64 {
         self.refresh_from(0, |of, value| of.advance_by(value, waiter))
     }
 
-    /// As [`Shared::refresh`], for a caller to which values below `least` do not matter.
+    /// Same as [`Shared::refresh`], but polls only the home for values below `least`.
     ///
-    /// For those only the home is polled.
-    ///
-    /// A higher value, the usual news, goes to `advance`.
+    /// Calls `advance` with a new value.
     #[inline(always)]
     fn refresh_from(&self, least: u64, advance: impl FnOnce(&Self, u64)) -> u64 {
         let reached = self.reached();
@@ -56,7 +54,7 @@ impl Shared {
             self.poll_all(least)
         };
         match polled {
-            // The usual case: no news.
+            // The usual case: no new value.
             Ok(Some(value)) if value <= reached => reached,
             Ok(Some(value)) if value != u64::MAX && !self.held_index().is_queue_position() => {
                 advance(self, value);
@@ -107,7 +105,7 @@ impl Shared {
                 "the counter reads all ones",
             ))),
             // A queue's position. The driver may be so fast that the signals of the submission are
-            // not promoted yet, and the position must not show before them.
+            // not promoted yet, and the position must not become visible before them.
             Ok(Some(value)) => {
                 self.advance(value.min(self.claimed.pending.load(Ordering::Acquire)));
             }
@@ -131,8 +129,7 @@ impl Shared {
         self.reached()
     }
 
-    /// The home's value, lowered to what the host may see of the memory that every port's device
-    /// wrote.
+    /// The home's value, lowered to what is visible of every device's memory.
     ///
     /// A driver may take a hundred times as long to check visibility as to read the home, and the
     /// check may delay the awaited work. So values below `least` are not checked.
@@ -158,9 +155,9 @@ impl Shared {
             || self.seen.raw_claims.load(Ordering::Relaxed) > 0
     }
 
-    /// As [`Shared::refresh`], but a load if `value` is known to be reached.
+    /// Same as [`Shared::refresh`], but only a load if `value` is known to be reached.
     ///
-    /// If the home is below `value`, the known value may stay as it is.
+    /// May leave the known value unchanged if the home is below `value`.
     #[inline]
     pub(crate) fn refresh_to(&self, value: u64) {
         if self.reached() < value {
@@ -177,7 +174,7 @@ impl Shared {
         self.reached() >= value
     }
 
-    /// As [`Shared::looks_reached`], never inlined.
+    /// Same as [`Shared::looks_reached`], but never inlined.
     ///
     /// `None` for a value out of the legal range (T7), without a poll.
     #[inline(never)]
@@ -193,9 +190,9 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::refresh_to`], as far as a wait for `stage` needs it.
+    /// Same as [`Shared::refresh_to`], but polls only if a wait for `stage` needs it.
     ///
-    /// A pending signal from outside the engine shows only in the counter.
+    /// Only the counter shows a pending signal from outside the engine.
     #[inline]
     pub(crate) fn refresh_for(&self, stage: Stage, value: u64) {
         let asks = match stage {
@@ -221,13 +218,13 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::advance`] for a published timeline, under the lock that orders host signals.
+    /// Same as [`Shared::advance`], under the lock that orders host signals.
     ///
-    /// Another process may answer before the value shows here. A host signal that results from the
-    /// answer must come after this value.
+    /// For a published timeline: another process may answer before the value is visible here. A
+    /// host signal that results from the answer must come after this value.
     #[cold]
     fn advance_in_order(&self, value: u64) {
-        // What is woken meanwhile runs after the lock is released.
+        // Wakes that happen meanwhile run after the lock is released.
         let _deferred = DeferWakes::new();
         let _order = self.locked.host_signal.lock();
         if let Some(state) = self.reach(value) {
@@ -235,9 +232,9 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::advance`], from the waiter with this ticket.
+    /// Same as [`Shared::advance`], but does not call the waker of `waiter`.
     ///
-    /// If it is the only waiter, its waker is not called.
+    /// Calls it only if there are other waiters.
     fn advance_by(&self, value: u64, waiter: Ticket) {
         if let Some(mut state) = self.reach(value) {
             let reached = state.reached;
@@ -257,7 +254,7 @@ impl Shared {
         wake_all(woken);
     }
 
-    /// Notes that `value` is reached, as far as it may show.
+    /// Notes that `value` is reached, as far as it may become visible.
     ///
     /// Returns the lock if there may be waiters to wake.
     #[inline(always)]
@@ -279,13 +276,14 @@ impl Shared {
         (!state.waiters.is_empty()).then_some(state)
     }
 
-    /// As [`Shared::advance`], for a caller that has claimed `value` and just signalled it. The
-    /// claim ends.
+    /// Same as [`Shared::advance`], for a caller that has just signalled its claim of `value`.
+    ///
+    /// The claim ends.
     ///
     /// The caller wakes the returned waiters once it holds no lock.
     #[must_use]
     pub(super) fn advance_by_owner(&self, value: u64) -> Woken {
-        let shown = if self.publishes_ahead() {
+        let visible = if self.publishes_ahead() {
             self.publish_ahead(value)
         } else {
             value
@@ -295,8 +293,8 @@ impl Shared {
             return Woken::new();
         }
         // Usually true. Another thread may have polled the driver meanwhile.
-        if shown > state.reached {
-            self.set_reached(&mut state, shown);
+        if visible > state.reached {
+            self.set_reached(&mut state, visible);
         }
         self.raise_pending(value);
         self.claimed.claims.lock().remove(value);

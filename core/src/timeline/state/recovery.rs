@@ -40,7 +40,7 @@ const TURNS: u32 = 32;
 
 /// The delays from the last check of the dead process to the last survivor's signal fit into E3.
 ///
-/// It includes the time for a process to say why the page has failed.
+/// The sum includes the time for a process to write why the page has failed.
 const _: () = {
     let turns = TURN.as_millis() * TURNS as u128;
     let sum = ROUND.as_millis() + FAILING_TIMEOUT.as_millis() + GRACE.as_millis() + turns;
@@ -72,11 +72,11 @@ impl Recovery {
 }
 
 impl Shared {
-    /// Makes the missing signals of a dead process, up to the value that it said to be pending.
+    /// Makes the missing signals of a dead process, up to the value that it reported as pending.
     ///
-    /// Call it after the timeline has failed for that reason. Without other survivors it signals on
-    /// the calling thread, else on a thread of its own within a second. Only the first call has an
-    /// effect.
+    /// Call it after the timeline has failed for that reason. Only the first call has an effect.
+    /// Without other survivors, the calling thread makes the signals. Otherwise a new thread makes
+    /// them within a second.
     pub(crate) fn recover(&self, survivors: Survivors) {
         let Some(of) = self.recovery.start() else {
             return;
@@ -102,8 +102,8 @@ impl Shared {
 
     /// Signals through the first port that can, unless another survivor has.
     ///
-    /// `turn` is the number of survivors that may have done so unseen. The signal is that much
-    /// higher.
+    /// `turn` is the number of survivors that may have made it unseen. The signalled value is higher
+    /// by that number.
     fn recover_others(&self, owed: u64, turn: u32) {
         if self.is_recovered(owed) {
             return;
@@ -115,7 +115,7 @@ impl Shared {
         let _ = self.other_ports().any(recovered);
     }
 
-    /// True if a readable port shows the value, so that nothing waits there any more.
+    /// True if a readable port has reached the value, so that no native wait is left there.
     fn is_recovered(&self, owed: u64) -> bool {
         let owed = owed.min(self.largest_legal());
         let come = |value| value != u64::MAX && value >= owed;

@@ -76,14 +76,14 @@ impl Shared {
         self.claimed.pending.fetch_max(value, Ordering::SeqCst);
     }
 
-    /// Wakes what waited for a promoted value.
+    /// Wakes the waiters for a promoted value.
     ///
     /// Takes the lock only if a waiter may have registered. Otherwise the submitting thread and the
     /// thread that sees the signal reached would contend for the lock on every submission.
     #[inline]
     pub(crate) fn wake_promoted(self: &Arc<Self>) {
         if self.claimed.awaited.load(Ordering::SeqCst) {
-            self.release();
+            self.wake_promoted_waiters();
         }
     }
 
@@ -108,7 +108,7 @@ impl Shared {
 
     /// Wakes the waiters that a promotion has settled.
     #[cold]
-    fn release(self: &Arc<Self>) {
+    fn wake_promoted_waiters(self: &Arc<Self>) {
         let (woken, watch) = {
             let mut state = self.locked.state.lock();
             let woken = self.take_settled(&mut state);
@@ -140,7 +140,7 @@ impl Shared {
         self.wake_bridge();
     }
 
-    /// Wakes its bridge, which may have waited for this claim before closing.
+    /// Wakes the bridge, which may wait for this claim before it closes.
     fn wake_bridge(&self) {
         let bridge = self.bridge.get().and_then(Weak::upgrade);
         wake_all(bridge.map(|bridge| bridge as Arc<dyn Wake>));
@@ -158,11 +158,10 @@ impl Shared {
         taken.map(drop).map_err(|claim| self.overlap(value, claim))
     }
 
-    /// Signals from the host what another side of a bridge is about to show, if `in_step` returns
-    /// true.
+    /// Signals `value` from the host, before it becomes visible on another side of the bridge.
     ///
-    /// `claimed` is called once no other signal can come before this one. A refused signal changes
-    /// nothing, and the bridge finds the reason later.
+    /// Does nothing if `in_step` returns false. Calls `claimed` once no other signal can come
+    /// before this one. A refused signal changes nothing, and the bridge finds the reason later.
     pub(crate) fn signal_ahead(
         &self,
         value: u64,
@@ -233,7 +232,7 @@ impl Shared {
         value: u64,
         check: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        // What is woken during publication runs after the lock is released.
+        // Wakes during publication run after the lock is released.
         let _deferred = self.publishes_ahead().then(DeferWakes::new);
         let order = self.locked.host_signal.lock();
         check()?;
@@ -249,7 +248,7 @@ impl Shared {
                 if self.reached() >= value {
                     return Ok(());
                 }
-                // The timeline failed while the port was signalled, so this value will never show.
+                // The timeline failed while the port was signalled, so this value stays invisible.
                 self.failure().map_or(Ok(()), |cause| {
                     Err(Error::failed(&self.object, value, cause))
                 })

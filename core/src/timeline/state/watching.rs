@@ -1,4 +1,4 @@
-//! What a timeline tells the thread that watches its home port.
+//! Notifications from a timeline to the thread that watches its home port.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::port::watch::Watched;
 use crate::port::{Port, Watch};
 use crate::timeline::waiters::Ticket;
 
-/// Stands for a value to watch: there is none, but the watching thread may still hold the timeline.
+/// No value to watch, although the watching thread may still hold the timeline.
 ///
 /// No legal value is as large.
 const NO_TARGET: u64 = u64::MAX;
@@ -36,11 +36,10 @@ impl Shared {
         Some(fresh)
     }
 
-    /// True if the thread that has just registered for `value` must watch the home itself from now
-    /// on.
+    /// Makes the calling thread, which has just registered for `value`, watch the home itself.
     ///
-    /// Then the watching thread is not needed. The next registration ends this. See
-    /// [`Watcher::lead`](crate::backend::Watcher).
+    /// Returns false if it must not. Otherwise the watching thread is not needed until the next
+    /// registration. See [`Watcher::lead`](crate::backend::Watcher).
     pub(super) fn try_lead(&self, state: &mut State, ticket: Ticket, value: u64) -> bool {
         let Some(device) = self.watch().filter(|device| device.lends()) else {
             return false;
@@ -55,7 +54,9 @@ impl Shared {
         leads
     }
 
-    /// Hands the watch from the leading thread to the watching thread. The former goes on waiting.
+    /// Hands the watch from the leading thread to the watching thread.
+    ///
+    /// The leading thread goes on waiting.
     pub(crate) fn stop_leading(self: &Arc<Self>) {
         let watch = {
             let mut state = self.locked.state.lock();

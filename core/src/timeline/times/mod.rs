@@ -238,10 +238,9 @@ impl Shared {
         self.times()?.local()
     }
 
-    /// Records the time of the host signal of `value`, which is made next and cannot be refused any
-    /// more.
+    /// Records the time of the host signal of `value`, which is made next and cannot be refused.
     ///
-    /// Everything below `value` that is not in this signal is reached.
+    /// All values below those of this signal are reached.
     #[inline]
     pub(crate) fn time_by_host(&self, value: u64) {
         if let Some(times) = self.local_times() {
@@ -279,7 +278,7 @@ impl Timeline {
     /// The number of signals whose times a timeline with timestamps remembers.
     pub const TIMES: usize = 256;
 
-    /// The same timeline with timestamps: its points tell [when they were reached](Point::time).
+    /// The same timeline with timestamps, so that its points have [times](Point::time).
     ///
     /// For an application that makes a timeline by [`Timeline::new`]. For a timeline on a single
     /// device use [`Device::clocked_timeline`](crate::backend::Device::clocked_timeline).

@@ -42,9 +42,9 @@ impl Plan {
     /// needs an endpoint to each other process. Each other process needs one to the home's process.
     /// Further endpoints in `peers` are ignored.
     ///
-    /// A page of shared memory comes with the timeline. It tells every process which values are
+    /// A page of shared memory comes with the timeline. It shows every process which values are
     /// pending, reached and failed (P4). With [timestamps](Plan::has_timestamps), a second page
-    /// tells when values were reached (M6). In a process that does not signal,
+    /// shows when values were reached (M6). In a process that does not signal,
     /// [`Point::time`](syncline_core::Point::time) is on the host's clock.
     ///
     /// If the signalling process dies, the timeline fails in every process with

@@ -65,7 +65,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Polls `polled` until it needs that no more. The thread must have been started.
+    /// Polls `polled` until its `poll` returns false. The thread must have been started.
     pub(super) fn ask(&self, polled: Weak<dyn Poll>) {
         let mut state = self.inner.state.lock();
         state.polled = Some(polled);
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// Sends one message for each poll, and must be polled again as often as it has said.
+    /// Sends one message for each poll, and asks for `again` more polls.
     struct Polled {
         tell: Sender<()>,
         again: Mutex<u32>,
@@ -191,7 +191,7 @@ mod tests {
         ending.inner = inner;
     }
 
-    /// The channel closes when the object is dropped, which the thread must not keep.
+    /// The channel closes when the object is dropped. So the thread must not keep the object.
     #[test]
     fn the_object_is_dropped_while_it_is_to_be_polled() {
         let (polled, told) = polled(u32::MAX);

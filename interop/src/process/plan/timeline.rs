@@ -228,8 +228,8 @@ impl Endpoint {
     /// Sends a point of a timeline that was made over this endpoint.
     ///
     /// See [`Plan::make_across`](crate::negotiate::Plan::make_across). The message has a fixed
-    /// size, and sending it does not allocate (P2). The point need not be pending, because the page
-    /// tells the receiver when it is. Blocks up to `timeout` while the peer reads nothing.
+    /// size, and sending it does not allocate (P2). The point need not be pending, because the
+    /// receiver reads from the page when it is. Blocks up to `timeout` while the socket is full.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a point of another timeline. [`Error::PeerLost`].

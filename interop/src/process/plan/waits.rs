@@ -107,10 +107,9 @@ impl Wait {
     }
 }
 
-/// The failure of `count`, if it is that the signaller was lost: its process or its device.
+/// The failure of `count`, if its cause is the loss of the signalling process or device.
 ///
-/// An application that fails the count for a reason of its own does not say that a pending signal
-/// will not come.
+/// If the application fails the count for another reason, a pending signal may still come.
 fn loss(count: &WaitOnly) -> Option<Error> {
     let next = count.at(count.frozen_value().saturating_add(1));
     let error = next.is_reached().err()?;
@@ -118,7 +117,7 @@ fn loss(count: &WaitOnly) -> Option<Error> {
         // A peer that was given up lives, and a driver has its signal.
         Error::PeerLost { how, .. } => *how != PeerLoss::GivenUp,
         Error::DeviceLost { .. } => true,
-        // Another process tells that its device is lost by the native code.
+        // Another process reports a lost device by the native code.
         Error::FailedElsewhere { code, .. } => *code != 0,
         _ => false,
     };
@@ -282,8 +281,9 @@ impl SemaphoreWaits {
         }
     }
 
-    /// Fails the fences of `waits`. Then signals in place of the lost signaller until no queue is
-    /// blocked.
+    /// Fails the fences of `waits`, and signals in place of the lost signaller.
+    ///
+    /// Signals until no queue is blocked.
     fn release_queues(&self, waits: &[Wait], cause: &Error) {
         fail(waits, cause);
         let start = Instant::now();
@@ -305,8 +305,7 @@ impl SemaphoreWaits {
         }
     }
 
-    /// A queue of this device with another `VkQueue` than the waiting ones. For CUDA, another
-    /// stream.
+    /// A queue of this device on a `VkQueue` or stream without waits.
     fn other_queue(&self, waits: &[Wait]) -> Option<Queue> {
         let kinds = [QueueKind::Compute, QueueKind::Transfer, QueueKind::Graphics];
         let mut queues = kinds
