@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::error::Object;
+use crate::base::object::Object;
 
 /// The number of steps in front of those that a long answer leaves out.
 pub(crate) const FIRST: usize = 16;

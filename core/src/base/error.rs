@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::blockers::Blockers;
-use crate::base::handle::PayloadUse;
-use crate::base::info::{BackendKind, next_id};
+use crate::base::handle::kind::PayloadUse;
+use crate::base::info::BackendKind;
+pub use crate::base::object::Object;
 use crate::base::peer::PeerLoss;
 use crate::base::stage::Stage;
 use crate::base::sync::contain;
@@ -18,72 +19,6 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The first failure of a timeline. All waits and submissions that fail because of it share it.
 pub type Failure = Arc<Error>;
-
-/// The name of an object in errors: its kind, its label if it has one, and its id.
-///
-/// A clone counts one reference and allocates nothing.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Object(Arc<Name>);
-
-#[derive(PartialEq, Eq)]
-struct Name {
-    kind: &'static str,
-    id: u64,
-    label: Box<str>,
-}
-
-impl Object {
-    /// Names a new object of `kind` (a word such as `"queue"`) with a fresh id.
-    #[must_use]
-    pub fn new(kind: &'static str, label: &str) -> Self {
-        Self(Arc::new(Name {
-            kind,
-            id: next_id(),
-            label: label.into(),
-        }))
-    }
-
-    /// True if another clone of the name exists.
-    pub(crate) fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.0) > 1
-    }
-
-    /// The id, unique in this process.
-    #[must_use]
-    #[inline]
-    pub fn id(&self) -> u64 {
-        self.0.id
-    }
-
-    /// The label that its creator gave. May be empty.
-    #[must_use]
-    pub fn label(&self) -> &str {
-        &self.0.label
-    }
-}
-
-impl From<&Self> for Object {
-    fn from(object: &Self) -> Self {
-        object.clone()
-    }
-}
-
-impl fmt::Display for Object {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Name { kind, id, label } = &*self.0;
-        if label.is_empty() {
-            write!(f, "{kind} #{id}")
-        } else {
-            write!(f, "{kind} \"{label}\" #{id}")
-        }
-    }
-}
-
-impl fmt::Debug for Object {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
 
 /// The largest number of sources that the text of an application's error contains.
 const MAX_SOURCES: usize = 16;

@@ -1,9 +1,9 @@
 //! What a device is and what it can do.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::handle::HandleKind;
+use crate::base::handle::kind::HandleKind;
+use crate::base::object::next_id;
 
 /// The API of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,12 +60,6 @@ impl DeviceId {
     pub const fn get(self) -> u64 {
         self.0
     }
-}
-
-/// The next id. All kinds of objects share one sequence, so no two objects have the same number.
-pub(crate) fn next_id() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// A 16-byte device or driver identity, as both CUDA and Vulkan report it.

@@ -7,17 +7,6 @@ use smallvec::SmallVec;
 
 use crate::base::run::Wake;
 use crate::base::stage::Stage;
-use crate::timeline::state::Standing;
-
-impl Stage {
-    /// True if a value with this standing has come to this stage.
-    pub(crate) const fn is_met(self, standing: &Standing) -> bool {
-        match self {
-            Self::Pending => matches!(standing, Standing::Reached | Standing::Pending),
-            Self::Reached => matches!(standing, Standing::Reached),
-        }
-    }
-}
 
 /// One registration in a timeline.
 struct Waiter {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::base::error::Object;
+use crate::base::object::Object;
 
 /// Makes the enum, its list and its names from one list of kinds.
 macro_rules! kinds {

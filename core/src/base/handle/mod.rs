@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::base::error::Error;
 use crate::base::info::{Info, Uuid};
 
-mod kind;
+pub(crate) mod kind;
 mod sync_fd;
 mod windows;
 

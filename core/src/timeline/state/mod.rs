@@ -62,6 +62,16 @@ impl Standing {
     }
 }
 
+impl Stage {
+    /// True if a value with this standing has come to this stage.
+    pub(crate) const fn is_met(self, standing: &Standing) -> bool {
+        match self {
+            Self::Pending => matches!(standing, Standing::Reached | Standing::Pending),
+            Self::Reached => matches!(standing, Standing::Reached),
+        }
+    }
+}
+
 /// The first fields are those of each signal. With the lock, they share two cache lines.
 #[derive(Default)]
 #[repr(C)]
