@@ -6,9 +6,8 @@ use std::sync::Arc;
 use super::entries::Parts;
 use super::{GRAPH, Graph, Lists, Origin, OwnedClaim, Relayed, id, node_of};
 use crate::base::blockers::Blockers;
-use crate::timeline::held_index::set_waiting_for;
 use crate::timeline::point::KeptPoint;
-use crate::timeline::state::{Interval, Shared};
+use crate::timeline::state::{Interval, Shared, set_waiting_for};
 
 /// A queue's slot in the graph. Freed with the queue.
 pub(crate) struct QueueSlot {

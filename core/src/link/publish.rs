@@ -328,7 +328,7 @@ impl WeakTimeline {
     /// 2. It fails the signals of work that waits natively for the timeline, because that work may
     ///    find incomplete data.
     /// 3. It fails the page, for all other processes.
-    /// 4. It makes the signals that the dead process had reported as pending, so that no queue stays
+    /// 4. It makes the signals that the dead process had reported as pending. So no queue stays
     ///    blocked.
     ///
     /// With [other survivors](Survivors) another thread does step 4. That thread first gives the

@@ -276,8 +276,8 @@ pub trait Watch: Send + Sync + 'static {
 
     /// True if a waiting thread may call [`Watch::watch`] itself.
     ///
-    /// The waiting thread calls it if no other thread waits for this device. Then a signal wakes one
-    /// thread instead of two in turn. There is never more than one call at a time.
+    /// The waiting thread calls it if no other thread waits for this device. Then a signal wakes
+    /// one thread instead of two in turn. There is never more than one call at a time.
     fn lends(&self) -> bool {
         false
     }

@@ -4,14 +4,12 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
-use crate::base::run::Wake;
 use crate::base::steps;
 use crate::base::sync::{AtomicU64, Mutex, Ordering};
-use crate::timeline::state::{Interval, Shared};
+use crate::timeline::interval::Interval;
 
 /// Identifies a node of the graph while it is in the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,22 +25,6 @@ pub(crate) struct NodeId {
 impl NodeId {
     /// The lowest in order.
     const FIRST: Self = Self { slot: 0, at: 0 };
-}
-
-/// Returns the wakers of the queues with held submissions that wait for or signal a timeline.
-pub(crate) type WaitingFor = fn(&Shared) -> SmallVec<[Arc<dyn Wake>; 4]>;
-
-/// Set by the graph with the first queue. Before that nothing is held.
-static WAITING_FOR: OnceLock<WaitingFor> = OnceLock::new();
-
-/// Registers the graph of held submissions. There is one in a process.
-pub(crate) fn set_waiting_for(waiting_for: WaitingFor) {
-    let _ = WAITING_FOR.set(waiting_for);
-}
-
-/// The function that [`set_waiting_for`] has registered.
-pub(crate) fn waiting_for() -> Option<WaitingFor> {
-    WAITING_FOR.get().copied()
 }
 
 /// The graph nodes that claim values of a timeline or wait for them. Used only under the graph's

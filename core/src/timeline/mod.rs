@@ -4,6 +4,7 @@ pub(crate) mod access;
 pub(crate) mod claim;
 pub(crate) mod held_index;
 pub(crate) mod host_signals;
+pub(crate) mod interval;
 pub(crate) mod point;
 pub(crate) mod recent_waits;
 pub(crate) mod state;

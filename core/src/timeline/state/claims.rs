@@ -2,18 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// One claim: the values in `(above, upto]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Interval {
-    pub(crate) above: u64,
-    pub(crate) upto: u64,
-}
-
-impl Interval {
-    pub(super) const fn covers(&self, value: u64) -> bool {
-        self.above < value && value <= self.upto
-    }
-}
+use crate::timeline::interval::Interval;
 
 /// The claims of one timeline, lowest first, never overlapping.
 ///
@@ -69,12 +58,12 @@ impl Claims {
     }
 
     /// All claims, lowest first.
-    pub(super) fn all(&self) -> impl Iterator<Item = Interval> + '_ {
+    pub(crate) fn all(&self) -> impl Iterator<Item = Interval> + '_ {
         self.intervals.iter().copied()
     }
 
     /// True if there is no claim.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.intervals.is_empty()
     }
 

@@ -4,6 +4,7 @@ mod ahead;
 mod awaited;
 mod claims;
 mod dependents;
+mod held;
 mod owed;
 mod reached;
 mod recovery;
@@ -20,11 +21,12 @@ use crate::base::error::{Error, Failure, Object, Result};
 use crate::base::info::DeviceId;
 use crate::base::run::{Wake, wake_all};
 use crate::base::stage::Stage;
-use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
+use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::port::attachment::{Attachment, DevicePort, Nature};
 use crate::port::{Port, Watch};
-use crate::timeline::held_index::{self, HeldIndex};
+use crate::timeline::held_index::HeldIndex;
 use crate::timeline::host_signals::HostSignalObservers;
+pub(crate) use crate::timeline::interval::Interval;
 use crate::timeline::recent_waits::RecentWaits;
 use crate::timeline::times::Times;
 use crate::timeline::waiters::{Ticket, Waiters, Woken};
@@ -33,9 +35,9 @@ pub(crate) use ahead::Publish;
 use ahead::UnpublishedSignals;
 pub(crate) use awaited::Registered;
 use claims::Claims;
-pub(crate) use claims::Interval;
 use dependents::Sentinel;
 pub(crate) use dependents::{Dependent, Dependents};
+pub(crate) use held::set_waiting_for;
 use owed::OwedSignals;
 use recovery::Recovery;
 pub use recovery::Survivors;
@@ -420,27 +422,6 @@ impl Shared {
         self.is_troubled() && self.failure().is_some()
     }
 
-    /// Counts one more wait or claim in the graph of held submissions. Call it under the graph's
-    /// lock.
-    ///
-    /// The queue that enters a submission there has a fence between this call and its check for a
-    /// failed or closed timeline.
-    pub(crate) fn add_held_wait(&self) {
-        let waits = self.locked.held_waits.load(Ordering::Relaxed);
-        self.locked.held_waits.store(waits + 1, Ordering::Relaxed);
-    }
-
-    /// Counts one wait or claim less. Same rules as [`Shared::add_held_wait`].
-    pub(crate) fn drop_held_wait(&self) {
-        let waits = self.locked.held_waits.load(Ordering::Relaxed);
-        self.locked.held_waits.store(waits - 1, Ordering::Relaxed);
-    }
-
-    /// True if the graph has waits or claims of it. Call it under the graph's lock.
-    pub(crate) fn is_in_the_graph(&self) -> bool {
-        self.locked.held_waits.load(Ordering::Relaxed) > 0
-    }
-
     /// The queue that last promoted a claim, if it is one of the engine.
     pub(crate) fn last_submitter(&self) -> Option<Object> {
         crate::base::queue_names::get(self.claimed.promoted_by.load(Ordering::Acquire))
@@ -460,27 +441,6 @@ impl Shared {
     pub(crate) fn is_signalled_outside(&self) -> bool {
         self.ports().any(DevicePort::is_signalled_elsewhere)
             && self.seen.raw_claims.load(Ordering::Relaxed) == 1
-    }
-
-    /// Wakes every queue that holds a submission which waits for this timeline or signals it.
-    ///
-    /// No lock may be held.
-    ///
-    /// Call it after the timeline has failed, or after a value has lost the claim that could bring
-    /// it.
-    fn wake_holders(&self) {
-        // Pairs with the fence of a queue that adds its wait and then checks the timeline: one of
-        // the two threads sees the other.
-        fence(Ordering::SeqCst);
-        if self.locked.held_waits.load(Ordering::SeqCst) > 0 || self.held_index.is_queue_position()
-        {
-            let waiting_for = held_index::waiting_for();
-            wake_all(
-                waiting_for
-                    .map(|waiting_for| waiting_for(self))
-                    .unwrap_or_default(),
-            );
-        }
     }
 
     /// Makes it a side of `bridge`.
