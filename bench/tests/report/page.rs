@@ -100,7 +100,7 @@ fn a_recording_can_be_compared_with_the_baseline(#[case] path: &str) {
 #[case::cuda_naps(
     "backend-cuda/src/timeline/watch.rs",
     "(Duration::from_micros(20), Duration::from_millis(1));",
-    "pauses of 20 µs to 1 ms"
+    "from 20 µs to 1 ms"
 )]
 fn the_page_has_the_thresholds_of_the_code(
     #[case] file: &str,

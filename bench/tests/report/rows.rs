@@ -93,8 +93,8 @@ fn every_row_has_descriptions_and_variants_with_different_names() {
     }
 }
 
-/// The limits of `docs/performance.md`, except for those of the test above.
-const LIMITS: [(&str, &[Limit]); 18] = [
+/// The limits of `docs/benchmark.md`, except for those of the test above.
+const LIMITS: [(&str, &[Limit]); 19] = [
     ("cuda.hop.submit", &[Limit::OverFloor(400.0)]),
     ("cuda.chain", &[Limit::OverFloor(200.0)]),
     ("cuda.submit.wait", &[Limit::OverFloor(200.0)]),
@@ -113,6 +113,7 @@ const LIMITS: [(&str, &[Limit]); 18] = [
     ("interop.frames", &[Limit::Speed(0.98)]),
     ("alloc", &[Limit::Figure("allocations_each", 0.0)]),
     ("scale.outstanding", SCALE),
+    ("held.deep", HELD),
     ("wait.any.10", WAIT_ANY),
     ("wait.any.1000", WAIT_ANY),
     ("wait.any.10000", WAIT_ANY),
@@ -121,6 +122,11 @@ const SCALE: &[Limit] = &[
     Limit::Figure("own_bytes_each", 256.0),
     Limit::Figure("signal_to_that_with_100", 1.3),
     Limit::Figure("query_to_that_with_100", 1.3),
+];
+const HELD: &[Limit] = &[
+    Limit::Figure("own_bytes_each", 256.0),
+    Limit::Figure("hold_to_that_of_an_eighth", 1.5),
+    Limit::Figure("release_to_that_of_an_eighth", 1.3),
 ];
 const WAIT_ANY: &[Limit] = &[
     Limit::Figure("ratio_to_point_of_10", 1.5),
