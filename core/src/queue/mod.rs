@@ -358,7 +358,7 @@ fn refused<E: Enqueue>(work: &mut dyn Work<E>, error: Box<Error>) -> Error {
 ///
 /// The caller has handles of these timelines, so no wait is cancelled.
 ///
-/// Wakes bridges. A caller with the queue's lock [delays](DeferWakes) that.
+/// Wakes bridges. A caller with the queue's lock delays the wakes.
 fn withdraw_all(claims: &[Taken<'_>]) {
     for Taken { of, claim, .. } in claims {
         of.withdraw(*claim);

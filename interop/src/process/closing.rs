@@ -138,8 +138,9 @@ pub(super) struct PeerFd {
 }
 
 impl PeerFd {
-    /// Takes the descriptor out. The caller must know that close(2) does not block, or let the
-    /// application decide.
+    /// Takes the descriptor out.
+    ///
+    /// The caller must know that close(2) of it does not block, or hand it to the application.
     pub(super) fn into_fd(mut self) -> OwnedFd {
         if let Some(closer) = self.closer.take().filter(|_| self.is_counted) {
             released(&closer.open);

@@ -77,11 +77,11 @@ pub(super) struct Connection {
     poller_wake: WakeFd,
     /// Wakes the guard.
     pub(super) guard_wake: WakeFd,
-    /// The last handle of the endpoint was dropped.
+    /// True once the last handle of the endpoint is dropped.
     pub(super) is_dropped: AtomicBool,
-    /// The peer sent its farewell, was shut out or was given up.
+    /// True once the peer has sent its farewell, was shut out or was given up.
     is_closed: AtomicBool,
-    /// The application has given up the peer.
+    /// True once the application has given up the peer.
     is_given_up: AtomicBool,
     loss_observers: Mutex<LossObservers>,
     pub(super) is_trusted: AtomicBool,
@@ -92,13 +92,13 @@ pub(super) struct Connection {
 
 struct Receiving {
     inbox: Inbox,
-    /// A thread polls the socket, or is about to. The other receiving threads wait for `arrived`.
+    /// True while a thread polls the socket. The other receiving threads wait for `arrived`.
     has_poller: bool,
-    /// `poller_wake` is set for the present poller.
+    /// True if `poller_wake` is set for the present poller.
     is_poller_woken: bool,
-    /// Threads that wait for room for points.
+    /// The number of threads that wait for room for points.
     waiting_for_room: u32,
-    /// The stream has ended.
+    /// True once the stream has ended.
     at_end: bool,
     /// The error after an invalid message.
     broken: Option<Error>,
@@ -257,7 +257,7 @@ impl Connection {
         }
     }
 
-    /// Waits until the guard has found out how the peer was lost. The peer's end is closed.
+    /// Waits until the guard has found out how the peer was lost. The peer has closed its end.
     fn loss_error(&self) -> Error {
         let deadline = Deadline::after(LOSS_TIMEOUT);
         loop {
@@ -502,7 +502,7 @@ impl Connection {
         true
     }
 
-    /// Takes what a lost peer had sent, like [`pump`](Self::pump) in several turns.
+    /// Takes the messages that a lost peer had sent, by several calls of [`pump`](Self::pump).
     ///
     /// Bounded, because a peer may still be sending.
     pub(super) fn pump_all(&self) {
@@ -539,13 +539,13 @@ impl Connection {
         (!state.inbox.is_closed() && state.broken.is_none()).then(|| state.inbox.due())
     }
 
-    /// A thread polls the socket, or is about to.
+    /// True while a thread polls the socket.
     #[cfg(test)]
     pub(super) fn has_poller(&self) -> bool {
         self.lock_receiving().has_poller
     }
 
-    /// A thread waits for room for points.
+    /// True while a thread waits for room for points.
     #[cfg(test)]
     pub(super) fn waits_for_room(&self) -> bool {
         self.lock_receiving().waiting_for_room > 0

@@ -182,7 +182,7 @@ impl Endpoint {
         Self::over(fd, label, timeout, greeting::greet)
     }
 
-    /// Like [`open`](Self::open), with `greet` for the exchange of greetings.
+    /// Same as [`open`](Self::open), with `greet` for the exchange of greetings.
     pub(super) fn over(
         fd: OwnedFd,
         label: &str,
@@ -196,7 +196,7 @@ impl Endpoint {
         }
     }
 
-    /// Like [`open`](Self::open), for a socket that this library made. On an error, `refused`
+    /// Same as [`open`](Self::open), for a socket that this library made. On an error, `refused`
     /// closes it.
     pub(super) fn over_own(
         socket: OwnedFd,

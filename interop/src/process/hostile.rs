@@ -85,7 +85,7 @@ impl Raw {
         self.last = bytes.to_vec();
     }
 
-    /// Like [`bytes`](Self::bytes), with descriptors of the caller.
+    /// Same as [`bytes`](Self::bytes), with descriptors of the caller.
     #[cfg(test)]
     pub(super) fn bytes_beside(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
         use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};

@@ -125,7 +125,7 @@ impl Inbox {
     /// False if the message must wait for room for its descriptors. Nothing has changed then.
     ///
     /// # Errors
-    /// What is wrong with the message.
+    /// A description of what is wrong with the message.
     pub(super) fn store(&mut self, received: Received) -> Result<bool, Malformed> {
         let Received {
             bytes,

@@ -287,7 +287,7 @@ impl Socket {
     }
 }
 
-/// Like [`Socket::send`], for any socket of this type.
+/// Same as [`Socket::send`], for any socket of this type.
 pub(super) fn send(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
@@ -308,7 +308,7 @@ pub(super) fn send(
     }
 }
 
-/// Like [`Socket::consume`], for any socket of this type. False if there was no message.
+/// Same as [`Socket::consume`], for any socket of this type. False if there was no message.
 pub(super) fn consume(socket: BorrowedFd<'_>) -> bool {
     loop {
         match rustix::net::recv(socket, &mut [0_u8; 0], RecvFlags::DONTWAIT) {

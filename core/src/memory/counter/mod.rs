@@ -35,7 +35,7 @@ pub(crate) use futex_wait::Sleeper;
 ///
 /// The counter only grows. A value counts only if it was [announced](Counter::announce) before. Any
 /// other value is an error and ends the timeline. Most calls only read and write memory.
-/// [`Counter::ring`], [`Counter::fail`] and [`Counter::note_pending`] also wake threads.
+/// [`Counter::wake_all`], [`Counter::fail`] and [`Counter::note_pending`] also wake threads.
 pub struct Counter {
     object: Object,
     page: Mapped,

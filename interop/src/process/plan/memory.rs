@@ -26,10 +26,10 @@ use crate::process::socket::Deadline;
 impl Plan {
     /// Shares device memory of the plan's [home](Plan::home) with the other devices.
     ///
-    /// Every process calls this, as [`Plan::make_across`]. The result has the memory of each device
-    /// of this process that [shares memory](crate::negotiate::Needs::MEMORY). It is empty, without
-    /// waiting, in a process without such a device. The application must order all accesses with
-    /// timelines of the plan.
+    /// Every process calls this, like [`Plan::make_across`]. The result has the memory of each
+    /// device of this process that [shares memory](crate::negotiate::Needs::MEMORY). In a process
+    /// without such a device, the call does not wait, and the result is empty. The application must
+    /// order all accesses with timelines of the plan.
     ///
     /// `bytes` is the size of the buffer, at least 1 and the same in every process.
     ///
@@ -178,9 +178,9 @@ impl Execution<'_> {
         match self.device(id) {
             #[cfg(feature = "cuda")]
             Some(Device::Cuda(cuda)) => {
-                // SAFETY: the process that has made the plan with this one says so, as the plan
-                // does; the application has said that it is trusted (`Endpoint::trust_handles`),
-                // without which the endpoint refuses such handles.
+                // SAFETY: the plan states the origin and the extent, and so does the message of the
+                // sending process. The application trusts that process
+                // (`Endpoint::trust_handles`), otherwise the endpoint refuses such handles.
                 let handle = unsafe { handle(fd, origin, extent) };
                 Ok(Memory::Cuda(cuda.import_memory(handle)?))
             }

@@ -58,9 +58,9 @@ impl Plan {
     ///
     /// The call makes everything or nothing (X1). It returns once every process has taken its part.
     /// If a process fails, is lost or is too late, the home withdraws the offers. A process that
-    /// had taken its part gets the reason and has nothing. A process that had not continues to
+    /// had taken its part gets the reason and drops the part. Every other process continues to
     /// wait. After an error, all processes can call this again. If the home's own part fails first,
-    /// the others wait until their timeout.
+    /// the other processes wait until their timeout.
     ///
     /// # Blocking
     /// Up to `timeout` in total, plus the driver calls. [`Duration::ZERO`] checks once, and
@@ -219,8 +219,8 @@ impl<'c> Execution<'c> {
 
     /// The handles that go to `process`.
     ///
-    /// The page, the page of times if the plan has timestamps, and one for each device that imports
-    /// a semaphore.
+    /// These are the page, the page of times if the plan has timestamps, and one handle for each
+    /// device that imports a semaphore.
     fn handles(&self, process: Process) -> Vec<Handle> {
         let page = Handle {
             party: None,
