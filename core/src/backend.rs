@@ -40,7 +40,7 @@ pub use crate::api::{Device, Queue};
 pub use crate::base::exiting::{RunsInProcess, TeardownGuard};
 pub use crate::base::run::must_defer_free;
 pub use crate::base::standby::StandbyThread;
-pub use crate::base::sync::{Mutex, MutexGuard};
+pub use crate::base::sync::{Condvar, Mutex, MutexGuard};
 pub use crate::base::timing::Timing;
 pub use crate::driver::enqueue::{Batch, Enqueue, Flush, InvariantLifetime, NoStamp, Waker};
 pub use crate::driver::gate::Gate;

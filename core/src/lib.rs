@@ -133,7 +133,6 @@ pub mod info {
 #[doc(hidden)]
 pub mod internal {
     pub use crate::base::process::MakerProcess;
-    pub use crate::base::sync::Condvar;
     pub use crate::link::publish::{Page, WeakTimeline};
     pub use crate::timeline::state::Survivors;
     pub use crate::timeline::times::SharedTimes;

@@ -10,8 +10,8 @@
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::ffi::c_void;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 
 use cudarc::driver::sys;
 use syncline_core::backend::{Counter, Mutex};
@@ -66,9 +66,7 @@ pub(crate) struct DeferredFrees {
     /// True if the list is not empty. Readable without the lock.
     any: AtomicBool,
     /// Held by the freeing thread. Another thread that needs memory waits for it.
-    ///
-    /// A mutex of std, because that of core has no `try_lock`.
-    freeing: std::sync::Mutex<()>,
+    freeing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -99,10 +97,10 @@ impl DeferredFrees {
     ///
     /// Returns false if the list was empty and no other thread was freeing.
     pub(crate) fn free_all(&self, driver: &Driver) -> bool {
-        if let Ok(_freeing) = self.freeing.try_lock() {
+        if let Some(_freeing) = self.freeing.try_lock() {
             return self.free(driver);
         }
-        let _freeing = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _freeing = self.freeing.lock();
         self.free(driver);
         true
     }

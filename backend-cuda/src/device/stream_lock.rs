@@ -2,10 +2,9 @@
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, PoisonError};
 use std::time::Duration;
 
-use syncline_core::backend::Mutex;
+use syncline_core::backend::{Condvar, Mutex};
 
 /// A reentrant lock that may also be held without a guard.
 ///
@@ -57,12 +56,7 @@ impl StreamLock {
         // submission would pay for the barrier. A blocked thread that it misses retries after
         // [`RETRY`].
         while !self.try_lock() {
-            guard = self
-                .changed
-                .1
-                .wait_timeout(guard, RETRY)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            guard = self.changed.1.wait_timeout(guard, RETRY);
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         self.assume_locked()

@@ -1,9 +1,8 @@
 //! Ends a sleep of the watching thread from another thread.
 
-use std::sync::{Condvar, PoisonError};
 use std::time::Duration;
 
-use syncline_core::backend::Mutex;
+use syncline_core::backend::{Condvar, Mutex};
 
 /// A request to end the watch, which lasts until the watching thread sees it.
 #[derive(Default)]
@@ -29,8 +28,6 @@ impl Wake {
         } else {
             self.sleep
                 .wait_timeout_while(requested, pause, |requested| !*requested)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0
         };
         std::mem::take(&mut *requested)
     }

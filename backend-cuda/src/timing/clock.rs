@@ -18,11 +18,11 @@ use std::io;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Condvar, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::Mutex;
+use syncline_core::backend::{Condvar, Mutex};
 use syncline_core::clock::{Clock, HostClock, Sample, Sampler};
 use syncline_core::{Error, Result, error::Object, info::Uuid};
 
@@ -117,7 +117,7 @@ impl ClockKernels {
                 words: DeviceBuffer::pinned(&device_ref, WORDS as u64 * 8)?,
                 last_step: AtomicU64::new(0),
                 busy: Mutex::new(false),
-                free: Condvar::new(),
+                free: Condvar::default(),
                 context: device_ref.context().clone(),
             }),
             keeper: Arc::new(Timekeeper::new(device_ref, &kernels)?),
@@ -157,10 +157,10 @@ impl Setup {
 
     fn by(&self, until: Instant) -> Option<Result<ClockKernels>> {
         let left = until.saturating_duration_since(Instant::now());
-        let (made, _) = self
+        let made = self.made.lock();
+        let made = self
             .changed
-            .wait_timeout_while(self.made.lock(), left, |made| made.is_none())
-            .unwrap_or_else(PoisonError::into_inner);
+            .wait_timeout_while(made, left, |made| made.is_none());
         made.clone()
     }
 
@@ -179,7 +179,6 @@ impl Drop for ClockSampler {
             .0
             .changed
             .wait_while(self.0.made.lock(), |made| made.is_none())
-            .unwrap_or_else(PoisonError::into_inner)
             .take();
         wait_until_unshared(&self.0);
         if let Some(Ok(ClockKernels { sample_kernel, .. })) = made {
@@ -232,7 +231,7 @@ impl ClockSampler {
                 START_TIMEOUT
             },
             made: Mutex::default(),
-            changed: Condvar::new(),
+            changed: Condvar::default(),
         });
         // The thread keeps the context and not the device, so it never drops the device.
         let device_ref = device.device_ref();
@@ -376,10 +375,10 @@ impl Launch {
     /// Takes the right to launch, or returns `None` if another launch still has it at `until`.
     fn begin(sample_kernel: &Arc<SampleKernel>, until: Instant) -> Option<Self> {
         let left = until.saturating_duration_since(Instant::now());
-        let (mut busy, _) = sample_kernel
+        let busy = sample_kernel.busy.lock();
+        let mut busy = sample_kernel
             .free
-            .wait_timeout_while(sample_kernel.busy.lock(), left, |busy| *busy)
-            .unwrap_or_else(PoisonError::into_inner);
+            .wait_timeout_while(busy, left, |busy| *busy);
         (!std::mem::replace(&mut *busy, true)).then(|| Self(sample_kernel.clone()))
     }
 }

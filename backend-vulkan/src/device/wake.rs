@@ -1,10 +1,9 @@
 //! Ends a wait of the watching thread from another thread.
 
-use std::sync::{Condvar, PoisonError};
 use std::time::Duration;
 
 use ash::vk;
-use syncline_core::backend::Mutex;
+use syncline_core::backend::{Condvar, Mutex};
 
 /// A timeline semaphore that the watching thread waits for too.
 ///
@@ -38,7 +37,7 @@ impl WakeSemaphore {
         Self {
             raw,
             counts: Mutex::default(),
-            sleep: sleeps.then(Condvar::new),
+            sleep: sleeps.then(Condvar::default),
         }
     }
 
@@ -89,8 +88,7 @@ impl WakeSemaphore {
             return true;
         }
         if let Some(sleep) = &self.sleep {
-            let woken = sleep.wait_timeout(counts, pause);
-            drop(woken.unwrap_or_else(PoisonError::into_inner));
+            drop(sleep.wait_timeout(counts, pause));
         }
         false
     }

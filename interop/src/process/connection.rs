@@ -7,8 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use syncline_core::backend::{Mutex, MutexGuard};
-use syncline_core::internal::Condvar;
+use syncline_core::backend::{Condvar, Mutex, MutexGuard};
 use syncline_core::{
     Error, Result,
     error::{Object, PeerLoss},

@@ -83,6 +83,16 @@ impl Condvar {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Blocks as long as `condition` is true.
+    pub fn wait_while<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        condition: impl FnMut(&mut T) -> bool,
+    ) -> MutexGuard<'a, T> {
+        let waited = self.0.wait_while(guard, condition);
+        waited.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Same as [`Condvar::wait`], but returns after `timeout` at the latest.
     pub fn wait_timeout<'a, T>(
         &self,
@@ -90,6 +100,17 @@ impl Condvar {
         timeout: Duration,
     ) -> MutexGuard<'a, T> {
         let waited = self.0.wait_timeout(guard, timeout);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Blocks as long as `condition` is true, but until `timeout` has passed at the latest.
+    pub fn wait_timeout_while<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        timeout: Duration,
+        condition: impl FnMut(&mut T) -> bool,
+    ) -> MutexGuard<'a, T> {
+        let waited = self.0.wait_timeout_while(guard, timeout, condition);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 #[cfg(doc)]
 use syncline_core::Error;
-use syncline_core::backend::{Mutex, StandbyThread};
-use syncline_core::internal::{Condvar, MakerProcess};
+use syncline_core::backend::{Condvar, Mutex, StandbyThread};
+use syncline_core::internal::MakerProcess;
 use syncline_core::{Result, error::Object};
 
 /// The time between two polls, which is also the time in which a loss must be noticed (E3).
