@@ -165,7 +165,7 @@ impl Inner {
         &self.watcher
     }
 
-    /// Ends a sleep of the watching thread.
+    /// What wakes the watching thread from its sleep.
     pub(crate) const fn wake(&self) -> &Wake {
         &self.wake
     }

@@ -87,7 +87,7 @@ impl Device {
         unsafe { DeviceBuffer::pinned_at(&device_ref, host, bytes, size) }
     }
 
-    /// Frees the memory and modules whose last handles finished submissions had.
+    /// Frees the memory and modules that were put off when finished submissions dropped them.
     ///
     /// Blocks without a time limit until all work of the context has finished, and blocks other
     /// threads that submit to the context meanwhile.
@@ -118,7 +118,7 @@ fn whole_words(object: &Object, bytes: u64) -> Result<usize> {
 }
 
 impl DeviceBuffer {
-    /// Same as [`Device::host_buffer`], without a device, and without running deferred frees.
+    /// Like [`Device::host_buffer`], with a [`DeviceRef`], and without running deferred frees.
     ///
     /// So it may be called where the thread must not block on the device.
     ///

@@ -45,7 +45,7 @@ impl Device {
 }
 
 impl Module {
-    /// Same as [`Device::module`], without a device.
+    /// Loads a module like [`Device::module`], with a [`DeviceRef`] in place of the device.
     ///
     /// # Errors
     /// Same errors as [`Device::module`].

@@ -321,7 +321,7 @@ fn no_thread(error: &io::Error) -> String {
 }
 
 impl Sampler for ClockSampler {
-    /// Takes about 100 µs, and at most 30 ms on a GPU, on a separate thread.
+    /// Takes a sample on a separate thread, in about 100 µs, and at most 30 ms on a GPU.
     ///
     /// The current context and the capture mode of the calling thread are irrelevant.
     fn sample(&self) -> Result<Sample> {

@@ -61,7 +61,9 @@ const SLAB: usize = 512;
 const BEHIND: &str = include_str!("behind.ptx");
 
 impl Timekeeper {
-    /// Uses the kernel of `kernels`. May block until all work of the context has finished.
+    /// Makes a keeper with the stamp kernel of `kernels`.
+    ///
+    /// May block until all work of the context has finished.
     ///
     /// # Errors
     /// A driver error.

@@ -34,7 +34,7 @@ pub(crate) struct DriverQueue {
     raw: vk::Queue,
     family: Family,
     index: u32,
-    /// See [`Enqueue::order_domain`].
+    /// The number that identifies this driver queue to the engine: see [`Enqueue::order_domain`].
     domain: u64,
     gate: Gate,
     /// The logical queues that use this driver queue.

@@ -87,7 +87,7 @@ impl Messages {
     }
 }
 
-/// `PFN_vkDebugUtilsMessengerCallbackEXT`. Returns false, so that the reported call continues.
+/// Stores a message of the validation layer. Returns false, so that the reported call continues.
 ///
 /// # Safety
 /// Called by the layer, with the user data that [`Messages::create_info`] has set.

@@ -233,7 +233,7 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// See [`Recording::set_raw_work`].
+    /// Hands `submit` to [`Recording::set_raw_work`]: the application makes the driver's call.
     pub(crate) fn set_raw_work(&mut self, submit: SubmitRaw) -> Result<()> {
         self.recording.set_raw_work(submit)
     }

@@ -100,6 +100,8 @@ const _: fn() = || {
 };
 
 impl SpareRecording {
+    /// Takes the recording out of the cell, if there is one.
+    ///
     /// # Safety
     /// Called in `Enqueue::record` or `Enqueue::flush`.
     unsafe fn take(&self) -> Option<Box<Recording>> {
@@ -108,6 +110,8 @@ impl SpareRecording {
         unsafe { &mut *self.0.get() }.take()
     }
 
+    /// Empties `recording` and keeps it for the next submission.
+    ///
     /// # Safety
     /// Called in `Enqueue::record` or `Enqueue::flush`.
     unsafe fn put(&self, mut recording: Box<Recording>) {

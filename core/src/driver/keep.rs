@@ -14,7 +14,7 @@ pub struct Keep {
 
 type Kept = Arc<dyn Any + Send + Sync>;
 
-/// Exceeds every budget. The sum of tens of thousands of it does not overflow.
+/// The most units that one [`Keep`] counts. Above every budget, and sums of many do not overflow.
 const MOST_UNITS: u64 = 1 << 48;
 
 impl Keep {

@@ -162,7 +162,7 @@ impl CounterPort {
 }
 
 impl Port for CounterPort {
-    /// The signaller announces a pending value in the page.
+    /// Fails unless the page says that `value` is pending. Its signaller announces that there.
     fn sees_submitted(&self, value: u64) -> Result<()> {
         if self.0.is_pending(value) {
             return Ok(());

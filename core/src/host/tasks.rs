@@ -88,7 +88,7 @@ fn reserve<T>(list: &mut VecDeque<T>, capacity: usize) {
     }
 }
 
-/// A step of any other submission.
+/// A step of a submission that is not a [`SimpleTask`].
 ///
 /// The steps of a submission are in sequence and end with [`Step::End`].
 pub(super) enum Step {
@@ -343,7 +343,7 @@ impl Tasks {
         run_contained(|| drop(left));
     }
 
-    /// Moves all queued submissions to `list`, which is done.
+    /// Moves all queued submissions to `list`, once the worker has done what `list` held.
     ///
     /// Blocks until there are some. False at the end.
     pub(super) fn take(&self, list: &mut TaskList) -> bool {

@@ -23,7 +23,7 @@ pub enum Page {
     Beside,
 }
 
-/// How often the page of a dead signaller is polled for its last value.
+/// The most polls of a page for the last value of a signaller that is dead or given up.
 ///
 /// Bounded, because any process can raise the value forever.
 const FINAL_POLLS: u32 = 4;

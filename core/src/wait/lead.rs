@@ -22,7 +22,7 @@ pub(crate) struct Lead<'w> {
 }
 
 impl<'w> Lead<'w> {
-    /// For a thread that `Watcher::lead` has accepted and that waits for `of` with `ticket`.
+    /// Makes the lead of a thread that `Watcher::lead` accepted and that waits for `of`.
     ///
     /// `None` if the home has no device that is watched.
     pub(crate) fn new(of: &'w Arc<Shared>, ticket: Ticket) -> Option<Self> {

@@ -127,7 +127,7 @@ impl Counter {
         self.page.0.address()
     }
 
-    /// The reached value. Usually two loads.
+    /// The reached value. Usually three loads, two of them of the page.
     ///
     /// What was written before a value was signalled is visible to the thread that reads the value.
     /// Once the counter has failed, the first call returns a higher reached value, if there is one,

@@ -111,7 +111,7 @@ struct Seen {
     raw_claims: AtomicU64,
     /// True once the timeline has failed or its last handle is dropped.
     troubled: AtomicBool,
-    /// See `dependents`.
+    /// True if a native wait for this timeline must be noted as a dependent. See `dependents`.
     depends_on_others: AtomicBool,
 }
 
