@@ -31,6 +31,7 @@
 //! | of a timeline's state | [`Watch::watcher`] and [`Watch::lends`] |
 //! | of a waiting thread | [`Watch::nudge`] |
 //! | of a fence | [`NativeMark::is_recorded`] |
+//! | of the missing signals of a timeline | [`SharedPort::recover`], after a device was lost |
 //!
 //! The rules, with their ids, are in `docs/contract.md`.
 

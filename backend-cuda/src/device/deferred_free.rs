@@ -59,7 +59,7 @@ impl Resource {
     }
 }
 
-/// The deferred frees of one context.
+/// The list of deferred frees of one device.
 #[derive(Debug, Default)]
 pub(crate) struct DeferredFrees {
     list: Mutex<List>,

@@ -140,8 +140,8 @@ impl QueueStream {
 
     /// Makes the stream wait for what `batch` waits for.
     ///
-    /// Returns the awaited event if there are no other waits than at most one event of another
-    /// stream.
+    /// Returns `None` if the stream waits for several events, or for anything other than events.
+    /// Otherwise returns the event that the stream waits for, if there is one.
     #[inline(always)]
     pub(super) fn wait(&self, batch: &Batch<'_>, keep: &mut Keep) -> Result<Option<AwaitedEvent>> {
         match batch.waits {
@@ -223,9 +223,11 @@ impl QueueStream {
 
     /// Makes external signals, then records the event of the submission.
     ///
-    /// Because of this order the objects of the signals are kept until the signals are made, and
-    /// the engine sees no signal before the event is recorded. The event is taken earlier, so after
-    /// the external signals only the stream itself can fail.
+    /// The order has two effects. The queue keeps the objects of the signals until the event is
+    /// complete, so until the signals are made. The engine sees no signal before the event is
+    /// recorded.
+    ///
+    /// The event is taken earlier, so after the external signals only the stream itself can fail.
     fn signal_all<'p>(&self, batch: &Batch<'p>, last: Option<Mark>, keep: &mut Keep) -> Result<()> {
         let here = |signal: &NativePoint<'p>| signal.port::<EventPort>();
         let count = batch.signals.iter().filter_map(here).count();

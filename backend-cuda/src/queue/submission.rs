@@ -186,7 +186,8 @@ impl Enqueue for Feed {
             keep.take_in_flight(1);
             stamp.launch(queue.stream(), early && batch.order.is_empty())?;
         }
-        // Work that has the raw stream from elsewhere need not have asked the recorder for it.
+        // The recorder does not see commands of the work if the application has the raw stream from
+        // elsewhere.
         let is_known = batch.order.is_empty() && queue.stream().is_untouched();
         let followed =
             matches!(put, Put::Nothing) && batch.signals.is_empty() && is_known && marked && {

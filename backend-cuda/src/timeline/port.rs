@@ -589,7 +589,10 @@ mod tests {
         });
     }
 
-    /// A polling thread has no reference to the event, so events must outlive its poll.
+    /// In each round a thread polls a timeline while two queues signal it.
+    ///
+    /// The round ends with the drop of the timeline and of one queue. Later rounds can
+    /// reuse the events.
     #[test]
     fn events_outlive_their_queues_and_timelines() {
         let device = device();

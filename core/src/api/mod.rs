@@ -260,8 +260,10 @@ pub trait Queue: Clone + Send + Sync + 'static {
 
     /// Blocks until everything submitted so far is finished, for at most `timeout`.
     ///
-    /// - Drops the objects that these submissions kept. Without this call, later submissions drop
-    ///   them.
+    /// - Drops the objects that these submissions kept. Without this call, a later submission or
+    ///   the drop of the queue drops them. The thread that sees the work finished may also drop
+    ///   them, such as the device's watching thread. If the queue shares an in-flight budget, a
+    ///   submission to another queue of the budget may drop them.
     /// - All signals of these submissions are made then, also those that the host makes. They count
     ///   in every process that has their timelines, even if this process ends.
     /// - A signal that the host makes may wait for a predecessor that the application signals later

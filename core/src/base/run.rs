@@ -13,8 +13,10 @@ use crate::base::sync::{contain, per_thread};
 
 /// Something that a timeline can wake: a parked thread, a queue of held submissions, a relay.
 pub(crate) trait Wake: Send + Sync {
-    /// Called at most once per registration, with no lock of the engine held. May run an
-    /// application's work.
+    /// Called at most once per registration. May run an application's work.
+    ///
+    /// The caller holds no lock of the engine. A [prompt](Wake::is_prompt) wake may come with the
+    /// lock that orders host signals.
     fn wake(self: Arc<Self>);
 
     /// True if `wake` only notifies a thread or a descriptor.

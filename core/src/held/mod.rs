@@ -9,8 +9,9 @@
 //! order within a queue needs no edges of its own. That claim is not recorded, because the
 //! submissions of a queue are stored in order (`entries`).
 //!
-//! A wait that no node has claimed has no edge, because a signal may still come. So no legal signal
-//! can break a circle of edges, and the submission that would close one is refused (Q4).
+//! A wait that no node has claimed has no edge, because a signal may still come. So every edge of a
+//! circle leads to a claimed point, and no legal signal can break the circle. The engine refuses
+//! the submission that would close a circle (Q4).
 //!
 //! Every node has a rank above the ranks of the nodes that it depends on. A new node usually fits
 //! between its dependencies and its dependents. If it does not, the search visits only the
@@ -18,7 +19,8 @@
 //! cost per link does not depend on the length of a chain.
 //!
 //! There is one graph in a process, because a circle may lead through any devices. Independent
-//! users of the library are never connected in it. Its lock is the innermost one.
+//! users of the library are never connected in it. While a thread holds the graph's lock, it takes
+//! only the lock of one timeline's list (`timeline/held_index.rs`) at a time.
 
 pub(crate) mod blockers;
 mod entries;
@@ -73,7 +75,8 @@ pub(crate) fn waiting_for(of: &Shared) -> SmallVec<[Arc<dyn Wake>; 4]> {
 
 /// The node that will signal `value` of `of`, and the points that it waits for.
 ///
-/// If `first_only` is true, the first held submission of its queue stands for all before it.
+/// If `first_only` is true and the node's queue holds earlier submissions, the only point is the
+/// end of the first of them.
 pub(crate) fn signaller(
     of: &Arc<Shared>,
     value: u64,

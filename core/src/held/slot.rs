@@ -131,7 +131,7 @@ impl Drop for QueueEntry<'_> {
 pub(crate) struct RelayEntry(u32);
 
 impl RelayEntry {
-    /// Enters a host signal for submission `number`, for whose end it waits.
+    /// Enters a signal that the host makes once submission `number` has ended.
     ///
     /// # Errors
     /// The circle that the signal would close. The graph is unchanged then.

@@ -29,9 +29,10 @@ struct Side {
     of: Arc<Shared>,
     /// Registered for the next value of this side.
     waker: Arc<SideWaker>,
-    /// The last value that was signalled here before the side that brought it shows it.
+    /// The last value that was signalled on this side before it was visible on its own side.
     ///
-    /// Used only on a published side. See [`Sides::carry_ahead`].
+    /// The value's own side is the side that reached it first. Used only on a published side. See
+    /// [`Sides::carry_ahead`].
     ahead: AtomicU64,
 }
 

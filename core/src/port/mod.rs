@@ -106,8 +106,8 @@ pub trait Port: Any + Send + Sync {
     ///
     /// `reached` is the value of the timeline's home. The memory that the device of this port wrote
     /// before a signal must be visible to the host before the signal is. The engine asks every port
-    /// but the home. A result below `reached` is 0 or a value that was signalled before. The rest
-    /// must follow soon, without an action of the host.
+    /// but the home. A result below `reached` is 0 or a value that was signalled before. The values
+    /// above the result must become visible soon, without an action of the host.
     ///
     /// # Errors
     /// Same errors as [`Port::poll`].
@@ -176,9 +176,11 @@ pub trait SharedPort {
 
     /// Signals `value` in place of the dead process or lost device, to end native waits.
     ///
-    /// The timeline has failed. The counter must not be signalled while it is below `after`,
-    /// because a device that works still brings it there. A port that cannot read its counter knows
-    /// only the signals of its own device. Those up to `after` must have been made.
+    /// The timeline has failed. The port must not signal the counter while the counter is below
+    /// `after`, because a device that works still makes the signals up to `after`.
+    ///
+    /// A port that cannot read its counter knows only the signals of its own device. Such a port
+    /// returns [`Recovered::NotYet`] until its device has made its own signals up to `after`.
     ///
     /// A lost device may answer success to a call without an effect. So a port of such a device
     /// reads the counter after the signal.

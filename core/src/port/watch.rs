@@ -19,10 +19,13 @@ use crate::port::{Port, Watch};
 /// The loss of a device that its driver does not report is noticed in this time.
 pub(crate) const ROUND: Duration = Duration::from_millis(100);
 
-/// The pause before something is tried again.
+/// The pause before a retry.
 ///
-/// A queue makes it before it tries again a driver whose in-flight budget is used up. The watching
-/// thread makes it after a failed watch, and between two steps of a recovery.
+/// - The watching thread wakes a queue after this time if the queue's driver could not take a
+///   submission.
+/// - The watching thread asks the driver of a dropped failed queue again whether it is idle.
+/// - The watching thread, or a thread that leads in its place, watches again after a failed watch.
+/// - The watching thread makes the next step of a recovery.
 pub(crate) const RETRY: Duration = Duration::from_millis(2);
 
 /// The longest time that [`Watcher::let_go`] blocks.
@@ -49,7 +52,7 @@ pub(crate) trait Watched: Send + Sync + std::fmt::Debug {
     fn fail(&self, cause: Failure);
 }
 
-/// A timeline that this thread recovers if a device is lost that owes it a signal.
+/// A timeline that the watching thread recovers if a device is lost that owes it a signal.
 pub(crate) trait Guarded: Send + Sync {
     /// Checks `device`. If it is lost, fails the timeline.
     fn check_device(&self, device: DeviceId) -> Health;
@@ -97,9 +100,9 @@ struct Inner {
 struct State {
     /// Timelines that the thread does not watch yet.
     incoming: Vec<Arc<dyn Watched>>,
-    /// True while a waiting thread watches in place of this thread, which then holds no timeline.
+    /// True while a waiting thread watches in place of the watching thread.
     ///
-    /// See `wait/lead.rs`.
+    /// Then the watching thread holds no timeline. See `wait/lead.rs`.
     led: bool,
     /// Woken at `retry_at`.
     retries: Vec<Arc<dyn Wake>>,
@@ -128,7 +131,7 @@ impl State {
         let inner = inner.clone();
         spawn("syncline-watch", move || inner.run())?;
         self.started = true;
-        // It makes no list before it has looked at this state.
+        // The new thread reads this state before it makes a list.
         self.parked = true;
         Ok(())
     }
@@ -228,7 +231,7 @@ impl Watcher {
             device,
             at: Instant::now() + ROUND,
         });
-        // It runs already, except in a model.
+        // The thread runs already, except in a model.
         let _ = state.start(&self.0);
         let watching = state.watching;
         drop(state);
@@ -241,7 +244,7 @@ impl Watcher {
     fn tell(&self, device: &dyn Watch, change: impl FnOnce(&mut State)) {
         let mut state = self.0.state.lock();
         change(&mut state);
-        // It runs already, except in a model, where all threads start.
+        // The thread runs already, except in a model, where all threads start.
         let _ = state.start(&self.0);
         let (watching, led) = (state.watching, state.led);
         drop(state);
@@ -284,9 +287,11 @@ impl Watcher {
 
     /// Blocks until the watching thread holds only timelines that have waiters.
     ///
-    /// The caller is about to drop the last handle of a timeline. Then this thread drops the
-    /// timeline, and its descriptors and device memory are free when the drop returns. Gives up
-    /// after [`LETTING_GO`], because the watching thread may run work that waits for this thread.
+    /// The calling thread is about to drop the last handle of a timeline. After this call, that
+    /// drop also frees the timeline's descriptors and device memory before it returns.
+    ///
+    /// Gives up after [`LETTING_GO`], because the watching thread may run work that waits for the
+    /// calling thread.
     pub(crate) fn let_go(&self, device: &dyn Watch) {
         if on_watcher_thread() {
             return;

@@ -18,7 +18,9 @@ use crate::timeline::point::KeptPoint;
 /// A held submission while it is judged or released.
 pub(super) struct Entry<'l, E: Enqueue> {
     pub(super) number: u64,
-    /// The graph has copies if the submission is still in it. `None` if both lists are empty.
+    /// The waits and claims of the submission. `None` if both lists are empty.
+    ///
+    /// If the submission is still in the graph, the graph has copies of these lists.
     pub(super) lists: Option<Box<Lists>>,
     pub(super) job: Job<E>,
     pub(super) entries: GraphEntries<'l>,

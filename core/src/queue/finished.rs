@@ -105,8 +105,9 @@ pub(super) struct Finished {
 }
 
 impl Finished {
-    /// Returns the budget and drops the objects. These are the application's, so no lock may be
-    /// held.
+    /// Returns the budget and drops the objects.
+    ///
+    /// The objects are the application's, so the caller must hold no lock.
     #[inline(never)]
     pub(super) fn drop_all(&mut self, budget: Option<&Arc<InFlightBudget>>) {
         if let Some(budget) = budget {
@@ -219,7 +220,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// True if submission `number` is known to be within the budget and no check is due.
     #[inline]
     pub(super) fn is_plainly_within_bounds(&self, number: u64) -> bool {
-        // `check_at` is never further than that from the finished submissions.
+        // `check_at` is at most `E::MAX_IN_FLIGHT` above the number of finished submissions.
         number <= self.check_at.load(Ordering::Relaxed) && !self.is_full()
     }
 
@@ -228,8 +229,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// | case | next check |
     /// |---|---|
     /// | nothing is kept | after [`CHECK_INTERVAL`] submissions |
-    /// | objects or dependents are kept | when twice as many submissions are in flight as this check left |
-    /// | both | at the latest when the in-flight budget is used up |
+    /// | objects or dependents are kept | when twice as many are in flight as after this check |
+    /// | both | at the latest when [`Enqueue::MAX_IN_FLIGHT`] submissions are in flight |
     #[cold]
     fn check_finished(&self) {
         let own = self.own_shared();
@@ -268,7 +269,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
     pub(super) fn note_kept(&self, number: u64) {
         if !self.keeps.load(Ordering::Relaxed) {
             self.keeps.store(true, Ordering::Relaxed);
-            // A concurrent check sees this change, or delays the next check only by as much.
+            // A concurrent check that has not seen `keeps` may overwrite the new value. Then the
+            // next check comes at most `CHECK_INTERVAL` submissions after that check.
             let due = self.check_at.load(Ordering::Relaxed);
             self.check_at
                 .store(due.min(number + KEPT_INTERVAL), Ordering::Relaxed);

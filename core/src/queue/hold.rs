@@ -116,8 +116,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// Removes the first submission from the list and from the graph if it is known to be able to
     /// go.
     ///
-    /// Its waits and claims are moved out of the graph and not copied. Until the driver has it, it
-    /// is like a submission that was never held: without a graph entry, but with claims.
+    /// Its waits and claims are moved out of the graph and not copied. Until the driver has the
+    /// submission, it has claims but no graph entry, like a submission that was never held.
     fn pop_ready<'l>(&'l self, state: &mut State<E>, first: u64) -> Option<Entry<'l, E>> {
         if !state.held.is_front_untouched() {
             return None;
@@ -141,8 +141,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
 
     /// Enters a submission into the graph again, because it stays held after all.
     ///
-    /// It could go, so it closes no circle. It is entered because a search for blockers must find
-    /// it.
+    /// The submission could go, so it closes no circle. It is in the graph only because a search
+    /// for blockers must find it.
     fn enter_again(&self, number: u64, lists: &Option<Box<Lists>>) -> Option<QueueEntry<'_>> {
         let (waits, claims) = parts(lists);
         let mut entered = Lists::default();

@@ -102,10 +102,11 @@ pub struct SubmissionQueue<E: Enqueue> {
     keeps: AtomicBool,
     /// The number of the submission after which the queue checks what has finished.
     ///
-    /// It is never beyond the in-flight budget.
+    /// It is at most [`Enqueue::MAX_IN_FLIGHT`] above the number of finished submissions.
     check_at: AtomicU64,
-    /// The number in flight at which objects to drop are looked for: twice what the last check
-    /// left.
+    /// With this number of submissions in flight, the queue looks for objects to drop.
+    ///
+    /// It is twice the number that the last check left in flight.
     check_in_flight: AtomicU64,
     /// See [`Sharer::followed`].
     followed: AtomicBool,
@@ -197,8 +198,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
             (state.held.len(), is_driven, state.last, first)
         };
         let mut count = listed;
-        // The driving thread takes the first submission out of the list before it asks the driver,
-        // which may refuse it. A failed queue loses its submissions, and these never get pending.
+        // The driving thread takes the first submission out of the list before the driver has it.
+        // The driver may still refuse the submission, so it counts as held. A failed queue loses
+        // its submissions. They never become pending, and are not counted here.
         if is_driven && !self.own_shared().is_failed() {
             let not_pending = last.saturating_sub(self.own_shared().pending());
             count = count.max(usize::try_from(not_pending).unwrap_or(usize::MAX));

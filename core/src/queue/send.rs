@@ -88,8 +88,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
         match handed {
             Handed::Taken => {}
             Handed::Busy(prepared) => {
-                // It waits for no node, so it closes no circle. It is entered because a search for
-                // blockers must find it.
+                // The submission waits for no node, so it closes no circle. It is in the graph only
+                // because a search for blockers must find it.
                 let (mut lists, mut entered) = (Box::<Lists>::default(), Lists::default());
                 fill(&mut lists, &[], claims);
                 fill(&mut entered, &[], claims);
@@ -107,7 +107,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
 
     /// Records a submission and hands it to the driver.
     ///
-    /// The objects that it keeps, even if refused, go to `keep`.
+    /// The objects that the submission keeps go to `keep`, even if the submission is refused.
     pub(super) fn send<W>(
         self: &Arc<Self>,
         number: u64,
@@ -148,8 +148,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
         // them.
         let (stamp, mut unstamped) = match self.stamp_signals(claims) {
             Ok(stamp) => (stamp, None),
-            // `record` is called all the same, because each successful `ready` must be followed by
-            // it.
+            // The queue calls `record` all the same. It must call `record` once after each `ready`
+            // that returned true.
             Err(error) => (None, Some(error)),
         };
         if let Some(stamp) = &stamp {

@@ -58,8 +58,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 fill(&mut lists, waits, &claims);
             }
             let taken = self.take_entries(number, held.then_some(&mut *lists), &claims);
-            // Empty unless it was refused. Nothing is freed here, because the caller has all of
-            // these timelines.
+            // Empty unless the submission was refused. This frees nothing, because the caller has
+            // all of these timelines.
             lists.clear();
             state.scratch = Some(lists);
             entries = taken.inspect_err(|_| withdraw_all(&claims))?;
@@ -122,8 +122,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let (mut lists, mut entered) = (Box::<Lists>::default(), Lists::default());
         fill(&mut lists, waits, claims);
         fill(&mut entered, waits, claims);
-        // It could go, so it closes no circle. It is entered because a search for blockers must
-        // find it.
+        // The submission could go, so it closes no circle. It is in the graph only because a search
+        // for blockers must find it.
         entries.entry = self.take_entry(number, &mut entered).ok();
         let work = work.store(&mut self.state.lock().held);
         self.put_off(Entry {
@@ -136,7 +136,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
 
     /// True if no timeline of a submission has failed or lost its last handle.
     ///
-    /// An earlier verdict then misses only what has come since.
+    /// Then an earlier verdict can have missed only values that have come since. The registration
+    /// of the queue notices these values.
     fn none_has_ended(&self, waits: &[Awaited<'_>], claims: &[Taken<'_>]) -> bool {
         !self.own_shared().is_troubled()
             && waits.iter().all(|wait| !wait.of.is_troubled())
@@ -196,8 +197,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
         for (index, signal) in signals.iter().enumerate() {
             let of = signal.of;
             // Usually the timeline has no other claim. Then no earlier signal of the list is of the
-            // same timeline, the claim begins at the pending value, and no wait for the timeline
-            // lies above that.
+            // same timeline. The claim begins at the pending value. No wait for the timeline lies
+            // above that value.
             let alone = is_ready.then(|| of.claim_alone(signal.value));
             let claim = match alone.flatten() {
                 Some(claim) => Ok(Some(claim)),

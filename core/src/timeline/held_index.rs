@@ -27,9 +27,9 @@ impl NodeId {
     const FIRST: Self = Self { slot: 0, at: 0 };
 }
 
-/// The graph nodes that claim values of a timeline or wait for them. Used only under the graph's
-/// lock.
+/// The graph nodes that claim values of a timeline or wait for them.
 pub(crate) struct HeldIndex {
+    /// Used only under the graph's lock.
     lists: Mutex<Lists>,
     /// One more than the slot of the queue whose position this timeline is; 0 for any other
     /// timeline.

@@ -27,7 +27,8 @@ impl RecentWaits {
 
     /// Accounts for a wait.
     ///
-    /// A longer one raises the average by a quarter of the difference, a shorter one halves it.
+    /// A wait that is longer than the average raises the average by a quarter of the difference. A
+    /// shorter wait lowers the average by half of the difference.
     ///
     /// Very long durations are clamped, because the average would then need many waits to come down
     /// again. Two concurrent updates may lose one.

@@ -51,7 +51,10 @@ use lead::Lead;
 pub enum WaitMode {
     /// Polls until the wait ends. Lowest latency, but occupies a processor core.
     Spin,
-    /// Parks at once. Takes the least processor time.
+    /// Parks after one poll. Takes the least processor time.
+    ///
+    /// The only waiter of a device watches the device instead, if its backend allows that. On CUDA
+    /// this polls with pauses of up to 1 ms.
     Block,
     /// Polls for this duration, then parks.
     SpinFor(Duration),

@@ -167,9 +167,11 @@ impl Shared {
     ///
     /// Call it before the value is visible in this process, with no lock held but `host_signal`.
     ///
-    /// Returns the value that may become visible. For a queue's position, this is lower than
-    /// `value` while a signal up to `value` is yet to be published. It is higher if another thread
-    /// has meanwhile seen a later position.
+    /// Returns the value that may become visible. For a queue's position, the result can differ
+    /// from `value`:
+    ///
+    /// - It is lower while a signal up to `value` is yet to be published.
+    /// - It is higher if another thread has seen a later position and its signals are published.
     #[cold]
     pub(super) fn publish_ahead(&self, value: u64) -> u64 {
         let value = self.publish_signals(value);

@@ -195,7 +195,10 @@ pub(crate) struct Shared {
     publishes_ahead: std::sync::atomic::AtomicBool,
     /// On a queue's position: the signals that must be published before it is visible.
     unpublished: OnceLock<Box<UnpublishedSignals>>,
-    /// Why native waits for it may find incomplete data: it is lost, or a timeline before it.
+    /// Why native waits for this timeline may find incomplete data.
+    ///
+    /// Set if the device or process that signals the timeline is lost. Also set if the signalling
+    /// work waits natively for another timeline that has such a cause.
     lost: OnceLock<Failure>,
     /// Has the watching thread poll for the native waits of drivers; see `dependents`.
     sentinel: OnceLock<Arc<Sentinel>>,

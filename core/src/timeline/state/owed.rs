@@ -79,7 +79,7 @@ impl List {
         true
     }
 
-    /// The lowest signals that `device` owes, by the highest of them, and the value before them.
+    /// The first entry that `device` owes: the value before the entry, and its highest value.
     fn lowest_owed_by(&self, device: DeviceId) -> Option<(u64, u64)> {
         let mut before = 0;
         for entry in &self.entries {

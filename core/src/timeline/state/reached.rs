@@ -27,9 +27,9 @@ impl Shared {
         }
     }
 
-    /// Same as [`Shared::refresh`], but does not call the waker of `waiter`.
+    /// Same as [`Shared::refresh`], but usually does not call the waker of `waiter`.
     ///
-    /// Calls it only if there are other waiters.
+    /// Calls that waker only if the timeline has other waiters.
     pub(crate) fn refresh_by(&self, waiter: Ticket) -> u64 {
         self.refresh_from(0, |of, value| of.advance_by(value, waiter))
     }
@@ -232,9 +232,9 @@ impl Shared {
         }
     }
 
-    /// Same as [`Shared::advance`], but does not call the waker of `waiter`.
+    /// Same as [`Shared::advance`], but usually does not call the waker of `waiter`.
     ///
-    /// Calls it only if there are other waiters.
+    /// Calls that waker only if the timeline has other waiters.
     fn advance_by(&self, value: u64, waiter: Ticket) {
         if let Some(mut state) = self.reach(value) {
             let reached = state.reached;

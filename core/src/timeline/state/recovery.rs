@@ -102,8 +102,8 @@ impl Shared {
 
     /// Signals through the first port that can, unless another survivor has.
     ///
-    /// `turn` is the number of survivors that may have made it unseen. The signalled value is
-    /// higher by that number.
+    /// `turn` is the number of earlier turns. In each of these turns a survivor may have made a
+    /// signal that this process cannot see. So this process signals `owed` plus `turn`.
     fn recover_others(&self, owed: u64, turn: u32) {
         if self.is_recovered(owed) {
             return;

@@ -47,7 +47,8 @@ impl LossObserver for SignallerObserver {
         for waits in &self.waits {
             waits.signaller_lost(&cause);
         }
-        // Values that the peer had made pending are no longer reached.
+        // The timeline fails, because the peer does not make the signals that it reported as
+        // pending.
         self.timeline.lose(&self.counter, cause, self.survivors);
     }
 }
