@@ -1,4 +1,4 @@
-//! What a wait says that nothing can end, and how a failure travels along waits.
+//! The error of a wait that no signal can end, and how a failure travels along waits.
 
 use std::time::Duration;
 

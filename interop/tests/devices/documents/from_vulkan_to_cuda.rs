@@ -5,7 +5,7 @@ use vulkan::ash::vk;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Renders with the engine's own `vkQueueSubmit`, then lets CUDA read the result.
+/// Renders with the application's own `vkQueueSubmit`, then lets CUDA read the result.
 pub fn render_then_compute(
     device: &vulkan::Device,
     queue: &vulkan::Queue,
