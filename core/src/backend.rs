@@ -23,7 +23,7 @@
 //! * The signal of every wait in a [`Batch`] is reached, or a driver has it (Q2). A backend's queue
 //!   never waits for something that only the host can still do.
 //! * The engine holds no lock during a call of a backend, with the exceptions below. These calls
-//!   must not call the engine and must not wait for another thread.
+//!   must not call the engine. All but [`SharedPort::recover`] must be quick.
 //!
 //! | lock | held during |
 //! |---|---|

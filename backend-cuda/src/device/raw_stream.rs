@@ -42,8 +42,8 @@ impl RawStream {
     /// Adds an entry for a stream that the driver has just created. The last reference destroys it.
     ///
     /// # Safety
-    /// `raw` is a live stream of `context`, and nothing else destroys it. The context outlives
-    /// every reference.
+    /// `driver` has made `context`. `raw` is a live stream of `context`, and nothing else destroys
+    /// the stream. The context outlives every reference.
     pub(crate) unsafe fn made(
         driver: &Driver,
         context: sys::CUcontext,

@@ -130,7 +130,7 @@ pub(super) fn heap() -> Outcome<f64> {
 }
 
 /// The median ratio of measurements that were made in pairs.
-fn compared(ones: &[f64], others: &[f64]) -> f64 {
+pub(super) fn compared(ones: &[f64], others: &[f64]) -> f64 {
     let ratios = ones.iter().zip(others).map(|(one, other)| one / other);
     median(&ratios.collect::<Vec<_>>()).unwrap_or(f64::NAN)
 }
