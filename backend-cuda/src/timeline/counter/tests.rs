@@ -92,34 +92,37 @@ fn several_operations_are_batches_of_fewer_than_256(#[case] count: usize, #[case
     let (from, to) = (queue(&device, "from"), queue(&device, "to"));
     let shared: Vec<_> = (0..count).map(|_| shared(&device, 0)).collect();
     memory_calls();
-    let value = |at: usize| 1000 + 2 * at as u64;
-    let used = || shared.iter().enumerate();
-    let signals: Vec<_> = used().map(|(at, (l, _))| l.signal_at(value(at))).collect();
-    from.submit(&[], |_| Ok(()), &signals).unwrap();
-    let writes = (0..count).map(|at| Call::Write(value(at)));
-    batched(&memory_calls(), calls, writes);
-    write(&from);
-    through(&from);
-    // Now another signaller announces the next values.
-    for (at, (line, counter)) in used() {
-        assert_eq!(line.value().unwrap(), value(at));
-        let mut claim = line.claim(value(at) + 1).unwrap();
-        counter.announce(value(at) + 1).unwrap();
-        counter.note_pending(value(at) + 1);
-        claim.submitted().unwrap();
-    }
-    let waits: Vec<_> = used()
-        .map(|(at, (line, _))| line.at(value(at) + 1))
-        .collect();
-    to.submit(&waits, |_| Ok(()), &[]).unwrap();
-    let waits = (0..count).map(|at| Call::Wait(value(at) + 1));
-    batched(&memory_calls(), calls, waits);
-    through(&to);
-    for (at, (line, counter)) in used() {
-        signal_elsewhere(counter, value(at) + 1);
-        line.at(value(at) + 1)
-            .wait(std::time::Duration::ZERO)
-            .unwrap();
+    // The second batch is over timelines and queues that have had one.
+    for round in 1..=2 {
+        let value = |at: usize| 1000 * round + 2 * at as u64;
+        let used = || shared.iter().enumerate();
+        let signals: Vec<_> = used().map(|(at, (l, _))| l.signal_at(value(at))).collect();
+        from.submit(&[], |_| Ok(()), &signals).unwrap();
+        let writes = (0..count).map(|at| Call::Write(value(at)));
+        batched(&memory_calls(), calls, writes);
+        write(&from);
+        through(&from);
+        // Now another signaller announces the next values.
+        for (at, (line, counter)) in used() {
+            assert_eq!(line.value().unwrap(), value(at));
+            let mut claim = line.claim(value(at) + 1).unwrap();
+            counter.announce(value(at) + 1).unwrap();
+            counter.note_pending(value(at) + 1);
+            claim.submitted().unwrap();
+        }
+        let waits: Vec<_> = used()
+            .map(|(at, (line, _))| line.at(value(at) + 1))
+            .collect();
+        to.submit(&waits, |_| Ok(()), &[]).unwrap();
+        let waits = (0..count).map(|at| Call::Wait(value(at) + 1));
+        batched(&memory_calls(), calls, waits);
+        through(&to);
+        for (at, (line, counter)) in used() {
+            signal_elsewhere(counter, value(at) + 1);
+            line.at(value(at) + 1)
+                .wait(std::time::Duration::ZERO)
+                .unwrap();
+        }
     }
 }
 
