@@ -1,13 +1,12 @@
 //! CUDA events, and the pools that recycle them.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::mem::forget;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Mutex, StandbyThread};
+use syncline_core::backend::{Mutex, Recycled, StandbyThread};
 use syncline_core::{Result, error::Object};
 
 use crate::device::context::Context;
@@ -18,11 +17,17 @@ const DISABLE_TIMING: u32 = 2;
 /// `CU_EVENT_INTERPROCESS`. CUDA requires [`DISABLE_TIMING`] with it.
 const INTERPROCESS: u32 = 4;
 
-/// A pool of events of one device and one kind.
+/// A pool of events of one device and one kind. Cheap to clone.
 ///
-/// The events are destroyed together, with the device or with the last mark, whichever is later.
+/// It keeps all of its events, and hands out those that no mark refers to.
 #[derive(Clone)]
 pub(crate) struct Events(Arc<Pool>);
+
+struct Pool {
+    context: Arc<Context>,
+    flags: u32,
+    events: Recycled<Event>,
+}
 
 impl Events {
     /// Events without timing.
@@ -40,7 +45,8 @@ impl Events {
     /// # Errors
     /// A driver error.
     pub(crate) fn interprocess(context: &Arc<Context>) -> Result<Mark> {
-        Self::new(context, DISABLE_TIMING | INTERPROCESS).fresh()
+        let event = Event::new(context, DISABLE_TIMING | INTERPROCESS)?;
+        Ok(Mark(Arc::new(event)))
     }
 
     /// Opens an event of another process by its handle. It is destroyed with its last mark.
@@ -53,18 +59,19 @@ impl Events {
     /// the event, as long as a mark of it exists or work given to the driver waits for it.
     pub(crate) unsafe fn opened(context: &Arc<Context>, handle: EventHandle) -> Result<Mark> {
         let none = Code::not_supported("cuIpcOpenEventHandle");
-        Self::new(context, DISABLE_TIMING | INTERPROCESS).create(|driver, raw, _| {
-            // SAFETY: writes one handle, which the pool destroys. The caller guarantees that the
+        let event = Event::create(context, DISABLE_TIMING | INTERPROCESS, |driver, raw, _| {
+            // SAFETY: writes one handle, which the `Event` owns. The caller guarantees that the
             // exporter keeps the event.
             unsafe { driver.ipc_open_event_handle(raw, handle) }.unwrap_or(Err(none))
-        })
+        })?;
+        Ok(Mark(Arc::new(event)))
     }
 
     fn new(context: &Arc<Context>, flags: u32) -> Self {
         Self(Arc::new(Pool {
             context: context.clone(),
             flags,
-            events: Mutex::default(),
+            events: Recycled::default(),
         }))
     }
 
@@ -76,22 +83,15 @@ impl Events {
     /// A driver error.
     #[inline]
     pub(crate) fn take(&self) -> Result<Mark> {
-        let free = self.0.events.lock().free.pop();
-        match free {
-            Some(event) => Ok(self.hand_out(event)),
-            None => self.fresh(),
-        }
-    }
-
-    /// Takes a free event of this pool into use and returns its first mark.
-    fn hand_out(&self, event: NonNull<Event>) -> Mark {
-        // Dropped with the last mark (`return_to_pool`), so each event in use keeps the pool.
-        forget(self.0.clone());
-        // SAFETY: from this pool's list. Only the end of the pool frees its events.
-        unsafe { event.as_ref() }.users.store(1, Ordering::Relaxed);
-        let mark = Mark(event);
-        mark.renew();
-        mark
+        let pool = &*self.0;
+        let renew = |event: &Event| {
+            event.renew();
+            true
+        };
+        let taken = pool
+            .events
+            .take_fit(renew, || Event::new(&pool.context, pool.flags));
+        taken.map(Mark)
     }
 
     /// Creates an event that was never recorded. It has no other user while the mark exists.
@@ -100,103 +100,73 @@ impl Events {
     /// A driver error.
     #[cold]
     pub(crate) fn fresh(&self) -> Result<Mark> {
-        // SAFETY: writes one handle of an event of the current context, which the pool destroys.
-        self.create(|driver, raw, flags| unsafe { driver.event_create(raw, flags) })
-    }
-
-    fn create(
-        &self,
-        make: impl FnOnce(&Driver, *mut sys::CUevent, u32) -> Result<(), Code>,
-    ) -> Result<Mark> {
-        let context = &self.0.context;
-        let _bound = context.bind_outside_capture()?;
-        let mut raw = null_mut();
-        make(context.driver(), &raw mut raw, self.0.flags).map_err(|code| context.error(code))?;
-        let event = NonNull::from(Box::leak(Box::new(Event {
-            pool: Arc::as_ptr(&self.0),
-            raw: Raw(raw),
-            users: AtomicUsize::new(0),
-            state: AtomicU8::new(TAKEN),
-            plain: self.0.flags == DISABLE_TIMING,
-        })));
-        self.0.events.lock().all.push(event);
-        Ok(self.hand_out(event))
+        let event = Event::new(&self.0.context, self.0.flags)?;
+        Ok(Mark(self.0.events.add(event)))
     }
 }
 
-/// The events of a pool, and how to create more.
-struct Pool {
-    context: Arc<Context>,
-    flags: u32,
-    events: Mutex<List>,
-}
-
-/// All events of a pool. They are destroyed with the pool.
-#[derive(Default)]
-struct List {
-    all: Vec<NonNull<Event>>,
-    /// Events without a user.
-    free: Vec<NonNull<Event>>,
-}
-
-// SAFETY: the list owns the events, which are `Send` (below).
-unsafe impl Send for List {}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        let _mode = self.context.allow_during_capture();
-        let all = std::mem::take(&mut *self.events.lock()).all;
-        for event in all {
-            // SAFETY: leaked from a box at its creation, and in the list once. There are no other
-            // references, because a mark would keep the pool.
-            let event = unsafe { Box::from_raw(event.as_ptr()) };
-            // SAFETY: a live event that is destroyed only here, in a context that the pool keeps.
-            // CUDA allows destroying an event whose record is pending or that a stream waits for
-            // (`cuEventDestroy`). An error means that the context or the driver is already gone.
-            let _ = unsafe { self.context.driver().event_destroy(event.raw.0) };
-        }
-    }
-}
-
-/// An event of the driver, in use or free.
+/// An event of the driver, which it destroys at its drop.
 struct Event {
-    /// Outlives the event.
-    pool: *const Pool,
+    context: Arc<Context>,
     raw: Raw<sys::CUevent_st>,
-    /// The number of marks.
-    users: AtomicUsize,
     /// [`TAKEN`], [`RECORDED`] or [`DONE`].
     state: AtomicU8,
     /// True if the event has no timing.
     plain: bool,
 }
 
-// SAFETY: `pool` is a shared reference to a `Pool`, which is `Sync`. The other fields are `Send`.
-unsafe impl Send for Event {}
-// SAFETY: as for `Send`. The other fields are `Sync`.
-unsafe impl Sync for Event {}
-
 impl Event {
-    #[inline]
-    fn pool(&self) -> &Pool {
-        // SAFETY: dropping the pool frees its events, so the pool outlives this event.
-        unsafe { &*self.pool }
+    fn new(context: &Arc<Context>, flags: u32) -> Result<Self> {
+        // SAFETY: writes one handle, which the `Event` owns. The context is current.
+        let make = |driver: &Driver, raw, flags| unsafe { driver.event_create(raw, flags) };
+        Self::create(context, flags, make)
     }
 
+    /// Makes an event with `make`, which gets the place for the handle and the flags.
+    ///
+    /// # Errors
+    /// A driver error.
+    fn create(
+        context: &Arc<Context>,
+        flags: u32,
+        make: impl FnOnce(&Driver, *mut sys::CUevent, u32) -> Result<(), Code>,
+    ) -> Result<Self> {
+        let _bound = context.bind_outside_capture()?;
+        let mut raw = null_mut();
+        make(context.driver(), &raw mut raw, flags).map_err(|code| context.error(code))?;
+        Ok(Self {
+            context: context.clone(),
+            raw: Raw(raw),
+            state: AtomicU8::new(TAKEN),
+            plain: flags == DISABLE_TIMING,
+        })
+    }
+
+    /// Prepares the event for another record.
     #[inline]
-    fn context(&self) -> &Context {
-        &self.pool().context
+    fn renew(&self) {
+        self.state.store(TAKEN, Ordering::Release);
     }
 
     /// Asks the driver whether the last record is complete.
     #[inline]
     fn query(&self) -> Result<bool, Code> {
-        // SAFETY: the pool destroys the driver's event together with this struct.
-        match unsafe { self.context().driver().event_query(self.raw.0) } {
+        // SAFETY: the event lives as long as this struct.
+        match unsafe { self.context.driver().event_query(self.raw.0) } {
             Ok(()) => Ok(true),
             Err(code) if code.is_not_ready() => Ok(false),
             Err(code) => Err(code),
         }
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let _mode = self.context.allow_during_capture();
+        // SAFETY: a live event that is destroyed only here, in a context that the struct keeps.
+        // CUDA allows destroying an event whose record is pending or that a stream waits for
+        // (`cuEventDestroy`). An error means that the context or the driver is already gone.
+        let _ = unsafe { self.context.driver().event_destroy(self.raw.0) };
     }
 }
 
@@ -209,96 +179,60 @@ const DONE: u8 = 2;
 
 /// A position in a stream: one record of an event. Cheap to clone, without an allocation.
 ///
-/// The event returns to its pool with the last clone.
-pub(crate) struct Mark(NonNull<Event>);
-
-// SAFETY: a counted shared reference to an `Event`, which is `Sync`.
-unsafe impl Send for Mark {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Mark {}
-
-impl Clone for Mark {
-    #[inline]
-    fn clone(&self) -> Self {
-        self.event().users.fetch_add(1, Ordering::Relaxed);
-        Self(self.0)
-    }
-}
+/// The event can be used again once its last mark is dropped.
+#[derive(Clone)]
+pub(crate) struct Mark(Arc<Event>);
 
 impl Mark {
     #[inline]
-    fn event(&self) -> &Event {
-        // SAFETY: a mark owns one of the references that keep the pool (see `hand_out`). The pool
-        // frees its events when it is dropped.
-        unsafe { self.0.as_ref() }
-    }
-
-    #[inline]
     pub(crate) fn raw(&self) -> sys::CUevent {
-        self.event().raw.0
+        self.0.raw.0
     }
 
     /// True if both are marks of the same event.
     pub(crate) fn is(&self, other: &Self) -> bool {
-        self.0 == other.0
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Prepares the event for another record. The caller has its only mark.
     #[inline]
     pub(crate) fn renew(&self) {
-        self.event().state.store(TAKEN, Ordering::Release);
+        self.0.renew();
     }
 
     /// Notes that the event was recorded in a stream.
     #[inline]
     pub(crate) fn note_recorded(&self) {
-        self.event().state.store(RECORDED, Ordering::Release);
+        self.0.state.store(RECORDED, Ordering::Release);
     }
 
     /// True if the event was recorded in a stream.
     pub(crate) fn is_recorded(&self) -> bool {
-        self.event().state.load(Ordering::Acquire) != TAKEN
+        self.0.state.load(Ordering::Acquire) != TAKEN
     }
 
     /// True if the event has no timing.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.event().plain
+        self.0.plain
     }
 
     /// Notes that the event is complete, because a later one is.
     #[inline]
     pub(crate) fn note_done(&self) {
-        self.event().state.store(DONE, Ordering::Release);
+        self.0.state.store(DONE, Ordering::Release);
     }
 
     /// True if the event is known to be complete. Does not query the driver.
     #[inline]
     pub(crate) fn is_known_done(&self) -> bool {
-        self.event().state.load(Ordering::Acquire) == DONE
+        self.0.state.load(Ordering::Acquire) == DONE
     }
 
-    /// True if this is the only mark.
-    ///
-    /// Acquire ordering: what other threads did with the event before they dropped their marks
-    /// happened before this call.
+    /// True if this is the only mark of the event. A pool has handed out the event, and exists.
     #[inline]
     pub(crate) fn is_unshared(&self) -> bool {
-        let alone = self.event().users.load(Ordering::Relaxed) == 1;
-        if alone {
-            fence(Ordering::Acquire);
-        }
-        alone
-    }
-
-    /// Clones the mark. Faster than `clone` for the only mark, because no other thread counts then.
-    #[inline]
-    pub(crate) fn clone_cheaply(&mut self) -> Self {
-        if self.event().users.load(Ordering::Relaxed) != 1 {
-            return self.clone();
-        }
-        self.event().users.store(2, Ordering::Relaxed);
-        Self(self.0)
+        Recycled::is_unshared(&self.0)
     }
 
     /// True if the event is recorded and complete. Never blocks. The current context is irrelevant.
@@ -308,7 +242,7 @@ impl Mark {
     /// # Errors
     /// A driver error, including a lost device.
     pub(crate) fn is_done(&self) -> Result<bool> {
-        match self.event().state.load(Ordering::Acquire) {
+        match self.0.state.load(Ordering::Acquire) {
             TAKEN => return Ok(false),
             DONE => return Ok(true),
             _ => {}
@@ -325,8 +259,7 @@ impl Mark {
     /// # Errors
     /// Same errors as [`Mark::is_done`].
     pub(crate) fn is_done_now(&self) -> Result<bool> {
-        let event = self.event();
-        event.query().map_err(|code| event.context().error(code))
+        self.0.query().map_err(|code| self.0.context.error(code))
     }
 
     /// Milliseconds from `start` to this mark, or `None` if one of them is not complete.
@@ -336,7 +269,7 @@ impl Mark {
     /// # Errors
     /// A driver error, including a lost device.
     pub(crate) fn milliseconds_since(&self, start: &Self) -> Result<Option<f32>> {
-        let context = self.event().context();
+        let context = &self.0.context;
         let _bound = context.bind_outside_capture()?;
         let mut milliseconds = 0.0;
         // SAFETY: both marks keep their events. Writes one number.
@@ -350,27 +283,6 @@ impl Mark {
             Err(code) if code.is_not_ready() => Ok(None),
             Err(code) => Err(context.error(code)),
         }
-    }
-}
-
-impl Drop for Mark {
-    #[inline]
-    fn drop(&mut self) {
-        if self.event().users.fetch_sub(1, Ordering::Release) == 1 {
-            self.return_to_pool();
-        }
-    }
-}
-
-impl Mark {
-    /// Returns the event to its pool after the last mark was dropped.
-    fn return_to_pool(&self) {
-        // What other threads did with the event happens before its next use.
-        fence(Ordering::Acquire);
-        // SAFETY: takes back the reference that `hand_out` forgot for this event. This runs once,
-        // for the last mark. The event is not used after `pool` is dropped.
-        let pool = unsafe { Arc::from_raw(self.event().pool) };
-        pool.events.lock().free.push(self.0);
     }
 }
 
@@ -407,5 +319,42 @@ impl ReleasedEvents {
     pub(crate) fn destroy_elsewhere(self) {
         let Self { events, thread } = self;
         thread.run(move || drop(events));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use crate::driver::emulated;
+
+    #[test]
+    fn an_event_is_used_again_once_its_last_mark_is_dropped() {
+        let device = emulated::device();
+        let events = device.plain_events();
+        let mark = events.take().unwrap();
+        mark.note_recorded();
+        let (raw, clone) = (mark.raw(), mark.clone());
+        assert!(!mark.is_unshared());
+        drop(mark);
+        assert!(clone.is_unshared());
+        let other = events.take().unwrap();
+        assert_ne!(other.raw(), raw, "the event has a mark");
+        drop(clone);
+        let again = events.take().unwrap();
+        assert_eq!(again.raw(), raw);
+        assert!(!again.is_recorded());
+        assert!(again.is_unshared());
+    }
+
+    /// The emulated driver ends the process when a destroyed event is used.
+    #[test]
+    fn a_mark_keeps_its_event_after_the_device_is_dropped() {
+        let device = emulated::device();
+        let mark = device.plain_events().take().unwrap();
+        let unused = device.plain_events().fresh().unwrap();
+        drop((unused, device));
+        mark.note_recorded();
+        assert!(mark.is_done().is_ok());
     }
 }

@@ -166,7 +166,7 @@ impl EventPort {
     pub(crate) fn begin(&self, value: u64, domain: u64, events: &Events) -> Result<Mark> {
         let mut state = self.state();
         state.recycles = true;
-        let mut mark = match state.ring.unused() {
+        let mark = match state.ring.unused() {
             Some(mark) => mark,
             None => {
                 // Taking an event may call the driver, so unlock first.
@@ -177,7 +177,7 @@ impl EventPort {
             }
         };
         state.run = 0;
-        self.add(state, value, domain, Reached::With(mark.clone_cheaply()));
+        self.add(state, value, domain, Reached::With(mark.clone()));
         Ok(mark)
     }
 

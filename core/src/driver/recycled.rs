@@ -77,11 +77,17 @@ impl<T> List<T> {
 /// what the caller does next.
 #[inline]
 fn is_alone<T>(object: &Arc<T>) -> bool {
-    let alone = Arc::strong_count(object) == 1;
-    if alone {
+    has_handles(object, 1)
+}
+
+/// True if there are exactly `count` handles. What dropped handles did happened before, then.
+#[inline]
+fn has_handles<T>(object: &Arc<T>, count: usize) -> bool {
+    let is_count = Arc::strong_count(object) == count;
+    if is_count {
         fence(Ordering::Acquire);
     }
-    alone
+    is_count
 }
 
 impl<T> Recycled<T> {
@@ -130,13 +136,19 @@ impl<T> Recycled<T> {
     /// [`Weak`](std::sync::Weak) of it may exist.
     #[inline]
     pub fn take_again(&self, object: Arc<T>, renew: impl FnOnce(&T) -> bool) -> Option<Arc<T>> {
+        (Self::is_unshared(&object) && renew(&object)).then_some(object)
+    }
+
+    /// True if no other user has `object`, which a pool that still exists has handed out.
+    ///
+    /// What other users did with the object happened before the call then. No
+    /// [`Weak`](std::sync::Weak) of it may exist.
+    #[must_use]
+    #[inline]
+    pub fn is_unshared(object: &Arc<T>) -> bool {
         /// The handle of the list and that of the caller.
-        const ALONE: usize = 2;
-        let alone = Arc::strong_count(&object) == ALONE;
-        if alone {
-            fence(Ordering::Acquire);
-        }
-        (alone && renew(&object)).then_some(object)
+        const HANDLES: usize = 2;
+        has_handles(object, HANDLES)
     }
 
     #[inline]
@@ -148,15 +160,16 @@ impl<T> Recycled<T> {
         let unused = self.0.lock().unused(renew);
         match unused {
             Some(old) => Ok(old),
-            None => self.add(make()?),
+            None => Ok(self.add(make()?)),
         }
     }
 
+    /// Adds an object to the pool, in use by the caller.
     #[cold]
-    fn add<E>(&self, made: T) -> Result<Arc<T>, E> {
+    pub fn add(&self, made: T) -> Arc<T> {
         let made = Arc::new(made);
         self.0.lock().objects.push(made.clone());
-        Ok(made)
+        made
     }
 }
 
@@ -204,6 +217,16 @@ mod tests {
     }
 
     #[test]
+    fn an_added_object_is_in_use_until_its_handle_is_dropped() {
+        let pool = Recycled::default();
+        let added = pool.add(1);
+        assert_eq!(*take(&pool, 2), 2);
+        drop(added);
+        let all = [take(&pool, 3), take(&pool, 4)];
+        assert_eq!(all.iter().map(|n| **n).sum::<u32>(), 101 + 102);
+    }
+
+    #[test]
     fn objects_that_are_kept_for_long_do_not_make_the_pool_grow() {
         let pool = Recycled::default();
         let _kept: Vec<_> = (0..50).map(|n| take(&pool, n)).collect();
@@ -234,6 +257,7 @@ mod tests {
         let pool = Recycled::default();
         let (one, two) = (take(&pool, 1), take(&pool, 2));
         let also = two.clone();
+        assert!(!Recycled::is_unshared(&two) && Recycled::is_unshared(&one));
         assert!(pool.take_again(two, |_| true).is_none());
         let again = pool.take_again(one, |_| true).unwrap();
         assert_eq!(*again, 1);
