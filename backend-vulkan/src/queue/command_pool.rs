@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ash::vk;
@@ -30,22 +30,39 @@ pub(crate) struct CommandPool {
     semaphores: InUse<Semaphore>,
     /// The number of the last submission that the driver has taken.
     last_submitted: AtomicU64,
-    /// The number of the oldest submission in flight, or [`NONE`]. Readable without the lock.
-    oldest_in_flight: AtomicU64,
-    /// True if enough are in flight to poll the counter. Readable without the lock.
-    should_poll: AtomicBool,
     state: Mutex<State>,
 }
-
-/// Stands for the number of a submission if there is none.
-const NONE: u64 = u64::MAX;
 
 #[derive(Default)]
 struct State {
     free: Vec<vk::CommandBuffer>,
     in_flight: VecDeque<InFlight>,
-    /// The number in flight at which the counter is polled to find finished submissions.
-    poll_at: usize,
+    /// The number in flight that the last recycling or poll left.
+    left: usize,
+}
+
+impl State {
+    /// Takes the oldest submission in flight if its number is at most `reached`.
+    ///
+    /// Its command buffers are free then.
+    fn take_finished(&mut self, reached: u64) -> Option<InFlight> {
+        if self.in_flight.front()?.number > reached {
+            return None;
+        }
+        let mut used = self.in_flight.pop_front()?;
+        self.free.extend(std::mem::take(&mut used.buffers));
+        self.left = self.in_flight.len();
+        Some(used)
+    }
+
+    /// True if the counter should be polled. Then false until [`POLL_STEP`] more are in flight.
+    fn is_poll_due(&mut self) -> bool {
+        let due = self.in_flight.len() >= self.left + POLL_STEP;
+        if due {
+            self.left = self.in_flight.len();
+        }
+        due
+    }
 }
 
 /// The number of further submissions in flight after which the counter is polled again.
@@ -120,8 +137,6 @@ impl CommandPool {
             own,
             semaphores: InUse::default(),
             last_submitted: AtomicU64::new(0),
-            oldest_in_flight: AtomicU64::new(NONE),
-            should_poll: AtomicBool::new(false),
             state: Mutex::default(),
         })
     }
@@ -188,14 +203,7 @@ impl CommandPool {
     /// If many are in flight, polls the counter and recycles all that have finished.
     #[inline]
     pub(crate) fn recycle(&self, finished: u64) {
-        let oldest = self.oldest_in_flight.load(Ordering::Relaxed);
-        if oldest == NONE {
-            return;
-        }
-        let should_poll = self.should_poll.load(Ordering::Relaxed);
-        if finished >= oldest {
-            self.recycle_up_to(finished);
-        } else if should_poll {
+        if self.recycle_up_to(finished) {
             self.recycle_up_to(self.poll_finished());
         }
     }
@@ -227,51 +235,25 @@ impl CommandPool {
         self.state.lock().free.pop()
     }
 
-    /// Recycles what the submissions up to `reached` used, a few at a time, so that nothing is
-    /// allocated.
-    fn recycle_up_to(&self, reached: u64) {
+    /// Recycles what the submissions up to `reached` used. True if the counter should be polled.
+    fn recycle_up_to(&self, reached: u64) -> bool {
         loop {
-            // Dropped without the lock, because the drop may destroy semaphores, which calls the
-            // driver.
-            let mut done: SmallVec<[InFlight; 4]> = SmallVec::new();
-            {
-                let mut guard = self.state.lock();
-                let state = &mut *guard;
-                while done.len() < done.inline_size()
-                    && let Some(front) = state.in_flight.front()
-                    && front.number <= reached
-                    && let Some(mut used) = state.in_flight.pop_front()
-                {
-                    state.free.extend(std::mem::take(&mut used.buffers));
-                    done.push(used);
-                }
-                state.poll_at = state.in_flight.len() + POLL_STEP;
-                self.note_in_flight(state);
-            }
-            self.note_finished(done.iter());
-            if done.len() < done.inline_size() {
-                return;
-            }
+            let mut state = self.state.lock();
+            let Some(used) = state.take_finished(reached) else {
+                return state.is_poll_due();
+            };
+            // `used` is dropped without the lock, because the drop may destroy semaphores, which
+            // calls the driver.
+            drop(state);
+            self.note_finished(used.submission);
         }
     }
 
-    /// Updates the copies of the state. Called with the lock after each change of `in_flight`.
-    fn note_in_flight(&self, state: &State) {
-        let oldest = state.in_flight.front().map_or(NONE, |used| used.number);
-        self.oldest_in_flight.store(oldest, Ordering::Relaxed);
-        let should_poll = state.in_flight.len() >= state.poll_at.max(POLL_STEP);
-        self.should_poll.store(should_poll, Ordering::Relaxed);
-    }
-
-    /// Destroys the semaphores whose deferred destruction these submissions allow.
+    /// Destroys the semaphores whose deferred destruction `submission` allows.
     ///
     /// See [`DeferredDestroy`](crate::device::deferred_destroy::DeferredDestroy).
-    fn note_finished<'u>(&self, done: impl Iterator<Item = &'u InFlight>) {
-        let last = done.map(|used| used.submission).max();
-        let unused = self
-            .device
-            .deferred_destroy()
-            .note_finished(last.unwrap_or(0));
+    fn note_finished(&self, submission: u64) {
+        let unused = self.device.deferred_destroy().note_finished(submission);
         self.device.destroy_semaphores(unused);
     }
 
@@ -338,9 +320,8 @@ impl CommandPool {
         }
         self.last_submitted.store(used.number, Ordering::Relaxed);
         if !used.buffers.is_empty() || !used.semaphores.is_empty() {
-            let mut state = self.state.lock();
-            state.in_flight.push_back(std::mem::take(used));
-            self.note_in_flight(&state);
+            let used = std::mem::take(used);
+            self.state.lock().in_flight.push_back(used);
         }
     }
 }
@@ -379,7 +360,9 @@ impl Drop for CommandPool {
             || self.own.value().is_ok_and(|value| value >= last)
             || self.has_ended_by(last, Instant::now() + DROP_TIMEOUT);
         if finished {
-            self.note_finished(state.in_flight.iter());
+            for used in &state.in_flight {
+                self.note_finished(used.submission);
+            }
             // SAFETY: created on this device and destroyed only here. All submissions of its
             // buffers have finished, as the queue's own timeline shows, or the device is lost and
             // executes nothing any more.

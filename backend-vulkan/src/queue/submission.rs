@@ -1,11 +1,10 @@
 //! Queues: a submission becomes one `vkQueueSubmit`.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::cell::UnsafeCell;
 use std::sync::{Arc, Weak};
 
 use syncline_core::backend::{
-    Batch, EngineQueue, Enqueue, Flush, InFlightBudget, Keep, Recycled, SubmissionQueue,
+    Batch, EngineQueue, Enqueue, Flush, InFlightBudget, Keep, Mutex, Recycled, SubmissionQueue,
     TeardownGuard, Timing, Waker,
 };
 use syncline_core::{Error, Result, Timeline, error::Object};
@@ -83,43 +82,8 @@ pub struct Feed {
     commands: Arc<CommandPool>,
     driver: Arc<DriverQueue>,
     stamps: Recycled<Stamp>,
-    spare: SpareRecording,
-}
-
-/// The recording of an earlier submission, whose lists are reused for the next one.
-#[derive(Default)]
-struct SpareRecording(UnsafeCell<Option<Box<Recording>>>);
-
-// SAFETY: only `take` and `put` access the cell, in `Enqueue::record` and `Enqueue::flush`. The
-// engine makes these calls of one queue one at a time, each ordered after the previous one. The
-// content of the cell is `Send`.
-unsafe impl Sync for SpareRecording {}
-const _: fn() = || {
-    fn requires_send<T: Send>() {}
-    requires_send::<Recording>();
-};
-
-impl SpareRecording {
-    /// Takes the recording out of the cell, if there is one.
-    ///
-    /// # Safety
-    /// Called in `Enqueue::record` or `Enqueue::flush`.
-    unsafe fn take(&self) -> Option<Box<Recording>> {
-        // SAFETY: the caller guarantees that no other thread accesses the cell. No code of the
-        // application runs while the reference lives, so no code on this thread accesses it either.
-        unsafe { &mut *self.0.get() }.take()
-    }
-
-    /// Empties `recording` and keeps it for the next submission.
-    ///
-    /// # Safety
-    /// Called in `Enqueue::record` or `Enqueue::flush`.
-    unsafe fn put(&self, mut recording: Box<Recording>) {
-        recording.clear();
-        // SAFETY: as in `take`. `clear` has dropped what the application kept. An earlier recording
-        // in the cell is dropped after the reference has ended.
-        drop(unsafe { &mut *self.0.get() }.replace(recording));
-    }
+    /// The recording of an earlier submission, whose lists are reused for the next one.
+    spare: Mutex<Option<Box<Recording>>>,
 }
 
 impl Feed {
@@ -148,8 +112,14 @@ impl Feed {
             commands,
             driver: driver.clone(),
             stamps: Recycled::default(),
-            spare: SpareRecording::default(),
+            spare: Mutex::default(),
         })
+    }
+
+    /// Empties `recording` and keeps it for the next submission.
+    fn put_spare(&self, mut recording: Box<Recording>) {
+        recording.clear();
+        *self.spare.lock() = Some(recording);
     }
 }
 
@@ -172,8 +142,7 @@ impl Enqueue for Feed {
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
     {
         self.commands.recycle(batch.finished());
-        // SAFETY: called in `Enqueue::record`.
-        let spare = unsafe { self.spare.take() };
+        let spare = self.spare.lock().take();
         let mut recording = spare.unwrap_or_else(|| Box::new(Recording::new(&self.commands)));
         let worked = work(&mut Recorder::new(&mut recording));
         match worked.and_then(|()| recording.prepare(batch)) {
@@ -184,8 +153,7 @@ impl Enqueue for Feed {
             }
             Err(error) => {
                 recording.discard();
-                // SAFETY: called in `Enqueue::record`.
-                unsafe { self.spare.put(recording) };
+                self.put_spare(recording);
                 Err(error)
             }
         }
@@ -215,8 +183,7 @@ impl Enqueue for Feed {
                 Flush::Refused(self.commands.failed("vkQueueSubmit", code))
             }
         };
-        // SAFETY: called in `Enqueue::flush`.
-        unsafe { self.spare.put(recording) };
+        self.put_spare(recording);
         // Wakes other queues of the same driver queue, which run after this call has returned to
         // the engine.
         drop(locked);
