@@ -11,7 +11,6 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys;
 use syncline_core::backend::{Counter, Mutex};
@@ -63,8 +62,6 @@ impl Resource {
 #[derive(Debug, Default)]
 pub(crate) struct DeferredFrees {
     list: Mutex<List>,
-    /// True if the list is not empty. Readable without the lock.
-    any: AtomicBool,
     /// Held by the freeing thread. Another thread that needs memory waits for it.
     freeing: Mutex<()>,
 }
@@ -85,12 +82,11 @@ impl DeferredFrees {
         let mut list = self.list.lock();
         list.resources.push(resource);
         list.bytes = list.bytes.saturating_add(bytes);
-        self.any.store(true, Ordering::Relaxed);
     }
 
     /// True if the list is not empty.
     pub(crate) fn is_any(&self) -> bool {
-        self.any.load(Ordering::Relaxed)
+        !self.list.lock().resources.is_empty()
     }
 
     /// Frees everything in the list. The context is current. May block until its work has finished.
@@ -106,25 +102,19 @@ impl DeferredFrees {
     }
 
     fn free(&self, driver: &Driver) -> bool {
-        if !self.is_any() {
-            return false;
-        }
-        let all = {
-            let mut list = self.list.lock();
-            self.any.store(false, Ordering::Relaxed);
-            std::mem::take(&mut *list)
-        };
-        for resource in all.resources {
+        let resources = std::mem::take(&mut *self.list.lock()).resources;
+        let any = !resources.is_empty();
+        for resource in resources {
             resource.free(driver);
         }
-        true
+        any
     }
 
     /// Frees everything if the list is long or large. The context is current.
     ///
     /// Called before an allocation. May block until all work of the context has finished.
     pub(crate) fn free_if_many(&self, driver: &Driver) {
-        let is_many = self.is_any() && {
+        let is_many = {
             let list = self.list.lock();
             list.resources.len() > Self::MAX_RESOURCES || list.bytes > Self::MAX_BYTES
         };
