@@ -11,7 +11,7 @@ use syncline_bench::Report;
 use syncline_bench::compare::{Comparison, Recording};
 use syncline_bench::page::{Recorded, made, missed, table};
 
-const RECORDING: &str = "results/h100/bench.json";
+const RECORDING: &str = "results/h200/bench-c7cd06e.json";
 /// The page with the table.
 const TABLE: &str = "docs/benchmark.md";
 /// The page with the thresholds of waits.
@@ -68,7 +68,7 @@ fn each_row_that_misses_a_limit_has_an_entry() {
 }
 
 #[rstest]
-#[case::h100("results/h100/bench-2.json")]
+#[case::h100("results/h100/bench.json")]
 #[case::h200("results/h200/bench.json")]
 #[case::h200_again("results/h200/bench-2.json")]
 fn a_recording_can_be_compared_with_the_baseline(#[case] path: &str) {
