@@ -306,7 +306,7 @@ fn refusals(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Makes thousands of imports. Four in each round are waited for. The others are dropped or refused.
+/// Makes thousands of imports. Four a round are waited for. The others are dropped or refused.
 fn leave_nothing(world: &World<Equipped>) -> Verdict {
     let side = importer(world)?;
     let twin = twin(side)?;
@@ -314,10 +314,10 @@ fn leave_nothing(world: &World<Equipped>) -> Verdict {
     let queue = twin.queue(QueueKind::Compute, "signaller")?;
     let kept = side.library().binary_semaphore("kept")?;
     grows_nothing(|| {
-        // An import takes 5 ms on NVIDIA's driver, and 20 ms while other processes import.
+        // On NVIDIA's driver each takes 1 ms, and up to 10 ms while other processes import.
         for nth in 0..500 {
-            // NVIDIA's driver takes a descriptor for each wait, and returns them after 16 waits. With
-            // four waits a round, that is within the rounds that `grows_nothing` allows.
+            // NVIDIA's driver takes a descriptor for each wait, and returns them after 16 waits.
+            // With four waits a round, that is within the rounds that `grows_nothing` allows.
             if nth % 125 != 0 {
                 let semaphore = side.library().binary_semaphore("one of many")?;
                 import(&semaphore, theirs.export()?)?;
