@@ -309,7 +309,7 @@ impl ReleasedEvents {
         self.events.lock().push(event);
     }
 
-    /// Returns the events to their pool.
+    /// Drops the marks, so that the pool can use the events again.
     pub(crate) fn recycle(&self) {
         let events = std::mem::take(&mut *self.events.lock());
         drop(events);

@@ -36,10 +36,10 @@ pub struct EventPort {
     /// Written only under the lock of the state. Never decreases.
     reached: AtomicU64,
     state: Mutex<RingState>,
-    /// Keeps the device's pool of events.
+    /// Keeps the device's events without timing.
     ///
-    /// Marks are dropped under the lock of the state, where the last mark must not destroy the
-    /// pool.
+    /// Marks are dropped under the lock of the state, where they must not destroy an event. The
+    /// attachment's watch keeps the device, and with it the events with timing.
     _events: Events,
 }
 

@@ -128,6 +128,8 @@ impl Ring {
     }
 
     /// The oldest kept event, if no other mark of it exists.
+    ///
+    /// Kept events are of the device's pool, which the port of the ring keeps.
     pub(crate) fn unused(&mut self) -> Option<Mark> {
         self.spare.front().filter(|mark| mark.is_unshared())?;
         let mark = self.spare.pop_front()?;

@@ -147,7 +147,8 @@ impl Stamp {
 
     /// Prepares the stamp for its next record. The caller has the only reference.
     ///
-    /// Returns false while an event ring still has the event.
+    /// Returns false while an event ring still has the event. The caller's queue keeps the device,
+    /// and with it the pool of the event.
     #[inline]
     pub(crate) fn renew(&self) -> bool {
         match &self.kind {

@@ -119,7 +119,8 @@ impl Feed {
     /// Empties `recording` and keeps it for the next submission.
     fn put_spare(&self, mut recording: Box<Recording>) {
         recording.clear();
-        *self.spare.lock() = Some(recording);
+        let earlier = self.spare.lock().replace(recording);
+        drop(earlier);
     }
 }
 

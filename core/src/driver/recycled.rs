@@ -8,9 +8,10 @@ use crate::base::sync::Mutex;
 
 /// A pool of objects behind an [`Arc`], each free once all users have dropped their handles.
 ///
-/// It is made for the [stamps](crate::backend::Enqueue::stamp) of a queue, so that a timed record
-/// allocates nothing. The pool never shrinks. It holds at most about twice as many objects as were
-/// ever in use at the same time.
+/// It is made for driver objects that operations use and return, such as the
+/// [stamps](crate::backend::Enqueue::stamp) of a queue and the events of CUDA. Then these
+/// operations allocate nothing. The pool never shrinks. It holds at most about twice as many
+/// objects as were ever in use at the same time.
 pub struct Recycled<T>(Mutex<List<T>>);
 
 struct List<T> {
@@ -142,7 +143,8 @@ impl<T> Recycled<T> {
     /// True if no other user has `object`, which a pool that still exists has handed out.
     ///
     /// What other users did with the object happened before the call then. No
-    /// [`Weak`](std::sync::Weak) of it may exist.
+    /// [`Weak`](std::sync::Weak) of it may exist. Without its pool the result may be wrong: two
+    /// users look like one user and the pool.
     #[must_use]
     #[inline]
     pub fn is_unshared(object: &Arc<T>) -> bool {
