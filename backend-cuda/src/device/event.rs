@@ -349,12 +349,19 @@ mod tests {
 
     /// The emulated driver ends the process when a destroyed event is used.
     #[test]
-    fn a_mark_keeps_its_event_after_the_device_is_dropped() {
+    fn events_are_destroyed_with_the_device_or_their_last_mark() {
         let device = emulated::device();
         let mark = device.plain_events().take().unwrap();
-        let unused = device.plain_events().fresh().unwrap();
-        drop((unused, device));
+        let unused = device.plain_events().fresh().unwrap().raw();
+        drop(device);
+        assert!(emulated::is_destroyed(unused));
         mark.note_recorded();
         assert!(mark.is_done().is_ok());
+        let raw = mark.raw();
+        let clone = mark.clone();
+        drop(mark);
+        assert!(!emulated::is_destroyed(raw));
+        drop(clone);
+        assert!(emulated::is_destroyed(raw));
     }
 }

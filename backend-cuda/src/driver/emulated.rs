@@ -327,6 +327,13 @@ unsafe extern "system" fn stream_wait_event(
     0
 }
 
+/// True if the event of this driver was destroyed.
+pub(crate) fn is_destroyed(raw: sys::CUevent) -> bool {
+    // SAFETY: an event of this driver, which never frees one.
+    let event = unsafe { &*raw.cast::<Event>() };
+    event.destroyed.load(Ordering::SeqCst)
+}
+
 unsafe extern "system" fn event_destroy(raw: sys::CUevent) -> u32 {
     let event = unsafe { event(raw) };
     event.destroyed.store(true, Ordering::SeqCst);

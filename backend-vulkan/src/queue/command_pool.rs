@@ -375,3 +375,48 @@ impl Drop for CommandPool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn submit(state: &mut State, number: u64) {
+        state.in_flight.push_back(InFlight {
+            number,
+            ..InFlight::default()
+        });
+    }
+
+    #[test]
+    fn submissions_are_taken_in_order_up_to_the_number_reached() {
+        let mut state = State::default();
+        (1..=3).for_each(|number| submit(&mut state, number));
+        let taken: Vec<u64> = std::iter::from_fn(|| state.take_finished(2))
+            .map(|used| used.end())
+            .collect();
+        assert_eq!(taken, [1, 2]);
+        assert_eq!(state.in_flight.len(), 1);
+    }
+
+    #[test]
+    fn the_counter_is_polled_once_for_each_step_of_submissions_in_flight() {
+        let mut state = State::default();
+        let step = POLL_STEP as u64;
+        let due: Vec<u64> = (1..=3 * step)
+            .filter(|&number| {
+                submit(&mut state, number);
+                state.is_poll_due()
+            })
+            .collect();
+        assert_eq!(due, [step, 2 * step, 3 * step]);
+        // A finished submission begins a new step.
+        submit(&mut state, 3 * step + 1);
+        assert!(state.take_finished(1).is_some());
+        for number in 2..=step {
+            submit(&mut state, 3 * step + number);
+            assert!(!state.is_poll_due());
+        }
+        submit(&mut state, 4 * step + 1);
+        assert!(state.is_poll_due());
+    }
+}

@@ -314,7 +314,8 @@ fn leave_nothing(world: &World<Equipped>) -> Verdict {
     let queue = twin.queue(QueueKind::Compute, "signaller")?;
     let kept = side.library().binary_semaphore("kept")?;
     grows_nothing(|| {
-        // On NVIDIA's driver each takes 1 ms, and up to 10 ms while other processes import.
+        // With 1000 a round, the case took 14 s alone on an H200, and more than a minute while
+        // other processes imported.
         for nth in 0..500 {
             // NVIDIA's driver takes a descriptor for each wait, and returns them after 16 waits.
             // With four waits a round, that is within the rounds that `grows_nothing` allows.
