@@ -5,6 +5,7 @@
 //! the waking thread puts all that it wakes into its run queue, and its outermost call runs the
 //! entries one after the other.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -154,6 +155,18 @@ fn drain() {
 pub(crate) fn run_contained(action: impl FnOnce()) {
     let _foreign_work = ForeignWorkScope::new();
     contain(action);
+}
+
+/// The message of a caught panic. The payload is the application's, so its drop may panic, too.
+pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned());
+    let message = text
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a payload that is not text".into());
+    run_contained(|| drop(payload));
+    message
 }
 
 /// A guard while this thread runs or drops work that its caller may not know.

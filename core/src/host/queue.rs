@@ -11,13 +11,12 @@ use crate::backend::{
     self, BackendQueue, Batch, EngineQueue, Enqueue, Flush, InvariantLifetime, Keep, Recycled,
     Waker,
 };
-use crate::base::run::run_contained;
+use crate::base::run::{panic_message, run_contained};
 use crate::base::stored_closure::Job;
 use crate::base::sync::spawn;
 use crate::host::device::Device;
 use crate::host::tasks::{self, Closures, SimpleTask, Step, TaskList, Tasks};
 use crate::host::timing::Stamp;
-use crate::queue::panic_message;
 use crate::timeline::point::{Completion, KeptPoint};
 use crate::timeline::state::Shared;
 use crate::{Error, Result, error::Object};

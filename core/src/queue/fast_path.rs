@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::entry::Work;
 use super::graph_entries::GraphEntries;
-
 use super::send::Handed;
-use super::verdict::{AllAwaited, AllTaken, Awaited, Taken};
-use super::{SubmissionQueue, Submitted, withdraw_all};
+use super::submission_queue::SubmissionQueue;
+use super::submitted::Submitted;
+use super::waits_and_claims::{AllAwaited, AllTaken, Awaited, Taken, withdraw_all};
+use super::work::Work;
 use crate::base::error::{Error, Result};
 use crate::base::run::DeferWakes;
 use crate::base::stage::Stage;
@@ -85,16 +85,6 @@ impl<'s> FastPath<'s> {
     }
 }
 
-/// The queue's position as its driver signals it.
-#[inline]
-pub(super) fn own_point(own: &Arc<Shared>, number: u64) -> NativePoint<'_> {
-    NativePoint {
-        of: own,
-        port: own.home(),
-        value: number,
-    }
-}
-
 impl<E: Enqueue> SubmissionQueue<E> {
     /// Same as [`SubmissionQueue::submit`], for work as a trait object and without a trace.
     ///
@@ -139,19 +129,19 @@ impl<E: Enqueue> SubmissionQueue<E> {
             let Some(of) = of.filter(|of| of.reached() < value) else {
                 continue;
             };
-            let port = of.port_on(self.device)?;
+            let port = of.port_on(self.device())?;
             if !of.has_plainly_come(Stage::Pending, value) {
                 return None;
             }
             fast.waits.push(NativePoint { of, port, value });
         }
         for &Signal { of, value } in signals {
-            let port = of.port_on(self.device)?;
+            let port = of.port_on(self.device())?;
             fast.signals.push(NativePoint { of, port, value });
         }
         self.check_finished_if_due();
         let mut finished = None;
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         self.take_finished(&mut state, &mut finished);
         if let Some(finished) = &mut finished {
             fast.budget = finished.take_in_flight();
@@ -161,7 +151,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 // long or wait for a device, which may need a later action of the caller. And it
                 // may wait for this queue or submit to it.
                 finished.drop_all(None);
-                state = self.state.lock();
+                state = self.lock();
             }
         }
         let number = state.last + 1;
@@ -209,7 +199,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 |wait: &NativePoint<'_>| wait.value >= before && Arc::ptr_eq(wait.of, of);
             above.push(before);
             // The reached value last, because another thread may be writing it.
-            of.is_from(before, self.domain) || waits.iter().any(is_waited) || of.reached() >= before
+            of.is_from(before, self.domain())
+                || waits.iter().any(is_waited)
+                || of.reached() >= before
         })
     }
 
@@ -226,19 +218,18 @@ impl<E: Enqueue> SubmissionQueue<E> {
         work: &mut dyn Work<E>,
         is_bare: bool,
     ) -> Result<Submitted<'q>, Box<Error>> {
-        if !self.driver.ready() {
+        if !self.driver().ready() {
             let (waits, claims) = (fast.awaited(), fast.taken());
             self.put_off_new(number, work, &waits, &claims, GraphEntries::default());
             return Ok(self.submitted(number));
         }
-        let own = self.own_shared();
         let signals = &*fast.signals;
         let batch = Batch {
             waits: &fast.waits,
             order: &[],
             signals,
             relayed: &[],
-            end: own_point(own, number),
+            end: self.end_point(number),
             times: Written(None),
             is_bare,
         };
@@ -263,6 +254,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if !self.try_leave() {
             self.drive(me);
         }
-        Ok(Submitted::sent(self.own.at(number)))
+        Ok(Submitted::sent(Point {
+            of: Some(self.own_shared()),
+            value: number,
+        }))
     }
 }

@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 
-use smallbox::{SmallBox, smallbox};
+use smallbox::smallbox;
 
-use super::entry::{Entry, InlineWork, Job, LargeWork, OutOfLine, Work, parts};
+use super::entry::{Entry, Job};
 use super::graph_entries::GraphEntries;
-use crate::base::stored_closure::{Inline2, Inline9, MAX_INLINE_2, MAX_INLINE_9};
+use super::waits_and_claims::parts;
+use super::work::{InlineWork, LargeWork, OutOfLine, Work, Works};
+use crate::base::stored_closure::Inline2;
 use crate::driver::enqueue::Enqueue;
 use crate::held::{Lists, OwnedClaim, QueueSlot, RelayEntry};
 use crate::timeline::point::KeptPoint;
@@ -47,21 +49,6 @@ pub(super) struct SkippedWork<E: Enqueue> {
 }
 
 impl<E: Enqueue> HeldList<E> {
-    /// Stores `work` inline or out of line.
-    ///
-    /// Out-of-line work is in submission order, so add the result next.
-    pub(super) fn store_inline<W: Work<E> + 'static>(&mut self, work: W) -> Inline2<dyn Work<E>> {
-        let size = size_of::<W>();
-        if size <= MAX_INLINE_2 {
-            return smallbox!(work);
-        }
-        smallbox!(if size <= MAX_INLINE_9 {
-            OutOfLine::Medium(self.out_of_line.medium.add(smallbox!(work)))
-        } else {
-            OutOfLine::Large(self.out_of_line.large.add(smallbox!(work)))
-        })
-    }
-
     /// Adds a submission after all others.
     pub(super) fn push_back(
         &mut self,
@@ -69,7 +56,7 @@ impl<E: Enqueue> HeldList<E> {
         work: &mut dyn Work<E>,
         entries: GraphEntries<'_>,
     ) {
-        let work = work.store(self);
+        let work = work.store(&mut self.out_of_line);
         if self.works.is_empty() {
             self.first = number;
         }
@@ -156,6 +143,11 @@ impl<E: Enqueue> HeldList<E> {
         }
     }
 
+    /// The storage of work that is not small. What is stored must be added next.
+    pub(super) const fn out_of_line(&mut self) -> &mut Works<E> {
+        &mut self.out_of_line
+    }
+
     /// Takes work that is stored out of line. The caller drops it without the lock.
     pub(super) fn take_out_of_line(&mut self, at: OutOfLine) -> Option<LargeWork<E>> {
         self.out_of_line.take(at)
@@ -237,65 +229,6 @@ impl<E: Enqueue> Default for First<E> {
             number: 0,
             lists: None,
             job: None,
-        }
-    }
-}
-
-/// The work that is too large for the list of held submissions, in the same order.
-struct Works<E: Enqueue> {
-    medium: InOrder<Inline9<dyn Work<E>>>,
-    large: InOrder<LargeWork<E>>,
-}
-
-struct InOrder<T> {
-    /// The number of the first element.
-    first: u64,
-    /// An element is `None` if it was taken out before those in front of it, by a skipped
-    /// submission.
-    works: VecDeque<Option<T>>,
-}
-
-impl<T> Default for InOrder<T> {
-    fn default() -> Self {
-        Self {
-            first: 0,
-            works: VecDeque::new(),
-        }
-    }
-}
-
-impl<T> InOrder<T> {
-    fn add(&mut self, work: T) -> u64 {
-        self.works.push_back(Some(work));
-        self.first + self.works.len() as u64 - 1
-    }
-
-    fn take(&mut self, at: u64) -> Option<T> {
-        let index = at.checked_sub(self.first)?;
-        let work = self.works.get_mut(index as usize)?.take();
-        while let Some(None) = self.works.front() {
-            self.works.pop_front();
-            self.first += 1;
-        }
-        work
-    }
-}
-
-impl<E: Enqueue> Default for Works<E> {
-    fn default() -> Self {
-        Self {
-            medium: InOrder::default(),
-            large: InOrder::default(),
-        }
-    }
-}
-
-impl<E: Enqueue> Works<E> {
-    /// Takes out work. The caller drops it without the lock.
-    fn take(&mut self, at: OutOfLine) -> Option<LargeWork<E>> {
-        match at {
-            OutOfLine::Medium(at) => self.medium.take(at).map(SmallBox::resize),
-            OutOfLine::Large(at) => self.large.take(at),
         }
     }
 }

@@ -2,18 +2,21 @@
 
 use std::sync::Arc;
 
-use super::entry::{Entry, Job, LargeWork, parts};
+use super::entry::{Entry, Job};
 use super::graph_entries::GraphEntries;
 use super::held_list::SkippedWork;
 use super::send::Handed;
+use super::state::State;
+use super::submission_queue::SubmissionQueue;
 use super::verdict::{Missing, Verdict};
-use super::{State, SubmissionQueue, fail_all};
+use super::waits_and_claims::{fail_all, parts};
+use super::work::LargeWork;
 use crate::base::error::Failure;
 use crate::base::run::{ForeignWorkScope, Wake, run_contained};
 use crate::base::sync::{MutexGuard, ThreadId, this_thread};
 use crate::driver::enqueue::Enqueue;
 use crate::driver::keep::Keep;
-use crate::held::{Holder, Lists, OwnedClaim, Parts, QueueEntry};
+use crate::held::{Holder, Lists, OwnedClaim, Parts};
 use crate::timeline::point::KeptPoint;
 use crate::timeline::state::Registered;
 
@@ -34,12 +37,12 @@ impl<E: Enqueue> SubmissionQueue<E> {
             job,
             entries,
         };
-        self.state.lock().held.push_front(entry);
+        self.lock().held.push_front(entry);
     }
 
     /// Releases held submissions until one cannot go. The calling thread must be the driving one.
     pub(super) fn drive(self: &Arc<Self>, me: ThreadId) {
-        self.drive_with(me, self.state.lock());
+        self.drive_with(me, self.lock());
     }
 
     /// Same as [`SubmissionQueue::drive`], for a caller that holds the queue's lock.
@@ -48,7 +51,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         // The lists of the last released submission, to be reused.
         let mut spare = None;
         loop {
-            let mut state = locked.take().unwrap_or_else(|| self.state.lock());
+            let mut state = locked.take().unwrap_or_else(|| self.lock());
             state.driving.take(me);
             if let Some(spare) = spare.take() {
                 state.held.recycle(spare);
@@ -59,7 +62,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             };
             if let Some(entry) = self.pop_ready(&mut state, first) {
                 drop(state);
-                if !self.driver.ready() {
+                if !self.driver().ready() {
                     return self.put_off(entry);
                 }
                 if self.release(entry, &mut spare) && self.try_leave() {
@@ -70,7 +73,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             let verdict = if state.held.is_front_prepared() {
                 Verdict::Ready
             } else {
-                let (waits, claims) = state.held.front_lists(&self.slot);
+                let (waits, claims) = state.held.front_lists(self.slot());
                 self.judge(first, &self.all_awaited(waits), &self.all_taken(claims))
             };
             if let Verdict::Blocked(missing) = verdict {
@@ -84,20 +87,20 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 drop(state);
                 // This thread still drives, see `park`.
                 let this: Arc<dyn Wake> = self.clone();
-                let budget = self.budget.as_ref();
+                let budget = self.budget();
                 let waits = budget.is_some_and(|budget| budget.wait_for(&this));
-                if waits && self.state.lock().driving.try_stop() {
+                if waits && self.lock().driving.try_stop() {
                     return;
                 }
                 continue;
             }
-            let Some(entry) = state.held.pop_front(&self.slot) else {
+            let Some(entry) = state.held.pop_front(self.slot()) else {
                 continue;
             };
             drop(state);
             // For a recorded submission `ready` was called before it was recorded.
             let to_record = !matches!(entry.job, Job::Prepared(_));
-            if matches!(verdict, Verdict::Ready) && to_record && !self.driver.ready() {
+            if matches!(verdict, Verdict::Ready) && to_record && !self.driver().ready() {
                 return self.put_off(entry);
             }
             let busy = match verdict {
@@ -126,29 +129,17 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let is_ready = |waits: Parts<'_, KeptPoint>, claims: Parts<'_, OwnedClaim>| {
             self.is_plainly_ready(first, waits, claims)
         };
-        if !self.slot.leave_if(first, &mut lists, is_ready) {
+        if !self.slot().leave_if(first, &mut lists, is_ready) {
             state.held.recycle(lists);
             return None;
         }
-        let mut entry = state.held.pop_front(&self.slot)?;
+        let mut entry = state.held.pop_front(self.slot())?;
         // `leave_if` has removed the entry already.
         if let Some(entry) = entry.entries.entry.take() {
             entry.stay();
         }
         entry.lists = Some(lists);
         Some(entry)
-    }
-
-    /// Enters a submission into the graph again, because it stays held after all.
-    ///
-    /// The submission could go, so it closes no circle. It is in the graph only because a search
-    /// for blockers must find it.
-    fn enter_again(&self, number: u64, lists: &Option<Box<Lists>>) -> Option<QueueEntry<'_>> {
-        let (waits, claims) = parts(lists);
-        let mut entered = Lists::default();
-        entered.waits.extend(waits.iter().cloned());
-        entered.claims.extend(claims.iter().cloned());
-        self.take_entry(number, &mut entered).ok()
     }
 
     /// Registers for what the first submission lacks, and stops driving.
@@ -161,7 +152,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let Some(registered) = self.register(missing) else {
             return false;
         };
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let parks = state.driving.try_stop();
         if parks {
             state.registered = registered;
@@ -180,7 +171,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             entry.entries.entry = self.enter_again(entry.number, &entry.lists);
         }
         {
-            let mut state = self.state.lock();
+            let mut state = self.lock();
             state.held.push_front(entry);
             state.driving.stop();
         }
@@ -202,13 +193,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
         // If a pass fails, the whole queue has failed, and its position does not advance any more.
         let is_work = !matches!(job, Job::Pass(_));
         if is_work {
-            self.skipped.add(number, cause);
+            self.skipped().add(number, cause);
         }
         fail_all(parts(&lists).1, cause);
         if is_work {
             entries.keep_only_entry();
             let pass = Entry::pass(number, None, entries);
-            self.state.lock().held.push_front(pass);
+            self.lock().held.push_front(pass);
         }
         let out_of_line = self.take_out_of_line(&job);
         run_contained(|| drop(out_of_line));
@@ -218,7 +209,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// The work of a submission, if it is stored out of line.
     fn take_out_of_line(&self, job: &Job<E>) -> Option<LargeWork<E>> {
         match job {
-            Job::OutOfLine(at) => self.state.lock().held.take_out_of_line(*at),
+            Job::OutOfLine(at) => self.lock().held.take_out_of_line(*at),
             _ => None,
         }
     }
@@ -295,7 +286,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             Handed::Refused(error) => {
                 // No caller is left to take the error, so the waiters get it.
                 let cause = error.into_cause();
-                self.skipped.add(number, &cause);
+                self.skipped().add(number, &cause);
                 fail_all(claims, &cause);
                 self.pass_over(number, keep, GraphEntries::default());
                 return self.front_is_prepared();
@@ -311,7 +302,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     }
 
     pub(super) fn front_is_prepared(&self) -> bool {
-        self.state.lock().held.is_front_prepared()
+        self.lock().held.is_front_prepared()
     }
 }
 
@@ -327,7 +318,7 @@ impl<E: Enqueue> Holder for SubmissionQueue<E> {
         let mut taken = Lists::default();
         let (cause, skipped);
         {
-            let mut state = self.state.lock();
+            let mut state = self.lock();
             if state.held.first() == Some(number) {
                 if state.held.has_work(number) {
                     drop(state);
@@ -338,7 +329,7 @@ impl<E: Enqueue> Holder for SubmissionQueue<E> {
             if !state.held.contains(number) {
                 return;
             }
-            self.slot.copy_lists(number, &mut lists);
+            self.slot().copy_lists(number, &mut lists);
             let waits = lists.waits.iter().find_map(|wait| {
                 let of = wait.of.as_ref()?;
                 of.unreachable_cause(wait.value)
@@ -348,7 +339,7 @@ impl<E: Enqueue> Holder for SubmissionQueue<E> {
                 let mut claims = lists.claims.iter();
                 claims.find_map(|(of, claim)| {
                     let of = of.as_ref()?;
-                    of.port_on(self.device)?;
+                    of.port_on(self.device())?;
                     of.unreachable_cause(claim.above)
                 })
             };
@@ -357,7 +348,7 @@ impl<E: Enqueue> Holder for SubmissionQueue<E> {
             };
             cause = found;
             skipped = state.held.take_work(number);
-            self.slot.reduce(number, &mut taken);
+            self.slot().reduce(number, &mut taken);
         }
         let SkippedWork {
             inline,
@@ -366,7 +357,7 @@ impl<E: Enqueue> Holder for SubmissionQueue<E> {
         } = skipped;
         drop(relayed);
         if inline.is_some() {
-            self.skipped.add(number, &cause);
+            self.skipped().add(number, &cause);
         }
         fail_all(&lists.claims, &cause);
         run_contained(|| drop(out_of_line));
@@ -377,7 +368,7 @@ impl<E: Enqueue> Holder for SubmissionQueue<E> {
 impl<E: Enqueue> Wake for SubmissionQueue<E> {
     fn wake(self: Arc<Self>) {
         let me = this_thread();
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if state.driving.request_check() {
             return;
         }

@@ -5,382 +5,40 @@
 //! is held, with all that follow it on its queue. The thread that makes the missing signal pending
 //! releases them from its run queue.
 
+// The parts, lowest first: what a submission waits for and claims, its work, the held list, what is
+// in flight. `submission_queue` puts them together. The files below it have the steps of a
+// submission, as methods of the queue.
 mod driving;
-mod entry;
-mod fast_path;
-mod finished;
 mod follow;
 mod graph_entries;
+mod in_flight;
+mod skipped;
+mod submitted;
+mod waits_and_claims;
+mod work;
+
+mod entry;
 mod held_list;
+mod relay;
+mod state;
+
+mod submission_queue;
+
+mod dropped;
+mod enter;
+mod fast_path;
+mod finished;
 mod hold;
+mod host_signals;
 #[cfg(all(test, not(syncline_loom)))]
 mod lock_counts;
-mod relay;
 mod send;
-mod skipped;
 mod slow_path;
-mod submitted;
 mod times;
 mod traced;
 mod verdict;
 
-use std::any::Any;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
-
-use crate::base::error::{Error, Failure, Object, Result};
-use crate::base::info::DeviceId;
-use crate::base::run::run_contained;
-use crate::base::sync::{AtomicBool, AtomicU64, Instant, Mutex, Ordering};
-use crate::driver::enqueue::Enqueue;
-use crate::driver::in_flight::{InFlightBudget, Sharer};
-use crate::fence::Fence;
-use crate::fence::mark::NativeMark;
-use crate::held::{Lists, Origin, OwnedClaim, QueueSlot};
-use crate::port::Stamp;
-use crate::timeline::Timeline;
-use crate::timeline::point::{Point, Signal};
-use crate::timeline::state::{Dependents, Registered, Shared};
-use driving::Driving;
-use entry::{Work, Write};
-use finished::InFlight;
-use follow::Follower;
 pub use follow::Traceable;
 pub(crate) use follow::{Follow, FollowSubmission};
-use held_list::HeldList;
-use relay::Relays;
-use skipped::Skipped;
+pub use submission_queue::SubmissionQueue;
 pub use submitted::{Held, Submitted};
-use verdict::Taken;
-
-/// The part of a queue that its lock protects.
-struct State<E: Enqueue> {
-    /// The number of the last accepted submission.
-    last: u64,
-    driving: Driving,
-    held: HeldList<E>,
-    /// Empty lists with capacity, for a submission that enters the graph.
-    scratch: Option<Box<Lists>>,
-    /// The registrations for what the first held submission lacks, while no thread drives.
-    registered: Registered,
-    in_flight: InFlight,
-    relays: Relays,
-}
-
-impl<E: Enqueue> Default for State<E> {
-    fn default() -> Self {
-        Self {
-            last: 0,
-            driving: Driving::default(),
-            held: HeldList::default(),
-            scratch: None,
-            registered: Registered::default(),
-            in_flight: InFlight::default(),
-            relays: Relays::default(),
-        }
-    }
-}
-
-/// The engine's part of a queue. A backend's queue type holds it in an [`Arc`] and forwards to it.
-pub struct SubmissionQueue<E: Enqueue> {
-    object: Object,
-    device: DeviceId,
-    /// The queue as the graph of held submissions sees it.
-    origin: Arc<Origin>,
-    slot: QueueSlot,
-    /// The queue's position: signalled once per submission, so its value is the number of finished
-    /// ones.
-    own: Timeline,
-    driver: Arc<E>,
-    /// The driver's order domain.
-    domain: u64,
-    budget: Option<Arc<InFlightBudget>>,
-    dependents: Arc<Dependents>,
-    /// A copy of the state's `last`, readable without the lock.
-    last: AtomicU64,
-    /// True if objects or dependents may be kept. Readable without the lock.
-    keeps: AtomicBool,
-    /// The number of the submission after which the queue checks what has finished.
-    ///
-    /// It is at most [`Enqueue::MAX_IN_FLIGHT`] above the number of finished submissions.
-    check_at: AtomicU64,
-    /// With this number of submissions in flight, the queue looks for objects to drop.
-    ///
-    /// It is twice the number that the last check left in flight.
-    check_in_flight: AtomicU64,
-    /// See [`Sharer::followed`].
-    followed: AtomicBool,
-    /// True once the queue has written a time of its device's clock, so that it can.
-    writes_times: AtomicBool,
-    state: Mutex<State<E>>,
-    skipped: Skipped,
-    follower: Follower,
-}
-
-impl<E: Enqueue> SubmissionQueue<E> {
-    /// Makes a queue. `own` is a new timeline of the queue's device at 0, to be its position.
-    #[must_use]
-    pub fn new(object: Object, device: DeviceId, own: Timeline, driver: E) -> Arc<Self> {
-        let domain = driver.order_domain().unwrap_or_else(|| object.id());
-        let queue = Arc::new_cyclic(|this: &Weak<Self>| {
-            let position = own.shared().clone();
-            let origin = Origin::new(object.clone(), device, this.clone(), position);
-            Self {
-                slot: QueueSlot::take(origin.clone()),
-                origin,
-                skipped: Skipped::new(object.clone()),
-                object,
-                device,
-                own,
-                domain,
-                budget: driver.in_flight_budget().cloned(),
-                driver: Arc::new(driver),
-                last: AtomicU64::new(0),
-                dependents: Dependents::new(),
-                keeps: AtomicBool::new(false),
-                check_at: AtomicU64::new(0),
-                check_in_flight: AtomicU64::new(0),
-                followed: AtomicBool::new(false),
-                writes_times: AtomicBool::new(false),
-                state: Mutex::new(State::default()),
-                follower: Follower::default(),
-            }
-        });
-        crate::base::queue_names::add(&queue.object);
-        queue.own_shared().belongs_to(&queue.object);
-        if let Some(budget) = &queue.budget {
-            let this: Arc<dyn Sharer> = queue.clone();
-            budget.join(Arc::downgrade(&this));
-        }
-        queue
-    }
-
-    /// The queue's name.
-    #[must_use]
-    pub const fn object(&self) -> &Object {
-        &self.object
-    }
-
-    /// The backend's part.
-    #[must_use]
-    pub fn driver(&self) -> &E {
-        &self.driver
-    }
-
-    /// See [`Queue::idle`](crate::backend::Queue::idle).
-    ///
-    /// # Errors
-    /// Same errors as [`Queue::idle`](crate::backend::Queue::idle).
-    pub fn idle(&self, timeout: Duration) -> Result<()> {
-        let begun = Instant::now();
-        let position = self.position();
-        let ended = position.wait(timeout);
-        let ended = ended.and_then(|()| self.wait_for_relays(position.value(), begun, timeout));
-        self.drop_finished();
-        if ended.is_ok() {
-            self.driver.rest(self.own_shared().reached());
-        }
-        ended
-    }
-
-    /// See [`Queue::position`](crate::backend::Queue::position).
-    pub fn position(&self) -> Point<'_> {
-        self.own.at(self.last.load(Ordering::Acquire))
-    }
-
-    /// See [`Queue::held`](crate::backend::Queue::held).
-    #[must_use]
-    pub fn held(&self) -> Held {
-        let (listed, is_driven, last, waiting_for) = {
-            let state = self.state.lock();
-            let is_driven = !state.driving.is_free();
-            let first = state.registered.first();
-            (state.held.len(), is_driven, state.last, first)
-        };
-        let mut count = listed;
-        // The driving thread takes the first submission out of the list before the driver has it.
-        // The driver may still refuse the submission, so it counts as held. A failed queue loses
-        // its submissions. They never become pending, and are not counted here.
-        if is_driven && !self.own_shared().is_failed() {
-            let not_pending = last.saturating_sub(self.own_shared().pending());
-            count = count.max(usize::try_from(not_pending).unwrap_or(usize::MAX));
-        }
-        Held {
-            count,
-            waiting_for: waiting_for.filter(|_| count > 0),
-        }
-    }
-
-    /// See [`Queue::record`](crate::backend::Queue::record).
-    ///
-    /// # Errors
-    /// Same errors as [`Queue::record`](crate::backend::Queue::record).
-    pub fn record(self: &Arc<Self>, fence: &Fence) -> Result<()> {
-        fence.require_recordable(self.device, &self.object)?;
-        if !fence.is_timed() {
-            fence.record_at(self.record_untimed()?.end(), None);
-            return Ok(());
-        }
-        let stamp = self.stamp_for(fence)?;
-        let mut write = Write {
-            stamp: &stamp,
-            fence,
-        };
-        let submitted = if self.follower.is_set() {
-            self.submit_traced(&[], Box::new(write.kept()), &[])?
-        } else {
-            let submitted = self.submit_work(&[], &mut write, &[], true);
-            submitted.map_err(|error| *error)?
-        };
-        fence.record_at(submitted.end(), Some(stamp as Arc<dyn Stamp>));
-        Ok(())
-    }
-
-    /// A stamp for `fence`: usually the one of an earlier record, else a new one of the driver.
-    #[inline]
-    fn stamp_for(&self, fence: &Fence) -> Result<Arc<E::Stamp>> {
-        let timing = fence.timing();
-        if let Some(before) = fence.take_spare_stamp(self.own.at(0)) {
-            let before: Arc<dyn Any + Send + Sync> = before;
-            if let Ok(before) = before.downcast() {
-                return self.driver.stamp_again(&self.object, timing, before);
-            }
-        }
-        self.driver.stamp(&self.object, timing)
-    }
-
-    #[inline]
-    fn record_untimed(self: &Arc<Self>) -> Result<Submitted<'_>> {
-        let nothing = |_: &mut E::Recorder<'_>| Ok(());
-        if self.follower.is_set() {
-            return self.submit_traced(&[], Box::new(nothing), &[]);
-        }
-        self.submit_work(&[], &mut Some(nothing), &[], true)
-            .map_err(|error| *error)
-    }
-
-    /// Records `fence` with a mark of the backend instead of a position.
-    ///
-    /// `make` is called if the fence may be recorded here. The record is not ordered with held
-    /// submissions.
-    ///
-    /// # Errors
-    /// Same errors as [`SubmissionQueue::record`], and any error of `make`. The fence is unchanged
-    /// then.
-    pub fn record_natively<M: NativeMark>(
-        &self,
-        fence: &Fence,
-        make: impl FnOnce() -> Result<Arc<M>>,
-    ) -> Result<Arc<M>> {
-        fence.require_recordable(self.device, &self.object)?;
-        let mark = make()?;
-        fence.record_native(mark.clone());
-        Ok(mark)
-    }
-
-    /// See [`Queue::submit`](crate::backend::Queue::submit).
-    ///
-    /// # Errors
-    /// Same errors as [`Queue::submit`](crate::backend::Queue::submit).
-    pub fn submit<'q, W>(
-        self: &'q Arc<Self>,
-        waits: &[Point<'_>],
-        work: W,
-        signals: &[Signal<'_>],
-    ) -> Result<Submitted<'q>>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
-    {
-        if self.follower.is_set() {
-            return self.submit_traced(waits, Box::new(work), signals);
-        }
-        self.submit_untraced(waits, work, signals)
-    }
-
-    #[inline]
-    fn submit_untraced<'q, W>(
-        self: &'q Arc<Self>,
-        waits: &[Point<'_>],
-        work: W,
-        signals: &[Signal<'_>],
-    ) -> Result<Submitted<'q>>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
-    {
-        let mut work = Some(work);
-        let submitted = self.submit_work(waits, &mut work, signals, false);
-        submitted.map_err(|error| refused(&mut work, error))
-    }
-
-    /// Gives the next submission its number. Call it with the lock.
-    #[inline]
-    fn take_number(&self, state: &mut State<E>, number: u64) {
-        state.last = number;
-        self.last.store(number, Ordering::Release);
-    }
-
-    /// Stops driving. False if the thread must check again, because another thread has made a
-    /// change.
-    #[inline]
-    fn try_leave(&self) -> bool {
-        self.state.lock().driving.try_stop()
-    }
-
-    #[inline]
-    fn submitted(&self, number: u64) -> Submitted<'_> {
-        let of = self.own.at(number);
-        let held = of.of.is_some_and(|own| own.pending() < number);
-        Submitted::accepted(of, held, &self.skipped)
-    }
-
-    #[inline]
-    fn own_shared(&self) -> &Arc<Shared> {
-        self.own.shared()
-    }
-}
-
-impl<E: Enqueue> std::fmt::Debug for SubmissionQueue<E> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({} held)", self.object, self.held().count)
-    }
-}
-
-/// Drops the work of a refused submission if it was not called.
-///
-/// Its captures are the application's and may panic.
-#[cold]
-#[inline(never)]
-#[expect(clippy::boxed_local, reason = "the caller has it in a box")]
-fn refused<E: Enqueue>(work: &mut dyn Work<E>, error: Box<Error>) -> Error {
-    run_contained(|| work.discard());
-    *error
-}
-
-/// Withdraws the claims of a refused submission.
-///
-/// The caller has handles of these timelines, so no wait is cancelled.
-///
-/// Wakes bridges. A caller with the queue's lock delays the wakes.
-fn withdraw_all(claims: &[Taken<'_>]) {
-    for Taken { of, claim, .. } in claims {
-        of.withdraw(*claim);
-    }
-}
-
-fn fail_all(claims: &[OwnedClaim], cause: &Failure) {
-    for of in claims.iter().filter_map(|(of, _)| of.as_ref()) {
-        of.fail(cause.clone());
-    }
-}
-
-/// The message of a caught panic. The payload is the application's, so its drop may panic, too.
-pub(crate) fn panic_message(payload: Box<dyn std::any::Any + Send>) -> String {
-    let text = payload
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned());
-    let message = text
-        .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a payload that is not text".into());
-    run_contained(|| drop(payload));
-    message
-}

@@ -2,27 +2,39 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
-use super::SubmissionQueue;
-use super::verdict::Taken;
-use crate::base::error::{Error, Result};
-use crate::base::run::{Wake, are_wakes_deferred};
+use super::waits_and_claims::Taken;
+use crate::base::run::Wake;
 use crate::base::stage::Stage;
-use crate::base::sync::Instant;
-use crate::driver::enqueue::Enqueue;
 use crate::held::RelayEntry;
-use crate::timeline::point::Point;
 use crate::timeline::state::{Interval, Shared, Standing};
 
 /// Makes one such signal once the submission has finished and the predecessor is reached.
 pub(super) struct Relay {
-    pub(super) own: Arc<Shared>,
-    pub(super) number: u64,
-    pub(super) of: Arc<Shared>,
-    pub(super) claim: Interval,
+    own: Arc<Shared>,
+    number: u64,
+    of: Arc<Shared>,
+    claim: Interval,
     /// The signal's graph entry. Removed once the signal is made.
-    pub(super) _entry: Option<RelayEntry>,
+    _entry: Option<RelayEntry>,
+}
+
+impl Relay {
+    /// The relay of `claim` by submission `number` of the queue with position `own`.
+    pub(super) fn new(
+        own: &Arc<Shared>,
+        number: u64,
+        claim: &Taken<'_>,
+        entry: Option<RelayEntry>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            own: own.clone(),
+            number,
+            of: claim.of.clone(),
+            claim: claim.claim,
+            _entry: entry,
+        })
+    }
 }
 
 impl Wake for Relay {
@@ -50,7 +62,7 @@ impl Wake for Relay {
 
 /// The number of relays at which settled ones are removed first. After that, twice what removal
 /// leaves.
-const FIRST_PRUNE: usize = 64;
+pub(super) const FIRST_PRUNE: usize = 64;
 
 /// A signal that the host will make for submission `number`.
 #[derive(Clone)]
@@ -61,6 +73,21 @@ pub(super) struct OutstandingRelay {
 }
 
 impl OutstandingRelay {
+    /// The relays of submission `number`, which makes `claims`.
+    fn of_submission<'a>(number: u64, claims: &'a [Taken<'_>]) -> impl Iterator<Item = Self> + 'a {
+        let relayed = claims.iter().filter(|claim| claim.port.is_none());
+        relayed.map(move |claim| Self {
+            number,
+            of: Arc::downgrade(claim.of),
+            value: claim.claim.upto,
+        })
+    }
+
+    /// The timeline, if it has not been dropped, and the value.
+    pub(super) fn signal(&self) -> (Option<Arc<Shared>>, u64) {
+        (self.of.upgrade(), self.value)
+    }
+
     fn is(&self, other: &Self) -> bool {
         self.number == other.number && Weak::ptr_eq(&self.of, &other.of)
     }
@@ -75,11 +102,14 @@ pub(super) struct Relays {
 }
 
 impl Relays {
-    /// Adds signals. Returns timelines to be dropped without the lock.
-    fn add(&mut self, relays: impl Iterator<Item = OutstandingRelay>) -> Vec<Arc<Shared>> {
+    /// Adds the host signals among the claims of submission `number`.
+    ///
+    /// Returns timelines to be dropped without the lock.
+    pub(super) fn add(&mut self, number: u64, claims: &[Taken<'_>]) -> Vec<Arc<Shared>> {
         // These may be the last references to their timelines.
         let mut dropped = Vec::new();
-        self.list.extend(relays);
+        self.list
+            .extend(OutstandingRelay::of_submission(number, claims));
         if self.list.len() >= self.prune_at.max(FIRST_PRUNE) {
             self.list.retain(|relayed| {
                 let Some(of) = relayed.of.upgrade() else {
@@ -93,132 +123,28 @@ impl Relays {
         }
         dropped
     }
-}
 
-impl<E: Enqueue> SubmissionQueue<E> {
-    /// Notes the host signals of submission `number`, before the driver has it.
-    pub(super) fn note_relays(&self, number: u64, claims: &[Taken<'_>]) {
-        let relayed = claims.iter().filter(|claim| claim.port.is_none());
-        let relayed = relayed.map(|claim| OutstandingRelay {
-            number,
-            of: Arc::downgrade(claim.of),
-            value: claim.claim.upto,
-        });
-        let dropped = self.state.lock().relays.add(relayed);
-        drop(dropped);
+    /// Removes the signals of submission `number`.
+    pub(super) fn forget(&mut self, number: u64) {
+        self.list.retain(|relayed| relayed.number != number);
     }
 
-    /// Forgets the host signals of submission `number`, which was refused.
-    pub(super) fn forget_relays(&self, number: u64) {
-        let mut state = self.state.lock();
-        state.relays.list.retain(|relayed| relayed.number != number);
+    /// The first signal, if it is of a submission up to `number`.
+    pub(super) fn first_upto(&self, number: u64) -> Option<OutstandingRelay> {
+        let first = self.list.front();
+        first.filter(|first| first.number <= number).cloned()
     }
 
-    /// Waits until the host has made its signals of all submissions up to `number`, which have
-    /// finished.
-    ///
-    /// A signal that will never be made ends the wait, too.
-    ///
-    /// # Errors
-    /// [`Error::TimedOut`].
-    pub(super) fn wait_for_relays(
-        &self,
-        number: u64,
-        begun: Instant,
-        timeout: Duration,
-    ) -> Result<()> {
-        // The signals that this thread must make itself come only after its present call.
-        if are_wakes_deferred() {
-            return Ok(());
+    /// Removes the first signal, if it is `relay`.
+    pub(super) fn remove_first(&mut self, relay: &OutstandingRelay) {
+        if self.list.front().is_some_and(|front| front.is(relay)) {
+            self.list.pop_front();
         }
-        self.settle_relays(number, |point| {
-            let gone = Instant::now().duration_since(begun);
-            match point.wait(timeout.saturating_sub(gone)) {
-                Ok(()) | Err(Error::Failed { .. } | Error::Cancelled { .. }) => Ok(true),
-                Err(error) => Err(error),
-            }
-        })
     }
 
-    /// Removes the first relays of submissions up to `number` while `is_settled` returns true for
-    /// them.
-    fn settle_relays(
-        &self,
-        number: u64,
-        mut is_settled: impl FnMut(Point<'_>) -> Result<bool>,
-    ) -> Result<()> {
-        let next = || {
-            let state = self.state.lock();
-            let next = state.relays.list.front();
-            next.filter(|next| next.number <= number).cloned()
-        };
-        while let Some(next) = next() {
-            // Not under the lock, because this may be the last reference to the timeline.
-            if let Some(of) = &next.of.upgrade() {
-                let (of, value) = (Some(of), next.value);
-                if !is_settled(Point { of, value })? {
-                    break;
-                }
-            }
-            let mut state = self.state.lock();
-            if state
-                .relays
-                .list
-                .front()
-                .is_some_and(|front| front.is(&next))
-            {
-                state.relays.list.pop_front();
-            }
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test")]
-
-    use rstest::rstest;
-
-    use super::*;
-    use crate::api::{Device as _, Queue as _};
-    use crate::backend::BackendQueue as _;
-    use crate::{QueueKind, host};
-
-    /// The list stays short, also behind a signal that waits for its predecessor.
-    #[rstest]
-    #[case::in_front(false)]
-    #[case::behind_a_stuck_one(true)]
-    fn settled_relays_are_removed(#[case] is_stuck: bool) {
-        let device = host::Device::new();
-        let queue = device.queue(QueueKind::Compute, "queue").unwrap();
-        let other = host::Device::new();
-        let first = other.timeline("first").unwrap();
-        let predecessor = first.shared().claim(1, 0).unwrap();
-        if is_stuck {
-            let signals = [first.signal_at(2)];
-            queue.submit(&[], |_| Ok(()), &signals).unwrap();
-        }
-        let mut kept = Vec::new();
-        for number in 0..10 * FIRST_PRUNE {
-            let line = other.timeline("line").unwrap();
-            let signals = [line.signal_at(1)];
-            queue.submit(&[], |_| Ok(()), &signals).unwrap();
-            line.at(1).wait(Duration::from_secs(20)).unwrap();
-            let state = queue.engine().submissions().state.lock();
-            let (length, capacity) = (state.relays.list.len(), state.relays.list.capacity());
-            assert!(length <= 2 * FIRST_PRUNE, "{length}");
-            assert!(capacity <= 4 * FIRST_PRUNE, "capacity {capacity}");
-            drop(state);
-            if number % 2 == 0 {
-                kept.push(line);
-            }
-        }
-        // The outstanding signal is still in the list.
-        let idle = queue.idle(Duration::ZERO);
-        assert_eq!(idle.is_err(), is_stuck, "{idle:?}");
-        first.shared().withdraw(predecessor);
-        first.signal(1).unwrap();
-        queue.idle(Duration::from_secs(20)).unwrap();
+    /// The length of the list, and its capacity.
+    #[cfg(test)]
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.list.len(), self.list.capacity())
     }
 }

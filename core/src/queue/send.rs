@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::entry::{Entry, fill, kept};
-use super::fast_path::own_point;
+use super::entry::{Entry, kept};
 use super::graph_entries::GraphEntries;
 use super::relay::Relay;
-use super::verdict::{Awaited, Taken};
-use super::{SubmissionQueue, panic_message, withdraw_all};
+use super::submission_queue::SubmissionQueue;
+use super::waits_and_claims::{Awaited, Taken, fill, signalled, withdraw_all};
 use crate::base::error::{Error, Failure, Result};
-use crate::base::run::{Wake, wake_all};
+use crate::base::run::{Wake, panic_message, wake_all};
 use crate::driver::enqueue::{Batch, Enqueue, Flush, Waker, Written};
 use crate::driver::keep::Keep;
 use crate::held::Lists;
@@ -32,15 +31,6 @@ pub(super) enum Handed<E: Enqueue> {
 pub(super) struct Noted {
     /// The cause, if a timeline that it waits for was lost by then.
     lost: Option<Failure>,
-}
-
-/// The claims that the driver signals.
-#[inline]
-pub(super) fn signalled<'a>(
-    claims: &'a [Taken<'_>],
-) -> impl Iterator<Item = (&'a Arc<Shared>, Interval)> + Clone {
-    let here = claims.iter().filter(|claim| claim.port.is_some());
-    here.map(|claim| (claim.of, claim.claim))
 }
 
 impl<E: Enqueue> SubmissionQueue<E> {
@@ -138,7 +128,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 relayed.push(Completion::new(of, claim.upto));
                 continue;
             };
-            if of.reached() < value && !of.is_from(value, self.domain) && !waits.iter().any(waited)
+            if of.reached() < value
+                && !of.is_from(value, self.domain())
+                && !waits.iter().any(waited)
             {
                 natives.push(NativePoint { of, port, value });
             }
@@ -161,13 +153,12 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 natives.push(NativePoint { of, port, value });
             }
         }
-        let own = self.own_shared();
         let batch = Batch {
             waits: &natives[..before],
             order: &natives[before..between],
             signals: &natives[between..],
             relayed: &relayed,
-            end: own_point(own, number),
+            end: self.end_point(number),
             times: Written(stamp.as_ref()),
             is_bare: false,
         };
@@ -218,8 +209,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
         for wait in waits {
             wait.of.watch_for_driver(wait.value);
         }
-        self.dependents.add(number, waits, claims);
-        self.note_kept(number);
+        self.dependents().add(number, waits, claims);
+        self.checks().note_kept(number);
         // After that, so that a loss finds the submission, or this finds the loss.
         let mut waits = waits.iter();
         let lost = waits.find_map(|wait| wait.of.lost_before(wait.value));
@@ -239,7 +230,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         handed: &Handed<E>,
     ) {
         match (handed, noted.lost) {
-            (Handed::Refused(_), _) => self.dependents.forget_last_signals(),
+            (Handed::Refused(_), _) => self.dependents().forget_last_signals(),
             (_, Some(cause)) => claims.for_each(|(of, _)| of.fail_late(&cause)),
             (_, None) => {}
         }
@@ -266,7 +257,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 Ok(Err(error)) => Err(*error),
                 Err(payload) => Err(self.panicked(payload)),
             };
-            match self.driver.record(batch, keep, work) {
+            match self.driver().record(batch, keep, work) {
                 Ok(prepared) => self.hand_prepared(prepared),
                 Err(error) => Handed::Refused(self.error_on_queue(error)),
             }
@@ -282,7 +273,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     #[inline]
     fn hand_prepared(self: &Arc<Self>, prepared: E::Prepared) -> Handed<E> {
         let waker = || Waker(self.clone() as Arc<dyn Wake>);
-        match self.driver.flush(prepared, &waker) {
+        match self.driver().flush(prepared, &waker) {
             Flush::Done => Handed::Taken,
             Flush::Busy(prepared) => Handed::Busy(prepared),
             Flush::Refused(error) => Handed::Refused(Box::new(error)),
@@ -300,14 +291,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
     #[cold]
     fn panicked(&self, payload: Box<dyn Any + Send>) -> Error {
         Error::WorkPanicked {
-            queue: self.object.clone(),
+            queue: self.object().clone(),
             message: panic_message(payload),
         }
     }
 
     #[cold]
     fn error_on_queue(&self, error: Error) -> Box<Error> {
-        Box::new(error.on(&self.object))
+        Box::new(error.on(self.object()))
     }
 
     /// Promotes the claims of a submission that the driver has taken, and starts its relays.
@@ -329,15 +320,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
         drop(entries.entry.take());
         self.promote(number, units, signalled(claims));
         let mut entries = std::mem::take(&mut entries.relayed).into_iter();
-        for Taken { of, claim, .. } in claims.iter().filter(|claim| claim.port.is_none()) {
-            let relay = Relay {
-                own: self.own_shared().clone(),
-                number,
-                of: Arc::clone(of),
-                claim: *claim,
-                _entry: entries.next(),
-            };
-            wake_all([Arc::new(relay) as Arc<dyn Wake>]);
+        for claim in claims.iter().filter(|claim| claim.port.is_none()) {
+            let relay = Relay::new(self.own_shared(), number, claim, entries.next());
+            wake_all([relay as Arc<dyn Wake>]);
         }
         Handed::Taken
     }
@@ -348,13 +333,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if keep.is_nothing() {
             return 0;
         }
-        let units = if self.budget.is_some() {
+        let units = if self.budget().is_some() {
             keep.units()
         } else {
             0
         };
         let objects = !keep.is_empty();
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if units > 0 {
             state.in_flight.add_units(number, units);
         }
@@ -364,7 +349,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         drop(state);
         // Budget alone is looked for only when it is used up.
         if objects {
-            self.note_kept(number);
+            self.checks().note_kept(number);
         }
         units
     }
@@ -388,13 +373,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
             if of.publishes_ahead() {
                 own.note_unpublished(number, of, claim.upto);
             }
-            of.note_owed(claim, Some(self.device));
-            of.promote(claim.upto, self.domain, Some(&self.object));
+            of.note_owed(claim, Some(self.device()));
+            of.promote(claim.upto, self.domain(), Some(self.object()));
         }
         own.raise_pending(number);
         // Pending first, so that a submission that finds the budget used up finds a position to
         // wait for.
-        if let Some(budget) = self.budget.as_ref().filter(|_| units > 0) {
+        if let Some(budget) = self.budget().filter(|_| units > 0) {
             budget.count(units);
         }
         signals.for_each(|(of, _)| of.wake_promoted());
@@ -406,9 +391,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// So the queue's position advances, and `keep` lives until the driver is done with it. If the
     /// driver is not ready, the number stays at the front, and the caller must drive the queue.
     pub(super) fn pass_over(self: &Arc<Self>, number: u64, keep: Keep, entries: GraphEntries<'_>) {
-        if !self.driver.ready() {
+        if !self.driver().ready() {
             let pass = Entry::pass(number, kept(keep), entries);
-            self.state.lock().held.push_front(pass);
+            self.lock().held.push_front(pass);
             return;
         }
         self.pass(number, keep, entries);
@@ -427,11 +412,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
             order: &[],
             signals: &[],
             relayed: &[],
-            end: own_point(own, number),
+            end: self.end_point(number),
             times: Written(None),
             is_bare: true,
         };
-        let handed = match self.driver.record(&batch, &mut kept, |_| Ok(())) {
+        let handed = match self.driver().record(&batch, &mut kept, |_| Ok(())) {
             Ok(prepared) => self.hand_over_prepared(prepared),
             Err(error) => Handed::Refused(Box::new(error)),
         };
@@ -443,7 +428,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             // The queue itself has failed. The driver may still use the kept objects, so they live
             // as long as the queue.
             Handed::Refused(error) => {
-                self.state.lock().in_flight.add_kept(number, kept);
+                self.lock().in_flight.add_kept(number, kept);
                 own.fail(error.into_cause());
             }
         }

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use super::entry::{Entry, Job, Work, fill};
+use super::entry::{Entry, Job};
 use super::graph_entries::GraphEntries;
-use super::verdict::{AllAwaited, AllTaken, Awaited, Taken, Verdict};
-use super::{SubmissionQueue, Submitted, withdraw_all};
+use super::submission_queue::SubmissionQueue;
+use super::submitted::Submitted;
+use super::verdict::Verdict;
+use super::waits_and_claims::{AllAwaited, AllTaken, Awaited, Taken, fill, withdraw_all};
+use super::work::Work;
 use crate::base::error::{Error, Result};
 use crate::base::run::DeferWakes;
 use crate::base::sync::{Ordering, fence, this_thread};
@@ -34,10 +37,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
         // Queues that this submission releases may submit to this queue, so they run after it is no
         // longer driven.
         let _deferred = DeferWakes::new();
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if state.driving.is_by(me) {
             return Err(Box::new(Error::Reentrant {
-                queue: self.object.clone(),
+                queue: self.object().clone(),
             }));
         }
         // Claims are decided in the queue's order, so under its lock.
@@ -72,7 +75,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             state.driving.take(me);
             drop(state);
             self.return_budget(budget);
-            if !self.driver.ready() {
+            if !self.driver().ready() {
                 self.put_off_new(number, work, waits, &claims, entries);
                 return Ok(self.submitted(number));
             }
@@ -125,7 +128,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         // The submission could go, so it closes no circle. It is in the graph only because a search
         // for blockers must find it.
         entries.entry = self.take_entry(number, &mut entered).ok();
-        let work = work.store(&mut self.state.lock().held);
+        let work = work.store(self.lock().held.out_of_line());
         self.put_off(Entry {
             number,
             lists: Some(lists),
@@ -174,7 +177,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         for signal in signals {
             signal.of.refresh_if_far(signal.value);
         }
-        if self.budget.as_ref().is_some_and(|budget| budget.is_full()) {
+        if self.budget().is_some_and(|budget| budget.is_full()) {
             self.give_back();
         } else {
             self.check_finished_if_due();

@@ -4,10 +4,9 @@
 
 use std::sync::Arc;
 
-use super::SubmissionQueue;
-use super::verdict::Taken;
+use super::submission_queue::SubmissionQueue;
+use super::waits_and_claims::Taken;
 use crate::base::error::{Error, Result};
-use crate::base::sync::Ordering;
 use crate::base::timing::Timing;
 use crate::driver::enqueue::Enqueue;
 use crate::port::Stamp;
@@ -31,14 +30,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
             let Some(times) = of.local_times() else {
                 continue;
             };
-            if of.port_on(self.device).is_none() {
+            if of.port_on(self.device()).is_none() {
                 continue;
             }
-            times.require(of.object(), self.device, &self.object)?;
-            if !self.writes_times.load(Ordering::Relaxed) {
-                self.driver.stamp(&self.object, Timing::Clock)?;
-                self.writes_times.store(true, Ordering::Relaxed);
-            }
+            times.require(of.object(), self.device(), self.object())?;
+            self.require_clock_times()?;
         }
         Ok(())
     }
@@ -54,7 +50,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if claims.iter().all(|claim| times_of(claim).is_none()) {
             return Ok(None);
         }
-        let stamp = self.driver.stamp(&self.object, Timing::Clock)?;
+        let stamp = self.driver().stamp(self.object(), Timing::Clock)?;
         Ok(Some(stamp))
     }
 
@@ -64,7 +60,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     pub(super) fn expect_times(&self, claims: &[Taken<'_>], stamp: &Arc<dyn Stamp>) {
         for claim in claims.iter().filter(|claim| !claim.of.is_failed()) {
             if let Some(times) = times_of(claim) {
-                times.expect(claim.claim, self.device, stamp);
+                times.expect(claim.claim, self.device(), stamp);
             }
         }
     }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::follow::{Follower, Traceable, Traced};
-use super::{SubmissionQueue, Submitted};
+use super::follow::{Traceable, Traced};
+use super::submission_queue::SubmissionQueue;
+use super::submitted::Submitted;
 use crate::base::error::Result;
 use crate::base::info::Info;
 use crate::base::timing::Timing;
@@ -22,7 +23,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     pub fn traceable(self: &Arc<Self>, device: &Info, clock: Result<Clock>) -> Traceable {
         let this: Arc<dyn Traced> = self.clone();
         let queue = Arc::downgrade(&this);
-        Traceable::new(queue, &self.object, self.own_shared(), device, clock)
+        Traceable::new(queue, self.object(), self.own_shared(), device, clock)
     }
 
     /// Same as [`SubmissionQueue::submit`], with device times before and after the work.
@@ -35,14 +36,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
         work: BoxedWork<E>,
         signals: &[Signal<'_>],
     ) -> Result<Submitted<'q>> {
-        let Some(follower) = self.follower.get() else {
+        let Some(follower) = self.follower().get() else {
             return self.submit_untraced(waits, work, signals);
         };
         let mut stamps = None;
         let followed = follower.begin(waits, signals, &mut || {
             let (before, after) = (
-                self.driver.stamp(&self.object, Timing::Clock)?,
-                self.driver.stamp(&self.object, Timing::Clock)?,
+                self.driver().stamp(self.object(), Timing::Clock)?,
+                self.driver().stamp(self.object(), Timing::Clock)?,
             );
             stamps = Some((before.clone(), after.clone()));
             Ok([before as Arc<dyn Stamp>, after as Arc<dyn Stamp>])
@@ -69,11 +70,5 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let submitted = self.submit_untraced(waits, work, signals)?;
         followed.accepted(submitted.end().value, submitted.is_held());
         Ok(submitted)
-    }
-}
-
-impl<E: Enqueue> Traced for SubmissionQueue<E> {
-    fn follower(&self) -> &Follower {
-        &self.follower
     }
 }

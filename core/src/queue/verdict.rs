@@ -4,68 +4,14 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::SubmissionQueue;
+use super::submission_queue::SubmissionQueue;
+use super::waits_and_claims::{AllAwaited, AllTaken, Awaited, Taken};
 use crate::base::error::Failure;
 use crate::base::stage::Stage;
 use crate::driver::enqueue::Enqueue;
 use crate::held::{OwnedClaim, Parts};
-use crate::port::Port;
 use crate::timeline::point::KeptPoint;
 use crate::timeline::state::{Interval, Shared, Standing};
-
-/// A point that a submission waits for.
-#[derive(Clone, Copy)]
-pub(super) struct Awaited<'s> {
-    pub(super) of: &'s Arc<Shared>,
-    pub(super) value: u64,
-    /// The port on the queue's device. `None`: the wait is made on the host.
-    pub(super) port: Option<&'s dyn Port>,
-}
-
-/// The waits of a submission that are not reached.
-pub(super) type AllAwaited<'s> = SmallVec<[Awaited<'s>; 8]>;
-
-impl Awaited<'_> {
-    /// The stage that the value must have come to before the submission can go.
-    #[inline]
-    pub(super) const fn needed(&self) -> Stage {
-        match self.port {
-            Some(_) => Stage::Pending,
-            None => Stage::Reached,
-        }
-    }
-
-    /// True if the value is known to have come to that stage. Takes no lock.
-    #[inline]
-    pub(super) fn has_plainly_come(&self) -> bool {
-        self.of.has_plainly_come(self.needed(), self.value)
-    }
-
-    pub(super) fn keep(&self) -> KeptPoint {
-        KeptPoint {
-            of: Some(self.of.clone()),
-            value: self.value,
-        }
-    }
-}
-
-/// A claim of a submission.
-#[derive(Clone, Copy)]
-pub(super) struct Taken<'s> {
-    pub(super) of: &'s Arc<Shared>,
-    pub(super) claim: Interval,
-    /// The port on the queue's device. `None`: the host makes the signal.
-    pub(super) port: Option<&'s dyn Port>,
-}
-
-/// The claims of a submission.
-pub(super) type AllTaken<'s> = SmallVec<[Taken<'s>; 8]>;
-
-impl Taken<'_> {
-    pub(super) fn keep(&self) -> OwnedClaim {
-        (Some(self.of.clone()), self.claim)
-    }
-}
 
 /// What a submission lacks, in the order of its waits. Never empty in a verdict.
 pub(super) type Missing = SmallVec<[(KeptPoint, Stage); 2]>;
@@ -86,14 +32,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// A wait of a submission to this queue.
     #[inline]
     pub(super) fn awaited<'s>(&self, of: &'s Arc<Shared>, value: u64) -> Awaited<'s> {
-        let port = of.port_on(self.device);
+        let port = of.port_on(self.device());
         Awaited { of, value, port }
     }
 
     /// A claim of a submission to this queue.
     #[inline]
     pub(super) fn taken<'s>(&self, of: &'s Arc<Shared>, claim: Interval) -> Taken<'s> {
-        let port = of.port_on(self.device);
+        let port = of.port_on(self.device());
         Taken { of, claim, port }
     }
 
@@ -156,7 +102,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// True if the budget shared with other queues is used up.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
-        self.budget.as_ref().is_some_and(|budget| budget.is_full())
+        self.budget().is_some_and(|budget| budget.is_full())
     }
 
     /// True if submission `number` is known to be within the in-flight budget. Takes no lock.
@@ -183,7 +129,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         for (of, claim) in claims.into_iter().flatten() {
             let Some(of) = of else { continue };
             // A host signal waits for its predecessor later.
-            if of.port_on(self.device).is_some()
+            if of.port_on(self.device()).is_some()
                 && !of.has_plainly_come(Stage::Pending, claim.above)
             {
                 return false;

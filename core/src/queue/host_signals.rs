@@ -1,0 +1,118 @@
+//! The signals that the host makes for a queue: noted, forgotten and waited for.
+
+use std::time::Duration;
+
+use super::submission_queue::SubmissionQueue;
+use super::waits_and_claims::Taken;
+use crate::base::error::{Error, Result};
+use crate::base::run::are_wakes_deferred;
+use crate::base::sync::Instant;
+use crate::driver::enqueue::Enqueue;
+use crate::timeline::point::Point;
+
+impl<E: Enqueue> SubmissionQueue<E> {
+    /// Notes the host signals of submission `number`, before the driver has it.
+    pub(super) fn note_relays(&self, number: u64, claims: &[Taken<'_>]) {
+        let dropped = self.lock().relays.add(number, claims);
+        drop(dropped);
+    }
+
+    /// Forgets the host signals of submission `number`, which was refused.
+    pub(super) fn forget_relays(&self, number: u64) {
+        self.lock().relays.forget(number);
+    }
+
+    /// Waits until the host has made its signals of all submissions up to `number`, which have
+    /// finished.
+    ///
+    /// A signal that will never be made ends the wait, too.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`].
+    pub(super) fn wait_for_relays(
+        &self,
+        number: u64,
+        begun: Instant,
+        timeout: Duration,
+    ) -> Result<()> {
+        // The signals that this thread must make itself come only after its present call.
+        if are_wakes_deferred() {
+            return Ok(());
+        }
+        self.settle_relays(number, |point| {
+            let gone = Instant::now().duration_since(begun);
+            match point.wait(timeout.saturating_sub(gone)) {
+                Ok(()) | Err(Error::Failed { .. } | Error::Cancelled { .. }) => Ok(true),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    /// Removes the first relays of submissions up to `number` while `is_settled` returns true for
+    /// them.
+    fn settle_relays(
+        &self,
+        number: u64,
+        mut is_settled: impl FnMut(Point<'_>) -> Result<bool>,
+    ) -> Result<()> {
+        let next = || self.lock().relays.first_upto(number);
+        while let Some(next) = next() {
+            // Not under the lock, because this may be the last reference to the timeline.
+            let (of, value) = next.signal();
+            let of = of.as_ref();
+            if of.is_some() && !is_settled(Point { of, value })? {
+                break;
+            }
+            self.lock().relays.remove_first(&next);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use rstest::rstest;
+
+    use super::*;
+    use crate::api::{Device as _, Queue as _};
+    use crate::backend::BackendQueue as _;
+    use crate::queue::relay::FIRST_PRUNE;
+    use crate::{QueueKind, host};
+
+    /// The list stays short, also behind a signal that waits for its predecessor.
+    #[rstest]
+    #[case::in_front(false)]
+    #[case::behind_a_stuck_one(true)]
+    fn settled_relays_are_removed(#[case] is_stuck: bool) {
+        let device = host::Device::new();
+        let queue = device.queue(QueueKind::Compute, "queue").unwrap();
+        let other = host::Device::new();
+        let first = other.timeline("first").unwrap();
+        let predecessor = first.shared().claim(1, 0).unwrap();
+        if is_stuck {
+            let signals = [first.signal_at(2)];
+            queue.submit(&[], |_| Ok(()), &signals).unwrap();
+        }
+        let mut kept = Vec::new();
+        for number in 0..10 * FIRST_PRUNE {
+            let line = other.timeline("line").unwrap();
+            let signals = [line.signal_at(1)];
+            queue.submit(&[], |_| Ok(()), &signals).unwrap();
+            line.at(1).wait(Duration::from_secs(20)).unwrap();
+            let (length, capacity) = queue.engine().submissions().lock().relays.size();
+            assert!(length <= 2 * FIRST_PRUNE, "{length}");
+            assert!(capacity <= 4 * FIRST_PRUNE, "capacity {capacity}");
+            if number % 2 == 0 {
+                kept.push(line);
+            }
+        }
+        // The outstanding signal is still in the list.
+        let idle = queue.idle(Duration::ZERO);
+        assert_eq!(idle.is_err(), is_stuck, "{idle:?}");
+        first.shared().withdraw(predecessor);
+        first.signal(1).unwrap();
+        queue.idle(Duration::from_secs(20)).unwrap();
+    }
+}

@@ -1,0 +1,246 @@
+//! What submissions in flight hold, and when the queue looks for finished ones.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::base::run::{DropScope, run_contained};
+use crate::base::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::driver::in_flight::InFlightBudget;
+use crate::driver::keep::Keep;
+use crate::timeline::state::{Dependent, Shared};
+
+/// The number of submissions after which an otherwise unqueried queue checks what has finished.
+const CHECK_INTERVAL: u64 = 64;
+
+/// With fewer submissions in flight the queue does not check for objects to drop.
+const KEPT_INTERVAL: u64 = 4;
+
+/// What submissions hold that the driver has and that are not known to be finished.
+#[derive(Default)]
+pub(super) struct InFlight {
+    /// The objects that the submissions keep, in order.
+    kept: VecDeque<(u64, Keep)>,
+    /// The budget that the submissions have taken, in order.
+    units: VecDeque<(u64, u64)>,
+}
+
+impl InFlight {
+    /// True if there are neither objects nor budget.
+    pub(super) fn is_empty(&self) -> bool {
+        self.units.is_empty() && self.kept.is_empty()
+    }
+
+    /// True if no objects are kept.
+    pub(super) fn keeps_nothing(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// The objects that are kept, with the numbers of their submissions.
+    pub(super) fn into_kept(self) -> VecDeque<(u64, Keep)> {
+        self.kept
+    }
+
+    /// Adds the budget that submission `number` takes.
+    pub(super) fn add_units(&mut self, number: u64, units: u64) {
+        self.units.push_back((number, units));
+    }
+
+    /// Adds the objects that submission `number` keeps.
+    pub(super) fn add_kept(&mut self, number: u64, keep: Keep) {
+        self.kept.push_back((number, keep));
+    }
+
+    /// Takes the budget of all submissions, finished or not.
+    pub(super) fn take_all_units(&mut self) -> u64 {
+        self.units.drain(..).map(|(_, units)| units).sum()
+    }
+
+    /// Takes out what submissions up to `reached` kept, for [`Finished::drop_all`] without the
+    /// lock.
+    ///
+    /// Takes a few objects at a time, so that it does not allocate. `finished` is an out parameter
+    /// because it is large and usually stays empty.
+    #[inline]
+    pub(super) fn take_finished(&mut self, reached: u64, finished: &mut Option<Finished>) {
+        let (taken, kept) = (self.units.front(), self.kept.front());
+        let any = taken.is_some_and(|&(number, _)| number <= reached)
+            || kept.is_some_and(|&(number, _)| number <= reached);
+        if any {
+            self.take_some_finished(reached, finished.get_or_insert_default());
+        }
+    }
+
+    /// Takes the budget of submissions up to `reached`.
+    pub(super) fn take_finished_units(&mut self, reached: u64) -> u64 {
+        let mut all = 0;
+        while let Some(&(number, units)) = self.units.front()
+            && number <= reached
+        {
+            all += units;
+            self.units.pop_front();
+        }
+        all
+    }
+
+    #[inline(never)]
+    fn take_some_finished(&mut self, reached: u64, finished: &mut Finished) {
+        finished.units += self.take_finished_units(reached);
+        if DropScope::is_too_deep() {
+            return;
+        }
+        let objects = &mut finished.objects;
+        while objects.len() < objects.inline_size()
+            && let Some((number, _)) = self.kept.front()
+            && *number <= reached
+            && let Some(kept) = self.kept.pop_front()
+        {
+            objects.push(kept);
+        }
+    }
+}
+
+/// The budget and the objects of finished submissions.
+#[derive(Default)]
+pub(super) struct Finished {
+    units: u64,
+    objects: SmallVec<[(u64, Keep); 4]>,
+    dependents: SmallVec<[Dependent; 4]>,
+}
+
+impl Finished {
+    /// Adds a dependent to be dropped. False if it was the last that there is space for.
+    pub(super) fn add_dependent(&mut self, dependent: Dependent) -> bool {
+        self.dependents.push(dependent);
+        self.dependents.len() < self.dependents.inline_size()
+    }
+
+    /// Returns the budget and drops the objects.
+    ///
+    /// The objects are the application's, so the caller must hold no lock.
+    #[inline(never)]
+    pub(super) fn drop_all(&mut self, budget: Option<&Arc<InFlightBudget>>) {
+        if let Some(budget) = budget {
+            budget.take_back(std::mem::take(&mut self.units));
+        }
+        let _letting_go = DropScope::new();
+        for kept in self.objects.drain(..) {
+            run_contained(|| drop(kept));
+        }
+        for dependent in self.dependents.drain(..) {
+            run_contained(|| drop(dependent));
+        }
+    }
+
+    /// Takes the budget, for a caller that returns it.
+    pub(super) const fn take_in_flight(&mut self) -> u64 {
+        std::mem::replace(&mut self.units, 0)
+    }
+
+    /// True if there is nothing to drop.
+    pub(super) fn is_empty(&self) -> bool {
+        self.objects.is_empty() && self.dependents.is_empty()
+    }
+
+    /// True if more may be left.
+    pub(super) fn is_full(&self) -> bool {
+        self.objects.len() == self.objects.inline_size()
+            || self.dependents.len() == self.dependents.inline_size()
+    }
+}
+
+/// When a queue looks for finished submissions. Used without the queue's lock.
+pub(super) struct Checks {
+    /// True if objects or dependents may be kept.
+    keeps: AtomicBool,
+    /// The number of the submission after which the queue checks what has finished.
+    ///
+    /// It is at most the driver's limit of submissions in flight above the number of finished ones.
+    at: AtomicU64,
+    /// With this number of submissions in flight, the queue looks for objects to drop.
+    ///
+    /// It is twice the number that the last check left in flight.
+    in_flight: AtomicU64,
+    /// See [`Sharer::followed`](crate::driver::in_flight::Sharer::followed).
+    followed: AtomicBool,
+}
+
+impl Checks {
+    pub(super) fn new() -> Self {
+        Self {
+            keeps: AtomicBool::new(false),
+            at: AtomicU64::new(0),
+            in_flight: AtomicU64::new(0),
+            followed: AtomicBool::new(false),
+        }
+    }
+
+    /// True if objects or dependents may be kept.
+    #[inline]
+    pub(super) fn keeps(&self) -> bool {
+        self.keeps.load(Ordering::Relaxed)
+    }
+
+    /// Notes that nothing is kept. Call it with the queue's lock.
+    pub(super) fn note_empty(&self) {
+        self.keeps.store(false, Ordering::Relaxed);
+    }
+
+    /// Notes that objects or a dependent are kept since submission `number`.
+    ///
+    /// Call it after they were added.
+    pub(super) fn note_kept(&self, number: u64) {
+        if !self.keeps() {
+            self.keeps.store(true, Ordering::Relaxed);
+            // A concurrent check that has not seen `keeps` may overwrite the new value. Then the
+            // next check comes at most `CHECK_INTERVAL` submissions after that check.
+            let due = self.at.load(Ordering::Relaxed);
+            self.at
+                .store(due.min(number + KEPT_INTERVAL), Ordering::Relaxed);
+        }
+    }
+
+    /// True if no check is due before submission `number`.
+    #[inline]
+    pub(super) fn allow(&self, number: u64) -> bool {
+        number <= self.at.load(Ordering::Relaxed)
+    }
+
+    /// Checks what has finished, and decides when to check again.
+    ///
+    /// `own` is the queue's position, `last` the number of its last submission, and `most` the
+    /// driver's limit of submissions in flight.
+    ///
+    /// | case | next check |
+    /// |---|---|
+    /// | nothing is kept | after [`CHECK_INTERVAL`] submissions |
+    /// | objects or dependents are kept | when twice as many are in flight as after this check |
+    /// | both | at the latest when `most` submissions are in flight |
+    #[cold]
+    pub(super) fn check(&self, own: &Shared, last: u64, most: u64) {
+        let keeps = self.keeps();
+        let interval = |in_flight: u64| {
+            if keeps {
+                in_flight.max(KEPT_INTERVAL)
+            } else {
+                CHECK_INTERVAL
+            }
+        };
+        let enough = interval(self.in_flight.load(Ordering::Relaxed)).min(most);
+        let mut next = own.reached().saturating_add(enough);
+        if next <= last {
+            let reached = own.refresh();
+            let left = 2 * last.saturating_sub(reached);
+            self.in_flight.store(left, Ordering::Relaxed);
+            let from = if keeps { reached } else { last };
+            let full = reached.saturating_add(most);
+            next = from.saturating_add(interval(left)).min(full);
+        }
+        self.at.store(next, Ordering::Relaxed);
+    }
+
+    pub(super) const fn followed(&self) -> &AtomicBool {
+        &self.followed
+    }
+}
