@@ -12,7 +12,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use super::{Shared, Standing};
+use super::shared::Shared;
+use super::standing::Standing;
 use crate::base::error::Result;
 use crate::base::run::Wake;
 use crate::base::stage::Stage;
@@ -101,7 +102,7 @@ impl Wake for PositionWaker {
         let own = self.own.upgrade();
         if let Some((own, unpublished)) = own
             .as_ref()
-            .and_then(|own| Some((own, own.unpublished.get()?)))
+            .and_then(|own| Some((own, own.unpublished().get()?)))
         {
             own.advance(unpublished.seen.load(Ordering::SeqCst));
         }
@@ -132,10 +133,10 @@ impl Shared {
     /// [`Error::Unsupported`](crate::Error::Unsupported) if another side of its bridge is
     /// published.
     pub(crate) fn keep_publisher(&self, publisher: Arc<dyn Publish>, ahead: bool) -> Result<()> {
-        if let Some(sides) = self.bridge.get().and_then(Weak::upgrade) {
+        if let Some(sides) = self.bridge() {
             sides.publish(self)?;
         }
-        let _ = self.publisher.set(publisher);
+        self.set_publisher(publisher);
         if ahead {
             self.start_publishing_ahead();
         }
@@ -144,23 +145,13 @@ impl Shared {
 
     /// True if other processes have the timeline or read its values from a page.
     pub(crate) fn is_published(&self) -> bool {
-        self.publisher.get().is_some()
+        self.publisher().is_some()
     }
 
     /// True if this process was forked from the one that publishes the timeline.
     pub(crate) fn is_forked(&self) -> bool {
-        let publisher = self.publisher.get();
+        let publisher = self.publisher();
         publisher.is_some_and(|publisher| publisher.is_forked())
-    }
-
-    pub(crate) fn start_publishing_ahead(&self) {
-        self.publishes_ahead.store(true, Ordering::SeqCst);
-    }
-
-    /// True if a value must be published before it becomes visible here.
-    #[inline]
-    pub(crate) fn publishes_ahead(&self) -> bool {
-        self.publishes_ahead.load(Ordering::Acquire)
     }
 
     /// Publishes that `value` is reached.
@@ -175,10 +166,10 @@ impl Shared {
     #[cold]
     pub(super) fn publish_ahead(&self, value: u64) -> u64 {
         let value = self.publish_signals(value);
-        if let Some(sides) = self.bridge.get().and_then(Weak::upgrade) {
+        if let Some(sides) = self.bridge() {
             sides.carry_ahead(self, value);
         }
-        if let Some(publisher) = self.publisher.get() {
+        if let Some(publisher) = self.publisher() {
             publisher.publish_ahead(self, value);
         }
         value
@@ -189,7 +180,7 @@ impl Shared {
     /// Call it before the position can reach `number`.
     pub(crate) fn note_unpublished(self: &Arc<Self>, number: u64, of: &Arc<Self>, value: u64) {
         let unpublished = self
-            .unpublished
+            .unpublished()
             .get_or_init(|| UnpublishedSignals::new(self));
         unpublished.signals.lock().push_back(UnpublishedSignal {
             number,
@@ -206,7 +197,7 @@ impl Shared {
     /// checks the position again. No other code checks it: the watching thread may have consumed
     /// the position's own signal, and a host queue reports its position only once.
     fn publish_signals(&self, number: u64) -> u64 {
-        let Some(unpublished) = self.unpublished.get() else {
+        let Some(unpublished) = self.unpublished().get() else {
             return number;
         };
         let mut number = number;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Shared, Standing, State};
+use super::locked::State;
+use super::shared::Shared;
+use super::standing::Standing;
 use crate::base::run::Wake;
 use crate::base::stage::Stage;
-use crate::base::sync::Ordering;
 use crate::timeline::point::KeptPoint;
 use crate::timeline::waiters::{Ticket, Woken};
 
@@ -93,8 +94,8 @@ impl Shared {
         may_lead: bool,
     ) -> Option<(Ticket, bool)> {
         let (ticket, leads, watch) = {
-            let mut state = self.locked.state.lock();
-            self.claimed.awaited.store(true, Ordering::SeqCst);
+            let mut state = self.lock();
+            self.note_awaited();
             match (self.standing_locked(&state, value), stage) {
                 (Standing::Open, _) | (Standing::Pending, Stage::Reached) => {}
                 _ => return None,
@@ -122,7 +123,7 @@ impl Shared {
             return Woken::new();
         }
         // The list first: a claim leaves it after it is pending.
-        let claims = self.claimed.claims.lock();
+        let claims = self.lock_claims();
         let pending = self.pending_locked(state);
         let State {
             waiters, elsewhere, ..
@@ -136,7 +137,7 @@ impl Shared {
 
     /// Removes a registration if it is still there.
     pub(crate) fn unregister(&self, ticket: Ticket) {
-        let removed = self.locked.state.lock().waiters.remove(ticket);
+        let removed = self.lock().waiters.remove(ticket);
         // A drop of what the waiter owns must not run under the lock.
         drop(removed);
     }

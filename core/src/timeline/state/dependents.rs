@@ -8,11 +8,12 @@ use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
-use super::{Interval, Shared};
+use super::shared::Shared;
 use crate::base::error::Failure;
 use crate::base::run::{Wake, run_contained};
 use crate::base::stage::Stage;
-use crate::base::sync::{Mutex, Ordering, per_process};
+use crate::base::sync::{Mutex, per_process};
+use crate::timeline::interval::Interval;
 use crate::timeline::point::NativePoint;
 
 /// A submission that waits natively for signals of other devices or processes.
@@ -57,11 +58,8 @@ impl Dependents {
         let others = waits.iter().filter(|wait| wait.of.depends_on_others());
         let waits = others.map(|wait| (wait.of.clone(), wait.value)).collect();
         let signals = claims.map(|(of, claim)| {
-            // From now on this timeline depends on others, too. The flag is written only once,
-            // because polling threads read its cache line.
-            if !of.depends_on_others() {
-                of.seen.depends_on_others.store(true, Ordering::Relaxed);
-            }
+            // From now on this timeline depends on others, too.
+            of.note_depends_on_others();
             (Arc::downgrade(of), claim.upto)
         });
         let signals = signals.collect();
@@ -135,7 +133,7 @@ impl Search {
     /// Marks `of` as lost, and fails everything that depends on it.
     fn fail_behind(mut self, of: &Shared, cause: &Failure) {
         // Before the lists are read: a submission that is added later finds the mark.
-        let _ = of.lost.set(cause.clone());
+        of.set_loss(cause);
         let mut signals = self.signals_behind(&[of]);
         while !signals.is_empty() {
             let mut failed = Vec::new();
@@ -143,7 +141,7 @@ impl Search {
                 let Some(of) = of.upgrade() else { continue };
                 if of.refresh() < value && !self.seen.iter().any(|seen| Arc::ptr_eq(seen, &of)) {
                     of.fail(cause.clone());
-                    let _ = of.lost.set(cause.clone());
+                    of.set_loss(cause);
                     failed.push(of.clone());
                     self.seen.push(of);
                 }
@@ -156,12 +154,6 @@ impl Search {
 }
 
 impl Shared {
-    /// True if native waits for it must be noted.
-    #[inline]
-    pub(crate) fn depends_on_others(&self) -> bool {
-        self.seen.depends_on_others.load(Ordering::Relaxed)
-    }
-
     /// Fails a timeline whose device or process is lost, and everything that depends on it.
     ///
     /// The timeline freezes at the value known to be reached. Dependents that are reached stay so.
@@ -180,7 +172,7 @@ impl Shared {
     /// Why a native wait for `value` may find incomplete data, if it may.
     #[inline]
     pub(crate) fn lost_before(&self, value: u64) -> Option<&Failure> {
-        self.lost.get().filter(|_| self.reached() < value)
+        self.loss().filter(|_| self.reached() < value)
     }
 
     /// Makes the watching thread poll the home until `value` is reached.
@@ -190,8 +182,7 @@ impl Shared {
     /// Call it for a native wait of another driver's queue, which E3 treats as a waiter.
     pub(crate) fn watch_for_driver(self: &Arc<Self>, value: u64) {
         if self.is_remote() {
-            let sentinel = self.sentinel.get_or_init(|| Arc::new(Sentinel));
-            let sentinel: Arc<dyn Wake> = sentinel.clone();
+            let sentinel: Arc<dyn Wake> = self.sentinel().clone();
             let _ = self.register(value, Stage::Reached, sentinel);
         }
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
-use super::Shared;
+use super::shared::Shared;
 use crate::base::run::{Wake, wake_all};
 use crate::base::sync::{Ordering, fence};
 
@@ -26,19 +26,19 @@ impl Shared {
     /// The queue that enters a submission there has a fence between this call and its check for a
     /// failed or closed timeline.
     pub(crate) fn add_held_wait(&self) {
-        let waits = self.locked.held_waits.load(Ordering::Relaxed);
-        self.locked.held_waits.store(waits + 1, Ordering::Relaxed);
+        let waits = self.held_waits().load(Ordering::Relaxed);
+        self.held_waits().store(waits + 1, Ordering::Relaxed);
     }
 
     /// Counts one wait or claim less. Same rules as [`Shared::add_held_wait`].
     pub(crate) fn drop_held_wait(&self) {
-        let waits = self.locked.held_waits.load(Ordering::Relaxed);
-        self.locked.held_waits.store(waits - 1, Ordering::Relaxed);
+        let waits = self.held_waits().load(Ordering::Relaxed);
+        self.held_waits().store(waits - 1, Ordering::Relaxed);
     }
 
     /// True if the graph has waits or claims of it. Call it under the graph's lock.
     pub(crate) fn is_in_the_graph(&self) -> bool {
-        self.locked.held_waits.load(Ordering::Relaxed) > 0
+        self.held_waits().load(Ordering::Relaxed) > 0
     }
 
     /// Wakes every queue that holds a submission which waits for this timeline or signals it.
@@ -51,8 +51,7 @@ impl Shared {
         // Pairs with the fence of a queue that adds its wait and then checks the timeline: one of
         // the two threads sees the other.
         fence(Ordering::SeqCst);
-        if self.locked.held_waits.load(Ordering::SeqCst) > 0 || self.held_index.is_queue_position()
-        {
+        if self.held_waits().load(Ordering::SeqCst) > 0 || self.held_index().is_queue_position() {
             let waiting_for = WAITING_FOR.get();
             wake_all(
                 waiting_for

@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::{Interval, Shared};
+use super::shared::Shared;
 use crate::base::error::Error;
 use crate::base::info::DeviceId;
 use crate::base::sync::{Instant, Mutex};
 use crate::port::Recovered;
 use crate::port::attachment::DevicePort;
 use crate::port::watch::{Guarded, Health, RETRY, ROUND};
+use crate::timeline::interval::Interval;
 use crate::timeline::state::recovery::GRACE;
 
 /// The pending signals of a timeline with several ports.
@@ -107,7 +108,7 @@ impl Shared {
     pub(crate) fn note_owed(self: &Arc<Self>, claim: Interval, device: Option<DeviceId>) {
         // A device is checked as long as an entry of it is listed, so a longer entry needs nothing
         // new.
-        if !self.others.is_empty() && !self.owed.list.lock().extend_last(claim, device) {
+        if self.has_other_ports() && !self.owed().list.lock().extend_last(claim, device) {
             self.add_owed(claim.upto, device);
         }
     }
@@ -121,7 +122,7 @@ impl Shared {
         }
         let mut unguarded: SmallVec<[&DevicePort; 2]> = SmallVec::new();
         {
-            let mut list = self.owed.list.lock();
+            let mut list = self.owed().list.lock();
             let reached = self.reached();
             list.prune(reached);
             if value <= reached {
@@ -148,15 +149,15 @@ impl Shared {
     /// Makes the next signals that `device` owes. True if it owes none any more.
     fn recover_owed(&self, device: DeviceId) -> bool {
         loop {
-            let _recovering = self.owed.recovering.lock();
-            let next = self.owed.list.lock().lowest_owed_by(device);
+            let _recovering = self.owed().recovering.lock();
+            let next = self.owed().list.lock().lowest_owed_by(device);
             let Some((before, value)) = next else {
                 return true;
             };
             if self.recover_value(device, before, value) == Recovered::NotYet {
                 return false;
             }
-            self.owed.list.lock().remove(value);
+            self.owed().list.lock().remove(value);
         }
     }
 
@@ -211,10 +212,10 @@ impl Shared {
 
     /// The watching threads that may hold this timeline for a moment, because they guard it.
     pub(super) fn guards(&self) -> impl Iterator<Item = &DevicePort> {
-        let guarded = if self.others.is_empty() {
+        let guarded = if !self.has_other_ports() {
             SmallVec::new()
         } else {
-            self.owed.list.lock().guarded.clone()
+            self.owed().list.lock().guarded.clone()
         };
         self.ports()
             .filter(move |port| guarded.contains(&port.device()))
@@ -228,7 +229,7 @@ impl Guarded for Shared {
             reached = reached.max(self.polled_value());
         }
         {
-            let mut list = self.owed.list.lock();
+            let mut list = self.owed().list.lock();
             list.prune(reached);
             if list.lowest_owed_by(device).is_none() {
                 list.guarded.retain(|guarded| *guarded != device);
@@ -242,7 +243,7 @@ impl Guarded for Shared {
             _ => return Health::Works,
         };
         self.fail_with_dependents(&cause.into_cause());
-        let mut list = self.owed.list.lock();
+        let mut list = self.owed().list.lock();
         if list.lost.iter().all(|(lost, _)| *lost != device) {
             list.lost.push((device, Instant::now()));
         }
@@ -258,12 +259,12 @@ impl Shared {
     /// [`Guarded::recover_from_loss`] at the time `now`.
     fn recover_from_loss_at(&self, device: DeviceId, now: Instant) -> Duration {
         let since = {
-            let list = self.owed.list.lock();
+            let list = self.owed().list.lock();
             let mut lost = list.lost.iter();
             lost.find(|(lost, _)| *lost == device)
                 .map_or(Duration::ZERO, |&(_, at)| now.saturating_duration_since(at))
         };
-        if since < GRACE && self.publisher.get().is_some() {
+        if since < GRACE && self.publisher().is_some() {
             // Other processes fail what depends on the timeline before it is recovered.
             return GRACE - since;
         }
@@ -330,7 +331,7 @@ mod tests {
         }
         let (of, at) = (line.shared(), Instant::now());
         {
-            let mut list = of.owed.list.lock();
+            let mut list = of.owed().list.lock();
             list.lost.push((lost, at));
             list.entries.push_back(Owed {
                 value: 1,

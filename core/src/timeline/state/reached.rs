@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Shared, State, Survivors};
+use super::locked::State;
+use super::recovery::Survivors;
+use super::shared::Shared;
 use crate::base::error::{Error, Result};
 use crate::base::run::{DeferWakes, wake_all};
 use crate::base::stage::Stage;
-use crate::base::sync::{MutexGuard, Ordering};
+use crate::base::sync::MutexGuard;
 use crate::port::Port;
 use crate::timeline::waiters::{Ticket, Woken};
 
@@ -23,7 +25,7 @@ impl Shared {
         let value = self.refresh();
         match self.failure() {
             None => Ok(value),
-            Some(cause) => Err(Error::failed(&self.object, value + 1, cause)),
+            Some(cause) => Err(Error::failed(self.object(), value + 1, cause)),
         }
     }
 
@@ -40,7 +42,7 @@ impl Shared {
     #[inline(always)]
     fn refresh_from(&self, least: u64, advance: impl FnOnce(&Self, u64)) -> u64 {
         let reached = self.reached();
-        let outside = self.seen.raw_claims.load(Ordering::Relaxed) > 0;
+        let outside = self.has_raw_claims();
         let outstanding = self.pending() > reached || outside;
         if !outstanding || self.failure().is_some() {
             return reached;
@@ -48,7 +50,7 @@ impl Shared {
         if outside {
             self.refresh_pending();
         }
-        let polled = if self.others.is_empty() {
+        let polled = if !self.has_other_ports() {
             self.home().poll()
         } else {
             self.poll_all(least)
@@ -72,7 +74,7 @@ impl Shared {
             Ok(pending) if pending <= self.pending() => {}
             Ok(pending) => {
                 let woken = {
-                    let mut state = self.locked.state.lock();
+                    let mut state = self.lock();
                     if state.failure.is_some() {
                         return;
                     }
@@ -87,19 +89,12 @@ impl Shared {
         }
     }
 
-    /// Notes that everything up to `value` was signalled before the timeline was made.
-    ///
-    /// These values count as pending, and as reached from the first query on.
-    pub(crate) fn note_signalled(&self, value: u64) {
-        self.claimed.pending.fetch_max(value, Ordering::Release);
-    }
-
     /// Handles the result of a poll other than a plainly higher value.
     #[inline(never)]
     fn handle_polled(&self, polled: Result<Option<u64>>) -> u64 {
         match polled {
             Ok(Some(u64::MAX)) => self.fail_frozen(Arc::new(Error::device_lost(
-                &self.object,
+                self.object(),
                 "reading the counter",
                 -1,
                 "the counter reads all ones",
@@ -107,7 +102,7 @@ impl Shared {
             // A queue's position. The driver may be so fast that the signals of the submission are
             // not promoted yet, and the position must not become visible before them.
             Ok(Some(value)) => {
-                self.advance(value.min(self.claimed.pending.load(Ordering::Acquire)));
+                self.advance(value.min(self.promoted()));
             }
             Ok(None) => {}
             Err(error) => {
@@ -150,9 +145,9 @@ impl Shared {
     #[inline]
     pub(crate) fn is_worth_a_look(&self, value: u64) -> bool {
         self.reached() >= value
-            || !self.engine_signals_all
-            || self.seen.troubled.load(Ordering::Acquire)
-            || self.seen.raw_claims.load(Ordering::Relaxed) > 0
+            || !self.engine_signals_all()
+            || self.is_troubled()
+            || self.has_raw_claims()
     }
 
     /// Same as [`Shared::refresh`], but only a load if `value` is known to be reached.
@@ -168,7 +163,7 @@ impl Shared {
     /// Polls once if there is a driver to poll. True if `value` is reached.
     #[inline]
     pub(crate) fn looks_reached(&self, value: u64) -> bool {
-        if !self.is_counted_here {
+        if !self.is_counted_here() {
             self.refresh_to(value);
         }
         self.reached() >= value
@@ -185,7 +180,7 @@ impl Shared {
     /// Polls what [`Shared::refresh_to`] may leave out. Call it before reporting how far the
     /// timeline is.
     pub(crate) fn refresh_below(&self) {
-        if !self.others.is_empty() {
+        if self.has_other_ports() {
             self.refresh();
         }
     }
@@ -197,9 +192,7 @@ impl Shared {
     pub(crate) fn refresh_for(&self, stage: Stage, value: u64) {
         let asks = match stage {
             Stage::Reached => true,
-            Stage::Pending => {
-                self.pending() < value && self.seen.raw_claims.load(Ordering::Relaxed) > 0
-            }
+            Stage::Pending => self.pending() < value && self.has_raw_claims(),
         };
         if asks {
             self.refresh_to(value);
@@ -210,7 +203,7 @@ impl Shared {
     ///
     /// Wakes its waiters and releases held submissions on the calling thread.
     pub(crate) fn advance(&self, value: u64) {
-        if self.is_counted_here && self.publishes_ahead() {
+        if self.is_counted_here() && self.publishes_ahead() {
             return self.advance_in_order(value);
         }
         if let Some(state) = self.reach(value) {
@@ -226,7 +219,7 @@ impl Shared {
     fn advance_in_order(&self, value: u64) {
         // Wakes that happen meanwhile run after the lock is released.
         let _deferred = DeferWakes::new();
-        let _order = self.locked.host_signal.lock();
+        let _order = self.lock_host_signals();
         if let Some(state) = self.reach(value) {
             self.wake_settled(state);
         }
@@ -267,7 +260,7 @@ impl Shared {
         } else {
             value
         };
-        let mut state = self.locked.state.lock();
+        let mut state = self.lock();
         if state.failure.is_some() || value <= state.reached {
             return None;
         }
@@ -288,7 +281,7 @@ impl Shared {
         } else {
             value
         };
-        let mut state = self.locked.state.lock();
+        let mut state = self.lock();
         if state.failure.is_some() {
             return Woken::new();
         }
@@ -297,7 +290,7 @@ impl Shared {
             self.set_reached(&mut state, visible);
         }
         self.raise_pending(value);
-        self.claimed.claims.lock().remove(value);
+        self.lock_claims().remove(value);
         self.take_settled(&mut state)
     }
 }

@@ -9,7 +9,7 @@
 use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
-use super::Shared;
+use super::shared::Shared;
 use crate::base::sync::spawn;
 use crate::memory::counter::FAILING_TIMEOUT;
 use crate::port::watch::ROUND;
@@ -78,7 +78,7 @@ impl Shared {
     /// Without other survivors, the calling thread makes the signals. Otherwise a new thread makes
     /// them within a second.
     pub(crate) fn recover(&self, survivors: Survivors) {
-        let Some(of) = self.recovery.start() else {
+        let Some(of) = self.recovery().start() else {
             return;
         };
         let announced = self.home().pending_elsewhere().unwrap_or(0);

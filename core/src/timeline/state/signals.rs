@@ -1,22 +1,16 @@
 //! Signals: claims, their promotion, and signals from the host.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use super::{Claims, Interval, Shared, State, promotion};
+use super::claims::Claims;
+use super::locked::State;
+use super::shared::Shared;
 use crate::base::error::{Error, Object, Result};
 use crate::base::run::{DeferWakes, Wake, wake_all};
-use crate::base::sync::Ordering;
 use crate::port::ByEngine;
+use crate::timeline::interval::Interval;
 
 impl Shared {
-    pub(crate) fn add_raw_claim(&self) {
-        self.seen.raw_claims.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn drop_raw_claim(&self) {
-        self.seen.raw_claims.fetch_sub(1, Ordering::Relaxed);
-    }
-
     /// Claims `value`. Wakes nothing and makes no driver call, so a queue may call it under its
     /// lock.
     #[inline]
@@ -29,13 +23,13 @@ impl Shared {
         };
         if own_wait > 0 && own_wait >= value {
             return Err(Error::SignalBehindOwnWait {
-                timeline: self.object.clone(),
+                timeline: self.object().clone(),
                 asked: value,
                 waited: own_wait,
             });
         }
-        let state = self.locked.state.lock();
-        let mut claims = self.claimed.claims.lock();
+        let state = self.lock();
+        let mut claims = self.lock_claims();
         let pending = self.pending_locked(&state);
         // Before the check: a claim that is promoted after this must still be found in the list.
         claims.settle(pending);
@@ -50,9 +44,9 @@ impl Shared {
     /// the timeline has timestamps.
     #[inline]
     pub(crate) fn claim_alone(&self, value: u64) -> Option<Interval> {
-        let mut claims = self.claimed.claims.lock();
+        let mut claims = self.lock_claims();
         let reached = self.reached();
-        let pending = self.claimed.pending.load(Ordering::SeqCst).max(reached);
+        let pending = self.pending_from(reached);
         claims.settle(pending);
         let is_legal = value > pending && value <= self.largest_legal_from(reached);
         if !claims.is_empty() || !is_legal || self.is_troubled() || self.times().is_some() {
@@ -70,50 +64,25 @@ impl Shared {
         self.raise_pending(value);
     }
 
-    /// Notes that `value` is pending. The entry of its claim stays until the next claim removes it.
-    #[inline]
-    pub(crate) fn raise_pending(&self, value: u64) {
-        self.claimed.pending.fetch_max(value, Ordering::SeqCst);
-    }
-
     /// Wakes the waiters for a promoted value.
     ///
     /// Takes the lock only if a waiter may have registered. Otherwise the submitting thread and the
     /// thread that sees the signal reached would contend for the lock on every submission.
     #[inline]
     pub(crate) fn wake_promoted(self: &Arc<Self>) {
-        if self.claimed.awaited.load(Ordering::SeqCst) {
+        if self.is_awaited() {
             self.wake_promoted_waiters();
         }
-    }
-
-    /// Notes that `queue` makes all signals. Used for a queue's position, which has no claims.
-    pub(crate) fn belongs_to(&self, queue: &Object) {
-        let by = &self.claimed.promoted_by;
-        by.store(queue.id(), Ordering::Release);
-    }
-
-    /// Notes which queue signals `value`.
-    ///
-    /// A concurrent call for the next value is possible, if the driver finished early and another
-    /// thread has seen it.
-    #[inline]
-    fn note_signaller(&self, value: u64, domain: u64, queue: u64) {
-        self.claimed.promoted_by.store(queue, Ordering::Relaxed);
-        self.claimed.promoted.store(value, Ordering::Relaxed);
-        self.claimed
-            .promoted_as
-            .store(promotion(value, domain), Ordering::Release);
     }
 
     /// Wakes the waiters that a promotion has settled.
     #[cold]
     fn wake_promoted_waiters(self: &Arc<Self>) {
         let (woken, watch) = {
-            let mut state = self.locked.state.lock();
+            let mut state = self.lock();
             let woken = self.take_settled(&mut state);
             if state.waiters.is_empty() {
-                self.claimed.awaited.store(false, Ordering::Relaxed);
+                self.note_not_awaited();
             }
             (woken, self.needs_watch(&mut state))
         };
@@ -129,8 +98,8 @@ impl Shared {
             return;
         }
         let (woken, closed) = {
-            let mut state = self.locked.state.lock();
-            self.claimed.claims.lock().remove(claim.upto);
+            let mut state = self.lock();
+            self.lock_claims().remove(claim.upto);
             (self.take_cancelled(&mut state), state.closed)
         };
         wake_all(woken);
@@ -142,14 +111,14 @@ impl Shared {
 
     /// Wakes the bridge, which may wait for this claim before it closes.
     fn wake_bridge(&self) {
-        let bridge = self.bridge.get().and_then(Weak::upgrade);
+        let bridge = self.bridge();
         wake_all(bridge.map(|bridge| bridge as Arc<dyn Wake>));
     }
 
     /// Claims `value` for a host signal that follows.
     pub(crate) fn claim_next(&self, value: u64) -> Result<()> {
-        let state = self.locked.state.lock();
-        let mut claims = self.claimed.claims.lock();
+        let state = self.lock();
+        let mut claims = self.lock_claims();
         self.check_signal(&state, value)?;
         self.check_next(&state, &mut claims, value)?;
         // Until the value is reached, the claim keeps out the signals of queues.
@@ -171,7 +140,7 @@ impl Shared {
         let _ = self.signal_in_order(value, || {
             if !in_step() {
                 return Err(Error::SignalNotAboveReached {
-                    timeline: self.object.clone(),
+                    timeline: self.object().clone(),
                     asked: value,
                     reached: self.reached(),
                 });
@@ -185,9 +154,9 @@ impl Shared {
     /// A host signal of a timeline without any port other than a host value.
     pub(crate) fn signal_here(&self, value: u64) -> Result<()> {
         let woken = {
-            let mut state = self.locked.state.lock();
+            let mut state = self.lock();
             // Until the value is reached, no queue may claim.
-            let mut claims = self.claimed.claims.lock();
+            let mut claims = self.lock_claims();
             self.check_signal(&state, value)?;
             self.check_next(&state, &mut claims, value)?;
             self.time_by_host(value);
@@ -234,7 +203,7 @@ impl Shared {
     ) -> Result<()> {
         // Wakes during publication run after the lock is released.
         let _deferred = self.publishes_ahead().then(DeferWakes::new);
-        let order = self.locked.host_signal.lock();
+        let order = self.lock_host_signals();
         check()?;
         self.time_by_host(value);
         let signalled = self
@@ -250,7 +219,7 @@ impl Shared {
                 }
                 // The timeline failed while the port was signalled, so this value stays invisible.
                 self.failure().map_or(Ok(()), |cause| {
-                    Err(Error::failed(&self.object, value, cause))
+                    Err(Error::failed(self.object(), value, cause))
                 })
             }
             Err(error) => {
@@ -263,7 +232,7 @@ impl Shared {
     /// The checks of every signal, from the host or a queue.
     fn check_signal(&self, state: &State, value: u64) -> Result<()> {
         let (reached, pending) = (state.reached, self.pending_locked(state));
-        let timeline = || self.object.clone();
+        let timeline = || self.object().clone();
         if let Some(cause) = &state.failure {
             return Err(Error::failed(timeline(), value, cause.clone()));
         }
@@ -294,17 +263,6 @@ impl Shared {
         }
     }
 
-    /// The largest value that may be signalled or waited for now (T7).
-    #[inline]
-    pub(crate) fn largest_legal(&self) -> u64 {
-        self.largest_legal_from(self.reached())
-    }
-
-    fn largest_legal_from(&self, reached: u64) -> u64 {
-        let largest = reached.saturating_add(self.max_difference);
-        largest.min(u64::MAX - 1)
-    }
-
     /// Refreshes the value if a signal of `value` would otherwise seem out of range.
     #[inline]
     pub(crate) fn refresh_if_far(&self, value: u64) {
@@ -325,7 +283,7 @@ impl Shared {
             return Ok(());
         }
         Err(Error::value_out_of_range(
-            &self.object,
+            self.object(),
             value,
             self.reached(),
             largest,
@@ -334,7 +292,7 @@ impl Shared {
 
     fn overlap(&self, asked: u64, claim: Interval) -> Error {
         Error::SignalOverlapsClaim {
-            timeline: self.object.clone(),
+            timeline: self.object().clone(),
             asked,
             above: claim.above,
             upto: claim.upto,

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Shared, State};
+use super::locked::State;
+use super::shared::Shared;
 use crate::base::error::Failure;
-use crate::base::sync::Ordering;
 use crate::port::watch::Watched;
 use crate::port::{Port, Watch};
 use crate::timeline::waiters::Ticket;
@@ -59,7 +59,7 @@ impl Shared {
     /// The leading thread goes on waiting.
     pub(crate) fn stop_leading(self: &Arc<Self>) {
         let watch = {
-            let mut state = self.locked.state.lock();
+            let mut state = self.lock();
             state.leader = None;
             self.needs_watch(&mut state)
         };
@@ -68,7 +68,7 @@ impl Shared {
 
     /// The lowest awaited value that the device can bring without a further action of the host.
     fn lowest_target(&self, state: &State) -> Option<u64> {
-        let raw = self.seen.raw_claims.load(Ordering::Relaxed) > 0;
+        let raw = self.has_raw_claims();
         if raw {
             // The engine does not learn when a signal from outside becomes pending, so it must
             // watch for the value.
@@ -89,7 +89,7 @@ impl Shared {
 
 impl Watched for Shared {
     fn target(&self) -> Option<u64> {
-        let mut state = self.locked.state.lock();
+        let mut state = self.lock();
         let target = self.lowest_target(&state);
         state.watched = Some(target.unwrap_or(NO_TARGET));
         target

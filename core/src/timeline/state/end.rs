@@ -1,0 +1,90 @@
+//! The end of a timeline: it fails, or its last handle is dropped.
+
+use std::sync::Arc;
+
+use super::locked::State;
+use super::shared::Shared;
+use crate::base::error::Failure;
+use crate::base::run::{Wake, wake_all};
+use crate::port::attachment::DevicePort;
+use crate::timeline::interval::Interval;
+use crate::timeline::waiters::Woken;
+
+impl Shared {
+    /// Closes this side because the last handle of any side of its bridge is dropped.
+    ///
+    /// Other sides can still bring the values in `elsewhere`, which shrinks with each call.
+    pub(crate) fn close_to(&self, elsewhere: Vec<Interval>) -> Closing<'_> {
+        let mut state = self.lock();
+        state.elsewhere = elsewhere;
+        self.close_locked(&mut state)
+    }
+
+    /// Polls the home and fails the timeline at the value found.
+    pub(crate) fn fail(&self, cause: Failure) {
+        self.refresh();
+        self.fail_frozen(cause);
+    }
+
+    /// Fails the timeline at the known value. Makes no driver call.
+    pub(super) fn fail_frozen(&self, cause: Failure) {
+        let woken = {
+            let mut state = self.lock();
+            if state.failure.is_some() {
+                return;
+            }
+            state.failure = Some(cause.clone());
+            self.note_troubled();
+            state.waiters.take_unserved(|_| false)
+        };
+        #[cfg(feature = "tracing")]
+        crate::base::events::failed(self.object(), &cause);
+        wake_all(woken);
+        self.wake_holders();
+    }
+
+    /// Closes the timeline because its last handle is gone, so that no new claims can be made.
+    ///
+    /// Does nothing if another process signals it, and in a forked child, where the locks may be
+    /// held forever.
+    pub(crate) fn close(&self) {
+        if self.has_remote_signaller() || self.is_forked() {
+            return;
+        }
+        let closing = self.close_locked(&mut self.lock());
+        closing.end();
+    }
+
+    fn close_locked(&self, state: &mut State) -> Closing<'_> {
+        let closed_before = std::mem::replace(&mut state.closed, true);
+        self.note_troubled();
+        Closing {
+            woken: self.take_cancelled(state),
+            is_watched: !closed_before && state.watched.is_some(),
+            of: self,
+        }
+    }
+}
+
+/// A timeline that has just been closed, with the waiters that this ends.
+#[must_use = "the waiters must be woken"]
+pub(crate) struct Closing<'s> {
+    of: &'s Shared,
+    woken: Woken,
+    is_watched: bool,
+}
+
+impl Closing<'_> {
+    /// Wakes the waiters, the bridge, the publisher and held submissions. No lock may be held.
+    pub(crate) fn end(self) {
+        wake_all(self.woken);
+        self.of.wake_holders();
+        let publisher = self.of.publisher().cloned();
+        wake_all(publisher.map(|publisher| publisher as Arc<dyn Wake>));
+        let home = self.of.watch().filter(|_| self.is_watched);
+        let guards = self.of.guards().filter_map(DevicePort::watch);
+        for device in home.into_iter().chain(guards) {
+            device.watcher().let_go(&**device);
+        }
+    }
+}

@@ -1,0 +1,663 @@
+//! The shared part of a timeline: its fields, and the methods that need no other part.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
+
+use super::ahead::{Publish, UnpublishedSignals};
+use super::claims::Claims;
+use super::dependents::Sentinel;
+use super::locked::State;
+use super::owed::OwedSignals;
+use super::recovery::Recovery;
+use crate::base::error::{Failure, Object, Result};
+use crate::base::info::DeviceId;
+use crate::base::run::Wake;
+use crate::base::stage::Stage;
+use crate::base::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::port::attachment::{Attachment, DevicePort, Nature};
+use crate::port::{Port, Watch};
+use crate::timeline::held_index::HeldIndex;
+use crate::timeline::host_signals::HostSignalObservers;
+use crate::timeline::recent_waits::RecentWaits;
+use crate::timeline::times::Times;
+
+/// Fields that a polling waiter reads.
+///
+/// They have two cache lines to themselves, because processors fetch lines in pairs. So signallers
+/// and waiters do not slow each other down by false sharing.
+#[repr(align(128))]
+struct Seen {
+    /// Written under the state's lock; grows.
+    reached: AtomicU64,
+    /// The number of open raw claims, plus one if signals from outside the engine are possible.
+    ///
+    /// A raw claim is one for the application's own submission. While the number is not 0, the
+    /// counter may be ahead of `pending`.
+    raw_claims: AtomicU64,
+    /// True once the timeline has failed or its last handle is dropped.
+    troubled: AtomicBool,
+    /// True if a native wait for this timeline must be noted as a dependent. See `dependents`.
+    depends_on_others: AtomicBool,
+}
+
+/// Fields that change with each submission that signals the timeline.
+#[repr(align(128))]
+struct Claimed {
+    /// Locked inside the state, if both are. So a submission does not lock the state, which the
+    /// thread that sees its signal reached locks.
+    claims: Mutex<Claims>,
+    /// The highest promoted value. Only grows, and may be below the reached value, which is pending
+    /// too.
+    pending: AtomicU64,
+    /// True if a waiter has registered since the last promotion that found none.
+    ///
+    /// A registration sets this before it reads `pending`. A promotion raises `pending` before it
+    /// reads this. All four accesses are `SeqCst`, so one of the two threads sees the other.
+    awaited: AtomicBool,
+    /// The value of the claim that was promoted last, or of the one before.
+    ///
+    /// `promoted_as` has the value and its driver queue (0 for none) in one word. `promoted_by` is
+    /// the id of the submitting queue (0 for none of the engine).
+    promoted: AtomicU64,
+    promoted_as: AtomicU64,
+    promoted_by: AtomicU64,
+}
+
+/// Fields under locks.
+#[repr(C, align(128))]
+struct Locked {
+    state: Mutex<State>,
+    /// Keeps host signals in order. Held across the driver call.
+    host_signal: Mutex<()>,
+    /// The number of waits for this timeline and claims of it in the graph of held submissions.
+    held_waits: AtomicU64,
+}
+
+/// A bridge, as its sides use it. Woken when fewer values can still come.
+pub(crate) trait Bridge: Wake {
+    /// Notes that other processes have `side`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if another side is published.
+    fn publish(&self, side: &Shared) -> Result<()>;
+
+    /// Signals `value` on the published side before it becomes visible on `side`.
+    fn carry_ahead(self: Arc<Self>, side: &Shared, value: u64);
+
+    /// All sides.
+    fn sides(&self) -> Vec<Arc<Shared>>;
+}
+
+/// The host-side state of a timeline, shared by its handles, points and claims.
+pub(crate) struct Shared {
+    object: Object,
+    /// Stored inline, because nearly every access is to the home.
+    home: DevicePort,
+    others: Box<[DevicePort]>,
+    max_difference: u64,
+    /// True if the only port is a host value without shared memory behind it.
+    is_counted_here: bool,
+    /// True if the home is a page that another process signals.
+    is_remote: bool,
+    /// True if the engine makes or sees every signal, other than those of raw claims.
+    engine_signals_all: bool,
+    /// Set if another process has the right to signal. The last handle does not close it then.
+    ///
+    /// The value is an object that lives as long as the timeline.
+    remote_signaller: OnceLock<Arc<dyn Any + Send + Sync>>,
+    /// Recent durations of host waits that had to park.
+    recent_waits: RecentWaits,
+    held_index: HeldIndex,
+    host_signals: HostSignalObservers,
+    /// The bridge of which it is a side. Set before other threads have the timeline.
+    bridge: OnceLock<Weak<dyn Bridge>>,
+    /// Publishes its values, if other processes have it.
+    publisher: OnceLock<Arc<dyn Publish>>,
+    /// True if values must be published before they are visible here; see `ahead`.
+    ///
+    /// Loom does not model it. Nearly all operations read it, and it is set once, before the
+    /// accesses that depend on it.
+    publishes_ahead: std::sync::atomic::AtomicBool,
+    /// On a queue's position: the signals that must be published before it is visible.
+    unpublished: OnceLock<Box<UnpublishedSignals>>,
+    /// Why native waits for this timeline may find incomplete data.
+    ///
+    /// Set if the device or process that signals the timeline is lost. Also set if the signalling
+    /// work waits natively for another timeline that has such a cause.
+    lost: OnceLock<Failure>,
+    /// Has the watching thread poll for the native waits of drivers; see `dependents`.
+    sentinel: OnceLock<Arc<Sentinel>>,
+    recovery: Recovery,
+    owed: OwedSignals,
+    /// The times of its last signals, if it has timestamps. No claim of it takes the fast path
+    /// then.
+    times: OnceLock<Box<Times>>,
+    seen: Seen,
+    claimed: Claimed,
+    locked: Locked,
+}
+
+/// Combines a value and its order domain in one word.
+///
+/// A reader can so detect a torn pair of two concurrent promotions.
+///
+/// The multiplier keeps the domains, which are numbered from 1, further apart than any two values
+/// of a timeline.
+const fn promotion(value: u64, domain: u64) -> u64 {
+    value ^ domain.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} (reached {}, pending {})",
+            self.object,
+            self.reached(),
+            self.pending()
+        )
+    }
+}
+
+impl Shared {
+    /// A timeline at `initial` with the ports of its home and of the other devices.
+    pub(crate) fn new(
+        object: Object,
+        initial: u64,
+        home: Attachment,
+        others: Box<[Attachment]>,
+    ) -> Self {
+        let all = [&home].into_iter().chain(&others);
+        let differences = all.map(Attachment::max_value_difference);
+        let max_difference = differences.min().unwrap_or(u64::MAX);
+        let home = home.into_port();
+        let others = others.into_iter().map(Attachment::into_port);
+        let others: Box<[DevicePort]> = others.collect();
+        let foreign = [&home]
+            .into_iter()
+            .chain(&others)
+            .any(DevicePort::is_signalled_elsewhere);
+        let is_counted_here = others.is_empty() && home.nature() == Nature::Value;
+        let is_a_page = home.nature() == Nature::Page;
+        let is_remote = home.is_signalled_elsewhere() && is_a_page;
+        let engine_signals_all = is_counted_here || (others.is_empty() && is_a_page && !foreign);
+        let has_others = !others.is_empty();
+        let shared = Self {
+            object,
+            is_counted_here,
+            is_remote,
+            engine_signals_all,
+            remote_signaller: OnceLock::new(),
+            max_difference,
+            home,
+            others,
+            seen: Seen {
+                reached: AtomicU64::new(initial),
+                raw_claims: AtomicU64::new(foreign.into()),
+                troubled: AtomicBool::new(false),
+                depends_on_others: AtomicBool::new(is_remote || has_others),
+            },
+            claimed: Claimed {
+                claims: Mutex::default(),
+                pending: AtomicU64::new(initial),
+                awaited: AtomicBool::new(false),
+                promoted: AtomicU64::new(0),
+                promoted_as: AtomicU64::new(0),
+                promoted_by: AtomicU64::new(0),
+            },
+            recent_waits: RecentWaits::default(),
+            held_index: HeldIndex::default(),
+            host_signals: HostSignalObservers::default(),
+            bridge: OnceLock::new(),
+            publisher: OnceLock::new(),
+            publishes_ahead: false.into(),
+            unpublished: OnceLock::new(),
+            lost: OnceLock::new(),
+            sentinel: OnceLock::new(),
+            recovery: Recovery::default(),
+            owed: OwedSignals::default(),
+            times: OnceLock::new(),
+            locked: Locked {
+                state: Mutex::new(State {
+                    reached: initial,
+                    ..State::default()
+                }),
+                host_signal: Mutex::new(()),
+                held_waits: AtomicU64::new(0),
+            },
+        };
+        if foreign {
+            // A watch must end with what becomes pending from now on.
+            shared.refresh_pending();
+        }
+        shared
+    }
+
+    #[inline]
+    pub(crate) const fn object(&self) -> &Object {
+        &self.object
+    }
+
+    #[inline]
+    pub(crate) const fn recent_waits(&self) -> &RecentWaits {
+        &self.recent_waits
+    }
+
+    /// Its index in the graph of held submissions.
+    #[inline]
+    pub(crate) const fn held_index(&self) -> &HeldIndex {
+        &self.held_index
+    }
+
+    /// Traces that record host signals.
+    #[inline]
+    pub(crate) const fn host_signals(&self) -> &HostSignalObservers {
+        &self.host_signals
+    }
+
+    /// The times of its signals, if it has timestamps.
+    #[inline]
+    pub(crate) fn times(&self) -> Option<&Times> {
+        self.times.get().map(|times| &**times)
+    }
+
+    /// Gives it timestamps. False if it has them already.
+    pub(crate) fn set_times(&self, times: Times) -> bool {
+        self.times.set(Box::new(times)).is_ok()
+    }
+
+    pub(super) fn ports(&self) -> impl Iterator<Item = &DevicePort> {
+        [&self.home].into_iter().chain(&self.others)
+    }
+
+    pub(crate) fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
+        self.ports().map(DevicePort::device)
+    }
+
+    #[inline]
+    pub(crate) fn reached(&self) -> u64 {
+        self.seen.reached.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(crate) fn pending(&self) -> u64 {
+        self.promoted().max(self.reached())
+    }
+
+    /// Same as [`Shared::pending`], for a caller that holds the state's lock.
+    #[inline]
+    pub(super) fn pending_locked(&self, state: &State) -> u64 {
+        self.pending_from(state.reached)
+    }
+
+    /// Same as [`Shared::pending`], for a caller that knows the reached value.
+    #[inline]
+    pub(super) fn pending_from(&self, reached: u64) -> u64 {
+        self.claimed.pending.load(Ordering::SeqCst).max(reached)
+    }
+
+    /// The highest promoted value. It may be below the reached value.
+    #[inline]
+    pub(super) fn promoted(&self) -> u64 {
+        self.claimed.pending.load(Ordering::Acquire)
+    }
+
+    /// Sets the reached value.
+    #[inline]
+    pub(super) fn set_reached(&self, state: &mut State, value: u64) {
+        state.reached = value;
+        self.seen.reached.store(value, Ordering::Release);
+    }
+
+    /// True if driver queue `domain` is known to signal `value`. Known only for the last promoted
+    /// values.
+    #[inline]
+    pub(crate) fn is_from(&self, value: u64, domain: u64) -> bool {
+        self.claimed.promoted_as.load(Ordering::Acquire) == promotion(value, domain)
+            && self.claimed.promoted.load(Ordering::Relaxed) == value
+    }
+
+    #[inline]
+    pub(crate) fn home(&self) -> &dyn Port {
+        self.home.port()
+    }
+
+    /// The ports of the other devices.
+    pub(crate) fn other_ports(&self) -> impl Iterator<Item = &dyn Port> {
+        self.others.iter().map(DevicePort::port)
+    }
+
+    pub(crate) fn watch(&self) -> Option<&Arc<dyn Watch>> {
+        self.home.watch()
+    }
+
+    #[inline]
+    pub(crate) fn port_on(&self, device: DeviceId) -> Option<&dyn Port> {
+        if self.home.device() == device {
+            return Some(self.home.port());
+        }
+        let mut others = self.others.iter();
+        let other = others.find(|other| other.device() == device);
+        other.map(DevicePort::port)
+    }
+
+    #[inline]
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        if self.is_troubled() {
+            return self.failure_in_trouble();
+        }
+        None
+    }
+
+    #[cold]
+    fn failure_in_trouble(&self) -> Option<Failure> {
+        self.locked.state.lock().failure.clone()
+    }
+
+    /// True if it has failed.
+    #[inline]
+    pub(crate) fn is_failed(&self) -> bool {
+        self.is_troubled() && self.failure().is_some()
+    }
+
+    /// The queue that last promoted a claim, if it is one of the engine.
+    pub(crate) fn last_submitter(&self) -> Option<Object> {
+        crate::base::queue_names::get(self.claimed.promoted_by.load(Ordering::Acquire))
+    }
+
+    /// True if a claim covers `value`.
+    pub(crate) fn is_claimed(&self, value: u64) -> bool {
+        self.claimed.claims.lock().covers(value)
+    }
+
+    /// The process that signals the timeline, if that is known and not this one.
+    pub(crate) fn signalling_process(&self) -> Option<u32> {
+        self.ports().find_map(DevicePort::signalling_process)
+    }
+
+    /// True if signals come only from outside the engine and no raw claim is open.
+    pub(crate) fn is_signalled_outside(&self) -> bool {
+        self.ports().any(DevicePort::is_signalled_elsewhere)
+            && self.seen.raw_claims.load(Ordering::Relaxed) == 1
+    }
+
+    /// Makes it a side of `bridge`.
+    pub(crate) fn set_bridge(&self, bridge: Weak<dyn Bridge>) {
+        let _ = self.bridge.set(bridge);
+    }
+
+    /// The other sides of its bridge. Empty if it is a side of none.
+    pub(crate) fn other_sides(&self) -> Vec<Arc<Self>> {
+        let mut sides = self.bridge().map_or_else(Vec::new, |bridge| bridge.sides());
+        sides.retain(|side| side.object() != self.object());
+        sides
+    }
+
+    /// True if the only port is a host value without shared memory behind it.
+    #[inline]
+    pub(crate) const fn is_counted_here(&self) -> bool {
+        self.is_counted_here
+    }
+
+    #[inline]
+    pub(crate) const fn is_remote(&self) -> bool {
+        self.is_remote
+    }
+
+    /// Stores a weak reference to itself, for methods that have only `&self`.
+    pub(crate) fn set_own(&self, of: &Arc<Self>) {
+        self.recovery.set_own(Arc::downgrade(of));
+    }
+
+    /// Notes that another process has the right to signal. `kept` lives as long as the timeline.
+    pub(crate) fn set_remote_signaller(&self, kept: Arc<dyn Any + Send + Sync>) {
+        let _ = self.remote_signaller.set(kept);
+    }
+
+    /// True if it has failed or lost its last handle.
+    #[inline]
+    pub(crate) fn is_troubled(&self) -> bool {
+        self.seen.troubled.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.seen.troubled.load(Ordering::Acquire) && self.locked.state.lock().closed
+    }
+
+    /// True if `value` is known to have come to `stage`.
+    ///
+    /// Takes no lock, and may miss a value that has just come.
+    #[inline]
+    pub(crate) fn has_plainly_come(&self, stage: Stage, value: u64) -> bool {
+        let is_promoted = || self.promoted() >= value;
+        (stage == Stage::Pending && !self.is_troubled() && is_promoted()) || self.reached() >= value
+    }
+
+    pub(crate) fn add_raw_claim(&self) {
+        self.seen.raw_claims.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn drop_raw_claim(&self) {
+        self.seen.raw_claims.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Notes that `value` is pending. The entry of its claim stays until the next claim removes it.
+    #[inline]
+    pub(crate) fn raise_pending(&self, value: u64) {
+        self.claimed.pending.fetch_max(value, Ordering::SeqCst);
+    }
+
+    /// Notes that `queue` makes all signals. Used for a queue's position, which has no claims.
+    pub(crate) fn belongs_to(&self, queue: &Object) {
+        let by = &self.claimed.promoted_by;
+        by.store(queue.id(), Ordering::Release);
+    }
+
+    /// Notes which queue signals `value`.
+    ///
+    /// A concurrent call for the next value is possible, if the driver finished early and another
+    /// thread has seen it.
+    #[inline]
+    pub(super) fn note_signaller(&self, value: u64, domain: u64, queue: u64) {
+        self.claimed.promoted_by.store(queue, Ordering::Relaxed);
+        self.claimed.promoted.store(value, Ordering::Relaxed);
+        self.claimed
+            .promoted_as
+            .store(promotion(value, domain), Ordering::Release);
+    }
+
+    /// The largest value that may be signalled or waited for now (T7).
+    #[inline]
+    pub(crate) fn largest_legal(&self) -> u64 {
+        self.largest_legal_from(self.reached())
+    }
+
+    pub(super) fn largest_legal_from(&self, reached: u64) -> u64 {
+        let largest = reached.saturating_add(self.max_difference);
+        largest.min(u64::MAX - 1)
+    }
+
+    /// Notes that everything up to `value` was signalled before the timeline was made.
+    ///
+    /// These values count as pending, and as reached from the first query on.
+    pub(crate) fn note_signalled(&self, value: u64) {
+        self.claimed.pending.fetch_max(value, Ordering::Release);
+    }
+
+    pub(crate) fn start_publishing_ahead(&self) {
+        self.publishes_ahead.store(true, Ordering::SeqCst);
+    }
+
+    /// True if a value must be published before it becomes visible here.
+    #[inline]
+    pub(crate) fn publishes_ahead(&self) -> bool {
+        self.publishes_ahead.load(Ordering::Acquire)
+    }
+
+    /// True if native waits for it must be noted.
+    #[inline]
+    pub(crate) fn depends_on_others(&self) -> bool {
+        self.seen.depends_on_others.load(Ordering::Relaxed)
+    }
+
+    /// Notes that native waits for it must be noted as dependents.
+    ///
+    /// Polling threads read the flag's cache line, so it is written only once.
+    pub(super) fn note_depends_on_others(&self) {
+        if !self.depends_on_others() {
+            self.seen.depends_on_others.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// True if signals from outside the engine are possible.
+    #[inline]
+    pub(super) fn has_raw_claims(&self) -> bool {
+        self.seen.raw_claims.load(Ordering::Relaxed) > 0
+    }
+
+    /// True if it has ports on other devices than its home's.
+    #[inline]
+    pub(super) const fn has_other_ports(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    /// True if the engine makes or sees every signal, other than those of raw claims.
+    #[inline]
+    pub(super) const fn engine_signals_all(&self) -> bool {
+        self.engine_signals_all
+    }
+
+    #[inline]
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.locked.state.lock()
+    }
+
+    /// Locks the claims. Call it with the lock of the state, if both are needed.
+    #[inline]
+    pub(super) fn lock_claims(&self) -> MutexGuard<'_, Claims> {
+        self.claimed.claims.lock()
+    }
+
+    /// Locks out other host signals.
+    #[inline]
+    pub(super) fn lock_host_signals(&self) -> MutexGuard<'_, ()> {
+        self.locked.host_signal.lock()
+    }
+
+    /// The number of waits and claims in the graph of held submissions.
+    #[inline]
+    pub(super) const fn held_waits(&self) -> &AtomicU64 {
+        &self.locked.held_waits
+    }
+
+    /// Notes that a waiter is about to register. Call it before the check of its value.
+    #[inline]
+    pub(super) fn note_awaited(&self) {
+        self.claimed.awaited.store(true, Ordering::SeqCst);
+    }
+
+    /// True if a waiter may be registered.
+    #[inline]
+    pub(super) fn is_awaited(&self) -> bool {
+        self.claimed.awaited.load(Ordering::SeqCst)
+    }
+
+    /// Notes that no waiter is registered. Call it with the state's lock.
+    pub(super) fn note_not_awaited(&self) {
+        self.claimed.awaited.store(false, Ordering::Relaxed);
+    }
+
+    /// Notes that it has failed or lost its last handle. Call it with the state's lock.
+    pub(super) fn note_troubled(&self) {
+        self.seen.troubled.store(true, Ordering::Release);
+    }
+
+    /// True if another process has the right to signal.
+    pub(super) fn has_remote_signaller(&self) -> bool {
+        self.remote_signaller.get().is_some()
+    }
+
+    /// The bridge of which it is a side, if any.
+    pub(super) fn bridge(&self) -> Option<Arc<dyn Bridge>> {
+        self.bridge.get().and_then(Weak::upgrade)
+    }
+
+    /// What publishes its values to other processes, if anything.
+    pub(super) fn publisher(&self) -> Option<&Arc<dyn Publish>> {
+        self.publisher.get()
+    }
+
+    /// Sets the publisher. The first one stays.
+    pub(super) fn set_publisher(&self, publisher: Arc<dyn Publish>) {
+        let _ = self.publisher.set(publisher);
+    }
+
+    /// On a queue's position: the signals that must be published before it is visible.
+    pub(super) const fn unpublished(&self) -> &OnceLock<Box<UnpublishedSignals>> {
+        &self.unpublished
+    }
+
+    /// Why native waits for it may find incomplete data, if they may.
+    pub(super) fn loss(&self) -> Option<&Failure> {
+        self.lost.get()
+    }
+
+    /// Notes why native waits for it may find incomplete data. The first cause stays.
+    pub(super) fn set_loss(&self, cause: &Failure) {
+        let _ = self.lost.set(cause.clone());
+    }
+
+    pub(super) fn sentinel(&self) -> &Arc<Sentinel> {
+        self.sentinel.get_or_init(|| Arc::new(Sentinel))
+    }
+
+    pub(super) const fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    #[inline]
+    pub(super) const fn owed(&self) -> &OwedSignals {
+        &self.owed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::api::Device as _;
+
+    /// Claims that the host completes leave no entry behind. The next submission takes the fast
+    /// path again.
+    #[test]
+    fn a_claim_that_the_host_completes_leaves_no_entry() {
+        let device = crate::host::Device::new();
+        let line = device.timeline("line").unwrap();
+        let of = line.shared();
+        for value in [5, 6] {
+            let claim = of.claim(value, 0).unwrap();
+            of.signal_claimed(claim.upto);
+            assert_eq!(of.reached(), value);
+        }
+        line.signal(7).unwrap();
+        line.signal(8).unwrap();
+        assert!(of.claimed.claims.lock().is_empty(), "{of:?}");
+    }
+
+    /// A pending claim does not send the next submission to the slow path.
+    ///
+    /// The next claim on either path removes its entry.
+    #[test]
+    fn a_pending_claim_does_not_block_the_fast_path() {
+        let line = crate::host::Device::new().timeline("line").unwrap();
+        let of = line.shared();
+        let first = of.claim_alone(1).unwrap();
+        assert!(of.claim_alone(2).is_none());
+        of.promote(first.upto, 0, None);
+        let second = of.claim_alone(2).unwrap();
+        assert_eq!((second.above, second.upto), (1, 2));
+        of.promote(second.upto, 0, None);
+        of.claim(3, 0).unwrap();
+        assert_eq!(of.claimed.claims.lock().all().count(), 1);
+    }
+}
