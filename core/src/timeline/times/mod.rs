@@ -14,33 +14,28 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `local` | the times of signals that this process makes |
 //! | `published` | publication of times to other processes, and their view |
 //! | `page` | the layout of the shared page |
 //! | `sampling` | a thread that samples clocks, so that publishing threads do not wait for it |
 
+mod local;
 mod page;
 mod published;
 mod sampling;
 
-use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
-
-use smallvec::SmallVec;
+use std::sync::OnceLock;
 
 use crate::base::error::{Error, Object, Result};
 use crate::base::info::DeviceId;
-use crate::base::sync::Mutex;
-use crate::clock::{Clock, HostClock, SameClock, Time};
-use crate::port::Stamp;
+use crate::clock::{Clock, Time};
 use crate::timeline::Timeline;
 use crate::timeline::point::Point;
 use crate::timeline::state::{Interval, Shared};
 
+pub(crate) use local::LocalTimes;
 pub use page::SharedTimes;
 use published::{RemoteTimes, TimePublisher};
-
-/// Why the initial value of a timeline has no time.
-const BEFORE_THE_FIRST: &str = "it was there before the first signal that has a time";
 
 /// The times of a timeline with timestamps.
 #[allow(
@@ -49,184 +44,27 @@ const BEFORE_THE_FIRST: &str = "it was there before the first signal that has a 
 )]
 pub(crate) enum Times {
     /// This process signals it.
-    Local(LocalTimes),
+    ///
+    /// The publisher is set if other processes want the times.
+    Local(LocalTimes, OnceLock<TimePublisher>),
     /// Another process signals it and publishes the times.
     Remote(RemoteTimes),
-}
-
-/// The times of signals that this process makes.
-pub(crate) struct LocalTimes {
-    /// The clocks of the devices that may write times.
-    clocks: SmallVec<[(DeviceId, Clock); 2]>,
-    /// The clock of host signals.
-    host: Clock,
-    /// The value that was reached before the first signal with a time.
-    first: u64,
-    kept: Mutex<Kept>,
-    /// Publishes the times, if other processes want them.
-    publisher: OnceLock<TimePublisher>,
-}
-
-struct Kept {
-    /// Holds one more than [`Timeline::TIMES`], because the last one may still be refused.
-    signals: VecDeque<TimedSignal>,
-    /// The value of the last signal that was removed.
-    forgotten: Option<u64>,
-}
-
-/// A signal with its time.
-#[derive(Clone)]
-struct TimedSignal {
-    values: Interval,
-    at: At,
-}
-
-#[derive(Clone)]
-enum At {
-    /// Written by a device, on the clock with this index in [`LocalTimes::clocks`].
-    Written(usize, Arc<dyn Stamp>),
-    /// Nanoseconds on the host's clock.
-    Host(i64),
 }
 
 impl Times {
     /// The times, if this process signals the timeline.
     pub(crate) const fn local(&self) -> Option<&LocalTimes> {
         match self {
-            Self::Local(times) => Some(times),
+            Self::Local(times, _) => Some(times),
             Self::Remote(_) => None,
         }
     }
-}
 
-impl LocalTimes {
-    fn new(clocks: SmallVec<[(DeviceId, Clock); 2]>, first: u64) -> Self {
-        let given = clocks.iter().map(|(_, clock)| clock);
-        let host = given.into_iter().find(|clock| clock.is_host_clock());
-        let fresh = || Clock::new(Object::new("clock", "host"), SameClock);
-        Self {
-            host: host.cloned().unwrap_or_else(fresh),
-            clocks,
-            first,
-            publisher: OnceLock::new(),
-            kept: Mutex::new(Kept {
-                // The final capacity, so that no signal allocates.
-                signals: VecDeque::with_capacity(Timeline::TIMES + 1),
-                forgotten: None,
-            }),
-        }
-    }
-
-    /// The index of the clock of `device`.
-    fn clock_index(&self, device: DeviceId) -> Option<usize> {
-        self.clocks.iter().position(|(of, _)| *of == device)
-    }
-
-    /// Refuses a signal by `queue` of `device` if that device's clock is not among the timeline's
-    /// clocks.
-    pub(crate) fn require(
-        &self,
-        timeline: &Object,
-        device: DeviceId,
-        queue: &Object,
-    ) -> Result<()> {
-        if self.clock_index(device).is_some() {
-            return Ok(());
-        }
-        Err(Error::unsupported(
-            queue,
-            format!("write when {timeline} is signalled"),
-            "the timeline was made without the clock of its device",
-        ))
-    }
-
-    /// Adds a signal of `values`. Its submission goes to a driver of `device` next.
-    ///
-    /// The device will write `stamp`.
-    pub(crate) fn expect(&self, values: Interval, device: DeviceId, stamp: &Arc<dyn Stamp>) {
-        if let Some(place) = self.clock_index(device) {
-            self.add(values, At::Written(place, stamp.clone()));
-        }
-    }
-
-    /// Removes the signal of `value`, because the driver has refused its submission.
-    pub(crate) fn forget_refused(&self, value: u64) {
-        let mut kept = self.kept.lock();
-        let is_last = kept
-            .signals
-            .back()
-            .is_some_and(|last| last.values.upto == value);
-        let refused = if is_last {
-            kept.signals.pop_back()
-        } else {
-            None
-        };
-        drop(kept);
-        // Not under the lock: this may drop the last reference to a queue and its device.
-        drop(refused);
-    }
-
-    fn add(&self, values: Interval, at: At) {
-        let mut kept = self.kept.lock();
-        let mut oldest = None;
-        if kept.signals.len() > Timeline::TIMES {
-            oldest = kept.signals.pop_front();
-            kept.forgotten = oldest.as_ref().map(|oldest| oldest.values.upto);
-        }
-        kept.signals.push_back(TimedSignal { values, at });
-        drop(kept);
-        // As in `forget_refused`.
-        drop(oldest);
-    }
-
-    /// When `value` of `timeline` was reached. It must be reached.
-    fn of(&self, timeline: &Object, value: u64) -> Result<Time> {
-        let none = |reason: &str| Error::NoTime {
-            timeline: timeline.clone(),
-            value,
-            reason: reason.into(),
-        };
-        if value <= self.first {
-            return Err(none(BEFORE_THE_FIRST));
-        }
-        let kept = self.kept.lock();
-        if kept.forgotten.is_some_and(|forgotten| value <= forgotten) {
-            let oldest = kept
-                .signals
-                .front()
-                .map_or(value, |first| first.values.upto);
-            return Err(Error::TimeForgotten {
-                timeline: timeline.clone(),
-                value,
-                kept: Timeline::TIMES,
-                oldest,
-            });
-        }
-        let found = kept
-            .signals
-            .partition_point(|signal| signal.values.upto < value);
-        let found = kept
-            .signals
-            .get(found)
-            .filter(|signal| signal.values.above < value);
-        let (clock, stamp) = match found.map(|signal| &signal.at) {
-            None => {
-                return Err(none(
-                    "it was signalled by a submission that the application made itself, or from outside the engine",
-                ));
-            }
-            Some(At::Host(nanoseconds)) => return Ok(Time::new(self.host.clone(), *nanoseconds)),
-            Some(At::Written(place, stamp)) => (self.clocks.get(*place), stamp.clone()),
-        };
-        drop(kept);
-        // Not under the lock, because this may call a driver.
-        match (clock, stamp.time()) {
-            (Some((_, clock)), Ok(Some(nanoseconds))) => Ok(Time::new(clock.clone(), nanoseconds)),
-            (_, Ok(_)) => Err(none("its device has no times on a clock")),
-            // The value is reached without the submission if another process has signalled it
-            // without permission.
-            (_, Err(Error::NotReady { .. })) => Err(none("its device has written none")),
-            (_, Err(error)) => Err(error),
+    /// The times and their publisher, if other processes want the times.
+    fn published(&self) -> Option<(&LocalTimes, &TimePublisher)> {
+        match self {
+            Self::Local(times, publisher) => Some((times, publisher.get()?)),
+            Self::Remote(_) => None,
         }
     }
 }
@@ -248,7 +86,7 @@ impl Shared {
                 above: self.reached(),
                 upto: value,
             };
-            times.add(values, At::Host(HostClock::Monotonic.now()));
+            times.add_by_host(values);
             // A timeline without a page is published later by its publisher. A lock is held here.
             if !self.is_counted_here() {
                 self.publish_times(value);
@@ -259,16 +97,14 @@ impl Shared {
     /// Publishes the times of values up to `reached`, if other processes want them.
     #[inline]
     pub(crate) fn publish_times(&self, reached: u64) {
-        if let Some(times) = self.local_times()
-            && let Some(publisher) = times.publisher.get()
-        {
+        if let Some((times, publisher)) = self.times().and_then(Times::published) {
             publisher.publish(times, reached);
         }
     }
 
     /// Prepares for the publication of times of pending values.
     pub(crate) fn prepare_times(&self) {
-        if let Some(publisher) = self.local_times().and_then(|times| times.publisher.get()) {
+        if let Some((_, publisher)) = self.times().and_then(Times::published) {
             publisher.prepare();
         }
     }
@@ -295,7 +131,7 @@ impl Timeline {
     pub fn clocked(self, clocks: impl IntoIterator<Item = (DeviceId, Clock)>) -> Result<Self> {
         let clocks = clocks.into_iter().collect();
         let times = LocalTimes::new(clocks, self.shared().refresh());
-        self.with(Times::Local(times))
+        self.with(Times::Local(times, OnceLock::new()))
     }
 
     /// The same timeline with times that another process [publishes](Timeline::tell_times).
@@ -345,12 +181,11 @@ impl Timeline {
             asked: "tell other processes when it is signalled".into(),
             reason: reason.into(),
         };
-        let Some(here) = shared.local_times() else {
+        let Some(Times::Local(times_here, publisher)) = shared.times() else {
             return Err(refuse("it was made without timestamps of this process"));
         };
-        let clocks = here.clocks.iter().map(|(_, clock)| clock);
-        let publisher = TimePublisher::new(times, shared.refresh(), clocks)?;
-        let set = here.publisher.set(publisher);
+        let new = TimePublisher::new(times, shared.refresh(), times_here.clocks())?;
+        let set = publisher.set(new);
         set.map_err(|_| refuse("it tells them already"))
     }
 
@@ -428,7 +263,7 @@ impl Point<'_> {
             });
         }
         match times {
-            Times::Local(times) => times.of(of.object(), self.value),
+            Times::Local(times, _) => times.of(of.object(), self.value),
             Times::Remote(times) => times.of(of, self.value),
         }
     }
@@ -467,9 +302,9 @@ mod tests {
         ));
         assert!(matches!(line.at(10).time(), Err(Error::NoTime { .. })));
         let shared = line.shared();
-        let signals = &shared.local_times().unwrap().kept.lock().signals;
-        assert_eq!(signals.len(), Timeline::TIMES + 1);
-        assert_eq!(signals.capacity(), Timeline::TIMES + 1);
+        let (length, capacity) = shared.local_times().unwrap().size();
+        assert_eq!(length, Timeline::TIMES + 1);
+        assert_eq!(capacity, Timeline::TIMES + 1);
     }
 
     #[test]
@@ -499,13 +334,10 @@ mod tests {
             line.signal(value).unwrap();
         }
         for _ in 0..10 {
-            times.add(
-                Interval {
-                    above: kept,
-                    upto: kept + 1,
-                },
-                At::Host(0),
-            );
+            times.add_by_host(Interval {
+                above: kept,
+                upto: kept + 1,
+            });
             times.forget_refused(kept + 1);
             times.forget_refused(kept + 1);
         }

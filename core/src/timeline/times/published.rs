@@ -2,19 +2,19 @@
 
 use std::collections::VecDeque;
 
+use super::local::{BEFORE_THE_FIRST, LocalTimes, NextSignal};
 use super::page::{ENTRIES, Lookup, SharedTimes};
 use super::sampling::Sampling;
-use super::{At, LocalTimes, TimedSignal};
 use crate::base::error::{Error, Object, Result};
 use crate::base::sync::Mutex;
-use crate::clock::{Clock, Estimate, HostClock, SameClock, Time};
-use crate::timeline::state::{Interval, Shared};
+use crate::clock::{Clock, HostClock, SameClock, Time};
+use crate::timeline::state::Shared;
 
 /// Publishes when values were reached (M6).
 ///
 /// A thread that sees a value reached publishes its time before it publishes the value. The time of
 /// a host signal is published before the signal is made.
-pub(super) struct TimePublisher {
+pub(crate) struct TimePublisher {
     page: SharedTimes,
     progress: Mutex<Progress>,
     /// Samples the device clocks. `None` if the host's clock is the only one.
@@ -33,13 +33,6 @@ struct Progress {
     last: i64,
     /// The values of the signals on the page, oldest first.
     on_page: VecDeque<u64>,
-}
-
-/// The next signal to publish.
-struct NextSignal {
-    values: Interval,
-    /// `None` if its time is unknown.
-    at: Option<Estimate>,
 }
 
 impl TimePublisher {
@@ -86,10 +79,6 @@ impl TimePublisher {
             }
             // Not under the lock, because this may call a driver.
             let (next, forgotten) = times.next(after, reached);
-            let next = next.map(|signal| NextSignal {
-                values: signal.values,
-                at: times.on_host_clock(&signal.at),
-            });
             let mut progress = self.progress.lock();
             if progress.upto == after {
                 self.write_next(&mut progress, next, forgotten, reached);
@@ -142,34 +131,6 @@ impl TimePublisher {
     }
 }
 
-impl LocalTimes {
-    /// The first signal after `after` and up to `reached`, and the value up to which all are
-    /// forgotten.
-    fn next(&self, after: u64, reached: u64) -> (Option<TimedSignal>, Option<u64>) {
-        let kept = self.kept.lock();
-        let found = kept
-            .signals
-            .partition_point(|signal| signal.values.upto <= after);
-        let found = kept.signals.get(found).cloned();
-        let found = found.filter(|signal| signal.values.upto <= reached);
-        (found, kept.forgotten)
-    }
-
-    /// The time of a reached signal on the host's clock, which all processes share.
-    fn on_host_clock(&self, at: &At) -> Option<Estimate> {
-        match at {
-            At::Host(nanoseconds) => Some(Estimate {
-                nanoseconds: *nanoseconds,
-                error: 0,
-            }),
-            At::Written(place, stamp) => {
-                let (_, clock) = self.clocks.get(*place)?;
-                clock.to_monotonic(stamp.time().ok()??)
-            }
-        }
-    }
-}
-
 /// The times of a timeline that another process signals.
 pub(crate) struct RemoteTimes {
     page: SharedTimes,
@@ -196,7 +157,7 @@ impl RemoteTimes {
             reason: reason.into(),
         };
         if value <= self.first {
-            return Err(none(super::BEFORE_THE_FIRST));
+            return Err(none(BEFORE_THE_FIRST));
         }
         // In this order: the signalling process publishes times before it publishes a failure.
         let is_over = of.is_failed();
@@ -230,8 +191,10 @@ mod tests {
     use super::*;
     use crate::api::Device as _;
     use crate::base::info::DeviceId;
+    use crate::clock::Estimate;
     use crate::clock::{Sample, Sampler};
     use crate::port::Stamp;
+    use crate::timeline::interval::Interval;
 
     /// A clock one second behind the host's, with a deviation of 1 µs and a constant error of 700
     /// ns.
@@ -392,18 +355,11 @@ mod tests {
                     above: value - 1,
                     upto: value,
                 };
-                setup.times.add(values, At::Host(at));
+                setup.times.add_by_host(values);
                 setup.publisher.publish(&setup.times, value);
                 assert!(setup.at(value).nanoseconds >= at);
             }
         });
         assert_eq!(setup.publisher.progress.lock().count, count);
-    }
-
-    impl LocalTimes {
-        fn last(&self) -> u64 {
-            let kept = self.kept.lock();
-            kept.signals.back().map_or(0, |last| last.values.upto)
-        }
     }
 }
