@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::map::{Estimate, Map, wander};
+use super::estimate::Estimate;
+use super::map::{Map, wander};
 
 /// The conversion from a device's clock to the host's, over all samples since its start.
 ///

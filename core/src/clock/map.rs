@@ -1,9 +1,9 @@
 //! Conversion between a device's clock and the host's, with a bound of the error.
 
 use std::collections::VecDeque;
-use std::fmt;
 
-use super::Sample;
+use super::estimate::Estimate;
+use super::sample::Sample;
 
 /// The assumed limit of the drift between two clocks of one machine: 500 parts per million.
 ///
@@ -32,24 +32,6 @@ const MAX_WANDER: f64 = 15e-6;
 
 /// The number of samples that a map keeps.
 const KEPT: usize = 32;
-
-/// A converted time with a bound of its error, in nanoseconds.
-///
-/// The bound holds under the conditions of [`Map`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Estimate {
-    /// The time.
-    pub nanoseconds: i64,
-    /// The largest distance from the true time, in both directions.
-    pub error: u64,
-}
-
-/// The time with its error, such as `81.3s ± 31ns`.
-impl fmt::Display for Estimate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        super::time::WithError(self.nanoseconds, self.error).fmt(f)
-    }
-}
 
 /// How much faster the host's clock runs than the device's, in parts per million.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -198,8 +180,7 @@ impl Map {
     }
 
     /// How far a time of the host lies after the latest sample. See [`Map::beyond`].
-    #[must_use]
-    pub fn beyond_host(&self, host: i64) -> Option<i64> {
+    pub(super) fn beyond_host(&self, host: i64) -> Option<i64> {
         self.after_latest(host, |sample| sample.host)
     }
 
