@@ -26,7 +26,8 @@ pub enum Finding {
     /// One clock.
     ///
     /// They belong to one GPU, and they showed the same time in three measurements, each with an
-    /// error of at most [`Clock::CLOSE`](super::Clock::CLOSE). No later comparison contradicted that.
+    /// error of at most [`Clock::CLOSE`](super::Clock::CLOSE). No later comparison contradicted
+    /// that.
     One,
     /// Two clocks.
     ///

@@ -353,19 +353,19 @@ pub(super) mod tests {
     ///
     /// The drift is a constant, plus a linear growth, plus a cosine with the amplitude [`WANDER`].
     #[derive(Debug, Clone, Copy)]
-    pub(in crate::clock) struct Truth {
+    pub(crate) struct Truth {
         /// The host's time at the device's time 0, in nanoseconds.
-        pub(in crate::clock) offset: i64,
+        pub offset: i64,
         /// The drift at the device's time 0, without the cosine.
-        pub(in crate::clock) ppm: f64,
+        pub ppm: f64,
         /// The growth of the drift, in parts per million per second.
-        pub(in crate::clock) warming: f64,
+        pub warming: f64,
         /// The period of the cosine, in nanoseconds.
-        pub(in crate::clock) period: f64,
+        pub period: f64,
     }
 
     impl Truth {
-        pub(in crate::clock) fn host(self, device: i64) -> f64 {
+        pub(crate) fn host(self, device: i64) -> f64 {
             let turn = std::f64::consts::TAU * device as f64 / self.period;
             // The derivative of this is the cosine in the drift.
             let wander = WANDER * self.period / std::f64::consts::TAU * turn.sin();
@@ -375,7 +375,7 @@ pub(super) mod tests {
         }
 
         /// A sample whose host time is off by `off` times its deviation. `off` is from -1 to 1.
-        pub(in crate::clock) fn sample(self, device: i64, deviation: u64, off: f64) -> Sample {
+        pub(crate) fn sample(self, device: i64, deviation: u64, off: f64) -> Sample {
             let host = self.host(device) + off * deviation as f64;
             Sample {
                 device,
@@ -387,11 +387,11 @@ pub(super) mod tests {
     }
 
     /// Small and very large deviations.
-    pub(in crate::clock) fn deviations() -> impl Strategy<Value = u64> {
+    pub(crate) fn deviations() -> impl Strategy<Value = u64> {
         prop_oneof![0_u64..5_000, 1_000_000_u64..200_000_000]
     }
 
-    pub(in crate::clock) fn truth() -> impl Strategy<Value = Truth> {
+    pub(crate) fn truth() -> impl Strategy<Value = Truth> {
         let offsets = -1_000_000_000_i64..1_000_000_000;
         (offsets, -200.0..200.0, -0.05..0.05, 1e9..1e11).prop_map(
             |(offset, ppm, warming, period)| Truth {
@@ -449,7 +449,7 @@ pub(super) mod tests {
         }
     }
 
-    pub(in crate::clock) const STEADY: Truth = Truth {
+    pub(crate) const STEADY: Truth = Truth {
         offset: 5_000_000,
         ppm: 20.0,
         warming: 0.0,

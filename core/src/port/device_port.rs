@@ -6,9 +6,9 @@ use crate::base::error::{Error, Object, Result};
 
 /// The right to signal one [`Port`]. The engine gives it, for the length of one call.
 ///
-/// Safe code can find a port by its type, in a [`Watch`] or in a list of points. It cannot signal
-/// the port past its timeline (X7), because it can neither make nor keep this right.
-/// [`ByEngine::check`] refuses the right to another port.
+/// Safe code can find a port by its type, in a [`Watch`](crate::backend::Watch) or in a list of
+/// points. It cannot signal the port past its timeline (X7), because it can neither make nor keep
+/// this right. [`ByEngine::check`] refuses the right to another port.
 ///
 /// ```compile_fail,E0423
 /// # extern crate syncline_core as syncline;
@@ -47,7 +47,7 @@ impl<'a> ByEngine<'a> {
     /// Call this first if the driver does not check that counters grow.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported).
+    /// [`Error::Unsupported`].
     #[inline]
     pub fn check<P: Port>(&self, port: &P, object: &Object) -> Result<()> {
         if std::ptr::addr_eq(self.0, port) {
@@ -77,8 +77,7 @@ pub trait Port: Any + Send + Sync {
     /// its own signals or from another port.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`](crate::Error::DeviceLost) or a driver error. The timeline fails with
-    /// it.
+    /// [`Error::DeviceLost`] or a driver error. The timeline fails with it.
     fn poll(&self) -> Result<Option<u64>>;
 
     /// Signals `value` from the host.
@@ -115,8 +114,7 @@ pub trait Port: Any + Send + Sync {
     /// driver.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) if the port would not show it. The claim
-    /// stays open then.
+    /// [`Error::Unsupported`] if the port would not show it. The claim stays open then.
     fn sees_submitted(&self, value: u64) -> Result<()> {
         let _ = value;
         Ok(())
@@ -142,7 +140,8 @@ pub trait SharedPort {
     ///
     /// The engine asks a home that is
     /// [signalled elsewhere](crate::backend::Attachment::signalled_elsewhere): before the first
-    /// wait, and at each query of the value. [`Watch::watch`] returns when this value has grown.
+    /// wait, and at each query of the value. [`Watch::watch`](crate::backend::Watch::watch) returns
+    /// when this value has grown.
     ///
     /// # Errors
     /// Same errors as [`Port::poll`].

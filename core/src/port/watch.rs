@@ -94,8 +94,7 @@ pub trait Watch: Send + Sync + 'static {
     /// May return early.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`](crate::Error::DeviceLost) or a driver error. The watched timelines
-    /// fail with it.
+    /// [`Error::DeviceLost`] or a driver error. The watched timelines fail with it.
     fn watch(&self, ports: &[(&dyn Port, u64)], until: std::time::Instant) -> Result<()>;
 
     /// Ends the present call of [`Watch::watch`], or the next one if there is none.
@@ -109,7 +108,7 @@ pub trait Watch: Send + Sync + 'static {
     /// other devices have, too (E3). A device that cannot be lost keeps the default.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`](crate::Error::DeviceLost). Any other error counts as no answer.
+    /// [`Error::DeviceLost`]. Any other error counts as no answer.
     fn check(&self) -> Result<()> {
         Ok(())
     }
