@@ -1,6 +1,4 @@
-//! Fences: positions of queues that can be recorded again, with the semantics of CUDA events.
-
-pub(crate) mod mark;
+//! Fences: what a fence holds, and what its records write.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,50 +1,18 @@
-//! Waits of host threads for points of any backends, and what a wait waits for.
-//!
-//! ```
-//! # extern crate syncline_core as syncline;
-//! use std::time::Duration;
-//! use syncline::backend::{Device as _, Queue as _};
-//! use syncline::wait::{Signaller, wait_any};
-//! use syncline::{Error, QueueKind, host};
-//!
-//! # fn main() -> syncline::Result<()> {
-//! let device = host::Device::new();
-//! let (first, second) = (device.timeline("first")?, device.timeline("second")?);
-//! second.signal(1)?;
-//! let points = [first.at(1), second.at(1)];
-//! assert_eq!(wait_any(&points, Duration::from_secs(5))?, 1);
-//!
-//! // What is missing?
-//! let told = first.at(1).wait(Duration::from_millis(1));
-//! assert!(matches!(told, Err(Error::TimedOut { .. })));
-//! assert_eq!(first.at(1).blockers().steps()[0].by, Signaller::None);
-//! # Ok(())
-//! # }
-//! ```
-
-pub mod future;
-mod lead;
-pub(crate) mod notify;
-mod point;
-mod signal;
+//! Waits that block the calling thread: it spins, then parks.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::lead::Lead;
 use crate::base::error::{Error, Result};
 use crate::base::run::{Wake, are_wakes_deferred};
+use crate::base::stage::Stage;
 use crate::base::sync::{CAN_SPIN, Instant};
 use crate::port::parker::Parker;
 use crate::port::watch::on_watcher_thread;
 use crate::timeline::point::Point;
 use crate::timeline::recent_waits::RecentWaits;
 use crate::timeline::state::{Registered, Shared};
-
-pub use crate::base::blockers::{Blockers, Signaller, Step};
-pub use crate::base::stage::Stage;
-pub use notify::Notification;
-
-use lead::Lead;
 
 /// How a host thread waits. Chosen for each wait, where CUDA fixes it when an event is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -85,7 +53,7 @@ const SELF_CHECK_INTERVAL: Duration = Duration::from_micros(200);
 
 /// How many points of a list a wait needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Quantity {
+pub(super) enum Quantity {
     Any,
     All,
 }
@@ -130,7 +98,7 @@ pub fn wait_any(points: &[Point<'_>], timeout: Duration) -> Result<usize> {
 
 /// Waits until a point is reached. `polled` says that the caller has just polled it in vain.
 #[inline(never)]
-pub(crate) fn wait_reached(
+pub(super) fn wait_reached(
     point: Point<'_>,
     polled: bool,
     mode: WaitMode,
@@ -272,7 +240,7 @@ pub(crate) fn wait_pending_or(
 }
 
 /// Waits until one point is pending or reached.
-pub(crate) fn wait_stage(
+pub(super) fn wait_stage(
     of: &Arc<Shared>,
     value: u64,
     stage: Stage,
@@ -336,7 +304,7 @@ fn timed_out(
 ///
 /// # Errors
 /// [`Error::ValueOutOfRange`] for a value that no device can compare (T7).
-pub(crate) fn refresh_all(points: &[Point<'_>], stage: Stage) -> Result<()> {
+pub(super) fn refresh_all(points: &[Point<'_>], stage: Stage) -> Result<()> {
     for point in points {
         if let Some(of) = point.of {
             of.check_wait(point.value)?;
@@ -347,7 +315,7 @@ pub(crate) fn refresh_all(points: &[Point<'_>], stage: Stage) -> Result<()> {
 }
 
 /// The present result of a wait: the index that ends it, the error that ends it, or `None`.
-pub(crate) fn decide(
+pub(super) fn decide(
     points: &[Point<'_>],
     quantity: Quantity,
     stage: Stage,
