@@ -166,8 +166,8 @@ mod tests {
     use proptest::prelude::*;
     use rstest::rstest;
 
-    use super::super::map::tests::{STEADY, Truth, deviations, truth};
     use super::*;
+    use crate::clock::truth::{STEADY, Truth, deviations, truth};
 
     /// The history of some samples. Each is given by its distance from the previous sample, its
     /// deviation, and the position of the truth in the deviation, from -1 to 1.

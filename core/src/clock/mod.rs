@@ -33,6 +33,8 @@ mod history;
 mod map;
 mod sample;
 mod time;
+#[cfg(test)]
+mod truth;
 
 pub use comparison::{Comparison, Finding};
 pub use counter::{Counter, Rounds};

@@ -83,6 +83,7 @@ impl SimpleTask {
     }
 
     /// Waits, calls the closure and makes the signal. `own` is the queue's position.
+    #[inline]
     pub(super) fn run(self, queue: &Object, own: &Shared) {
         let point = KeptPoint {
             of: self.of,
