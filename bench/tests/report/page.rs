@@ -83,7 +83,7 @@ fn a_recording_can_be_compared_with_the_baseline(#[case] path: &str) {
 
 #[rstest]
 #[case::spin(
-    "core/src/wait/mod.rs",
+    "core/src/wait/blocking.rs",
     "const SPIN: Duration = Duration::from_micros(30);",
     "to 30 µs"
 )]

@@ -8,78 +8,19 @@
 //! Two counters that were set to the same time drift apart again. So the comparison is repeated
 //! while its result is used.
 
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::{Clock, Inner};
+use super::comparison::{Comparison, Finding};
+use super::device_clock::Clock;
 use crate::base::error::Result;
-
-/// The result of a comparison of two clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Comparison {
-    /// How far the second clock is ahead of the first in the latest measurement, in nanoseconds.
-    ///
-    /// 0 without a measurement.
-    pub ahead: i64,
-    /// The largest distance of the true value from [`ahead`](Comparison::ahead).
-    ///
-    /// `u64::MAX` without a measurement. None is needed for clocks that cannot be one.
-    pub error: u64,
-    /// The conclusion from this measurement and from earlier ones.
-    pub finding: Finding,
-}
-
-/// Whether two clocks are one clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Finding {
-    /// One clock.
-    ///
-    /// They belong to one GPU, and they showed the same time in three measurements, each with an
-    /// error of at most [`Clock::CLOSE`]. No later comparison contradicted that.
-    One,
-    /// Two clocks.
-    ///
-    /// They belong to different GPUs or to no GPU, or they showed different times in three
-    /// consecutive measurements. This result is final. If such clocks show the same time later,
-    /// their earlier times must still not be subtracted.
-    Two,
-    /// The latest measurements were not exact enough, or contradicted each other.
-    Unknown,
-}
-
-impl Comparison {
-    /// A result without a measurement.
-    const fn unmeasured(finding: Finding) -> Self {
-        Self {
-            ahead: 0,
-            error: u64::MAX,
-            finding,
-        }
-    }
-
-    /// True if the two are one clock. Their times can then be subtracted.
-    #[must_use]
-    pub fn are_one(&self) -> bool {
-        self.finding == Finding::One
-    }
-}
-
-/// The latest comparison with another clock.
-pub(super) struct Compared {
-    with: Weak<Inner>,
-    found: Comparison,
-    at: Instant,
-}
-
-impl Compared {
-    /// True if the result needs no new measurement yet.
-    fn is_current(&self) -> bool {
-        self.found.finding == Finding::Two || self.at.elapsed() < Clock::COMPARE_AGAIN
-    }
-}
 
 /// The number of measurements that must agree before two clocks are found to be one, or two.
 const MEASUREMENTS: u32 = 3;
+
+/// True if a result of the time `at` needs no new measurement yet.
+fn is_current(found: Comparison, at: Instant) -> bool {
+    found.finding == Finding::Two || at.elapsed() < Clock::COMPARE_AGAIN
+}
 
 impl Clock {
     /// The largest error in nanoseconds of a measurement from which two clocks are found to be one.
@@ -116,15 +57,14 @@ impl Clock {
         if !self.is_comparable(other) {
             return Ok(Comparison::unmeasured(Finding::Two));
         }
-        // The clock with the lower address stores the results of the pair.
-        let swapped = Arc::as_ptr(&self.0) > Arc::as_ptr(&other.0);
+        let swapped = !self.stores_comparisons_with(other);
         let (first, second) = if swapped {
             (other, self)
         } else {
             (self, other)
         };
-        let found = match first.0.known(&second.0) {
-            Some((found, true)) => found,
+        let found = match first.latest_comparison(second) {
+            Some((found, at)) if is_current(found, at) => found,
             before => {
                 let before = before.map(|(found, _)| found);
                 let failure = || first.recent_failure().or_else(|| second.recent_failure());
@@ -134,7 +74,7 @@ impl Clock {
                 };
                 match measured {
                     Ok(found) => {
-                        first.0.remember(&second.0, found);
+                        first.remember_comparison(second, found);
                         found
                     }
                     Err(error) => before.ok_or(error)?,
@@ -153,7 +93,7 @@ impl Clock {
 
     /// True if the two can be one clock: one GPU, and one clock of the host.
     fn is_comparable(&self, other: &Self) -> bool {
-        let gpus = [self, other].map(|clock| clock.0.sampler.gpu());
+        let gpus = [self, other].map(|clock| clock.gpu());
         gpus[0].is_some() && gpus[0] == gpus[1] && self.host_clock() == other.host_clock()
     }
 
@@ -209,39 +149,10 @@ impl Clock {
     }
 }
 
-impl Inner {
-    /// The latest result, and whether it needs no new measurement yet.
-    fn known(&self, other: &Arc<Self>) -> Option<(Comparison, bool)> {
-        let compared = self.compared.lock();
-        let of = |one: &&Compared| Weak::as_ptr(&one.with) == Arc::as_ptr(other);
-        let found = compared.iter().find(of)?;
-        Some((found.found, found.is_current()))
-    }
-
-    fn remember(&self, other: &Arc<Self>, found: Comparison) {
-        let mut compared = self.compared.lock();
-        // A weak reference keeps its memory allocated. So no other clock has the same address.
-        compared.retain(|one| one.with.strong_count() > 0);
-        let latest = Compared {
-            with: Arc::downgrade(other),
-            found,
-            at: Instant::now(),
-        };
-        match compared
-            .iter_mut()
-            .find(|one| Weak::as_ptr(&one.with) == Arc::as_ptr(other))
-        {
-            // Another thread may have found meanwhile that the two are two clocks. That is final.
-            Some(known) if known.found.finding == Finding::Two => {}
-            Some(known) => *known = latest,
-            None => compared.push(latest),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicI64, Ordering};
 
     use rstest::rstest;
@@ -250,7 +161,7 @@ mod tests {
     use crate::base::error::{Error, Object};
     use crate::base::info::Uuid;
     use crate::base::sync::Mutex;
-    use crate::clock::{Axis, Elapsed, HostClock, Map, Sample, Sampler, Time};
+    use crate::clock::{Axis, Elapsed, HostClock, Sample, Sampler, Time};
 
     /// A clock that is ahead of the host's clock by a given time.
     struct Synthetic {
@@ -368,9 +279,7 @@ mod tests {
     /// Lets the latest comparisons be older than [`Clock::COMPARE_AGAIN`].
     fn expire_comparisons(clocks: [&Clock; 2]) {
         for clock in clocks {
-            for compared in clock.0.compared.lock().iter_mut() {
-                compared.at -= 2 * Clock::COMPARE_AGAIN;
-            }
+            clock.age_comparisons(2 * Clock::COMPARE_AGAIN);
         }
     }
 
@@ -498,13 +407,13 @@ mod tests {
         // The third measurement is exact and confirms the result. The map is emptied, because with
         // its earlier samples a measurement would not be coarse.
         expire_comparisons([&one, &other]);
-        *other.0.map.lock() = Map::default();
+        other.forget_samples();
         scripted.set_script(&[coarse, coarse]);
         assert_eq!(end.since(&start).unwrap().axis, Axis::One);
         assert_eq!(scripted.asked(), 3);
         // No measurement is exact.
         expire_comparisons([&one, &other]);
-        *other.0.map.lock() = Map::default();
+        other.forget_samples();
         scripted.set_script(&[coarse, coarse, coarse]);
         assert_eq!(end.since(&start).unwrap().axis, Axis::Host);
         assert_eq!(scripted.asked(), 3);

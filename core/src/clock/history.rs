@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::map::{Estimate, Map, wander};
+use super::estimate::Estimate;
+use super::map::{Map, wander};
 
 /// The conversion from a device's clock to the host's, over all samples since its start.
 ///
@@ -165,8 +166,8 @@ mod tests {
     use proptest::prelude::*;
     use rstest::rstest;
 
-    use super::super::map::tests::{STEADY, Truth, deviations, truth};
     use super::*;
+    use crate::clock::truth::{STEADY, Truth, deviations, truth};
 
     /// The history of some samples. Each is given by its distance from the previous sample, its
     /// deviation, and the position of the truth in the deviation, from -1 to 1.

@@ -1,9 +1,9 @@
 //! Conversion between a device's clock and the host's, with a bound of the error.
 
 use std::collections::VecDeque;
-use std::fmt;
 
-use super::Sample;
+use super::estimate::Estimate;
+use super::sample::Sample;
 
 /// The assumed limit of the drift between two clocks of one machine: 500 parts per million.
 ///
@@ -17,7 +17,7 @@ const MAX_DRIFT: Range = Range {
 /// The assumed distance between the drift of any interval and the mean present drift.
 ///
 /// Half a part per million: the clock discipline corrects by that much now and then.
-const WANDER: f64 = 0.5e-6;
+pub(super) const WANDER: f64 = 0.5e-6;
 
 /// The growth of [`WANDER`] with the distance of the interval from the present.
 ///
@@ -32,24 +32,6 @@ const MAX_WANDER: f64 = 15e-6;
 
 /// The number of samples that a map keeps.
 const KEPT: usize = 32;
-
-/// A converted time with a bound of its error, in nanoseconds.
-///
-/// The bound holds under the conditions of [`Map`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Estimate {
-    /// The time.
-    pub nanoseconds: i64,
-    /// The largest distance from the true time, in both directions.
-    pub error: u64,
-}
-
-/// The time with its error, such as `81.3s ± 31ns`.
-impl fmt::Display for Estimate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        super::time::WithError(self.nanoseconds, self.error).fmt(f)
-    }
-}
 
 /// How much faster the host's clock runs than the device's, in parts per million.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -198,8 +180,7 @@ impl Map {
     }
 
     /// How far a time of the host lies after the latest sample. See [`Map::beyond`].
-    #[must_use]
-    pub fn beyond_host(&self, host: i64) -> Option<i64> {
+    pub(super) fn beyond_host(&self, host: i64) -> Option<i64> {
         self.after_latest(host, |sample| sample.host)
     }
 
@@ -362,65 +343,12 @@ fn slope(early: &Sample, late: &Sample) -> Range {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use proptest::prelude::*;
     use rstest::rstest;
 
     use super::*;
-
-    /// Two clocks with a known relation.
-    ///
-    /// The drift is a constant, plus a linear growth, plus a cosine with the amplitude [`WANDER`].
-    #[derive(Debug, Clone, Copy)]
-    pub(in crate::clock) struct Truth {
-        /// The host's time at the device's time 0, in nanoseconds.
-        pub(in crate::clock) offset: i64,
-        /// The drift at the device's time 0, without the cosine.
-        pub(in crate::clock) ppm: f64,
-        /// The growth of the drift, in parts per million per second.
-        pub(in crate::clock) warming: f64,
-        /// The period of the cosine, in nanoseconds.
-        pub(in crate::clock) period: f64,
-    }
-
-    impl Truth {
-        pub(in crate::clock) fn host(self, device: i64) -> f64 {
-            let turn = std::f64::consts::TAU * device as f64 / self.period;
-            // The derivative of this is the cosine in the drift.
-            let wander = WANDER * self.period / std::f64::consts::TAU * turn.sin();
-            let device = device as f64;
-            let warmed = self.warming * 1e-15 * device * device / 2.0;
-            self.offset as f64 + device * (1.0 + self.ppm * 1e-6) + warmed + wander
-        }
-
-        /// A sample whose host time is off by `off` times its deviation. `off` is from -1 to 1.
-        pub(in crate::clock) fn sample(self, device: i64, deviation: u64, off: f64) -> Sample {
-            let host = self.host(device) + off * deviation as f64;
-            Sample {
-                device,
-                host: host.round() as i64,
-                // Plus one for the rounding.
-                deviation: deviation + 1,
-            }
-        }
-    }
-
-    /// Small and very large deviations.
-    pub(in crate::clock) fn deviations() -> impl Strategy<Value = u64> {
-        prop_oneof![0_u64..5_000, 1_000_000_u64..200_000_000]
-    }
-
-    pub(in crate::clock) fn truth() -> impl Strategy<Value = Truth> {
-        let offsets = -1_000_000_000_i64..1_000_000_000;
-        (offsets, -200.0..200.0, -0.05..0.05, 1e9..1e11).prop_map(
-            |(offset, ppm, warming, period)| Truth {
-                offset,
-                ppm,
-                warming,
-                period,
-            },
-        )
-    }
+    use crate::clock::truth::{STEADY, Truth, deviations, truth};
 
     proptest! {
         /// For times before, between and after the samples.
@@ -467,13 +395,6 @@ pub(super) mod tests {
             }
         }
     }
-
-    pub(in crate::clock) const STEADY: Truth = Truth {
-        offset: 5_000_000,
-        ppm: 20.0,
-        warming: 0.0,
-        period: 1e10,
-    };
 
     #[test]
     fn a_map_without_samples_converts_nothing() {

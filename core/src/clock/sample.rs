@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::Estimate;
+use super::estimate::Estimate;
 use crate::base::error::Result;
+use crate::base::info::Uuid;
 
 /// A clock of the host with which devices' clocks are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -139,10 +140,67 @@ impl Effort {
     }
 }
 
+/// Reads a device's clock together with the host's. For backends.
+pub trait Sampler: Send + Sync {
+    /// One sample, in bounded time. Called by one thread at a time.
+    ///
+    /// # Errors
+    /// A driver error.
+    fn sample(&self) -> Result<Sample>;
+
+    /// The clock of the host that [`Sampler::sample`] reads.
+    fn host_clock(&self) -> HostClock {
+        HostClock::Monotonic
+    }
+
+    /// True if the device's clock is that clock of the host.
+    ///
+    /// Conversions are then exact and take no samples.
+    fn is_host_clock(&self) -> bool {
+        false
+    }
+
+    /// The longest time for which the device's clock may show one value, in nanoseconds.
+    ///
+    /// A time that the clock writes is older by less than that. Called after a sample.
+    fn resolution(&self) -> u64 {
+        1
+    }
+
+    /// The GPU that the clock belongs to, if it has a UUID that other APIs know, too.
+    fn gpu(&self) -> Option<Uuid> {
+        None
+    }
+}
+
+/// A sample with the host time that was expected for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sampled {
+    /// The sample.
+    pub sample: Sample,
+    /// The clock of the host that was read.
+    pub host_clock: HostClock,
+    /// The host time that the conversion gave for the device's time before this sample.
+    ///
+    /// `None` for the first sample.
+    pub expected: Option<Estimate>,
+}
+
+impl Sampled {
+    /// True if the interval of the sample overlaps the expected interval, or there is none.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.expected.is_none_or(|expected| {
+            let off = expected.nanoseconds.abs_diff(self.sample.host);
+            off <= expected.error.saturating_add(self.sample.deviation)
+        })
+    }
+}
+
 /// The sampler of the host's own clock.
 pub(crate) struct SameClock;
 
-impl super::Sampler for SameClock {
+impl Sampler for SameClock {
     fn sample(&self) -> Result<Sample> {
         let now = self.host_clock().now();
         Ok(Sample {

@@ -1,9 +1,9 @@
 //! Times on devices' clocks, and the interval between two of them.
 
 use std::fmt;
-use std::time::Duration;
 
-use super::{Clock, Estimate};
+use super::device_clock::Clock;
+use super::estimate::Estimate;
 use crate::base::error::{Error, Result};
 
 /// A time that a device has written, on its [clock](Clock), in nanoseconds.
@@ -48,23 +48,12 @@ pub enum Axis {
 /// The interval with its error and axis, such as `1.25ms ± 31ns, on one clock`.
 impl fmt::Display for Elapsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}, {}",
-            WithError(self.nanoseconds, self.error),
-            self.axis
-        )
-    }
-}
-
-/// Nanoseconds and their error, in fitting units.
-pub(super) struct WithError(pub(super) i64, pub(super) u64);
-
-impl fmt::Display for WithError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = if self.0 < 0 { "-" } else { "" };
-        let size = Duration::from_nanos(self.0.unsigned_abs());
-        write!(f, "{sign}{size:?} ± {:?}", Duration::from_nanos(self.1))
+        let Self {
+            nanoseconds,
+            error,
+            axis,
+        } = *self;
+        write!(f, "{}, {axis}", Estimate { nanoseconds, error })
     }
 }
 
@@ -179,7 +168,10 @@ impl Time {
 /// The value of the clock with its error, such as `81.3s ± 0ns`.
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        WithError(self.nanoseconds, self.error).fmt(f)
+        let Self {
+            nanoseconds, error, ..
+        } = *self;
+        Estimate { nanoseconds, error }.fmt(f)
     }
 }
 

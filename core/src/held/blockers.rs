@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use super::slot;
 use crate::base::blockers::{Blockers, FIRST, Signaller, Step};
-use crate::held;
 use crate::timeline::point::Point;
 use crate::timeline::state::{Shared, Standing};
 
@@ -117,7 +117,7 @@ type Next = VecDeque<(Arc<Shared>, u64)>;
 
 /// What will signal `value`, which is not pending. Adds what a held signaller waits for to `next`.
 fn signaller(of: &Arc<Shared>, value: u64, first_only: bool, next: &mut Next) -> Option<Signaller> {
-    if let Some((by, waits)) = held::signaller(of, value, first_only) {
+    if let Some((by, waits)) = slot::signaller(of, value, first_only) {
         next.extend(waits);
         return Some(by);
     }

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::{Lists, OwnedClaim};
+use super::node::{Lists, OwnedClaim, Parts};
 use crate::base::steps;
 use crate::timeline::point::KeptPoint;
 use crate::timeline::state::Interval;
@@ -122,9 +122,6 @@ fn push_all<T, const N: usize>(to: &mut VecDeque<T>, from: &mut SmallVec<[T; N]>
         to.push_back(last);
     }
 }
-
-/// A part of a ring buffer, as two slices.
-pub(crate) type Parts<'n, T> = [&'n [T]; 2];
 
 /// The elements `part` of `list`.
 fn slices<T>(list: &VecDeque<T>, part: Range<usize>) -> Parts<'_, T> {

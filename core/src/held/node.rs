@@ -4,7 +4,6 @@ use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
-use super::entries::Parts;
 use crate::base::error::Object;
 use crate::base::info::DeviceId;
 use crate::timeline::point::KeptPoint;
@@ -68,6 +67,9 @@ impl Lists {
 
 /// A claim of a held submission. The timeline is `None` once the claim has been moved out.
 pub(crate) type OwnedClaim = (Option<Arc<Shared>>, Interval);
+
+/// A part of a ring buffer, as two slices.
+pub(crate) type Parts<'n, T> = [&'n [T]; 2];
 
 /// A submission, or a signal that the host will make for it, as a node of the graph.
 #[derive(Clone, Copy)]

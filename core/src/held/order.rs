@@ -1,12 +1,14 @@
 //! The ranks of the nodes, and the circle that a refused node would close.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 
-use super::{Graph, Node, NodeId};
+use super::blockers::step;
+use super::graph::Graph;
+use super::node::Node;
 use crate::base::blockers::Blockers;
-use crate::held::blockers::step;
+use crate::timeline::held_index::NodeId;
 use crate::timeline::state::Shared;
 
 /// The distance between ranks without another constraint.
@@ -109,24 +111,6 @@ impl Graph {
         }
         self.set_ranks(moved.into_iter().map(|(id, moved)| (id, moved.rank)));
         Ok(own)
-    }
-
-    fn set_ranks(&mut self, moved: impl Iterator<Item = (NodeId, i128)>) {
-        let mut by_queue: BTreeMap<u32, Vec<(u64, i128)>> = BTreeMap::new();
-        for (id, rank) in moved {
-            if let Some(queue) = self.queue(id.slot) {
-                let number = queue.entries.number(id.at);
-                by_queue.entry(id.slot).or_default().push((number, rank));
-            } else if let Some(Some(signal)) = self.relayed.get_mut(id.at as usize) {
-                signal.rank = rank;
-            }
-        }
-        for (slot, mut ranks) in by_queue {
-            ranks.sort_unstable();
-            if let Some(Some(queue)) = self.slots.get_mut(slot as usize) {
-                queue.entries.set_ranks(&ranks);
-            }
-        }
     }
 
     /// The circle of `node` and `path`.

@@ -1,13 +1,39 @@
-//! Handles of graph entries, each removed on drop: a queue's slot, a held submission, a host
-//! signal.
+//! The process's graph, and handles of its entries.
+//!
+//! A queue's slot, a held submission and a host signal are removed on drop of their handles.
 
 use std::sync::Arc;
 
-use super::entries::Parts;
-use super::{GRAPH, Graph, Lists, Origin, OwnedClaim, Relayed, id, node_of};
-use crate::base::blockers::Blockers;
+use smallvec::SmallVec;
+
+use super::graph::{Graph, Points, Relayed};
+use super::node::{Lists, Origin, OwnedClaim, Parts};
+use crate::base::blockers::{Blockers, Signaller};
+use crate::base::run::Wake;
+use crate::base::sync::{Mutex, per_process};
 use crate::timeline::point::KeptPoint;
 use crate::timeline::state::{Interval, Shared, set_waiting_for};
+
+per_process! { static GRAPH: Mutex<Graph> = Mutex::new(Graph::new()) }
+
+/// Wakers of every queue that holds a submission which waits for `of` or signals it.
+///
+/// Each makes its queue check the submission again. No lock may be held when they are called.
+fn waiting_for(of: &Shared) -> SmallVec<[Arc<dyn Wake>; 4]> {
+    GRAPH.lock().waiting_for(of)
+}
+
+/// The node that will signal `value` of `of`, and the points that it waits for.
+///
+/// If `first_only` is true and the node's queue holds earlier submissions, the only point is the
+/// end of the first of them.
+pub(super) fn signaller(
+    of: &Arc<Shared>,
+    value: u64,
+    first_only: bool,
+) -> Option<(Signaller, Points)> {
+    GRAPH.lock().signaller(of, value, first_only)
+}
 
 /// A queue's slot in the graph. Freed with the queue.
 pub(crate) struct QueueSlot {
@@ -17,11 +43,8 @@ pub(crate) struct QueueSlot {
 
 impl QueueSlot {
     pub(crate) fn take(origin: Arc<Origin>) -> Self {
-        set_waiting_for(super::waiting_for);
-        let mut graph = GRAPH.lock();
-        let number = graph.take_slot(origin.clone());
-        origin.own().held_index().belongs_to(Some(number));
-        drop(graph);
+        set_waiting_for(waiting_for);
+        let number = GRAPH.lock().take_slot(origin.clone());
         Self { number, origin }
     }
 
@@ -54,33 +77,12 @@ impl QueueSlot {
         lists: &mut Lists,
         is_ready: impl FnOnce(Parts<'_, KeptPoint>, Parts<'_, OwnedClaim>) -> bool,
     ) -> bool {
-        let mut graph = GRAPH.lock();
-        let Some(Some(queue)) = graph.slots.get_mut(self.number as usize) else {
-            return false;
-        };
-        if !queue.entries.is_first(number) {
-            return false;
-        }
-        let (waits, claims) = queue.entries.lists(number);
-        if !is_ready(waits, claims) {
-            return false;
-        }
-        Graph::forget(
-            id(self.number, number),
-            node_of(queue, number, waits, claims),
-        );
-        queue.entries.leave_first(Some(lists));
-        true
+        GRAPH.lock().leave_if(self.number, number, lists, is_ready)
     }
 
     /// Adds copies of a submission's waits and claims to `lists`.
     pub(crate) fn copy_lists(&self, number: u64, lists: &mut Lists) {
-        let graph = GRAPH.lock();
-        if let Some(queue) = graph.queue(self.number) {
-            let (waits, claims) = queue.entries.lists(number);
-            lists.waits.extend(waits.into_iter().flatten().cloned());
-            lists.claims.extend(claims.into_iter().flatten().cloned());
-        }
+        GRAPH.lock().copy_lists(self.number, number, lists);
     }
 
     /// Moves a submission's waits and claims to `lists`, because it waits for nothing any more.
@@ -141,17 +143,7 @@ impl RelayEntry {
         of: Arc<Shared>,
         claim: Interval,
     ) -> Result<Self, Blockers> {
-        let wait = KeptPoint {
-            of: Some(origin.own().clone()),
-            value: number,
-        };
-        let mut signal = Some(Relayed {
-            wait,
-            claim: (Some(of), claim),
-            origin,
-            number,
-            rank: 0,
-        });
+        let mut signal = Some(Relayed::new(origin, number, of, claim));
         // A refused signal is dropped after the lock is released.
         GRAPH.lock().enter_relayed(&mut signal).map(Self)
     }

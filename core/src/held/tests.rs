@@ -1,14 +1,19 @@
 //! The graph compared with a full search.
 
 use std::collections::BTreeSet;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use rstest::rstest;
 
+use super::graph::{Graph, id};
+use super::node::Node;
 use super::*;
 use crate::api::Device as _;
 use crate::base::error::Object;
-use crate::timeline::state::Interval;
+use crate::base::steps;
+use crate::timeline::held_index::NodeId;
+use crate::timeline::point::KeptPoint;
+use crate::timeline::state::{Interval, Shared};
 
 struct NoHolder;
 impl Holder for NoHolder {
@@ -36,13 +41,10 @@ fn origin(device: &crate::host::Device) -> Arc<Origin> {
     Origin::new(queue, id, Weak::<NoHolder>::new(), own.shared().clone())
 }
 
-/// A queue's slot in `graph`. [`QueueSlot::take`] makes one in the process's graph.
-fn slot(graph: &mut Graph, device: &crate::host::Device) -> u32 {
+/// A queue and its slot in `graph`. [`QueueSlot::take`] makes one in the process's graph.
+fn queue(graph: &mut Graph, device: &crate::host::Device) -> (u32, Arc<Origin>) {
     let origin = origin(device);
-    let own = origin.own().clone();
-    let slot = graph.take_slot(origin);
-    own.held_index().belongs_to(Some(slot));
-    slot
+    (graph.take_slot(origin.clone()), origin)
 }
 
 /// Small pseudo-random numbers, the same in every run.
@@ -87,11 +89,11 @@ fn random_graphs_agree_with_a_full_search() {
         // From many queues with one submission each to few queues with many.
         let many = 1 + dice.throw(30);
         let mut queues: Vec<_> = (0..many)
-            .map(|_| (slot(&mut graph, &device), 1_u64, 1_u64))
+            .map(|_| (queue(&mut graph, &device), 1_u64, 1_u64))
             .collect();
         for _ in 0..120 {
             let picked = dice.throw(many) as usize;
-            let (slot, first, next) = &mut queues[picked];
+            let ((slot, origin), first, next) = &mut queues[picked];
             if dice.throw(6) == 0 && first < next {
                 graph.leave(*slot, *first);
                 *first += 1;
@@ -111,10 +113,9 @@ fn random_graphs_agree_with_a_full_search() {
                 continue;
             }
             let mut new = lists(&waits, &[(line, value - 1, value)]);
-            let origin = graph.queue(*slot).unwrap().origin.clone();
-            let node = Node::submission(&origin, *next, [&new.waits, &[]], [&new.claims, &[]]);
+            let node = Node::submission(origin, *next, [&new.waits, &[]], [&new.claims, &[]]);
             let expected = circular(&graph, node);
-            match graph.enter(*slot, &origin, *next, &mut new) {
+            match graph.enter(*slot, origin, *next, &mut new) {
                 Ok(()) => {
                     assert!(!expected, "a circle was accepted");
                     assert!(new.waits.is_empty() && new.claims.is_empty());
@@ -128,17 +129,17 @@ fn random_graphs_agree_with_a_full_search() {
                     refused += 1;
                 }
             }
-            for &(slot, first, next) in &queues {
-                for number in first..next {
-                    let node = graph.node(id(slot, number)).unwrap();
+            for ((slot, _), first, next) in &queues {
+                for number in *first..*next {
+                    let node = graph.node(id(*slot, number)).unwrap();
                     for (other, ..) in graph.dependencies(node) {
-                        let ranks = (graph.rank(other), graph.rank(id(slot, number)));
+                        let ranks = (graph.rank(other), graph.rank(id(*slot, number)));
                         assert!(ranks.0 < ranks.1, "ranks out of order");
                     }
                 }
             }
         }
-        for (slot, first, next) in queues {
+        for ((slot, _), first, next) in queues {
             for number in first..next {
                 graph.leave(slot, number);
             }
@@ -160,10 +161,10 @@ fn steps_of(many: u64, crosswise: bool) -> (usize, usize) {
         device.timeline("chain").unwrap(),
     );
     let mut graph = Graph::new();
-    let slots = [(); 2].map(|()| slot(&mut graph, &device));
+    let queues = [(); 2].map(|()| queue(&mut graph, &device));
     let position = |n: u64| match crosswise {
-        true => (slots[(n % 2) as usize], n / 2 + 1),
-        false => (slots[0], n + 1),
+        true => (&queues[(n % 2) as usize], n / 2 + 1),
+        false => (&queues[0], n + 1),
     };
     steps::take();
     for n in 0..many {
@@ -172,14 +173,13 @@ fn steps_of(many: u64, crosswise: bool) -> (usize, usize) {
             _ => (gate.shared(), 1),
         };
         let mut lists = lists(&[wait], &[(chain.shared(), n, n + 1)]);
-        let (slot, number) = position(n);
-        let origin = graph.queue(slot).unwrap().origin.clone();
-        assert!(graph.enter(slot, &origin, number, &mut lists).is_ok());
+        let ((slot, origin), number) = position(n);
+        assert!(graph.enter(*slot, origin, number, &mut lists).is_ok());
     }
     let held = steps::take();
     for n in 0..many {
-        let (slot, number) = position(n);
-        graph.leave(slot, number);
+        let ((slot, _), number) = position(n);
+        graph.leave(*slot, number);
     }
     (held, steps::take())
 }
@@ -213,7 +213,7 @@ fn steps_across_queues(many: u64, enter_by_queue: bool) -> (usize, usize) {
     let device = crate::host::Device::new();
     let gate = device.timeline("gate").unwrap();
     let mut graph = Graph::new();
-    let queues = [(); QUEUES as usize].map(|()| slot(&mut graph, &device));
+    let queues = [(); QUEUES as usize].map(|()| queue(&mut graph, &device));
     let by_value: Vec<_> = (0..many).map(|n| (n % QUEUES, n / QUEUES + 1)).collect();
     let mut by_queue = by_value.clone();
     by_queue.sort_unstable();
@@ -223,15 +223,14 @@ fn steps_across_queues(many: u64, enter_by_queue: bool) -> (usize, usize) {
     };
     steps::take();
     for (queue, number) in entering {
-        let slot = queues[queue as usize];
+        let (slot, origin) = &queues[queue as usize];
         let value = (number - 1) * QUEUES + queue + 1;
         let mut lists = lists(&[(gate.shared(), value)], &[]);
-        let origin = graph.queue(slot).unwrap().origin.clone();
-        assert!(graph.enter(slot, &origin, number, &mut lists).is_ok());
+        assert!(graph.enter(*slot, origin, number, &mut lists).is_ok());
     }
     let entered = steps::take();
     for (queue, number) in leaving {
-        graph.leave(queues[queue as usize], number);
+        graph.leave(queues[queue as usize].0, number);
     }
     assert!(gate.shared().held_index().waiting(0).is_empty());
     (entered, steps::take())

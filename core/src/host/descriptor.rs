@@ -1,8 +1,7 @@
-//! Fences for descriptors that can be polled. Each is a timeline that is signalled outside the
-//! engine.
+//! Descriptors that can be polled, as ports, and the watch of them.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -10,106 +9,17 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
-use crate::backend::{Attachment, ByEngine, Device as _, Port, Watch, Watcher};
+use crate::backend::{ByEngine, Port, Watch, Watcher};
 use crate::base::file_kind::file_kind;
 use crate::base::sync_file;
-use crate::host::Device;
-use crate::timeline::point::KeptPoint;
-use crate::timeline::state::Shared;
-use crate::{
-    Error, Fence, Result,
-    error::Object,
-    handle::{Rejected, SyncFd},
-};
+use crate::{Error, Result, error::Object};
 
 /// How long a watch sleeps if the system could not poll.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
 
-impl Device {
-    /// A fence that is complete once `descriptor` is readable.
-    ///
-    /// The descriptor may be a sync file, an eventfd, a timerfd, a pidfd, the reading end of a
-    /// pipe, or a socket. `None`, the −1 of other APIs, makes a complete fence. Queues of every
-    /// device and the host can wait for the fence.
-    ///
-    /// * Nothing is ever read from the descriptor. Once seen readable, the fence stays complete,
-    ///   even if an eventfd is drained later. Readiness that comes and goes between two polls is
-    ///   not seen.
-    /// * A sync file with an error fails the fence. So does a pipe or a socket whose other end
-    ///   closes before it is readable.
-    /// * Recording it is refused. The descriptor is closed once the fence is no longer used.
-    ///
-    /// See poll(2), eventfd(2), and `SYNC_IOC_FILE_INFO` of the kernel's sync files.
-    ///
-    /// # Errors
-    /// Each error returns the descriptor, still open. [`Error::Import`] if it is not open, cannot
-    /// be polled (a regular file, a directory, `/dev/null`), or is write-only. [`Error::Native`] if
-    /// the system has no descriptor left.
-    pub fn import_descriptor(
-        &self,
-        descriptor: Option<OwnedFd>,
-        label: &str,
-    ) -> Result<Fence, Rejected<OwnedFd>> {
-        let fence = |point| Fence::foreign(self.id(), self.object(), label, point);
-        let Some(descriptor) = descriptor else {
-            return Ok(fence(KeptPoint::default()));
-        };
-        let prepared = self.poller().and_then(|poller| {
-            let kind = Kind::of(descriptor.as_fd(), self.object())?;
-            let started = poller.watcher().start();
-            started.map_err(|error| Error::no_thread(self.object(), &error))?;
-            Ok((poller, kind))
-        });
-        let (poller, kind) = match prepared {
-            Ok(prepared) => prepared,
-            Err(error) => {
-                return Err(Rejected {
-                    handle: descriptor,
-                    error,
-                });
-            }
-        };
-        let object = Object::new("descriptor", label);
-        let port = Descriptor {
-            object: object.clone(),
-            kind,
-            end: OnceLock::new(),
-            fd: descriptor,
-        };
-        let attachment = Attachment::new(self.id(), 0, port)
-            .watched_by(poller)
-            .signalled_elsewhere(true);
-        let of = Arc::new(Shared::new(object, 0, attachment, Box::default()));
-        // The holder of the other end signals it. This is the only claim that the timeline ever
-        // has.
-        let claimed = of.claim(1, 0);
-        debug_assert!(claimed.is_ok(), "a fresh timeline can be claimed");
-        of.close();
-        Ok(fence(KeptPoint {
-            of: Some(of),
-            value: 1,
-        }))
-    }
-
-    /// A fence for the signal of a sync file. See [`Device::import_descriptor`].
-    ///
-    /// The fence is complete at once if the signal has been made. The signal is not consumed, so
-    /// duplicates of the descriptor may become other fences or payloads.
-    ///
-    /// # Errors
-    /// The handle, and [`Error::Native`] if the system has no descriptor left.
-    pub fn import_sync_fd(&self, handle: SyncFd, label: &str) -> Result<Fence, Rejected<SyncFd>> {
-        self.import_descriptor(handle.into_fd(), label)
-            .map_err(|Rejected { handle, error }| Rejected {
-                handle: SyncFd::known(Some(handle)),
-                error,
-            })
-    }
-}
-
 /// What a descriptor refers to, as far as its poll events depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     /// A pipe or a socket, which is readable at its end, too.
     Stream,
     /// An object without a file, such as an eventfd or a sync file.
@@ -120,7 +30,7 @@ enum Kind {
 
 impl Kind {
     /// Refuses a descriptor that never becomes readable or always is.
-    fn of(fd: BorrowedFd<'_>, device: &Object) -> Result<Self> {
+    pub(super) fn of(fd: BorrowedFd<'_>, device: &Object) -> Result<Self> {
         let refuse = |reason: String| Error::Import {
             object: device.clone(),
             what: format!("descriptor {}", fd.as_raw_fd()),
@@ -156,7 +66,7 @@ impl Kind {
 }
 
 /// The port of one descriptor. Its value is 1 once the descriptor was seen readable.
-struct Descriptor {
+pub(super) struct Descriptor {
     object: Object,
     kind: Kind,
     /// The final result. The descriptor is not polled any more once it is set.
@@ -166,6 +76,15 @@ struct Descriptor {
 }
 
 impl Descriptor {
+    pub(super) const fn new(object: Object, kind: Kind, fd: OwnedFd) -> Self {
+        Self {
+            object,
+            kind,
+            end: OnceLock::new(),
+            fd,
+        }
+    }
+
     fn poll_fd(&self) -> PollFd<'_> {
         PollFd::new(&self.fd, PollFlags::IN | PollFlags::RDHUP)
     }
@@ -326,12 +245,7 @@ mod tests {
         let theirs = fd.try_clone().unwrap();
         let object = Object::new("descriptor", "drained");
         let poller = Poller::new(&object).unwrap();
-        let port = Descriptor {
-            object,
-            kind: Kind::Anonymous,
-            end: OnceLock::new(),
-            fd,
-        };
+        let port = Descriptor::new(object, Kind::Anonymous, fd);
         let until = Instant::now() + Duration::from_secs(20);
         poller.watch(&[(&port, 1)], until).unwrap();
         // Drained after the watch and before the engine's poll.
@@ -341,12 +255,8 @@ mod tests {
 
     #[test]
     fn any_status_of_a_sync_file_is_reported() {
-        let port = Descriptor {
-            object: Object::new("descriptor", "odd"),
-            kind: Kind::Anonymous,
-            end: OnceLock::new(),
-            fd: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
-        };
+        let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let port = Descriptor::new(Object::new("descriptor", "odd"), Kind::Anonymous, fd);
         for status in [-5, -4095, -4096, -0x10000, i32::MIN] {
             let error = port.signalled_with(status);
             assert!(

@@ -1,15 +1,17 @@
-//! The host as a device.
+//! The host as a device, and its queues.
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::backend::{Attachment, Backend, Identity, Sharing};
+use crate::backend::{Attachment, Backend, BackendQueue, EngineQueue, Identity, Sharing};
 use crate::base::sync::Mutex;
 use crate::clock::{Clock, SameClock};
+use crate::host::counter_port::CounterWatch;
 use crate::host::descriptor::Poller;
 use crate::host::port::HostPort;
-use crate::host::queue::{Queue, Worker};
-use crate::host::shared::CounterWatch;
+use crate::host::tasks;
+use crate::host::worker::Worker;
 use crate::memory::counter::unavailable;
 use crate::port::attachment::Nature;
 use crate::{
@@ -190,5 +192,31 @@ impl Device {
     /// Always: the handle, and [`Error::Unsupported`](crate::Error::Unsupported).
     pub fn import_windows<H: WindowsHandle>(&self, handle: H) -> Result<Infallible, Rejected<H>> {
         handle.refuse(&self.0.object)
+    }
+}
+
+/// A worker thread that runs closures in order.
+#[derive(Clone, Debug)]
+pub struct Queue(EngineQueue<Device, Worker>);
+
+impl Queue {
+    /// How long the worker thread spins for more work before it sleeps: about as long as waking it
+    /// takes.
+    ///
+    /// A submission within that time makes no system call.
+    pub const SPIN: Duration = tasks::SPIN;
+}
+
+impl From<EngineQueue<Device, Worker>> for Queue {
+    fn from(engine: EngineQueue<Device, Worker>) -> Self {
+        Self(engine)
+    }
+}
+
+impl BackendQueue for Queue {
+    type Device = Device;
+
+    fn engine(&self) -> &EngineQueue<Device, Worker> {
+        &self.0
     }
 }

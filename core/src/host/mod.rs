@@ -1,7 +1,7 @@
 //! The host backend: queues are worker threads, and work is closures.
 //!
 //! It needs no driver. It is the reference for other backends, whose rooms have the parts of
-//! `device`, `queue`, `port` and `timing` here.
+//! `device`, `worker`, `port` and `timing` here.
 //!
 //! ```
 //! # extern crate syncline_core as syncline;
@@ -25,14 +25,17 @@
 //! # }
 //! ```
 
+mod counter_port;
 mod descriptor;
 mod device;
+mod import;
 mod port;
-mod queue;
 mod shared;
 mod tasks;
 mod timing;
+mod worker;
 
-pub use device::Device;
-pub use queue::{Queue, Recorder};
-pub use shared::{CounterPort, Exporter};
+pub use counter_port::CounterPort;
+pub use device::{Device, Queue};
+pub use shared::Exporter;
+pub use worker::Recorder;

@@ -1,18 +1,11 @@
 //! Timelines in shared memory: export and import of counters.
 
-use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
 
-use smallvec::SmallVec;
-
-use crate::backend::{
-    Attachment, ByEngine, Counter, Device as _, Port, Recovered, SharedPort, Sharing, Watch,
-    Watcher,
-};
-use crate::host::Device;
-use crate::memory::counter::Sleeper;
+use crate::backend::{Attachment, Counter, Device as _, Sharing};
+use crate::host::counter_port::CounterPort;
+use crate::host::device::Device;
 use crate::port::attachment::Nature;
 use crate::{
     Error, Result,
@@ -91,7 +84,7 @@ impl Device {
             counter: counter.clone(),
             file: Arc::new(file),
         };
-        let attachment = Attachment::new(self.memory(), initial, CounterPort(counter));
+        let attachment = Attachment::new(self.memory(), initial, CounterPort::new(counter));
         Ok((self.attach(attachment), exporter))
     }
 
@@ -113,7 +106,7 @@ impl Device {
     pub fn import_timeline(&self, handle: CounterFd) -> Result<Attachment, Rejected<CounterFd>> {
         match Counter::open(&handle, self.object()) {
             Ok(counter) => {
-                let port = CounterPort(Arc::new(counter));
+                let port = CounterPort::new(Arc::new(counter));
                 let attachment = self.attach(Attachment::imported(self.memory(), port));
                 // The exporter signals it, too.
                 Ok(attachment.signalled_elsewhere(true))
@@ -143,118 +136,5 @@ impl Sharing for Device {
 
     fn import_counter(&self, handle: CounterFd) -> Result<Attachment, Rejected<CounterFd>> {
         self.import_timeline(handle)
-    }
-}
-
-/// A counter in shared memory, as host threads signal it and wait for it.
-///
-/// It is the home of its timeline, so it is on the first of
-/// [`Timeline::devices`](crate::Timeline::devices).
-#[derive(Debug)]
-pub struct CounterPort(Arc<Counter>);
-
-impl CounterPort {
-    /// The counter.
-    #[must_use]
-    pub const fn counter(&self) -> &Arc<Counter> {
-        &self.0
-    }
-}
-
-impl Port for CounterPort {
-    /// Fails unless the page says that `value` is pending. Its signaller announces that there.
-    fn sees_submitted(&self, value: u64) -> Result<()> {
-        if self.0.is_pending(value) {
-            return Ok(());
-        }
-        Err(Error::unsupported(
-            self.0.object(),
-            format!("take a signal of {value} for pending"),
-            "the page does not say so: signals of raw CUDA streams go through Device::submit_claimed, and those of another process are there once they are with a driver",
-        ))
-    }
-
-    fn poll(&self) -> Result<Option<u64>> {
-        self.0.value().map(Some)
-    }
-
-    fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
-        by.check(self, self.0.object())?;
-        self.0.signal(value)
-    }
-
-    fn shared(&self) -> Option<&dyn SharedPort> {
-        Some(self)
-    }
-}
-
-impl SharedPort for CounterPort {
-    fn last_polled(&self) -> u64 {
-        self.0.seen()
-    }
-
-    fn is_lost(&self) -> bool {
-        self.0.is_lost()
-    }
-
-    fn recovery_turn(&self) -> u32 {
-        self.0.recovery_turn()
-    }
-
-    fn pending_elsewhere(&self) -> Result<u64> {
-        self.0.pending()
-    }
-
-    fn recover(&self, after: u64, value: u64, by: ByEngine<'_>) -> Result<Recovered> {
-        by.check(self, self.0.object())?;
-        if self.0.recover(after, value) {
-            Ok(Recovered::Signalled)
-        } else {
-            Ok(Recovered::NotYet)
-        }
-    }
-}
-
-/// Watches the counters in shared memory of one device while there are waiters.
-#[derive(Debug)]
-pub(crate) struct CounterWatch {
-    watcher: Watcher,
-    sleeper: Sleeper,
-}
-
-impl CounterWatch {
-    pub(crate) fn new() -> Self {
-        Self {
-            watcher: Watcher::default(),
-            sleeper: Sleeper::new(),
-        }
-    }
-}
-
-impl Watch for CounterWatch {
-    fn watcher(&self) -> &Watcher {
-        &self.watcher
-    }
-
-    /// An error of a page is not returned here. The engine polls the port next and finds it.
-    fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()> {
-        let mut counters: SmallVec<[(&Counter, u64); 8]> = SmallVec::new();
-        for &(port, value) in ports {
-            let port: &dyn Any = port;
-            if let Some(CounterPort(counter)) = port.downcast_ref() {
-                counters.push((counter, value));
-            }
-        }
-        self.sleeper.sleep(&counters, until);
-        Ok(())
-    }
-
-    /// A futex wake reaches a waiting thread as well as the watching thread.
-    fn lends(&self) -> bool {
-        true
-    }
-
-    fn nudge(&self) {
-        self.sleeper.nudge();
     }
 }

@@ -7,14 +7,16 @@
 //! worker's list.
 
 use std::collections::VecDeque;
+use std::ops::DerefMut;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use smallbox::smallbox;
 
 use crate::backend::Batch;
-use crate::base::error::Result;
-use crate::base::run::run_contained;
+use crate::base::error::{Error, Object, Result};
+use crate::base::run::{panic_message, run_contained};
 use crate::base::stored_closure::{self, Inline4, Inline16, Job, MAX_INLINE_4};
 use crate::base::sync::{AtomicBool, CAN_SPIN, Condvar, Instant, Mutex, Ordering};
 use crate::host::timing::Stamp;
@@ -43,14 +45,14 @@ const POLLS_PER_CLOCK_READ: u32 = 8;
 /// A submission with at most one closure, which is small, and at most one timeline.
 pub(super) struct SimpleTask {
     /// One reference for wait and signal. Counting it moves a cache line between the threads.
-    pub(super) of: Option<Arc<Shared>>,
+    of: Option<Arc<Shared>>,
     /// The pending value to wait for; 0 for none.
-    pub(super) wait: u64,
+    wait: u64,
     /// `None` if the submission has no work.
-    pub(super) job: Option<Inline4<dyn Job>>,
+    job: Option<Inline4<dyn Job>>,
     /// The value to signal after the work; 0 for none.
-    pub(super) signal: u64,
-    pub(super) number: u64,
+    signal: u64,
+    number: u64,
 }
 
 impl SimpleTask {
@@ -78,6 +80,52 @@ impl SimpleTask {
             number: batch.end.value(),
         })
     }
+
+    /// Waits, calls the closure and makes the signal. `own` is the queue's position.
+    #[inline]
+    pub(super) fn run(self, queue: &Object, own: &Shared) {
+        let point = KeptPoint {
+            of: self.of,
+            value: self.wait,
+        };
+        // The signal is pending, so this wait ends in success or failure.
+        let waited = point.point().wait(Duration::MAX);
+        let done = match self.job {
+            Some(job) => call(queue, waited, job),
+            None => waited,
+        };
+        if let Some(of) = point.of.filter(|_| self.signal > 0) {
+            finish_signal(&done, Completion::of(of, self.signal));
+        }
+        own.advance(self.number);
+    }
+}
+
+/// Completes or fails a signal according to the submission's result.
+pub(super) fn finish_signal(done: &Result<()>, signal: Completion) {
+    match done {
+        Ok(()) => signal.complete(),
+        Err(cause) => signal.fail(cause.clone()),
+    }
+}
+
+/// Calls a closure of the application if the submission has not failed, and drops it in any case.
+pub(super) fn call(
+    queue: &Object,
+    done: Result<()>,
+    mut job: impl DerefMut<Target = dyn Job>,
+) -> Result<()> {
+    let done = done.and_then(|()| match catch_unwind(AssertUnwindSafe(|| job.run())) {
+        Ok(ran) => ran.map_err(|error| error.on(queue)),
+        Err(payload) => Err(Error::WorkPanicked {
+            queue: queue.clone(),
+            message: panic_message(payload),
+        }),
+    });
+    if done.is_err() {
+        run_contained(|| drop(job));
+    }
+    done
 }
 
 /// Reserves room for at least `capacity` elements.

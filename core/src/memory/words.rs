@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use super::{Mapping, Sealed, make};
+use super::file::{Sealed, make};
+use super::mapping::Mapping;
 use crate::base::error::{Error, Object, Result};
 use crate::base::handle::Rejected;
 

@@ -8,7 +8,7 @@ use crate::base::run::Wake;
 use crate::base::sync::{
     AtomicBool, Mutex, Ordering, Thread, current, park, park_timeout, per_thread,
 };
-use crate::port::Watch;
+use crate::port::watch::Watch;
 
 /// Allocates what this thread needs to wait, to wake other threads, and to send held submissions.
 ///

@@ -12,7 +12,7 @@ use crate::base::error::{Error, Failure, Result};
 use crate::base::info::DeviceId;
 use crate::base::run::{DeferWakes, Wake, wake_all};
 use crate::base::sync::{Condvar, Instant, Mutex, per_thread, spawn, system_time, yield_now};
-use crate::port::{Port, Watch};
+use crate::port::device_port::Port;
 
 /// The longest time of one watch, and the time between two checks of a device.
 ///
@@ -79,6 +79,47 @@ struct Guard {
     device: DeviceId,
     /// When it is checked next.
     at: Instant,
+}
+
+/// A device whose driver advances ports by itself.
+///
+/// One thread of the engine watches all ports of the device. It starts with the first timeline. A
+/// waiting thread may take its place (see [`Watch::lends`]).
+pub trait Watch: Send + Sync + 'static {
+    /// The device's watcher.
+    fn watcher(&self) -> &Watcher;
+
+    /// Blocks until a port reaches its value, the watch is nudged, or `until` has passed.
+    ///
+    /// May return early.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`] or a driver error. The watched timelines fail with it.
+    fn watch(&self, ports: &[(&dyn Port, u64)], until: std::time::Instant) -> Result<()>;
+
+    /// Ends the present call of [`Watch::watch`], or the next one if there is none.
+    ///
+    /// Called with the lock of a waiting thread, so it must be quick.
+    fn nudge(&self);
+
+    /// Asks the driver whether the device is lost. Never blocks.
+    ///
+    /// The watching thread calls it every 100 ms while the device owes a signal to a timeline that
+    /// other devices have, too (E3). A device that cannot be lost keeps the default.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`]. Any other error counts as no answer.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// True if a waiting thread may call [`Watch::watch`] itself.
+    ///
+    /// The waiting thread calls it if no other thread waits for this device. Then a signal wakes
+    /// one thread instead of two in turn. There is never more than one call at a time.
+    fn lends(&self) -> bool {
+        false
+    }
 }
 
 /// The watching thread of a device.

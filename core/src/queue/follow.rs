@@ -88,11 +88,11 @@ pub(super) trait Traced: Send + Sync {
 /// Made by [`SubmissionQueue::traceable`](crate::backend::SubmissionQueue::traceable).
 pub struct Traceable {
     queue: Weak<dyn Traced>,
-    pub(crate) object: Object,
-    pub(crate) device: Info,
-    pub(crate) own: Arc<Shared>,
+    object: Object,
+    device: Info,
+    own: Arc<Shared>,
     /// The device's clock, or the reason why there is none.
-    pub(crate) clock: std::result::Result<Clock, String>,
+    clock: std::result::Result<Clock, String>,
 }
 
 impl Traceable {
@@ -110,6 +110,25 @@ impl Traceable {
             own: own.clone(),
             clock: clock.map_err(|error| error.to_string()),
         }
+    }
+
+    pub(crate) const fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// The queue's device.
+    pub(crate) const fn device(&self) -> &Info {
+        &self.device
+    }
+
+    /// The queue's position.
+    pub(crate) const fn own(&self) -> &Arc<Shared> {
+        &self.own
+    }
+
+    /// The device's clock, or the reason why there is none.
+    pub(crate) fn clock(&self) -> std::result::Result<&Clock, &str> {
+        self.clock.as_ref().map_err(String::as_str)
     }
 
     /// Makes the follower that `make` returns observe the queue.

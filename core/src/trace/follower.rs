@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use super::{Edge, Inner, Outcome, Submission, Track};
+use super::recording::{Edge, Outcome, Submission, Track};
+use super::timelines::Timelines;
 use crate::base::error::{Error, Failure};
 use crate::base::sync::Mutex;
 use crate::clock::{Clock, Estimate, HostClock};
@@ -17,7 +18,7 @@ use crate::timeline::state::Shared;
 
 /// The trace's part of one queue.
 pub(super) struct Follower {
-    trace: Weak<Inner>,
+    timelines: Weak<Timelines>,
     queue: Traceable,
     /// The index of the queue's position among the trace's timelines.
     position: usize,
@@ -172,7 +173,7 @@ impl Follow for Follower {
         stamps: &mut dyn FnMut() -> crate::base::error::Result<[Arc<dyn Stamp>; 2]>,
     ) -> Option<Arc<dyn FollowSubmission>> {
         let made = HostClock::Monotonic.now();
-        let trace = self.trace.upgrade()?;
+        let timelines = self.timelines.upgrade()?;
         // Frees stamps for reuse.
         self.gather();
         {
@@ -192,7 +193,7 @@ impl Follow for Follower {
             Err(_) => None,
         };
         let edge = |of: &Arc<Shared>, value: u64, awaited: bool| Edge {
-            timeline: trace.timeline(of, awaited),
+            timeline: timelines.timeline(of, awaited),
             value,
         };
         let of = |wait: &Point<'_>| Some(edge(wait.of?, wait.value, true));
@@ -222,25 +223,26 @@ impl Follow for Follower {
 }
 
 impl Follower {
-    pub(super) fn new(trace: &Arc<Inner>, queue: Traceable) -> Arc<Self> {
+    pub(super) fn new(timelines: &Arc<Timelines>, capacity: usize, queue: Traceable) -> Arc<Self> {
         // The recording uses the monotonic clock, so a clock that converts to another one is of no
         // use.
-        let clock = queue
-            .clock
-            .clone()
-            .and_then(|clock| match clock.host_clock() {
-                HostClock::Monotonic => Ok(clock),
-                other => Err(format!(
-                    "its clock can be compared with {} alone",
-                    other.name()
-                )),
-            });
+        let clock =
+            queue
+                .clock()
+                .map_err(str::to_owned)
+                .and_then(|clock| match clock.host_clock() {
+                    HostClock::Monotonic => Ok(clock.clone()),
+                    other => Err(format!(
+                        "its clock can be compared with {} alone",
+                        other.name()
+                    )),
+                });
         Arc::new(Self {
-            trace: Arc::downgrade(trace),
-            position: trace.timeline(&queue.own, false),
+            timelines: Arc::downgrade(timelines),
+            position: timelines.timeline(queue.own(), false),
             queue,
             clock,
-            capacity: trace.capacity,
+            capacity,
             submissions: Mutex::default(),
         })
     }
@@ -262,7 +264,7 @@ impl Follower {
             .map(|(number, _)| *number)
             .max();
         if let Some(value) = last {
-            let of = Some(&self.queue.own);
+            let of = Some(self.queue.own());
             // The result does not matter: a submission that has not finished is recorded as pending
             // or failed.
             let _ = Point { of, value }.wait(patience);
@@ -279,7 +281,7 @@ impl Follower {
     ///
     /// Drivers are queried and objects are dropped without the lock.
     pub(super) fn gather(&self) {
-        let reached = self.queue.own.reached();
+        let reached = self.queue.own().reached();
         let mut done = Vec::new();
         {
             let mut submissions = self.submissions.lock();
@@ -305,9 +307,9 @@ impl Follower {
         labels: &mut HashMap<Edge, String>,
         to_host: impl Fn(&Clock, i64) -> Option<Estimate>,
     ) -> Track {
-        self.queue.own.refresh();
+        self.queue.own().refresh();
         self.gather();
-        let failure = self.queue.own.failure();
+        let failure = self.queue.own().failure();
         let open = std::mem::take(&mut self.submissions.lock().open);
         let rest: Vec<_> = open
             .iter()
@@ -348,10 +350,10 @@ impl Follower {
                 signals: over.signals,
             });
         Track {
-            queue: self.queue.object.label().to_owned(),
-            device: self.queue.device.marked_name(),
-            backend: self.queue.device.backend,
-            gpu: self.queue.device.uuid,
+            queue: self.queue.object().label().to_owned(),
+            device: self.queue.device().marked_name(),
+            backend: self.queue.device().backend,
+            gpu: self.queue.device().uuid,
             position: self.position,
             submissions: submissions.collect(),
             lost: known.lost,

@@ -31,7 +31,7 @@ use crate::base::sync::Mutex;
 use crate::timeline::point::KeptPoints;
 use crate::timeline::point::{KeptPoint, Point};
 use crate::timeline::state::Registered;
-use crate::wait::{Quantity, decide, refresh_all};
+use crate::wait::blocking::{Quantity, decide, refresh_all};
 
 /// A future that completes once all its points are reached.
 ///

@@ -8,7 +8,7 @@ use crate::base::error::Result;
 use crate::base::stage::Stage;
 use crate::timeline::claim::Claim;
 use crate::timeline::point::Point;
-use crate::wait::{WaitMode, wait_reached, wait_stage};
+use crate::wait::blocking::{WaitMode, wait_reached, wait_stage};
 
 impl Point<'_> {
     /// Blocks the calling thread until the value is reached. Spins briefly, then parks.

@@ -10,7 +10,7 @@ use crate::base::stage::Stage;
 use crate::timeline::Timeline;
 use crate::timeline::access::SignalOnly;
 use crate::timeline::state::Shared;
-use crate::wait::wait_stage;
+use crate::wait::blocking::wait_stage;
 
 /// The longest wait until the memory written before a shown value is visible.
 ///

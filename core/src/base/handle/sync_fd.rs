@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::FileType;
 
-use super::{HandleKind, Rejected};
+use super::kind::HandleKind;
+use super::rejected::Rejected;
 use crate::base::error::{Error, Object};
 use crate::base::file_kind::file_kind;
 use crate::base::sync_file;

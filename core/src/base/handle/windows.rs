@@ -3,7 +3,9 @@
 use std::convert::Infallible;
 use std::fmt;
 
-use super::{HandleKind, Origin, Rejected};
+use super::kind::HandleKind;
+use super::origin::Origin;
+use super::rejected::Rejected;
 use crate::base::error::{Error, Object};
 
 /// A handle of Windows that carries a semaphore of the type's kind.

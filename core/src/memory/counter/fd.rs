@@ -2,9 +2,9 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use super::page_file::check_page_file;
 use crate::base::error::{Error, Object};
 use crate::base::handle::{HandleKind, Rejected};
-use crate::memory::counter::check_page_file;
 
 /// A sealed memfd with the page of a timeline's 64-bit counter.
 ///

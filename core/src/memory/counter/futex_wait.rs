@@ -20,7 +20,7 @@ use rustix::thread::futex::{self, Flags, Wait, WaitFlags, WaitPtr, WaitvFlags};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use smallvec::SmallVec;
 
-use super::Counter;
+use super::mapped::Counter;
 
 /// How long a thread that no signaller wakes spins first.
 ///
@@ -87,7 +87,7 @@ impl Sleeper {
                 return;
             }
             let quiet =
-                |(counter, _): &(&Counter, u64)| counter.page.quiet.load(Ordering::SeqCst) != 0;
+                |(counter, _): &(&Counter, u64)| counter.page().quiet.load(Ordering::SeqCst) != 0;
             if !counters.iter().any(quiet)
                 && let Slept::Woken = self.sleep_on_words(counters, &wakes, until - now)
             {
@@ -117,7 +117,7 @@ impl Sleeper {
         let mut waits: SmallVec<[Wait; 8]> = SmallVec::new();
         waits.push(on(&self.nudge, 0, WaitFlags::PRIVATE));
         for ((counter, _), &count) in counters.iter().zip(wakes) {
-            waits.push(on(&counter.page.wakes, count, WaitFlags::empty()));
+            waits.push(on(&counter.page().wakes, count, WaitFlags::empty()));
         }
         let until = after(left);
         match futex::waitv(
@@ -161,24 +161,24 @@ impl Counter {
         // Before the increment. A thread that sets `sleepers` after this either reads the old count
         // and its sleep ends at once, or reads the new count, and `sleepers` stays set for the next
         // wake.
-        self.page.sleepers.store(0, Ordering::SeqCst);
-        self.page.wakes.fetch_add(1, Ordering::SeqCst);
+        self.page().sleepers.store(0, Ordering::SeqCst);
+        self.page().wakes.fetch_add(1, Ordering::SeqCst);
         // The call cannot fail. That no thread sleeps is no error.
-        let _ = futex::wake(&self.page.wakes, Flags::empty(), i32::MAX as u32);
+        let _ = futex::wake(&self.page().wakes, Flags::empty(), i32::MAX as u32);
     }
 
     /// Announces signallers that do not wake sleeping threads, such as a stream of a GPU.
     ///
     /// From then on, threads that wait for the counter poll it from time to time.
     pub fn expect_quiet_signals(&self) {
-        self.page.quiet.store(1, Ordering::SeqCst);
+        self.page().quiet.store(1, Ordering::SeqCst);
         // Threads that sleep already must begin to poll.
         self.wake_all();
     }
 
     /// Wakes every thread that sleeps on the page. A system call if there is one.
     pub(super) fn wake_sleepers(&self) {
-        if self.page.sleepers.load(Ordering::SeqCst) > 0 {
+        if self.page().sleepers.load(Ordering::SeqCst) > 0 {
             self.wake_all();
         }
     }
@@ -189,8 +189,8 @@ impl Counter {
 /// Returns `wakes` of each page.
 fn set_sleepers(counters: &[(&Counter, u64)]) -> SmallVec<[u32; 8]> {
     let wakes = counters.iter().map(|(counter, _)| {
-        counter.page.sleepers.store(1, Ordering::SeqCst);
-        counter.page.wakes.load(Ordering::SeqCst)
+        counter.page().sleepers.store(1, Ordering::SeqCst);
+        counter.page().wakes.load(Ordering::SeqCst)
     });
     wakes.collect()
 }

@@ -13,7 +13,7 @@ fn counter() -> Arc<Counter> {
 }
 
 fn sleepers(counter: &Counter) -> u32 {
-    counter.page.sleepers.load(Ordering::SeqCst)
+    counter.page().sleepers.load(Ordering::SeqCst)
 }
 
 /// A sleeper as on a system without futex_waitv(2).
@@ -105,7 +105,7 @@ fn sleeping_threads_see_quiet_signals(#[case] late: bool) {
                 counter.expect_quiet_signals();
             }
             counter.announce(1).unwrap();
-            counter.page.reached.store(1, Ordering::SeqCst);
+            counter.page().reached.store(1, Ordering::SeqCst);
         });
         let until = far();
         sleeper.sleep(&[(&counter, 1)], until);
@@ -128,7 +128,7 @@ fn a_failure_or_corruption_ends_a_sleep(#[case] fails: bool) {
             if fails {
                 counter.fail(0, 1, "it broke");
             } else {
-                counter.page.reached.store(9, Ordering::SeqCst);
+                counter.page().reached.store(9, Ordering::SeqCst);
                 counter.wake_all();
             }
         });
@@ -145,13 +145,13 @@ fn signals_wake_only_if_a_thread_sleeps() {
     for value in 1..100 {
         counter.signal(value).unwrap();
     }
-    assert_eq!(counter.page.wakes.load(Ordering::SeqCst), 0);
+    assert_eq!(counter.page().wakes.load(Ordering::SeqCst), 0);
     // A thread that never comes back, such as a killed one, costs one wake.
     assert_eq!(set_sleepers(&[(&*counter, 1000)])[0], 0);
     for value in 100..200 {
         counter.signal(value).unwrap();
     }
-    assert_eq!(counter.page.wakes.load(Ordering::SeqCst), 1);
+    assert_eq!(counter.page().wakes.load(Ordering::SeqCst), 1);
     assert_eq!(sleepers(&counter), 0);
 }
 

@@ -1,51 +1,17 @@
-//! Host queues with one worker thread each.
+//! Worker threads of host queues: what a submission gives them, and what they do with it.
 
 use std::any::Any;
 use std::marker::PhantomData;
-use std::ops::DerefMut;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{
-    self, BackendQueue, Batch, EngineQueue, Enqueue, Flush, InvariantLifetime, Keep, Recycled,
-    Waker,
-};
-use crate::base::run::{panic_message, run_contained};
-use crate::base::stored_closure::Job;
+use crate::backend::{self, Batch, Enqueue, Flush, InvariantLifetime, Keep, Recycled, Waker};
 use crate::base::sync::spawn;
-use crate::host::device::Device;
-use crate::host::tasks::{self, Closures, SimpleTask, Step, TaskList, Tasks};
+use crate::host::tasks::{Closures, Step, TaskList, Tasks, call, finish_signal};
 use crate::host::timing::Stamp;
 use crate::timeline::point::{Completion, KeptPoint};
 use crate::timeline::state::Shared;
 use crate::{Error, Result, error::Object};
-
-/// A worker thread that runs closures in order.
-#[derive(Clone, Debug)]
-pub struct Queue(EngineQueue<Device, Worker>);
-
-impl Queue {
-    /// How long the worker thread spins for more work before it sleeps: about as long as waking it
-    /// takes.
-    ///
-    /// A submission within that time makes no system call.
-    pub const SPIN: Duration = tasks::SPIN;
-}
-
-impl From<EngineQueue<Device, Worker>> for Queue {
-    fn from(engine: EngineQueue<Device, Worker>) -> Self {
-        Self(engine)
-    }
-}
-
-impl BackendQueue for Queue {
-    type Device = Device;
-
-    fn engine(&self) -> &EngineQueue<Device, Worker> {
-        &self.0
-    }
-}
 
 /// Records the work of one submission: closures for the worker thread.
 ///
@@ -218,7 +184,7 @@ fn run_worker(queue: &Object, own: &Shared, tasks: &Tasks) {
     let mut waited = KeptPoint::default();
     while tasks.take(&mut list) {
         while let Some(simple) = list.next_simple() {
-            run_simple(queue, own, simple);
+            simple.run(queue, own);
         }
         while let Some(step) = list.next_step() {
             match step {
@@ -258,49 +224,4 @@ fn run_worker(queue: &Object, own: &Shared, tasks: &Tasks) {
             }
         }
     }
-}
-
-/// Runs a [`SimpleTask`].
-fn run_simple(queue: &Object, own: &Shared, simple: SimpleTask) {
-    let SimpleTask {
-        of,
-        wait,
-        job,
-        signal,
-        number,
-    } = simple;
-    let point = KeptPoint { of, value: wait };
-    // The signal is pending, so this wait ends in success or failure.
-    let waited = point.point().wait(Duration::MAX);
-    let done = match job {
-        Some(job) => call(queue, waited, job),
-        None => waited,
-    };
-    if let Some(of) = point.of.filter(|_| signal > 0) {
-        finish_signal(&done, Completion::of(of, signal));
-    }
-    own.advance(number);
-}
-
-/// Completes or fails a signal according to the submission's result.
-fn finish_signal(done: &Result<()>, signal: Completion) {
-    match done {
-        Ok(()) => signal.complete(),
-        Err(cause) => signal.fail(cause.clone()),
-    }
-}
-
-/// Calls a closure of the application if the submission has not failed, and drops it in any case.
-fn call(queue: &Object, done: Result<()>, mut job: impl DerefMut<Target = dyn Job>) -> Result<()> {
-    let done = done.and_then(|()| match catch_unwind(AssertUnwindSafe(|| job.run())) {
-        Ok(ran) => ran.map_err(|error| error.on(queue)),
-        Err(payload) => Err(Error::WorkPanicked {
-            queue: queue.clone(),
-            message: panic_message(payload),
-        }),
-    });
-    if done.is_err() {
-        run_contained(|| drop(job));
-    }
-    done
 }

@@ -1,0 +1,158 @@
+//! Opaque file descriptors, whose kind cannot be checked.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::origin::Origin;
+
+macro_rules! handle {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* }
+     $($(#[$safety:meta])+ unsafe)?) => {
+        $(#[$doc])*
+        ///
+        /// Owned by exactly one party: a successful import consumes it, a failed import gives it
+        /// back.
+        #[derive(Debug)]
+        pub struct $name {
+            fd: OwnedFd,
+            origin: Box<Origin>,
+            $($(#[$field_doc])* $field: $type,)*
+        }
+
+        impl $name {
+            /// Wraps a raw descriptor.
+            ///
+            /// # Safety
+            /// `fd` must hold an object of the type's kind, exported by `origin`'s driver with the
+            /// given properties. Drivers do not check it: a handle of another kind leads to
+            /// undefined behaviour.
+            $($(#[$safety])+)?
+            #[allow(unsafe_code, reason = "the kind of a foreign descriptor cannot be checked")]
+            #[must_use]
+            pub unsafe fn from_fd(fd: OwnedFd, origin: Origin $(, $field: $type)*) -> Self {
+                Self { fd, origin: Box::new(origin) $(, $field)* }
+            }
+
+            /// The exporter.
+            #[must_use]
+            pub fn origin(&self) -> &Origin {
+                &self.origin
+            }
+
+            $($(#[$field_doc])* #[must_use] pub const fn $field(&self) -> $type { self.$field })*
+
+            /// Returns the raw descriptor, for a driver or for code that knows its kind.
+            #[must_use]
+            pub fn into_fd(self) -> OwnedFd {
+                self.fd
+            }
+        }
+
+        impl From<$name> for OwnedFd {
+            fn from(handle: $name) -> Self {
+                handle.fd
+            }
+        }
+
+        impl AsFd for $name {
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                self.fd.as_fd()
+            }
+        }
+    };
+}
+
+handle! {
+    /// An opaque file descriptor that holds a timeline semaphore.
+    ///
+    /// A handle of another kind does not compile in its place and cannot be converted to it. A raw
+    /// descriptor needs `unsafe`, by which the caller guarantees the kind:
+    ///
+    /// ```compile_fail,E0308
+    /// # extern crate syncline_core as syncline;
+    /// # use syncline::{handle::{BinaryFd, TimelineFd}};
+    /// fn import(handle: TimelineFd) {}
+    /// fn pass(handle: BinaryFd) {
+    ///     import(handle);
+    /// }
+    /// ```
+    /// ```compile_fail,E0277
+    /// # extern crate syncline_core as syncline;
+    /// # use syncline::{handle::{BinaryFd, TimelineFd}};
+    /// fn convert(handle: BinaryFd) -> TimelineFd {
+    ///     handle.into()
+    /// }
+    /// ```
+    /// ```compile_fail,E0133
+    /// # extern crate syncline_core as syncline;
+    /// # use std::os::fd::OwnedFd;
+    /// # use syncline::{handle::{Origin, TimelineFd}};
+    /// fn adopt(fd: OwnedFd, origin: Origin) -> TimelineFd {
+    ///     TimelineFd::from_fd(fd, origin)
+    /// }
+    /// ```
+    TimelineFd {}
+}
+
+handle! {
+    /// An opaque file descriptor that holds a binary semaphore.
+    ///
+    /// A handle of another kind does not compile in its place and cannot be converted to it. A raw
+    /// descriptor needs `unsafe`, by which the caller guarantees the kind:
+    ///
+    /// ```compile_fail,E0308
+    /// # extern crate syncline_core as syncline;
+    /// # use syncline::{handle::{BinaryFd, TimelineFd}};
+    /// fn import(handle: BinaryFd) {}
+    /// fn pass(handle: TimelineFd) {
+    ///     import(handle);
+    /// }
+    /// ```
+    /// ```compile_fail,E0277
+    /// # extern crate syncline_core as syncline;
+    /// # use syncline::{handle::{BinaryFd, TimelineFd}};
+    /// fn convert(handle: TimelineFd) -> BinaryFd {
+    ///     handle.into()
+    /// }
+    /// ```
+    /// ```compile_fail,E0133
+    /// # extern crate syncline_core as syncline;
+    /// # use std::os::fd::OwnedFd;
+    /// # use syncline::{handle::{BinaryFd, Origin}};
+    /// fn adopt(fd: OwnedFd, origin: Origin) -> BinaryFd {
+    ///     BinaryFd::from_fd(fd, origin)
+    /// }
+    /// ```
+    BinaryFd {}
+}
+
+handle! {
+    /// An opaque file descriptor that holds device memory.
+    MemoryFd {
+        /// The size of the whole allocation, in bytes.
+        size: u64,
+        /// The size of the buffer at its start, in bytes. Drivers round allocations up.
+        length: u64,
+        /// True for a dedicated allocation of one buffer. An importer must then say so, too.
+        dedicated: bool
+    }
+    ///
+    /// A `VkDevice` that imports memory of Vulkan must allocate it as the exporter did and make the
+    /// same buffer (VUID-VkMemoryAllocateInfo-allocationSize-01742,
+    /// VUID-VkMemoryDedicatedAllocateInfo-buffer-01879). It cannot query how. So memory of Vulkan
+    /// must have been made like this:
+    /// * The buffer has `length` bytes, no flags, all usages of Vulkan 1.0 and no other usage. Its
+    ///   external handle type is the opaque file descriptor only.
+    /// * Its sharing mode is concurrent for all families that
+    ///   [`Capabilities::queues`](crate::info::Capabilities::queues) lists, or exclusive if there
+    ///   is only one family.
+    /// * The memory has `size` bytes and no `VkMemoryAllocateFlagsInfo`.
+    /// * Its memory type is the first device-local type that the buffer allows. If there is none,
+    ///   it is the first type that the buffer allows. Only types in a heap of at least `size` bytes
+    ///   count. These types do not count: protected, lazily allocated, AMD's device-coherent and
+    ///   device-uncached, NVIDIA's RDMA-capable.
+    /// * If `dedicated`, the memory was allocated with `VkMemoryDedicatedAllocateInfo` for that
+    ///   buffer, else without.
+    ///
+    /// Syncline makes its own exports like this.
+    unsafe
+}

@@ -1,0 +1,385 @@
+//! The graph itself: the held submissions of each queue, and the signals by the host.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::entries::QueueEntries;
+use super::node::{Holder, Lists, Node, Origin, OwnedClaim, Parts, RELAYED};
+use crate::base::blockers::{Blockers, Signaller};
+use crate::base::run::Wake;
+use crate::base::steps;
+use crate::timeline::held_index::NodeId;
+use crate::timeline::point::KeptPoint;
+use crate::timeline::state::{Interval, Shared};
+
+/// Points to wait for.
+pub(super) type Points = Vec<(Arc<Shared>, u64)>;
+
+/// A queue and its held submissions.
+pub(super) struct HeldQueue {
+    origin: Arc<Origin>,
+    entries: QueueEntries,
+}
+
+/// A signal that the host will make for a submission.
+pub(super) struct Relayed {
+    origin: Arc<Origin>,
+    number: u64,
+    wait: KeptPoint,
+    claim: OwnedClaim,
+    rank: i128,
+}
+
+/// The nodes of a graph, by queue and by host signal.
+pub(super) struct Graph {
+    slots: Vec<Option<HeldQueue>>,
+    free_slots: Vec<u32>,
+    relayed: Vec<Option<Relayed>>,
+    free: Vec<u32>,
+}
+
+impl Graph {
+    pub(super) const fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            free_slots: Vec::new(),
+            relayed: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    pub(super) fn take_slot(&mut self, origin: Arc<Origin>) -> u32 {
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            // No overflow: 2^32 slots do not fit into memory.
+            (self.slots.len() - 1) as u32
+        });
+        origin.own().held_index().belongs_to(Some(slot));
+        let entries = QueueEntries::default();
+        self.slots[slot as usize] = Some(HeldQueue { origin, entries });
+        slot
+    }
+
+    pub(super) fn free_slot(&mut self, slot: u32) -> Option<HeldQueue> {
+        let held_queue = self.slots.get_mut(slot as usize)?.take()?;
+        // Usually the queue holds nothing any more.
+        for number in held_queue.entries.numbers_from(0) {
+            Self::forget(id(slot, number), held_queue.node(number));
+        }
+        held_queue.origin.own().held_index().belongs_to(None);
+        self.free_slots.push(slot);
+        Some(held_queue)
+    }
+
+    fn queue(&self, slot: u32) -> Option<&HeldQueue> {
+        self.slots.get(slot as usize)?.as_ref()
+    }
+
+    pub(super) fn node(&self, id: NodeId) -> Option<Node<'_>> {
+        steps::count(1);
+        if id.slot == RELAYED {
+            let signal = self.relayed.get(id.at as usize)?.as_ref()?;
+            return Some(signal.node());
+        }
+        let queue = self.queue(id.slot)?;
+        let number = queue.entries.number(id.at);
+        let is_held = queue.entries.contains(number);
+        is_held.then(|| queue.node(number))
+    }
+
+    pub(super) fn rank(&self, id: NodeId) -> i128 {
+        steps::count(1);
+        let rank = if id.slot == RELAYED {
+            let signal = self.relayed.get(id.at as usize);
+            signal.and_then(|signal| Some(signal.as_ref()?.rank))
+        } else {
+            let queue = self.queue(id.slot);
+            queue.and_then(|queue| queue.entries.rank(queue.entries.number(id.at)))
+        };
+        rank.unwrap_or(i128::MIN)
+    }
+
+    /// Changes the ranks of these nodes.
+    pub(super) fn set_ranks(&mut self, moved: impl Iterator<Item = (NodeId, i128)>) {
+        let mut by_queue: BTreeMap<u32, Vec<(u64, i128)>> = BTreeMap::new();
+        for (id, rank) in moved {
+            if let Some(queue) = self.queue(id.slot) {
+                let number = queue.entries.number(id.at);
+                by_queue.entry(id.slot).or_default().push((number, rank));
+            } else if let Some(Some(signal)) = self.relayed.get_mut(id.at as usize) {
+                signal.rank = rank;
+            }
+        }
+        for (slot, mut ranks) in by_queue {
+            ranks.sort_unstable();
+            if let Some(Some(queue)) = self.slots.get_mut(slot as usize) {
+                queue.entries.set_ranks(&ranks);
+            }
+        }
+    }
+
+    /// The node whose claim covers `value` of `of`.
+    pub(super) fn claimant(&self, of: &Shared, value: u64) -> Option<NodeId> {
+        match of.held_index().slot() {
+            Some(slot) => {
+                let is_held = self.queue(slot)?.entries.contains(value);
+                is_held.then(|| id(slot, value))
+            }
+            None if of.is_in_the_graph() => of.held_index().claimant(value),
+            None => None,
+        }
+    }
+
+    /// The nodes that `node` depends on, each with the point through which it does.
+    pub(super) fn dependencies<'n>(
+        &self,
+        node: Node<'n>,
+    ) -> impl Iterator<Item = (NodeId, &'n Arc<Shared>, u64)> {
+        node.points()
+            .filter_map(|(of, value)| Some((self.claimant(of, value)?, of, value)))
+    }
+
+    /// The held submission for which the host makes the signal `node`. `None` for another node.
+    fn held_part(&self, node: Node<'_>) -> Option<Node<'_>> {
+        if !node.is_by_host() {
+            return None;
+        }
+        let mut parts = self.dependencies(node).filter_map(|(id, ..)| self.node(id));
+        parts.find(|part| part.is_of_the_same_submission(node))
+    }
+
+    /// How an answer names the node. A host signal for a held submission is named as the
+    /// submission.
+    pub(super) fn name(&self, node: Node<'_>) -> Signaller {
+        let (queue, submission) = (node.queue().clone(), node.number());
+        if node.is_by_host() && self.held_part(node).is_none() {
+            Signaller::Host { queue, submission }
+        } else {
+            Signaller::Held { queue, submission }
+        }
+    }
+
+    /// The nodes that depend on `node`.
+    pub(super) fn dependents(&self, node: Node<'_>) -> SmallVec<[NodeId; 8]> {
+        let mut found = SmallVec::new();
+        for (of, claim) in node.claims().filter(|(of, _)| of.is_in_the_graph()) {
+            of.held_index().dependents(claim, &mut found);
+        }
+        if let Some((own, position)) = node.own_claim() {
+            found.extend(self.claimant(own, position.upto + 1));
+        }
+        found
+    }
+
+    /// Enters submission `number` of the queue `origin`, which has this slot.
+    pub(super) fn enter(
+        &mut self,
+        slot: u32,
+        origin: &Arc<Origin>,
+        number: u64,
+        lists: &mut Lists,
+    ) -> Result<(), Blockers> {
+        let node = Node::submission(origin, number, [&lists.waits, &[]], [&lists.claims, &[]]);
+        let rank = self.rank_for(node)?;
+        Self::remember(id(slot, number), node);
+        if let Some(Some(queue)) = self.slots.get_mut(slot as usize) {
+            queue.entries.add(number, rank, lists);
+        }
+        Ok(())
+    }
+
+    pub(super) fn enter_relayed(&mut self, signal: &mut Option<Relayed>) -> Result<u32, Blockers> {
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.relayed.push(None);
+            // No overflow: 2^32 signals do not fit into memory.
+            (self.relayed.len() - 1) as u32
+        });
+        if let Some(new) = signal {
+            match self.rank_for(new.node()) {
+                Ok(rank) => new.rank = rank,
+                Err(circle) => {
+                    self.free.push(at);
+                    return Err(circle);
+                }
+            }
+            Self::remember(NodeId { slot: RELAYED, at }, new.node());
+        }
+        self.relayed[at as usize] = signal.take();
+        Ok(at)
+    }
+
+    /// See [`QueueSlot::leave_if`](super::QueueSlot::leave_if).
+    pub(super) fn leave_if(
+        &mut self,
+        slot: u32,
+        number: u64,
+        lists: &mut Lists,
+        is_ready: impl FnOnce(Parts<'_, KeptPoint>, Parts<'_, OwnedClaim>) -> bool,
+    ) -> bool {
+        let Some(Some(queue)) = self.slots.get_mut(slot as usize) else {
+            return false;
+        };
+        if !queue.entries.is_first(number) {
+            return false;
+        }
+        let (waits, claims) = queue.entries.lists(number);
+        if !is_ready(waits, claims) {
+            return false;
+        }
+        let node = Node::submission(&queue.origin, number, waits, claims);
+        Self::forget(id(slot, number), node);
+        queue.entries.leave_first(Some(lists));
+        true
+    }
+
+    /// Adds copies of a submission's waits and claims to `lists`.
+    pub(super) fn copy_lists(&self, slot: u32, number: u64, lists: &mut Lists) {
+        if let Some(queue) = self.queue(slot) {
+            let (waits, claims) = queue.entries.lists(number);
+            lists.waits.extend(waits.into_iter().flatten().cloned());
+            lists.claims.extend(claims.into_iter().flatten().cloned());
+        }
+    }
+
+    /// Moves a submission's waits and claims to `lists`. It keeps its position.
+    pub(super) fn reduce(&mut self, slot: u32, number: u64, lists: &mut Lists) {
+        self.forget_submission(slot, number);
+        if let Some(Some(queue)) = self.slots.get_mut(slot as usize) {
+            queue.entries.take(number, lists);
+        }
+    }
+
+    pub(super) fn leave(&mut self, slot: u32, number: u64) {
+        self.forget_submission(slot, number);
+        if let Some(Some(queue)) = self.slots.get_mut(slot as usize) {
+            queue.entries.leave(number);
+        }
+    }
+
+    pub(super) fn leave_relayed(&mut self, at: u32) -> Option<Relayed> {
+        let signal = self.relayed.get_mut(at as usize)?.take()?;
+        Self::forget(NodeId { slot: RELAYED, at }, signal.node());
+        self.free.push(at);
+        Some(signal)
+    }
+
+    fn forget_submission(&self, slot: u32, number: u64) {
+        if let Some(queue) = self.queue(slot) {
+            Self::forget(id(slot, number), queue.node(number));
+        }
+    }
+
+    fn remember(id: NodeId, node: Node<'_>) {
+        let mut wait = |of: &Arc<Shared>, value| {
+            of.add_held_wait();
+            of.held_index().add_wait(value, id);
+        };
+        node.for_each_part(&mut wait, |_, of, claim| {
+            of.add_held_wait();
+            of.held_index().add_claim(claim, id);
+        });
+    }
+
+    fn forget(id: NodeId, node: Node<'_>) {
+        let mut wait = |of: &Arc<Shared>, value| {
+            of.drop_held_wait();
+            of.held_index().remove_wait(value, id);
+        };
+        node.for_each_part(&mut wait, |_, of, claim| {
+            of.drop_held_wait();
+            of.held_index().remove_claim(claim, id);
+        });
+    }
+
+    pub(super) fn waiting_for(&self, of: &Shared) -> SmallVec<[Arc<dyn Wake>; 4]> {
+        let open = of.reached().saturating_add(1);
+        let waiting = of.held_index().waiting(open);
+        let queued = of.held_index().slot().and_then(|slot| {
+            let numbers = self.queue(slot)?.entries.numbers_from(open);
+            Some(numbers.map(move |number| id(slot, number)))
+        });
+        let nodes = waiting.into_iter().chain(queued.into_iter().flatten());
+        let wakers = nodes.filter_map(|id| {
+            let node = self.node(id)?;
+            let (holder, number) = (node.holder()?, node.number());
+            Some(Arc::new(Reconsider { holder, number }) as Arc<dyn Wake>)
+        });
+        wakers.collect()
+    }
+
+    /// See [`signaller`](super::slot::signaller).
+    pub(super) fn signaller(
+        &self,
+        of: &Arc<Shared>,
+        value: u64,
+        first_only: bool,
+    ) -> Option<(Signaller, Points)> {
+        let id = self.claimant(of, value)?;
+        let node = self.node(id)?;
+        let first = self.queue(id.slot).map(|queue| queue.entries.first());
+        if let Some(first) = first.filter(|&first| first_only && first < node.number()) {
+            let first = (node.position().clone(), first);
+            return Some((self.name(node), vec![first]));
+        }
+        let waits = match self.held_part(node) {
+            Some(submission) => {
+                let order = node.claims().map(|(of, claim)| (of, claim.above));
+                owned(submission.points().chain(order))
+            }
+            None => owned(node.points()),
+        };
+        Some((self.name(node), waits))
+    }
+}
+
+/// The id of submission `number` of the queue in `slot`.
+pub(super) const fn id(slot: u32, number: u64) -> NodeId {
+    let at = number as u32;
+    NodeId { slot, at }
+}
+
+impl HeldQueue {
+    /// Submission `number`. It has no waits and claims if they were moved out.
+    fn node(&self, number: u64) -> Node<'_> {
+        let (waits, claims) = self.entries.lists(number);
+        Node::submission(&self.origin, number, waits, claims)
+    }
+}
+
+impl Relayed {
+    /// The signal that the host makes once submission `number` has ended.
+    pub(super) fn new(origin: Arc<Origin>, number: u64, of: Arc<Shared>, claim: Interval) -> Self {
+        let wait = KeptPoint {
+            of: Some(origin.own().clone()),
+            value: number,
+        };
+        Self {
+            wait,
+            claim: (Some(of), claim),
+            origin,
+            number,
+            rank: 0,
+        }
+    }
+
+    const fn node(&self) -> Node<'_> {
+        Node::relayed(&self.origin, self.number, &self.wait, &self.claim)
+    }
+}
+
+fn owned<'n>(points: impl Iterator<Item = (&'n Arc<Shared>, u64)>) -> Points {
+    points.map(|(of, value)| (of.clone(), value)).collect()
+}
+
+struct Reconsider {
+    holder: Arc<dyn Holder>,
+    number: u64,
+}
+
+impl Wake for Reconsider {
+    fn wake(self: Arc<Self>) {
+        self.holder.clone().reconsider(self.number);
+    }
+}
