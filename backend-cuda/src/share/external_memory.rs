@@ -114,7 +114,14 @@ impl Device {
         let resource = Resource::External(pointer, Raw(raw));
         // SAFETY: mapped above with the handle's size, which the length does not exceed (checked
         // above).
-        Ok(unsafe { DeviceBuffer::new(&self.device_ref(), pointer, handle.length(), resource) })
+        Ok(unsafe {
+            DeviceBuffer::new(
+                &self.inner().device_ref(),
+                pointer,
+                handle.length(),
+                resource,
+            )
+        })
     }
 }
 

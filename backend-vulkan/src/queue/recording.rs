@@ -14,9 +14,10 @@ use crate::device::driver_queue::MAX_SUBMISSION;
 use crate::device::inner::Inner;
 use crate::memory::buffer::Buffer;
 use crate::queue::command_pool::{CommandPool, InFlight};
+use crate::queue::raw_submission::{KeptByCall, RawSubmission};
 #[cfg(doc)]
 use crate::queue::recorder::Recorder;
-use crate::queue::submit_lists::{KeptByCall, RawSubmission, SubmitLists};
+use crate::queue::submit_lists::SubmitLists;
 use crate::timeline::port::Port;
 use crate::timeline::raw_binary::{RawBinary, RecordedUse, Role};
 use crate::timeline::semaphore::Semaphore;
@@ -482,8 +483,8 @@ impl Recording {
     unsafe fn submit_raw(&self, queue: vk::Queue, work: RawWork) -> Result<(), vk::Result> {
         let (before, after) = self.buffers.split_at(work.buffers);
         let (device, no_fence) = (self.device(), vk::Fence::null());
-        let mut raw = self.lists.raw(queue);
-        let last = raw;
+        let mut raw = self.lists.raw(queue, Some(&work.kept));
+        let mut last = raw;
         if !before.is_empty() {
             (raw.signals, raw.signal_values) = (&[], &[]);
             // SAFETY: the caller guarantees it.
@@ -492,13 +493,11 @@ impl Recording {
             (raw.waits, raw.wait_values, raw.wait_stages) = (&[], &[], &[]);
             (raw.signals, raw.signal_values) = (last.signals, last.signal_values);
         }
-        raw.kept = Some(&work.kept);
         if after.is_empty() {
             return (work.submit)(raw);
         }
         (raw.signals, raw.signal_values) = (&[], &[]);
         (work.submit)(raw)?;
-        let mut last = last;
         (last.waits, last.wait_values, last.wait_stages) = (&[], &[], &[]);
         // SAFETY: the caller guarantees it.
         unsafe { last.submit(device, after, no_fence) }
