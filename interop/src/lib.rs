@@ -71,8 +71,13 @@
 //! | `bitflags` 2 | the traits of [`negotiate::Needs`] |
 //! | `smallvec` 1 | lists for authors of backends, such as [`backend::Attachments`] |
 
+// All of core but `internal`, which is for this crate only.
 #[doc(inline)]
-pub use syncline_core::*;
+pub use syncline_core::{
+    Claim, Error, ErrorKind, Fence, Held, KeptPoint, Point, QueueKind, Result, Signal, SignalOnly,
+    Stopwatch, Submitted, Timeline, WaitMode, WaitOnly, clock, error, handle, host, info, trace,
+    wait, wait_all, wait_any,
+};
 
 #[cfg(feature = "cuda")]
 #[doc(inline)]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use ash::vk;
+use syncline_core::backend::memory_refused;
 use syncline_core::{Error, Result, error::Object, handle::MemoryFd};
 
 use crate::device::inner::Inner;
@@ -343,13 +344,7 @@ impl Device {
         made.allocated = needs.size;
         let mut duplicate = None;
         if let MemoryKind::Imported(handle) = kind {
-            let refused = |reason: String| {
-                Error::import(
-                    self.object(),
-                    format!("memory of {} bytes", handle.size()),
-                    reason,
-                )
-            };
+            let refused = |reason: String| memory_refused(self.object(), handle, reason);
             if handle.size() < needs.size {
                 let needed = needs.size;
                 return Err(refused(format!(

@@ -16,7 +16,7 @@ use std::os::fd::AsFd as _;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::{Device as _, Mutex, Queue as _};
+use syncline_core::backend::{Device as _, Mutex, Queue as _, get_or_make};
 use syncline_core::error::PeerLoss;
 use syncline_core::internal::WeakTimeline;
 use syncline_core::{
@@ -40,7 +40,7 @@ pub(crate) struct SemaphoreWaits {
     #[cfg_attr(not(feature = "vulkan"), allow(dead_code))]
     spare: Option<BinaryFd>,
     /// The queue that waits for the signals behind fences. Made on first use.
-    consumer: Mutex<Option<Queue>>,
+    consumer: OnceLock<Queue>,
     signaller: Option<LocalSignaller>,
     /// The loss of the signaller, once it is known.
     lost: OnceLock<Error>,
@@ -147,7 +147,7 @@ impl SemaphoreWaits {
             semaphore: semaphore.clone(),
             device: device.clone(),
             spare,
-            consumer: Mutex::default(),
+            consumer: OnceLock::new(),
             signaller,
             lost: OnceLock::new(),
             submitted: Mutex::default(),
@@ -190,22 +190,15 @@ impl SemaphoreWaits {
         let consumed = device.timeline(label)?;
         let point = consumed.at(1).keep();
         // SAFETY: the caller's promise.
-        unsafe { self.submit(&consumer, count, Some(consumed)) }?;
+        unsafe { self.submit(consumer, count, Some(consumed)) }?;
         Ok(Fence::foreign(device.id(), device.object(), label, point))
     }
 
-    fn consumer(&self) -> Result<Queue> {
-        let known = self.consumer.lock().clone();
-        if let Some(queue) = known {
-            return Ok(queue);
-        }
-        let label = format!("{} (consumer)", self.semaphore.object().label());
-        // Made without the lock. Dropped if another thread was faster.
-        let made = self.device.queue(QueueKind::Transfer, &label)?;
-        let mut kept = self.consumer.lock();
-        let first = kept.get_or_insert_with(|| made.clone()).clone();
-        drop(kept);
-        Ok(first)
+    fn consumer(&self) -> Result<&Queue> {
+        get_or_make(&self.consumer, || {
+            let label = format!("{} (consumer)", self.semaphore.object().label());
+            self.device.queue(QueueKind::Transfer, &label)
+        })
     }
 
     /// # Safety
