@@ -408,8 +408,8 @@ impl Requirements {
 
     fn add(&mut self, party: Party) {
         // A party with two different descriptions is kept twice. `clashes` reports that.
-        let mut known = self.parties.iter_mut();
-        if let Some(same) = known.find(|known| known.is_described_as(&party)) {
+        let mut parties = self.parties.iter_mut();
+        if let Some(same) = parties.find(|other| other.is_described_as(&party)) {
             same.needs |= party.needs;
         } else {
             self.parties.push(party);
