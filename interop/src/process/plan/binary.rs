@@ -4,20 +4,17 @@
     allow(dead_code, reason = "no device has a binary semaphore")
 )]
 
-use std::time::Duration;
-
 use std::sync::Arc;
 
 #[cfg(doc)]
 use syncline_core::Error;
 use syncline_core::{Result, handle::BinaryFd};
 
-use super::Execution;
+use super::execution::Execution;
 use super::waits::{LocalSignaller, SemaphoreWaits};
 use crate::any::Device;
 use crate::binary::BinarySemaphore;
-use crate::negotiate::{MadeBinary, Needs, PartyId, Plan};
-use crate::process::Endpoint;
+use crate::negotiate::{Needs, PartyId};
 
 /// A binary semaphore of one device of this process.
 #[derive(Debug, Clone)]
@@ -70,7 +67,7 @@ impl DeviceSemaphore {
         let mut own = execution.own();
         let waits = own.any(|own| own.id() == party && own.needs().contains(Needs::WAIT));
         let waits = match execution.device(party) {
-            Some(device) if waits && execution.signaller() != execution.here => Some(Arc::new(
+            Some(device) if waits && execution.signaller() != execution.here() => Some(Arc::new(
                 SemaphoreWaits::new(device, &semaphore, None, spare)?,
             )),
             _ => None,
@@ -92,32 +89,5 @@ impl DeviceSemaphore {
 
     pub(crate) const fn waits(&self) -> Option<&Arc<SemaphoreWaits>> {
         self.waits.as_ref()
-    }
-}
-
-impl Plan {
-    /// Makes the binary semaphore of a plan whose parties are in two processes.
-    ///
-    /// Each process calls this with its own device. [`Plan::make_across`] makes the count of
-    /// signals. If the signalling process dies, the count fails with [`Error::PeerLost`] and later
-    /// waits for the semaphore are refused. If a queue is already waiting, this process signals in
-    /// place of the dead process (P3).
-    ///
-    /// # Errors
-    /// Same errors as [`Plan::make_across`]. [`Error::Unsupported`] for a plan for a timeline.
-    pub fn make_binary_across(
-        &self,
-        label: &str,
-        devices: &[Device],
-        peers: &[&Endpoint],
-        timeout: Duration,
-    ) -> Result<MadeBinary> {
-        let execution = Execution::new(self, self.kind(), label, devices, peers, timeout)?;
-        self.require_binary(label)?;
-        if !self.crosses_processes() {
-            return Err(execution.cannot("all parties are in this process: call Plan::make_binary"));
-        }
-        let (count, semaphores) = execution.make(0)?;
-        Ok(MadeBinary::across(count, semaphores))
     }
 }

@@ -19,8 +19,8 @@ use syncline_core::{
 };
 
 #[cfg(feature = "vulkan")]
-use super::Content;
-use super::{DeviceSemaphore, Execution, Handle};
+use super::binary::DeviceSemaphore;
+use super::execution::Execution;
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 use crate::any::Device;
 #[cfg(feature = "vulkan")]
@@ -29,6 +29,7 @@ use crate::binary::BinarySemaphore;
 use crate::negotiate::PartyId;
 use crate::negotiate::{Mechanism, Needs, Timelines};
 use crate::process::closing::PeerFd;
+use crate::process::message::{Content, Handle};
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
@@ -72,7 +73,7 @@ struct Ports {
 impl HomeObjects {
     pub(super) fn make(execution: &Execution<'_>, initial: u64) -> Result<Self> {
         let (page, exporter) = execution.host().exportable_port(initial)?;
-        let wanted = execution.plan.has_timestamps();
+        let wanted = execution.plan().has_timestamps();
         let home = Ports {
             page,
             counter: exporter.counter().clone(),
@@ -89,11 +90,11 @@ impl HomeObjects {
         };
         if execution.is_external() {
             #[cfg(feature = "vulkan")]
-            if let Some(Device::Vulkan(vulkan)) = execution.device(execution.plan.home().id()) {
+            if let Some(Device::Vulkan(vulkan)) = execution.device(execution.plan().home().id()) {
                 own.semaphore = Some(match execution.content() {
                     Content::BinarySemaphore => {
                         let kind = HandleKind::BinaryOpaqueFd;
-                        Semaphore::Binary(vulkan.exportable_binary(execution.label, kind)?)
+                        Semaphore::Binary(vulkan.exportable_binary(execution.label(), kind)?)
                     }
                     _ => {
                         let (port, exporter) = vulkan.exportable_port(initial)?;
@@ -141,14 +142,14 @@ impl HomeObjects {
         let mut all = Vec::new();
         #[cfg(feature = "vulkan")]
         if let Some(Semaphore::Binary(made)) = &self.semaphore {
-            let home = execution.plan.home().id();
+            let home = execution.plan().home().id();
             let own = BinarySemaphore::Vulkan(made.clone());
             all.push(DeviceSemaphore::new(execution, home, own, || {
                 made.export()
             })?);
             for party in execution.own().filter(|party| party.id() != home) {
                 if let Some(device) = execution.device(party.id()) {
-                    let imported = device.import_binary(made.export()?, execution.label)?;
+                    let imported = device.import_binary(made.export()?, execution.label())?;
                     all.push(DeviceSemaphore::new(
                         execution,
                         party.id(),
@@ -174,7 +175,7 @@ impl HomeObjects {
         if let Some(Semaphore::Timeline(semaphore)) = &self.semaphore {
             for party in execution
                 .own()
-                .filter(|party| party.id() != execution.plan.home().id())
+                .filter(|party| party.id() != execution.plan().home().id())
             {
                 if let Some(device) = execution.device(party.id()) {
                     ports.natives.extend(import(device, || semaphore.export())?);
@@ -204,7 +205,7 @@ impl ImportedObjects {
                 }
                 #[cfg(any(feature = "cuda", feature = "vulkan"))]
                 (HandleKind::TimelineOpaqueFd, Some(party)) => {
-                    let origin = execution.plan.home().origin();
+                    let origin = execution.plan().home().origin();
                     // SAFETY: the plan and the process that made it with this one state the kind.
                     // The application has said that this process is trusted
                     // (`Endpoint::trust_handles`), otherwise the endpoint refuses such handles. The
@@ -213,7 +214,7 @@ impl ImportedObjects {
                 }
                 #[cfg(any(feature = "cuda", feature = "vulkan"))]
                 (HandleKind::BinaryOpaqueFd, Some(party)) => {
-                    let origin = execution.plan.home().origin();
+                    let origin = execution.plan().home().origin();
                     // SAFETY: as above.
                     binaries.push((party, unsafe { BinaryFd::from_fd(fd.into_fd(), origin) }));
                 }
@@ -259,7 +260,7 @@ impl ImportedObjects {
             if let Some(device) = execution.device(id) {
                 let spare = duplicate(handle.as_fd(), HandleKind::BinaryOpaqueFd)?;
                 let origin = handle.origin().clone();
-                let imported = device.import_binary(handle, execution.label)?;
+                let imported = device.import_binary(handle, execution.label())?;
                 // SAFETY: another descriptor of the handle that was imported.
                 let spare = || Ok(unsafe { BinaryFd::from_fd(spare, origin) });
                 semaphores.push(DeviceSemaphore::new(execution, id, imported, spare)?);
@@ -330,7 +331,7 @@ impl Ports {
         if alone && semaphores.len() > 1 {
             let names = semaphores
                 .iter()
-                .filter_map(|(id, _)| execution.plan.part(*id));
+                .filter_map(|(id, _)| execution.plan().part(*id));
             let names: Vec<_> = names.map(|part| part.party.to_string()).collect();
             return Err(execution.cannot(format!(
                 "no device of this process could read the value: only one of {} may signal, or a Vulkan device must take part",
@@ -388,8 +389,8 @@ impl Ports {
             timeline.publish(counter.clone(), page)?;
             Ok(timeline)
         };
-        let label = execution.label;
-        let timeline = match execution.plan.mechanism() {
+        let label = execution.label();
+        let timeline = match execution.plan().mechanism() {
             Mechanism::Bridge => {
                 let own: Vec<_> = execution.own().filter(|party| party.is_device()).collect();
                 if own.is_empty() {
@@ -438,8 +439,12 @@ impl Ports {
 
 /// Adds timestamps to a timeline that this process signals, if the plan has them.
 fn clocked(execution: &Execution<'_>, timeline: Timeline) -> Result<Timeline> {
-    let devices: Vec<_> = execution.devices.iter().map(|device| device as _).collect();
-    execution.plan.clocked(timeline, &devices)
+    let devices: Vec<_> = execution
+        .devices()
+        .iter()
+        .map(|device| device as _)
+        .collect();
+    execution.plan().clocked(timeline, &devices)
 }
 
 /// True if a party of this process signals.
@@ -454,7 +459,7 @@ fn counters(
     execution: &Execution<'_>,
     handle: &impl Fn() -> Result<CounterFd>,
 ) -> Vec<Result<Attachment>> {
-    if execution.plan.mechanism() != Mechanism::SharedMemory {
+    if execution.plan().mechanism() != Mechanism::SharedMemory {
         return Vec::new();
     }
     let driven = execution.own().filter(|party| party.is_driven());

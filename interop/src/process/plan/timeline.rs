@@ -13,9 +13,12 @@ use syncline_core::{
     error::{Object, PeerLoss},
 };
 
-use super::{DeviceSemaphore, Execution, SemaphoreWaits};
+use super::binary::DeviceSemaphore;
+use super::execution::Execution;
+use super::waits::SemaphoreWaits;
 use crate::negotiate::{Made, Process, Timelines};
-use crate::process::{Endpoint, LossObserver};
+use crate::process::LossObserver;
+use crate::process::endpoint::Endpoint;
 
 /// Fails a timeline once the process that signals it is lost.
 pub(super) struct SignallerObserver {
@@ -80,9 +83,9 @@ impl SignallerObserver {
             });
         }
         // If the signaller has died already, the observer is called at once.
-        let to_signaller = execution.peers.iter();
+        let to_signaller = execution.peers().iter();
         let to_signaller = to_signaller.copied().find(|peer| *peer.peer() == signaller);
-        if let Some(endpoint) = to_signaller.filter(|_| signaller != execution.here) {
+        if let Some(endpoint) = to_signaller.filter(|_| signaller != execution.here()) {
             let observer = Arc::new(Self {
                 endpoint: endpoint.object().clone(),
                 peer: signaller,
@@ -109,12 +112,12 @@ impl SignallerObserver {
         }
         let kept: Arc<Vec<Registered>> = Arc::new(all);
         let is_bridge = matches!(timelines, Timelines::Bridge { .. });
-        if signaller == execution.here || is_bridge {
-            return Made::across(execution.plan.clone(), timelines, Some(kept));
+        if signaller == execution.here() || is_bridge {
+            return Made::across(execution.plan().clone(), timelines, Some(kept));
         }
         // Stay registered while there is a point of the timeline or a queue waits for it.
         home.follow(kept);
-        Made::across(execution.plan.clone(), timelines, None)
+        Made::across(execution.plan().clone(), timelines, None)
     }
 }
 
