@@ -70,12 +70,10 @@ pub fn negotiate(needs: impl Into<Requirements>) -> Result<Plan, Conflict> {
     let needs = needs.into();
     match answer(&needs) {
         Ok(plan) => Ok(plan),
-        Err((clashes, refused)) => Err(Conflict {
-            ways: ways(&needs),
-            requirements: needs,
-            clashes,
-            refused,
-        }),
+        Err((clashes, refused)) => {
+            let ways = ways(&needs);
+            Err(Conflict::new(needs, clashes, refused, ways))
+        }
     }
 }
 

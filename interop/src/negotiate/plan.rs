@@ -240,11 +240,9 @@ impl Plan {
     /// The [`Conflict`] of [`negotiate`]. If there is none, a conflict that states how the plan
     /// differs.
     pub fn check(&self, own: &Party) -> Result<(), Conflict> {
-        let differs = |reason: String| Conflict {
-            requirements: self.requirements.clone(),
-            clashes: vec![Obstacle::of([own], reason)],
-            refused: Vec::new(),
-            ways: Vec::new(),
+        let differs = |reason: String| {
+            let clashes = vec![Obstacle::of([own], reason)];
+            Conflict::new(self.requirements.clone(), clashes, Vec::new(), Vec::new())
         };
         match self.parties().iter().find(|party| party.id() == own.id()) {
             None => return Err(differs(format!("{own} takes no part in the plan"))),

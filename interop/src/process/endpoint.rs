@@ -5,7 +5,6 @@ use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -130,9 +129,7 @@ impl Drop for Inner {
             std::mem::forget(guard);
             return;
         }
-        self.connection.send_goodbye();
-        self.connection.is_dropped.store(true, Ordering::Release);
-        self.connection.guard_wake.wake();
+        self.connection.leave();
         let is_other = |guard: &JoinHandle<()>| guard.thread().id() != std::thread::current().id();
         if let Some(guard) = guard.filter(is_other) {
             // The thread does not panic. The panic hook reports panics of observers.
@@ -332,13 +329,13 @@ impl Endpoint {
     /// The other process.
     #[must_use]
     pub fn peer(&self) -> &Process {
-        &self.connection().peer.process
+        self.connection().peer().process()
     }
 
     /// The label and id that errors use.
     #[must_use]
     pub fn object(&self) -> &Object {
-        &self.connection().object
+        self.connection().object()
     }
 
     /// Checks that the endpoint is usable, with one atomic load.
@@ -356,7 +353,7 @@ impl Endpoint {
     /// [`Error::Native`] with `ENOSYS`, `EPERM` or `EACCES` of pidfd_open(2), if the kernel is too
     /// old or a filter refuses the call.
     pub fn watches_process(&self) -> Result<()> {
-        self.connection().peer.watched()
+        self.connection().peer().watched()
     }
 
     /// Gives up a peer that lives and does not answer, for example because it is stopped.
@@ -381,7 +378,7 @@ impl Endpoint {
     /// True once [`trust_handles`](Self::trust_handles) was called.
     #[must_use]
     pub fn trusts_handles(&self) -> bool {
-        self.connection().is_trusted.load(Ordering::Relaxed)
+        self.connection().is_trusted()
     }
 
     /// Accepts opaque handles of the peer process from now on.
@@ -400,7 +397,7 @@ impl Endpoint {
         reason = "the kind of a foreign descriptor cannot be checked"
     )]
     pub unsafe fn trust_handles(&self) {
-        self.connection().is_trusted.store(true, Ordering::Relaxed);
+        self.connection().trust();
     }
 
     /// True in a forked child of the process that made the endpoint.

@@ -25,7 +25,7 @@ use crate::negotiate::{Mechanism, Needs, Party, PartyId, Process, Queues};
 /// The hostile peer: a bare socket, and the sequence number that its next message should have.
 pub(super) struct Raw {
     socket: OwnedFd,
-    pub(super) sequence: u64,
+    sequence: u64,
     last: Vec<u8>,
     /// One descriptor of each type.
     others: Vec<OwnedFd>,
@@ -94,6 +94,16 @@ impl Raw {
         assert!(beside.push(SendAncillaryMessage::ScmRights(fds)));
         let bytes = [rustix::io::IoSlice::new(bytes)];
         rustix::net::sendmsg(&self.socket, &bytes, &mut beside, SendFlags::empty()).unwrap();
+    }
+
+    /// The sequence number that the next message should have.
+    pub(super) const fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Counts a message that was sent as bare bytes.
+    pub(super) const fn skip_number(&mut self) {
+        self.sequence += 1;
     }
 
     pub(super) fn encoded(&self, message: &Message) -> Vec<u8> {
