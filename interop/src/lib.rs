@@ -130,18 +130,22 @@ pub mod backend {
     pub use crate::probe::Candidate;
 }
 
+mod another_backend;
 mod any;
 mod binary;
 mod buffer;
+mod duplicate;
 mod foreign;
 mod link;
+mod memory;
 pub mod negotiate;
 mod probe;
 pub mod process;
 
 pub use any::{Device, Queue, Recorder};
 pub use binary::BinarySemaphore;
-pub use buffer::{BufferDevice, Memory, SharedBuffer};
+pub use buffer::{BufferDevice, SharedBuffer};
 pub use link::{Link, connect, share};
+pub use memory::Memory;
 pub use negotiate::Mechanism;
 pub use probe::{Found, Inventory, ProbeOptions};

@@ -5,6 +5,8 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
 
 use cudarc::driver::sys;
+#[cfg(doc)]
+use syncline_core::Error;
 use syncline_core::backend::memory_refused;
 use syncline_core::{
     Result,

@@ -4,7 +4,8 @@ use std::fmt;
 
 use syncline_core::Error;
 
-use super::{Mechanism, Needs, Party, PartyId, Requirements};
+use super::mechanism::Mechanism;
+use super::party::{Needs, Party, PartyId, Requirements};
 
 /// A reason why one mechanism, or every mechanism, cannot serve all parties.
 #[derive(Debug, Clone, PartialEq, Eq)]

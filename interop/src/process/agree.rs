@@ -8,10 +8,10 @@ use std::time::Duration;
 use syncline_core::backend::MutexGuard;
 use syncline_core::{Error, Result};
 
-use super::Endpoint;
+use super::endpoint::Endpoint;
 use super::message::{MAX_MESSAGE, Message};
 use super::parties::{Agreed, MAX_PARTIES, write_links, write_parties};
-use super::socket::Deadline;
+use super::poll::Deadline;
 use super::wire::{TooMuch, Writer, digest};
 use crate::any::Device;
 #[cfg(doc)]

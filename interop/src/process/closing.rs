@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use syncline_core::{Result, error::Object, handle::Rejected};
 
 use super::message::MAX_DESCRIPTORS;
-use super::socket::native;
+use super::poll::native;
 
 /// Descriptors of one peer that may be open here at once, including those waiting to be closed.
 pub(super) const MAX_OPEN: usize = 64;

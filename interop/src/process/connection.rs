@@ -15,13 +15,13 @@ use syncline_core::{
     error::{Object, PeerLoss},
 };
 
-use super::LossObserver;
 use super::closing::Closer;
 use super::control::Received;
 use super::inbox::Inbox;
 use super::message::{HEADER, Message};
 use super::peer::Peer;
-use super::socket::{Deadline, Socket, WakeFd, native, wait};
+use super::poll::{Deadline, WakeFd, native, wait};
+use super::socket::Socket;
 use super::wire::{Malformed, TooMuch};
 
 /// How long a failed send waits for the guard to find out how the peer was lost.
@@ -53,6 +53,20 @@ pub(super) const BEHIND_DESCRIPTORS: &str = "send what was waited for, which may
 /// What the peer must do, for timeout errors while its points fill the inbox.
 const BEHIND_POINTS: &str =
     "send what was waited for, which may be behind 1024 points that no call has received,";
+
+/// Receives the report that the peer process of an endpoint is lost.
+pub(crate) trait LossObserver: Send + Sync {
+    /// Called once the peer process is lost.
+    ///
+    /// The endpoint's thread calls this. If the peer is lost before
+    /// [`observe_loss`](Connection::observe_loss), the registering thread calls it, and
+    /// [`give_up`](Connection::give_up) calls it on its own thread. There are at most three calls.
+    /// A process that [left](PeerLoss::Left), [hung up](PeerLoss::HungUp) or was
+    /// [shut out](PeerLoss::ShutOut) may be [given up](PeerLoss::GivenUp), and may
+    /// [die](PeerLoss::Died) later. The observer must not block for long and must not keep the
+    /// endpoint alive.
+    fn peer_lost(&self, how: &PeerLoss);
+}
 
 /// One end of a connection, and the state of the peer.
 pub(super) struct Connection {

@@ -17,12 +17,13 @@ use syncline_core::internal::MakerProcess;
 use syncline_core::{Error, Result, error::Object, handle::Rejected};
 
 use super::closing::Closer;
-use super::connection::Connection;
+use super::connection::{Connection, LossObserver};
 use super::message::{MAX_MESSAGE, Message, POINT_MESSAGE};
+use super::numbers::NumberedTimelines;
 use super::peer::Peer;
-use super::plan::NumberedTimelines;
-use super::socket::{Deadline, Socket, WakeFd, native};
-use super::{LossObserver, greeting, guard};
+use super::poll::{Deadline, WakeFd, native};
+use super::socket::Socket;
+use super::{greeting, guard};
 use crate::negotiate::Process;
 
 /// One end of a connection to another process, with a thread that watches the peer process.

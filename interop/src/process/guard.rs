@@ -5,7 +5,7 @@ use std::time::Duration;
 use syncline_core::error::PeerLoss;
 
 use super::connection::{Connection, PeerState};
-use super::socket::Deadline;
+use super::poll::Deadline;
 
 /// How long a peer that has closed its end is watched before it counts as alive.
 ///

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use syncline_core::{Error, Result, handle::HandleKind};
 
-use super::Endpoint;
 use super::agree::poll_all;
 use super::closing::PeerFd;
+use super::endpoint::Endpoint;
 use super::message::{Content, MAX_LABEL, Message, Offer};
 use super::offers::{Answer, MAX_OFFERS, Outcome};
-use super::socket::Deadline;
+use super::poll::Deadline;
 use super::wire::shortened;
 
 /// Minimum time for which a process that has taken an object waits for the decision.

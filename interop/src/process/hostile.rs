@@ -14,12 +14,13 @@ use syncline_core::{
     info::{BackendKind, Uuid},
 };
 
-use super::Endpoint;
 use super::connection::BEHIND_DESCRIPTORS;
+use super::endpoint::Endpoint;
 use super::handover::{OutgoingObject, hand_over};
 use super::message::{Content, Extent, HEADER, Handle, MAX_MESSAGE, Message, Offer};
 use super::parties::{Agreed, queues_of};
-use super::socket::{self, Deadline};
+use super::poll::{self, Deadline};
+use super::socket;
 use crate::negotiate::{Mechanism, Needs, Party, PartyId, Process, Queues};
 
 /// The hostile peer: a bare socket, and the sequence number that its next message should have.
@@ -136,7 +137,7 @@ impl Raw {
     pub(super) fn wait(&self) {
         use rustix::event::{PollFd, PollFlags};
         let mut asked = [PollFd::new(&self.socket, PollFlags::IN)];
-        socket::wait(&mut asked, Deadline::after(Duration::MAX)).unwrap();
+        poll::wait(&mut asked, Deadline::after(Duration::MAX)).unwrap();
     }
 
     /// Waits for `count` messages and removes them.

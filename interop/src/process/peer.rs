@@ -11,7 +11,7 @@ use syncline_core::{
 };
 
 use super::control::Sender;
-use super::socket::native;
+use super::poll::native;
 use crate::negotiate::Process;
 
 /// The peer process of an endpoint.

@@ -9,7 +9,7 @@ use crate::any::Device;
 use crate::negotiate::{Duty, Mechanism, Needs, Party, PartyId, Plan, Process};
 use crate::process::endpoint::Endpoint;
 use crate::process::message::{Content, Handle};
-use crate::process::socket::Deadline;
+use crate::process::poll::Deadline;
 
 /// One call of this process that carries out a plan together with other processes.
 pub(super) struct Execution<'c> {

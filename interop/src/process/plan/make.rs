@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use syncline_core::{Error, Result, error::Object};
 
-use super::binary::DeviceSemaphore;
 use super::execution::Execution;
 use super::parts::{HomeObjects, ImportedObjects};
 use super::timeline::SignallerObserver;
 use crate::any::Device;
-use crate::negotiate::{Made, MadeBinary, Plan};
+use crate::negotiate::{DeviceSemaphore, Made, MadeBinary, Plan};
 use crate::process::endpoint::Endpoint;
 use crate::process::handover::{OutgoingObject, hand_over};
 use crate::process::message::{Handle, Offer};

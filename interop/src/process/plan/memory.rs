@@ -16,13 +16,13 @@ use syncline_core::{
 
 use super::execution::Execution;
 use crate::any::Device;
-use crate::buffer::Memory;
+use crate::memory::Memory;
 use crate::negotiate::{Needs, PartyId, Plan};
 use crate::process::closing::PeerFd;
 use crate::process::endpoint::Endpoint;
 use crate::process::handover::{OutgoingObject, hand_over};
 use crate::process::message::{Content, Extent, Handle, Offer};
-use crate::process::socket::Deadline;
+use crate::process::poll::Deadline;
 
 impl Plan {
     /// Shares device memory of the plan's [home](Plan::home) with the other devices.
@@ -214,7 +214,7 @@ unsafe fn handle(fd: OwnedFd, origin: Origin, extent: Extent) -> syncline_core::
 
 #[cfg(feature = "vulkan")]
 fn duplicate_memory(fd: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd> {
-    super::parts::duplicate(fd, HandleKind::MemoryOpaqueFd)
+    crate::duplicate::duplicate(fd, HandleKind::MemoryOpaqueFd)
 }
 
 impl Endpoint {

@@ -4,7 +4,7 @@
     reason = "imports handles for whose kind their exporter vouches"
 )]
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use syncline_core::backend::{Attachment, Attachments, Counter, Device as _};
@@ -12,24 +12,24 @@ use syncline_core::backend::{Attachment, Attachments, Counter, Device as _};
 use syncline_core::handle::{BinaryFd, TimelineFd};
 use syncline_core::internal::{Page, SharedTimes};
 use syncline_core::{
-    Error, Result, Timeline,
-    error::Object,
+    Result, Timeline,
     handle::{CounterFd, HandleKind, Origin, WordsFd},
     host,
 };
 
-#[cfg(feature = "vulkan")]
-use super::binary::DeviceSemaphore;
 use super::execution::Execution;
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 use crate::any::Device;
-#[cfg(feature = "vulkan")]
-use crate::binary::BinarySemaphore;
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
-use crate::negotiate::PartyId;
-use crate::negotiate::{Mechanism, Needs, Timelines};
+use crate::binary::BinarySemaphore;
+use crate::duplicate::duplicate;
+use crate::negotiate::{DeviceSemaphore, Mechanism, Needs, Timelines};
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+use crate::negotiate::{Party, PartyId};
 use crate::process::closing::PeerFd;
-use crate::process::message::{Content, Handle};
+#[cfg(feature = "vulkan")]
+use crate::process::message::Content;
+use crate::process::message::Handle;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
@@ -144,18 +144,13 @@ impl HomeObjects {
         if let Some(Semaphore::Binary(made)) = &self.semaphore {
             let home = execution.plan().home().id();
             let own = BinarySemaphore::Vulkan(made.clone());
-            all.push(DeviceSemaphore::new(execution, home, own, || {
-                made.export()
-            })?);
+            all.push(semaphore_of(execution, home, own, || made.export())?);
             for party in execution.own().filter(|party| party.id() != home) {
                 if let Some(device) = execution.device(party.id()) {
                     let imported = device.import_binary(made.export()?, execution.label())?;
-                    all.push(DeviceSemaphore::new(
-                        execution,
-                        party.id(),
-                        imported,
-                        || made.export(),
-                    )?);
+                    all.push(semaphore_of(execution, party.id(), imported, || {
+                        made.export()
+                    })?);
                 }
             }
         }
@@ -263,7 +258,7 @@ impl ImportedObjects {
                 let imported = device.import_binary(handle, execution.label())?;
                 // SAFETY: another descriptor of the handle that was imported.
                 let spare = || Ok(unsafe { BinaryFd::from_fd(spare, origin) });
-                semaphores.push(DeviceSemaphore::new(execution, id, imported, spare)?);
+                semaphores.push(semaphore_of(execution, id, imported, spare)?);
             }
         }
         let timelines = ports.into_timelines(execution, initial, || duplicate_page(&spare))?;
@@ -271,21 +266,30 @@ impl ImportedObjects {
     }
 }
 
+/// The semaphore of a party in this process. `spare` exports one more handle of it.
+///
+/// # Errors
+/// The error of `spare`.
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+fn semaphore_of(
+    execution: &Execution<'_>,
+    party: PartyId,
+    semaphore: BinarySemaphore,
+    spare: impl FnOnce() -> Result<BinaryFd>,
+) -> Result<DeviceSemaphore> {
+    let waits = |own: &Party| own.id() == party && own.needs().contains(Needs::WAIT);
+    match execution.device(party) {
+        Some(device) if execution.own().any(waits) && execution.signaller() != execution.here() => {
+            DeviceSemaphore::waiting(party, device, semaphore, None, spare)
+        }
+        _ => Ok(DeviceSemaphore::alone(party, semaphore)),
+    }
+}
+
 /// Another handle of the same page.
 fn duplicate_page(page: &CounterFd) -> Result<CounterFd> {
     let fd = duplicate(page.as_fd(), HandleKind::CounterMemfd)?;
     Ok(CounterFd::from_fd(fd)?)
-}
-
-pub(super) fn duplicate(fd: BorrowedFd<'_>, kind: HandleKind) -> Result<OwnedFd> {
-    fd.try_clone_to_owned().map_err(|error| {
-        Error::native(
-            Object::new("handle", kind.name()),
-            "fcntl(F_DUPFD_CLOEXEC)",
-            error.raw_os_error().unwrap_or(0).into(),
-            error.to_string(),
-        )
-    })
 }
 
 /// The port of `device` over a semaphore. `None` for a host device.

@@ -1,24 +1,22 @@
-//! Timelines of several processes: their numbers in messages, and what happens if a peer is lost.
+//! Timelines of several processes: their points in messages, and what happens if a peer is lost.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(doc)]
 use syncline_core::SignalOnly;
-use syncline_core::backend::{Counter, Mutex};
+use syncline_core::backend::Counter;
 use syncline_core::internal::{Survivors, WeakTimeline};
 use syncline_core::{
     Error, KeptPoint, Point, Result, Signal, Timeline,
     error::{Object, PeerLoss},
 };
 
-use super::binary::DeviceSemaphore;
 use super::execution::Execution;
-use super::waits::SemaphoreWaits;
-use crate::negotiate::{Made, Process, Timelines};
-use crate::process::LossObserver;
+use crate::negotiate::{DeviceSemaphore, Made, Process, SemaphoreWaits, Timelines};
+use crate::process::connection::LossObserver;
 use crate::process::endpoint::Endpoint;
+use crate::process::numbers::{NumberedTimeline, ObjectNumber};
 
 /// Fails a timeline once the process that signals it is lost.
 pub(super) struct SignallerObserver {
@@ -71,10 +69,7 @@ impl SignallerObserver {
         let signaller = execution.signaller();
         let mut all = Vec::new();
         for &(endpoint, number) in peers {
-            let number = ObjectNumber {
-                ours: execution.is_home(),
-                number,
-            };
+            let number = ObjectNumber::new(number, execution.is_home());
             let registered = timelines.all().map(Timeline::downgrade).collect();
             all.push(Registered {
                 name: Some(endpoint.numbered_timelines().add(number, registered)),
@@ -144,90 +139,6 @@ impl Drop for Registered {
     }
 }
 
-/// The number of an object in messages. Each side of an endpoint numbers its own objects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ObjectNumber {
-    /// This side assigned the number.
-    ours: bool,
-    number: u32,
-}
-
-/// Bit in a point message: the sender of the message assigned the number.
-const SENDERS: u32 = 1 << 31;
-
-impl ObjectNumber {
-    const fn sent(self) -> u32 {
-        if self.ours {
-            self.number | SENDERS
-        } else {
-            self.number
-        }
-    }
-
-    const fn received(number: u32) -> Self {
-        Self {
-            ours: number & SENDERS == 0,
-            number: number & !SENDERS,
-        }
-    }
-}
-
-/// The timelines with one number. On a bridge, all sides in this process have the same number.
-pub(crate) struct NumberedTimeline {
-    number: ObjectNumber,
-    timelines: Vec<WeakTimeline>,
-}
-
-/// The timelines of an endpoint by number.
-///
-/// If a peer assigns a number twice, the number refers to the first timeline while that exists.
-#[derive(Default)]
-pub(crate) struct NumberedTimelines(Mutex<Vec<Arc<NumberedTimeline>>>);
-
-impl NumberedTimelines {
-    fn add(&self, number: ObjectNumber, timelines: Vec<WeakTimeline>) -> Arc<NumberedTimeline> {
-        let named = Arc::new(NumberedTimeline { number, timelines });
-        self.0.lock().push(named.clone());
-        named
-    }
-
-    fn remove(&self, named: &Arc<NumberedTimeline>) {
-        self.0
-            .lock()
-            .retain(|registered| !Arc::ptr_eq(registered, named));
-    }
-
-    /// The number of the first timeline that `matches`.
-    fn number(&self, matches: impl Fn(&WeakTimeline) -> bool) -> Option<ObjectNumber> {
-        let list = self.0.lock();
-        let registered = list
-            .iter()
-            .find(|named| named.timelines.iter().any(&matches));
-        registered.map(|named| named.number)
-    }
-
-    /// A point of the timeline with that number.
-    fn at(&self, number: ObjectNumber, value: u64) -> Option<KeptPoint> {
-        let list = self.0.lock();
-        let mut registered = list.iter().filter(|named| named.number == number);
-        registered.find_map(|named| {
-            named
-                .timelines
-                .iter()
-                .find_map(|timeline| timeline.at(value))
-        })
-    }
-}
-
-impl fmt::Debug for NumberedTimelines {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Do not access the timelines: dropping the last handle of one locks this list.
-        let list = self.0.lock();
-        let numbers = list.iter().map(|named| named.number);
-        f.debug_list().entries(numbers).finish()
-    }
-}
-
 impl Endpoint {
     /// Sends a point of a timeline that was made over this endpoint.
     ///
@@ -283,7 +194,7 @@ impl Endpoint {
             None => Err(Error::message(
                 self.object(),
                 "a point of a timeline that this process has",
-                format!("one of number {} at {value}", number.number),
+                format!("one of number {} at {value}", number.number()),
             )),
         }
     }

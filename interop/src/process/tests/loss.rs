@@ -15,10 +15,11 @@ use syncline_core::{
 
 use super::{LONG, NOW, against_raw, both, both_with, pair, read_socket, receive};
 use crate::negotiate::{Party, Process};
+use crate::process::connection::LossObserver;
 use crate::process::hostile::{Raw, elsewhere, offer};
 use crate::process::message::{Content, Message};
-use crate::process::socket::Deadline;
-use crate::process::{Endpoint, Listener, LossObserver, negotiate_among};
+use crate::process::poll::Deadline;
+use crate::process::{Endpoint, Listener, negotiate_among};
 
 struct LossRecorder(Mutex<Sender<PeerLoss>>);
 

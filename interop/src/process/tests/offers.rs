@@ -18,7 +18,7 @@ use crate::process::handover::{OutgoingObject, hand_over};
 use crate::process::hostile::{Raw, offer};
 use crate::process::message::{Content, Extent, Message, Offer};
 use crate::process::offers::{Answer, MAX_OFFERS, Outcome};
-use crate::process::socket::Deadline;
+use crate::process::poll::Deadline;
 
 /// Counts the imports of an object that exist.
 struct Counted(Arc<()>);

@@ -11,7 +11,7 @@ use crate::process::Endpoint;
 use crate::process::hostile::{Raw, offer};
 use crate::process::message::{Content, Message};
 use crate::process::offers::{Answer, Outcome};
-use crate::process::socket::Deadline;
+use crate::process::poll::Deadline;
 
 const POINT_1: Message = Message::Point {
     number: 1,

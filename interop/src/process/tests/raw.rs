@@ -19,7 +19,7 @@ use crate::process::Endpoint;
 use crate::process::hostile::{Raw, elsewhere, offer, play};
 use crate::process::message::{MAX_MESSAGE, Message, Offer, POINT_MESSAGE};
 use crate::process::offers::Answer;
-use crate::process::socket::Deadline;
+use crate::process::poll::Deadline;
 
 const POINT_1: Message = Message::Point {
     number: 1,

@@ -23,11 +23,11 @@ use syncline_core::{
     Error, Fence, KeptPoint, QueueKind, Result, Timeline, WaitOnly, handle::BinaryFd,
 };
 
-#[cfg(feature = "vulkan")]
-use super::parts::duplicate;
 use super::poller::{Poll, Poller};
 use crate::any::{Device, Queue, Recorder};
 use crate::binary::BinarySemaphore;
+#[cfg(feature = "vulkan")]
+use crate::duplicate::duplicate;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
@@ -51,8 +51,14 @@ pub(crate) struct SemaphoreWaits {
 
 /// The device that signals, if it is in this process, and the count of its signals.
 pub(crate) struct LocalSignaller {
-    pub(crate) device: Device,
-    pub(crate) count: WeakTimeline,
+    device: Device,
+    count: WeakTimeline,
+}
+
+impl LocalSignaller {
+    pub(crate) const fn new(device: Device, count: WeakTimeline) -> Self {
+        Self { device, count }
+    }
 }
 
 /// A wait that was submitted to a queue.
@@ -129,7 +135,7 @@ impl SemaphoreWaits {
     ///
     /// # Errors
     /// The error of `spare`.
-    pub(super) fn new(
+    pub(crate) fn new(
         device: &Device,
         semaphore: &BinarySemaphore,
         signaller: Option<LocalSignaller>,
@@ -258,7 +264,7 @@ impl SemaphoreWaits {
     }
 
     /// Refuses new waits. The next poll releases the queues that are blocked.
-    pub(super) fn signaller_lost(&self, cause: &Error) {
+    pub(crate) fn signaller_lost(&self, cause: &Error) {
         // The first cause stays.
         let _ = self.lost.set(cause.clone());
     }

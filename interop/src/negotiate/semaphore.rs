@@ -1,4 +1,4 @@
-//! A binary semaphore that two processes have.
+//! A binary semaphore as one device of this process has it.
 #![cfg_attr(
     not(any(feature = "cuda", feature = "vulkan")),
     allow(dead_code, reason = "no device has a binary semaphore")
@@ -10,11 +10,10 @@ use std::sync::Arc;
 use syncline_core::Error;
 use syncline_core::{Result, handle::BinaryFd};
 
-use super::execution::Execution;
+use super::party::PartyId;
 use super::waits::{LocalSignaller, SemaphoreWaits};
 use crate::any::Device;
 use crate::binary::BinarySemaphore;
-use crate::negotiate::{Needs, PartyId};
 
 /// A binary semaphore of one device of this process.
 #[derive(Debug, Clone)]
@@ -35,7 +34,9 @@ impl DeviceSemaphore {
         }
     }
 
-    /// A semaphore that `device` waits for and another device of this process signals.
+    /// A semaphore that `device` waits for and another device signals.
+    ///
+    /// `signaller` is that device, if it is in this process.
     ///
     /// # Errors
     /// The error of `spare`, which exports one more handle of it.
@@ -43,39 +44,14 @@ impl DeviceSemaphore {
         party: PartyId,
         device: &Device,
         semaphore: BinarySemaphore,
-        signaller: LocalSignaller,
+        signaller: Option<LocalSignaller>,
         spare: impl FnOnce() -> Result<BinaryFd>,
     ) -> Result<Self> {
-        let waits = SemaphoreWaits::new(device, &semaphore, Some(signaller), spare)?;
+        let waits = SemaphoreWaits::new(device, &semaphore, signaller, spare)?;
         Ok(Self {
             party,
             semaphore,
             waits: Some(Arc::new(waits)),
-        })
-    }
-
-    /// A semaphore of several processes. `spare` exports one more handle of it.
-    ///
-    /// # Errors
-    /// The error of `spare`.
-    pub(super) fn new(
-        execution: &Execution<'_>,
-        party: PartyId,
-        semaphore: BinarySemaphore,
-        spare: impl FnOnce() -> Result<BinaryFd>,
-    ) -> Result<Self> {
-        let mut own = execution.own();
-        let waits = own.any(|own| own.id() == party && own.needs().contains(Needs::WAIT));
-        let waits = match execution.device(party) {
-            Some(device) if waits && execution.signaller() != execution.here() => Some(Arc::new(
-                SemaphoreWaits::new(device, &semaphore, None, spare)?,
-            )),
-            _ => None,
-        };
-        Ok(Self {
-            party,
-            semaphore,
-            waits,
         })
     }
 
