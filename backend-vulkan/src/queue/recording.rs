@@ -15,8 +15,6 @@ use crate::device::inner::Inner;
 use crate::memory::buffer::Buffer;
 use crate::queue::command_pool::{CommandPool, InFlight};
 use crate::queue::raw_submission::{KeptByCall, RawSubmission};
-#[cfg(doc)]
-use crate::queue::recorder::Recorder;
 use crate::queue::submit_lists::SubmitLists;
 use crate::timeline::port::Port;
 use crate::timeline::raw_binary::{RawBinary, RecordedUse, Role};
@@ -125,7 +123,7 @@ impl Recording {
 
     /// Returns the open command buffer, for other commands than times.
     ///
-    /// See [`Recorder::command_buffer`].
+    /// See `Recorder::command_buffer`.
     pub(crate) fn command_buffer(&mut self) -> Result<vk::CommandBuffer> {
         let buffer = self.begun_buffer()?;
         self.write_times(buffer);
@@ -136,7 +134,7 @@ impl Recording {
     /// Executes the application's own command buffers after what is recorded so far.
     ///
     /// # Safety
-    /// Same as [`Recorder::execute`].
+    /// Same as `Recorder::execute`.
     pub(crate) unsafe fn execute(&mut self, buffers: &[vk::CommandBuffer]) -> Result<()> {
         self.end_open_buffer()?;
         self.buffers.extend_from_slice(buffers);
@@ -146,7 +144,7 @@ impl Recording {
     /// Sets the stages that wait for the submission's waits.
     ///
     /// # Safety
-    /// Same as [`Recorder::wait_stage`].
+    /// Same as `Recorder::wait_stage`.
     pub(crate) const unsafe fn set_wait_stage(&mut self, stages: vk::PipelineStageFlags) {
         self.wait_stage = stages;
     }
@@ -154,7 +152,7 @@ impl Recording {
     /// Adds a wait for a binary semaphore.
     ///
     /// # Safety
-    /// Same as [`Recorder::wait_binary`].
+    /// Same as `Recorder::wait_binary`.
     pub(crate) unsafe fn wait_binary(
         &mut self,
         semaphore: vk::Semaphore,
@@ -166,7 +164,7 @@ impl Recording {
     /// Adds the signal of a binary semaphore.
     ///
     /// # Safety
-    /// Same as [`Recorder::signal_binary`].
+    /// Same as `Recorder::signal_binary`.
     pub(crate) unsafe fn signal_binary(&mut self, semaphore: vk::Semaphore) {
         self.binary_signals.push(semaphore);
     }
@@ -188,7 +186,7 @@ impl Recording {
     /// Sets the `VkFence` that the submission signals.
     ///
     /// # Safety
-    /// Same as [`Recorder::fence`].
+    /// Same as `Recorder::fence`.
     pub(crate) const unsafe fn set_fence(&mut self, fence: vk::Fence) {
         self.fence = fence;
     }
@@ -211,7 +209,7 @@ impl Recording {
         self.keep.push(object);
     }
 
-    /// Acquires an exported buffer. See [`Recorder::acquire`].
+    /// Acquires an exported buffer. See `Recorder::acquire`.
     pub(crate) fn acquire(&mut self, buffer: &Buffer) -> Result<()> {
         self.require_device(buffer)?;
         let is_acquired = |held: &Buffer| held.raw() == buffer.raw();
