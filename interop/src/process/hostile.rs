@@ -19,7 +19,7 @@ use super::endpoint::Endpoint;
 use super::handover::{OutgoingObject, hand_over};
 use super::message::{Content, Extent, HEADER, Handle, MAX_MESSAGE, Message, Offer};
 use super::parties::{Agreed, queues_of};
-use super::poll::{self, Deadline};
+use super::poll::Deadline;
 use super::socket;
 use crate::negotiate::{Mechanism, Needs, Party, PartyId, Process, Queues};
 
@@ -98,6 +98,7 @@ impl Raw {
     }
 
     /// The sequence number that the next message should have.
+    #[cfg(test)]
     pub(super) const fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -137,7 +138,7 @@ impl Raw {
     pub(super) fn wait(&self) {
         use rustix::event::{PollFd, PollFlags};
         let mut asked = [PollFd::new(&self.socket, PollFlags::IN)];
-        poll::wait(&mut asked, Deadline::after(Duration::MAX)).unwrap();
+        super::poll::wait(&mut asked, Deadline::after(Duration::MAX)).unwrap();
     }
 
     /// Waits for `count` messages and removes them.
@@ -518,7 +519,7 @@ fn attack(raw: &mut Raw, act: u8, script: &mut Script<'_>) {
                 *byte ^= script.byte();
             }
             raw.bytes(&bytes, descriptors);
-            raw.sequence += 1;
+            raw.skip_number();
         }
         21 => {
             // Too many or too few descriptors.
