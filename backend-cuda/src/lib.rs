@@ -35,11 +35,11 @@
 // | folder | contents |
 // |---|---|
 // | `driver/` | the driver library: `load` finds it, `table` has its functions and error codes, `other_driver` detects a second driver, `memory_ops` has stream memory operations |
-// | `device/` | `context`, `capture_mode`, `stream` and `raw_stream` with the `stream_lock`, `event`, `deferred_free`, `limits`, `open`: the device, and `wake`: ends a watch |
+// | `device/` | `context`, `capture_mode`, `stream` and `raw_stream` with the `stream_lock`, `event`, `deferred_free`, `limits`, `open`: the device, `inner`: its state, and `wake`: ends a watch |
 // | `memory/` | `buffer`, `module` (kernels) |
 // | `timeline/` | ports: `port` (a `ring` of events), `counter` (shared memory), `external` (an imported `semaphore`); `imported`: what imported ports do in streams; `groups`: the imported ports of a submission; `visibility`: values that the host may act on; `watch`: polling ports while a thread waits |
 // | `timing/` | `stamp`: times written by streams; `clock`: the GPU's clock, sampled together with the host's |
-// | `queue/` | `submission`: the queue; `queue_stream`: waits and signals as driver calls; `recorder` |
+// | `queue/` | `submission`: the queue; `queue_stream`: waits and signals as driver calls; `recorder`; `raw_submission`: what a call of the application's own gets |
 // | `share/` | imports from other APIs: `external`, `external_memory`, `binary`; `interprocess` events; `own_event`: fences with an event of their own |
 // | `graph/` | `capture`: fences in a stream capture; `launch`: fences that each launch of a graph records or waits for |
 // | `api/` | the traits of core, implemented for `device` and `queue` |
@@ -58,12 +58,12 @@ mod timeline;
 mod timing;
 
 pub use adopt::raw::{EventGuard, StreamGuard};
-pub use api::queue::RawSubmission;
 pub use device::open::Device;
 pub use driver::table::Driver;
 pub use memory::buffer::DeviceBuffer;
 pub use memory::module::{Function, Module};
 pub use probe::Candidate;
+pub use queue::raw_submission::RawSubmission;
 pub use queue::recorder::Recorder;
 pub use queue::submission::Queue;
 pub use share::binary::BinarySemaphore;

@@ -18,11 +18,11 @@
 // | folder | contents |
 // |---|---|
 // | `driver/` | the loader and the `instance`, the `validation` layer, and typed errors of driver calls (`error`) |
-// | `device/` | `open`: a `VkDevice`; `inner`: its state; `native`: its raw handles; `physical`: what is known of the physical device; `driver_queue`: a `VkQueue` behind a gate; `query_pools`; `clock_readings`; `wake`: ends a watch; `deferred_destroy` of semaphores; `external`: functions for handles; `file_kind`: checks descriptors; `spare`: a second `VkDevice` after a loss |
+// | `device/` | `open`: a `VkDevice`; `inner`: its state; `native`: its raw handles; `physical`: a physical device, what it can do, and creating a `VkDevice` of it; `limits`: why it cannot do more; `driver_queue`: a `VkQueue` behind a gate; `query_pools`; `clock_readings`; `wake`: ends a watch; `deferred_destroy` of semaphores; `external`: functions for handles; `file_kind`: checks descriptors; `spare`: a second `VkDevice` after a loss |
 // | `memory/` | `buffer` |
 // | `timeline/` | `port`: a timeline `semaphore` as a port; `watch`: watches ports while a thread waits; `attach`: attaches ports to timelines; `raw_binary`: binary semaphores and the uses of their payload |
 // | `timing/` | `stamp`: timestamp queries; `clock`: the device's clock, read by the driver together with the host's |
-// | `queue/` | `submission`: how a submission becomes a `vkQueueSubmit`; `recorder`; `command_pool`: command buffers and their reuse; `choose`: the driver queue of a new queue; `guard`: the application's lock; `submitted_clock`: the device's clock, read with submitted timestamps if the driver calibrates none |
+// | `queue/` | `submission`: how a submission becomes a `vkQueueSubmit`; `recorder`: what work records with; `recording`: the work of one submission; `submit_lists`: its semaphores and its `vkQueueSubmit`; `raw_submission`: what a `vkQueueSubmit` of the application's own gets; `command_pool`: command buffers and their reuse; `choose`: the driver queue of a new queue; `guard`: the application's lock; `submitted_clock`: the device's clock, read with submitted timestamps if the driver calibrates none |
 // | `share/` | file descriptors of timelines (`external`) and memory (`external_memory`); `binary` semaphores, their `payload`, and `sync_fd` |
 // | `api/` | the traits of core, implemented for `device` and `queue` |
 // | `probe.rs`, `adopt/` | the devices and their capabilities; adopting objects of the application (`raw`, `offer`), and raw handles |
@@ -47,9 +47,9 @@ pub use driver::instance::{Instance, InstanceOptions};
 pub use memory::buffer::Buffer;
 pub use probe::Candidate;
 pub use queue::guard::QueueGuard;
+pub use queue::raw_submission::RawSubmission;
 pub use queue::recorder::Recorder;
 pub use queue::submission::Queue;
-pub use queue::submit_lists::RawSubmission;
 pub use share::binary::BinarySemaphore;
 pub use share::external::Exporter;
 

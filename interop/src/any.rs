@@ -12,9 +12,10 @@ use syncline_core::{
     info::{DeviceId, Info},
 };
 
-use crate::buffer::Memory;
+use crate::another_backend::another_backend;
 #[cfg(feature = "cuda")]
 use crate::cuda;
+use crate::memory::Memory;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
@@ -295,17 +296,6 @@ typed! {
     host: host => Host, "the host";
     #[cfg(feature = "cuda")] cuda: cuda => Cuda, "CUDA";
     #[cfg(feature = "vulkan")] vulkan: vulkan => Vulkan, "Vulkan";
-}
-
-/// The error for an accessor of another backend than the object's.
-#[cold]
-pub(crate) fn another_backend(object: &Object, wanted: &str) -> Error {
-    Error::unsupported(
-        object,
-        format!("be used as one of {wanted}"),
-        "it belongs to another backend. Match on the enum, or use a device of the wanted \
-                 backend",
-    )
 }
 
 impl Recorder<'_> {

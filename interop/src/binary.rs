@@ -12,7 +12,7 @@ use syncline_core::{
 };
 
 #[cfg(all(feature = "cuda", feature = "vulkan"))]
-use crate::any::another_backend;
+use crate::another_backend::another_backend;
 use crate::any::{Device, Recorder};
 #[cfg(feature = "cuda")]
 use crate::cuda;

@@ -71,8 +71,13 @@
 //! | `bitflags` 2 | the traits of [`negotiate::Needs`] |
 //! | `smallvec` 1 | lists for authors of backends, such as [`backend::Attachments`] |
 
+// All of core but `internal`, which is for this crate only.
 #[doc(inline)]
-pub use syncline_core::*;
+pub use syncline_core::{
+    Claim, Error, ErrorKind, Fence, Held, KeptPoint, Point, QueueKind, Result, Signal, SignalOnly,
+    Stopwatch, Submitted, Timeline, WaitMode, WaitOnly, clock, error, handle, host, info, trace,
+    wait, wait_all, wait_any,
+};
 
 #[cfg(feature = "cuda")]
 #[doc(inline)]
@@ -125,18 +130,22 @@ pub mod backend {
     pub use crate::probe::Candidate;
 }
 
+mod another_backend;
 mod any;
 mod binary;
 mod buffer;
+mod duplicate;
 mod foreign;
 mod link;
+mod memory;
 pub mod negotiate;
 mod probe;
 pub mod process;
 
 pub use any::{Device, Queue, Recorder};
 pub use binary::BinarySemaphore;
-pub use buffer::{BufferDevice, Memory, SharedBuffer};
+pub use buffer::{BufferDevice, SharedBuffer};
 pub use link::{Link, connect, share};
+pub use memory::Memory;
 pub use negotiate::Mechanism;
 pub use probe::{Found, Inventory, ProbeOptions};

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::internal::{Page, SharedTimes};
 use syncline::{
     Device, Error, Fence, Point, Queue, QueueKind, Recorder, Result, Timeline, WaitMode, host,
     wait_all, wait_any,
 };
+use syncline_core::internal::{Page, SharedTimes};
 
 /// How often each operation is done before counting, and in each window.
 pub const TIMES: u64 = 1000;

@@ -1,15 +1,10 @@
 //! [`BackendQueue`] for the CUDA queue, and submissions of the application's own.
 
-use std::any::Any;
-use std::cell::Cell;
-use std::fmt;
-use std::sync::Arc;
-
-use cudarc::driver::sys;
 use syncline_core::backend::{BackendQueue, EngineQueue, Queue as _};
 use syncline_core::{Fence, Point, Result, Signal, Submitted};
 
 use crate::device::open::Device;
+use crate::queue::raw_submission::RawSubmission;
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::{Feed, Queue};
 
@@ -56,29 +51,6 @@ impl BackendQueue for Queue {
     }
 }
 
-/// The stream of a submission by the application's own calls, and what these keep.
-pub struct RawSubmission<'s> {
-    /// The stream to add work to. It already has the submission's waits.
-    pub stream: sys::CUstream,
-    kept: &'s Cell<Vec<Arc<dyn Any + Send + Sync>>>,
-}
-
-impl RawSubmission<'_> {
-    /// Keeps `object` alive until the submission has finished, or has been refused.
-    pub fn keep(&self, object: Arc<dyn Any + Send + Sync>) {
-        let mut kept = self.kept.take();
-        kept.push(object);
-        self.kept.set(kept);
-    }
-}
-
-impl fmt::Debug for RawSubmission<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut told = f.debug_struct("RawSubmission");
-        told.field("stream", &self.stream).finish_non_exhaustive()
-    }
-}
-
 impl Queue {
     /// Submits by the application's own calls on the raw stream, in place of recorded work.
     ///
@@ -103,17 +75,7 @@ impl Queue {
     where
         W: FnOnce(RawSubmission<'_>) -> Result<()> + Send + 'static,
     {
-        let work = move |recorder: &mut Recorder<'_>| {
-            let kept = Cell::default();
-            let launched = launch(RawSubmission {
-                stream: recorder.stream(),
-                kept: &kept,
-            });
-            for object in kept.take() {
-                recorder.keep(object);
-            }
-            launched
-        };
+        let work = move |recorder: &mut Recorder<'_>| RawSubmission::run(recorder, launch);
         self.submit(waits, work, signals)
     }
 }

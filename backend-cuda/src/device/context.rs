@@ -203,7 +203,7 @@ impl Context {
     pub(crate) fn notify_of_loss(&self, listener: Weak<dyn OnLoss>) -> Result<()> {
         self.loss_thread.start("syncline-lost", &self.object)?;
         let mut listeners = self.loss_listeners();
-        listeners.retain(|known| known.strong_count() > 0);
+        listeners.retain(|listener| listener.strong_count() > 0);
         listeners.push(listener);
         Ok(())
     }
@@ -303,8 +303,8 @@ impl Drop for Bound<'_> {
             let _ = unsafe { driver.ctx_pop_current(&raw mut popped) };
         }
         // SAFETY: writes one handle.
-        let known = unsafe { driver.ctx_get_current(&raw mut now) }.is_ok();
-        if known && now != self.before {
+        let is_read = unsafe { driver.ctx_get_current(&raw mut now) }.is_ok();
+        if is_read && now != self.before {
             // SAFETY: this context was current on this thread when `bind` was called, or it is
             // null. Only `unsafe` code of the application can have destroyed it since.
             let _ = unsafe { driver.ctx_set_current(self.before) };

@@ -54,7 +54,7 @@ impl Device {
             HandleKind::SyncFd => SYNC_FILES_LIMIT,
             _ => "imports",
         };
-        let reason = can.limits.iter().find(|(known, _)| *known == limit);
+        let reason = can.limits.iter().find(|(name, _)| *name == limit);
         Err(Error::unsupported(
             self.object(),
             format!("import {what}"),

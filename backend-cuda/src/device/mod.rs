@@ -4,6 +4,7 @@ pub(crate) mod capture_mode;
 pub(crate) mod context;
 pub(crate) mod deferred_free;
 pub(crate) mod event;
+pub(crate) mod inner;
 pub(crate) mod limits;
 pub(crate) mod open;
 pub(crate) mod raw_stream;

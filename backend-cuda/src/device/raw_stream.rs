@@ -63,7 +63,7 @@ impl RawStream {
     }
 
     /// The entry of a stream that is in use already.
-    pub(crate) fn known(context: sys::CUcontext, raw: sys::CUstream) -> Option<Arc<Self>> {
+    pub(crate) fn in_use(context: sys::CUcontext, raw: sys::CUstream) -> Option<Arc<Self>> {
         IN_USE.lock().get(&key(context, raw))?.upgrade()
     }
 
@@ -79,13 +79,13 @@ impl RawStream {
         });
         let mut in_use = IN_USE.lock();
         // Another thread may have added it since the caller checked.
-        let known = in_use.get(&new.key).and_then(Weak::upgrade);
-        if known.is_none() {
+        let earlier = in_use.get(&new.key).and_then(Weak::upgrade);
+        if earlier.is_none() {
             in_use.insert(new.key, Arc::downgrade(&new));
         }
         // Unlock first, because dropping an entry takes the lock.
         drop(in_use);
-        known.unwrap_or(new)
+        earlier.unwrap_or(new)
     }
 
     #[inline]

@@ -120,8 +120,8 @@ impl Stream {
                 "the per-thread default stream is another stream on each thread, and held work may be released by any; create a stream, or adopt the legacy default stream",
             ));
         }
-        let of = match RawStream::known(context.raw(), raw) {
-            Some(known) => known,
+        let of = match RawStream::in_use(context.raw(), raw) {
+            Some(entry) => entry,
             None => {
                 // The legacy default stream belongs to the current context.
                 if raw.addr() != LEGACY {

@@ -59,7 +59,7 @@ impl OwnEvent {
     /// `graph` is a live graph, and no other thread uses it during the call.
     unsafe fn keep_in(&self, graph: sys::CUgraph) -> Result<()> {
         let context = self.device().context();
-        let released = self.device().released_events();
+        let released = self.device().inner().released_events();
         released.recycle();
         released.start(self.device().object())?;
         let kept = Box::into_raw(Box::new(GraphReference {

@@ -10,7 +10,8 @@ use cudarc::driver::sys;
 use syncline_core::{Error, Result, error::Object, info::DeviceId};
 
 use crate::device::deferred_free::Resource;
-use crate::device::open::{Device, DeviceRef};
+use crate::device::inner::DeviceRef;
+use crate::device::open::Device;
 use crate::driver::table::{Code, Driver, Raw};
 
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
@@ -61,7 +62,7 @@ impl Device {
         // SAFETY: just allocated with this size, and owned by nothing else.
         Ok(unsafe {
             DeviceBuffer::new(
-                &self.device_ref(),
+                &self.inner().device_ref(),
                 pointer,
                 bytes,
                 Resource::Device(pointer),
@@ -76,7 +77,7 @@ impl Device {
     /// # Errors
     /// Same errors as [`Device::buffer`].
     pub fn host_buffer(&self, bytes: u64) -> Result<DeviceBuffer> {
-        let device_ref = self.device_ref();
+        let device_ref = self.inner().device_ref();
         let size = whole_words(device_ref.object(), bytes)?;
         let _bound = device_ref.context().bind_outside_capture()?;
         let mut host = null_mut();

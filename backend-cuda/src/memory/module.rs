@@ -9,7 +9,8 @@ use cudarc::driver::sys;
 use syncline_core::{Error, Result, error::Object, info::DeviceId};
 
 use crate::device::deferred_free::Resource;
-use crate::device::open::{Device, DeviceRef};
+use crate::device::inner::DeviceRef;
+use crate::device::open::Device;
 use crate::driver::table::Raw;
 
 /// Compiled PTX. Cheap to clone.
@@ -40,7 +41,7 @@ impl Device {
     /// [`Error::Unsupported`] for text with a zero byte. [`Error::Native`] for text that the driver
     /// does not accept. The compiler's log, if there is one, follows the name of the code.
     pub fn module(&self, ptx: &str) -> Result<Module> {
-        Module::load(&self.device_ref(), ptx)
+        Module::load(&self.inner().device_ref(), ptx)
     }
 }
 

@@ -122,7 +122,7 @@ impl<'a> Recorder<'a> {
         let queue = self.queue;
         // If the work has left a capture open, nothing must be added to its graph.
         queue.stream().refuse_capture("write a time")?;
-        if let Some(mark) = stamp.event(queue.device().timed_events())? {
+        if let Some(mark) = stamp.event(queue.device().inner().timed_events())? {
             let _bound = queue.bind_legacy()?;
             queue.stream().record(&mark)?;
             self.left.put = Put::Event(mark);

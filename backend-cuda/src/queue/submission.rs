@@ -123,7 +123,7 @@ impl Enqueue for Feed {
 
     #[inline]
     fn in_flight_budget(&self) -> Option<&Arc<InFlightBudget>> {
-        Some(self.0.device().in_flight_budget())
+        Some(self.0.device().inner().in_flight_budget())
     }
 
     #[inline]

@@ -5,10 +5,10 @@
 )]
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::sys;
-use syncline_core::backend::Mutex;
+use syncline_core::backend::get_or_make;
 use syncline_core::{
     Error, Fence, Result,
     error::Object,
@@ -30,7 +30,7 @@ struct Inner {
     semaphore: Arc<Semaphore>,
     device: Device,
     /// The queue that consumes signals for fences, created for the first of them.
-    queue: Mutex<Option<Queue>>,
+    queue: OnceLock<Queue>,
 }
 
 impl Device {
@@ -64,7 +64,7 @@ impl Device {
             object: Object::new("binary semaphore", label),
             semaphore: Arc::new(semaphore),
             device: self.clone(),
-            queue: Mutex::default(),
+            queue: OnceLock::new(),
         })))
     }
 }
@@ -151,15 +151,11 @@ impl BinarySemaphore {
         Ok(Fence::foreign(device.id(), device.object(), label, point))
     }
 
-    fn consumer(&self) -> Result<Queue> {
-        let known = self.0.queue.lock().clone();
-        if let Some(queue) = known {
-            return Ok(queue);
-        }
-        let label = format!("{} (consumer)", self.object().label());
-        // Created without the lock. If another thread's queue is stored first, this one is dropped.
-        let made = Queue::on_own_stream(&self.0.device, &label)?;
-        Ok(self.0.queue.lock().get_or_insert(made).clone())
+    fn consumer(&self) -> Result<&Queue> {
+        get_or_make(&self.0.queue, || {
+            let label = format!("{} (consumer)", self.object().label());
+            Queue::on_own_stream(&self.0.device, &label)
+        })
     }
 
     fn require_device(&self, recorder: &Recorder<'_>) -> Result<()> {

@@ -68,9 +68,7 @@ impl Device {
         handle: TimelineFd,
         initial: u64,
     ) -> Result<Attachment, Rejected<TimelineFd>> {
-        let port = self
-            .import_port(handle)?
-            .signalling_alone(initial, self.plain_events());
+        let port = self.import_port(handle)?.signalling_alone(initial);
         Ok(Attachment::new(self.id(), initial, port).watched_by(self.watched()))
     }
 
@@ -80,7 +78,11 @@ impl Device {
             return Err(Rejected { handle, error });
         }
         let semaphore = self.import_semaphore(handle, Kind::Timeline)?;
-        Ok(ExternalPort::new(semaphore, self.object()))
+        Ok(ExternalPort::new(
+            semaphore,
+            self.object(),
+            self.plain_events(),
+        ))
     }
 
     /// Rejects any Windows handle, because the driver imports none on this platform.

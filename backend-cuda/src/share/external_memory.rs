@@ -5,8 +5,11 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
 
 use cudarc::driver::sys;
+#[cfg(doc)]
+use syncline_core::Error;
+use syncline_core::backend::memory_refused;
 use syncline_core::{
-    Error, Result,
+    Result,
     handle::{HandleKind, MemoryFd, Rejected},
 };
 
@@ -37,13 +40,7 @@ impl Device {
     ///
     /// The mapping may fail after the driver has taken the descriptor.
     fn map_memory(&self, handle: &MemoryFd) -> Result<DeviceBuffer> {
-        let refused = |reason: String| {
-            Error::import(
-                self.object(),
-                format!("memory of {} bytes", handle.size()),
-                reason,
-            )
-        };
+        let refused = |reason| memory_refused(self.object(), handle, reason);
         if handle.length() > handle.size() {
             let length = handle.length();
             return Err(refused(format!(
@@ -114,7 +111,14 @@ impl Device {
         let resource = Resource::External(pointer, Raw(raw));
         // SAFETY: mapped above with the handle's size, which the length does not exceed (checked
         // above).
-        Ok(unsafe { DeviceBuffer::new(&self.device_ref(), pointer, handle.length(), resource) })
+        Ok(unsafe {
+            DeviceBuffer::new(
+                &self.inner().device_ref(),
+                pointer,
+                handle.length(),
+                resource,
+            )
+        })
     }
 }
 

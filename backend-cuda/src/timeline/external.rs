@@ -20,10 +20,14 @@ pub struct ExternalPort {
     semaphore: Arc<Semaphore>,
     device: Object,
     visibility: Visibility,
-    /// The pool of events behind signals of the host, if only this device signals the timeline.
+    /// The device's pool of the events behind signals.
     ///
-    /// The events then tell the host which value is reached.
-    alone: Option<Events>,
+    /// Marks are dropped under the lock of `visibility`, where they must not destroy an event.
+    events: Events,
+    /// True if only this device signals the timeline.
+    ///
+    /// The events behind its signals then tell the host which value is reached.
+    alone: bool,
 }
 
 impl ExternalPort {
@@ -41,29 +45,28 @@ impl ExternalPort {
 
 impl ExternalPort {
     /// A port of a timeline that other devices may signal too.
-    pub(crate) fn new(semaphore: Semaphore, device: &Object) -> Self {
+    pub(crate) fn new(semaphore: Semaphore, device: &Object, events: &Events) -> Self {
         Self {
             semaphore: Arc::new(semaphore),
             device: device.clone(),
             visibility: Visibility::default(),
-            alone: None,
+            events: events.clone(),
+            alone: false,
         }
     }
 
     /// Changes the port to that of a timeline at `initial` that only this device signals.
-    ///
-    /// `events` is the pool for the events behind its signals.
-    pub(crate) fn signalling_alone(self, initial: u64, events: &Events) -> Self {
+    pub(crate) fn signalling_alone(self, initial: u64) -> Self {
         Self {
             visibility: Visibility::from(initial),
-            alone: Some(events.clone()),
+            alone: true,
             ..self
         }
     }
 
     /// Signals on the semaphore's own stream, which waits for nothing.
-    fn signal_on_own_stream(&self, events: &Events, value: u64) -> Result<()> {
-        let mark = events.take()?;
+    fn signal_on_own_stream(&self, value: u64) -> Result<()> {
+        let mark = self.events.take()?;
         let mut needs_trim = false;
         let signalled = self.semaphore.signal_from_host(value, &mark, |stream| {
             needs_trim = self
@@ -87,18 +90,18 @@ impl ExternalPort {
         if self.visibility.visible(after, context)? < after {
             return Ok(Recovered::NotYet);
         }
-        self.signal_on_own_stream(&Events::plain(context), value)?;
+        self.signal_on_own_stream(value)?;
         Ok(Recovered::Signalled)
     }
 }
 
 impl Port for ExternalPort {
     fn is_readable(&self) -> bool {
-        self.alone.is_some()
+        self.alone
     }
 
     fn sees_submitted(&self, value: u64) -> Result<()> {
-        if self.alone.is_none() || self.visibility.knows(value) {
+        if !self.alone || self.visibility.knows(value) {
             return Ok(());
         }
         Err(Error::unsupported(
@@ -109,16 +112,16 @@ impl Port for ExternalPort {
     }
 
     fn poll(&self) -> Result<Option<u64>> {
-        match self.alone {
-            Some(_) => self.visibility.reached(self.semaphore.context()).map(Some),
-            None => Ok(None),
+        if !self.alone {
+            return Ok(None);
         }
+        self.visibility.reached(self.semaphore.context()).map(Some)
     }
 
     fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
         by.check(self, &self.device)?;
-        if let Some(events) = &self.alone {
-            return self.signal_on_own_stream(events, value);
+        if self.alone {
+            return self.signal_on_own_stream(value);
         }
         Err(Error::unsupported(
             &self.device,

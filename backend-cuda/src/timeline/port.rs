@@ -79,7 +79,7 @@ impl RingState {
         let length = self.ring.len();
         let below = |back: usize| {
             let at = length.checked_sub(back)?;
-            Some(self.ring.get(at)?.value < value)
+            Some(self.ring.get(at)?.value() < value)
         };
         match (below(1), below(2)) {
             (None | Some(true), _) => length,
@@ -91,7 +91,7 @@ impl RingState {
     /// The last entry up to index `at` whose event covers all earlier entries.
     fn at_or_before(&self, at: usize) -> Option<&Entry> {
         let mut entries = (0..=at).rev().filter_map(|at| self.ring.get(at));
-        entries.find(|entry| entry.reached.covers_all_before())
+        entries.find(|entry| entry.reached().covers_all_before())
     }
 
     /// An entry between `low` and `high` (both exclusive) whose event covers all earlier entries.
@@ -105,16 +105,18 @@ impl RingState {
             return None;
         }
         let middle = from.midpoint(to).min(from.saturating_add(step));
-        let before = self.at_or_before(middle).filter(|entry| entry.value > low);
+        let before = self
+            .at_or_before(middle)
+            .filter(|entry| entry.value() > low);
         let mut after = (middle..to).filter_map(|at| self.ring.get(at));
-        let found = before.or_else(|| after.find(|entry| entry.reached.covers_all_before()));
+        let found = before.or_else(|| after.find(|entry| entry.reached().covers_all_before()));
         found.cloned()
     }
 
     /// The entry after `value`, if it has no event that covers all earlier entries.
     fn following(&self, value: u64) -> Option<Entry> {
         let entry = self.ring.get(self.ring.through(value))?;
-        (!entry.reached.covers_all_before()).then(|| entry.clone())
+        (!entry.reached().covers_all_before()).then(|| entry.clone())
     }
 
     /// Removes the first entries as long as `is_reached` returns true.
@@ -185,7 +187,7 @@ impl EventPort {
     #[cold]
     pub(crate) fn withdraw(&self, value: u64) {
         let mut state = self.state();
-        if state.ring.last().is_some_and(|last| last.value == value) {
+        if state.ring.last().is_some_and(|last| last.value() == value) {
             let taken = state.ring.pop();
             drop(state);
             drop(taken);
@@ -230,11 +232,11 @@ impl EventPort {
     fn retire_known(&self, mut state: MutexGuard<'_, RingState>) {
         state.until_look = LOOK_INTERVAL;
         state.retire_while(|entry| {
-            let known = entry.reached.is_known_reached();
-            if known {
-                self.note_reached(entry.value);
+            let is_reached = entry.reached().is_known_reached();
+            if is_reached {
+                self.note_reached(entry.value());
             }
-            known
+            is_reached
         });
         let is_long = state.ring.len() >= state.trim_at;
         drop(state);
@@ -256,9 +258,9 @@ impl EventPort {
     fn retire(&self, state: &mut RingState, low: u64) {
         self.note_reached(low);
         state.retire_while(|entry| {
-            let reached = entry.value <= low;
+            let reached = entry.value() <= low;
             // Other rings with this event need not query it.
-            if let Some(mark) = entry.reached.mark().filter(|_| reached) {
+            if let Some(mark) = entry.reached().mark().filter(|_| reached) {
                 mark.note_done();
             }
             reached
@@ -269,7 +271,7 @@ impl EventPort {
     ///
     /// Returns the highest reached value.
     fn advance_from(&self, state: MutexGuard<'_, RingState>, value: u64) -> Result<Option<u64>> {
-        let more = state.ring.last().is_some_and(|last| last.value > value);
+        let more = state.ring.last().is_some_and(|last| last.value() > value);
         let (mut state, low) = if more {
             drop(state);
             let low = self.furthest(value)?;
@@ -292,15 +294,15 @@ impl EventPort {
             let beyond = state
                 .ring
                 .last()
-                .map_or(0, |last| last.value.saturating_add(1));
+                .map_or(0, |last| last.value().saturating_add(1));
             (last.cloned(), beyond)
         };
         let mut high = end;
-        if let Some(last) = last.filter(|last| last.value > low) {
-            if last.reached.is_reached_now()? {
-                low = last.value;
+        if let Some(last) = last.filter(|last| last.value() > low) {
+            if last.reached().is_reached_now()? {
+                low = last.value();
             } else {
-                high = last.value;
+                high = last.value();
             }
         }
         // Usually only one or two more values are reached, so start with small steps.
@@ -308,8 +310,8 @@ impl EventPort {
         loop {
             let next = self.state().between(low, high, step);
             match next {
-                Some(entry) if entry.reached.is_reached_now()? => low = entry.value,
-                Some(entry) => high = entry.value,
+                Some(entry) if entry.reached().is_reached_now()? => low = entry.value(),
+                Some(entry) => high = entry.value(),
                 None => break,
             }
             step = 2 * step + 1;
@@ -317,7 +319,7 @@ impl EventPort {
         loop {
             let next = self.state().following(low);
             match next {
-                Some(entry) if entry.reached.is_reached_now()? => low = entry.value,
+                Some(entry) if entry.reached().is_reached_now()? => low = entry.value(),
                 _ => return Ok(low),
             }
         }
@@ -340,10 +342,10 @@ impl EventPort {
             return Some(None);
         }
         let entry = state.ring.get(state.at(value))?;
-        if entry.domain == domain {
+        if entry.domain() == domain {
             return Some(None);
         }
-        match &entry.reached {
+        match entry.reached() {
             Reached::With(mark) => Some((!mark.is_known_done()).then(|| mark.clone())),
             Reached::After(_) => None,
         }
@@ -373,16 +375,16 @@ impl EventPort {
         }
         let mut at = state.at(value);
         match state.ring.get(at) {
-            Some(entry) if domain != NO_STREAM && entry.domain == domain => {}
+            Some(entry) if domain != NO_STREAM && entry.domain() == domain => {}
             Some(_) => {
                 while let Some(entry) = state.ring.get(at) {
-                    if let Some(mark) = entry.reached.mark()
+                    if let Some(mark) = entry.reached().mark()
                         && !mark.is_known_done()
-                        && !marks.iter().any(|known| known.is(mark))
+                        && !marks.iter().any(|added| added.is(mark))
                     {
                         marks.push(mark.clone());
                     }
-                    if entry.reached.covers_all_before() || at == 0 {
+                    if entry.reached().covers_all_before() || at == 0 {
                         break;
                     }
                     at -= 1;
@@ -434,17 +436,20 @@ impl Port for EventPort {
         let Some(first) = self.state().ring.first().cloned() else {
             return Ok(Some(self.reached()));
         };
-        if !first.reached.is_reached_now()? {
+        if !first.reached().is_reached_now()? {
             return Ok(Some(self.reached()));
         }
-        self.advance_from(self.state(), first.value)
+        self.advance_from(self.state(), first.value())
     }
 
     fn sees_submitted(&self, value: u64) -> Result<()> {
         let stands = {
             let state = self.state();
             let at = state.at(value);
-            state.ring.get(at).is_some_and(|entry| entry.value == value)
+            state
+                .ring
+                .get(at)
+                .is_some_and(|entry| entry.value() == value)
         };
         if stands || self.reached() >= value {
             return Ok(());

@@ -9,10 +9,27 @@ use crate::device::event::Mark;
 /// A pending signal.
 #[derive(Clone)]
 pub(crate) struct Entry {
-    pub(crate) value: u64,
+    value: u64,
+    domain: u64,
+    reached: Reached,
+}
+
+impl Entry {
+    #[inline]
+    pub(crate) const fn value(&self) -> u64 {
+        self.value
+    }
+
     /// The order domain of the signalling stream, or [`NO_STREAM`] if the stream may be gone.
-    pub(crate) domain: u64,
-    pub(crate) reached: Reached,
+    #[inline]
+    pub(crate) const fn domain(&self) -> u64 {
+        self.domain
+    }
+
+    #[inline]
+    pub(crate) const fn reached(&self) -> &Reached {
+        &self.reached
+    }
 }
 
 /// The domain of no stream.

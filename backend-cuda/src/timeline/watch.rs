@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use syncline_core::backend::{Port, Watch, Watcher};
 use syncline_core::{Error, Result};
 
-use crate::device::open::{Device, Inner};
+use crate::device::inner::Inner;
+use crate::device::open::Device;
 
 /// A watch polls without a pause for this long, because most waits are short.
 const SPIN: Duration = Duration::from_micros(20);

@@ -27,8 +27,9 @@ use syncline_core::clock::{Clock, HostClock, Sample, Sampler};
 use syncline_core::{Error, Result, error::Object, info::Uuid};
 
 use crate::device::context::Context;
+use crate::device::inner::DeviceRef;
 use crate::device::limits::CLOCK_LIMIT;
-use crate::device::open::{Device, DeviceRef};
+use crate::device::open::Device;
 use crate::device::stream::Stream;
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::module::{Function, Module};
@@ -234,7 +235,7 @@ impl ClockSampler {
             changed: Condvar::default(),
         });
         // The thread keeps the context and not the device, so it never drops the device.
-        let device_ref = device.device_ref();
+        let device_ref = device.inner().device_ref();
         let making = setup.clone();
         let make = move || {
             let made = ClockKernels::new(device_ref, &making.object);
@@ -258,7 +259,7 @@ impl Device {
     /// `None` if the clock was not requested yet.
     pub(crate) fn timekeeper(&self) -> Option<Result<Arc<Timekeeper>>> {
         // The device keeps the clock, which keeps its set-up.
-        let setup = setup_of(&self.clock_slot().lock().as_ref()?.1)?;
+        let setup = setup_of(&self.inner().clock_slot().lock().as_ref()?.1)?;
         Some(setup.keeper())
     }
 
@@ -272,7 +273,7 @@ impl Device {
             return Ok(clock);
         };
         // A later request may succeed.
-        let mut made = self.clock_slot().lock();
+        let mut made = self.inner().clock_slot().lock();
         let failed = made.take_if(|(made, _)| made.is_same(&clock));
         drop(made);
         drop(failed);
@@ -285,7 +286,7 @@ impl Device {
     /// [`Error::Unsupported`] if the device has none, [`Error::ClockSilent`] if the system has no
     /// thread.
     fn clock_and_setup(&self) -> Result<(Clock, Weak<dyn Any + Send + Sync>)> {
-        let mut clock = self.clock_slot().lock();
+        let mut clock = self.inner().clock_slot().lock();
         if let Some(clock) = &*clock {
             return Ok(clock.clone());
         }

@@ -14,7 +14,8 @@ use syncline_core::backend::{Mutex, Timing};
 use syncline_core::{Error, Result, backend, error::Object};
 
 use crate::device::event::{Events, Mark};
-use crate::device::open::{Device, DeviceRef};
+use crate::device::inner::DeviceRef;
+use crate::device::open::Device;
 use crate::device::stream::Stream;
 use crate::driver::table::{LaunchAttribute, LaunchConfig};
 use crate::memory::buffer::DeviceBuffer;

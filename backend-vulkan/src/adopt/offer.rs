@@ -49,14 +49,12 @@ impl Offer {
     ) -> Result<Self> {
         // SAFETY: the caller guarantees it.
         let device = unsafe { PhysicalDevice::probe(entry, instance, physical, None) };
-        match device.rejected {
-            Some(reason) => Err(reason),
-            None => Ok(Self {
-                info: device.info,
-                extensions: device.extensions,
-                enabled: device.enabled,
-            }),
-        }
+        device.usable()?;
+        Ok(Self {
+            info: device.info().clone(),
+            extensions: device.extensions().to_vec(),
+            enabled: device.enabled(),
+        })
     }
 }
 

@@ -90,10 +90,8 @@ impl Device {
                 Some(info.enabled),
             )
         };
-        if let Some(reason) = physical.rejected {
-            return Err(reason);
-        }
-        let object = Object::new("device", &physical.info.marked_name());
+        physical.usable()?;
+        let object = Object::new("device", &physical.info().marked_name());
         let native = Native::adopted(
             info.entry,
             info.instance,

@@ -5,8 +5,8 @@ use syncline_core::backend::{BackendQueue, EngineQueue, Queue as _};
 use syncline_core::{Point, Result, Signal, Submitted};
 
 use crate::device::open::Device;
+use crate::queue::raw_submission::RawSubmission;
 use crate::queue::submission::{Feed, Queue};
-use crate::queue::submit_lists::RawSubmission;
 
 impl From<EngineQueue<Device, Feed>> for Queue {
     fn from(engine: EngineQueue<Device, Feed>) -> Self {

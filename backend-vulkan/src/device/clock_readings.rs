@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use syncline_core::Result;
-use syncline_core::backend::Mutex;
+use syncline_core::backend::{Mutex, get_or_make};
 use syncline_core::clock::{Clock, Counter, HostClock, Rounds, Sample};
 
 /// The clock of a device, and the readings of its counter.
@@ -41,11 +41,7 @@ impl DeviceClock {
     /// # Errors
     /// The error of `make`.
     pub(crate) fn get_or_make(&self, make: impl FnOnce() -> Result<Clock>) -> Result<&Clock> {
-        if let Some(clock) = self.clock.get() {
-            return Ok(clock);
-        }
-        let clock = make()?;
-        Ok(self.clock.get_or_init(|| clock))
+        get_or_make(&self.clock, make)
     }
 
     /// The clock of the host that the device's clock is compared with.

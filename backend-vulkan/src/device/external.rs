@@ -20,7 +20,7 @@ pub(crate) struct External {
 impl External {
     pub(crate) fn new(device: &Object, native: &Native, physical: &PhysicalDevice) -> Self {
         let (instance, functions) = (native.instance(), native.device());
-        let enabled = physical.enabled;
+        let enabled = physical.enabled();
         Self {
             device: device.clone(),
             semaphores: enabled
@@ -29,7 +29,7 @@ impl External {
             memory: enabled
                 .external_memory_fd
                 .then(|| khr::external_memory_fd::Device::new(instance, functions)),
-            binary_exports: physical.binary_exports,
+            binary_exports: physical.binary_exports(),
             file_kinds: FileKinds::default(),
         }
     }

@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, FileType, StatxFlags};
+use syncline_core::backend::get_or_make;
 use syncline_core::{Result, handle::HandleKind};
 
 /// The kind of file that a descriptor refers to. All exports of one driver have the same kind.
@@ -69,16 +70,12 @@ impl FileKinds {
         kind: HandleKind,
         find: impl FnOnce() -> Result<FileKind>,
     ) -> Result<FileKind> {
-        let known = match kind {
+        let slot = match kind {
             HandleKind::MemoryOpaqueFd => &self.memory,
             HandleKind::BinaryOpaqueFd => &self.binary,
             _ => &self.timeline,
         };
-        if let Some(known) = known.get() {
-            return Ok(*known);
-        }
-        let found = find()?;
-        Ok(*known.get_or_init(|| found))
+        get_or_make(slot, find).copied()
     }
 }
 

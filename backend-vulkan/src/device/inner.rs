@@ -17,7 +17,7 @@ use crate::device::deferred_destroy::DeferredDestroy;
 use crate::device::driver_queue::DriverQueue;
 use crate::device::external::External;
 use crate::device::native::Native;
-use crate::device::physical::{Enabled, PhysicalDevice};
+use crate::device::physical::{Enabled, PhysicalDevice, QueueHandle};
 use crate::device::query_pools::QueryPools;
 use crate::device::spare::Spare;
 use crate::device::wake::WakeSemaphore;
@@ -27,8 +27,7 @@ use crate::driver::error;
 pub(crate) struct Inner {
     id: DeviceId,
     object: Object,
-    info: Info,
-    enabled: Enabled,
+    physical: PhysicalDevice,
     queues: Vec<Arc<DriverQueue>>,
     families: Vec<u32>,
     query_pools: QueryPools,
@@ -40,7 +39,6 @@ pub(crate) struct Inner {
     spare: Mutex<Option<Arc<Spare>>>,
     watcher: Watcher,
     wake: WakeSemaphore,
-    query_read_blocks: bool,
     deferred_destroy: DeferredDestroy,
     /// The last field, so that the device is destroyed after all other fields.
     native: Native,
@@ -49,46 +47,39 @@ pub(crate) struct Inner {
 impl Inner {
     /// Creates the state of a device that is opened or adopted already.
     ///
-    /// `queues` are the family, the index within the family, and the handle of each driver queue.
-    ///
     /// # Errors
     /// A driver error.
     pub(crate) fn new(
         native: Native,
         physical: PhysicalDevice,
         object: Object,
-        queues: &[(u32, u32, vk::Queue)],
+        queues: &[QueueHandle],
     ) -> Result<Arc<Self>> {
+        let families = physical.families();
         let queues = queues
             .iter()
             .filter_map(|&(family, index, raw)| {
-                let family = physical
-                    .families
-                    .iter()
-                    .find(|known| known.index == family)?;
+                let family = families.iter().find(|found| found.index == family)?;
                 Some(Arc::new(DriverQueue::new(raw, *family, index)))
             })
             .collect();
         let no_handle = vk::ExternalSemaphoreHandleTypeFlags::empty();
         let semaphore = create_timeline(native.device(), 0, no_handle)
             .map_err(|code| error::native(&object, "vkCreateSemaphore", code))?;
-        let families = physical.families.iter();
         Ok(Arc::new(Self {
             id: DeviceId::new(),
             external: External::new(&object, &native, &physical),
             object,
-            enabled: physical.enabled,
             queues,
-            families: families.map(|family| family.index).collect(),
-            info: physical.info,
+            families: families.iter().map(|family| family.index).collect(),
             query_pools: QueryPools::default(),
-            clock: DeviceClock::new(physical.host_clock),
+            clock: DeviceClock::new(physical.host_clock()),
             loss: OnceLock::new(),
             spare: Mutex::default(),
             watcher: Watcher::default(),
-            wake: WakeSemaphore::new(semaphore, physical.wait_any_spins),
-            query_read_blocks: physical.query_read_blocks,
-            deferred_destroy: DeferredDestroy::new(physical.needs_deferred_destroy),
+            wake: WakeSemaphore::new(semaphore, physical.wait_any_spins()),
+            deferred_destroy: DeferredDestroy::new(physical.needs_deferred_destroy()),
+            physical,
             native,
         }))
     }
@@ -102,12 +93,12 @@ impl Inner {
     }
 
     pub(crate) const fn info(&self) -> &Info {
-        &self.info
+        self.physical.info()
     }
 
     #[inline]
     pub(crate) const fn enabled(&self) -> Enabled {
-        self.enabled
+        self.physical.enabled()
     }
 
     pub(crate) const fn native(&self) -> &Native {
@@ -153,7 +144,7 @@ impl Inner {
 
     /// See [`PhysicalDevice::query_read_blocks`].
     pub(crate) const fn query_read_blocks(&self) -> bool {
-        self.query_read_blocks
+        self.physical.query_read_blocks()
     }
 
     #[inline]

@@ -6,6 +6,7 @@ pub(crate) mod driver_queue;
 pub(crate) mod external;
 pub(crate) mod file_kind;
 pub(crate) mod inner;
+pub(crate) mod limits;
 pub(crate) mod native;
 pub(crate) mod open;
 pub(crate) mod physical;

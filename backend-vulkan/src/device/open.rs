@@ -14,11 +14,7 @@ use crate::device::driver_queue::DriverQueue;
 use crate::device::inner::Inner;
 use crate::device::native::Native;
 use crate::device::physical::{Enabled, PhysicalDevice};
-use crate::driver::error::native;
 use crate::driver::instance::Instance;
-
-/// The most driver queues that are created in one family. Logical queues share them.
-const QUEUES_PER_FAMILY: u32 = 16;
 
 /// A `VkDevice`, opened here or adopted from an application. Cheap to clone.
 ///
@@ -27,48 +23,13 @@ const QUEUES_PER_FAMILY: u32 = 16;
 pub struct Device(Arc<Inner>);
 
 impl Device {
-    /// Calls `vkCreateDevice` with queues of every family and everything in
-    /// [`PhysicalDevice::enabled`].
-    pub(crate) fn open_probed(instance: &Instance, physical: &PhysicalDevice) -> Result<Self> {
-        let object = Object::new("device", &physical.info.marked_name());
-        let priorities = [1.0; QUEUES_PER_FAMILY as usize];
-        let queues: Vec<_> = physical
-            .families
-            .iter()
-            .map(|family| {
-                vk::DeviceQueueCreateInfo::default()
-                    .queue_family_index(family.index)
-                    .queue_priorities(&priorities[..family.count.min(QUEUES_PER_FAMILY) as usize])
-            })
-            .collect();
-        let extensions: Vec<_> = physical
-            .extensions
-            .iter()
-            .map(|name| name.as_ptr())
-            .collect();
-        let mut timelines =
-            vk::PhysicalDeviceTimelineSemaphoreFeatures::default().timeline_semaphore(true);
-        let mut reset = vk::PhysicalDeviceHostQueryResetFeatures::default()
-            .host_query_reset(physical.enabled.host_query_reset);
-        let info = vk::DeviceCreateInfo::default()
-            .queue_create_infos(&queues)
-            .enabled_extension_names(&extensions)
-            .push_next(&mut timelines)
-            .push_next(&mut reset);
-        // SAFETY: `info` is valid and enables only what the physical device offers. The physical
-        // device is of this instance.
-        let raw = unsafe { instance.raw().create_device(physical.raw, &info, None) }
-            .map_err(|code| native(&object, "vkCreateDevice", code))?;
-        let mut handles = Vec::new();
-        for family in &physical.families {
-            for index in 0..family.count.min(QUEUES_PER_FAMILY) {
-                // SAFETY: the device was made with this queue.
-                let queue = unsafe { raw.get_device_queue(family.index, index) };
-                handles.push((family.index, index, queue));
-            }
-        }
-        let native = Native::opened(instance, physical.raw, raw);
-        Inner::new(native, physical.clone(), object, &handles).map(Self::of)
+    /// Creates a `VkDevice` of `physical`, which was probed with this instance.
+    pub(crate) fn open_probed(instance: &Instance, physical: PhysicalDevice) -> Result<Self> {
+        let object = Object::new("device", &physical.info().marked_name());
+        // SAFETY: the physical device is of this instance.
+        let (raw, queues) = unsafe { physical.create_device(instance, &object)? };
+        let native = Native::opened(instance, physical.raw(), raw);
+        Inner::new(native, physical, object, &queues).map(Self::of)
     }
 
     pub(crate) const fn of(inner: Arc<Inner>) -> Self {

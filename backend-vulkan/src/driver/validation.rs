@@ -108,7 +108,7 @@ unsafe extern "system" fn on_message(
     // SAFETY: `create_info` has set a `Messages`, which the instance keeps until the messenger and
     // the instance are destroyed. Threads share it, and all its fields are behind locks.
     let messages = unsafe { &*messages.cast::<Messages>() };
-    let list = if FALSE_POSITIVES.iter().any(|(known, _)| *known == id) {
+    let list = if FALSE_POSITIVES.iter().any(|(listed, _)| *listed == id) {
         &messages.false_positives
     } else {
         &messages.errors

@@ -8,30 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use ash::vk;
+use syncline_core::backend::memory_refused;
 use syncline_core::{Error, Result, error::Object, handle::MemoryFd};
 
 use crate::device::inner::Inner;
 use crate::device::open::Device;
-
-/// The usages that every buffer has.
-pub(crate) const TRANSFERS: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
-    vk::BufferUsageFlags::TRANSFER_SRC.as_raw() | vk::BufferUsageFlags::TRANSFER_DST.as_raw(),
-);
-
-/// The usages of Vulkan 1.0, none of which needs a feature or an extension.
-///
-/// Exported and imported buffers have them all, because both sides must create an identical buffer
-/// in the same memory.
-pub(crate) const CORE_USAGES: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
-    TRANSFERS.as_raw()
-        | vk::BufferUsageFlags::UNIFORM_TEXEL_BUFFER.as_raw()
-        | vk::BufferUsageFlags::STORAGE_TEXEL_BUFFER.as_raw()
-        | vk::BufferUsageFlags::UNIFORM_BUFFER.as_raw()
-        | vk::BufferUsageFlags::STORAGE_BUFFER.as_raw()
-        | vk::BufferUsageFlags::INDEX_BUFFER.as_raw()
-        | vk::BufferUsageFlags::VERTEX_BUFFER.as_raw()
-        | vk::BufferUsageFlags::INDIRECT_BUFFER.as_raw(),
-);
+use crate::device::physical::{CORE_USAGES, TRANSFERS};
 
 /// Properties of memory types that buffers must not use.
 ///
@@ -362,13 +344,7 @@ impl Device {
         made.allocated = needs.size;
         let mut duplicate = None;
         if let MemoryKind::Imported(handle) = kind {
-            let refused = |reason: String| {
-                Error::import(
-                    self.object(),
-                    format!("memory of {} bytes", handle.size()),
-                    reason,
-                )
-            };
+            let refused = |reason: String| memory_refused(self.object(), handle, reason);
             if handle.size() < needs.size {
                 let needed = needs.size;
                 return Err(refused(format!(

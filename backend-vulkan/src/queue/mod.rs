@@ -3,6 +3,7 @@
 pub(crate) mod choose;
 pub(crate) mod command_pool;
 pub(crate) mod guard;
+pub(crate) mod raw_submission;
 pub(crate) mod recorder;
 pub(crate) mod recording;
 pub(crate) mod submission;

@@ -14,9 +14,8 @@ use crate::device::driver_queue::MAX_SUBMISSION;
 use crate::device::inner::Inner;
 use crate::memory::buffer::Buffer;
 use crate::queue::command_pool::{CommandPool, InFlight};
-#[cfg(doc)]
-use crate::queue::recorder::Recorder;
-use crate::queue::submit_lists::{KeptByCall, RawSubmission, SubmitLists};
+use crate::queue::raw_submission::{KeptByCall, RawSubmission};
+use crate::queue::submit_lists::SubmitLists;
 use crate::timeline::port::Port;
 use crate::timeline::raw_binary::{RawBinary, RecordedUse, Role};
 use crate::timeline::semaphore::Semaphore;
@@ -124,7 +123,7 @@ impl Recording {
 
     /// Returns the open command buffer, for other commands than times.
     ///
-    /// See [`Recorder::command_buffer`].
+    /// See `Recorder::command_buffer`.
     pub(crate) fn command_buffer(&mut self) -> Result<vk::CommandBuffer> {
         let buffer = self.begun_buffer()?;
         self.write_times(buffer);
@@ -135,7 +134,7 @@ impl Recording {
     /// Executes the application's own command buffers after what is recorded so far.
     ///
     /// # Safety
-    /// Same as [`Recorder::execute`].
+    /// Same as `Recorder::execute`.
     pub(crate) unsafe fn execute(&mut self, buffers: &[vk::CommandBuffer]) -> Result<()> {
         self.end_open_buffer()?;
         self.buffers.extend_from_slice(buffers);
@@ -145,7 +144,7 @@ impl Recording {
     /// Sets the stages that wait for the submission's waits.
     ///
     /// # Safety
-    /// Same as [`Recorder::wait_stage`].
+    /// Same as `Recorder::wait_stage`.
     pub(crate) const unsafe fn set_wait_stage(&mut self, stages: vk::PipelineStageFlags) {
         self.wait_stage = stages;
     }
@@ -153,7 +152,7 @@ impl Recording {
     /// Adds a wait for a binary semaphore.
     ///
     /// # Safety
-    /// Same as [`Recorder::wait_binary`].
+    /// Same as `Recorder::wait_binary`.
     pub(crate) unsafe fn wait_binary(
         &mut self,
         semaphore: vk::Semaphore,
@@ -165,7 +164,7 @@ impl Recording {
     /// Adds the signal of a binary semaphore.
     ///
     /// # Safety
-    /// Same as [`Recorder::signal_binary`].
+    /// Same as `Recorder::signal_binary`.
     pub(crate) unsafe fn signal_binary(&mut self, semaphore: vk::Semaphore) {
         self.binary_signals.push(semaphore);
     }
@@ -187,7 +186,7 @@ impl Recording {
     /// Sets the `VkFence` that the submission signals.
     ///
     /// # Safety
-    /// Same as [`Recorder::fence`].
+    /// Same as `Recorder::fence`.
     pub(crate) const unsafe fn set_fence(&mut self, fence: vk::Fence) {
         self.fence = fence;
     }
@@ -210,7 +209,7 @@ impl Recording {
         self.keep.push(object);
     }
 
-    /// Acquires an exported buffer. See [`Recorder::acquire`].
+    /// Acquires an exported buffer. See `Recorder::acquire`.
     pub(crate) fn acquire(&mut self, buffer: &Buffer) -> Result<()> {
         self.require_device(buffer)?;
         let is_acquired = |held: &Buffer| held.raw() == buffer.raw();
@@ -482,8 +481,8 @@ impl Recording {
     unsafe fn submit_raw(&self, queue: vk::Queue, work: RawWork) -> Result<(), vk::Result> {
         let (before, after) = self.buffers.split_at(work.buffers);
         let (device, no_fence) = (self.device(), vk::Fence::null());
-        let mut raw = self.lists.raw(queue);
-        let last = raw;
+        let mut raw = self.lists.raw(queue, Some(&work.kept));
+        let mut last = raw;
         if !before.is_empty() {
             (raw.signals, raw.signal_values) = (&[], &[]);
             // SAFETY: the caller guarantees it.
@@ -492,13 +491,11 @@ impl Recording {
             (raw.waits, raw.wait_values, raw.wait_stages) = (&[], &[], &[]);
             (raw.signals, raw.signal_values) = (last.signals, last.signal_values);
         }
-        raw.kept = Some(&work.kept);
         if after.is_empty() {
             return (work.submit)(raw);
         }
         (raw.signals, raw.signal_values) = (&[], &[]);
         (work.submit)(raw)?;
-        let mut last = last;
         (last.waits, last.wait_values, last.wait_stages) = (&[], &[], &[]);
         // SAFETY: the caller guarantees it.
         unsafe { last.submit(device, after, no_fence) }

@@ -189,19 +189,15 @@ mod tests {
         };
         for candidate in instance.devices().unwrap() {
             // SAFETY: the physical device belongs to the instance, which is alive.
-            let mut probe = unsafe {
+            let probe = unsafe {
                 PhysicalDevice::probe(instance.entry(), instance.raw(), candidate.physical(), None)
             };
-            let can = &mut probe.info.capabilities;
-            let wide = probe
-                .families
-                .iter()
-                .find(|family| family.timestamp_bits == 64);
-            let (Some(wide), None) = (wide, &probe.rejected) else {
+            let mut families = probe.families().iter().copied();
+            let wide = families.find(|family| family.timestamp_bits == 64);
+            let (Some(wide), Ok(())) = (wide, probe.usable()) else {
                 continue;
             };
-            can.timestamp_bits = 36;
-            let device = Device::open_probed(&instance, &probe).unwrap();
+            let device = Device::open_probed(&instance, probe.with_timestamp_bits(36)).unwrap();
             let queue = device.queue_of_family(wide.index, "stamped").unwrap();
             test(&device, &queue);
             queue.idle(TIMEOUT).unwrap();

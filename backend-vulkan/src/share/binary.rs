@@ -5,10 +5,10 @@
 )]
 
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ash::vk;
-use syncline_core::backend::Mutex;
+use syncline_core::backend::get_or_make;
 use syncline_core::{
     Error, Fence, QueueKind, Result,
     error::Object,
@@ -32,7 +32,7 @@ struct Inner {
     device: Device,
     semaphore: Arc<RawBinary>,
     /// The queue that consumes signals for fences, created for the first of them.
-    queue: Mutex<Option<Queue>>,
+    queue: OnceLock<Queue>,
     /// The handle types that it can be exported as.
     exports: vk::ExternalSemaphoreHandleTypeFlags,
 }
@@ -104,7 +104,7 @@ impl Device {
             device: self.clone(),
             // SAFETY: the caller guarantees it.
             semaphore: unsafe { RawBinary::new(self.inner(), object, raw, owned) },
-            queue: Mutex::new(None),
+            queue: OnceLock::new(),
             exports,
         }))
     }
@@ -303,15 +303,11 @@ impl BinarySemaphore {
         Ok(Fence::foreign(device.id(), device.object(), label, point))
     }
 
-    fn consumer(&self) -> Result<Queue> {
-        let known = self.0.queue.lock().clone();
-        if let Some(queue) = known {
-            return Ok(queue);
-        }
-        let label = format!("{} (consumer)", self.object().label());
-        // Created without the lock. If another thread's queue is stored first, this one is dropped.
-        let made = self.0.device.queue_of_kind(QueueKind::Transfer, &label)?;
-        Ok(self.0.queue.lock().get_or_insert(made).clone())
+    fn consumer(&self) -> Result<&Queue> {
+        get_or_make(&self.0.queue, || {
+            let label = format!("{} (consumer)", self.object().label());
+            self.0.device.queue_of_kind(QueueKind::Transfer, &label)
+        })
     }
 }
 

@@ -20,8 +20,8 @@ use syncline_core::{
 };
 
 use crate::device::file_kind::FileKind;
+use crate::device::limits::SYNC_FILES_LIMIT;
 use crate::device::open::Device;
-use crate::device::physical::SYNC_FILES_LIMIT;
 use crate::timeline::semaphore::Semaphore;
 
 /// Exports handles of one timeline. Each importer takes its own handle.

@@ -83,7 +83,7 @@ impl InFlightBudget {
     pub(crate) fn wait_for(self: &Arc<Self>, waiter: &Arc<dyn Wake>) -> bool {
         {
             let mut state = self.state.lock();
-            if !state.waiting.iter().any(|known| Arc::ptr_eq(known, waiter)) {
+            if !state.waiting.iter().any(|other| Arc::ptr_eq(other, waiter)) {
                 state.waiting.push(waiter.clone());
             }
         }
@@ -97,7 +97,7 @@ impl InFlightBudget {
         }
         // A waiter that stayed registered would be kept alive.
         let mut state = self.state.lock();
-        state.waiting.retain(|known| !Arc::ptr_eq(known, waiter));
+        state.waiting.retain(|other| !Arc::ptr_eq(other, waiter));
         false
     }
 

@@ -30,7 +30,7 @@ impl<T> List<T> {
     #[inline]
     fn add(&mut self, object: &Arc<T>, number: u64) {
         match self.objects.get_mut(self.next) {
-            Some((known, last)) if Arc::ptr_eq(known, object) => *last = number,
+            Some((kept, last)) if Arc::ptr_eq(kept, object) => *last = number,
             _ => self.find_and_add(object, number),
         }
         self.next += 1;
@@ -42,7 +42,7 @@ impl<T> List<T> {
     /// Same as [`List::add`], for an object that is not at the index `next`. Sets `next` to it.
     fn find_and_add(&mut self, object: &Arc<T>, number: u64) {
         let latest = self.objects.len().saturating_sub(LOOKS);
-        let is_it = |(known, _): &(Arc<T>, u64)| Arc::ptr_eq(known, object);
+        let is_it = |(kept, _): &(Arc<T>, u64)| Arc::ptr_eq(kept, object);
         let found = self.objects[latest..].iter().rposition(is_it);
         self.next = found.map_or(self.objects.len(), |found| latest + found);
         match self.objects.get_mut(self.next) {

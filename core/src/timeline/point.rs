@@ -3,8 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use crate::base::error::{Error, Object, Result};
 use crate::base::info::DeviceId;
 use crate::base::stage::Stage;
@@ -200,13 +198,6 @@ impl<'a> NativePoint<'a> {
         self.port.downcast_ref()
     }
 
-    /// The port, of any type.
-    #[must_use]
-    #[inline]
-    pub fn any_port(self) -> &'a dyn Port {
-        self.port
-    }
-
     /// The timeline's name.
     #[must_use]
     pub fn object(self) -> &'a Object {
@@ -258,6 +249,3 @@ impl Completion {
         self.0.fail(cause.into_cause());
     }
 }
-
-/// Points that are kept beyond a call.
-pub type KeptPoints = SmallVec<[KeptPoint; 4]>;

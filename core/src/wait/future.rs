@@ -28,7 +28,6 @@ use crate::base::error::{Error, Result};
 use crate::base::run::Wake;
 use crate::base::stage::Stage;
 use crate::base::sync::Mutex;
-use crate::timeline::point::KeptPoints;
 use crate::timeline::point::{KeptPoint, Point};
 use crate::timeline::state::Registered;
 use crate::wait::blocking::{Quantity, decide, refresh_all};
@@ -132,7 +131,7 @@ impl Wake for WakerSlot {
 }
 
 struct Waiting {
-    points: KeptPoints,
+    points: SmallVec<[KeptPoint; 4]>,
     quantity: Quantity,
     stage: Stage,
     registration: Option<Registration>,

@@ -20,10 +20,14 @@ use syncline_core::{
     Error, Fence, Result, SignalOnly, WaitOnly, error::Object, handle::HandleKind, host,
 };
 
-use super::{Duty, Made, Mechanism, PartyId, Permission, Plan, Timelines};
+use super::make::{Made, Timelines};
+use super::mechanism::Mechanism;
+use super::party::PartyId;
+use super::plan::{Duty, Permission, Plan};
+use super::semaphore::DeviceSemaphore;
+use super::waits::LocalSignaller;
 use crate::any::{Device, Queue, Recorder};
 use crate::binary::BinarySemaphore;
-use crate::process::{DeviceSemaphore, LocalSignaller};
 
 /// The binary semaphore of a plan, with the access that the plan grants to each party.
 ///
@@ -111,11 +115,9 @@ impl Plan {
             };
             semaphores.push(match (part.permission, signaller) {
                 (Permission::WaitOnly, Some(signaller)) => {
-                    let signaller = LocalSignaller {
-                        device: signaller.clone(),
-                        count: count.downgrade(),
-                    };
-                    DeviceSemaphore::waiting(id, device, semaphore, signaller, || made.export())?
+                    let signaller = LocalSignaller::new(signaller.clone(), count.downgrade());
+                    let spare = || made.export();
+                    DeviceSemaphore::waiting(id, device, semaphore, Some(signaller), spare)?
                 }
                 _ => DeviceSemaphore::alone(id, semaphore),
             });

@@ -4,7 +4,8 @@ use std::fmt;
 
 use syncline_core::Error;
 
-use super::{Mechanism, Needs, Party, PartyId, Requirements};
+use super::mechanism::Mechanism;
+use super::party::{Needs, Party, PartyId, Requirements};
 
 /// A reason why one mechanism, or every mechanism, cannot serve all parties.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,13 +54,27 @@ pub struct Way {
 /// Why there is no plan: the needs of all parties, the obstacles, and the needs to give up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    pub(super) requirements: Requirements,
-    pub(super) clashes: Vec<Obstacle>,
-    pub(super) refused: Vec<(Mechanism, Vec<Obstacle>)>,
-    pub(super) ways: Vec<Way>,
+    requirements: Requirements,
+    clashes: Vec<Obstacle>,
+    refused: Vec<(Mechanism, Vec<Obstacle>)>,
+    ways: Vec<Way>,
 }
 
 impl Conflict {
+    pub(super) const fn new(
+        requirements: Requirements,
+        clashes: Vec<Obstacle>,
+        refused: Vec<(Mechanism, Vec<Obstacle>)>,
+        ways: Vec<Way>,
+    ) -> Self {
+        Self {
+            requirements,
+            clashes,
+            refused,
+            ways,
+        }
+    }
+
     /// All parties, with their needs.
     #[must_use]
     pub fn parties(&self) -> &[Party] {

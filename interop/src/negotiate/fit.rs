@@ -3,8 +3,8 @@
 use syncline_core::handle::HandleKind;
 
 use super::conflict::Obstacle;
-use super::party::{Needs, Party, Process};
-use super::{Mechanism, Requirements};
+use super::mechanism::Mechanism;
+use super::party::{Needs, Party, Process, Requirements};
 
 /// How a mechanism serves all parties.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,7 +17,9 @@ use syncline_core::{
     info::{DeviceId, Info},
 };
 
-use super::{Duty, Mechanism, Needs, Part, Party, PartyId, Permission, Plan, Process};
+use super::mechanism::Mechanism;
+use super::party::{Needs, Party, PartyId, Process};
+use super::plan::{Duty, Part, Permission, Plan};
 use crate::any::Device;
 
 /// A device of any backend, with what making a timeline needs. Object-safe.

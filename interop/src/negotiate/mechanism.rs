@@ -4,8 +4,6 @@ use std::fmt;
 
 use syncline_core::handle::HandleKind;
 
-use super::Needs;
-
 /// A mechanism by which parties see each other's signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -53,19 +51,6 @@ impl Mechanism {
     #[must_use]
     pub const fn is_native(self) -> bool {
         !matches!(self, Self::Engine | Self::Bridge)
-    }
-
-    /// The need of a party that [avoids](super::Party::avoiding) this mechanism.
-    #[must_use]
-    pub const fn avoided(self) -> Needs {
-        match self {
-            Self::SameDevice => Needs::NO_SAME_DEVICE,
-            Self::ExternalTimeline => Needs::NO_EXTERNAL_TIMELINE,
-            Self::ExternalBinary => Needs::NO_EXTERNAL_BINARY,
-            Self::SharedMemory => Needs::NO_SHARED_MEMORY,
-            Self::Engine => Needs::NO_ENGINE,
-            Self::Bridge => Needs::NO_BRIDGE,
-        }
     }
 
     /// The kind of the handles that pass the object between devices, or `None` without handles.

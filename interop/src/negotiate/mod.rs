@@ -23,102 +23,28 @@
 
 mod binary;
 mod conflict;
+mod decide;
 mod fit;
 mod make;
 mod mechanism;
 mod party;
 mod plan;
+mod poller;
+mod semaphore;
+mod waits;
 
 pub use binary::{BinarySignalOnly, BinaryWaitOnly, MadeBinary};
 pub(crate) use conflict::list;
 pub use conflict::{Conflict, Obstacle, Way};
+pub use decide::negotiate;
 pub(crate) use make::Timelines;
 pub use make::{Granted, Made};
 pub use mechanism::Mechanism;
 pub(crate) use party::Queues;
 pub use party::{Needs, Party, PartyId, Process, Requirements};
 pub use plan::{Duty, Enforcement, NextBest, Part, Permission, Plan};
-
-/// Computes the plan for the needs of all parties.
-///
-/// The plan names the first mechanism in the order of preference that serves all parties. That is
-/// the mechanism with the fewest steps from a signal to the waiters.
-///
-/// ```
-/// use syncline::negotiate::{Mechanism, Needs, Party, Requirements, negotiate};
-///
-/// # fn main() -> syncline::Result<()> {
-/// let workers = syncline::host::Device::new();
-/// let needs = Requirements::from([
-///     Party::of(&workers).signals(),
-///     Party::threads().waits(),
-/// ]);
-/// let plan = negotiate(needs.clone())?;
-/// assert_eq!(plan.mechanism(), Mechanism::SameDevice);
-///
-/// // A binary semaphore has no value that the host could query.
-/// let refused = negotiate(needs.and(Party::threads().needing(Needs::BINARY)));
-/// println!("{}", refused.unwrap_err());
-/// # Ok(())
-/// # }
-/// ```
-///
-/// # Errors
-/// The [`Conflict`]: the needs of all parties, what makes them incompatible, and each single need
-/// without which there would be a plan.
-pub fn negotiate(needs: impl Into<Requirements>) -> Result<Plan, Conflict> {
-    let needs = needs.into();
-    match answer(&needs) {
-        Ok(plan) => Ok(plan),
-        Err((clashes, refused)) => Err(Conflict {
-            ways: ways(&needs),
-            requirements: needs,
-            clashes,
-            refused,
-        }),
-    }
-}
-
-type Refused = Vec<(Mechanism, Vec<Obstacle>)>;
-
-fn answer(needs: &Requirements) -> Result<Plan, (Vec<Obstacle>, Refused)> {
-    let clashes = fit::clashes(needs);
-    if !clashes.is_empty() {
-        return Err((clashes, Refused::new()));
-    }
-    let mut refused = Refused::new();
-    let mut mechanisms = fit::by_preference(needs).into_iter();
-    while let Some(mechanism) = mechanisms.next() {
-        match mechanism.fit(needs) {
-            Ok(fit) => {
-                let next_best = mechanisms.find_map(|mechanism| {
-                    let why = mechanism.fit(needs).ok()?.why;
-                    Some(NextBest { mechanism, why })
-                });
-                return Ok(Plan::new(needs.clone(), mechanism, fit, refused, next_best));
-            }
-            Err(obstacles) => refused.push((mechanism, obstacles)),
-        }
-    }
-    Err((Vec::new(), refused))
-}
-
-/// Each single need without which there would be a plan.
-fn ways(needs: &Requirements) -> Vec<Way> {
-    let mut ways = Vec::new();
-    for party in needs.parties() {
-        for need in party.needs() {
-            if let Ok(plan) = answer(&needs.without(party.id(), need)) {
-                ways.push(Way {
-                    party: party.id(),
-                    need,
-                    mechanism: plan.mechanism(),
-                });
-            }
-        }
-    }
-    ways
-}
+pub(crate) use semaphore::DeviceSemaphore;
+pub(crate) use waits::SemaphoreWaits;
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use syncline_core::{
     info::{BackendKind, Info, Uuid},
 };
 
-use super::Mechanism;
+use super::mechanism::Mechanism;
 
 /// Identity of a party: a process and one of its devices, or the threads of that process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,6 +57,21 @@ bitflags! {
         const NO_ENGINE = 1 << 14;
         /// Not by [`Mechanism::Bridge`].
         const NO_BRIDGE = 1 << 15;
+    }
+}
+
+impl Mechanism {
+    /// The need of a party that [avoids](super::Party::avoiding) this mechanism.
+    #[must_use]
+    pub const fn avoided(self) -> Needs {
+        match self {
+            Self::SameDevice => Needs::NO_SAME_DEVICE,
+            Self::ExternalTimeline => Needs::NO_EXTERNAL_TIMELINE,
+            Self::ExternalBinary => Needs::NO_EXTERNAL_BINARY,
+            Self::SharedMemory => Needs::NO_SHARED_MEMORY,
+            Self::Engine => Needs::NO_ENGINE,
+            Self::Bridge => Needs::NO_BRIDGE,
+        }
     }
 }
 
@@ -408,8 +423,8 @@ impl Requirements {
 
     fn add(&mut self, party: Party) {
         // A party with two different descriptions is kept twice. `clashes` reports that.
-        let mut known = self.parties.iter_mut();
-        if let Some(same) = known.find(|known| known.is_described_as(&party)) {
+        let mut parties = self.parties.iter_mut();
+        if let Some(same) = parties.find(|other| other.is_described_as(&party)) {
             same.needs |= party.needs;
         } else {
             self.parties.push(party);

@@ -4,9 +4,10 @@ use std::fmt;
 
 use syncline_core::handle::HandleKind;
 
-use super::conflict::{Conflict, Obstacle, list};
+use super::conflict::{Obstacle, list};
 use super::fit::{self, Fit};
-use super::{Mechanism, Needs, Party, PartyId, Requirements, negotiate};
+use super::mechanism::Mechanism;
+use super::party::{Needs, Party, PartyId, Requirements};
 
 /// What a plan allows a party to do with the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -97,7 +98,7 @@ pub struct NextBest {
     pub why: String,
 }
 
-/// The result of [`negotiate`]: the mechanism, and the part of each party.
+/// The result of [`negotiate`](super::negotiate()): the mechanism, and the part of each party.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     requirements: Requirements,
@@ -124,6 +125,11 @@ impl Plan {
             better,
             next_best,
         }
+    }
+
+    /// All parties, with their needs and links.
+    pub(super) const fn requirements(&self) -> &Requirements {
+        &self.requirements
     }
 
     /// The mechanism by which the parties see each other's signals.
@@ -229,47 +235,6 @@ impl Plan {
             home,
             ..self
         }
-    }
-
-    /// Checks a plan that another process computed.
-    ///
-    /// The plan must equal the result of [`negotiate`] in this process for the same parties, and
-    /// must contain `own` with exactly its needs.
-    ///
-    /// # Errors
-    /// The [`Conflict`] of [`negotiate`]. If there is none, a conflict that states how the plan
-    /// differs.
-    pub fn check(&self, own: &Party) -> Result<(), Conflict> {
-        let differs = |reason: String| Conflict {
-            requirements: self.requirements.clone(),
-            clashes: vec![Obstacle::of([own], reason)],
-            refused: Vec::new(),
-            ways: Vec::new(),
-        };
-        match self.parties().iter().find(|party| party.id() == own.id()) {
-            None => return Err(differs(format!("{own} takes no part in the plan"))),
-            Some(planned) if planned != own => {
-                let reason = format!(
-                    "the plan has {own} as {}, which {}, but it is {}, which {}",
-                    planned.name(),
-                    planned.needs(),
-                    own.name(),
-                    own.needs()
-                );
-                return Err(differs(reason));
-            }
-            Some(_) => {}
-        }
-        let found = negotiate(self.requirements.clone())?;
-        if found == *self {
-            return Ok(());
-        }
-        Err(differs(format!(
-            "the plan says {}, but the answer to what these parties need is {}, made by {}",
-            self.mechanism,
-            found.mechanism,
-            found.home()
-        )))
     }
 }
 

@@ -570,12 +570,8 @@ fn texts_are_sentences_with_every_mechanism_and_need() {
                 need,
                 mechanism,
             };
-            let conflict = Conflict {
-                requirements: requirements.clone(),
-                clashes: Vec::new(),
-                refused: vec![(mechanism, vec![Obstacle::of([&second], "a reason")])],
-                ways: vec![way],
-            };
+            let refused = vec![(mechanism, vec![Obstacle::of([&second], "a reason")])];
+            let conflict = Conflict::new(requirements.clone(), Vec::new(), refused, vec![way]);
             let expected = format!(
                 "no synchronization object serves all parties:\
                  \n    vulkan Vulkan(1) #1 of process 1: signals\

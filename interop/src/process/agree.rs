@@ -8,10 +8,10 @@ use std::time::Duration;
 use syncline_core::backend::MutexGuard;
 use syncline_core::{Error, Result};
 
-use super::Endpoint;
+use super::endpoint::Endpoint;
 use super::message::{MAX_MESSAGE, Message};
 use super::parties::{Agreed, MAX_PARTIES, write_links, write_parties};
-use super::socket::Deadline;
+use super::poll::Deadline;
 use super::wire::{TooMuch, Writer, digest};
 use crate::any::Device;
 #[cfg(doc)]
@@ -257,14 +257,13 @@ struct PeerNegotiation<'e> {
 impl<'e> PeerNegotiation<'e> {
     fn begin(endpoint: &'e Endpoint) -> Result<Self> {
         endpoint.check()?;
-        let Some(mut round) = endpoint.connection().rounds.try_lock() else {
+        let Some(round) = endpoint.connection().next_round() else {
             return Err(Error::unsupported(
                 endpoint.object(),
                 "negotiate",
                 "it is doing so already",
             ));
         };
-        *round = round.wrapping_add(1);
         Ok(Self { endpoint, round })
     }
 
@@ -320,7 +319,7 @@ impl<'e> PeerNegotiation<'e> {
         connection.receive(AWAITED_NEEDS, deadline, |inbox| {
             inbox.discard(|message| is_before(message, *self.round));
             let is_needs = |message: &Message| matches!(message, Message::Requirements { .. });
-            match inbox.take_message(is_needs)?.message {
+            match inbox.take_message(is_needs)? {
                 Message::Requirements {
                     round,
                     is_all,
@@ -360,7 +359,7 @@ impl<'e> PeerNegotiation<'e> {
         let found = connection.receive("say what it has found", deadline, |inbox| {
             inbox.discard(|message| is_before(message, round));
             let answer = inbox.take_message(|message| matches!(message, Message::Agreed(_)));
-            match answer.map(|queued| queued.message) {
+            match answer {
                 Some(Message::Agreed(agreed)) => Some(Some(agreed)),
                 // The peer has abandoned this round. Its messages of the next round are kept.
                 _ if inbox.has_message(|message| is_after(message, round)) => Some(None),

@@ -7,10 +7,8 @@
 //!
 //! So each endpoint and each listener has a thread that only closes descriptors. It is never
 //! joined.
-#![allow(unsafe_code, reason = "a descriptor leaves its owner in `drop`")]
 
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +18,7 @@ use rustix::io::Errno;
 use syncline_core::{Result, error::Object, handle::Rejected};
 
 use super::message::MAX_DESCRIPTORS;
-use super::socket::native;
+use super::poll::native;
 
 /// Descriptors of one peer that may be open here at once, including those waiting to be closed.
 pub(super) const MAX_OPEN: usize = 64;
@@ -59,7 +57,8 @@ impl Closer {
     /// # Errors
     /// `Error::Native` if the system refuses a thread.
     pub(super) fn start(object: &Object) -> Result<Arc<Self>> {
-        // More than it ever has: `room` bounds what messages bring, and the socket comes on top.
+        // More than it ever has: `free_descriptors` bounds what messages bring, and the socket
+        // comes on top.
         let (queue, closed) = sync_channel::<OwnedFd>(2 * MAX_OPEN);
         let open = Arc::new(AtomicUsize::new(0));
         let counted = open.clone();
@@ -81,7 +80,7 @@ impl Closer {
     }
 
     /// How many descriptors the next message may bring.
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn free_descriptors(&self) -> usize {
         let open = self.open.load(Ordering::Acquire);
         let in_process = IN_PROCESS.load(Ordering::Acquire);
         let shared = MAX_IN_PROCESS.saturating_sub(in_process);
@@ -109,9 +108,9 @@ impl Closer {
     /// Wraps a socket to which the peer is connected. It counts from its drop until it is closed.
     pub(super) fn keep_socket(self: &Arc<Self>, socket: OwnedFd) -> PeerFd {
         PeerFd {
-            fd: ManuallyDrop::new(socket),
+            fd: Some(socket),
             is_counted: false,
-            closer: Some(self.clone()),
+            closer: self.clone(),
         }
     }
 
@@ -131,10 +130,10 @@ fn released(open: &AtomicUsize) {
 ///
 /// The thread of its [`Closer`] closes it after the drop, which never blocks.
 pub(super) struct PeerFd {
-    fd: ManuallyDrop<OwnedFd>,
+    /// `None` only while `into_fd` or the drop ends the value.
+    fd: Option<OwnedFd>,
     is_counted: bool,
-    /// `None` once the descriptor was taken out.
-    closer: Option<Arc<Closer>>,
+    closer: Arc<Closer>,
 }
 
 impl PeerFd {
@@ -142,12 +141,13 @@ impl PeerFd {
     ///
     /// The caller must know that close(2) of it does not block, or hand it to the application.
     pub(super) fn into_fd(mut self) -> OwnedFd {
-        if let Some(closer) = self.closer.take().filter(|_| self.is_counted) {
-            released(&closer.open);
+        if self.is_counted {
+            released(&self.closer.open);
         }
-        // SAFETY: without a closer, `drop` does not touch the descriptor, and nothing else can,
-        // because `self` ends here.
-        unsafe { ManuallyDrop::take(&mut self.fd) }
+        match self.fd.take() {
+            Some(fd) => fd,
+            None => unreachable!("nothing has taken it before"),
+        }
     }
 
     /// Converts the descriptor with `convert`. The thread closes a descriptor that `convert`
@@ -161,9 +161,7 @@ impl PeerFd {
     ) -> Result<T> {
         let closer = self.closer.clone();
         convert(self.into_fd()).map_err(|Rejected { handle, error }| {
-            if let Some(closer) = closer {
-                drop(closer.keep(handle));
-            }
+            drop(closer.keep(handle));
             error
         })
     }
@@ -171,16 +169,13 @@ impl PeerFd {
 
 impl Drop for PeerFd {
     fn drop(&mut self) {
-        let Some(closer) = self.closer.take() else {
+        let Some(fd) = self.fd.take() else {
             return;
         };
         if !self.is_counted {
-            closer.count();
+            self.closer.count();
         }
-        // SAFETY: the closer was there, so the descriptor has not been taken out, and `self` ends
-        // here.
-        let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
-        if let Err(full) = closer.queue.try_send(fd) {
+        if let Err(full) = self.closer.queue.try_send(fd) {
             // The queue is full, or its thread has ended. The descriptor stays open and counted. In
             // a child of fork(2) no thread empties the queue.
             std::mem::forget(full);
@@ -190,12 +185,15 @@ impl Drop for PeerFd {
 
 impl AsFd for PeerFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        match &self.fd {
+            Some(fd) => fd.as_fd(),
+            None => unreachable!("only a value that ends has none"),
+        }
     }
 }
 
 impl fmt::Debug for PeerFd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.fd, f)
+        fmt::Debug::fmt(&self.as_fd(), f)
     }
 }

@@ -6,20 +6,22 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use smallvec::{SmallVec, smallvec};
 use syncline_core::backend::{Condvar, Mutex, MutexGuard};
 use syncline_core::{
     Error, Result,
     error::{Object, PeerLoss},
 };
 
-use super::LossObserver;
 use super::closing::Closer;
 use super::control::Received;
 use super::inbox::Inbox;
 use super::message::{HEADER, Message};
 use super::peer::Peer;
-use super::socket::{Deadline, Socket, WakeFd, native, wait};
+use super::poll::{Deadline, WakeFd, native, wait};
+use super::socket::Socket;
 use super::wire::{Malformed, TooMuch};
 
 /// How long a failed send waits for the guard to find out how the peer was lost.
@@ -52,13 +54,27 @@ pub(super) const BEHIND_DESCRIPTORS: &str = "send what was waited for, which may
 const BEHIND_POINTS: &str =
     "send what was waited for, which may be behind 1024 points that no call has received,";
 
+/// Receives the report that the peer process of an endpoint is lost.
+pub(crate) trait LossObserver: Send + Sync {
+    /// Called once the peer process is lost.
+    ///
+    /// The endpoint's thread calls this. If the peer is lost before
+    /// [`observe_loss`](Connection::observe_loss), the registering thread calls it, and
+    /// [`give_up`](Connection::give_up) calls it on its own thread. There are at most three calls.
+    /// A process that [left](PeerLoss::Left), [hung up](PeerLoss::HungUp) or was
+    /// [shut out](PeerLoss::ShutOut) may be [given up](PeerLoss::GivenUp), and may
+    /// [die](PeerLoss::Died) later. The observer must not block for long and must not keep the
+    /// endpoint alive.
+    fn peer_lost(&self, how: &PeerLoss);
+}
+
 /// One end of a connection, and the state of the peer.
 pub(super) struct Connection {
-    pub(super) object: Object,
-    pub(super) socket: Socket,
+    object: Object,
+    socket: Socket,
     /// Closes the socket and the descriptors that came through it.
     closer: Arc<Closer>,
-    pub(super) peer: Peer,
+    peer: Peer,
     /// The sequence number of the next message to the peer.
     sending: Mutex<u64>,
     receiving: Mutex<Receiving>,
@@ -75,18 +91,18 @@ pub(super) struct Connection {
     /// Wakes the poller after another thread has taken a message out of the socket.
     poller_wake: WakeFd,
     /// Wakes the guard.
-    pub(super) guard_wake: WakeFd,
+    guard_wake: WakeFd,
     /// True once the last handle of the endpoint is dropped.
-    pub(super) is_dropped: AtomicBool,
+    is_dropped: AtomicBool,
     /// True once the peer has sent its farewell, was shut out or was given up.
     is_closed: AtomicBool,
     /// True once the application has given up the peer.
     is_given_up: AtomicBool,
     loss_observers: Mutex<LossObservers>,
-    pub(super) is_trusted: AtomicBool,
-    pub(super) next_number: AtomicU32,
+    is_trusted: AtomicBool,
+    next_number: AtomicU32,
     /// The round of the last negotiation.
-    pub(super) rounds: Mutex<u32>,
+    round: Mutex<u32>,
 }
 
 struct Receiving {
@@ -108,6 +124,25 @@ struct LossObservers {
     all: Vec<Arc<dyn LossObserver>>,
     /// The losses that the observers got: at most three, the last if the peer dies.
     reported: Vec<PeerLoss>,
+}
+
+/// What a poll has found out about the peer.
+#[derive(Default)]
+pub(super) struct PeerState {
+    has_died: bool,
+    has_hung_up: bool,
+}
+
+impl PeerState {
+    /// True if the peer process has ended.
+    pub(super) const fn has_died(&self) -> bool {
+        self.has_died
+    }
+
+    /// True if the peer has closed its end.
+    pub(super) const fn has_hung_up(&self) -> bool {
+        self.has_hung_up
+    }
 }
 
 /// The result of one attempt to take a message from the socket.
@@ -156,8 +191,47 @@ impl Connection {
             loss_observers: Mutex::default(),
             is_trusted: AtomicBool::new(false),
             next_number: AtomicU32::new(1),
-            rounds: Mutex::new(0),
+            round: Mutex::new(0),
         }
+    }
+
+    pub(super) const fn object(&self) -> &Object {
+        &self.object
+    }
+
+    pub(super) const fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// True once [`trust`](Self::trust) was called.
+    pub(super) fn is_trusted(&self) -> bool {
+        self.is_trusted.load(Ordering::Relaxed)
+    }
+
+    /// Accepts opaque handles of the peer from now on.
+    pub(super) fn trust(&self) {
+        self.is_trusted.store(true, Ordering::Relaxed);
+    }
+
+    /// The next number for an object that this side offers, from 1 to 2^31 - 1.
+    ///
+    /// In messages about points, the highest bit states which side assigned the number.
+    pub(super) fn next_number(&self) -> u32 {
+        loop {
+            let number = self.next_number.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1);
+            if number != 0 {
+                return number;
+            }
+        }
+    }
+
+    /// Begins the next round of negotiation, unless another thread is negotiating.
+    ///
+    /// Returns the number of the round.
+    pub(super) fn next_round(&self) -> Option<MutexGuard<'_, u32>> {
+        let mut round = self.round.try_lock()?;
+        *round = round.wrapping_add(1);
+        Some(round)
     }
 
     /// The error that ended the connection, if it has ended.
@@ -166,7 +240,7 @@ impl Connection {
     }
 
     fn lost_error(&self, how: PeerLoss) -> Error {
-        Error::peer_lost(&self.object, self.peer.process.id, how)
+        Error::peer_lost(&self.object, self.peer.process().id, how)
     }
 
     pub(super) fn unexpected(
@@ -184,7 +258,7 @@ impl Connection {
     ) -> Error {
         Error::peer_silent(
             &self.object,
-            self.peer.process.id,
+            self.peer.process().id,
             awaited,
             deadline.waited(),
         )
@@ -242,10 +316,50 @@ impl Connection {
         }
     }
 
-    /// Sends a farewell if the socket has room.
+    /// Sends a farewell if the socket has room, and ends the guard. No handle is left.
+    pub(super) fn leave(&self) {
+        self.send_goodbye();
+        self.is_dropped.store(true, Ordering::Release);
+        self.guard_wake.wake();
+    }
+
+    /// True once [`leave`](Self::leave) was called.
+    pub(super) fn is_dropped(&self) -> bool {
+        self.is_dropped.load(Ordering::Acquire)
+    }
+
+    /// Waits for the end of the peer process, or for a wake-up of the guard.
     ///
-    /// A peer that does not get it sees that the socket is closed.
-    pub(super) fn send_goodbye(&self) {
+    /// If `at_socket`, waits for the end of the connection too.
+    ///
+    /// # Errors
+    /// An error of poll(2).
+    pub(super) fn wait_for_peer(
+        &self,
+        at_socket: bool,
+        deadline: Deadline,
+    ) -> Result<PeerState, Errno> {
+        let mut asked: SmallVec<[PollFd<'_>; 3]> = smallvec![self.guard_wake.readable()];
+        asked.extend(self.peer.exit_poll());
+        let process = asked.len() - 1;
+        if at_socket {
+            asked.push(self.socket.hung_up());
+        }
+        let polled = wait(&mut asked, deadline);
+        self.guard_wake.clear();
+        let found = |at: usize| {
+            let found = asked.get(at).map(PollFd::revents);
+            found.is_some_and(|found| found != PollFlags::empty())
+        };
+        polled.map(|()| PeerState {
+            // If the process cannot be watched, this index is the wake-up's.
+            has_died: process > 0 && found(process),
+            has_hung_up: at_socket && found(process + 1),
+        })
+    }
+
+    /// A peer that does not get the farewell sees that the socket is closed.
+    fn send_goodbye(&self) {
         if self.check().is_err() {
             return;
         }
@@ -273,7 +387,7 @@ impl Connection {
         }
     }
 
-    fn sleep(&self, asked: &mut [rustix::event::PollFd<'_>], deadline: Deadline) -> Result<()> {
+    fn sleep(&self, asked: &mut [PollFd<'_>], deadline: Deadline) -> Result<()> {
         wait(asked, deadline).map_err(|errno| native(&self.object, "poll", errno))
     }
 
@@ -395,10 +509,7 @@ impl Connection {
         if state.at_end || state.broken.is_some() {
             return ReadResult::Nothing;
         }
-        match self
-            .socket
-            .peek(&mut state.inbox.buffer, Some(&self.closer))
-        {
+        match self.socket.peek(state.inbox.buffer(), Some(&self.closer)) {
             Err(Errno::AGAIN) => return ReadResult::Nothing,
             Err(errno) => {
                 let error = native(&self.object, "recvmsg", errno);
@@ -434,7 +545,7 @@ impl Connection {
 
     fn store(&self, state: &mut Receiving, received: Received) -> Result<bool, Malformed> {
         let sender = received.from.map_or(0, |sender| sender.process);
-        if sender != self.peer.process.id {
+        if sender != self.peer.process().id {
             let found = match sender {
                 0 => "one whose sender is not known".into(),
                 id => format!("one from process {id}"),
@@ -538,15 +649,20 @@ impl Connection {
         (!state.inbox.is_closed() && state.broken.is_none()).then(|| state.inbox.due())
     }
 
+    #[cfg(test)]
+    pub(super) const fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
     /// True while a thread polls the socket.
     #[cfg(test)]
     pub(super) fn has_poller(&self) -> bool {
         self.lock_receiving().has_poller
     }
 
-    /// True while a thread waits for room for points.
+    /// True while a thread waits for points to be received, because there is no room for more.
     #[cfg(test)]
-    pub(super) fn waits_for_room(&self) -> bool {
+    pub(super) fn has_full_inbox(&self) -> bool {
         self.lock_receiving().waiting_for_room > 0
     }
 
@@ -568,9 +684,9 @@ impl Connection {
     }
 
     pub(super) fn stop_observing(&self, observer: &Arc<dyn LossObserver>) {
-        let known = |other: &Arc<dyn LossObserver>| Arc::ptr_eq(other, observer);
+        let is_same = |other: &Arc<dyn LossObserver>| Arc::ptr_eq(other, observer);
         let mut observers = self.loss_observers.lock();
-        let found = observers.all.iter().position(known);
+        let found = observers.all.iter().position(is_same);
         let gone = found.map(|at| observers.all.swap_remove(at));
         // Dropping the observer may call this endpoint, so drop it without the lock.
         drop(observers);

@@ -75,19 +75,19 @@ pub(super) fn peek(
     closer: Option<&Arc<Closer>>,
 ) -> Result<Received, Errno> {
     let mut control = Control([0; CREDENTIALS + RIGHTS]);
-    let mut room = libc::iovec {
+    let mut buffer = libc::iovec {
         iov_base: into.as_mut_ptr().cast(),
         iov_len: into.len(),
     };
     // SAFETY: a structure of integers and pointers, for which all zeroes is a valid value.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &raw mut room;
+    message.msg_iov = &raw mut buffer;
     message.msg_iovlen = 1;
     message.msg_control = control.0.as_mut_ptr().cast();
-    let rights = match closer.map_or(0, |closer| closer.room()) {
+    let rights = match closer.map_or(0, |closer| closer.free_descriptors()) {
         0 => 0,
         // Not aligned: the kernel would fill the padding with one more descriptor.
-        room => HEADER + 4 * room,
+        count => HEADER + 4 * count,
     };
     message.msg_controllen = (CREDENTIALS + rights) as _;
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC | libc::MSG_PEEK;

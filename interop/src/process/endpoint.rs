@@ -5,7 +5,6 @@ use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -18,12 +17,13 @@ use syncline_core::internal::MakerProcess;
 use syncline_core::{Error, Result, error::Object, handle::Rejected};
 
 use super::closing::Closer;
-use super::connection::Connection;
+use super::connection::{Connection, LossObserver};
 use super::message::{MAX_MESSAGE, Message, POINT_MESSAGE};
+use super::numbers::NumberedTimelines;
 use super::peer::Peer;
-use super::plan::NumberedTimelines;
-use super::socket::{Deadline, Socket, WakeFd, native};
-use super::{LossObserver, greeting, guard};
+use super::poll::{Deadline, WakeFd, native};
+use super::socket::Socket;
+use super::{greeting, guard};
 use crate::negotiate::Process;
 
 /// One end of a connection to another process, with a thread that watches the peer process.
@@ -130,9 +130,7 @@ impl Drop for Inner {
             std::mem::forget(guard);
             return;
         }
-        self.connection.send_goodbye();
-        self.connection.is_dropped.store(true, Ordering::Release);
-        self.connection.guard_wake.wake();
+        self.connection.leave();
         let is_other = |guard: &JoinHandle<()>| guard.thread().id() != std::thread::current().id();
         if let Some(guard) = guard.filter(is_other) {
             // The thread does not panic. The panic hook reports panics of observers.
@@ -332,13 +330,13 @@ impl Endpoint {
     /// The other process.
     #[must_use]
     pub fn peer(&self) -> &Process {
-        &self.connection().peer.process
+        self.connection().peer().process()
     }
 
     /// The label and id that errors use.
     #[must_use]
     pub fn object(&self) -> &Object {
-        &self.connection().object
+        self.connection().object()
     }
 
     /// Checks that the endpoint is usable, with one atomic load.
@@ -356,7 +354,7 @@ impl Endpoint {
     /// [`Error::Native`] with `ENOSYS`, `EPERM` or `EACCES` of pidfd_open(2), if the kernel is too
     /// old or a filter refuses the call.
     pub fn watches_process(&self) -> Result<()> {
-        self.connection().peer.watched()
+        self.connection().peer().watched()
     }
 
     /// Gives up a peer that lives and does not answer, for example because it is stopped.
@@ -381,7 +379,7 @@ impl Endpoint {
     /// True once [`trust_handles`](Self::trust_handles) was called.
     #[must_use]
     pub fn trusts_handles(&self) -> bool {
-        self.connection().is_trusted.load(Ordering::Relaxed)
+        self.connection().is_trusted()
     }
 
     /// Accepts opaque handles of the peer process from now on.
@@ -400,7 +398,7 @@ impl Endpoint {
         reason = "the kind of a foreign descriptor cannot be checked"
     )]
     pub unsafe fn trust_handles(&self) {
-        self.connection().is_trusted.store(true, Ordering::Relaxed);
+        self.connection().trust();
     }
 
     /// True in a forked child of the process that made the endpoint.

@@ -9,11 +9,11 @@ use std::time::Duration;
 use syncline_core::{Error, Fence, Result};
 use syncline_cuda::{Device, EventIpcHandle, InterprocessEvent};
 
-use super::Endpoint;
 use super::closing::PeerFd;
+use super::endpoint::Endpoint;
 use super::handover::{OutgoingObject, hand_over};
 use super::message::{Content, Offer};
-use super::socket::Deadline;
+use super::poll::Deadline;
 
 impl Endpoint {
     /// Sends an interprocess event of CUDA to the peer, which [receives](Endpoint::receive_event)

@@ -9,7 +9,8 @@ use syncline_core::{
 use super::control::Received;
 use super::message::{MAX_MESSAGE, Message};
 use super::peer::Peer;
-use super::socket::{Deadline, Socket, native, wait};
+use super::poll::{Deadline, native, wait};
+use super::socket::Socket;
 use super::wire::Malformed;
 use crate::negotiate::Process;
 

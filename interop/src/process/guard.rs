@@ -1,14 +1,11 @@
 //! The thread of an endpoint that watches whether the peer is alive and has closed its end.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags};
-use smallvec::{SmallVec, smallvec};
 use syncline_core::error::PeerLoss;
 
-use super::connection::Connection;
-use super::socket::{Deadline, wait};
+use super::connection::{Connection, PeerState};
+use super::poll::Deadline;
 
 /// How long a peer that has closed its end is watched before it counts as alive.
 ///
@@ -56,29 +53,29 @@ fn next_check(connection: &Connection) -> Deadline {
 fn wait_for_loss(connection: &Connection) -> Option<PeerLoss> {
     loop {
         let state = poll_peer(connection, true, next_check(connection));
-        if connection.is_dropped.load(Ordering::Acquire) {
+        if connection.is_dropped() {
             return None;
         }
-        let is_ending = connection.has_loss_observers() && connection.peer.is_ending();
-        if state.has_died || state.has_hung_up || is_ending {
+        let is_ending = connection.has_loss_observers() && connection.peer().is_ending();
+        if state.has_died() || state.has_hung_up() || is_ending {
             // The peer's farewell may be in the socket.
             connection.pump_all();
         }
         if let Some(how) = connection.closed() {
             return Some(how);
         }
-        if state.has_died {
+        if state.has_died() {
             return Some(died(connection));
         }
-        if state.has_hung_up && connection.peer.watched().is_err() {
+        if state.has_hung_up() && connection.peer().watched().is_err() {
             return Some(PeerLoss::HungUp);
         }
-        if state.has_hung_up || is_ending {
+        if state.has_hung_up() || is_ending {
             let end = confirmed_exit(connection);
-            if connection.is_dropped.load(Ordering::Acquire) {
+            if connection.is_dropped() {
                 return None;
             }
-            if end.is_some() || state.has_hung_up {
+            if end.is_some() || state.has_hung_up() {
                 return Some(end.unwrap_or(PeerLoss::Left));
             }
         }
@@ -89,14 +86,14 @@ fn wait_for_loss(connection: &Connection) -> Option<PeerLoss> {
 fn wait_for_death(connection: &Connection) -> Option<PeerLoss> {
     loop {
         let state = poll_peer(connection, false, next_check(connection));
-        if connection.is_dropped.load(Ordering::Acquire) {
+        if connection.is_dropped() {
             return None;
         }
-        if state.has_died {
+        if state.has_died() {
             return Some(died(connection));
         }
         if connection.has_loss_observers()
-            && connection.peer.is_ending()
+            && connection.peer().is_ending()
             && let Some(how) = confirmed_exit(connection)
         {
             return Some(how);
@@ -111,14 +108,14 @@ fn confirmed_exit(connection: &Connection) -> Option<PeerLoss> {
     let deadline = Deadline::after(EXIT_GRACE);
     loop {
         let state = poll_peer(connection, false, deadline);
-        if connection.is_dropped.load(Ordering::Acquire) {
+        if connection.is_dropped() {
             return None;
         }
-        if state.has_died {
+        if state.has_died() {
             return Some(died(connection));
         }
         if deadline.has_passed() {
-            let is_ending = connection.peer.is_ending();
+            let is_ending = connection.peer().is_ending();
             return is_ending.then_some(PeerLoss::Died { exit: None });
         }
     }
@@ -126,34 +123,16 @@ fn confirmed_exit(connection: &Connection) -> Option<PeerLoss> {
 
 fn died(connection: &Connection) -> PeerLoss {
     PeerLoss::Died {
-        exit: connection.peer.exit(),
+        exit: connection.peer().exit(),
     }
 }
 
-struct PeerState {
-    has_died: bool,
-    has_hung_up: bool,
-}
-
-/// Waits for the end of the peer process, a wake-up and, if `at_socket`, the end of the connection.
+/// Same as [`Connection::wait_for_peer`]. Finds nothing if poll(2) fails.
 fn poll_peer(connection: &Connection, at_socket: bool, deadline: Deadline) -> PeerState {
-    let mut asked: SmallVec<[PollFd<'_>; 3]> = smallvec![connection.guard_wake.readable()];
-    asked.extend(connection.peer.exit_poll());
-    let process = asked.len() - 1;
-    if at_socket {
-        asked.push(connection.socket.hung_up());
-    }
-    if wait(&mut asked, deadline).is_err() {
-        std::thread::sleep(POLL_RETRY);
-    }
-    connection.guard_wake.clear();
-    let found = |at: usize| {
-        let found = asked.get(at).map(PollFd::revents);
-        found.is_some_and(|found| found != PollFlags::empty())
-    };
-    PeerState {
-        // If the process cannot be watched, this index is the wake-up's.
-        has_died: process > 0 && found(process),
-        has_hung_up: at_socket && found(process + 1),
-    }
+    connection
+        .wait_for_peer(at_socket, deadline)
+        .unwrap_or_else(|_| {
+            std::thread::sleep(POLL_RETRY);
+            PeerState::default()
+        })
 }

@@ -1,17 +1,16 @@
 //! Sending an object to several processes, to all of them or to none. `offers` has the states.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use syncline_core::{Error, Result, handle::HandleKind};
 
-use super::Endpoint;
 use super::agree::poll_all;
 use super::closing::PeerFd;
+use super::endpoint::Endpoint;
 use super::message::{Content, MAX_LABEL, Message, Offer};
 use super::offers::{Answer, MAX_OFFERS, Outcome};
-use super::socket::Deadline;
+use super::poll::Deadline;
 use super::wire::shortened;
 
 /// Minimum time for which a process that has taken an object waits for the decision.
@@ -110,7 +109,7 @@ impl SentOffer<'_> {
     /// [`Error::PeerSilent`], and the errors of [`Endpoint::check`].
     pub(super) fn answer(&self, deadline: Deadline) -> Result<Answer> {
         let connection = self.endpoint.connection();
-        let received = connection.receive("", deadline, |inbox| inbox.offers.answer(self.number));
+        let received = connection.receive("", deadline, |inbox| inbox.offers().answer(self.number));
         received.map_err(|error| match error.is_timeout() {
             true => connection.silent(format!("say what became of {}", self.description), deadline),
             false => error,
@@ -158,7 +157,7 @@ impl SentOffer<'_> {
     fn over(&mut self) {
         self.is_over = true;
         let connection = self.endpoint.connection();
-        connection.with_inbox(|inbox| inbox.offers.end_own(self.number));
+        connection.with_inbox(|inbox| inbox.offers().end_own(self.number));
     }
 }
 
@@ -179,7 +178,7 @@ pub(super) struct ReceivedOffer<'e> {
 impl ReceivedOffer<'_> {
     fn note(&self, note: impl FnOnce(&mut super::offers::Offers, u32)) {
         let connection = self.endpoint.connection();
-        connection.with_inbox(|inbox| note(&mut inbox.offers, self.number));
+        connection.with_inbox(|inbox| note(inbox.offers(), self.number));
     }
 
     /// Refuses the offer. Errors are ignored, because the peer has its own timeout.
@@ -213,7 +212,7 @@ impl ReceivedOffer<'_> {
         let wait = |deadline| {
             let connection = self.endpoint.connection();
             connection.receive("say whether all have taken an object", deadline, |inbox| {
-                inbox.offers.ended(self.number)
+                inbox.offers().ended(self.number)
             })
         };
         wait(deadline.at_least(decision)).or_else(|silent| {
@@ -238,17 +237,9 @@ impl Drop for ReceivedOffer<'_> {
 }
 
 impl Endpoint {
-    /// The next number for an object that this side offers, from 1 to 2^31 - 1.
-    ///
-    /// In messages about points, the highest bit states which side assigned the number.
+    /// See [`Connection::next_number`](super::connection::Connection::next_number).
     pub(crate) fn next_number(&self) -> u32 {
-        let next = &self.connection().next_number;
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1);
-            if number != 0 {
-                return number;
-            }
-        }
+        self.connection().next_number()
     }
 
     /// Sends an object with one descriptor for each of its handles, in their order.
@@ -276,7 +267,7 @@ impl Endpoint {
         let number = offer.number;
         let connection = self.connection();
         // Register the offer first, because the answer may come before the call returns.
-        if !connection.with_inbox(|inbox| inbox.offers.offer(number)) {
+        if !connection.with_inbox(|inbox| inbox.offers().offer(number)) {
             return Err(Error::unsupported(
                 self.object(),
                 "offer another object",
@@ -284,7 +275,7 @@ impl Endpoint {
             ));
         }
         self.send(&Message::Object(offer.clone()), fds, deadline)
-            .inspect_err(|_| connection.with_inbox(|inbox| inbox.offers.unsent(number)))?;
+            .inspect_err(|_| connection.with_inbox(|inbox| inbox.offers().unsent(number)))?;
         Ok(SentOffer {
             endpoint: self,
             number,

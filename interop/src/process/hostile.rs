@@ -14,18 +14,19 @@ use syncline_core::{
     info::{BackendKind, Uuid},
 };
 
-use super::Endpoint;
 use super::connection::BEHIND_DESCRIPTORS;
+use super::endpoint::Endpoint;
 use super::handover::{OutgoingObject, hand_over};
 use super::message::{Content, Extent, HEADER, Handle, MAX_MESSAGE, Message, Offer};
 use super::parties::{Agreed, queues_of};
-use super::socket::{self, Deadline};
+use super::poll::Deadline;
+use super::socket;
 use crate::negotiate::{Mechanism, Needs, Party, PartyId, Process, Queues};
 
 /// The hostile peer: a bare socket, and the sequence number that its next message should have.
 pub(super) struct Raw {
     socket: OwnedFd,
-    pub(super) sequence: u64,
+    sequence: u64,
     last: Vec<u8>,
     /// One descriptor of each type.
     others: Vec<OwnedFd>,
@@ -96,6 +97,17 @@ impl Raw {
         rustix::net::sendmsg(&self.socket, &bytes, &mut beside, SendFlags::empty()).unwrap();
     }
 
+    /// The sequence number that the next message should have.
+    #[cfg(test)]
+    pub(super) const fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Counts a message that was sent as bare bytes.
+    pub(super) const fn skip_number(&mut self) {
+        self.sequence += 1;
+    }
+
     pub(super) fn encoded(&self, message: &Message) -> Vec<u8> {
         let mut buffer = vec![0; MAX_MESSAGE];
         let length = message.encode(self.sequence, &mut buffer).unwrap_or(0);
@@ -126,7 +138,7 @@ impl Raw {
     pub(super) fn wait(&self) {
         use rustix::event::{PollFd, PollFlags};
         let mut asked = [PollFd::new(&self.socket, PollFlags::IN)];
-        socket::wait(&mut asked, Deadline::after(Duration::MAX)).unwrap();
+        super::poll::wait(&mut asked, Deadline::after(Duration::MAX)).unwrap();
     }
 
     /// Waits for `count` messages and removes them.
@@ -507,7 +519,7 @@ fn attack(raw: &mut Raw, act: u8, script: &mut Script<'_>) {
                 *byte ^= script.byte();
             }
             raw.bytes(&bytes, descriptors);
-            raw.sequence += 1;
+            raw.skip_number();
         }
         21 => {
             // Too many or too few descriptors.

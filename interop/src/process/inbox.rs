@@ -14,18 +14,17 @@ pub(super) const MAX_MESSAGES: usize = 16;
 
 /// A message other than a point, with its descriptors.
 #[derive(Debug)]
-pub(super) struct QueuedMessage {
-    pub(super) message: Message,
-    pub(super) descriptors: Descriptors,
+struct QueuedMessage {
+    message: Message,
+    descriptors: Descriptors,
 }
 
 /// The arrived messages, and the buffer for the next one.
 pub(super) struct Inbox {
-    pub(super) buffer: Box<[u8]>,
+    buffer: Box<[u8]>,
     points: VecDeque<(u32, u64)>,
     messages: VecDeque<QueuedMessage>,
-    /// The states of offers, in both directions.
-    pub(super) offers: Offers,
+    offers: Offers,
     /// The sequence number of the next message.
     sequence: u64,
     /// The peer has sent its farewell.
@@ -45,15 +44,26 @@ impl Inbox {
         }
     }
 
+    /// The buffer for the next message.
+    pub(super) fn buffer(&mut self) -> &mut [u8] {
+        &mut self.buffer
+    }
+
+    /// The states of offers, in both directions.
+    pub(super) const fn offers(&mut self) -> &mut Offers {
+        &mut self.offers
+    }
+
     pub(super) fn point(&mut self) -> Option<(u32, u64)> {
         self.points.pop_front()
     }
 
-    /// Takes the first message that `matches`.
-    pub(super) fn take_message(
-        &mut self,
-        matches: impl Fn(&Message) -> bool,
-    ) -> Option<QueuedMessage> {
+    /// Takes the first message that `matches`. It has no descriptors.
+    pub(super) fn take_message(&mut self, matches: impl Fn(&Message) -> bool) -> Option<Message> {
+        self.take(matches).map(|queued| queued.message)
+    }
+
+    fn take(&mut self, matches: impl Fn(&Message) -> bool) -> Option<QueuedMessage> {
         let at = self
             .messages
             .iter()
@@ -78,7 +88,7 @@ impl Inbox {
     ) -> Option<(Offer, Descriptors)> {
         let matches =
             |message: &Message| matches!(message, Message::Object(offer) if matches(offer));
-        let queued = self.take_message(matches)?;
+        let queued = self.take(matches)?;
         let Message::Object(offer) = queued.message else {
             return None;
         };

@@ -12,9 +12,10 @@ use rustix::net::{SocketAddrUnix, SocketFlags};
 use syncline_core::internal::MakerProcess;
 use syncline_core::{Error, Result, error::Object};
 
-use super::Endpoint;
 use super::closing::Closer;
-use super::socket::{Deadline, Socket, native, wait};
+use super::endpoint::Endpoint;
+use super::poll::{Deadline, native, wait};
+use super::socket::Socket;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 16;

@@ -51,34 +51,20 @@ mod hostile;
 mod inbox;
 mod listener;
 mod message;
+mod numbers;
 mod offers;
 mod parties;
 mod peer;
 mod plan;
+mod poll;
 mod socket;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-use syncline_core::error::PeerLoss;
-
 pub use agree::negotiate_among;
 pub use endpoint::Endpoint;
 pub use listener::Listener;
-pub(crate) use plan::{DeviceSemaphore, LocalSignaller};
-
-/// Receives the report that the peer process of an endpoint is lost.
-pub(crate) trait LossObserver: Send + Sync {
-    /// Called once the peer process is lost.
-    ///
-    /// The endpoint's thread calls this. If the peer is lost before [`Endpoint::observe_loss`], the
-    /// registering thread calls it, and [`Endpoint::give_up`] calls it on its own thread. There are
-    /// at most three calls: a process that [left](PeerLoss::Left), [hung up](PeerLoss::HungUp) or
-    /// was [shut out](PeerLoss::ShutOut) may be [given up](PeerLoss::GivenUp), and may
-    /// [die](PeerLoss::Died) later.
-    /// The observer must not block for long and must not keep the endpoint alive.
-    fn peer_lost(&self, how: &PeerLoss);
-}
 
 /// Entry points of the fuzzing targets in `fuzz/`.
 #[cfg(fuzzing)]

@@ -11,13 +11,13 @@ use syncline_core::{
 };
 
 use super::control::Sender;
-use super::socket::native;
+use super::poll::native;
 use crate::negotiate::Process;
 
 /// The peer process of an endpoint.
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub(super) process: Process,
+    process: Process,
     /// The start of its code and stack, if the system reports them.
     layout: Option<[u64; 2]>,
     /// The pidfd of the process, or why there is none.
@@ -75,6 +75,10 @@ impl Peer {
             ),
             watched,
         })
+    }
+
+    pub(super) const fn process(&self) -> &Process {
+        &self.process
     }
 
     /// Checks that the end of the process can be noticed.

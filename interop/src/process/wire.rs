@@ -47,13 +47,13 @@ impl<'b> Writer<'b> {
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), TooMuch> {
         let most = self.bytes.len();
         let end = self.length + bytes.len();
-        let Some(room) = self.bytes.get_mut(self.length..end) else {
+        let Some(place) = self.bytes.get_mut(self.length..end) else {
             return Err(TooMuch {
                 what: "bytes of a message",
                 most,
             });
         };
-        room.copy_from_slice(bytes);
+        place.copy_from_slice(bytes);
         self.length = end;
         Ok(())
     }

@@ -7,8 +7,8 @@ mod clocks;
 mod documents;
 mod english;
 mod memory;
+mod published_times;
 mod raw_signals;
-mod told;
 mod typed;
 
 /// Keeps the other tests of this program out. Each test that opens a GPU takes this first.

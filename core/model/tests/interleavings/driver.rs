@@ -9,9 +9,9 @@ use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use syncline_model::backend::{
     Attachment, Batch, ByEngine, Completion, Device as _, Enqueue, Flush, Gate, InFlightBudget,
-    Keep, KeptPoints, NoStamp, Port, SubmissionQueue, Waker,
+    Keep, NoStamp, Port, SubmissionQueue, Waker,
 };
-use syncline_model::{Result, Timeline, error::Object, host, info::DeviceId};
+use syncline_model::{KeptPoint, Result, Timeline, error::Object, host, info::DeviceId};
 
 /// A port whose value only the engine changes.
 ///
@@ -70,7 +70,7 @@ pub(crate) struct Driver<const CAPACITY: u64> {
 
 /// One submission in the driver.
 pub(crate) struct Task {
-    waits: KeptPoints,
+    waits: Vec<KeptPoint>,
     signals: Vec<Completion>,
 }
 

@@ -10,10 +10,10 @@ use std::thread::ThreadId;
 use std::time::Instant;
 
 use syncline_core::backend::{
-    Attachment, Batch, ByEngine, Completion, Enqueue, Flush, Keep, KeptPoints, Port, Stamp,
-    SubmissionQueue, Timing, Waker, Watch, Watcher,
+    Attachment, Batch, ByEngine, Completion, Enqueue, Flush, Keep, Port, Stamp, SubmissionQueue,
+    Timing, Waker, Watch, Watcher,
 };
-use syncline_core::{Error, Result, Timeline, error::Object, info::DeviceId};
+use syncline_core::{Error, KeptPoint, Result, Timeline, error::Object, info::DeviceId};
 
 /// The largest number of submissions in a driver.
 pub(crate) const CAPACITY: u64 = 3;
@@ -130,7 +130,7 @@ struct State {
 }
 
 pub(crate) struct Task {
-    waits: KeptPoints,
+    waits: Vec<KeptPoint>,
     signals: Vec<Completion>,
     relayed: Vec<Completion>,
     end: Completion,

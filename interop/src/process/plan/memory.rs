@@ -14,14 +14,15 @@ use syncline_core::{
     handle::{HandleKind, Origin, SharedWords, WordsFd},
 };
 
-use super::{Execution, OutgoingObject, hand_over};
+use super::execution::Execution;
 use crate::any::Device;
-use crate::buffer::Memory;
+use crate::memory::Memory;
 use crate::negotiate::{Needs, PartyId, Plan};
-use crate::process::Endpoint;
 use crate::process::closing::PeerFd;
+use crate::process::endpoint::Endpoint;
+use crate::process::handover::{OutgoingObject, hand_over};
 use crate::process::message::{Content, Extent, Handle, Offer};
-use crate::process::socket::Deadline;
+use crate::process::poll::Deadline;
 
 impl Plan {
     /// Shares device memory of the plan's [home](Plan::home) with the other devices.
@@ -67,8 +68,8 @@ impl Plan {
 impl Execution<'_> {
     /// The devices that import the memory.
     fn importers(&self) -> impl Iterator<Item = PartyId> {
-        let home = self.plan.home().id();
-        let parties = self.plan.parties().iter();
+        let home = self.plan().home().id();
+        let parties = self.plan().parties().iter();
         let imports = parties.filter(move |party| {
             party.is_driven() && party.id() != home && party.needs().contains(Needs::MEMORY)
         });
@@ -92,7 +93,7 @@ impl Execution<'_> {
 
     #[cfg(feature = "vulkan")]
     fn export_memory(&self, bytes: u64) -> Result<Vec<(PartyId, Memory)>> {
-        let home = self.plan.home().id();
+        let home = self.plan().home().id();
         let Some(Device::Vulkan(vulkan)) = self.device(home) else {
             return Err(self.cannot("only Vulkan's devices export memory"));
         };
@@ -103,7 +104,7 @@ impl Execution<'_> {
             dedicated: exported.dedicated(),
         };
         let mut all = vec![(home, Memory::Vulkan(buffer))];
-        for id in self.importers().filter(|id| id.process == self.here) {
+        for id in self.importers().filter(|id| id.process == self.here()) {
             all.push((
                 id,
                 self.import(id, duplicate_memory(exported.as_fd())?, extent)?,
@@ -121,7 +122,7 @@ impl Execution<'_> {
             let offer = Offer {
                 number: peer.next_number(),
                 content: Content::DeviceMemory,
-                label: self.label.into(),
+                label: self.label().into(),
                 initial: 0,
                 reached: 0,
                 origin: Some(exported.origin().clone()),
@@ -131,18 +132,18 @@ impl Execution<'_> {
             };
             offers.push(OutgoingObject { peer, offer, fds });
         }
-        hand_over(&offers, self.deadline)?;
+        hand_over(&offers, self.deadline())?;
         Ok(all)
     }
 
     fn import_memory(&self, bytes: u64) -> Result<Vec<(PartyId, Memory)>> {
-        let expected = self.memory_handles(self.here);
+        let expected = self.memory_handles(self.here());
         if expected.is_empty() {
             return Ok(Vec::new());
         }
-        let peer = self.peer(self.plan.home().id().process)?;
-        let (content, deadline) = (Content::DeviceMemory, self.deadline);
-        peer.receive_and_settle(content, self.label, deadline, |offer, fds| {
+        let peer = self.peer(self.plan().home().id().process)?;
+        let (content, deadline) = (Content::DeviceMemory, self.deadline());
+        peer.receive_and_settle(content, self.label(), deadline, |offer, fds| {
             let extent = self.check_memory(peer, &offer, bytes, &expected)?;
             let imports = expected.iter().zip(fds);
             let imports = imports.filter_map(|(handle, fd)| Some((handle.party?, fd)));
@@ -158,7 +159,7 @@ impl Execution<'_> {
         bytes: u64,
         handles: &[Handle],
     ) -> Result<Extent> {
-        let (label, length) = (self.label, offer.extent.map_or(0, |extent| extent.length));
+        let (label, length) = (self.label(), offer.extent.map_or(0, |extent| extent.length));
         match offer.extent {
             Some(extent) if length == bytes && offer.handles == handles => Ok(extent),
             _ => Err(Error::message(
@@ -174,7 +175,7 @@ impl Execution<'_> {
 
     /// Imports the memory behind `fd` into the device `id` of this process.
     fn import(&self, id: PartyId, fd: OwnedFd, extent: Extent) -> Result<Memory> {
-        let origin: Origin = self.plan.home().origin();
+        let origin: Origin = self.plan().home().origin();
         match self.device(id) {
             #[cfg(feature = "cuda")]
             Some(Device::Cuda(cuda)) => {
@@ -213,7 +214,7 @@ unsafe fn handle(fd: OwnedFd, origin: Origin, extent: Extent) -> syncline_core::
 
 #[cfg(feature = "vulkan")]
 fn duplicate_memory(fd: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd> {
-    super::parts::duplicate(fd, HandleKind::MemoryOpaqueFd)
+    crate::duplicate::duplicate(fd, HandleKind::MemoryOpaqueFd)
 }
 
 impl Endpoint {

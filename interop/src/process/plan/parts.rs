@@ -4,7 +4,7 @@
     reason = "imports handles for whose kind their exporter vouches"
 )]
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use syncline_core::backend::{Attachment, Attachments, Counter, Device as _};
@@ -12,23 +12,24 @@ use syncline_core::backend::{Attachment, Attachments, Counter, Device as _};
 use syncline_core::handle::{BinaryFd, TimelineFd};
 use syncline_core::internal::{Page, SharedTimes};
 use syncline_core::{
-    Error, Result, Timeline,
-    error::Object,
+    Result, Timeline,
     handle::{CounterFd, HandleKind, Origin, WordsFd},
     host,
 };
 
-#[cfg(feature = "vulkan")]
-use super::Content;
-use super::{DeviceSemaphore, Execution, Handle};
+use super::execution::Execution;
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 use crate::any::Device;
-#[cfg(feature = "vulkan")]
-use crate::binary::BinarySemaphore;
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
-use crate::negotiate::PartyId;
-use crate::negotiate::{Mechanism, Needs, Timelines};
+use crate::binary::BinarySemaphore;
+use crate::duplicate::duplicate;
+use crate::negotiate::{DeviceSemaphore, Mechanism, Needs, Timelines};
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+use crate::negotiate::{Party, PartyId};
 use crate::process::closing::PeerFd;
+#[cfg(feature = "vulkan")]
+use crate::process::message::Content;
+use crate::process::message::Handle;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
@@ -72,7 +73,7 @@ struct Ports {
 impl HomeObjects {
     pub(super) fn make(execution: &Execution<'_>, initial: u64) -> Result<Self> {
         let (page, exporter) = execution.host().exportable_port(initial)?;
-        let wanted = execution.plan.has_timestamps();
+        let wanted = execution.plan().has_timestamps();
         let home = Ports {
             page,
             counter: exporter.counter().clone(),
@@ -89,11 +90,11 @@ impl HomeObjects {
         };
         if execution.is_external() {
             #[cfg(feature = "vulkan")]
-            if let Some(Device::Vulkan(vulkan)) = execution.device(execution.plan.home().id()) {
+            if let Some(Device::Vulkan(vulkan)) = execution.device(execution.plan().home().id()) {
                 own.semaphore = Some(match execution.content() {
                     Content::BinarySemaphore => {
                         let kind = HandleKind::BinaryOpaqueFd;
-                        Semaphore::Binary(vulkan.exportable_binary(execution.label, kind)?)
+                        Semaphore::Binary(vulkan.exportable_binary(execution.label(), kind)?)
                     }
                     _ => {
                         let (port, exporter) = vulkan.exportable_port(initial)?;
@@ -141,20 +142,15 @@ impl HomeObjects {
         let mut all = Vec::new();
         #[cfg(feature = "vulkan")]
         if let Some(Semaphore::Binary(made)) = &self.semaphore {
-            let home = execution.plan.home().id();
+            let home = execution.plan().home().id();
             let own = BinarySemaphore::Vulkan(made.clone());
-            all.push(DeviceSemaphore::new(execution, home, own, || {
-                made.export()
-            })?);
+            all.push(semaphore_of(execution, home, own, || made.export())?);
             for party in execution.own().filter(|party| party.id() != home) {
                 if let Some(device) = execution.device(party.id()) {
-                    let imported = device.import_binary(made.export()?, execution.label)?;
-                    all.push(DeviceSemaphore::new(
-                        execution,
-                        party.id(),
-                        imported,
-                        || made.export(),
-                    )?);
+                    let imported = device.import_binary(made.export()?, execution.label())?;
+                    all.push(semaphore_of(execution, party.id(), imported, || {
+                        made.export()
+                    })?);
                 }
             }
         }
@@ -174,7 +170,7 @@ impl HomeObjects {
         if let Some(Semaphore::Timeline(semaphore)) = &self.semaphore {
             for party in execution
                 .own()
-                .filter(|party| party.id() != execution.plan.home().id())
+                .filter(|party| party.id() != execution.plan().home().id())
             {
                 if let Some(device) = execution.device(party.id()) {
                     ports.natives.extend(import(device, || semaphore.export())?);
@@ -204,7 +200,7 @@ impl ImportedObjects {
                 }
                 #[cfg(any(feature = "cuda", feature = "vulkan"))]
                 (HandleKind::TimelineOpaqueFd, Some(party)) => {
-                    let origin = execution.plan.home().origin();
+                    let origin = execution.plan().home().origin();
                     // SAFETY: the plan and the process that made it with this one state the kind.
                     // The application has said that this process is trusted
                     // (`Endpoint::trust_handles`), otherwise the endpoint refuses such handles. The
@@ -213,7 +209,7 @@ impl ImportedObjects {
                 }
                 #[cfg(any(feature = "cuda", feature = "vulkan"))]
                 (HandleKind::BinaryOpaqueFd, Some(party)) => {
-                    let origin = execution.plan.home().origin();
+                    let origin = execution.plan().home().origin();
                     // SAFETY: as above.
                     binaries.push((party, unsafe { BinaryFd::from_fd(fd.into_fd(), origin) }));
                 }
@@ -259,10 +255,10 @@ impl ImportedObjects {
             if let Some(device) = execution.device(id) {
                 let spare = duplicate(handle.as_fd(), HandleKind::BinaryOpaqueFd)?;
                 let origin = handle.origin().clone();
-                let imported = device.import_binary(handle, execution.label)?;
+                let imported = device.import_binary(handle, execution.label())?;
                 // SAFETY: another descriptor of the handle that was imported.
                 let spare = || Ok(unsafe { BinaryFd::from_fd(spare, origin) });
-                semaphores.push(DeviceSemaphore::new(execution, id, imported, spare)?);
+                semaphores.push(semaphore_of(execution, id, imported, spare)?);
             }
         }
         let timelines = ports.into_timelines(execution, initial, || duplicate_page(&spare))?;
@@ -270,21 +266,30 @@ impl ImportedObjects {
     }
 }
 
+/// The semaphore of a party in this process. `spare` exports one more handle of it.
+///
+/// # Errors
+/// The error of `spare`.
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+fn semaphore_of(
+    execution: &Execution<'_>,
+    party: PartyId,
+    semaphore: BinarySemaphore,
+    spare: impl FnOnce() -> Result<BinaryFd>,
+) -> Result<DeviceSemaphore> {
+    let waits = |own: &Party| own.id() == party && own.needs().contains(Needs::WAIT);
+    match execution.device(party) {
+        Some(device) if execution.own().any(waits) && execution.signaller() != execution.here() => {
+            DeviceSemaphore::waiting(party, device, semaphore, None, spare)
+        }
+        _ => Ok(DeviceSemaphore::alone(party, semaphore)),
+    }
+}
+
 /// Another handle of the same page.
 fn duplicate_page(page: &CounterFd) -> Result<CounterFd> {
     let fd = duplicate(page.as_fd(), HandleKind::CounterMemfd)?;
     Ok(CounterFd::from_fd(fd)?)
-}
-
-pub(super) fn duplicate(fd: BorrowedFd<'_>, kind: HandleKind) -> Result<OwnedFd> {
-    fd.try_clone_to_owned().map_err(|error| {
-        Error::native(
-            Object::new("handle", kind.name()),
-            "fcntl(F_DUPFD_CLOEXEC)",
-            error.raw_os_error().unwrap_or(0).into(),
-            error.to_string(),
-        )
-    })
 }
 
 /// The port of `device` over a semaphore. `None` for a host device.
@@ -330,7 +335,7 @@ impl Ports {
         if alone && semaphores.len() > 1 {
             let names = semaphores
                 .iter()
-                .filter_map(|(id, _)| execution.plan.part(*id));
+                .filter_map(|(id, _)| execution.plan().part(*id));
             let names: Vec<_> = names.map(|part| part.party.to_string()).collect();
             return Err(execution.cannot(format!(
                 "no device of this process could read the value: only one of {} may signal, or a Vulkan device must take part",
@@ -388,8 +393,8 @@ impl Ports {
             timeline.publish(counter.clone(), page)?;
             Ok(timeline)
         };
-        let label = execution.label;
-        let timeline = match execution.plan.mechanism() {
+        let label = execution.label();
+        let timeline = match execution.plan().mechanism() {
             Mechanism::Bridge => {
                 let own: Vec<_> = execution.own().filter(|party| party.is_device()).collect();
                 if own.is_empty() {
@@ -438,8 +443,12 @@ impl Ports {
 
 /// Adds timestamps to a timeline that this process signals, if the plan has them.
 fn clocked(execution: &Execution<'_>, timeline: Timeline) -> Result<Timeline> {
-    let devices: Vec<_> = execution.devices.iter().map(|device| device as _).collect();
-    execution.plan.clocked(timeline, &devices)
+    let devices: Vec<_> = execution
+        .devices()
+        .iter()
+        .map(|device| device as _)
+        .collect();
+    execution.plan().clocked(timeline, &devices)
 }
 
 /// True if a party of this process signals.
@@ -454,7 +463,7 @@ fn counters(
     execution: &Execution<'_>,
     handle: &impl Fn() -> Result<CounterFd>,
 ) -> Vec<Result<Attachment>> {
-    if execution.plan.mechanism() != Mechanism::SharedMemory {
+    if execution.plan().mechanism() != Mechanism::SharedMemory {
         return Vec::new();
     }
     let driven = execution.own().filter(|party| party.is_driven());

@@ -1,21 +1,22 @@
-//! Timelines of several processes: their numbers in messages, and what happens if a peer is lost.
+//! Timelines of several processes: their points in messages, and what happens if a peer is lost.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(doc)]
 use syncline_core::SignalOnly;
-use syncline_core::backend::{Counter, Mutex};
+use syncline_core::backend::Counter;
 use syncline_core::internal::{Survivors, WeakTimeline};
 use syncline_core::{
     Error, KeptPoint, Point, Result, Signal, Timeline,
     error::{Object, PeerLoss},
 };
 
-use super::{DeviceSemaphore, Execution, SemaphoreWaits};
-use crate::negotiate::{Made, Process, Timelines};
-use crate::process::{Endpoint, LossObserver};
+use super::execution::Execution;
+use crate::negotiate::{DeviceSemaphore, Made, Process, SemaphoreWaits, Timelines};
+use crate::process::connection::LossObserver;
+use crate::process::endpoint::Endpoint;
+use crate::process::numbers::{NumberedTimeline, ObjectNumber};
 
 /// Fails a timeline once the process that signals it is lost.
 pub(super) struct SignallerObserver {
@@ -68,10 +69,7 @@ impl SignallerObserver {
         let signaller = execution.signaller();
         let mut all = Vec::new();
         for &(endpoint, number) in peers {
-            let number = ObjectNumber {
-                ours: execution.is_home(),
-                number,
-            };
+            let number = ObjectNumber::new(number, execution.is_home());
             let registered = timelines.all().map(Timeline::downgrade).collect();
             all.push(Registered {
                 name: Some(endpoint.numbered_timelines().add(number, registered)),
@@ -80,9 +78,9 @@ impl SignallerObserver {
             });
         }
         // If the signaller has died already, the observer is called at once.
-        let to_signaller = execution.peers.iter();
+        let to_signaller = execution.peers().iter();
         let to_signaller = to_signaller.copied().find(|peer| *peer.peer() == signaller);
-        if let Some(endpoint) = to_signaller.filter(|_| signaller != execution.here) {
+        if let Some(endpoint) = to_signaller.filter(|_| signaller != execution.here()) {
             let observer = Arc::new(Self {
                 endpoint: endpoint.object().clone(),
                 peer: signaller,
@@ -109,12 +107,12 @@ impl SignallerObserver {
         }
         let kept: Arc<Vec<Registered>> = Arc::new(all);
         let is_bridge = matches!(timelines, Timelines::Bridge { .. });
-        if signaller == execution.here || is_bridge {
-            return Made::across(execution.plan.clone(), timelines, Some(kept));
+        if signaller == execution.here() || is_bridge {
+            return Made::across(execution.plan().clone(), timelines, Some(kept));
         }
         // Stay registered while there is a point of the timeline or a queue waits for it.
         home.follow(kept);
-        Made::across(execution.plan.clone(), timelines, None)
+        Made::across(execution.plan().clone(), timelines, None)
     }
 }
 
@@ -138,90 +136,6 @@ impl Drop for Registered {
         if let Some(observer) = &self.observer {
             self.endpoint.stop_observing(observer);
         }
-    }
-}
-
-/// The number of an object in messages. Each side of an endpoint numbers its own objects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ObjectNumber {
-    /// This side assigned the number.
-    ours: bool,
-    number: u32,
-}
-
-/// Bit in a point message: the sender of the message assigned the number.
-const SENDERS: u32 = 1 << 31;
-
-impl ObjectNumber {
-    const fn sent(self) -> u32 {
-        if self.ours {
-            self.number | SENDERS
-        } else {
-            self.number
-        }
-    }
-
-    const fn received(number: u32) -> Self {
-        Self {
-            ours: number & SENDERS == 0,
-            number: number & !SENDERS,
-        }
-    }
-}
-
-/// The timelines with one number. On a bridge, all sides in this process have the same number.
-pub(crate) struct NumberedTimeline {
-    number: ObjectNumber,
-    timelines: Vec<WeakTimeline>,
-}
-
-/// The timelines of an endpoint by number.
-///
-/// If a peer assigns a number twice, the number refers to the first timeline while that exists.
-#[derive(Default)]
-pub(crate) struct NumberedTimelines(Mutex<Vec<Arc<NumberedTimeline>>>);
-
-impl NumberedTimelines {
-    fn add(&self, number: ObjectNumber, timelines: Vec<WeakTimeline>) -> Arc<NumberedTimeline> {
-        let named = Arc::new(NumberedTimeline { number, timelines });
-        self.0.lock().push(named.clone());
-        named
-    }
-
-    fn remove(&self, named: &Arc<NumberedTimeline>) {
-        self.0
-            .lock()
-            .retain(|registered| !Arc::ptr_eq(registered, named));
-    }
-
-    /// The number of the first timeline that `matches`.
-    fn number(&self, matches: impl Fn(&WeakTimeline) -> bool) -> Option<ObjectNumber> {
-        let list = self.0.lock();
-        let registered = list
-            .iter()
-            .find(|named| named.timelines.iter().any(&matches));
-        registered.map(|named| named.number)
-    }
-
-    /// A point of the timeline with that number.
-    fn at(&self, number: ObjectNumber, value: u64) -> Option<KeptPoint> {
-        let list = self.0.lock();
-        let mut registered = list.iter().filter(|named| named.number == number);
-        registered.find_map(|named| {
-            named
-                .timelines
-                .iter()
-                .find_map(|timeline| timeline.at(value))
-        })
-    }
-}
-
-impl fmt::Debug for NumberedTimelines {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Do not access the timelines: dropping the last handle of one locks this list.
-        let list = self.0.lock();
-        let numbers = list.iter().map(|named| named.number);
-        f.debug_list().entries(numbers).finish()
     }
 }
 
@@ -280,7 +194,7 @@ impl Endpoint {
             None => Err(Error::message(
                 self.object(),
                 "a point of a timeline that this process has",
-                format!("one of number {} at {value}", number.number),
+                format!("one of number {} at {value}", number.number()),
             )),
         }
     }

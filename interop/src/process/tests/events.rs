@@ -17,7 +17,7 @@ use crate::process::Endpoint;
 use crate::process::hostile::offer;
 use crate::process::message::{Content, Handle, Offer};
 use crate::process::offers::Answer;
-use crate::process::socket::Deadline;
+use crate::process::poll::Deadline;
 
 fn origin() -> Origin {
     Origin {

@@ -15,10 +15,11 @@ use syncline_core::{
 
 use super::{LONG, NOW, against_raw, both, both_with, pair, read_socket, receive};
 use crate::negotiate::{Party, Process};
+use crate::process::connection::LossObserver;
 use crate::process::hostile::{Raw, elsewhere, offer};
 use crate::process::message::{Content, Message};
-use crate::process::socket::Deadline;
-use crate::process::{Endpoint, Listener, LossObserver, negotiate_among};
+use crate::process::poll::Deadline;
+use crate::process::{Endpoint, Listener, negotiate_among};
 
 struct LossRecorder(Mutex<Sender<PeerLoss>>);
 
@@ -374,7 +375,7 @@ fn both_sides_learn_that_a_process_was_shut_out() {
     // With a wrong sequence number.
     let mut bye = [0; 20];
     Message::Bye.encode(99, &mut bye).unwrap();
-    other.connection().socket.send(&bye, &[]).unwrap();
+    other.connection().socket().send(&bye, &[]).unwrap();
     assert!(matches!(
         one.receive_point_of(LONG),
         Err(Error::Message { .. })
@@ -510,7 +511,7 @@ fn without_a_free_descriptor() {
         &raw.encoded(&Message::Object(offer(1, &[HandleKind::CounterMemfd; 3]))),
         &[memory.as_fd(); 3],
     );
-    raw.sequence += 1;
+    raw.skip_number();
     raw.say(
         &Message::Point {
             number: 1,
@@ -553,7 +554,7 @@ fn facing_hostile_peers() {
         for number in 1..=16 {
             let object = Message::Object(offer(number, &[HandleKind::CounterMemfd; 16]));
             raw.bytes_beside(&raw.encoded(&object), &[memory.as_fd(); 16]);
-            raw.sequence += 1;
+            raw.skip_number();
         }
         let late = read_socket(&one);
         assert!(late.is_timeout(), "{late}");
@@ -637,7 +638,7 @@ fn without_a_pidfd_the_end_of_the_connection_is_reported() {
     ));
     let (recorder, losses) = loss_recorder();
     one.observe_loss(recorder);
-    other.connection().socket.shut_down();
+    other.connection().socket().shut_down();
     assert_eq!(losses.recv_timeout(LONG).unwrap(), PeerLoss::HungUp);
     let error = one.receive_point_of(LONG).unwrap_err();
     assert!(

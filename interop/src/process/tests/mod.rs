@@ -19,7 +19,8 @@ use super::handover::ReceivedOffer;
 use super::hostile::Raw;
 use super::message::{Content, Offer};
 use super::peer::Peer;
-use super::socket::{Deadline, Socket};
+use super::poll::Deadline;
+use super::socket::Socket;
 use super::{Endpoint, greeting};
 
 /// Longer than any step of a test takes.

@@ -18,7 +18,7 @@ use crate::process::handover::{OutgoingObject, hand_over};
 use crate::process::hostile::{Raw, offer};
 use crate::process::message::{Content, Extent, Message, Offer};
 use crate::process::offers::{Answer, MAX_OFFERS, Outcome};
-use crate::process::socket::Deadline;
+use crate::process::poll::Deadline;
 
 /// Counts the imports of an object that exist.
 struct Counted(Arc<()>);
@@ -371,17 +371,17 @@ fn more_open_offers_than_the_peer_takes_are_refused() {
         // Ended offers do not count.
         for _ in 0..2 * MAX_OFFERS {
             let number = one.next_number();
-            assert!(inbox.offers.offer(number));
-            inbox.offers.end_own(number);
+            assert!(inbox.offers().offer(number));
+            inbox.offers().end_own(number);
         }
         for &number in &numbers {
-            assert!(inbox.offers.offer(number));
+            assert!(inbox.offers().offer(number));
         }
     });
     let error = hand_over(&[outgoing(&one)], long()).unwrap_err();
     assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     assert!(error.to_string().contains("1024"), "{error}");
-    connection.with_inbox(|inbox| inbox.offers.end_own(numbers[7]));
+    connection.with_inbox(|inbox| inbox.offers().end_own(numbers[7]));
     let object = offer(one.next_number(), &[]);
     let offered = one.offer(&object, &[], long()).unwrap();
     let number = object.number;
@@ -399,7 +399,7 @@ fn one_number_for_two_objects_closes_the_endpoint() {
         let say = |raw: &mut Raw| {
             let bytes = raw.encoded(&twice);
             raw.bytes_beside(&bytes, &[marked.0.as_fd()]);
-            raw.sequence += 1;
+            raw.skip_number();
         };
         say(&mut raw);
         let first = received.then(|| receive(&one).unwrap());

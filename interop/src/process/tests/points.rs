@@ -11,7 +11,7 @@ use crate::process::Endpoint;
 use crate::process::hostile::{Raw, offer};
 use crate::process::message::{Content, Message};
 use crate::process::offers::{Answer, Outcome};
-use crate::process::socket::Deadline;
+use crate::process::poll::Deadline;
 
 const POINT_1: Message = Message::Point {
     number: 1,
@@ -240,7 +240,7 @@ fn a_waiter_for_room_is_woken_by_a_received_point() {
     let begin = Instant::now();
     std::thread::scope(|scope| {
         let awaits = scope.spawn(|| await_needs(&one, 2, LONG));
-        while !one.connection().waits_for_room() && one.check().is_ok() {
+        while !one.connection().has_full_inbox() && one.check().is_ok() {
             std::thread::yield_now();
         }
         assert_eq!(one.receive_point_of(NOW).unwrap(), (1, 0));
@@ -270,7 +270,7 @@ fn waiting_behind_unreceived_points_ends_with_the_timeout_or_the_peer() {
 
 /// Sends a message that replaces the one before in the inbox.
 fn say_next(raw: &mut Raw) {
-    let round = u32::try_from(raw.sequence).unwrap();
+    let round = u32::try_from(raw.sequence()).unwrap();
     raw.say(&needs(round), 0);
 }
 

@@ -19,7 +19,7 @@ use crate::process::Endpoint;
 use crate::process::hostile::{Raw, elsewhere, offer, play};
 use crate::process::message::{MAX_MESSAGE, Message, Offer, POINT_MESSAGE};
 use crate::process::offers::Answer;
-use crate::process::socket::Deadline;
+use crate::process::poll::Deadline;
 
 const POINT_1: Message = Message::Point {
     number: 1,
@@ -98,7 +98,7 @@ fn a_wrong_sequence_number_closes_the_endpoint() {
     assert_shut_out(&one, "each message once and in its turn");
 
     let (one, mut raw) = against_raw();
-    raw.sequence += 1;
+    raw.skip_number();
     raw.say(&POINT_1, 0);
     assert_shut_out(&one, "each message once and in its turn");
 
@@ -243,7 +243,7 @@ fn with_slow(how: Slow) -> (Endpoint, Raw, std::net::TcpStream) {
         }
         Slow::BeforeInvalid | Slow::Unasked => {
             raw.bytes_beside(&raw.encoded(&object), &[slow.as_fd()]);
-            raw.sequence += 1;
+            raw.skip_number();
             if matches!(how, Slow::BeforeInvalid) {
                 raw.say(&Message::Taken { number: 1 }, 1);
             }

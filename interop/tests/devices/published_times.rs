@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::clock::HostClock;
-use syncline::internal::{Page, SharedTimes};
 use syncline::{Device, Error, Inventory, ProbeOptions, QueueKind, Timeline, host};
+use syncline_core::internal::{Page, SharedTimes};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -22,7 +22,7 @@ fn devices() -> Vec<Device> {
 }
 
 /// Creates a timeline of `device`, and the timeline as another process imports it.
-fn told(device: &Device) -> (Timeline, Timeline) {
+fn published(device: &Device) -> (Timeline, Timeline) {
     let host = host::Device::new();
     let (_, exporter) = host.exportable_port(0).unwrap();
     let signalled = device.clocked_timeline("signalled").unwrap();
@@ -44,7 +44,7 @@ fn told(device: &Device) -> (Timeline, Timeline) {
 fn published_times_are_within_their_error() {
     let _alone = crate::alone();
     for device in devices() {
-        let (signalled, heard) = told(&device);
+        let (signalled, heard) = published(&device);
         let queue = device.queue(QueueKind::Compute, "signals").unwrap();
         let mut errors = Vec::new();
         let mut last = i64::MIN;
@@ -95,7 +95,7 @@ fn timelines_are_dropped_while_they_publish() {
     let _alone = crate::alone();
     for device in devices() {
         for _ in 0..20 {
-            let (signalled, heard) = told(&device);
+            let (signalled, heard) = published(&device);
             let queue = device.queue(QueueKind::Compute, "signals").unwrap();
             let signals = [signalled.signal_at(1)];
             queue.submit(&[], |_| Ok(()), &signals).unwrap();

@@ -16,18 +16,18 @@ use std::os::fd::AsFd as _;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::{Device as _, Mutex, Queue as _};
+use syncline_core::backend::{Device as _, Mutex, Queue as _, get_or_make};
 use syncline_core::error::PeerLoss;
 use syncline_core::internal::WeakTimeline;
 use syncline_core::{
     Error, Fence, KeptPoint, QueueKind, Result, Timeline, WaitOnly, handle::BinaryFd,
 };
 
-#[cfg(feature = "vulkan")]
-use super::parts::duplicate;
 use super::poller::{Poll, Poller};
 use crate::any::{Device, Queue, Recorder};
 use crate::binary::BinarySemaphore;
+#[cfg(feature = "vulkan")]
+use crate::duplicate::duplicate;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
@@ -40,7 +40,7 @@ pub(crate) struct SemaphoreWaits {
     #[cfg_attr(not(feature = "vulkan"), allow(dead_code))]
     spare: Option<BinaryFd>,
     /// The queue that waits for the signals behind fences. Made on first use.
-    consumer: Mutex<Option<Queue>>,
+    consumer: OnceLock<Queue>,
     signaller: Option<LocalSignaller>,
     /// The loss of the signaller, once it is known.
     lost: OnceLock<Error>,
@@ -51,8 +51,14 @@ pub(crate) struct SemaphoreWaits {
 
 /// The device that signals, if it is in this process, and the count of its signals.
 pub(crate) struct LocalSignaller {
-    pub(crate) device: Device,
-    pub(crate) count: WeakTimeline,
+    device: Device,
+    count: WeakTimeline,
+}
+
+impl LocalSignaller {
+    pub(crate) const fn new(device: Device, count: WeakTimeline) -> Self {
+        Self { device, count }
+    }
 }
 
 /// A wait that was submitted to a queue.
@@ -129,7 +135,7 @@ impl SemaphoreWaits {
     ///
     /// # Errors
     /// The error of `spare`.
-    pub(super) fn new(
+    pub(crate) fn new(
         device: &Device,
         semaphore: &BinarySemaphore,
         signaller: Option<LocalSignaller>,
@@ -147,7 +153,7 @@ impl SemaphoreWaits {
             semaphore: semaphore.clone(),
             device: device.clone(),
             spare,
-            consumer: Mutex::default(),
+            consumer: OnceLock::new(),
             signaller,
             lost: OnceLock::new(),
             submitted: Mutex::default(),
@@ -190,22 +196,15 @@ impl SemaphoreWaits {
         let consumed = device.timeline(label)?;
         let point = consumed.at(1).keep();
         // SAFETY: the caller's promise.
-        unsafe { self.submit(&consumer, count, Some(consumed)) }?;
+        unsafe { self.submit(consumer, count, Some(consumed)) }?;
         Ok(Fence::foreign(device.id(), device.object(), label, point))
     }
 
-    fn consumer(&self) -> Result<Queue> {
-        let known = self.consumer.lock().clone();
-        if let Some(queue) = known {
-            return Ok(queue);
-        }
-        let label = format!("{} (consumer)", self.semaphore.object().label());
-        // Made without the lock. Dropped if another thread was faster.
-        let made = self.device.queue(QueueKind::Transfer, &label)?;
-        let mut kept = self.consumer.lock();
-        let first = kept.get_or_insert_with(|| made.clone()).clone();
-        drop(kept);
-        Ok(first)
+    fn consumer(&self) -> Result<&Queue> {
+        get_or_make(&self.consumer, || {
+            let label = format!("{} (consumer)", self.semaphore.object().label());
+            self.device.queue(QueueKind::Transfer, &label)
+        })
     }
 
     /// # Safety
@@ -265,7 +264,7 @@ impl SemaphoreWaits {
     }
 
     /// Refuses new waits. The next poll releases the queues that are blocked.
-    pub(super) fn signaller_lost(&self, cause: &Error) {
+    pub(crate) fn signaller_lost(&self, cause: &Error) {
         // The first cause stays.
         let _ = self.lost.set(cause.clone());
     }

@@ -1,0 +1,3 @@
+use syncline::internal as _; //~ no `internal` in the root
+
+fn main() {}
