@@ -8,7 +8,7 @@ use crate::timeline::waiters::{Ticket, Waiters};
 #[derive(Default)]
 #[repr(C)]
 pub(super) struct State {
-    /// Copy of the value that [`Shared::reached`](super::Shared::reached) reads, for signalling threads.
+    /// Copy of `Seen::reached` for signalling threads.
     ///
     /// A read of `Seen` would fetch the cache line from the waiting threads before the store
     /// fetches it again.

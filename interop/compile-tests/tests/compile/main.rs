@@ -5,6 +5,7 @@
 //! The workspace is in the build folder, so only one process may run these tests at a time.
 #![allow(clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
+mod fields;
 mod rooms;
 mod types;
 
