@@ -134,6 +134,6 @@ pub mod info {
 pub mod internal {
     pub use crate::base::process::MakerProcess;
     pub use crate::link::publish::{Page, WeakTimeline};
-    pub use crate::timeline::state::Survivors;
+    pub use crate::timeline::state::RecoveryMode;
     pub use crate::timeline::times::SharedTimes;
 }

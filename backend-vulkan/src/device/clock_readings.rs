@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use syncline_core::Result;
 use syncline_core::backend::{Mutex, get_or_make};
-use syncline_core::clock::{Clock, Counter, HostClock, Rounds, Sample};
+use syncline_core::clock::{Clock, HostClock, Rounds, Sample, TimestampCounter};
 
 /// The clock of a device, and the readings of its counter.
 #[derive(Default)]
@@ -51,7 +51,7 @@ impl DeviceClock {
     }
 
     /// Adds a reading of `counter`.
-    pub(crate) fn add(&self, counter: Counter, ticks: u64) {
+    pub(crate) fn add(&self, counter: TimestampCounter, ticks: u64) {
         let mut readings = self.readings.lock();
         let readings = readings.get_or_insert_with(|| Readings::new(counter, ticks));
         readings.add(ticks);
@@ -72,7 +72,12 @@ impl DeviceClock {
     /// Converts a sample of ticks to one of nanoseconds, from which later times are counted.
     ///
     /// Adds the steps of both clocks to the deviation. `host` is the clock of the host.
-    pub(crate) fn follow(&self, counter: Counter, host: HostClock, ticks: Sample) -> Sample {
+    pub(crate) fn follow(
+        &self,
+        counter: TimestampCounter,
+        host: HostClock,
+        ticks: Sample,
+    ) -> Sample {
         let reading = ticks.device.cast_unsigned();
         let mut readings = self.readings.lock();
         let readings = readings.get_or_insert_with(|| Readings::new(counter, reading));
@@ -92,7 +97,7 @@ impl DeviceClock {
 
     /// Replaces all readings by one: `ticks`, read at `host` on the host's clock.
     #[cfg(test)]
-    pub(crate) fn reset(&self, counter: Counter, ticks: u64, host: i64) {
+    pub(crate) fn reset(&self, counter: TimestampCounter, ticks: u64, host: i64) {
         let mut readings = Readings::new(counter, ticks);
         readings.rounds.follow(ticks, host);
         *self.readings.lock() = Some(readings);
@@ -116,7 +121,7 @@ struct Readings {
 }
 
 impl Readings {
-    fn new(counter: Counter, first: u64) -> Self {
+    fn new(counter: TimestampCounter, first: u64) -> Self {
         Self {
             rounds: Rounds::new(counter),
             step: 0,

@@ -169,7 +169,7 @@ mod tests {
     use std::time::Duration;
 
     use syncline_core::backend::{Device as _, Queue as _};
-    use syncline_core::clock::Counter;
+    use syncline_core::clock::TimestampCounter;
 
     use crate::device::open::Device;
     use crate::device::physical::PhysicalDevice;
@@ -233,7 +233,7 @@ mod tests {
             let clock = device.clock().unwrap();
             let host = clock.host_clock();
             let period = device.info().capabilities.timestamp_period_ns;
-            let counter = Counter::new(36, period).unwrap();
+            let counter = TimestampCounter::new(36, period).unwrap();
             let round = counter.wraps_after().cast_signed();
             for parted in [-round / 12, round / 12] {
                 let shown = clock.sample().unwrap().sample.device;

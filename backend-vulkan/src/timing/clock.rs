@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ash::{ext, khr, vk};
-use syncline_core::clock::{Counter, Effort, HostClock, Sample, Sampler};
+use syncline_core::clock::{Effort, HostClock, Sample, Sampler, TimestampCounter};
 use syncline_core::{Error, Result, info::Uuid};
 
 use crate::device::inner::Inner;
@@ -33,9 +33,9 @@ impl Inner {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if no queue family has valid timestamp bits.
-    pub(crate) fn counter(&self) -> Result<Counter> {
+    pub(crate) fn counter(&self) -> Result<TimestampCounter> {
         let can = &self.info().capabilities;
-        Counter::new(can.timestamp_bits, can.timestamp_period_ns).ok_or_else(|| {
+        TimestampCounter::new(can.timestamp_bits, can.timestamp_period_ns).ok_or_else(|| {
             let reason = "no queue family has valid timestamp bits";
             Error::unsupported(self.object(), "read its clock", reason)
         })

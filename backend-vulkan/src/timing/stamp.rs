@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use ash::vk;
 use syncline_core::backend;
-use syncline_core::clock::Counter;
+use syncline_core::clock::TimestampCounter;
 use syncline_core::{Error, QueueKind, Result, error::Object};
 
 use crate::device::inner::Inner;
@@ -160,10 +160,11 @@ impl backend::Stamp for Stamp {
             ));
         }
         let period = self.device.info().capabilities.timestamp_period_ns;
-        let counter = Counter::new(self.bits.min(start.bits), period).ok_or_else(|| {
-            let reason = format!("its driver says that {period} ns pass for each tick");
-            Error::unsupported(&self.queue, "tell times", reason)
-        })?;
+        let counter =
+            TimestampCounter::new(self.bits.min(start.bits), period).ok_or_else(|| {
+                let reason = format!("its driver says that {period} ns pass for each tick");
+                Error::unsupported(&self.queue, "tell times", reason)
+            })?;
         Ok(counter.elapsed(start.ticks()?, self.ticks()?))
     }
 

@@ -4,12 +4,12 @@
 ///
 /// See `VkQueueFamilyProperties::timestampValidBits` and `VkPhysicalDeviceLimits::timestampPeriod`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Counter {
+pub struct TimestampCounter {
     bits: u32,
     period: f64,
 }
 
-impl Counter {
+impl TimestampCounter {
     /// A counter of nanoseconds with 64 valid bits.
     pub const NANOSECONDS: Self = Self {
         bits: 64,
@@ -103,13 +103,13 @@ impl Counter {
 
 /// The time of a counter in nanoseconds, continued when the counter wraps.
 ///
-/// A round is one pass of the counter through its valid bits ([`Counter::wraps_after`]). The time
-/// of the first reading ([`Rounds::follow`]) is that reading itself, in the first round. The time
-/// does not go back unless the counter goes back. If the counter is reset, the time goes back with
-/// it.
+/// A round is one pass of the counter through its valid bits ([`TimestampCounter::wraps_after`]).
+/// The time of the first reading ([`Rounds::follow`]) is that reading itself, in the first round.
+/// The time does not go back unless the counter goes back. If the counter is reset, the time goes
+/// back with it.
 #[derive(Debug, Clone)]
 pub struct Rounds {
-    counter: Counter,
+    counter: TimestampCounter,
     /// The latest reading that was followed.
     last: Option<Reading>,
 }
@@ -127,7 +127,7 @@ struct Reading {
 impl Rounds {
     /// The time of a counter that has not been read yet.
     #[must_use]
-    pub const fn new(counter: Counter) -> Self {
+    pub const fn new(counter: TimestampCounter) -> Self {
         Self {
             counter,
             last: None,
@@ -136,7 +136,7 @@ impl Rounds {
 
     /// The counter.
     #[must_use]
-    pub const fn counter(&self) -> Counter {
+    pub const fn counter(&self) -> TimestampCounter {
         self.counter
     }
 
@@ -232,10 +232,10 @@ mod tests {
     use proptest::prelude::*;
     use rstest::rstest;
 
-    use super::{Counter, Rounds};
+    use super::{Rounds, TimestampCounter};
 
-    fn counter(bits: u32) -> Counter {
-        Counter::new(bits, 1.0).unwrap()
+    fn counter(bits: u32) -> TimestampCounter {
+        TimestampCounter::new(bits, 1.0).unwrap()
     }
 
     #[test]
@@ -253,7 +253,10 @@ mod tests {
     #[test]
     fn elapsed_is_exact_and_rounded() {
         assert_eq!(counter(64).elapsed(0, (1 << 60) + 1), (1 << 60) + 1);
-        assert_eq!(Counter::new(64, 52.08).unwrap().elapsed(3, 0), -156);
+        assert_eq!(
+            TimestampCounter::new(64, 52.08).unwrap().elapsed(3, 0),
+            -156
+        );
     }
 
     #[rstest]
@@ -263,13 +266,13 @@ mod tests {
     #[case::negative_period(36, -1.0)]
     #[case::period_is_not_a_number(36, f64::NAN)]
     fn new_refuses_invalid_bits_and_periods(#[case] bits: u32, #[case] period: f64) {
-        assert_eq!(Counter::new(bits, period), None);
+        assert_eq!(TimestampCounter::new(bits, period), None);
     }
 
     #[test]
     fn precision_does_not_depend_on_uptime() {
         // 52.5 ns, for ten years.
-        let slow = Counter::new(64, 52.5).unwrap();
+        let slow = TimestampCounter::new(64, 52.5).unwrap();
         let ticks = 6_011_428_571_428_571;
         assert_eq!(slow.elapsed(0, ticks + 2) - slow.elapsed(0, ticks), 105);
         assert_eq!(slow.elapsed(0, ticks), 315_600_000_000_000_000 - 22);
@@ -281,7 +284,7 @@ mod tests {
     #[case::small(1e-300, 0)]
     #[case::subnormal(f64::MIN_POSITIVE / 2.0, 0)]
     fn an_extreme_period_saturates_or_gives_zero(#[case] period: f64, #[case] elapsed: i64) {
-        let extreme = Counter::new(64, period).unwrap();
+        let extreme = TimestampCounter::new(64, period).unwrap();
         assert_eq!(extreme.elapsed(0, 1 << 62), elapsed);
         assert_eq!(extreme.elapsed(0, 0), 0);
     }
@@ -349,7 +352,7 @@ mod tests {
 
     #[test]
     fn a_64_bit_counter_is_signed() {
-        let mut rounds = Rounds::new(Counter::NANOSECONDS);
+        let mut rounds = Rounds::new(TimestampCounter::NANOSECONDS);
         assert_eq!(rounds.follow(u64::MAX, 0), -1);
         assert_eq!(rounds.follow(4, 5), 4);
     }
@@ -358,7 +361,7 @@ mod tests {
     fn extreme_times_and_periods_saturate() {
         let hosts = [i64::MIN, -1, 0, 1, i64::MAX];
         let periods = (-1022..=1023).map(|power| 2_f64.powi(power));
-        for counter in periods.filter_map(|period| Counter::new(64, period)) {
+        for counter in periods.filter_map(|period| TimestampCounter::new(64, period)) {
             for (start, then) in hosts.iter().flat_map(|&at| hosts.map(|then| (at, then))) {
                 let mut rounds = Rounds::new(counter);
                 rounds.follow(5, start);
@@ -373,8 +376,9 @@ mod tests {
         }
     }
 
-    fn any_counter(least: u32) -> impl Strategy<Value = Counter> {
-        (least..=64, 0.1..2_000.0).prop_map(|(bits, period)| Counter::new(bits, period).unwrap())
+    fn any_counter(least: u32) -> impl Strategy<Value = TimestampCounter> {
+        (least..=64, 0.1..2_000.0)
+            .prop_map(|(bits, period)| TimestampCounter::new(bits, period).unwrap())
     }
 
     proptest! {

@@ -1,6 +1,6 @@
 //! Clocks of devices, times on them, and their conversion to the host's clock.
 //!
-//! [`Counter`] and [`Rounds`] convert a reading of a device's counter to a time in nanoseconds.
+//! [`TimestampCounter`] and [`Rounds`] convert a reading of a counter to a time in nanoseconds.
 //! [`Clock`] converts that time to the host's clock, with a bound of the error. A clock samples
 //! both clocks together now and then. It keeps the samples in a [`Map`].
 //!
@@ -37,7 +37,7 @@ mod time;
 mod truth;
 
 pub use comparison::{Comparison, Finding};
-pub use counter::{Counter, Rounds};
+pub use counter::{Rounds, TimestampCounter};
 pub use device_clock::Clock;
 pub use estimate::Estimate;
 pub(crate) use history::History;

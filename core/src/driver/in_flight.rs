@@ -44,7 +44,7 @@ pub(crate) trait Sharer: Send + Sync {
     /// Gives back what finished submissions took, and everything if the queue has failed.
     fn give_back(&self);
 
-    /// True while a [`Follower`] is registered on its timeline.
+    /// True while a [`BudgetReturn`] is registered on its timeline.
     fn followed(&self) -> &AtomicBool;
 }
 
@@ -101,7 +101,7 @@ impl InFlightBudget {
         false
     }
 
-    /// Registers a [`Follower`] on each queue that shares the budget.
+    /// Registers a [`BudgetReturn`] on each queue that shares the budget.
     fn follow_all(self: &Arc<Self>) {
         // The last handle of a queue may be dropped here, which is never done under a lock.
         let sharers: SmallVec<[Arc<dyn Sharer>; 8]> = {
@@ -126,7 +126,7 @@ impl InFlightBudget {
             if progress.failure().is_some() || progress.pending() < next {
                 break;
             }
-            let follower = Arc::new(Follower {
+            let follower = Arc::new(BudgetReturn {
                 budget: self.clone(),
                 sharer: Arc::downgrade(sharer),
             });
@@ -150,12 +150,12 @@ impl fmt::Debug for InFlightBudget {
 }
 
 /// Woken when a queue that shares the budget has finished a submission.
-struct Follower {
+struct BudgetReturn {
     budget: Arc<InFlightBudget>,
     sharer: Weak<dyn Sharer>,
 }
 
-impl Wake for Follower {
+impl Wake for BudgetReturn {
     fn wake(self: Arc<Self>) {
         if let Some(sharer) = self.sharer.upgrade() {
             sharer.followed().store(false, Ordering::SeqCst);
@@ -196,18 +196,18 @@ impl InFlightBudget {
 }
 
 /// The units that a dropped queue had taken. They are given back when this value is dropped.
-pub(crate) struct Taken {
+pub(crate) struct TakenUnits {
     budget: Arc<InFlightBudget>,
     units: u64,
 }
 
-impl Taken {
+impl TakenUnits {
     pub(crate) const fn new(budget: Arc<InFlightBudget>, units: u64) -> Self {
         Self { budget, units }
     }
 }
 
-impl Drop for Taken {
+impl Drop for TakenUnits {
     fn drop(&mut self) {
         self.budget.take_back(self.units);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::entries::QueueEntries;
-use super::node::{Holder, Lists, Node, Origin, OwnedClaim, Parts, RELAYED};
+use super::node::{Holder, Lists, Node, OwnedClaim, Parts, QueueOrigin, RELAYED};
 use crate::base::blockers::{Blockers, Signaller};
 use crate::base::run::Wake;
 use crate::base::steps;
@@ -19,13 +19,13 @@ pub(super) type Points = Vec<(Arc<Shared>, u64)>;
 
 /// A queue and its held submissions.
 pub(super) struct HeldQueue {
-    origin: Arc<Origin>,
+    origin: Arc<QueueOrigin>,
     entries: QueueEntries,
 }
 
 /// A signal that the host will make for a submission.
 pub(super) struct Relayed {
-    origin: Arc<Origin>,
+    origin: Arc<QueueOrigin>,
     number: u64,
     wait: KeptPoint,
     claim: OwnedClaim,
@@ -50,7 +50,7 @@ impl Graph {
         }
     }
 
-    pub(super) fn take_slot(&mut self, origin: Arc<Origin>) -> u32 {
+    pub(super) fn take_slot(&mut self, origin: Arc<QueueOrigin>) -> u32 {
         let slot = self.free_slots.pop().unwrap_or_else(|| {
             self.slots.push(None);
             // No overflow: 2^32 slots do not fit into memory.
@@ -177,7 +177,7 @@ impl Graph {
     pub(super) fn enter(
         &mut self,
         slot: u32,
-        origin: &Arc<Origin>,
+        origin: &Arc<QueueOrigin>,
         number: u64,
         lists: &mut Lists,
     ) -> Result<(), Blockers> {
@@ -350,7 +350,12 @@ impl HeldQueue {
 
 impl Relayed {
     /// The signal that the host makes once submission `number` has ended.
-    pub(super) fn new(origin: Arc<Origin>, number: u64, of: Arc<Shared>, claim: Interval) -> Self {
+    pub(super) fn new(
+        origin: Arc<QueueOrigin>,
+        number: u64,
+        of: Arc<Shared>,
+        claim: Interval,
+    ) -> Self {
         let wait = KeptPoint {
             of: Some(origin.own().clone()),
             value: number,

@@ -29,7 +29,7 @@ mod node;
 mod order;
 mod slot;
 
-pub(crate) use node::{Holder, Lists, Origin, OwnedClaim, Parts};
+pub(crate) use node::{Holder, Lists, OwnedClaim, Parts, QueueOrigin};
 pub(crate) use slot::{QueueEntry, QueueSlot, RelayEntry};
 
 #[cfg(test)]

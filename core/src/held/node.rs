@@ -19,7 +19,7 @@ pub(crate) trait Holder: Send + Sync {
 }
 
 /// The queue of a submission.
-pub(crate) struct Origin {
+pub(crate) struct QueueOrigin {
     queue: Object,
     device: DeviceId,
     holder: Weak<dyn Holder>,
@@ -27,7 +27,7 @@ pub(crate) struct Origin {
     own: Arc<Shared>,
 }
 
-impl Origin {
+impl QueueOrigin {
     /// The queue `queue` of `device`, whose position is `own`.
     pub(crate) fn new(
         queue: Object,
@@ -74,7 +74,7 @@ pub(crate) type Parts<'n, T> = [&'n [T]; 2];
 /// A submission, or a signal that the host will make for it, as a node of the graph.
 #[derive(Clone, Copy)]
 pub(super) struct Node<'n> {
-    origin: &'n Arc<Origin>,
+    origin: &'n Arc<QueueOrigin>,
     number: u64,
     /// True for a signal that the host will make.
     ///
@@ -88,7 +88,7 @@ impl<'n> Node<'n> {
     /// Submission `number` of the queue `origin`.
     #[inline]
     pub(super) const fn submission(
-        origin: &'n Arc<Origin>,
+        origin: &'n Arc<QueueOrigin>,
         number: u64,
         waits: Parts<'n, KeptPoint>,
         claims: Parts<'n, OwnedClaim>,
@@ -105,7 +105,7 @@ impl<'n> Node<'n> {
     /// The signal `claim` that the host will make for submission `number`, once `wait` is reached.
     #[inline]
     pub(super) const fn relayed(
-        origin: &'n Arc<Origin>,
+        origin: &'n Arc<QueueOrigin>,
         number: u64,
         wait: &'n KeptPoint,
         claim: &'n OwnedClaim,

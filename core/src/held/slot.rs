@@ -7,7 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::graph::{Graph, Points, Relayed};
-use super::node::{Lists, Origin, OwnedClaim, Parts};
+use super::node::{Lists, OwnedClaim, Parts, QueueOrigin};
 use crate::base::blockers::{Blockers, Signaller};
 use crate::base::run::Wake;
 use crate::base::sync::{Mutex, per_process};
@@ -38,11 +38,11 @@ pub(super) fn signaller(
 /// A queue's slot in the graph. Freed with the queue.
 pub(crate) struct QueueSlot {
     number: u32,
-    origin: Arc<Origin>,
+    origin: Arc<QueueOrigin>,
 }
 
 impl QueueSlot {
-    pub(crate) fn take(origin: Arc<Origin>) -> Self {
+    pub(crate) fn take(origin: Arc<QueueOrigin>) -> Self {
         set_waiting_for(waiting_for);
         let number = GRAPH.lock().take_slot(origin.clone());
         Self { number, origin }
@@ -138,7 +138,7 @@ impl RelayEntry {
     /// # Errors
     /// The circle that the signal would close. The graph is unchanged then.
     pub(crate) fn take(
-        origin: Arc<Origin>,
+        origin: Arc<QueueOrigin>,
         number: u64,
         of: Arc<Shared>,
         claim: Interval,

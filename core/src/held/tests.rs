@@ -34,15 +34,15 @@ fn lists(waits: &[(&Arc<Shared>, u64)], claims: &[(&Arc<Shared>, u64, u64)]) -> 
     }
 }
 
-fn origin(device: &crate::host::Device) -> Arc<Origin> {
+fn origin(device: &crate::host::Device) -> Arc<QueueOrigin> {
     let own = device.timeline("own").unwrap();
     let id = own.shared().devices().next().unwrap();
     let queue = Object::new("queue", "q");
-    Origin::new(queue, id, Weak::<NoHolder>::new(), own.shared().clone())
+    QueueOrigin::new(queue, id, Weak::<NoHolder>::new(), own.shared().clone())
 }
 
 /// A queue and its slot in `graph`. [`QueueSlot::take`] makes one in the process's graph.
-fn queue(graph: &mut Graph, device: &crate::host::Device) -> (u32, Arc<Origin>) {
+fn queue(graph: &mut Graph, device: &crate::host::Device) -> (u32, Arc<QueueOrigin>) {
     let origin = origin(device);
     (graph.take_slot(origin.clone()), origin)
 }

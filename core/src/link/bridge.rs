@@ -65,7 +65,7 @@ impl Drop for Joined {
     }
 }
 
-impl timeline::Joined for Joined {
+impl timeline::JoinedSides for Joined {
     fn objects(&self) -> Vec<&Object> {
         self.0.sides.iter().map(|side| side.of.object()).collect()
     }
@@ -376,7 +376,7 @@ impl Timeline {
             let bridge: Weak<dyn Bridge> = Arc::<Sides>::downgrade(&sides);
             side.of.set_bridge(bridge);
         }
-        let joined: Arc<dyn timeline::Joined> = Arc::new(Joined(sides.clone()));
+        let joined: Arc<dyn timeline::JoinedSides> = Arc::new(Joined(sides.clone()));
         let made: Vec<_> = made.into_iter().map(|line| line.joined(&joined)).collect();
         for (at, side) in made.iter().enumerate() {
             prepare(at, side)?;

@@ -12,7 +12,7 @@ use crate::base::sync::{AtomicBool, Mutex, Ordering};
 use crate::memory::counter::Counter;
 use crate::timeline::Timeline;
 use crate::timeline::point::{KeptPoint, Point, Signal};
-use crate::timeline::state::{Publish, Shared, Survivors};
+use crate::timeline::state::{Publish, RecoveryMode, Shared};
 
 /// How a page is related to its timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -331,12 +331,12 @@ impl WeakTimeline {
     /// 4. It makes the signals that the dead process had reported as pending. So no queue stays
     ///    blocked.
     ///
-    /// With [other survivors](Survivors) another thread does step 4. That thread first gives the
-    /// other survivors time for steps 1 to 3. It does nothing if one of them has made the signals.
+    /// With [`RecoveryMode::InTurn`] another thread does step 4. That thread first gives the other
+    /// survivors time for steps 1 to 3. It does nothing if one of them has made the signals.
     ///
     /// Values that were reached stay reached. Held submissions are released on the calling thread.
-    /// Without other survivors the call blocks for the driver's signal.
-    pub fn lose(&self, counter: &Counter, cause: Error, survivors: Survivors) {
+    /// With [`RecoveryMode::Alone`] the call blocks for the driver's signal.
+    pub fn lose(&self, counter: &Counter, cause: Error, mode: RecoveryMode) {
         let cause = cause.into_cause();
         let of = self.0.upgrade();
         if let Some(of) = &of {
@@ -350,7 +350,7 @@ impl WeakTimeline {
         );
         counter.fail_for(reached, &cause);
         if let Some(of) = &of {
-            of.recover(survivors);
+            of.recover(mode);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::base::run::{Wake, run_contained};
 use crate::base::stage::Stage;
 use crate::base::sync::{AtomicU64, Mutex, Ordering};
 use crate::driver::enqueue::Enqueue;
-use crate::driver::in_flight::Taken as TakenUnits;
+use crate::driver::in_flight::TakenUnits;
 use crate::driver::keep::Keep;
 use crate::port::Watch;
 use crate::timeline::state::Dependents;

@@ -42,13 +42,13 @@ pub(crate) trait FollowSubmission: Send + Sync {
 
 /// The follower of a queue. Usually there is none; that check is one load.
 #[derive(Default)]
-pub(super) struct Follower {
+pub(super) struct FollowerSlot {
     /// Not modelled by loom, because it orders nothing.
     is_set: AtomicBool,
     follower: Mutex<Option<Arc<dyn Follow>>>,
 }
 
-impl Follower {
+impl FollowerSlot {
     /// Sets the follower that `make` returns. `None` without calling `make` if there is a follower.
     fn set<F: Follow + 'static>(&self, make: impl FnOnce() -> Arc<F>) -> Option<Arc<F>> {
         let mut follower = self.follower.lock();
@@ -80,7 +80,7 @@ impl Follower {
 
 /// A queue that can have a follower.
 pub(super) trait Traced: Send + Sync {
-    fn follower(&self) -> &Follower;
+    fn follower(&self) -> &FollowerSlot;
 }
 
 /// A queue as a [`Trace`](crate::trace::Trace) follows it.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::follow::{Follower, Traced};
+use super::follow::{FollowerSlot, Traced};
 use super::in_flight::Checks;
 use super::skipped::Skipped;
 use super::state::State;
@@ -19,7 +19,7 @@ use crate::driver::enqueue::Enqueue;
 use crate::driver::in_flight::{InFlightBudget, Sharer};
 use crate::fence::Fence;
 use crate::fence::mark::NativeMark;
-use crate::held::{Origin, QueueSlot};
+use crate::held::{QueueOrigin, QueueSlot};
 use crate::port::Stamp;
 use crate::timeline::Timeline;
 use crate::timeline::point::{NativePoint, Point, Signal};
@@ -30,7 +30,7 @@ pub struct SubmissionQueue<E: Enqueue> {
     object: Object,
     device: DeviceId,
     /// The queue as the graph of held submissions sees it.
-    origin: Arc<Origin>,
+    origin: Arc<QueueOrigin>,
     slot: QueueSlot,
     /// The queue's position: signalled once per submission, so its value is the number of finished
     /// ones.
@@ -47,7 +47,7 @@ pub struct SubmissionQueue<E: Enqueue> {
     writes_times: AtomicBool,
     state: Mutex<State<E>>,
     skipped: Skipped,
-    follower: Follower,
+    follower: FollowerSlot,
 }
 
 impl<E: Enqueue> SubmissionQueue<E> {
@@ -57,7 +57,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let domain = driver.order_domain().unwrap_or_else(|| object.id());
         let queue = Arc::new_cyclic(|this: &Weak<Self>| {
             let position = own.shared().clone();
-            let origin = Origin::new(object.clone(), device, this.clone(), position);
+            let origin = QueueOrigin::new(object.clone(), device, this.clone(), position);
             Self {
                 slot: QueueSlot::take(origin.clone()),
                 origin,
@@ -73,7 +73,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 checks: Checks::new(),
                 writes_times: AtomicBool::new(false),
                 state: Mutex::new(State::default()),
-                follower: Follower::default(),
+                follower: FollowerSlot::default(),
             }
         });
         crate::base::queue_names::add(&queue.object);
@@ -336,7 +336,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         &self.slot
     }
 
-    pub(super) const fn origin(&self) -> &Arc<Origin> {
+    pub(super) const fn origin(&self) -> &Arc<QueueOrigin> {
         &self.origin
     }
 
@@ -346,7 +346,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
 }
 
 impl<E: Enqueue> Traced for SubmissionQueue<E> {
-    fn follower(&self) -> &Follower {
+    fn follower(&self) -> &FollowerSlot {
         &self.follower
     }
 }

@@ -25,11 +25,11 @@ pub struct Timeline(Arc<Owner>);
 struct Owner {
     of: Arc<Shared>,
     /// On a side of a bridge: the right to signal all sides. They close together.
-    joined: Option<Arc<dyn Joined>>,
+    joined: Option<Arc<dyn JoinedSides>>,
 }
 
 /// The right to signal all sides of a bridge.
-pub(crate) trait Joined: Send + Sync {
+pub(crate) trait JoinedSides: Send + Sync {
     /// The names of all sides.
     fn objects(&self) -> Vec<&Object>;
 }
@@ -204,7 +204,7 @@ impl Timeline {
     /// Makes the timeline one side of a bridge. Call it while this is its only handle.
     ///
     /// Another handle would close this side without the others.
-    pub(crate) fn joined(self, joined: &Arc<dyn Joined>) -> Self {
+    pub(crate) fn joined(self, joined: &Arc<dyn JoinedSides>) -> Self {
         let of = self.0.of.clone();
         if let Some(mut owner) = Arc::into_inner(self.0) {
             // Keeps the drop of `owner` from closing the timeline.

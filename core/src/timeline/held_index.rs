@@ -30,7 +30,7 @@ impl NodeId {
 /// The graph nodes that claim values of a timeline or wait for them.
 pub(crate) struct HeldIndex {
     /// Used only under the graph's lock.
-    lists: Mutex<Lists>,
+    lists: Mutex<IndexLists>,
     /// One more than the slot of the queue whose position this timeline is; 0 for any other
     /// timeline.
     ///
@@ -49,14 +49,14 @@ impl Default for HeldIndex {
 }
 
 #[derive(Default)]
-struct Lists {
+struct IndexLists {
     /// By upper end.
-    claims: BTreeMap<u64, Claimed>,
+    claims: BTreeMap<u64, Claimant>,
     waits: BTreeSet<(u64, NodeId)>,
 }
 
 #[derive(Clone, Copy)]
-struct Claimed {
+struct Claimant {
     above: u64,
     by: NodeId,
 }
@@ -67,9 +67,9 @@ fn count_search(len: usize) {
     steps::count(1 + len.checked_ilog2().unwrap_or(0) as usize);
 }
 
-impl Lists {
+impl IndexLists {
     /// The first claim whose upper end is at least `value`, and that end.
-    fn claim_from(&self, value: u64) -> Option<(u64, Claimed)> {
+    fn claim_from(&self, value: u64) -> Option<(u64, Claimant)> {
         let next = self.claims.range(value..).next();
         next.map(|(&upto, &one)| (upto, one))
     }
@@ -148,7 +148,7 @@ impl HeldIndex {
         let mut lists = self.lists.lock();
         count_search(lists.claims.len());
         let above = claim.above;
-        lists.claims.insert(claim.upto, Claimed { above, by });
+        lists.claims.insert(claim.upto, Claimant { above, by });
     }
 
     /// Removes the claim, unless another node has taken it over.

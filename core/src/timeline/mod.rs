@@ -12,5 +12,5 @@ pub(crate) mod state;
 pub(crate) mod times;
 pub(crate) mod waiters;
 
-pub(crate) use handle::Joined;
+pub(crate) use handle::JoinedSides;
 pub use handle::Timeline;

@@ -12,7 +12,7 @@ use rstest::rstest;
 use syncline_core::backend::{
     Batch, Counter, Enqueue, Flush, Keep, NoStamp, SubmissionQueue, Waker,
 };
-use syncline_core::internal::{Page, Survivors, WeakTimeline};
+use syncline_core::internal::{Page, RecoveryMode, WeakTimeline};
 use syncline_core::{Error, Result, Timeline, error::Object, host, info::DeviceId};
 
 /// Time limit for everything that ends by itself.
@@ -40,7 +40,7 @@ impl Enqueue for Driver {
         // The engine has already checked the waits of the submission.
         if let Some((line, counter)) = self.dies.lock().unwrap().take() {
             let dead = Error::work(io::Error::other("the process has died"));
-            line.lose(&counter, dead, Survivors::One);
+            line.lose(&counter, dead, RecoveryMode::Alone);
         }
         true
     }

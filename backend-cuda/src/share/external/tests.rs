@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use syncline_core::backend::{ByEngine, Counter, Device as _, Port, Queue as _, Recovered};
-use syncline_core::internal::Survivors;
+use syncline_core::internal::RecoveryMode;
 use syncline_core::{Error, QueueKind, Timeline, host, info::DeviceId};
 
 use super::*;
@@ -217,7 +217,7 @@ fn dependents_of_a_dead_process_fail_before_the_signal_is_made() {
     line.downgrade().lose(
         &counter,
         Error::work(std::io::Error::other("the process has died")),
-        Survivors::One,
+        RecoveryMode::Alone,
     );
     assert_eq!(external_calls(), [("signal", vec![2])]);
     for lost in [&shaded, &copied, &held] {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::fd::CounterFd;
-use super::page::{self, Cause, Loss, Page, PageState};
+use super::page::{self, Cause, Loss, PageLayout, PageState};
 use super::page_file::{check_page_file, make_page_file};
 use crate::base::error::{Error, Object, Result};
 use crate::memory::file::Sealed;
@@ -115,7 +115,7 @@ impl Counter {
 
     /// The page in this process's memory.
     #[inline]
-    pub(super) fn page(&self) -> &Page {
+    pub(super) fn page(&self) -> &PageLayout {
         &self.page
     }
 
@@ -431,13 +431,13 @@ impl Counter {
 }
 
 /// The page in this process's memory.
-struct Mapped(Mapping<Page>);
+struct Mapped(Mapping<PageLayout>);
 
 impl Deref for Mapped {
-    type Target = Page;
+    type Target = PageLayout;
 
     #[inline]
-    fn deref(&self) -> &Page {
+    fn deref(&self) -> &PageLayout {
         self.0.first()
     }
 }

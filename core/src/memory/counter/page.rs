@@ -48,7 +48,7 @@ const VERSION: u32 = 3;
 pub(super) const BYTES: usize = 4096;
 
 /// The offset of the counter itself in the page, in bytes.
-pub(super) const REACHED: usize = offset_of!(Page, reached);
+pub(super) const REACHED: usize = offset_of!(PageLayout, reached);
 
 /// The largest size of a stored cause in bytes. A longer cause is cut.
 const CAUSE: usize = 512;
@@ -61,7 +61,7 @@ type Reserved<const BYTES: usize> = [AtomicU8; BYTES];
 
 /// The layout that the head of this file describes.
 #[repr(C, align(128))]
-pub(super) struct Page {
+pub(super) struct PageLayout {
     magic: AtomicU64,
     version: AtomicU32,
     pub(super) quiet: AtomicU32,
@@ -97,16 +97,16 @@ struct Record {
 #[allow(unsafe_code, reason = "states that a page consists of atomics")]
 // SAFETY: a page has 4096 bytes and an alignment of 128. All its bytes belong to atomics, so any
 // bytes are a valid page.
-unsafe impl Atomic for Page {}
+unsafe impl Atomic for PageLayout {}
 
 const _: () = {
-    assert!(size_of::<Page>() == BYTES);
-    assert!(offset_of!(Page, magic) == 0 && offset_of!(Page, version) == 8);
-    assert!(offset_of!(Page, quiet) == 12 && offset_of!(Page, reached) == 128);
-    assert!(offset_of!(Page, announced) == 136 && offset_of!(Page, pending) == 144);
-    assert!(offset_of!(Page, sleepers) == 384 && offset_of!(Page, wakes) == 388);
-    assert!(offset_of!(Page, recovery_turns) == 392 && offset_of!(Page, lost) == 396);
-    assert!(offset_of!(Page, failed) == 512 && offset_of!(Page, records) == 640);
+    assert!(size_of::<PageLayout>() == BYTES);
+    assert!(offset_of!(PageLayout, magic) == 0 && offset_of!(PageLayout, version) == 8);
+    assert!(offset_of!(PageLayout, quiet) == 12 && offset_of!(PageLayout, reached) == 128);
+    assert!(offset_of!(PageLayout, announced) == 136 && offset_of!(PageLayout, pending) == 144);
+    assert!(offset_of!(PageLayout, sleepers) == 384 && offset_of!(PageLayout, wakes) == 388);
+    assert!(offset_of!(PageLayout, recovery_turns) == 392 && offset_of!(PageLayout, lost) == 396);
+    assert!(offset_of!(PageLayout, failed) == 512 && offset_of!(PageLayout, records) == 640);
     assert!(size_of::<Record>() == 640);
     assert!(offset_of!(Record, length) == 0 && offset_of!(Record, loss) == 4);
     assert!(offset_of!(Record, code) == 8 && offset_of!(Record, frozen) == 16);
@@ -231,7 +231,7 @@ impl Loss {
     }
 }
 
-impl Page {
+impl PageLayout {
     /// Makes a page of zeroes a counter at `initial`. No other process may have the page yet.
     pub(super) fn format(&self, initial: u64) {
         self.reached.store(initial, Ordering::Relaxed);
@@ -255,7 +255,7 @@ impl Page {
         attempt.is_some_and(|attempt| self.complete_failure(attempt, frozen, cause))
     }
 
-    /// Writes the record of an attempt from [`Page::begin_failure`] and completes the failure.
+    /// Writes the record of an attempt from [`PageLayout::begin_failure`], and completes it.
     ///
     /// False if a later attempt has replaced this one.
     pub(super) fn complete_failure(&self, attempt: Attempt, frozen: u64, cause: &Cause) -> bool {
@@ -338,7 +338,7 @@ impl Page {
         PageState::Failing
     }
 
-    /// The [state](Page::state), and the reached value that belongs to it.
+    /// The [state](PageLayout::state), and the reached value that belongs to it.
     ///
     /// `before` is the value that the caller has read. `reached` reads the value again. Once the
     /// page has failed, another process may raise the value to release native waits. So a value

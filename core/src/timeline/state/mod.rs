@@ -25,6 +25,6 @@ pub(crate) use awaited::Registered;
 pub(crate) use dependents::{Dependent, Dependents};
 pub(crate) use end::Closing;
 pub(crate) use held::set_waiting_for;
-pub use recovery::Survivors;
+pub use recovery::RecoveryMode;
 pub(crate) use shared::{Bridge, Shared};
 pub(crate) use standing::Standing;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::locked::State;
-use super::recovery::Survivors;
+use super::recovery::RecoveryMode;
 use super::shared::Shared;
 use crate::base::error::{Error, Result};
 use crate::base::run::{DeferWakes, wake_all};
@@ -115,7 +115,7 @@ impl Shared {
                     self.fail_with_dependents(&lost.into_cause());
                 } else if self.home().is_lost() {
                     self.fail_with_dependents(&error.into_cause());
-                    self.recover(Survivors::Several);
+                    self.recover(RecoveryMode::InTurn);
                 } else {
                     self.fail_frozen(error.into_cause());
                 }

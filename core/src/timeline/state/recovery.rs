@@ -15,13 +15,13 @@ use crate::memory::counter::FAILING_TIMEOUT;
 use crate::port::watch::ROUND;
 use crate::port::{Port, Recovered};
 
-/// Which processes survive the death of a peer.
+/// How a process makes the missing signals of a dead process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Survivors {
-    /// Only this process.
-    One,
-    /// This process and perhaps others.
-    Several,
+pub enum RecoveryMode {
+    /// On the calling thread, because no other process survives.
+    Alone,
+    /// In its turn, because other processes may survive.
+    InTurn,
 }
 
 /// The time for other processes to fail what depends on the dead process, before its signals are
@@ -75,15 +75,15 @@ impl Shared {
     /// Makes the missing signals of a dead process, up to the value that it reported as pending.
     ///
     /// Call it after the timeline has failed for that reason. Only the first call has an effect.
-    /// Without other survivors, the calling thread makes the signals. Otherwise a new thread makes
-    /// them within a second.
-    pub(crate) fn recover(&self, survivors: Survivors) {
+    /// With [`RecoveryMode::Alone`] the calling thread makes the signals. Otherwise a new thread
+    /// makes them within a second.
+    pub(crate) fn recover(&self, mode: RecoveryMode) {
         let Some(of) = self.recovery().start() else {
             return;
         };
         let announced = self.home().pending_elsewhere().unwrap_or(0);
         let owed = announced.max(self.pending());
-        let alone = survivors == Survivors::One;
+        let alone = mode == RecoveryMode::Alone;
         if alone
             || spawn("syncline-recover", move || {
                 recover_in_turn(&of, owed, std::thread::sleep)

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use rstest::rstest;
 use syncline_core::backend::{Attachment, ByEngine, Port, Recovered, SharedPort};
-use syncline_core::internal::Survivors;
+use syncline_core::internal::RecoveryMode;
 use syncline_core::{Error, Result, info::DeviceId};
 
 use super::*;
@@ -239,9 +239,9 @@ fn a_survivor_with_only_the_page_takes_no_turn() {
 ///
 /// The wrong values are found before the loss is reported.
 #[rstest]
-#[case::one_survivor(Survivors::One)]
-#[case::several_survivors(Survivors::Several)]
-fn a_pending_value_of_all_ones_is_not_signalled(#[case] survivors: Survivors) {
+#[case::one_survivor(RecoveryMode::Alone)]
+#[case::several_survivors(RecoveryMode::InTurn)]
+fn a_pending_value_of_all_ones_is_not_signalled(#[case] survivors: RecoveryMode) {
     let _alone = alone();
     let scene = Scene::new();
     let line = scene.with_device(true);
@@ -263,7 +263,7 @@ fn a_pending_value_of_all_ones_is_not_signalled(#[case] survivors: Survivors) {
 #[case::just_above_the_largest_legal_value(1003)]
 fn a_pending_value_that_is_too_high_is_not_signalled(
     #[case] pending: u64,
-    #[values(Survivors::One, Survivors::Several)] survivors: Survivors,
+    #[values(RecoveryMode::Alone, RecoveryMode::InTurn)] survivors: RecoveryMode,
 ) {
     let _alone = alone();
     let scene = Scene::new();
@@ -318,7 +318,7 @@ fn a_value_that_keeps_rising_does_not_delay_a_survivor() {
     let dead = Error::work(io::Error::other("the process has died"));
     let counter = scene.exporter.counter();
     let before = polls.load(Ordering::SeqCst);
-    line.downgrade().lose(counter, dead, Survivors::One);
+    line.downgrade().lose(counter, dead, RecoveryMode::Alone);
     let polled = polls.load(Ordering::SeqCst) - before;
     assert!(polled < 10, "{polled} polls");
     let told = line.at(HIGH).wait(LONG).unwrap_err().to_string();
@@ -334,7 +334,7 @@ fn the_only_survivor_does_not_wait_for_turns() {
     let line = scene.with_device(true);
     let dead = Error::work(io::Error::other("the process has died"));
     let counter = scene.exporter.counter();
-    line.downgrade().lose(counter, dead, Survivors::One);
+    line.downgrade().lose(counter, dead, RecoveryMode::Alone);
     let signals = scene.semaphore.signals.lock().unwrap();
     assert_eq!(*signals, [6]);
 }
@@ -355,7 +355,9 @@ fn an_incomplete_failure_of_a_dead_process_is_replaced(#[case] begun: u32) {
     scene.page.write(FAILED, &begun.to_ne_bytes());
     let dead = Error::work(io::Error::other("the process has died"));
     let counter = scene.exporter.counter();
-    lines[0].downgrade().lose(counter, dead, Survivors::Several);
+    lines[0]
+        .downgrade()
+        .lose(counter, dead, RecoveryMode::InTurn);
     for line in &lines {
         let told = line.at(6).wait(LONG).unwrap_err().to_string();
         assert!(told.contains("has died"), "{told}");

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rstest::rstest;
 use syncline_core::backend::{Attachment, ByEngine, Counter, Port, Watch, Watcher};
-use syncline_core::internal::{Page, Survivors};
+use syncline_core::internal::{Page, RecoveryMode};
 use syncline_core::{Error, Result, error::Object, info::DeviceId};
 
 use super::*;
@@ -322,12 +322,16 @@ fn the_death_of_the_signaller_is_published_and_recovered() {
     let dead = || Error::work(io::Error::other("the process has died"));
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| hears[2].at(6).wait(LONG));
-        hears[0].downgrade().lose(counter, dead(), Survivors::One);
+        hears[0]
+            .downgrade()
+            .lose(counter, dead(), RecoveryMode::Alone);
         let told = sleeper.join().unwrap().unwrap_err().to_string();
         assert!(told.contains("has died"), "{told}");
     });
     assert_eq!(page.read_word(REACHED), 6, "native waits are not released");
-    hears[1].downgrade().lose(counter, dead(), Survivors::One);
+    hears[1]
+        .downgrade()
+        .lose(counter, dead(), RecoveryMode::Alone);
     for heard in &hears {
         assert_eq!(heard.frozen_value(), 2, "a recovery signal counts");
         heard.at(2).wait(LONG).unwrap();
@@ -353,7 +357,7 @@ fn the_first_cause_of_a_failure_stays() {
     signalled.signal(1).unwrap();
     signalled.fail(Error::work(io::Error::other("the lens is dirty")));
     let dead = Error::work(io::Error::other("the process has died"));
-    heard.downgrade().lose(&counter, dead, Survivors::One);
+    heard.downgrade().lose(&counter, dead, RecoveryMode::Alone);
     let told = heard.at(2).wait(LONG).unwrap_err().to_string();
     assert!(told.contains("the lens is dirty"), "{told}");
     heard.at(1).wait(LONG).unwrap();

@@ -7,7 +7,7 @@ use std::time::Instant;
 use rstest::rstest;
 use syncline_core::Error;
 use syncline_core::clock::HostClock;
-use syncline_core::internal::{Page, SharedTimes, Survivors};
+use syncline_core::internal::{Page, RecoveryMode, SharedTimes};
 
 use super::*;
 
@@ -140,7 +140,7 @@ fn a_time_that_is_not_published_is_an_error() {
     let dead = Error::work(std::io::Error::other("the process has died"));
     heard
         .downgrade()
-        .lose(exporter.counter(), dead, Survivors::One);
+        .lose(exporter.counter(), dead, RecoveryMode::Alone);
     let told = heard.at(3).time();
     assert!(matches!(told, Err(Error::NoTime { .. })), "{told:?}");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 #[cfg(doc)]
 use syncline_core::SignalOnly;
 use syncline_core::backend::Counter;
-use syncline_core::internal::{Survivors, WeakTimeline};
+use syncline_core::internal::{RecoveryMode, WeakTimeline};
 use syncline_core::{
     Error, KeptPoint, Point, Result, Signal, Timeline,
     error::{Object, PeerLoss},
@@ -25,7 +25,7 @@ pub(super) struct SignallerObserver {
     peer: Process,
     /// The end of the peer process can be noticed.
     watched: bool,
-    survivors: Survivors,
+    recovery: RecoveryMode,
     timeline: WeakTimeline,
     counter: Arc<Counter>,
     /// The waits for a binary semaphore, if the timeline counts its signals.
@@ -50,7 +50,7 @@ impl LossObserver for SignallerObserver {
         }
         // The timeline fails, because the peer does not make the signals that it reported as
         // pending.
-        self.timeline.lose(&self.counter, cause, self.survivors);
+        self.timeline.lose(&self.counter, cause, self.recovery);
     }
 }
 
@@ -85,9 +85,9 @@ impl SignallerObserver {
                 endpoint: endpoint.object().clone(),
                 peer: signaller,
                 watched: endpoint.watches_process().is_ok(),
-                survivors: match *execution.others() {
-                    [_] => Survivors::One,
-                    _ => Survivors::Several,
+                recovery: match *execution.others() {
+                    [_] => RecoveryMode::Alone,
+                    _ => RecoveryMode::InTurn,
                 },
                 timeline: home.downgrade(),
                 counter: counter.clone(),

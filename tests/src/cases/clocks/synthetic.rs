@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use syncline::clock::{
-    Axis, Clock, Counter, Effort, Estimate, HostClock, Map, Rounds, Sample, Sampler, Time,
+    Axis, Clock, Effort, Estimate, HostClock, Map, Rounds, Sample, Sampler, Time, TimestampCounter,
 };
 use syncline::{Error, Result, error::Object, info::Uuid};
 
@@ -343,7 +343,7 @@ fn come_round<S: Subject>(_: &World<S>, dice: &mut Dice) -> Verdict {
     for (bits, halves) in [(36, 2), (36, 105), (40, 1), (48, 2), (64, 2)] {
         // Multiples of half nanoseconds, so that the truth is an integer.
         let period = f64::from(halves) / 2.0;
-        let Some(counter) = Counter::new(bits, period) else {
+        let Some(counter) = TimestampCounter::new(bits, period) else {
             return Stop::fail(format!("{bits} bits of {period} ns are no counter"));
         };
         let valid = u64::MAX >> (64 - bits);
