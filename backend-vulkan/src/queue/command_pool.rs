@@ -42,17 +42,24 @@ struct State {
 }
 
 impl State {
-    /// Takes the oldest submission in flight if its number is at most `reached`.
+    /// Takes the submissions in flight up to number `reached`. Their command buffers are free then.
     ///
-    /// Its command buffers are free then.
+    /// Returns the last of them. Ends early after a submission that has semaphores, which must not
+    /// be dropped under the lock.
     fn take_finished(&mut self, reached: u64) -> Option<InFlight> {
-        if self.in_flight.front()?.number > reached {
-            return None;
+        let mut last: Option<InFlight> = None;
+        while last.as_ref().is_none_or(|used| used.semaphores.is_empty())
+            && self
+                .in_flight
+                .front()
+                .is_some_and(|used| used.number <= reached)
+            && let Some(mut used) = self.in_flight.pop_front()
+        {
+            self.free.extend(std::mem::take(&mut used.buffers));
+            self.left = self.in_flight.len();
+            last = Some(used);
         }
-        let mut used = self.in_flight.pop_front()?;
-        self.free.extend(std::mem::take(&mut used.buffers));
-        self.left = self.in_flight.len();
-        Some(used)
+        last
     }
 
     /// True if the counter should be polled. Then false until [`POLL_STEP`] more are in flight.
@@ -245,6 +252,7 @@ impl CommandPool {
             // `used` is dropped without the lock, because the drop may destroy semaphores, which
             // calls the driver.
             drop(state);
+            // Submissions are counted in the queue's order, so this notes all earlier ones.
             self.note_finished(used.submission);
         }
     }
@@ -391,10 +399,9 @@ mod tests {
     fn submissions_are_taken_in_order_up_to_the_number_reached() {
         let mut state = State::default();
         (1..=3).for_each(|number| submit(&mut state, number));
-        let taken: Vec<u64> = std::iter::from_fn(|| state.take_finished(2))
-            .map(|used| used.end())
-            .collect();
-        assert_eq!(taken, [1, 2]);
+        let taken = state.take_finished(2).map(|used| used.end());
+        assert_eq!(taken, Some(2));
+        assert!(state.take_finished(2).is_none());
         assert_eq!(state.in_flight.len(), 1);
     }
 

@@ -201,6 +201,7 @@ impl<T> fmt::Debug for Recycled<T> {
 mod tests {
     use super::*;
     use std::convert::Infallible;
+    use std::sync::atomic::AtomicBool;
 
     /// Takes an object. A new one is `fresh`, and one that is used again grows by 100.
     fn take(pool: &Recycled<u32>, fresh: u32) -> Arc<u32> {
@@ -277,5 +278,41 @@ mod tests {
         let pool = Recycled::<u32>::default();
         assert_eq!(pool.take(|_| (), || Err("no")), Err("no"));
         assert!(pool.0.lock().objects.is_empty());
+    }
+
+    /// An object is in use until another thread drops the last handle.
+    #[test]
+    fn an_object_has_one_user_at_a_time_on_many_threads() {
+        let pool = Recycled::default();
+        let (sender, receiver) = std::sync::mpsc::channel::<Arc<AtomicBool>>();
+        let receiver = std::sync::Mutex::new(receiver);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while let Ok(Ok(handle)) = receiver.lock().map(|receiver| receiver.recv()) {
+                        handle.store(false, Ordering::Relaxed);
+                        drop(handle);
+                    }
+                });
+            }
+            for sender in [sender.clone(), sender.clone(), sender] {
+                let pool = &pool;
+                scope.spawn(move || {
+                    for _ in 0..20_000 {
+                        let make = || Ok::<_, Infallible>(AtomicBool::new(false));
+                        let taken = pool.take_fit(|_| true, make);
+                        let taken = taken.unwrap_or_else(|never| match never {});
+                        assert!(!taken.swap(true, Ordering::Relaxed), "two users");
+                        let _ = sender.send(taken);
+                    }
+                });
+            }
+        });
+        let mut all = pool.0.lock();
+        assert!(
+            all.objects
+                .iter_mut()
+                .all(|one| Arc::get_mut(one).is_some())
+        );
     }
 }

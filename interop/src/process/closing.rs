@@ -7,8 +7,10 @@
 //!
 //! So each endpoint and each listener has a thread that only closes descriptors. It is never
 //! joined.
+#![allow(unsafe_code, reason = "a descriptor leaves its owner in `drop`")]
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -108,9 +110,9 @@ impl Closer {
     /// Wraps a socket to which the peer is connected. It counts from its drop until it is closed.
     pub(super) fn keep_socket(self: &Arc<Self>, socket: OwnedFd) -> PeerFd {
         PeerFd {
-            fd: Some(socket),
+            fd: ManuallyDrop::new(socket),
             is_counted: false,
-            closer: self.clone(),
+            closer: Some(self.clone()),
         }
     }
 
@@ -130,10 +132,10 @@ fn released(open: &AtomicUsize) {
 ///
 /// The thread of its [`Closer`] closes it after the drop, which never blocks.
 pub(super) struct PeerFd {
-    /// `None` only while `into_fd` or the drop ends the value.
-    fd: Option<OwnedFd>,
+    fd: ManuallyDrop<OwnedFd>,
     is_counted: bool,
-    closer: Arc<Closer>,
+    /// `None` once the descriptor was taken out.
+    closer: Option<Arc<Closer>>,
 }
 
 impl PeerFd {
@@ -141,13 +143,12 @@ impl PeerFd {
     ///
     /// The caller must know that close(2) of it does not block, or hand it to the application.
     pub(super) fn into_fd(mut self) -> OwnedFd {
-        if self.is_counted {
-            released(&self.closer.open);
+        if let Some(closer) = self.closer.take().filter(|_| self.is_counted) {
+            released(&closer.open);
         }
-        match self.fd.take() {
-            Some(fd) => fd,
-            None => unreachable!("nothing has taken it before"),
-        }
+        // SAFETY: without a closer, `drop` does not touch the descriptor, and nothing else can,
+        // because `self` ends here.
+        unsafe { ManuallyDrop::take(&mut self.fd) }
     }
 
     /// Converts the descriptor with `convert`. The thread closes a descriptor that `convert`
@@ -161,7 +162,9 @@ impl PeerFd {
     ) -> Result<T> {
         let closer = self.closer.clone();
         convert(self.into_fd()).map_err(|Rejected { handle, error }| {
-            drop(closer.keep(handle));
+            if let Some(closer) = closer {
+                drop(closer.keep(handle));
+            }
             error
         })
     }
@@ -169,13 +172,16 @@ impl PeerFd {
 
 impl Drop for PeerFd {
     fn drop(&mut self) {
-        let Some(fd) = self.fd.take() else {
+        let Some(closer) = self.closer.take() else {
             return;
         };
         if !self.is_counted {
-            self.closer.count();
+            closer.count();
         }
-        if let Err(full) = self.closer.queue.try_send(fd) {
+        // SAFETY: the closer was there, so the descriptor has not been taken out, and `self` ends
+        // here.
+        let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
+        if let Err(full) = closer.queue.try_send(fd) {
             // The queue is full, or its thread has ended. The descriptor stays open and counted. In
             // a child of fork(2) no thread empties the queue.
             std::mem::forget(full);
@@ -185,15 +191,12 @@ impl Drop for PeerFd {
 
 impl AsFd for PeerFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.fd {
-            Some(fd) => fd.as_fd(),
-            None => unreachable!("only a value that ends has none"),
-        }
+        self.fd.as_fd()
     }
 }
 
 impl fmt::Debug for PeerFd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.as_fd(), f)
+        fmt::Debug::fmt(&*self.fd, f)
     }
 }
