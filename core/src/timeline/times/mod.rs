@@ -202,7 +202,7 @@ impl Point<'_> {
     /// - A signal of a queue with a port on its device: written by the device after the work,
     ///   after earlier work of the queue, and after lower values.
     /// - A signal of the host, also for a queue without a port: taken on
-    ///   [the host's clock](HostClock::Monotonic) just before the signal.
+    ///   [the host's clock](crate::clock::HostClock::Monotonic) just before the signal.
     /// - A signal of another process: on the host's clock. If a device wrote the time, it is
     ///   converted and has the [error](Time::error) of that.
     ///
