@@ -6,7 +6,7 @@
 //! | [`BackendQueue`] | backends whose queues have methods of their own | contains an [`EngineQueue`] |
 //! | [`Enqueue`] | each backend | hands a whole submission to the driver |
 //! | [`Port`] | each backend | a timeline as one device sees it |
-//! | [`SharedPort`] | backends whose ports other processes use too | pending values and recovery |
+//! | [`SharedPort`] | backends whose ports other devices or processes use | pending values and recovery |
 //! | [`Watch`] | backends whose drivers signal by themselves | blocks until a port advances |
 //! | [`Stamp`] | backends with timestamps | a time written at a queue position |
 //! | [`Sharing`] | backends that share timelines natively | exports and imports counters |

@@ -304,9 +304,9 @@ fn signal_claimed<P: Imported>(
 impl Queue {
     /// Takes the raw stream for the calling thread until the guard is dropped.
     ///
-    /// Meanwhile submissions to this queue are held. They go to the driver at most a few
-    /// milliseconds after the guard was dropped. The same holds for every other queue over this
-    /// stream, and for [`Device::submit_claimed`].
+    /// Meanwhile submissions to this queue and to every other queue over this stream are held. They
+    /// go to the driver at most a few milliseconds after the guard was dropped.
+    /// [`Device::submit_claimed`] blocks on other threads.
     ///
     /// Blocks while another thread submits to the stream or has a guard of it. One thread may have
     /// several guards. Raw work needs the guard only if it must not mix with submissions of other

@@ -1,10 +1,10 @@
-//! Ends a sleep of the watching thread from another thread.
+//! Ends a sleep of the thread that watches the device, from another thread.
 
 use std::time::Duration;
 
 use syncline_core::backend::{Condvar, Mutex};
 
-/// A request to end the watch, which lasts until the watching thread sees it.
+/// A request to end the watch, which lasts until the thread that watches sees it.
 #[derive(Default)]
 pub(crate) struct Wake {
     requested: Mutex<bool>,

@@ -1,13 +1,13 @@
-//! Ends a wait of the watching thread from another thread.
+//! Ends a wait of the thread that watches the device, from another thread.
 
 use std::time::Duration;
 
 use ash::vk;
 use syncline_core::backend::{Condvar, Mutex};
 
-/// A timeline semaphore that the watching thread waits for too.
+/// A timeline semaphore that the thread that watches the device waits for too.
 ///
-/// If the driver's wait for any semaphore is a busy loop, the watching thread polls and sleeps
+/// If the driver's wait for any semaphore is a busy loop, that thread polls and sleeps
 /// instead. Then a wake ends the sleep, and the semaphore stays at 0.
 pub(crate) struct WakeSemaphore {
     raw: vk::Semaphore,

@@ -1,6 +1,6 @@
 //! The run queue: released work of one thread, which runs from the thread's outermost call.
 //!
-//! To make one signal pending can release a held queue. Its submission makes the next signal
+//! A signal that becomes pending can release a held queue. Its submission makes the next signal
 //! pending, and so on for tens of thousands of steps. Nested calls would recurse once per step. So
 //! the waking thread puts all that it wakes into its run queue, and its outermost call runs the
 //! entries one after the other.
@@ -20,7 +20,7 @@ pub(crate) trait Wake: Send + Sync {
     /// lock that orders host signals.
     fn wake(self: Arc<Self>);
 
-    /// True if `wake` only notifies a thread or a descriptor.
+    /// True if `wake` is short: it notifies a thread or a descriptor, or writes a page.
     ///
     /// It is then called at once, also if the waking thread defers other wakes. So a sleeping
     /// thread does not wait while other work is recorded.

@@ -109,8 +109,8 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     /// The largest number of submissions of one queue that may be in flight.
     ///
     /// The engine holds further submissions on the host. So a driver that blocks its caller when
-    /// its queue is full never blocks the thread that must open a gate. Empty submissions and
-    /// records of fences count, too.
+    /// its queue is full never blocks the thread that must make the next signal. Empty submissions
+    /// and records of fences count, too.
     const MAX_IN_FLIGHT: u64 = u64::MAX;
 
     /// The in-flight budget that this queue shares with other queues. Called once, at creation.

@@ -82,7 +82,8 @@ impl Gate {
     ///
     /// The caller holds the mutex of `others`. Only code that holds it writes `WANTED`.
     fn take_or_want(&self, others: &Others) -> bool {
-        // The holder before may not have woken all of them. This holder wakes the rest.
+        // The last holder woke only some of the waiting threads, or none. This holder wakes the
+        // rest.
         let taken = if others.waiting == 0 && others.blocked.is_empty() {
             LOCKED
         } else {

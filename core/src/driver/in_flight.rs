@@ -14,7 +14,7 @@ use crate::timeline::state::Shared;
 ///
 /// The unit is the backend's. While the budget is full, further submissions of these queues are
 /// held on the host. A driver that blocks its caller when it is full then never blocks the thread
-/// that must open a gate (Q2).
+/// that must make the next signal (Q2).
 ///
 /// What a submission takes is known only when it is recorded. So the bound is below the driver's
 /// limit by as much as one submission may need. A larger submission can block.

@@ -21,7 +21,7 @@ pub(crate) struct Sides {
     carrying: Mutex<Carrying>,
     /// The id of the side that other processes have; 0 for none.
     published: AtomicU64,
-    /// True once the last handle of any side is gone.
+    /// True once one side has lost its last handle.
     orphaned: AtomicBool,
 }
 
@@ -321,8 +321,8 @@ impl Timeline {
     ///   [`Error::SignalOverlapsClaim`] or [`Error::SignalNotAboveReached`].
     /// - If one side fails, all fail with the first cause.
     /// - A circle of held submissions that leads across a bridge is not found.
-    /// - All sides close with the last handle of any of them, except for values that are claimed by
-    ///   then.
+    /// - All sides close when one of them loses its last handle, except for values that are claimed
+    ///   by then.
     ///
     /// The thread that sees a value reached carries it: a thread that waits or queries, the
     /// device's watching thread, or the signalling thread on the host. It signals the other sides

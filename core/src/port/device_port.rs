@@ -120,13 +120,13 @@ pub trait Port: Any + Send + Sync {
         Ok(())
     }
 
-    /// The port as one that other processes use too, or `None` if it is not.
+    /// The port as one that other devices or processes use too, or `None` if it is not.
     fn shared(&self) -> Option<&dyn SharedPort> {
         None
     }
 }
 
-/// A port of a counter that other processes use too.
+/// A port of a counter that other devices or processes use too.
 pub trait SharedPort {
     /// The highest value that [`Port::poll`] has returned, on any thread.
     ///

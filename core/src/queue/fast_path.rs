@@ -179,9 +179,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
         withdraw_all(&fast.taken());
     }
 
-    /// Claims the signals, if no predecessor of a signal needs a wait that is not among the waits.
+    /// Claims the signals, if each predecessor is reached, of this driver queue, or among the
+    /// waits.
     ///
-    /// If this is false, some signals may be claimed.
+    /// If it returns false, some signals may be claimed.
     #[inline]
     fn claim_fast(&self, fast: &mut FastPath<'_>) -> bool {
         let FastPath {

@@ -61,8 +61,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
 
     /// Drops a few objects of submissions that are known to be finished.
     ///
-    /// Called before a submission is accepted. The drops may take long, and later work of the queue
-    /// may stand still until the caller goes on.
+    /// Called before a submission is accepted. The drops may take long. Work of the queue may wait
+    /// for a signal that the calling thread makes after this call.
     pub(super) fn drop_some_finished(&self) {
         if !self.checks().keeps() {
             return;

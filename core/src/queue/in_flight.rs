@@ -14,7 +14,7 @@ use crate::timeline::state::{Dependent, Shared};
 /// The number of submissions after which an otherwise unqueried queue checks what has finished.
 const CHECK_INTERVAL: u64 = 64;
 
-/// With fewer submissions in flight the queue does not check for objects to drop.
+/// The number of submissions in flight from which on the queue checks for objects to drop.
 const KEPT_INTERVAL: u64 = 4;
 
 /// What submissions hold that the driver has and that are not known to be finished.

@@ -5,9 +5,9 @@
 //! is held, with all that follow it on its queue. The thread that makes the missing signal pending
 //! releases them from its run queue.
 
-// The parts, lowest first: what a submission waits for and claims, its work, the held list, what is
-// in flight. `submission_queue` puts them together. The files below it have the steps of a
-// submission, as methods of the queue.
+// First the parts, lowest first: waits and claims of a submission, its work, the held list, what is
+// in flight. `submission_queue` puts them together. The last group has the steps of a submission,
+// as methods of the queue.
 mod driving;
 mod follow;
 mod graph_entries;

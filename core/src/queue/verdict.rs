@@ -21,8 +21,8 @@ pub(super) enum Verdict {
     Ready,
     /// It could, but the shared budget is used up.
     Full,
-    /// It lacks something. The queue registers for all of it, because the failure of any one
-    /// decides.
+    /// It lacks something. The queue registers for all of it, because one that fails skips the
+    /// submission.
     Blocked(Missing),
     /// It never can, because a timeline that it waits for has failed.
     Skip(Failure),

@@ -14,7 +14,7 @@
 //! | the page of a counter replaces the cause in the process of the lost device | `the_page_does_not_replace_the_loss` |
 //! | an error of a check that is no loss counts as one | `another_error_of_a_check_is_no_loss` |
 //! | a claim is owed by every device, although one is named | `a_claim_of_another_device_is_not_owed` |
-//! | other processes have no time, or the release is forgotten | `other_processes_have_time_before_a_release` in `state/owed.rs` |
+//! | other processes have no time, or the release is forgotten | `other_processes_have_time_before_a_recovery` in `state/owed.rs` |
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 

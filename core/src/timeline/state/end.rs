@@ -11,7 +11,7 @@ use crate::timeline::interval::Interval;
 use crate::timeline::waiters::Woken;
 
 impl Shared {
-    /// Closes this side because the last handle of any side of its bridge is dropped.
+    /// Closes this side because one side of its bridge has lost its last handle.
     ///
     /// Other sides can still bring the values in `elsewhere`, which shrinks with each call.
     pub(crate) fn close_to(&self, elsewhere: Vec<Interval>) -> Closing<'_> {

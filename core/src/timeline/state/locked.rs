@@ -4,14 +4,14 @@ use crate::base::error::Failure;
 use crate::timeline::interval::Interval;
 use crate::timeline::waiters::{Ticket, Waiters};
 
-/// The first fields are those of each signal. With the lock, they share two cache lines.
+/// Each signal uses the first fields. They and the lock lie in two cache lines.
 #[derive(Default)]
 #[repr(C)]
 pub(super) struct State {
     /// Copy of `Seen::reached` for signalling threads.
     ///
-    /// A read of `Seen` would fetch the cache line from the waiting threads before the store
-    /// fetches it again.
+    /// A read of `Seen` would move its cache line from the waiting threads, and the store would
+    /// move it once more.
     pub(super) reached: u64,
     pub(super) failure: Option<Failure>,
     pub(super) closed: bool,

@@ -36,7 +36,7 @@ impl Shared {
         self.refresh_from(0, |of, value| of.advance_by(value, waiter))
     }
 
-    /// Same as [`Shared::refresh`], but polls only the home for values below `least`.
+    /// Same as [`Shared::refresh`], but for values below `least` it polls no port except the home.
     ///
     /// Calls `advance` with a new value.
     #[inline(always)]

@@ -81,8 +81,8 @@ impl Shared {
         let Some(of) = self.recovery().start() else {
             return;
         };
-        let announced = self.home().pending_elsewhere().unwrap_or(0);
-        let owed = announced.max(self.pending());
+        let pending_elsewhere = self.home().pending_elsewhere().unwrap_or(0);
+        let owed = pending_elsewhere.max(self.pending());
         let alone = mode == RecoveryMode::Alone;
         if alone
             || spawn("syncline-recover", move || {

@@ -44,8 +44,8 @@ struct Seen {
 /// Fields that change with each submission that signals the timeline.
 #[repr(align(128))]
 struct Claimed {
-    /// Locked inside the state, if both are. So a submission does not lock the state, which the
-    /// thread that sees its signal reached locks.
+    /// If a thread locks both, it locks the state first. A submission locks only this, and a thread
+    /// that sees a signal reached locks only the state.
     claims: Mutex<Claims>,
     /// The highest promoted value. Only grows, and may be below the reached value, which is pending
     /// too.

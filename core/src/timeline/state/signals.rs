@@ -31,7 +31,8 @@ impl Shared {
         let state = self.lock();
         let mut claims = self.lock_claims();
         let pending = self.pending_locked(&state);
-        // Before the check: a claim that is promoted after this must still be found in the list.
+        // Before the check. A claim that is promoted after `pending` was read must still be found
+        // in the list.
         claims.settle(pending);
         self.check_signal(&state, value)?;
         let taken = claims.take(value, own_wait, pending);
