@@ -1,3 +1,0 @@
-use syncline::internal as _; //~ no `internal` in the root
-
-fn main() {}
