@@ -58,7 +58,7 @@ const OPEN: &[(&str, &[&str])] = &[
             "backend-vulkan/src/device/physical.rs Family",
             "core/src/memory/counter/page.rs Cause",
             "core/src/memory/counter/page.rs Loss",
-            "core/src/memory/counter/page.rs Page",
+            "core/src/memory/counter/page.rs PageLayout",
             "interop/src/negotiate/party.rs Party",
             "interop/src/negotiate/party.rs Queues",
             "interop/src/process/control.rs Received",
