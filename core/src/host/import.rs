@@ -86,7 +86,7 @@ impl Device {
     pub fn import_sync_fd(&self, handle: SyncFd, label: &str) -> Result<Fence, Rejected<SyncFd>> {
         self.import_descriptor(handle.into_fd(), label)
             .map_err(|Rejected { handle, error }| Rejected {
-                handle: SyncFd::known(Some(handle)),
+                handle: SyncFd::from_checked(Some(handle)),
                 error,
             })
     }

@@ -29,7 +29,7 @@ impl Exporter {
         let twin = rustix::io::fcntl_dupfd_cloexec(self.file.as_fd(), 0);
         let call = "fcntl(F_DUPFD_CLOEXEC)";
         let twin = twin.map_err(|errno| Error::system(self.counter.object(), call, errno))?;
-        Ok(CounterFd::known(twin))
+        Ok(CounterFd::from_checked(twin))
     }
 }
 

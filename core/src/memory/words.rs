@@ -76,7 +76,7 @@ impl WordsFd {
     }
 
     /// A handle of `bytes` that this process has made or checked already.
-    pub(crate) const fn known(fd: OwnedFd, bytes: u64) -> Self {
+    pub(crate) const fn from_checked(fd: OwnedFd, bytes: u64) -> Self {
         Self { fd, bytes }
     }
 
@@ -180,7 +180,7 @@ impl SharedWords {
         let file = rustix::io::fcntl_dupfd_cloexec(&self.0.file, 0);
         let file =
             file.map_err(|errno| Error::system(&self.0.object, "fcntl(F_DUPFD_CLOEXEC)", errno))?;
-        Ok(WordsFd::known(file, 4 * self.words().len() as u64))
+        Ok(WordsFd::from_checked(file, 4 * self.words().len() as u64))
     }
 
     /// The words. Other processes may change them at any time.

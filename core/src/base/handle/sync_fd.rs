@@ -97,7 +97,7 @@ impl SyncFd {
     }
 
     /// Wraps a descriptor that is known to be a sync file.
-    pub(crate) const fn known(fd: Option<OwnedFd>) -> Self {
+    pub(crate) const fn from_checked(fd: Option<OwnedFd>) -> Self {
         Self(fd)
     }
 

@@ -71,7 +71,7 @@ impl CounterFd {
     }
 
     /// The handle of a descriptor that is known to be a counter's. Not checked.
-    pub(crate) const fn known(fd: OwnedFd) -> Self {
+    pub(crate) const fn from_checked(fd: OwnedFd) -> Self {
         Self(fd)
     }
 

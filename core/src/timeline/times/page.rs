@@ -161,7 +161,7 @@ impl SharedTimes {
         let twin = rustix::io::fcntl_dupfd_cloexec(&self.0.file, 0);
         let twin =
             twin.map_err(|errno| Error::system(&self.0.object, "fcntl(F_DUPFD_CLOEXEC)", errno))?;
-        Ok(WordsFd::known(twin, BYTES))
+        Ok(WordsFd::from_checked(twin, BYTES))
     }
 
     /// The word at index `at`.
