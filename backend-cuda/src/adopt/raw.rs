@@ -314,9 +314,9 @@ impl Queue {
     ///
     /// Threads that have guards of several streams must take them in the same order, or they
     /// deadlock. A [wait](syncline_core::backend::Queue::wait) for a fence of a capture takes a
-    /// second guard, of the stream where the fence was recorded. So a thread with a guard must not
-    /// wait for a fence captured on a stream whose guard another thread has. The exception is that
-    /// the other thread drops its guard without needing the first guard.
+    /// second guard, of the stream where the fence was recorded. So while a thread has a guard, it
+    /// may wait for a fence captured on another stream only if the thread with the guard of that
+    /// stream drops it without needing the first guard.
     ///
     /// If raw work must execute after all earlier submissions, the guard must report no held
     /// submissions. [`Queue::settle`](syncline_core::backend::Queue::settle), called before this,

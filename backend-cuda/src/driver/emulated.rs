@@ -21,7 +21,8 @@ use crate::driver::table::{Driver, EventHandle, MemOp, Optional, Raw, Symbols};
 
 /// A stream: counters of its commands and of the finished ones.
 ///
-/// An event record is a command. A wait is not, because it is assumed to end by itself.
+/// An event record is a command. A wait for an event is none, because it is assumed to end by
+/// itself.
 #[derive(Default)]
 struct Stream {
     put: AtomicU64,

@@ -76,7 +76,7 @@ pub struct Row {
 /// The least work that keeps the contract.
 #[derive(Debug, Clone, Copy)]
 pub enum Floor {
-    /// The raw side: the contract needs nothing more.
+    /// The raw side is the floor, because the contract needs nothing more.
     Raw,
     /// A side of its own, by hand and measured with the other two. The text describes it.
     Side(&'static str),

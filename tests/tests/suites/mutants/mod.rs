@@ -2,9 +2,9 @@
 //!
 //! Some case of a rule that the bug breaks must fail. The subject without a bug must pass all
 //! cases. A mutant that no case catches is a hole in the suite. The case must fail with a message.
-//! A crash or a panic does not count, nor does what the driver under the backend notices, because
-//! real drivers notice nothing. The same case must pass without the bug at the first try, with the
-//! same time limit. There are three time limits, for busy machines.
+//! A crash or a panic does not count. An error that only the driver in software reports does not
+//! count either, because real drivers do not report it. The same case must pass without the bug at
+//! the first try, with the same time limit. There are three time limits, for busy machines.
 //!
 //! `SYNCLINE_REPEAT=50 cargo test -p syncline-conformance --test suites without_a_bug` has the
 //! subject without any pass everything 50 times in a row.

@@ -16,7 +16,7 @@ pub(crate) use timeline::Timeline;
 
 /// Smallest length at which a list is checked for complete entries.
 ///
-/// It is also checked at twice the length that the last check has left.
+/// A longer list is checked when it has twice the length that it had after the last check.
 const CROWDED: usize = 256;
 
 /// An event, destroyed with its last reference.

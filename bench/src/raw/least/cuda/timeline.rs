@@ -31,7 +31,8 @@ struct Signal {
 /// A timeline. A shared one has a semaphore of a [`Hand`](crate::raw::cuda::Hand), which outlives
 /// it.
 ///
-/// An engine destroys semaphores a few frames later, which costs a submission nothing.
+/// The floor does not destroy semaphores. An engine does so a few frames later, and no submission
+/// gets slower.
 pub(crate) struct Timeline {
     calls: Calls,
     pub(super) claims: Claims,
