@@ -386,13 +386,17 @@ impl Drop for CommandPool {
 
 #[cfg(test)]
 mod tests {
+    use ash::vk::Handle as _;
+
     use super::*;
 
     fn submit(state: &mut State, number: u64) {
-        state.in_flight.push_back(InFlight {
+        let mut used = InFlight {
             number,
             ..InFlight::default()
-        });
+        };
+        used.add_buffer(vk::CommandBuffer::from_raw(number));
+        state.in_flight.push_back(used);
     }
 
     #[test]
@@ -401,6 +405,7 @@ mod tests {
         (1..=3).for_each(|number| submit(&mut state, number));
         let taken = state.take_finished(2).map(|used| used.end());
         assert_eq!(taken, Some(2));
+        assert_eq!(state.free, [1, 2].map(vk::CommandBuffer::from_raw));
         assert!(state.take_finished(2).is_none());
         assert_eq!(state.in_flight.len(), 1);
     }

@@ -202,6 +202,8 @@ impl Checks {
     }
 
     /// True if no check is due before submission `number`.
+    ///
+    /// Then the submission is within the driver's limit of submissions in flight.
     #[inline]
     pub(super) fn allow(&self, number: u64) -> bool {
         number <= self.at.load(Ordering::Relaxed)

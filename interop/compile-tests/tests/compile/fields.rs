@@ -108,7 +108,7 @@ fn structs(text: &str) -> Vec<Found> {
             is_inside = !line.ends_with(';');
             all.push(Found {
                 name: name.into(),
-                has_open_fields: fields.contains("(pub(") || !is_public && fields.contains("(pub "),
+                has_open_fields: fields.contains("pub(") || !is_public && fields.contains("pub "),
             });
         } else if line.starts_with('}') {
             is_inside = false;
@@ -198,7 +198,7 @@ struct Closed {
     value: u64,
 }
 
-pub struct Tuple(pub(crate) u64);
+pub struct Tuple(u8, pub(crate) u64);
 
 struct Unit;
 
