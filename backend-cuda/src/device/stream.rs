@@ -14,7 +14,7 @@ use crate::device::stream_lock::{StreamLock, StreamLockGuard};
 use crate::driver::table::{Code, Driver, Raw};
 
 const NON_BLOCKING: u32 = 1;
-/// `CU_STREAM_LEGACY`. Null means the same to the functions that this crate calls.
+/// `CU_STREAM_LEGACY`. Null means the same to all functions on streams that this crate calls.
 const LEGACY: usize = 1;
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: usize = 2;

@@ -113,6 +113,12 @@ fn every(options: &Options) -> Result<bool, String> {
                 .filter(|run| run.function.contains(&options.function)),
         );
     }
+    if runs.is_empty() && !left_out {
+        return Err(format!(
+            "no scenario calls a function whose name contains \"{}\", or codes.rs has no codes for it",
+            options.function
+        ));
+    }
     if let Some(count) = options.sample {
         let known = plan::regressions(&runs);
         choose(&mut runs, count, options.seed);

@@ -177,3 +177,15 @@ pub(crate) fn ends(function: &str) -> bool {
 pub(crate) const fn is_sticky(code: i32) -> bool {
     code == ILLEGAL_ADDRESS || code == DEVICE_LOST
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_function_of_cuda_has_codes() {
+        let functions = cuda_functions().into_iter();
+        let without: Vec<_> = functions.filter(|name| of(name).is_empty()).collect();
+        assert_eq!(without, [""; 0]);
+    }
+}

@@ -1,6 +1,6 @@
 //! Lets every driver call of the backends fail, each in a run of its own.
 //!
-//! `README.md` beside this folder says how to run it and how to read its table.
+//! `README.md` in the folder above says how to run it and how to read its table.
 
 mod accounts;
 mod arguments;

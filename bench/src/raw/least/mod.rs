@@ -17,9 +17,9 @@
 //! across a driver call. A claim is one atomic exchange. An event is recorded again when only its
 //! queue has a reference.
 //!
-//! Among other rules, these are left out: circles (Q4), holding for lack of budget (the submission
-//! goes to the driver after the query), waits that park, and claims out of order (T2; a signal
-//! claims everything up to its value). Each of them would only add cost.
+//! Among other rules, these are left out: circles (Q4), waits that park, and claims out of order
+//! (T2; a signal claims everything up to its value). No submission is held for lack of budget: it
+//! goes to the driver after the query. Each of them would only add cost.
 //!
 //! Rows use the floor from one thread, as they use ours.
 
