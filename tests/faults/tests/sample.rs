@@ -32,6 +32,15 @@ fn a_failure_that_is_not_reported_is_found() {
     );
 }
 
+/// A misspelt name, or a new function without codes, must not look like success.
+#[test]
+fn a_function_without_runs_is_an_error() {
+    let output = faults(&["--scenario", "self.deaf", "--function", "cuNothing"]);
+    let text = words(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("contains \"cuNothing\""), "{text}");
+}
+
 #[test]
 fn what_is_left_is_found() {
     let output = faults(&["--scenario", "self.leaks"]);
