@@ -47,7 +47,7 @@ pub use crate::driver::enqueue::{Batch, Enqueue, Flush, InvariantLifetime, NoSta
 pub use crate::driver::gate::Gate;
 pub use crate::driver::import::memory_refused;
 pub use crate::driver::in_flight::InFlightBudget;
-pub use crate::driver::in_use::InUse;
+pub use crate::driver::in_use::{InUse, Unused};
 pub use crate::driver::keep::Keep;
 pub use crate::driver::once::get_or_make;
 pub use crate::driver::recycled::Recycled;

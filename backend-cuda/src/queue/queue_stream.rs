@@ -2,17 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use syncline_core::backend::{Batch, InUse, Keep, Mutex, NativePoint, Recycled, Timing};
+use syncline_core::backend::{Batch, Keep, Mutex, NativePoint, Recycled, Timing};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::context::{Bound, Owner};
 use crate::device::event::Mark;
 use crate::device::open::Device;
 use crate::device::stream::Stream;
-use crate::timeline::counter::MappedCounter;
-use crate::timeline::groups::Groups;
+use crate::timeline::groups::{Groups, ImportsInUse};
 use crate::timeline::port::{EventPort, Marks, no_event};
-use crate::timeline::semaphore::Semaphore;
 use crate::timing::stamp::Stamp;
 
 /// The commands that count for a wait or signal of an external semaphore or a memory word.
@@ -29,10 +27,7 @@ pub(crate) struct QueueStream {
     device: Device,
     stamps: Recycled<Stamp>,
     clock_stamps: Recycled<Stamp>,
-    /// Imported timelines in use.
-    semaphores: InUse<Semaphore>,
-    /// Counters in shared memory in use.
-    words: InUse<MappedCounter>,
+    imports: ImportsInUse,
     /// True if the stream may have work after the last event of the queue's position.
     ///
     /// Accessed only with the stream's lock.
@@ -50,8 +45,7 @@ impl QueueStream {
             device: device.clone(),
             stamps: Recycled::default(),
             clock_stamps: Recycled::default(),
-            semaphores: InUse::default(),
-            words: InUse::default(),
+            imports: ImportsInUse::default(),
             unmarked: AtomicBool::new(false),
             unknown_capture: Mutex::default(),
         }
@@ -108,8 +102,7 @@ impl QueueStream {
 
     /// Releases the imported timelines that submissions up to `reached` used.
     pub(super) fn release(&self, reached: u64) {
-        self.semaphores.release(reached);
-        self.words.release(reached);
+        self.imports.release(reached);
     }
 
     #[inline]
@@ -316,7 +309,7 @@ impl QueueStream {
             Groups::of(points, self.device.context()).map_err(|point| self.foreign(point))?;
         keep.take_in_flight(EXTERNAL * external.count() as u64);
         let (number, reached) = (end.value(), self.own(end)?.reached());
-        external.keep_in(&self.semaphores, &self.words, number, reached);
+        external.keep_in(&self.imports, number, reached);
         Ok(external)
     }
 }

@@ -1,7 +1,7 @@
 //! The imported timelines of a submission, grouped by mechanism.
 
 use syncline_core::Result;
-use syncline_core::backend::{InUse, NativePoint};
+use syncline_core::backend::{InUse, Mutex, NativePoint};
 
 use crate::device::context::Context;
 use crate::device::event::Mark;
@@ -16,6 +16,33 @@ use crate::timeline::semaphore::Semaphore;
 pub(crate) struct Groups<'p> {
     semaphores: Group<PortsOf<'p, ExternalPort>>,
     counters: Group<PortsOf<'p, CounterPort>>,
+}
+
+/// The imported objects that the submissions of one queue use.
+#[derive(Default)]
+pub(crate) struct ImportsInUse(Mutex<Imports>);
+
+#[derive(Default)]
+struct Imports {
+    semaphores: InUse<Semaphore>,
+    /// Counters in shared memory.
+    words: InUse<MappedCounter>,
+}
+
+impl ImportsInUse {
+    /// Releases the objects that no submission after `reached` uses.
+    pub(crate) fn release(&self, reached: u64) {
+        loop {
+            let (semaphores, words) = {
+                let mut lists = self.0.lock();
+                let semaphores = lists.semaphores.take_unused(reached);
+                (semaphores, lists.words.take_unused(reached))
+            };
+            if semaphores.is_empty() && words.is_empty() {
+                return;
+            }
+        }
+    }
 }
 
 /// True if the point has a port of type `P` in `context`.
@@ -68,18 +95,19 @@ impl Groups<'_> {
     ///
     /// Submissions up to `reached` have finished already.
     #[inline]
-    pub(crate) fn keep_in(
-        &self,
-        semaphores: &InUse<Semaphore>,
-        words: &InUse<MappedCounter>,
-        number: u64,
-        reached: u64,
-    ) {
-        if self.semaphores.count() > 0 {
-            semaphores.add(self.semaphores.used(), number, reached);
-        }
-        if self.counters.count() > 0 {
-            words.add(self.counters.used(), number, reached);
+    pub(crate) fn keep_in(&self, imports: &ImportsInUse, number: u64, reached: u64) {
+        let is_crowded = {
+            let mut lists = imports.0.lock();
+            for semaphore in self.semaphores.used() {
+                lists.semaphores.add(semaphore, number);
+            }
+            for word in self.counters.used() {
+                lists.words.add(word, number);
+            }
+            lists.semaphores.is_crowded() || lists.words.is_crowded()
+        };
+        if is_crowded {
+            imports.release(reached);
         }
     }
 

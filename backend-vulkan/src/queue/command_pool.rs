@@ -8,10 +8,13 @@ use std::time::{Duration, Instant};
 
 use ash::vk;
 use smallvec::SmallVec;
-use syncline_core::backend::{InUse, Mutex, RunsInProcess, TeardownGuard};
+use syncline_core::backend::{
+    Batch, InUse, Mutex, NativePoint, RunsInProcess, TeardownGuard, Unused,
+};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::inner::Inner;
+use crate::timeline::port::Port;
 use crate::timeline::semaphore::Semaphore;
 
 /// How long the drop of a queue waits for work that may still execute after an error.
@@ -26,8 +29,6 @@ pub(crate) struct CommandPool {
     pool: vk::CommandPool,
     /// The queue's own timeline.
     own: Arc<Semaphore>,
-    /// The timeline semaphores of submissions in flight, whose timelines may already be dropped.
-    semaphores: InUse<Semaphore>,
     /// The number of the last submission that the driver has taken.
     last_submitted: AtomicU64,
     state: Mutex<State>,
@@ -37,11 +38,19 @@ pub(crate) struct CommandPool {
 struct State {
     free: Vec<vk::CommandBuffer>,
     in_flight: VecDeque<InFlight>,
+    /// The timeline semaphores of submissions in flight, whose timelines may already be dropped.
+    semaphores: InUse<Semaphore>,
     /// The number in flight that the last recycling or poll left.
     left: usize,
 }
 
 impl State {
+    /// True if a submission up to number `reached` is in flight, as far as the pool knows.
+    fn has_finished(&self, reached: u64) -> bool {
+        let first = self.in_flight.front();
+        first.is_some_and(|used| used.number <= reached)
+    }
+
     /// Takes the submissions in flight up to number `reached`. Their command buffers are free then.
     ///
     /// Returns the last of them. Ends early after a submission that has semaphores, which must not
@@ -49,10 +58,7 @@ impl State {
     fn take_finished(&mut self, reached: u64) -> Option<InFlight> {
         let mut last: Option<InFlight> = None;
         while last.as_ref().is_none_or(|used| used.semaphores.is_empty())
-            && self
-                .in_flight
-                .front()
-                .is_some_and(|used| used.number <= reached)
+            && self.has_finished(reached)
             && let Some(mut used) = self.in_flight.pop_front()
         {
             self.free.extend(std::mem::take(&mut used.buffers));
@@ -93,6 +99,29 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
+    /// Sets the number of the submission, and its semaphores if the driver needs deferred
+    /// destruction.
+    ///
+    /// # Errors
+    /// Same errors as [`CommandPool::semaphore`].
+    #[inline]
+    pub(crate) fn set_submission(
+        &mut self,
+        commands: &CommandPool,
+        batch: &Batch<'_>,
+    ) -> Result<()> {
+        self.number = batch.end.value();
+        if commands.device.deferred_destroy().is_needed() {
+            for &point in [batch.waits, batch.order, batch.signals]
+                .into_iter()
+                .flatten()
+            {
+                self.semaphores.push(commands.semaphore(point)?.clone());
+            }
+        }
+        Ok(())
+    }
+
     /// The value of the queue's own timeline at which the submission ends.
     #[inline]
     pub(crate) const fn end(&self) -> u64 {
@@ -142,7 +171,6 @@ impl CommandPool {
             family,
             pool,
             own,
-            semaphores: InUse::default(),
             last_submitted: AtomicU64::new(0),
             state: Mutex::default(),
         })
@@ -177,42 +205,66 @@ impl CommandPool {
         self.device.failed(&self.object, call, code)
     }
 
-    /// Keeps the semaphores of submission `number` until it has finished.
+    /// The semaphore of `point` on the pool's device.
     ///
-    /// Submissions up to `finished` have finished already.
+    /// # Errors
+    /// [`Error::Unsupported`] if its port is of another `VkDevice`.
     #[inline]
-    pub(crate) fn keep(
-        &self,
-        semaphores: &[&Arc<Semaphore>],
-        used: &mut InFlight,
-        number: u64,
-        finished: u64,
-    ) {
-        used.number = number;
-        let semaphores = semaphores.iter().copied();
-        if semaphores.len() > 0 {
-            self.semaphores
-                .add(semaphores.clone(), used.number, finished);
+    pub(crate) fn semaphore<'p>(&self, point: NativePoint<'p>) -> Result<&'p Arc<Semaphore>> {
+        let port = point.port::<Port>();
+        let semaphore = port.and_then(|port| port.on(&self.device));
+        semaphore.ok_or_else(|| {
+            let reason = "its port on this device is not a semaphore of this VkDevice";
+            Error::unsupported(point.object(), "be used by a Vulkan queue", reason)
+        })
+    }
+
+    /// Begins a submission, and keeps its semaphores until it has finished.
+    ///
+    /// Releases what finished submissions used. If many are in flight, polls the counter for the
+    /// number of finished ones.
+    ///
+    /// # Errors
+    /// Same errors as [`CommandPool::semaphore`].
+    #[inline]
+    pub(crate) fn begin_submission(&self, batch: &Batch<'_>) -> Result<()> {
+        let (number, finished) = (batch.end.value(), batch.finished());
+        let (has_finished, polls, is_crowded) = {
+            let mut state = self.state.lock();
+            for points in [batch.waits, batch.order, batch.signals] {
+                for &point in points {
+                    state.semaphores.add(self.semaphore(point)?, number);
+                }
+            }
+            let has_finished = state.has_finished(finished);
+            let polls = !has_finished && state.is_poll_due();
+            (has_finished, polls, state.semaphores.is_crowded())
+        };
+        if has_finished {
+            self.recycle(finished);
         }
-        if self.device.deferred_destroy().is_needed() {
-            used.semaphores.extend(semaphores.cloned());
+        if polls {
+            self.recycle(self.poll_finished());
         }
+        if is_crowded {
+            self.release_semaphores(finished);
+        }
+        Ok(())
     }
 
     /// Releases what the submissions up to `finished` used. Other threads may submit meanwhile.
     pub(crate) fn release_finished(&self, finished: u64) {
         self.recycle(finished);
-        self.semaphores.release(finished);
+        self.release_semaphores(finished);
     }
 
-    /// Recycles what the submissions up to `finished` used.
-    ///
-    /// If many are in flight, polls the counter and recycles all that have finished.
-    #[inline]
-    pub(crate) fn recycle(&self, finished: u64) {
-        if self.recycle_up_to(finished) {
-            self.recycle_up_to(self.poll_finished());
-        }
+    /// Releases the semaphores that no submission after `finished` uses.
+    fn release_semaphores(&self, finished: u64) {
+        while !self.take_unused_semaphores(finished).is_empty() {}
+    }
+
+    fn take_unused_semaphores(&self, finished: u64) -> Unused<Semaphore> {
+        self.state.lock().semaphores.take_unused(finished)
     }
 
     /// Polls the number of the last finished submission.
@@ -238,23 +290,22 @@ impl CommandPool {
                 return free;
             }
         }
-        self.recycle_up_to(self.poll_finished());
+        self.recycle(self.poll_finished());
         self.state.lock().free.pop()
     }
 
-    /// Recycles what the submissions up to `reached` used. True if the counter should be polled.
-    fn recycle_up_to(&self, reached: u64) -> bool {
-        loop {
-            let mut state = self.state.lock();
-            let Some(used) = state.take_finished(reached) else {
-                return state.is_poll_due();
-            };
-            // `used` is dropped without the lock, because the drop may destroy semaphores, which
-            // calls the driver.
-            drop(state);
+    /// Recycles the command buffers of the submissions up to `reached`.
+    fn recycle(&self, reached: u64) {
+        // `used` is dropped without the lock, because the drop may destroy semaphores, which calls
+        // the driver.
+        while let Some(used) = self.take_finished(reached) {
             // Submissions are counted in the queue's order, so this notes all earlier ones.
             self.note_finished(used.submission);
         }
+    }
+
+    fn take_finished(&self, reached: u64) -> Option<InFlight> {
+        self.state.lock().take_finished(reached)
     }
 
     /// Destroys the semaphores whose deferred destruction `submission` allows.
@@ -378,8 +429,7 @@ impl Drop for CommandPool {
         } else {
             // Work that may still execute must not lose what it uses, nor the device. Leaking is
             // the only sound option.
-            let semaphores = std::mem::take(&mut self.semaphores);
-            std::mem::forget((state, semaphores, self.own.clone(), self.device.clone()));
+            std::mem::forget((state, self.own.clone(), self.device.clone()));
         }
     }
 }

@@ -7,16 +7,14 @@ use std::sync::Arc;
 
 use ash::vk;
 use smallvec::SmallVec;
-use syncline_core::backend::{Batch, Keep, NativePoint};
+use syncline_core::backend::{Batch, Keep};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::driver_queue::MAX_SUBMISSION;
-use crate::device::inner::Inner;
 use crate::memory::buffer::Buffer;
 use crate::queue::command_pool::{CommandPool, InFlight};
 use crate::queue::raw_submission::{KeptByCall, RawSubmission};
 use crate::queue::submit_lists::SubmitLists;
-use crate::timeline::port::Port;
 use crate::timeline::raw_binary::{RawBinary, RecordedUse, Role};
 use crate::timeline::semaphore::Semaphore;
 use crate::timing::stamp::Stamp;
@@ -357,7 +355,7 @@ impl Recording {
         self.finish_commands(stamp)
     }
 
-    /// Ends the recording and adds the semaphores of `batch`, which it keeps.
+    /// Ends the recording and adds the semaphores of `batch`.
     #[inline]
     pub(crate) fn prepare(&mut self, batch: &Batch<'_>) -> Result<()> {
         // If the signals must wait for values of other queues, the time is written after that wait
@@ -372,9 +370,7 @@ impl Recording {
         };
         let had_commands = !self.is_empty();
         self.finish(behind_work.as_ref())?;
-        let mut semaphores: SmallVec<[&Arc<Semaphore>; 16]> = SmallVec::new();
-        let device = &**self.commands.device();
-        let lists = &mut self.lists;
+        let (commands, lists) = (&self.commands, &mut self.lists);
         let all = vk::PipelineStageFlags::ALL_COMMANDS;
         // Without commands, only the signals and their time wait. They wait in all stages.
         let stage = if self.buffers.is_empty() || !had_commands {
@@ -383,9 +379,8 @@ impl Recording {
             self.wait_stage
         };
         for wait in batch.waits {
-            let semaphore = semaphore(device, *wait)?;
+            let semaphore = commands.semaphore(*wait)?;
             lists.wait(semaphore.raw(), wait.value(), stage);
-            semaphores.push(semaphore);
         }
         // Vulkan ignores the values of binary semaphores.
         for &(semaphore, stages) in &self.binary_waits {
@@ -403,27 +398,21 @@ impl Recording {
             lists.split(self.buffers.len());
         }
         for order in batch.order {
-            let semaphore = semaphore(device, *order)?;
+            let semaphore = commands.semaphore(*order)?;
             lists.wait(semaphore.raw(), order.value(), all);
-            semaphores.push(semaphore);
         }
         if behind_order.is_some() {
             self.finish(behind_order.as_ref())?;
         }
-        let device = &**self.commands.device();
-        let lists = &mut self.lists;
+        let (commands, lists) = (&self.commands, &mut self.lists);
         for signal in batch.signals {
-            let semaphore = semaphore(device, *signal)?;
+            let semaphore = commands.semaphore(*signal)?;
             lists.signal(semaphore.raw(), signal.value());
-            semaphores.push(semaphore);
         }
         // The queue's own timeline needs no `Arc` here, because its `CommandPool` has one.
-        lists.signal(self.commands.own().raw(), batch.end.value());
-        self.require_units()?;
-        let (number, finished) = (batch.end.value(), batch.finished());
-        self.commands
-            .keep(&semaphores, &mut self.used, number, finished);
-        Ok(())
+        lists.signal(commands.own().raw(), batch.end.value());
+        self.used.set_submission(commands, batch)?;
+        self.require_units()
     }
 
     /// The units of the driver queue's in-flight budget that the submission takes.
@@ -543,20 +532,6 @@ impl Recording {
         }
         self.clear();
     }
-}
-
-/// The semaphore of `point` on `device`.
-///
-/// # Errors
-/// [`Error::Unsupported`] if its port is of another `VkDevice`.
-#[inline]
-fn semaphore<'p>(device: &Inner, point: NativePoint<'p>) -> Result<&'p Arc<Semaphore>> {
-    let port = point.port::<Port>();
-    let semaphore = port.and_then(|port| port.on(device));
-    semaphore.ok_or_else(|| {
-        let reason = "its port on this device is not a semaphore of this VkDevice";
-        Error::unsupported(point.object(), "be used by a Vulkan queue", reason)
-    })
 }
 
 impl std::fmt::Debug for Recording {

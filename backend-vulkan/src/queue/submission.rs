@@ -142,7 +142,7 @@ impl Enqueue for Feed {
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
     {
-        self.commands.recycle(batch.finished());
+        self.commands.begin_submission(batch)?;
         let spare = self.spare.lock().take();
         let mut recording = spare.unwrap_or_else(|| Box::new(Recording::new(&self.commands)));
         let worked = work(&mut Recorder::new(&mut recording));

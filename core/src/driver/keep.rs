@@ -39,12 +39,6 @@ impl Keep {
         self.objects.is_empty()
     }
 
-    /// True if it keeps no object and takes no units.
-    #[inline]
-    pub(crate) fn is_nothing(&self) -> bool {
-        self.is_empty() && self.units == 0
-    }
-
     /// The units that it takes of the budget.
     #[inline]
     pub(crate) const fn units(&self) -> u64 {

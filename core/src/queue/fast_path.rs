@@ -251,8 +251,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if let Some(noted) = noted {
             self.settle_dependent(noted, fast.claims(), &Handed::Taken);
         }
-        self.promote(number, units, fast.claims());
-        if !self.try_leave() {
+        self.promote(number, fast.claims());
+        let leaves = self.take_budget_and_leave(number, units);
+        self.wake_promoted(fast.claims());
+        if !leaves {
             self.drive(me);
         }
         Ok(Submitted::sent(Point {

@@ -318,7 +318,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
         // From now on others wait for the driver or for the host signals, and not for this
         // submission.
         drop(entries.entry.take());
-        self.promote(number, units, signalled(claims));
+        self.promote(number, signalled(claims));
+        self.take_budget(number, units);
+        self.wake_promoted(signalled(claims));
         let mut entries = std::mem::take(&mut entries.relayed).into_iter();
         for claim in claims.iter().filter(|claim| claim.port.is_none()) {
             let relay = Relay::new(self.own_shared(), number, claim, entries.next());
@@ -328,48 +330,66 @@ impl<E: Enqueue> SubmissionQueue<E> {
     }
 
     /// Keeps the objects of a submission until it has finished. Returns the budget that it takes.
+    ///
+    /// Call it before the submission's position is pending. So a thread that waits for the position
+    /// finds the objects.
     #[inline]
     pub(super) fn keep(&self, number: u64, keep: &mut Keep) -> u64 {
-        if keep.is_nothing() {
-            return 0;
-        }
-        let units = if self.budget().is_some() {
-            keep.units()
-        } else {
-            0
-        };
-        let objects = !keep.is_empty();
-        let mut state = self.lock();
-        if units > 0 {
-            state.in_flight.add_units(number, units);
-        }
-        if objects {
-            state.in_flight.add_kept(number, std::mem::take(keep));
-        }
-        drop(state);
-        // Budget alone is looked for only when it is used up.
-        if objects {
+        let units = self.budget().map_or(0, |_| keep.units());
+        if !keep.is_empty() {
+            let kept = std::mem::take(keep);
+            self.lock().in_flight.add_kept(number, kept);
             self.checks().note_kept(number);
         }
         units
     }
 
-    /// Promotes the signals of submission `number`, then its position, and counts `units` of the
-    /// budget.
+    /// Notes and counts the budget that submission `number` takes.
     ///
-    /// Then wakes waiters.
+    /// Call it after the submission's position is pending. So a submission that finds the budget
+    /// used up finds a position to wait for.
+    fn take_budget(&self, number: u64, units: u64) {
+        if units > 0 {
+            self.lock().in_flight.add_units(number, units);
+            self.count_budget(units);
+        }
+    }
+
+    /// Same as `take_budget`, and stops driving under the same lock.
     ///
-    /// The order matters: a woken thread finds all signals pending, and so does a thread that sees
-    /// the position pending.
+    /// False if the thread must check again, because another thread has made a change.
+    #[inline]
+    pub(super) fn take_budget_and_leave(&self, number: u64, units: u64) -> bool {
+        let mut state = self.lock();
+        if units > 0 {
+            state.in_flight.add_units(number, units);
+        }
+        let leaves = state.driving.try_stop();
+        drop(state);
+        self.count_budget(units);
+        leaves
+    }
+
+    /// Counts `units` of the budget, which the queue has noted.
+    #[inline]
+    fn count_budget(&self, units: u64) {
+        if let Some(budget) = self.budget().filter(|_| units > 0) {
+            budget.count(units);
+        }
+    }
+
+    /// Promotes the signals of submission `number`, then its position.
+    ///
+    /// In this order, so that a thread that sees the position pending finds all signals pending.
+    /// Call [`SubmissionQueue::wake_promoted`] after that.
     #[inline]
     pub(super) fn promote<'a>(
         &self,
         number: u64,
-        units: u64,
-        signals: impl Iterator<Item = (&'a Arc<Shared>, Interval)> + Clone,
+        signals: impl Iterator<Item = (&'a Arc<Shared>, Interval)>,
     ) {
         let own = self.own_shared();
-        for (of, claim) in signals.clone() {
+        for (of, claim) in signals {
             if of.publishes_ahead() {
                 own.note_unpublished(number, of, claim.upto);
             }
@@ -377,13 +397,18 @@ impl<E: Enqueue> SubmissionQueue<E> {
             of.promote(claim.upto, self.domain(), Some(self.object()));
         }
         own.raise_pending(number);
-        // Pending first, so that a submission that finds the budget used up finds a position to
-        // wait for.
-        if let Some(budget) = self.budget().filter(|_| units > 0) {
-            budget.count(units);
-        }
+    }
+
+    /// Wakes the waiters for the promoted signals and for the position.
+    ///
+    /// Call it after the budget is counted, because queues that share it may submit in this call.
+    #[inline]
+    pub(super) fn wake_promoted<'a>(
+        &self,
+        signals: impl Iterator<Item = (&'a Arc<Shared>, Interval)>,
+    ) {
         signals.for_each(|(of, _)| of.wake_promoted());
-        own.wake_promoted();
+        self.own_shared().wake_promoted();
     }
 
     /// Gives the number of a refused or skipped submission to the driver, without work.
