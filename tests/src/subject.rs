@@ -198,12 +198,20 @@ pub trait Subject: Clone + Send + Sync + 'static {
         clock.sample()
     }
 
-    /// [`Clock::to_host`] and [`Time::to_host`].
+    /// [`Clock::to_host`].
     ///
     /// # Errors
     /// Same errors.
     fn to_host(&self, clock: &Clock, device: i64) -> Result<Estimate> {
         clock.to_host(device)
+    }
+
+    /// [`Time::to_host`].
+    ///
+    /// # Errors
+    /// Same errors.
+    fn time_to_host(&self, time: &Time) -> Result<Estimate> {
+        time.to_host()
     }
 
     /// [`Clock::to_device`].

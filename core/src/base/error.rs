@@ -687,16 +687,6 @@ impl Error {
         )
     }
 
-    /// The system has no thread for `object`.
-    pub(crate) fn no_thread(object: &Object, error: &std::io::Error) -> Self {
-        Self::native(
-            object,
-            "starting a thread",
-            error.raw_os_error().map_or(-1, i64::from),
-            error.to_string(),
-        )
-    }
-
     /// Notes that work on `queue` returned this error, if it is [`Error::Work`] without a queue.
     pub(crate) fn on(mut self, queue: &Object) -> Self {
         if let Self::Work(WorkError { queue: known, .. }) = &mut self {

@@ -269,6 +269,17 @@ impl Error {
         }
     }
 
+    /// Makes the [`Error::Native`] of an operation on `object` for which the system has no thread.
+    #[must_use]
+    pub fn no_thread(object: &Object, error: &std::io::Error) -> Self {
+        Self::native(
+            object,
+            "starting a thread",
+            error.raw_os_error().map_or(-1, i64::from),
+            error.to_string(),
+        )
+    }
+
     /// Makes an [`Error::PayloadInUse`].
     #[must_use]
     pub fn payload_in_use(

@@ -10,12 +10,6 @@ pub struct TimestampCounter {
 }
 
 impl TimestampCounter {
-    /// A counter of nanoseconds with 64 valid bits.
-    pub const NANOSECONDS: Self = Self {
-        bits: 64,
-        period: 1.0,
-    };
-
     /// A counter of `bits` valid bits and `period` nanoseconds per tick.
     ///
     /// `None` if `bits` is not from 1 to 64, or if `period` is not positive and finite.
@@ -55,14 +49,6 @@ impl TimestampCounter {
     #[must_use]
     pub fn elapsed(self, from: u64, to: u64) -> i64 {
         self.nanoseconds(self.difference(from, to).into())
-    }
-
-    /// The time of a reading in nanoseconds, when the reading `at` has the time `known`.
-    ///
-    /// Right if the two readings lie at most half a round apart.
-    #[must_use]
-    pub fn unwrap(self, reading: u64, at: u64, known: i64) -> i64 {
-        known.saturating_add(self.elapsed(at, reading))
     }
 
     /// Signed ticks from one reading to another, in the shorter direction.
@@ -352,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_64_bit_counter_is_signed() {
-        let mut rounds = Rounds::new(TimestampCounter::NANOSECONDS);
+        let mut rounds = Rounds::new(counter(64));
         assert_eq!(rounds.follow(u64::MAX, 0), -1);
         assert_eq!(rounds.follow(4, 5), 4);
     }
@@ -424,7 +410,6 @@ mod tests {
             if there.unsigned_abs() < (counter.wraps_after() / 2).saturating_sub(1) {
                 prop_assert_eq!(counter.elapsed(to, from), -there);
             }
-            prop_assert_eq!(counter.unwrap(to, from, 0), there);
         }
 
         #[test]

@@ -253,13 +253,18 @@ impl Clock {
     /// before the first sample.
     pub(crate) fn to_monotonic(&self, device: i64) -> Option<Estimate> {
         let own = self.0.map.lock().to_host(device)?;
-        // The clock may have shown this value for up to its resolution before the device wrote it.
+        Some(self.host_clock().to_monotonic(self.as_written(own)))
+    }
+
+    /// The estimate of when the device wrote a value that the clock began to show at `shown`.
+    ///
+    /// The clock may have shown the value for up to its resolution before the device wrote it.
+    pub(crate) fn as_written(&self, shown: Estimate) -> Estimate {
         let error = match self.is_host_clock() {
-            true => own.error,
-            false => own.error.saturating_add(self.resolution()),
+            true => shown.error,
+            false => shown.error.saturating_add(self.resolution()),
         };
-        let own = Estimate { error, ..own };
-        Some(self.host_clock().to_monotonic(own))
+        Estimate { error, ..shown }
     }
 
     /// True if a [sample](Clock::sample) would make conversions of the present time more exact.

@@ -50,7 +50,8 @@ impl HostClock {
         let own = self.now();
         let read = Sample::between(before, own, Self::Monotonic.now());
         let passed = own.saturating_sub(time.nanoseconds);
-        let drifted = passed.unsigned_abs() / 2_000 + 1;
+        // The true time may differ by its error, and the clocks drift in that time, too.
+        let drifted = passed.unsigned_abs().saturating_add(time.error) / 2_000 + 1;
         let error = time.error.saturating_add(read.deviation);
         Estimate {
             nanoseconds: read.host.saturating_sub(passed),

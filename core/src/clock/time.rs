@@ -41,7 +41,9 @@ pub enum Axis {
     ///
     /// The clocks of CUDA and Vulkan on one GPU can be one clock.
     One,
-    /// The host's clock, to which both were converted. The error is the sum of both conversions'.
+    /// The host's clock, to which both were converted.
+    ///
+    /// The error is the sum of the errors of both conversions ([`Time::to_host`]).
     Host,
 }
 
@@ -111,14 +113,16 @@ impl Time {
 
     /// This time on the host's clock. May sample the clock, as [`Clock::to_host`] does.
     ///
+    /// The error includes the [resolution](Clock::resolution) of the clock.
+    ///
     /// # Errors
     /// Same errors as [`Clock::to_host`].
     pub fn to_host(&self) -> Result<Estimate> {
         let converted = self.clock.to_host(self.nanoseconds)?;
-        Ok(Estimate {
+        Ok(self.clock.as_written(Estimate {
             error: converted.error.saturating_add(self.error),
             ..converted
-        })
+        }))
     }
 
     /// The interval from `start` to this time. The two may be of different devices and APIs.
@@ -182,5 +186,46 @@ impl fmt::Debug for Time {
             write!(f, " ± {} ns", self.error)?;
         }
         write!(f, " of {}", self.clock.object())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use super::*;
+    use crate::base::error::Object;
+    use crate::clock::{Sample, Sampler};
+
+    /// A clock that shows each value for a microsecond, 500 ns behind the host's.
+    struct Coarse;
+
+    impl Sampler for Coarse {
+        fn sample(&self) -> Result<Sample> {
+            Ok(Sample {
+                device: 7_000,
+                host: 7_500,
+                deviation: 0,
+            })
+        }
+
+        fn resolution(&self) -> u64 {
+            1_000
+        }
+    }
+
+    /// The device may have written the value just before the clock showed the next one.
+    #[test]
+    fn the_error_of_a_written_time_covers_the_resolution_of_its_clock() {
+        let coarse = || Clock::new(Object::new("clock", "coarse"), Coarse);
+        let clock = coarse();
+        let time = Time::within(clock.clone(), 7_000, 20);
+        let (shown, written) = (clock.to_host(7_000).unwrap(), time.to_host().unwrap());
+        assert_eq!(written.nanoseconds, shown.nanoseconds);
+        assert_eq!(written.error, shown.error + 20 + 1_000);
+        let other = Time::new(coarse(), 7_000);
+        let between = time.since(&other).unwrap();
+        assert_eq!(between.axis, Axis::Host);
+        assert!(between.error >= 2 * 1_000 + 20, "{between:?}");
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use smallvec::SmallVec;
 
 use crate::base::error::{Error, Failure, Object, Result};
+use crate::base::process::MakerProcess;
 use crate::base::run::Wake;
 use crate::base::stage::Stage;
 use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
@@ -23,6 +24,7 @@ pub(crate) struct Sides {
     published: AtomicU64,
     /// True once one side has lost its last handle.
     orphaned: AtomicBool,
+    maker: MakerProcess,
 }
 
 struct Side {
@@ -57,7 +59,8 @@ pub(crate) struct Joined(Arc<Sides>);
 
 impl Drop for Joined {
     fn drop(&mut self) {
-        if self.0.sides.iter().any(|side| side.of.is_forked()) {
+        // In a forked child, another thread of the parent may have held a lock at the fork (P3).
+        if !self.0.maker.is_this() {
             return;
         }
         self.0.orphaned.store(true, Ordering::SeqCst);
@@ -143,7 +146,9 @@ impl Bridge for Sides {
             };
             if to.of.reached() < value {
                 let note = || to.ahead.store(value, Ordering::SeqCst);
-                to.of.signal_ahead(value, in_step, note);
+                let signal = || to.of.signal_ahead(value, in_step, note);
+                // A refused signal changes nothing, and `carry` finds the reason later.
+                let _ = to.of.signal_observed(value, signal);
             }
         }
     }
@@ -154,6 +159,21 @@ impl Bridge for Sides {
 }
 
 impl Sides {
+    fn new(lines: &[Timeline], initial: u64, maker: MakerProcess) -> Self {
+        let side = |line: &Timeline| Side {
+            of: line.shared().clone(),
+            waker: Arc::default(),
+            ahead: AtomicU64::new(initial),
+        };
+        Self {
+            sides: lines.iter().map(side).collect(),
+            carrying: Mutex::new(Carrying::Idle(initial)),
+            published: AtomicU64::new(0),
+            orphaned: AtomicBool::new(false),
+            maker,
+        }
+    }
+
     /// Carries values between the sides, or asks the thread that does so to repeat.
     ///
     /// Call it after a change of what a side has reached or can still reach.
@@ -238,7 +258,10 @@ impl Sides {
                     reached,
                 });
             }
-            match to.of.signal_from_host(value) {
+            match to
+                .of
+                .signal_observed(value, || to.of.signal_from_host(value))
+            {
                 Ok(()) => {}
                 // The failure is handled next.
                 Err(Error::Failed { .. }) if to.of.is_failed() => {}
@@ -361,17 +384,7 @@ impl Timeline {
                 "a bridge has two sides, at least",
             ));
         }
-        let side = |line: &Self| Side {
-            of: line.shared().clone(),
-            waker: Arc::default(),
-            ahead: AtomicU64::new(initial),
-        };
-        let sides = Arc::new(Sides {
-            sides: made.iter().map(side).collect(),
-            carrying: Mutex::new(Carrying::Idle(initial)),
-            published: AtomicU64::new(0),
-            orphaned: AtomicBool::new(false),
-        });
+        let sides = Arc::new(Sides::new(&made, initial, MakerProcess::this()));
         for side in &sides.sides {
             let bridge: Weak<dyn Bridge> = Arc::<Sides>::downgrade(&sides);
             side.of.set_bridge(bridge);
@@ -383,5 +396,26 @@ impl Timeline {
         }
         sides.carry();
         Ok(made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use super::*;
+    use crate::api::Device as _;
+    use crate::host;
+
+    /// P3: a thread of the parent may have held a lock at the fork.
+    #[test]
+    fn the_last_handle_of_a_forked_copy_closes_nothing() {
+        for (maker, closes) in [(MakerProcess::this(), true), (MakerProcess::NONE, false)] {
+            let device = host::Device::new();
+            let lines = ["one", "other"].map(|label| device.timeline(label).unwrap());
+            let sides = Arc::new(Sides::new(&lines, 0, maker));
+            drop(Joined(sides));
+            assert!(lines.iter().all(|line| line.shared().is_closed() == closes));
+        }
     }
 }

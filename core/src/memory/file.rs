@@ -32,7 +32,7 @@ pub(crate) struct Sealed<'f> {
 }
 
 impl<'f> Sealed<'f> {
-    /// A file of `bytes` that this process has just [made](make). Not checked.
+    /// A file of `bytes` that this process has [made](make) or checked. Not checked here.
     pub(crate) fn new_unchecked(file: &'f OwnedFd, bytes: u64) -> Self {
         Self {
             file: file.as_fd(),

@@ -129,7 +129,8 @@ impl SharedWords {
         let file = make("syncline-words", bytes);
         let file = file.map_err(|(call, errno)| Error::system(&object, call, errno))?;
         let words = Mapping::of(Sealed::new_unchecked(&file, bytes));
-        Self::with(object, file, words)
+        let words = words.map_err(|errno| Error::system(&object, "mmap", errno))?;
+        Ok(Self::over(object, file, words))
     }
 
     /// Maps the memory of `handle`.
@@ -138,38 +139,22 @@ impl SharedWords {
     /// Each error returns the handle. [`Error::Native`] if the memory cannot be mapped.
     pub fn open(handle: WordsFd) -> Result<Self, Rejected<WordsFd>> {
         let object = Object::new("memory", "");
-        let opened = check(handle.as_fd())
-            .map_err(|reason| Error::Import {
-                object: object.clone(),
-                what: "shared memory".into(),
-                reason,
-            })
-            .and_then(|file| {
-                Mapping::of(file).map_err(|errno| Error::system(&object, "mmap", errno))
-            });
-        match opened {
-            Ok(words) => Ok(Self(Arc::new(Inner {
-                object,
-                file: handle.fd,
-                words,
-            }))),
-            Err(error) => Err(Rejected { handle, error }),
+        // It was checked when the handle was made, and its seals fix the size.
+        match Mapping::of(Sealed::new_unchecked(&handle.fd, handle.bytes)) {
+            Ok(words) => Ok(Self::over(object, handle.fd, words)),
+            Err(errno) => {
+                let error = Error::system(&object, "mmap", errno);
+                Err(Rejected { handle, error })
+            }
         }
     }
 
-    fn with(
-        object: Object,
-        file: OwnedFd,
-        words: Result<Mapping<AtomicU32>, rustix::io::Errno>,
-    ) -> Result<Self> {
-        match words {
-            Ok(words) => Ok(Self(Arc::new(Inner {
-                object,
-                file,
-                words,
-            }))),
-            Err(errno) => Err(Error::system(&object, "mmap", errno)),
-        }
+    fn over(object: Object, file: OwnedFd, words: Mapping<AtomicU32>) -> Self {
+        Self(Arc::new(Inner {
+            object,
+            file,
+            words,
+        }))
     }
 
     /// Makes a new handle with its own descriptor.

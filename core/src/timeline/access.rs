@@ -64,6 +64,14 @@ impl WaitOnly {
         }
     }
 
+    /// True if the timeline has failed because the process or the device that signals it is lost.
+    ///
+    /// Only a timeline in shared memory tells this. Its pending signals will not come then.
+    #[must_use]
+    pub fn is_signaller_lost(&self) -> bool {
+        self.0.home().is_lost()
+    }
+
     /// True for points of this timeline.
     #[must_use]
     pub fn has(&self, point: Point<'_>) -> bool {

@@ -65,12 +65,13 @@ impl HostSignalObservers {
         signal: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let at = HostClock::Monotonic.now();
-        let observers: SmallVec<[Arc<dyn ObserveHostSignals>; 2]> = self
-            .observers
-            .lock()
-            .iter()
-            .filter_map(Weak::upgrade)
-            .collect();
+        let mut observers: SmallVec<[Arc<dyn ObserveHostSignals>; 2]> = SmallVec::new();
+        {
+            let mut known = self.observers.lock();
+            // A trace may have ended while one of its threads added it here.
+            known.retain(|known| known.upgrade().map(|one| observers.push(one)).is_some());
+            self.any.store(!known.is_empty(), Ordering::Relaxed);
+        }
         for observer in &observers {
             observer.note(timeline, value, at);
         }

@@ -67,9 +67,10 @@ impl Histories {
 }
 
 impl Clocks {
+    /// The time at which the device of `clock` wrote `time`, on the host's clock.
     pub(super) fn to_host(&self, clock: &Clock, time: i64) -> Option<Estimate> {
         let (_, history) = self.0.iter().find(|(one, _)| one.is_same(clock))?;
-        history.to_host(time)
+        history.to_host(time).map(|shown| clock.as_written(shown))
     }
 }
 

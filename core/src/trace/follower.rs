@@ -80,6 +80,10 @@ impl FollowSubmission for Followed {
         let _ = self.held.set(is_held);
         if let Some(follower) = self.follower.upgrade() {
             let mut submissions = follower.submissions.lock();
+            if submissions.noted >= follower.capacity {
+                submissions.lost += 1;
+                return;
+            }
             submissions.noted += 1;
             submissions.last = number.max(submissions.last);
             submissions.open.push_back((number, self));
@@ -176,15 +180,14 @@ impl Follow for Follower {
         let timelines = self.timelines.upgrade()?;
         // Frees stamps for reuse.
         self.gather();
+        // Beyond the capacity the submission is only counted, once it is accepted.
+        let is_full = self.submissions.lock().noted >= self.capacity;
+        let stamps = match self
+            .clock
+            .as_ref()
+            .map(|_| (!is_full).then(stamps).transpose())
         {
-            let mut submissions = self.submissions.lock();
-            if submissions.noted >= self.capacity {
-                submissions.lost += 1;
-                return None;
-            }
-        }
-        let stamps = match self.clock.as_ref().map(|_| stamps()) {
-            Ok(Ok(stamps)) => Some(stamps),
+            Ok(Ok(stamps)) => stamps,
             Ok(Err(error)) => {
                 let mut submissions = self.submissions.lock();
                 submissions.untimed.get_or_insert_with(|| error.to_string());

@@ -73,23 +73,32 @@ impl Timelines {
 
     /// The index of a timeline. If it is `awaited`, its host signals are recorded from now on.
     pub(super) fn timeline(self: &Arc<Self>, of: &Arc<Shared>, awaited: bool) -> usize {
-        // Before its value is read, so that each signal is either noted or part of the value.
-        let observer: Arc<dyn ObserveHostSignals> = self.clone();
-        let taken = awaited && of.host_signals().add(&observer);
-        let mut timelines = self.known.lock();
         let id = of.object().id();
-        let index = match timelines.indices.get(&id) {
-            Some(&index) => index,
-            None => {
-                let index = timelines.names.len();
-                timelines.names.push(of.object().label().to_owned());
-                timelines.reached.push(of.reached());
-                timelines.indices.insert(id, index);
-                index
+        let (index, is_new) = {
+            let mut known = self.known.lock();
+            match known.indices.get(&id) {
+                Some(&index) => (index, false),
+                None => {
+                    let index = known.names.len();
+                    known.names.push(of.object().label().to_owned());
+                    known.reached.push(0);
+                    known.indices.insert(id, index);
+                    (index, true)
+                }
             }
         };
-        if taken {
-            timelines.watched.push(Arc::downgrade(of));
+        // After the index, which `note` needs.
+        let observer: Arc<dyn ObserveHostSignals> = self.clone();
+        if awaited && of.host_signals().add(&observer) {
+            self.known.lock().watched.push(Arc::downgrade(of));
+        }
+        if is_new {
+            // After that, so that each later signal is noted, and each earlier one is part of the
+            // value. A signal that a thread is making at this moment may be neither.
+            let reached = of.reached();
+            if let Some(before) = self.known.lock().reached.get_mut(index) {
+                *before = reached;
+            }
         }
         index
     }

@@ -30,11 +30,7 @@ impl Timeline {
     #[inline]
     pub fn signal(&self, value: u64) -> Result<()> {
         let shared = self.shared();
-        if shared.host_signals().is_empty() {
-            return shared.signal_from_host(value);
-        }
-        let make = || shared.signal_from_host(value);
-        shared.host_signals().observe(shared, value, make)
+        shared.signal_observed(value, || shared.signal_from_host(value))
     }
 }
 
@@ -49,6 +45,22 @@ impl SignalOnly {
 }
 
 impl Shared {
+    /// Makes a host signal of `value` with `signal`, and notes it in the traces that follow it.
+    ///
+    /// # Errors
+    /// The error of `signal`.
+    #[inline]
+    pub(crate) fn signal_observed(
+        &self,
+        value: u64,
+        signal: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        if self.host_signals().is_empty() {
+            return signal();
+        }
+        self.host_signals().observe(self, value, signal)
+    }
+
     /// Checks a host signal, makes it through the home port, and notes that it is reached.
     pub(crate) fn signal_from_host(self: &Arc<Self>, value: u64) -> Result<()> {
         if self.is_counted_here() && !self.publishes_ahead() {

@@ -367,6 +367,9 @@ fn records_beyond_the_capacity_are_counted() {
         s.one.submit(&[s.gate.at(value)], |_| Ok(()), &[]).unwrap();
         s.gate.signal(value).unwrap();
     }
+    // A refused submission is not recorded, so it does not count.
+    let refused = s.one.submit(&[], |_| Ok(()), &[s.gate.signal_at(1)]);
+    refused.unwrap_err();
     s.one.idle(LONG).unwrap();
     let recording = trace.finish(LONG);
     let one = track(&recording, "one");
@@ -377,6 +380,25 @@ fn records_beyond_the_capacity_are_counted() {
         (recording.host_signals.len(), recording.host_lost),
         (10, 15)
     );
+}
+
+/// The host makes them, so a wait on another side has an arrow, too.
+#[test]
+fn signals_that_a_bridge_carries_are_recorded() {
+    let s = setup();
+    let ports = (0..2).map(|_| host::Device::new().port(0));
+    let sides = Timeline::bridged("bridge", 0, ports).unwrap();
+    let trace = Trace::new();
+    trace.follow(&s.one).unwrap();
+    s.one.submit(&[sides[1].at(1)], |_| Ok(()), &[]).unwrap();
+    sides[0].signal(1).unwrap();
+    s.one.idle(LONG).unwrap();
+    let recording = trace.finish(LONG);
+    let [signal] = &recording.host_signals[..] else {
+        panic!("{:?}", recording.host_signals);
+    };
+    assert_eq!(recording.timelines[signal.signal.timeline], "bridge");
+    assert_eq!(recording.arrows().len(), 1);
 }
 
 /// Traces begin and end again and again while several threads submit and signal.

@@ -123,8 +123,7 @@ fn loss(count: &WaitOnly) -> Option<Error> {
         // A peer that was given up lives, and a driver has its signal.
         Error::PeerLost { how, .. } => *how != PeerLoss::GivenUp,
         Error::DeviceLost { .. } => true,
-        // Another process reports a lost device by the native code.
-        Error::FailedElsewhere { code, .. } => *code != 0,
+        Error::FailedElsewhere { .. } => count.is_signaller_lost(),
         _ => false,
     };
     lost.then_some(error)

@@ -10,9 +10,9 @@ use syncline_core::{Error, Result};
 
 use super::endpoint::Endpoint;
 use super::message::{MAX_MESSAGE, Message};
-use super::parties::{Agreed, MAX_PARTIES, write_links, write_parties};
+use super::parties::{Agreed, write_links, write_parties};
 use super::poll::Deadline;
-use super::wire::{TooMuch, Writer, digest};
+use super::wire::{Writer, digest};
 use crate::any::Device;
 #[cfg(doc)]
 use crate::negotiate::Conflict;
@@ -68,7 +68,8 @@ impl Endpoint {
     ///   sides.
     /// * [`Error::Unsupported`] if `own` has a party of another process, too many parties, or a
     ///   party that no message can carry: one of an unknown backend, or with a name of more than
-    ///   256 bytes. Also if the endpoint is already negotiating. Nothing was sent.
+    ///   256 bytes. Also if the endpoint is already negotiating. Nothing was sent then. The same
+    ///   error if both processes together have too many parties or endpoints.
     /// * [`Error::Message`] if the peer sends parties of this process, or has found another result.
     ///   The endpoint stays usable.
     /// * [`Error::PeerSilent`], and the errors of [`Endpoint::check`].
@@ -398,13 +399,7 @@ impl<'e> PeerNegotiation<'e> {
                     to.bytes(plan.why().as_bytes())
                 }
             });
-        let too_many = |_| TooMuch {
-            what: "parties",
-            most: MAX_PARTIES,
-        };
-        written
-            .map_err(too_many)
-            .map_err(|what| self.endpoint.connection().unsendable(what))?;
+        written.map_err(|what| self.endpoint.connection().unsendable(what))?;
         let length = to.length();
         Ok(Agreed {
             round: *self.round,

@@ -16,11 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use rustix::io::Errno;
-use syncline_core::{Result, error::Object, handle::Rejected};
+use syncline_core::{Error, Result, error::Object, handle::Rejected};
 
 use super::message::MAX_DESCRIPTORS;
-use super::poll::native;
 
 /// Descriptors of one peer that may be open here at once, including those waiting to be closed.
 pub(super) const MAX_OPEN: usize = 64;
@@ -72,13 +70,8 @@ impl Closer {
                     released(&counted);
                 }
             });
-        match started {
-            Ok(_) => Ok(Arc::new(Self { queue, open })),
-            Err(error) => {
-                let errno = Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
-                Err(native(object, "pthread_create", errno))
-            }
-        }
+        started.map_err(|error| Error::no_thread(object, &error))?;
+        Ok(Arc::new(Self { queue, open }))
     }
 
     /// How many descriptors the next message may bring.

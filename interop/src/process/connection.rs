@@ -572,9 +572,12 @@ impl Connection {
     /// Ends the connection because the application gives up the peer.
     ///
     /// Calls the observers on this thread, also if the connection has ended before. Only the first
-    /// call has an effect.
+    /// call has an effect, and none after the peer has died: its messages can still be received.
     pub(super) fn give_up(&self) {
-        if self.is_given_up.swap(true, Ordering::AcqRel) {
+        let died = |how: &PeerLoss| matches!(how, PeerLoss::Died { .. });
+        if self.loss_observers.lock().reported.iter().any(died)
+            || self.is_given_up.swap(true, Ordering::AcqRel)
+        {
             return;
         }
         let error = self.lost_error(PeerLoss::GivenUp);

@@ -246,8 +246,7 @@ impl Endpoint {
         let guard = match guard {
             Ok(guard) => guard,
             Err(error) => {
-                let errno = Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
-                let error = native(&object, "pthread_create", errno);
+                let error = Error::no_thread(&object, &error);
                 let handle = socket.into_fd();
                 return Err(Rejected { handle, error });
             }
@@ -387,12 +386,14 @@ impl Endpoint {
     /// Opaque handles are descriptors of semaphores and of device memory, and CUDA's event handles.
     ///
     /// # Safety
-    /// Each opaque handle that the peer sends refers to the kind of object that its message states,
-    /// and was exported by the driver that the message names. All signals of a timeline semaphore
-    /// behind such a handle have increasing values, in the peer and in every process that gets the
-    /// semaphore from it. Drivers do not check this, and a violation is undefined behaviour. The
-    /// condition holds for a program that exports with this library and that no attacker controls.
-    /// It does not hold for a process that is sandboxed because it may be taken over.
+    /// Each opaque handle that the peer sends refers to the kind of object that its message states.
+    /// The driver that the message names has exported it. All signals of a timeline semaphore
+    /// behind such a handle have increasing values. That holds in the peer and in every process
+    /// that gets the semaphore from it.
+    ///
+    /// Drivers do not check this, and a violation is undefined behaviour. The condition holds for a
+    /// program that exports with this library and that no attacker controls. It does not hold for a
+    /// process that is sandboxed because it may be taken over.
     #[allow(
         unsafe_code,
         reason = "the kind of a foreign descriptor cannot be checked"

@@ -38,9 +38,9 @@ impl Endpoint {
     /// pending once the submission's end is pending. This call does not wait for that.
     ///
     /// # Lifetime of the event
-    /// This process must keep a clone of the event, and must not end, while the peer has the event
-    /// or a queue of the peer waits for it. The peer has vouched for that by an `unsafe` call, and
-    /// this process must make it true.
+    /// This process must keep a clone of the event and must not end. That holds while the peer has
+    /// the event or a queue of the peer waits for it. The peer has vouched for that by an `unsafe`
+    /// call, and this process must make it true.
     ///
     /// # Blocking
     /// Up to `timeout` in total.

@@ -89,6 +89,14 @@ fn offer_to_all<'e>(
     offered.iter().try_for_each(check)
 }
 
+/// What the peer must do, for the timeout error of a call that waits for an object.
+const OFFER: &str = "offer an object";
+
+/// True for the timeout error of a call that waited for this, and not for an earlier message.
+fn is_silent_about(error: &Error, sought: &str) -> bool {
+    matches!(error, Error::PeerSilent { awaited, .. } if awaited == sought)
+}
+
 fn describe(content: Content, label: &str) -> String {
     format!("{} \"{}\"", content.name(), shortened(label, MAX_LABEL))
 }
@@ -110,8 +118,9 @@ impl SentOffer<'_> {
     pub(super) fn answer(&self, deadline: Deadline) -> Result<Answer> {
         let connection = self.endpoint.connection();
         let received = connection.receive("", deadline, |inbox| inbox.offers().answer(self.number));
-        received.map_err(|error| match error.is_timeout() {
-            true => connection.silent(format!("say what became of {}", self.description), deadline),
+        let answer = || format!("say what became of {}", self.description);
+        received.map_err(|error| match is_silent_about(&error, "") {
+            true => connection.silent(answer(), deadline),
             false => error,
         })
     }
@@ -364,12 +373,12 @@ impl Endpoint {
         // Process withdrawals that have arrived.
         connection.pump();
         let matches = |offer: &Offer| offer.content == content && offer.label == shown;
-        let received =
-            connection.receive("offer an object", deadline, |inbox| inbox.object(matches));
-        let (offer, descriptors) = received.map_err(|error| match error.is_timeout() {
-            true => self.not_offered(content, label, deadline),
-            false => error,
-        })?;
+        let received = connection.receive(OFFER, deadline, |inbox| inbox.object(matches));
+        let (offer, descriptors) =
+            received.map_err(|error| match is_silent_about(&error, OFFER) {
+                true => self.not_offered(content, label, deadline),
+                false => error,
+            })?;
         let received = ReceivedOffer {
             endpoint: self,
             number: offer.number,

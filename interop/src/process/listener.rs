@@ -69,10 +69,12 @@ impl Listener {
         let address = SocketAddrUnix::new(path).map_err(failed("bind"))?;
         let socket = Socket::unconnected().map_err(|(call, errno)| native(&object, call, errno))?;
         rustix::fs::fcntl_setfl(&socket, OFlags::NONBLOCK).map_err(failed("fcntl(F_SETFL)"))?;
+        let closer = Closer::start(&object)?;
+        // The last step that may fail before the listener removes the file.
         rustix::net::bind(&socket, &address).map_err(failed("bind"))?;
         let listener = Self {
             object: object.clone(),
-            closer: Closer::start(&object)?,
+            closer,
             socket,
             bound: inode(path),
             maker: MakerProcess::this(),

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::SendFlags;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use syncline::negotiate::{Conflict, Mechanism, Needs, Party, Plan, Requirements};
 use syncline::process::{Endpoint, Listener, negotiate_among};
 use syncline::{
@@ -81,6 +82,34 @@ impl Drop for Family {
 }
 
 /// The child processes of the other tests.
+/// A listener that cannot be made leaves no file behind.
+fn without_threads() {
+    let path = std::env::var_os(PATH).unwrap();
+    // Address space for smaller objects, but not for another stack of 2 MiB.
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+    let before = getrlimit(Resource::As);
+    let current = Some(pages * rustix::param::page_size() as u64 + (1 << 20));
+    setrlimit(Resource::As, Rlimit { current, ..before }).unwrap();
+    let refused = Listener::bind(&path).map(drop);
+    setrlimit(Resource::As, before).unwrap();
+    let Err(Error::Native { call, .. }) = &refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(*call, "starting a thread");
+    Listener::bind(&path).unwrap();
+}
+
+#[test]
+fn a_listener_without_a_thread_leaves_no_file() {
+    let alone = Alone::new();
+    let path = std::env::temp_dir().join(format!("syncline-threads-{}", std::process::id()));
+    let mut child = command("has no threads").env(PATH, &path).spawn().unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(!path.exists());
+    alone.nothing_is_left();
+}
+
 #[test]
 fn the_child() {
     let Ok(role) = std::env::var(ROLE) else {
@@ -90,6 +119,7 @@ fn the_child() {
         "is in the middle" => return middle(),
         "is a corner" => return corner(),
         "is the last corner" => return last_corner(),
+        "has no threads" => return without_threads(),
         _ => {}
     }
     if let Ok(path) = std::env::var(PATH) {

@@ -93,8 +93,7 @@ impl<S: Subject> Time<S> {
     /// # Errors
     /// Same errors.
     pub fn to_host(&self) -> Result<Estimate> {
-        let time = &self.library;
-        self.on.to_host(time.clock(), time.nanoseconds())
+        self.on.time_to_host(&self.library)
     }
 
     /// [`syncline::clock::Time::since`].

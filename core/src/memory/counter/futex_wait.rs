@@ -8,8 +8,8 @@
 //! Each wake first clears `sleepers`, and wakes all threads. Threads that go on sleeping set it
 //! again. A thread that is killed in its sleep leaves `sleepers` set, which costs one system call.
 //!
-//! A wrong value that another process writes to `wakes` or `sleepers` can keep a thread asleep
-//! until its time is over, which is 100 ms at most.
+//! Another process can write wrong values to `wakes` or `sleepers`. A thread then sleeps for up to
+//! 100 ms too long.
 
 use std::ptr::from_ref;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -158,8 +158,8 @@ fn after(left: Duration) -> Timespec {
 impl Counter {
     /// Wakes every thread that sleeps on the page. A system call.
     pub fn wake_all(&self) {
-        // Before the increment. A thread that sets `sleepers` after this either reads the old count
-        // and its sleep ends at once, or reads the new count, and `sleepers` stays set for the next
+        // Before the increment. A thread may set `sleepers` after this. If it reads the old count,
+        // its sleep ends at once. If it reads the new count, `sleepers` stays set for the next
         // wake.
         self.page().sleepers.store(0, Ordering::SeqCst);
         self.page().wakes.fetch_add(1, Ordering::SeqCst);

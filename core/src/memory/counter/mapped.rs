@@ -20,8 +20,8 @@ use crate::memory::mapping::Mapping;
 /// One process's mapping of a 64-bit counter in a page of shared memory.
 ///
 /// The counter only grows. A value counts only if it was [announced](Counter::announce) before. Any
-/// other value is an error and ends the timeline. Most calls only read and write memory.
-/// [`Counter::wake_all`], [`Counter::fail`] and [`Counter::note_pending`] also wake threads.
+/// other value is an error and ends the timeline. Most calls only read and write memory. Calls that
+/// change what waiters see also wake threads.
 pub struct Counter {
     object: Object,
     page: Mapped,
@@ -63,14 +63,18 @@ impl Counter {
         let page = Mapping::of(Sealed::new_unchecked(&file, page::BYTES as u64));
         let page = Mapped(page.map_err(|errno| native(("mmap", errno)))?);
         page.format(initial);
-        let counter = Self {
-            object,
+        Ok((Self::over(page, initial), file))
+    }
+
+    /// The counter of `page`. This process has seen the value `seen`.
+    fn over(page: Mapped, seen: u64) -> Self {
+        Self {
+            object: Object::new("counter", ""),
             page,
-            seen: AtomicU64::new(initial),
+            seen: AtomicU64::new(seen),
             last_pending: AtomicU64::new(u64::MAX),
             failing_since: OnceLock::new(),
-        };
-        Ok((counter, file))
+        }
     }
 
     /// Maps the counter of `handle`. The handle stays open and may be closed afterwards.
@@ -87,15 +91,7 @@ impl Counter {
         })?;
         let object = Object::new("counter", "");
         let page = Mapping::of(file).map_err(|errno| Error::system(&object, "mmap", errno))?;
-        let page = Mapped(page);
-        let counter = Self {
-            object,
-            page,
-            seen: AtomicU64::new(0),
-            last_pending: AtomicU64::new(u64::MAX),
-            failing_since: OnceLock::new(),
-        };
-        Ok(counter)
+        Ok(Self::over(Mapped(page), 0))
     }
 
     /// The counter's name in errors.
@@ -262,8 +258,8 @@ impl Counter {
     /// The highest value that signallers report as [pending](Counter::note_pending).
     ///
     /// From the first call on, a change of this value also wakes threads of this process that sleep
-    /// on the page. A value that a call has returned wakes them no more, so the caller passes it on
-    /// to the waiters.
+    /// on the page. A value that a call has returned usually wakes them no more, so the caller
+    /// passes it on to the waiters.
     ///
     /// # Errors
     /// [`Error::Corrupted`] if the page holds `u64::MAX` or a value above what was announced.
@@ -343,10 +339,11 @@ impl Counter {
 
     /// True, once for each value, if the page reports more pending than was last read.
     ///
-    /// False in a process that has never called [`Counter::pending`]. A watch ends once for each
-    /// value, even if the engine does not read the value then.
-    /// No second caller misses the value: only the watch of the counter's one timeline calls this,
-    /// and one thread at a time watches a device.
+    /// False in a process that has never called [`Counter::pending`].
+    ///
+    /// A watch ends once for each value, even if the engine does not read the value then. Only the
+    /// watch of the counter's one timeline calls this, and one thread at a time watches a device.
+    /// So no second caller misses the value.
     pub(super) fn has_new_pending(&self) -> bool {
         let last = self.last_pending.load(Ordering::Acquire);
         if last == u64::MAX {

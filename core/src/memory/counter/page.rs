@@ -186,6 +186,7 @@ pub(super) struct Cause {
 /// | 4 | its end of the socket is closed, and it is not known whether the process lives |
 /// | 5 | its end is closed, and the process lives |
 /// | 6 | it was shut out |
+/// | 7 | it was given up |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Loss {
     pub(super) process: u32,

@@ -130,15 +130,18 @@ impl Shared {
 
     /// Signals `value` from the host, before it becomes visible on another side of the bridge.
     ///
-    /// Does nothing if `in_step` returns false. Calls `claimed` once no other signal can come
-    /// before this one. A refused signal changes nothing, and the bridge finds the reason later.
+    /// Calls `claimed` once no other signal can come before this one.
+    ///
+    /// # Errors
+    /// [`Error::SignalNotAboveReached`] if `in_step` returns false. Same errors as
+    /// [`Timeline::signal`](crate::Timeline::signal). A refused signal changes nothing.
     pub(crate) fn signal_ahead(
         &self,
         value: u64,
         in_step: impl FnOnce() -> bool,
         claimed: impl FnOnce(),
-    ) {
-        let _ = self.signal_in_order(value, || {
+    ) -> Result<()> {
+        self.signal_in_order(value, || {
             if !in_step() {
                 return Err(Error::SignalNotAboveReached {
                     timeline: self.object().clone(),
@@ -149,7 +152,7 @@ impl Shared {
             self.claim_next(value)?;
             claimed();
             Ok(())
-        });
+        })
     }
 
     /// A host signal of a timeline without any port other than a host value.

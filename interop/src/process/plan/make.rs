@@ -142,7 +142,7 @@ impl<'c> Execution<'c> {
         let offer = |process| {
             let peer = self.peer(process)?;
             let handles = self.handles(process);
-            let fds = handles.iter().map(|handle| own.export(handle.kind));
+            let fds = handles.iter().map(|handle| own.export(self, handle.kind));
             let fds = fds.collect::<Result<_>>()?;
             let offer = Offer {
                 number: peer.next_number(),

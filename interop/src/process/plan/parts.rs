@@ -119,7 +119,10 @@ impl HomeObjects {
     }
 
     /// Exports one more handle of `kind`.
-    pub(super) fn export(&self, kind: HandleKind) -> Result<OwnedFd> {
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if there is no object of this kind. A driver error.
+    pub(super) fn export(&self, execution: &Execution<'_>, kind: HandleKind) -> Result<OwnedFd> {
         if let (HandleKind::WordsMemfd, Some(times)) = (kind, &self.home.times) {
             return Ok(times.export()?.into());
         }
@@ -133,8 +136,10 @@ impl HomeObjects {
             }
             _ => {}
         }
-        let _ = kind;
-        Ok(self.page.export()?.into())
+        match kind {
+            HandleKind::CounterMemfd => Ok(self.page.export()?.into()),
+            _ => Err(execution.cannot("the home has no object of this kind")),
+        }
     }
 
     /// The binary semaphores of the devices of this process.

@@ -130,6 +130,32 @@ fn a_kill_is_reported_after_the_messages_of_the_process() {
     child.wait().unwrap();
 }
 
+/// Its messages can still be received, and the observers know how it ended.
+#[test]
+fn a_peer_that_has_died_cannot_be_given_up() {
+    let (mut child, one) = child("says three points");
+    let (recorder, losses) = loss_recorder();
+    one.observe_loss(recorder);
+    assert_eq!(one.receive_point_of(LONG).unwrap(), (1, 1));
+    child.kill().unwrap();
+    let exit = Some(PeerExit::Signal(9));
+    let how = PeerLoss::Died { exit };
+    assert_eq!(losses.recv_timeout(LONG).unwrap(), how);
+    one.give_up();
+    assert!(losses.try_recv().is_err(), "it is given up");
+    let error = loop {
+        // The points that were sent before the kill come first.
+        if let Err(error) = one.receive_point_of(LONG) {
+            break error;
+        }
+    };
+    assert!(
+        matches!(&error, Error::PeerLost { how: actual, .. } if *actual == how),
+        "{error}"
+    );
+    child.wait().unwrap();
+}
+
 /// A farewell is reported even if the process ends right after it, and no call receives.
 #[test]
 fn a_farewell_is_reported_before_the_death() {

@@ -185,6 +185,8 @@ fn unreceived_points_are_bounded() {
     let late = await_needs(&one, 2, NOW).unwrap_err();
     assert!(late.is_timeout(), "{late}");
     assert!(late.to_string().contains("behind 1024 points"), "{late}");
+    let late = one.receive_words("words", 64, NOW).unwrap_err();
+    assert!(late.to_string().contains("behind 1024 points"), "{late}");
     assert_eq!(one.connection().due(), Some(1026));
     // With room for all points but one, and then for all.
     for value in 1..6 {

@@ -3,6 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use syncline::clock::Estimate;
+
 use super::{Seen, queue, sampled, sides};
 use crate::case::{Stop, Verdict, cases, check, note};
 use crate::user::Fence;
@@ -28,7 +30,7 @@ fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
     };
     for device in sides(world)? {
         let (clock, queue) = (device.clock()?, queue(device)?);
-        let (host, resolution) = (clock.host_clock(), clock.library().resolution());
+        let host = clock.host_clock();
         for &closed in times {
             let closed = Duration::from_millis(closed);
             let stall = device.stall()?;
@@ -55,7 +57,7 @@ fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
                 ("the first stamp", &start, first),
                 ("the second", &end, second),
             ] {
-                seen.allows(what, time.to_host()?, resolution)?;
+                seen.allows(what, time.to_host()?)?;
             }
             let between = end.since(&start)?;
             let room = between.error.cast_signed() + (second.to - first.from) / 1000;
@@ -151,11 +153,15 @@ fn holds_while_it_drifts<S: Subject>(world: &World<S>) -> Verdict {
             });
             recorded?;
             let time = fence.time()?;
-            seen.allows("a stamp", time.to_host()?, resolution)?;
+            seen.allows("a stamp", time.to_host()?)?;
             let Some(old) = frozen.to_host(time.nanoseconds()) else {
                 return Stop::fail("a map with samples converts nothing");
             };
-            seen.allows("a stamp, by what was known at first,", old, resolution)?;
+            // A map converts what the clock shows. It may have shown this for its resolution before
+            // the device wrote it.
+            let error = old.error.saturating_add(resolution);
+            let written = Estimate { error, ..old };
+            seen.allows("a stamp, by what was known at first,", written)?;
             let age = time.nanoseconds().saturating_sub(newest.device);
             let most = newest.deviation + age.unsigned_abs() / 2000 + 2;
             check!(

@@ -78,11 +78,9 @@ impl Seen {
     }
 
     /// Checks that the event may have happened at `estimate`, within its bound.
-    ///
-    /// The device's clock may have shown the same for `resolution` before.
-    pub(super) fn allows(self, what: &str, estimate: Estimate, resolution: u64) -> Verdict {
+    pub(super) fn allows(self, what: &str, estimate: Estimate) -> Verdict {
         let Estimate { nanoseconds, error } = estimate;
-        let latest = nanoseconds.saturating_add_unsigned(error.saturating_add(resolution));
+        let latest = nanoseconds.saturating_add_unsigned(error);
         let earliest = nanoseconds.saturating_sub_unsigned(error);
         check!(
             latest >= self.from && earliest <= self.to,

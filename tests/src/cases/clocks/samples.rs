@@ -66,7 +66,7 @@ fn beside<S: Subject>(world: &World<S>) -> Verdict {
                 nanoseconds: sample.host,
                 error: sample.deviation,
             };
-            seen.allows("a sample", at, 0)?;
+            seen.allows("a sample", at)?;
             check!(
                 told.holds(),
                 "{sample:?} was expected at {:?}",

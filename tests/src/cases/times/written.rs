@@ -30,8 +30,7 @@ cases! {
 
 /// Checks that the time of a point converts to one between two times of the host.
 fn seen<S: Subject>(what: &str, time: &Time<S>, between: Seen) -> Verdict {
-    let resolution = time.clock().library().resolution();
-    between.allows(what, time.to_host()?, resolution)
+    between.allows(what, time.to_host()?)
 }
 
 /// The work of the signalling submission blocks until the host releases it. The signal comes after.
@@ -245,7 +244,7 @@ fn by_host<S: Subject>(world: &World<S>) -> Verdict {
                 "a signal of the host has the time {told:?} of {:?}",
                 time.clock()
             );
-            between.allows("a signal of the host", told, 0)?;
+            between.allows("a signal of the host", told)?;
             if let Some(before) = &before {
                 follows("a signal of the host", &time, before)?;
             }
@@ -260,7 +259,7 @@ fn by_host<S: Subject>(world: &World<S>) -> Verdict {
         ended?;
         let (device, host) = (on.line.at(20).time()?, on.line.at(21).time()?);
         follows("the host's signal after the device's", &host, &device)?;
-        between.allows("the host's signal", host.to_host()?, 0)?;
+        between.allows("the host's signal", host.to_host()?)?;
     }
     Ok(())
 }
@@ -292,7 +291,7 @@ fn relayed<S: Subject>(world: &World<S>) -> Verdict {
                 told.error == 0,
                 "a time of the host, with an error: {told:?}"
             );
-            between.allows("a signal made by the host", told, 0)?;
+            between.allows("a signal made by the host", told)?;
             queue.idle(patience())?;
         }
     }
@@ -325,7 +324,7 @@ fn bridged<S: Subject>(world: &World<S>) -> Verdict {
         ended?;
         let (signalled, carried) = (here.at(value).time()?, there.at(value).time()?);
         follows("the other side after the one", &carried, &signalled)?;
-        between.allows("what was carried over", carried.to_host()?, 0)?;
+        between.allows("what was carried over", carried.to_host()?)?;
     }
     queue.idle(patience())?;
     Ok(())

@@ -48,6 +48,25 @@ impl Mutant {
         queue.submit(&[], |_| Ok(()), &[])
     }
 
+    /// Changes what a time on a device's clock converts to.
+    fn converted(&self, clock: &Clock, told: Estimate) -> Estimate {
+        let right = told.error;
+        let error = match self.bug {
+            Bug::ErrorUnderstated => right / 2,
+            Bug::ErrorForgetsAge => {
+                let mut first = lock(&self.memory.errors);
+                *first.entry(clock.object().id()).or_insert(right)
+            }
+            Bug::ErrorOverstated => u64::MAX / 8,
+            _ => right,
+        };
+        let nanoseconds = match self.bug {
+            Bug::ShiftedMap => told.nanoseconds + 20_000_000,
+            _ => told.nanoseconds,
+        };
+        Estimate { nanoseconds, error }
+    }
+
     /// Changes a stopwatch's answer to a queue.
     fn taken(&self, by: Result<()>) -> Result<()> {
         match (self.bug, by) {
@@ -209,22 +228,11 @@ impl Subject for Mutant {
     }
 
     fn to_host(&self, clock: &Clock, device: i64) -> Result<Estimate> {
-        let told = clock.to_host(device)?;
-        let right = told.error;
-        let error = match self.bug {
-            Bug::ErrorUnderstated => right / 2,
-            Bug::ErrorForgetsAge => {
-                let mut first = lock(&self.memory.errors);
-                *first.entry(clock.object().id()).or_insert(right)
-            }
-            Bug::ErrorOverstated => u64::MAX / 8,
-            _ => right,
-        };
-        let nanoseconds = match self.bug {
-            Bug::ShiftedMap => told.nanoseconds + 20_000_000,
-            _ => told.nanoseconds,
-        };
-        Ok(Estimate { nanoseconds, error })
+        Ok(self.converted(clock, clock.to_host(device)?))
+    }
+
+    fn time_to_host(&self, time: &Time) -> Result<Estimate> {
+        Ok(self.converted(time.clock(), time.to_host()?))
     }
 
     fn to_device(&self, clock: &Clock, host: i64) -> Result<Estimate> {
