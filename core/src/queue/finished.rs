@@ -81,7 +81,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     #[inline]
     pub(super) fn check_finished_if_due(&self) {
         let last = self.last();
-        if !self.checks().allow(last + 1) {
+        if !self.checks().allows(last + 1) {
             self.checks()
                 .check(self.own_shared(), last, E::MAX_IN_FLIGHT);
         }
@@ -90,7 +90,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// True if submission `number` is known to be within the budget and no check is due.
     #[inline]
     pub(super) fn is_plainly_within_bounds(&self, number: u64) -> bool {
-        self.checks().allow(number) && !self.is_full()
+        self.checks().allows(number) && !self.is_full()
     }
 
     /// Drops what finished submissions kept.

@@ -205,7 +205,7 @@ impl Checks {
     ///
     /// Then the submission is within the driver's limit of submissions in flight.
     #[inline]
-    pub(super) fn allow(&self, number: u64) -> bool {
+    pub(super) fn allows(&self, number: u64) -> bool {
         number <= self.at.load(Ordering::Relaxed)
     }
 
