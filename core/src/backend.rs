@@ -19,7 +19,7 @@
 //! [`Fence`](crate::Fence) are concrete types over these traits. So one list may contain points of
 //! several backends. The engine gives a backend these guarantees:
 //!
-//! * Only one thread at a time calls [`Enqueue::record`] or [`Enqueue::flush`] of a queue.
+//! * Only one thread at a time has the [state](Enqueue::State) of a queue.
 //! * The signal of every wait in a [`Batch`] is reached, or a driver has it (Q2). A backend's queue
 //!   never waits for something that only the host can still do.
 //! * The engine holds no lock during a call of a backend, with the exceptions below. These calls
@@ -47,7 +47,7 @@ pub use crate::driver::enqueue::{Batch, Enqueue, Flush, InvariantLifetime, NoSta
 pub use crate::driver::gate::Gate;
 pub use crate::driver::import::memory_refused;
 pub use crate::driver::in_flight::InFlightBudget;
-pub use crate::driver::in_use::{InUse, Unused};
+pub use crate::driver::in_use::InUse;
 pub use crate::driver::keep::Keep;
 pub use crate::driver::once::get_or_make;
 pub use crate::driver::recycled::Recycled;

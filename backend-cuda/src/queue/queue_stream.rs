@@ -1,8 +1,6 @@
 //! The stream of a queue: how waits and signals of a submission become driver calls.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use syncline_core::backend::{Batch, Keep, Mutex, NativePoint, Recycled, Timing};
+use syncline_core::backend::{Batch, Keep, NativePoint, Recycled, Timing};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::context::{Bound, Owner};
@@ -27,13 +25,49 @@ pub(crate) struct QueueStream {
     device: Device,
     stamps: Recycled<Stamp>,
     clock_stamps: Recycled<Stamp>,
+}
+
+/// What the thread that submits to a [`QueueStream`] needs.
+#[derive(Default)]
+pub struct StreamState {
     imports: ImportsInUse,
     /// True if the stream may have work after the last event of the queue's position.
-    ///
-    /// Accessed only with the stream's lock.
-    unmarked: AtomicBool,
+    unmarked: bool,
     /// The error of the query whether the stream is being captured.
-    unknown_capture: Mutex<Option<Error>>,
+    unknown_capture: Option<Error>,
+}
+
+impl StreamState {
+    /// Notes that a submission begins to add to the stream.
+    ///
+    /// Returns false if the stream may have work already after the last event of the queue's
+    /// position. If the submission fails before [`StreamState::note_marked`], the next one gets
+    /// false and must record an event.
+    #[inline]
+    pub(super) const fn begin_submission(&mut self) -> bool {
+        !std::mem::replace(&mut self.unmarked, true)
+    }
+
+    /// Notes that the position's last event covers all work of the stream.
+    #[inline]
+    pub(super) const fn note_marked(&mut self) {
+        self.unmarked = false;
+    }
+
+    /// Notes that it is not known whether the stream is being captured.
+    pub(super) fn note_unknown_capture(&mut self, error: Error) {
+        self.unknown_capture = Some(error);
+    }
+
+    /// The error of [`StreamState::note_unknown_capture`].
+    pub(super) const fn take_unknown_capture(&mut self) -> Option<Error> {
+        self.unknown_capture.take()
+    }
+
+    /// Releases the imported timelines that submissions up to `reached` used.
+    pub(super) fn release(&mut self, reached: u64) {
+        self.imports.release(reached);
+    }
 }
 
 impl QueueStream {
@@ -45,9 +79,6 @@ impl QueueStream {
             device: device.clone(),
             stamps: Recycled::default(),
             clock_stamps: Recycled::default(),
-            imports: ImportsInUse::default(),
-            unmarked: AtomicBool::new(false),
-            unknown_capture: Mutex::default(),
         }
     }
 
@@ -65,44 +96,6 @@ impl QueueStream {
     #[inline]
     pub(crate) const fn device(&self) -> &Device {
         &self.device
-    }
-
-    /// Notes that a submission begins to add to the stream.
-    ///
-    /// Returns false if the stream may have work already after the last event of the queue's
-    /// position. If the submission fails before [`QueueStream::note_marked`], the next one gets
-    /// false and must record an event. The caller has the stream's lock.
-    #[inline]
-    pub(super) fn begin_submission(&self) -> bool {
-        let marked = !self.unmarked.load(Ordering::Relaxed);
-        self.unmarked.store(true, Ordering::Relaxed);
-        marked
-    }
-
-    /// Notes that the position's last event covers all work of the stream.
-    ///
-    /// The caller has the stream's lock.
-    #[inline]
-    pub(super) fn note_marked(&self) {
-        self.unmarked.store(false, Ordering::Relaxed);
-    }
-
-    /// Notes that it is not known whether the stream is being captured.
-    ///
-    /// The caller has the stream's lock, and so has the caller of
-    /// [`QueueStream::take_unknown_capture`].
-    pub(super) fn note_unknown_capture(&self, error: Error) {
-        *self.unknown_capture.lock() = Some(error);
-    }
-
-    /// The error of [`QueueStream::note_unknown_capture`].
-    pub(super) fn take_unknown_capture(&self) -> Option<Error> {
-        self.unknown_capture.lock().take()
-    }
-
-    /// Releases the imported timelines that submissions up to `reached` used.
-    pub(super) fn release(&self, reached: u64) {
-        self.imports.release(reached);
     }
 
     #[inline]
@@ -136,7 +129,12 @@ impl QueueStream {
     /// Returns `None` if the stream waits for several events, or for anything other than events.
     /// Otherwise returns the event that the stream waits for, if there is one.
     #[inline(always)]
-    pub(super) fn wait(&self, batch: &Batch<'_>, keep: &mut Keep) -> Result<Option<AwaitedEvent>> {
+    pub(super) fn wait(
+        &self,
+        state: &mut StreamState,
+        batch: &Batch<'_>,
+        keep: &mut Keep,
+    ) -> Result<Option<AwaitedEvent>> {
         match batch.waits {
             [] => return Ok(Some(None)),
             [point] => {
@@ -151,12 +149,13 @@ impl QueueStream {
             }
             _ => {}
         }
-        self.wait_for_all(batch.waits, batch.end, keep)
+        self.wait_for_all(state, batch.waits, batch.end, keep)
     }
 
     #[inline(never)]
     pub(super) fn wait_for_all(
         &self,
+        state: &mut StreamState,
         points: &[NativePoint<'_>],
         end: NativePoint<'_>,
         keep: &mut Keep,
@@ -175,7 +174,8 @@ impl QueueStream {
             self.stream.wait(mark)?;
         }
         if external {
-            self.wait_for_external(points, end, keep)?;
+            self.external(state, points, end, keep)?
+                .wait(&self.stream)?;
         }
         let all = !external && marks.len() <= 1;
         Ok(all.then(|| marks.pop()))
@@ -185,6 +185,7 @@ impl QueueStream {
     #[inline(always)]
     pub(super) fn signal(
         &self,
+        state: &mut StreamState,
         batch: &Batch<'_>,
         last: Option<Mark>,
         keep: &mut Keep,
@@ -211,7 +212,7 @@ impl QueueStream {
             port.push(signal.value(), mark, domain);
             return Ok(());
         }
-        self.signal_all(batch, last, keep)
+        self.signal_all(state, batch, last, keep)
     }
 
     /// Makes external signals, then records the event of the submission.
@@ -221,7 +222,13 @@ impl QueueStream {
     /// recorded.
     ///
     /// The event is taken earlier, so after the external signals only the stream itself can fail.
-    fn signal_all<'p>(&self, batch: &Batch<'p>, last: Option<Mark>, keep: &mut Keep) -> Result<()> {
+    fn signal_all<'p>(
+        &self,
+        state: &mut StreamState,
+        batch: &Batch<'p>,
+        last: Option<Mark>,
+        keep: &mut Keep,
+    ) -> Result<()> {
         let here = |signal: &NativePoint<'p>| signal.port::<EventPort>();
         let count = batch.signals.iter().filter_map(here).count();
         let only_here = count == batch.signals.len();
@@ -238,7 +245,7 @@ impl QueueStream {
                 let made = if only_here {
                     self.stream.record(&mark)
                 } else {
-                    self.external(batch.signals, batch.end, keep)
+                    self.external(state, batch.signals, batch.end, keep)
                         .and_then(|external| external.signal_and_record(&self.stream, &mark))
                 };
                 if let Err(error) = made {
@@ -287,20 +294,11 @@ impl QueueStream {
         )
     }
 
-    #[inline(never)]
-    fn wait_for_external(
-        &self,
-        points: &[NativePoint<'_>],
-        end: NativePoint<'_>,
-        keep: &mut Keep,
-    ) -> Result<()> {
-        self.external(points, end, keep)?.wait(&self.stream)
-    }
-
     /// The imported ports among `points`, kept until the submission that `end` ends has finished.
     #[inline]
     fn external<'p>(
         &self,
+        state: &mut StreamState,
         points: &'p [NativePoint<'p>],
         end: NativePoint<'_>,
         keep: &mut Keep,
@@ -309,7 +307,7 @@ impl QueueStream {
             Groups::of(points, self.device.context()).map_err(|point| self.foreign(point))?;
         keep.take_in_flight(EXTERNAL * external.count() as u64);
         let (number, reached) = (end.value(), self.own(end)?.reached());
-        external.keep_in(&self.imports, number, reached);
+        external.keep_in(&mut state.imports, number, reached);
         Ok(external)
     }
 }

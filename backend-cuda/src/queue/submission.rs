@@ -12,7 +12,7 @@ use syncline_core::{Result, error::Object};
 use crate::device::context::Owner;
 use crate::device::open::Device;
 use crate::device::stream::{Capture, Stream};
-use crate::queue::queue_stream::QueueStream;
+use crate::queue::queue_stream::{QueueStream, StreamState};
 use crate::queue::recorder::{Left, Put, Recorder};
 use crate::timing::stamp::Stamp;
 
@@ -97,13 +97,13 @@ impl Feed {
 ///
 /// If the query fails, the stream stays locked, and `record` returns the error.
 #[cold]
-fn stays_locked_unless_captured(queue: &QueueStream) -> bool {
+fn stays_locked_unless_captured(queue: &QueueStream, state: &mut StreamState) -> bool {
     let stream = queue.stream();
     let locked = stream.stream_lock().assume_locked();
     let captured = match stream.capture_while_locked(&locked) {
         Ok(capture) => !matches!(capture, Capture::None),
         Err(error) => {
-            queue.note_unknown_capture(error);
+            state.note_unknown_capture(error);
             false
         }
     };
@@ -116,7 +116,7 @@ fn stays_locked_unless_captured(queue: &QueueStream) -> bool {
 
 impl Enqueue for Feed {
     type Recorder<'a> = Recorder<'a>;
-    type Prepared = ();
+    type State = StreamState;
     type Stamp = Stamp;
     /// For submissions without any command, so that what they keep is bounded too.
     const MAX_IN_FLIGHT: u64 = 512;
@@ -136,16 +136,22 @@ impl Enqueue for Feed {
     /// False while the application holds the stream, and while the stream is being captured: an
     /// event recorded then would belong to the graph.
     #[inline]
-    fn ready(&self) -> bool {
+    fn ready(&self, state: &mut StreamState) -> bool {
         let stream = self.0.stream();
         if !stream.stream_lock().try_lock() {
             return false;
         }
-        stream.is_untouched() || stays_locked_unless_captured(&self.0)
+        stream.is_untouched() || stays_locked_unless_captured(&self.0, state)
     }
 
     #[inline]
-    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<()>
+    fn record<W>(
+        &self,
+        state: &mut StreamState,
+        batch: &Batch<'_>,
+        keep: &mut Keep,
+        work: W,
+    ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
     {
@@ -153,7 +159,7 @@ impl Enqueue for Feed {
         // Taken by `ready`.
         let _locked = queue.stream().stream_lock().assume_locked();
         if !queue.stream().is_untouched()
-            && let Some(error) = queue.take_unknown_capture()
+            && let Some(error) = state.take_unknown_capture()
         {
             return Err(error);
         }
@@ -161,8 +167,8 @@ impl Enqueue for Feed {
         // Event records and waits work with any current context.
         let binds = !batch.is_bare || queue.stream().is_legacy();
         let _bound = binds.then(|| queue.device().context().bind()).transpose()?;
-        let marked = queue.begin_submission();
-        let waited = queue.wait(batch, keep)?;
+        let marked = state.begin_submission();
+        let waited = queue.wait(state, batch, keep)?;
         let mut left = Left::default();
         let worked = work(&mut Recorder::new(queue, keep, &mut left));
         let early = left.lets_a_time_begin_early();
@@ -177,7 +183,7 @@ impl Enqueue for Feed {
             queue.stream().refuse_capture("end a submission")?;
         }
         if !batch.order.is_empty() {
-            queue.wait_for_all(batch.order, batch.end, keep)?;
+            queue.wait_for_all(state, batch.order, batch.end, keep)?;
         }
         if let Some(stamp) = batch.stamp::<Stamp>() {
             put = Put::Something;
@@ -201,19 +207,19 @@ impl Enqueue for Feed {
                 Put::Event(mark) if is_known => Some(mark),
                 _ => None,
             };
-            queue.signal(batch, last, keep)?;
+            queue.signal(state, batch, last, keep)?;
         }
-        queue.note_marked();
+        state.note_marked();
         Ok(())
     }
 
     #[inline]
-    fn flush(&self, (): (), _waker: &dyn Fn() -> Waker) -> Flush<()> {
+    fn flush(&self, _: &mut StreamState, _waker: &dyn Fn() -> Waker) -> Flush {
         Flush::Done
     }
 
-    fn rest(&self, reached: u64) {
-        self.0.release(reached);
+    fn rest(&self, state: &mut StreamState, reached: u64) {
+        state.release(reached);
     }
 
     fn is_idle(&self) -> Option<bool> {

@@ -1,7 +1,7 @@
 //! The imported timelines of a submission, grouped by mechanism.
 
 use syncline_core::Result;
-use syncline_core::backend::{InUse, Mutex, NativePoint};
+use syncline_core::backend::{InUse, NativePoint};
 
 use crate::device::context::Context;
 use crate::device::event::Mark;
@@ -20,10 +20,7 @@ pub(crate) struct Groups<'p> {
 
 /// The imported objects that the submissions of one queue use.
 #[derive(Default)]
-pub(crate) struct ImportsInUse(Mutex<Imports>);
-
-#[derive(Default)]
-struct Imports {
+pub(crate) struct ImportsInUse {
     semaphores: InUse<Semaphore>,
     /// Counters in shared memory.
     words: InUse<MappedCounter>,
@@ -31,17 +28,9 @@ struct Imports {
 
 impl ImportsInUse {
     /// Releases the objects that no submission after `reached` uses.
-    pub(crate) fn release(&self, reached: u64) {
-        loop {
-            let (semaphores, words) = {
-                let mut lists = self.0.lock();
-                let semaphores = lists.semaphores.take_unused(reached);
-                (semaphores, lists.words.take_unused(reached))
-            };
-            if semaphores.is_empty() && words.is_empty() {
-                return;
-            }
-        }
+    pub(crate) fn release(&mut self, reached: u64) {
+        self.semaphores.release(reached);
+        self.words.release(reached);
     }
 }
 
@@ -95,20 +84,11 @@ impl Groups<'_> {
     ///
     /// Submissions up to `reached` have finished already.
     #[inline]
-    pub(crate) fn keep_in(&self, imports: &ImportsInUse, number: u64, reached: u64) {
-        let is_crowded = {
-            let mut lists = imports.0.lock();
-            for semaphore in self.semaphores.used() {
-                lists.semaphores.add(semaphore, number);
-            }
-            for word in self.counters.used() {
-                lists.words.add(word, number);
-            }
-            lists.semaphores.is_crowded() || lists.words.is_crowded()
-        };
-        if is_crowded {
-            imports.release(reached);
-        }
+    pub(crate) fn keep_in(&self, imports: &mut ImportsInUse, number: u64, reached: u64) {
+        imports
+            .semaphores
+            .add(self.semaphores.used(), number, reached);
+        imports.words.add(self.counters.used(), number, reached);
     }
 
     /// Makes later work of `stream` wait for all ports.

@@ -13,6 +13,7 @@ use syncline_core::{Error, Result, error::Object};
 use crate::device::driver_queue::MAX_SUBMISSION;
 use crate::memory::buffer::Buffer;
 use crate::queue::command_pool::{CommandPool, InFlight};
+use crate::queue::context::QueueContext;
 use crate::queue::raw_submission::{KeptByCall, RawSubmission};
 use crate::queue::submit_lists::SubmitLists;
 use crate::timeline::raw_binary::{RawBinary, RecordedUse, Role};
@@ -21,13 +22,15 @@ use crate::timing::stamp::Stamp;
 
 /// The work of one submission that is recorded so far.
 pub struct Recording {
-    commands: Arc<CommandPool>,
+    commands: CommandPool,
     /// The semaphores of the submission.
     lists: SubmitLists,
     /// In order. Includes the application's own command buffers.
     buffers: Vec<vk::CommandBuffer>,
     /// The queue's own command buffers and the semaphores, which must outlive the submission.
     used: InFlight,
+    /// True from the beginning of a submission until it is submitted or discarded.
+    has_begun: bool,
     /// True if the last of `buffers` is of the queue's own pool and not ended yet.
     open: bool,
     /// True if the open command buffer contains other commands than writes of times.
@@ -70,12 +73,13 @@ enum Direction {
 }
 
 impl Recording {
-    pub(crate) fn new(commands: &Arc<CommandPool>) -> Self {
+    pub(crate) fn new(queue: &Arc<QueueContext>) -> Self {
         Self {
-            commands: commands.clone(),
+            commands: CommandPool::new(queue),
             lists: SubmitLists::default(),
             buffers: Vec::new(),
             used: InFlight::default(),
+            has_begun: false,
             open: false,
             has_work: false,
             stamps: SmallVec::new(),
@@ -98,6 +102,7 @@ impl Recording {
         self.lists.clear();
         self.buffers.clear();
         self.used.clear();
+        self.has_begun = false;
         self.open = false;
         self.has_work = false;
         self.stamps.clear();
@@ -115,8 +120,33 @@ impl Recording {
     }
 
     #[inline]
+    fn queue(&self) -> &QueueContext {
+        self.commands.queue()
+    }
+
+    /// Begins a submission.
+    ///
+    /// # Errors
+    /// Same errors as [`CommandPool::begin_submission`].
+    #[inline]
+    pub(crate) fn begin_submission(&mut self, batch: &Batch<'_>) -> Result<()> {
+        if self.has_begun {
+            // A panic has ended the submission before.
+            self.discard();
+        }
+        self.commands.begin_submission(batch)?;
+        self.has_begun = true;
+        Ok(())
+    }
+
+    /// Releases what the submissions up to `finished` used.
+    pub(crate) fn release_finished(&mut self, finished: u64) {
+        self.commands.release_finished(finished);
+    }
+
+    #[inline]
     pub(crate) fn device(&self) -> &ash::Device {
-        self.commands.device().raw()
+        self.queue().device().raw()
     }
 
     /// Returns the open command buffer, for other commands than times.
@@ -176,7 +206,7 @@ impl Recording {
         role: Role,
         fence: Option<(Arc<Semaphore>, u64)>,
     ) {
-        let (queue, own) = (self.commands.object(), self.commands.own());
+        let (queue, own) = (self.queue().object(), self.queue().own());
         let recorded_use = RecordedUse::new(semaphore, role, queue, own, fence);
         self.binary_uses.push(recorded_use);
     }
@@ -255,7 +285,7 @@ impl Recording {
         buffer: &Buffer,
         direction: Direction,
     ) {
-        let family = self.commands.family();
+        let family = self.queue().family();
         let barrier = match direction {
             Direction::Acquire => buffer.acquire_barrier(family),
             Direction::Release => buffer.release_barrier(family),
@@ -280,7 +310,7 @@ impl Recording {
     }
 
     pub(crate) fn require_device(&self, buffer: &Buffer) -> Result<()> {
-        if Arc::ptr_eq(buffer.device(), self.commands.device()) {
+        if Arc::ptr_eq(buffer.device(), self.queue().device()) {
             return Ok(());
         }
         Err(Error::wrong_device(
@@ -292,7 +322,7 @@ impl Recording {
 
     /// The name of the queue.
     pub(crate) fn object(&self) -> &Object {
-        self.commands.object()
+        self.queue().object()
     }
 
     /// Adds a barrier. Writes before it are visible to everything later on the queue, and to the
@@ -337,7 +367,7 @@ impl Recording {
         // it. One thread at a time uses the pool, because the engine records one submission of a
         // queue at a time. A recorder lives only while its submission is recorded.
         unsafe { self.device().end_command_buffer(buffer) }
-            .map_err(|code| self.commands.failed("vkEndCommandBuffer", code))
+            .map_err(|code| self.queue().failed("vkEndCommandBuffer", code))
     }
 
     /// Ends the recording, with a time at the end if there is a stamp.
@@ -370,7 +400,7 @@ impl Recording {
         };
         let had_commands = !self.is_empty();
         self.finish(behind_work.as_ref())?;
-        let (commands, lists) = (&self.commands, &mut self.lists);
+        let (queue, lists) = (self.commands.queue(), &mut self.lists);
         let all = vk::PipelineStageFlags::ALL_COMMANDS;
         // Without commands, only the signals and their time wait. They wait in all stages.
         let stage = if self.buffers.is_empty() || !had_commands {
@@ -379,7 +409,7 @@ impl Recording {
             self.wait_stage
         };
         for wait in batch.waits {
-            let semaphore = commands.semaphore(*wait)?;
+            let semaphore = queue.semaphore(*wait)?;
             lists.wait(semaphore.raw(), wait.value(), stage);
         }
         // Vulkan ignores the values of binary semaphores.
@@ -398,20 +428,20 @@ impl Recording {
             lists.split(self.buffers.len());
         }
         for order in batch.order {
-            let semaphore = commands.semaphore(*order)?;
+            let semaphore = queue.semaphore(*order)?;
             lists.wait(semaphore.raw(), order.value(), all);
         }
         if behind_order.is_some() {
             self.finish(behind_order.as_ref())?;
         }
-        let (commands, lists) = (&self.commands, &mut self.lists);
+        let (queue, lists) = (self.commands.queue(), &mut self.lists);
         for signal in batch.signals {
-            let semaphore = commands.semaphore(*signal)?;
+            let semaphore = queue.semaphore(*signal)?;
             lists.signal(semaphore.raw(), signal.value());
         }
         // The queue's own timeline needs no `Arc` here, because its `CommandPool` has one.
-        lists.signal(commands.own().raw(), batch.end.value());
-        self.used.set_submission(commands, batch)?;
+        lists.signal(queue.own().raw(), batch.end.value());
+        self.used.set_submission(queue, batch)?;
         self.require_units()
     }
 

@@ -4,14 +4,14 @@
 use std::sync::{Arc, Weak};
 
 use syncline_core::backend::{
-    Batch, EngineQueue, Enqueue, Flush, InFlightBudget, Keep, Mutex, Recycled, SubmissionQueue,
+    Batch, EngineQueue, Enqueue, Flush, InFlightBudget, Keep, Recycled, SubmissionQueue,
     TeardownGuard, Timing, Waker,
 };
 use syncline_core::{Error, Result, Timeline, error::Object};
 
 use crate::device::driver_queue::DriverQueue;
 use crate::device::open::Device;
-use crate::queue::command_pool::CommandPool;
+use crate::queue::context::QueueContext;
 use crate::queue::guard::QueueGuard;
 use crate::queue::recorder::Recorder;
 use crate::queue::recording::Recording;
@@ -79,11 +79,9 @@ impl std::fmt::Debug for Queue {
 
 /// Gives the submissions of a queue to its `VkQueue`.
 pub struct Feed {
-    commands: Arc<CommandPool>,
+    queue: Arc<QueueContext>,
     driver: Arc<DriverQueue>,
     stamps: Recycled<Stamp>,
-    /// The recording of an earlier submission, whose lists are reused for the next one.
-    spare: Mutex<Option<Box<Recording>>>,
 }
 
 impl Feed {
@@ -101,33 +99,25 @@ impl Feed {
             .ok_or_else(|| {
                 Error::unsupported(object, "count", "its own timeline has no semaphore")
             })?;
-        let commands = CommandPool::new(device.inner(), object, driver.family().index, semaphore)?;
-        let commands = Arc::new(commands);
+        let family = driver.family().index;
+        let queue = Arc::new(QueueContext::new(device.inner(), object, family, semaphore));
         // Without an owner of the device, the application may destroy the device before the exit.
         if device.info().software && device.inner().native().is_kept() {
-            let queue: Weak<CommandPool> = Arc::downgrade(&commands);
+            let queue: Weak<QueueContext> = Arc::downgrade(&queue);
             TeardownGuard::register_queue(queue);
         }
         Ok(Self {
-            commands,
+            queue,
             driver: driver.clone(),
             stamps: Recycled::default(),
-            spare: Mutex::default(),
         })
-    }
-
-    /// Empties `recording` and keeps it for the next submission.
-    fn put_spare(&self, mut recording: Box<Recording>) {
-        recording.clear();
-        let earlier = self.spare.lock().replace(recording);
-        drop(earlier);
     }
 }
 
 impl Enqueue for Feed {
     type Recorder<'a> = Recorder<'a>;
-    /// Boxed, because the engine moves it by value.
-    type Prepared = Box<Recording>;
+    /// `None` before the first submission.
+    type State = Option<Recording>;
     type Stamp = Stamp;
 
     fn order_domain(&self) -> Option<u64> {
@@ -138,35 +128,37 @@ impl Enqueue for Feed {
         Some(self.driver.budget())
     }
 
-    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Box<Recording>>
+    fn record<W>(
+        &self,
+        state: &mut Option<Recording>,
+        batch: &Batch<'_>,
+        keep: &mut Keep,
+        work: W,
+    ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
     {
-        self.commands.begin_submission(batch)?;
-        let spare = self.spare.lock().take();
-        let mut recording = spare.unwrap_or_else(|| Box::new(Recording::new(&self.commands)));
-        let worked = work(&mut Recorder::new(&mut recording));
-        match worked.and_then(|()| recording.prepare(batch)) {
+        let recording = state.get_or_insert_with(|| Recording::new(&self.queue));
+        recording.begin_submission(batch)?;
+        let worked = work(&mut Recorder::new(recording));
+        let recorded = worked.and_then(|()| recording.prepare(batch));
+        match &recorded {
             Ok(()) => {
                 recording.move_kept_to(keep);
                 keep.take_in_flight(recording.units());
-                Ok(recording)
             }
-            Err(error) => {
-                recording.discard();
-                self.put_spare(recording);
-                Err(error)
-            }
+            Err(_) => recording.discard(),
         }
+        recorded
     }
 
-    fn flush(
-        &self,
-        mut recording: Box<Recording>,
-        waker: &dyn Fn() -> Waker,
-    ) -> Flush<Box<Recording>> {
+    fn flush(&self, state: &mut Option<Recording>, waker: &dyn Fn() -> Waker) -> Flush {
+        // Always there, because `record` has made it.
+        let Some(recording) = state else {
+            return Flush::Done;
+        };
         let Some(locked) = self.driver.try_lock(waker) else {
-            return Flush::Busy(recording);
+            return Flush::Busy;
         };
         // SAFETY: `locked` holds the gate. `prepare` has ended the command buffers of this queue's
         // pool, and `CommandPool` keeps them and the timeline semaphores until the submission has
@@ -181,31 +173,33 @@ impl Enqueue for Feed {
             }
             Err(code) => {
                 recording.discard();
-                Flush::Refused(self.commands.failed("vkQueueSubmit", code))
+                Flush::Refused(self.queue.failed("vkQueueSubmit", code))
             }
         };
-        self.put_spare(recording);
+        recording.clear();
         // Wakes other queues of the same driver queue, which run after this call has returned to
         // the engine.
         drop(locked);
         flushed
     }
 
-    fn rest(&self, reached: u64) {
-        self.commands.release_finished(reached);
+    fn rest(&self, state: &mut Option<Recording>, reached: u64) {
+        if let Some(recording) = state {
+            recording.release_finished(reached);
+        }
     }
 
     fn is_idle(&self) -> Option<bool> {
         // Unknown without an owner of the device, because the application may have destroyed the
         // device.
-        let is_kept = self.commands.device().native().is_kept();
-        is_kept.then(|| self.commands.is_idle())
+        let is_kept = self.queue.device().native().is_kept();
+        is_kept.then(|| self.queue.is_idle())
     }
 
     fn stamp(&self, _: &Object, _timing: Timing) -> Result<Arc<Stamp>> {
         self.stamps.take_fit(Stamp::renew, || {
-            let commands = &self.commands;
-            Stamp::new(commands.device(), commands.object(), self.driver.family())
+            let queue = &self.queue;
+            Stamp::new(queue.device(), queue.object(), self.driver.family())
         })
     }
 

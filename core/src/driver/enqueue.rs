@@ -81,11 +81,13 @@ impl Batch<'_> {
 
 /// The result of handing a submission to the driver.
 #[derive(Debug)]
-pub enum Flush<P> {
+pub enum Flush {
     /// The driver has accepted the submission.
     Done,
     /// Another thread holds the lock of the driver queue. It wakes this queue when it unlocks.
-    Busy(P),
+    ///
+    /// The engine then flushes the same submission again, before it records another one.
+    Busy,
     /// The driver refused the submission. None of its signals will be made.
     Refused(Error),
 }
@@ -96,14 +98,17 @@ pub enum Flush<P> {
 pub trait Enqueue: Send + Sync + Sized + 'static {
     /// Records the work of one submission.
     ///
-    /// It borrows the state that [`Enqueue::record`] keeps of the submission, and contains an
-    /// [`InvariantLifetime`]. Then the recorders of two submissions are of different types, and
-    /// none outlives its work. A recorder that owns its state can be exchanged for the recorder of
-    /// another submission: safe crates such as `replace_with` move a value out of a `&mut`, and
-    /// safe nested work can get it through a thread-local.
+    /// It borrows a part of the [state](Enqueue::State), and contains an [`InvariantLifetime`].
+    /// Then the recorders of two submissions are of different types, and none outlives its work. A
+    /// recorder that owns its state can be exchanged for the recorder of another submission: safe
+    /// crates such as `replace_with` move a value out of a `&mut`, and safe nested work can get it
+    /// through a thread-local.
     type Recorder<'a>;
-    /// A recorded submission that the driver does not have yet. `()` if recording submits.
-    type Prepared: Send + 'static;
+    /// What the thread that submits needs, such as a command pool, and the recorded submission.
+    ///
+    /// A queue has one value. The engine gives it to one call at a time, so it needs no lock. It
+    /// lives until the driver has finished the queue's work. `()` if nothing is needed.
+    type State: Default + Send + 'static;
     /// A time that the device writes. [`NoStamp`] if the device writes no times.
     type Stamp: Stamp;
     /// The largest number of submissions of one queue that may be in flight.
@@ -139,7 +144,8 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     ///
     /// This is for driver queues that an application lends and sometimes uses in a way that allows
     /// no submissions, such as a stream during capture.
-    fn ready(&self) -> bool {
+    fn ready(&self, state: &mut Self::State) -> bool {
+        let _ = state;
         true
     }
 
@@ -148,25 +154,34 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     /// Calls `work` exactly once between the waits and the signals. The objects that the work needs
     /// go into `keep`, which lives until the submission has finished.
     ///
+    /// After an error or a panic, `state` may contain a part of the submission. The next call drops
+    /// it.
+    ///
     /// # Errors
     /// The error of `work`, or a driver error. No signal of `batch` may be made then. Work that the
     /// driver already has runs before the next submission, which the engine makes at once.
-    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Self::Prepared>
+    fn record<W>(
+        &self,
+        state: &mut Self::State,
+        batch: &Batch<'_>,
+        keep: &mut Keep,
+        work: W,
+    ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut Self::Recorder<'a>) -> Result<()>;
 
-    /// Hands a recorded submission to the driver. Never blocks.
+    /// Hands the recorded submission to the driver. Never blocks.
     ///
     /// If another thread holds the lock of the driver queue, the backend leaves `waker` with the
     /// lock and returns [`Flush::Busy`]. The unlocking thread wakes it.
-    fn flush(&self, prepared: Self::Prepared, waker: &dyn Fn() -> Waker) -> Flush<Self::Prepared>;
+    fn flush(&self, state: &mut Self::State, waker: &dyn Fn() -> Waker) -> Flush;
 
     /// Releases resources of the submissions up to the number `reached`, which have finished.
     ///
     /// The engine calls it at the end of [`Queue::idle`](crate::backend::Queue::idle), on any
-    /// thread, also while other threads submit. A backend may also release them in later records.
-    fn rest(&self, reached: u64) {
-        let _ = reached;
+    /// thread, unless another thread submits. A backend may also release them in later records.
+    fn rest(&self, state: &mut Self::State, reached: u64) {
+        let _ = (state, reached);
     }
 
     /// True if the driver says that all work of this queue has finished. Does not block.

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 /// How many of the newest entries a search for an object compares.
 const LOOKS: usize = 16;
 
@@ -18,19 +16,32 @@ pub struct InUse<T> {
     ///
     /// Submissions often use the same objects in the same order.
     next: usize,
-    /// The length above which the list is crowded: twice what the last removal left.
-    crowded_above: usize,
+    /// The length above which unused objects are released: twice what the last release left.
+    look_at: usize,
 }
 
-/// Some of the objects that no submission uses any more.
-///
-/// Drop them without a lock, because a drop may destroy an object of the driver.
-pub type Unused<T> = SmallVec<[Arc<T>; 8]>;
-
 impl<T> InUse<T> {
-    /// Notes that the submission `number` uses `object`. `number` is the highest so far.
+    /// Notes that the submission `number` uses `objects`.
+    ///
+    /// `number` is the highest so far. Submissions up to `reached` have finished.
+    pub fn add<'o>(
+        &mut self,
+        objects: impl IntoIterator<Item = &'o Arc<T>>,
+        number: u64,
+        reached: u64,
+    ) where
+        T: 'o,
+    {
+        for object in objects {
+            self.add_one(object, number);
+        }
+        if self.objects.len() > self.look_at.max(LOOKS) {
+            self.release(reached);
+        }
+    }
+
     #[inline]
-    pub fn add(&mut self, object: &Arc<T>, number: u64) {
+    fn add_one(&mut self, object: &Arc<T>, number: u64) {
         match self.objects.get_mut(self.next) {
             Some((kept, last)) if Arc::ptr_eq(kept, object) => *last = number,
             _ => self.find_and_add(object, number),
@@ -41,7 +52,7 @@ impl<T> InUse<T> {
         }
     }
 
-    /// Same as [`InUse::add`], for an object that is not at the index `next`. Sets `next` to it.
+    /// Same as `add_one`, for an object that is not at the index `next`. Sets `next` to it.
     fn find_and_add(&mut self, object: &Arc<T>, number: u64) {
         let latest = self.objects.len().saturating_sub(LOOKS);
         let is_it = |(kept, _): &(Arc<T>, u64)| Arc::ptr_eq(kept, object);
@@ -53,27 +64,10 @@ impl<T> InUse<T> {
         }
     }
 
-    /// True if the list has grown so much that unused objects should be taken out.
-    #[must_use]
-    #[inline]
-    pub fn is_crowded(&self) -> bool {
-        self.objects.len() > self.crowded_above.max(LOOKS)
-    }
-
-    /// Takes out objects that no submission after `reached` uses. Call it until it returns none.
-    #[must_use]
-    pub fn take_unused(&mut self, reached: u64) -> Unused<T> {
-        let mut unused = Unused::new();
-        let mut at = 0;
-        while at < self.objects.len() && unused.len() < unused.inline_size() {
-            if self.objects[at].1 <= reached {
-                unused.push(self.objects.swap_remove(at).0);
-            } else {
-                at += 1;
-            }
-        }
-        self.crowded_above = 2 * self.objects.len();
-        unused
+    /// Releases the objects that no submission after `reached` uses.
+    pub fn release(&mut self, reached: u64) {
+        self.objects.retain(|(_, last)| *last > reached);
+        self.look_at = 2 * self.objects.len();
     }
 }
 
@@ -88,7 +82,7 @@ impl<T> Default for InUse<T> {
         Self {
             objects: Vec::new(),
             next: 0,
-            crowded_above: 0,
+            look_at: 0,
         }
     }
 }
@@ -97,20 +91,16 @@ impl<T> Default for InUse<T> {
 mod tests {
     use super::*;
 
-    fn release<T>(used: &mut InUse<T>, reached: u64) {
-        while !used.take_unused(reached).is_empty() {}
-    }
-
     #[test]
     fn an_object_is_kept_once_and_until_its_last_use_has_finished() {
         let (mut used, once) = (InUse::default(), Arc::new(0));
         for number in 1..=1000 {
-            used.add(&once, number);
+            used.add([&once], number, 0);
         }
         assert_eq!(Arc::strong_count(&once), 2);
-        release(&mut used, 999);
+        used.release(999);
         assert_eq!(Arc::strong_count(&once), 2);
-        release(&mut used, 1000);
+        used.release(1000);
         assert_eq!(Arc::strong_count(&once), 1);
     }
 
@@ -118,18 +108,13 @@ mod tests {
     fn many_objects_are_released_as_their_submissions_finish() {
         let mut used = InUse::default();
         for number in 1..=1000 {
-            used.add(&Arc::new(number), number);
-            if used.is_crowded() {
-                release(&mut used, number - 1);
-            }
+            used.add([&Arc::new(number)], number, number - 1);
         }
         assert!(used.objects.len() <= 2 * LOOKS);
         let kept: Vec<_> = (0..100).map(Arc::new).collect();
-        kept.iter().for_each(|object| used.add(object, 2000));
-        release(&mut used, 1000);
+        used.add(&kept, 2000, 1000);
         assert!(kept.iter().all(|object| Arc::strong_count(object) > 1));
-        assert!(!used.is_crowded());
-        release(&mut used, 2000);
+        used.release(2000);
         assert!(kept.iter().all(|object| Arc::strong_count(object) == 1));
         assert!(used.objects.is_empty());
     }

@@ -120,10 +120,10 @@ impl Drop for Worker {
 
 impl Enqueue for Worker {
     type Recorder<'a> = Recorder<'a>;
-    type Prepared = ();
+    type State = ();
     type Stamp = Stamp;
 
-    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<()>
+    fn record<W>(&self, (): &mut (), batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
     {
@@ -142,7 +142,7 @@ impl Enqueue for Worker {
         ))
     }
 
-    fn flush(&self, (): (), _waker: &dyn Fn() -> Waker) -> Flush<()> {
+    fn flush(&self, (): &mut (), _waker: &dyn Fn() -> Waker) -> Flush {
         Flush::Done
     }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::driving::Driving;
 use super::submission_queue::SubmissionQueue;
 use crate::base::error::Error;
 use crate::base::run::{Wake, run_contained};
@@ -26,6 +27,7 @@ impl<E: Enqueue> Drop for SubmissionQueue<E> {
         let taken = budget.map(|budget| TakenUnits::new(budget, units));
         let orphan = Orphan {
             driver: self.shared_driver().clone(),
+            _driving: Mutex::new(state.driving),
             _kept: state.in_flight.into_kept(),
             _dependents: self.dependents().clone(),
         };
@@ -55,6 +57,8 @@ impl<E: Enqueue> Drop for SubmissionQueue<E> {
 /// The objects of a dropped queue that its driver may still use.
 struct Orphan<E: Enqueue> {
     driver: Arc<E>,
+    /// With the backend's state. In a mutex only because that need not be `Sync`.
+    _driving: Mutex<Driving<E>>,
     _kept: VecDeque<(u64, Keep)>,
     _dependents: Arc<Dependents>,
 }

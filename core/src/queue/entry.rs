@@ -39,8 +39,8 @@ pub(super) enum Job<E: Enqueue> {
     Tiny(Inline2<dyn Work<E>>),
     /// Not recorded yet, stored out of line.
     OutOfLine(OutOfLine),
-    /// Recorded, but the driver's queue was locked.
-    Prepared(Box<(E::Prepared, Keep)>),
+    /// Recorded, but the driver's queue was locked. It keeps these objects.
+    Recorded(Box<Keep>),
     /// Skipped. Its number goes to the driver with the objects that the driver may use of it.
     Pass(Option<Box<Keep>>),
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::driving::Drive;
 use super::graph_entries::GraphEntries;
 use super::send::Handed;
 use super::submission_queue::SubmissionQueue;
@@ -103,7 +104,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     ) -> Result<Submitted<'q>, Box<Error>> {
         let me = this_thread();
         let mut fast = FastPath::new();
-        let Some(number) = self.try_start(me, waits, signals, &mut fast) else {
+        let Some((number, drive)) = self.try_start(me, waits, signals, &mut fast) else {
             self.return_budget(fast.budget);
             return self.submit_slow(waits, work, signals);
         };
@@ -111,10 +112,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
         // longer driven.
         let _deferred = DeferWakes::new();
         self.return_budget(fast.budget);
-        self.send_fast(me, number, &fast, work, is_bare)
+        self.send_fast(drive, number, &fast, work, is_bare)
     }
 
-    /// Takes the number and the claims of a submission and makes this thread drive.
+    /// Takes the number and the claims of a submission, and the right to drive.
     ///
     /// `None` without any change otherwise.
     #[inline]
@@ -124,7 +125,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         waits: &[Point<'s>],
         signals: &[Signal<'s>],
         fast: &mut FastPath<'s>,
-    ) -> Option<u64> {
+    ) -> Option<(u64, Drive<E>)> {
         for &Point { of, value } in waits {
             let Some(of) = of.filter(|of| of.reached() < value) else {
                 continue;
@@ -160,17 +161,16 @@ impl<E: Enqueue> SubmissionQueue<E> {
             && state.driving.is_free()
             && self.is_plainly_within_bounds(number)
             && self.claim_fast(fast);
-        if !starts {
+        let Some(drive) = starts.then(|| state.driving.take(me)).flatten() else {
             let deferred = DeferWakes::new();
             self.withdraw_fast(fast);
             // Bridges are woken without the queue's lock.
             drop(state);
             drop(deferred);
             return None;
-        }
+        };
         self.take_number(&mut state, number);
-        state.driving.take(me);
-        Some(number)
+        Some((number, drive))
     }
 
     /// Withdraws the claims that were made.
@@ -213,15 +213,22 @@ impl<E: Enqueue> SubmissionQueue<E> {
     #[inline]
     fn send_fast<'q>(
         self: &'q Arc<Self>,
-        me: ThreadId,
+        mut drive: Drive<E>,
         number: u64,
         fast: &FastPath<'_>,
         work: &mut dyn Work<E>,
         is_bare: bool,
     ) -> Result<Submitted<'q>, Box<Error>> {
-        if !self.driver().ready() {
+        if !self.driver().ready(drive.backend()) {
             let (waits, claims) = (fast.awaited(), fast.taken());
-            self.put_off_new(number, work, &waits, &claims, GraphEntries::default());
+            self.put_off_new(
+                drive,
+                number,
+                work,
+                &waits,
+                &claims,
+                GraphEntries::default(),
+            );
             return Ok(self.submitted(number));
         }
         let signals = &*fast.signals;
@@ -237,14 +244,20 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let mut keep = Keep::default();
         let noted = self.note_dependent(number, &fast.waits, fast.claims());
         let record = |recorder: &mut E::Recorder<'_>| work.record(recorder);
-        let handed = self.hand_over(&batch, record, &mut keep);
+        let handed = self.hand_over(drive.backend(), &batch, record, &mut keep);
         if !matches!(handed, Handed::Taken) {
             if let Some(noted) = noted {
                 self.settle_dependent(noted, fast.claims(), &handed);
             }
-            let ended =
-                self.not_taken(number, handed, &fast.taken(), GraphEntries::default(), keep);
-            self.drive(me);
+            let ended = self.not_taken(
+                &mut drive,
+                number,
+                handed,
+                &fast.taken(),
+                GraphEntries::default(),
+                keep,
+            );
+            self.drive(drive);
             return ended.map(|()| self.submitted(number));
         }
         let units = self.keep(number, &mut keep);
@@ -252,10 +265,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
             self.settle_dependent(noted, fast.claims(), &Handed::Taken);
         }
         self.promote(number, fast.claims());
-        let leaves = self.take_budget_and_leave(number, units);
+        let left = self.take_budget_and_leave(drive, number, units);
         self.wake_promoted(fast.claims());
-        if !leaves {
-            self.drive(me);
+        if let Err(drive) = left {
+            self.drive(drive);
         }
         Ok(Submitted::sent(Point {
             of: Some(self.own_shared()),

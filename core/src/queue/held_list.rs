@@ -185,9 +185,9 @@ impl<E: Enqueue> HeldList<E> {
     }
 
     /// True if the first submission has been recorded.
-    pub(super) fn is_front_prepared(&self) -> bool {
+    pub(super) fn is_front_recorded(&self) -> bool {
         let known = self.first() == Some(self.front.number);
-        known && matches!(self.front.job, Some(Job::Prepared(_)))
+        known && matches!(self.front.job, Some(Job::Recorded(_)))
     }
 
     /// Removes the first submission. It must have been checked or put back.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::driving::Drive;
 use super::entry::{Entry, Job};
 use super::graph_entries::GraphEntries;
 use super::held_list::SkippedWork;
@@ -13,7 +14,7 @@ use super::waits_and_claims::{fail_all, parts};
 use super::work::LargeWork;
 use crate::base::error::Failure;
 use crate::base::run::{ForeignWorkScope, Wake, run_contained};
-use crate::base::sync::{MutexGuard, ThreadId, this_thread};
+use crate::base::sync::{MutexGuard, this_thread};
 use crate::driver::enqueue::Enqueue;
 use crate::driver::keep::Keep;
 use crate::held::{Holder, Lists, OwnedClaim, Parts};
@@ -25,12 +26,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
     pub(super) fn put_back(
         &self,
         number: u64,
-        prepared: E::Prepared,
         keep: Keep,
         lists: Option<Box<Lists>>,
         entries: GraphEntries<'_>,
     ) {
-        let job = Job::Prepared(Box::new((prepared, keep)));
+        let job = Job::Recorded(Box::new(keep));
         let entry = Entry {
             number,
             lists,
@@ -40,37 +40,39 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.lock().held.push_front(entry);
     }
 
-    /// Releases held submissions until one cannot go. The calling thread must be the driving one.
-    pub(super) fn drive(self: &Arc<Self>, me: ThreadId) {
-        self.drive_with(me, self.lock());
+    /// Releases held submissions until one cannot go.
+    pub(super) fn drive(self: &Arc<Self>, drive: Drive<E>) {
+        self.drive_with(drive, self.lock());
     }
 
     /// Same as [`SubmissionQueue::drive`], for a caller that holds the queue's lock.
-    fn drive_with<'l>(self: &'l Arc<Self>, me: ThreadId, state: MutexGuard<'l, State<E>>) {
+    fn drive_with<'l>(self: &'l Arc<Self>, mut drive: Drive<E>, state: MutexGuard<'l, State<E>>) {
         let mut locked = Some(state);
         // The lists of the last released submission, to be reused.
         let mut spare = None;
         loop {
             let mut state = locked.take().unwrap_or_else(|| self.lock());
-            state.driving.take(me);
+            state.driving.begin_check();
             if let Some(spare) = spare.take() {
                 state.held.recycle(spare);
             }
             let Some(first) = state.held.first() else {
-                state.driving.stop();
+                state.driving.stop(drive);
                 return;
             };
             if let Some(entry) = self.pop_ready(&mut state, first) {
                 drop(state);
-                if !self.driver().ready() {
-                    return self.put_off(entry);
+                if !self.driver().ready(drive.backend()) {
+                    return self.put_off(drive, entry);
                 }
-                if self.release(entry, &mut spare) && self.try_leave() {
-                    return;
+                let is_busy = self.release(&mut drive, entry, &mut spare);
+                match self.try_leave_if(is_busy, drive) {
+                    Ok(()) => return,
+                    Err(again) => drive = again,
                 }
                 continue;
             }
-            let verdict = if state.held.is_front_prepared() {
+            let verdict = if state.held.is_front_recorded() {
                 Verdict::Ready
             } else {
                 let (waits, claims) = state.held.front_lists(self.slot());
@@ -78,8 +80,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
             };
             if let Verdict::Blocked(missing) = verdict {
                 drop(state);
-                if self.park(missing) {
-                    return;
+                match self.park(missing, drive) {
+                    Ok(()) => return,
+                    Err(again) => drive = again,
                 }
                 continue;
             }
@@ -89,8 +92,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 let this: Arc<dyn Wake> = self.clone();
                 let budget = self.budget();
                 let waits = budget.is_some_and(|budget| budget.wait_for(&this));
-                if waits && self.lock().driving.try_stop() {
-                    return;
+                match self.try_leave_if(waits, drive) {
+                    Ok(()) => return,
+                    Err(again) => drive = again,
                 }
                 continue;
             }
@@ -99,19 +103,23 @@ impl<E: Enqueue> SubmissionQueue<E> {
             };
             drop(state);
             // For a recorded submission `ready` was called before it was recorded.
-            let to_record = !matches!(entry.job, Job::Prepared(_));
-            if matches!(verdict, Verdict::Ready) && to_record && !self.driver().ready() {
-                return self.put_off(entry);
+            let to_record = !matches!(entry.job, Job::Recorded(_));
+            if matches!(verdict, Verdict::Ready)
+                && to_record
+                && !self.driver().ready(drive.backend())
+            {
+                return self.put_off(drive, entry);
             }
-            let busy = match verdict {
+            let is_busy = match verdict {
                 Verdict::Skip(cause) => {
                     self.skip(entry, &cause);
                     false
                 }
-                _ => self.release(entry, &mut spare),
+                _ => self.release(&mut drive, entry, &mut spare),
             };
-            if busy && self.try_leave() {
-                return;
+            match self.try_leave_if(is_busy, drive) {
+                Ok(()) => return,
+                Err(again) => drive = again,
             }
         }
     }
@@ -144,36 +152,37 @@ impl<E: Enqueue> SubmissionQueue<E> {
 
     /// Registers for what the first submission lacks, and stops driving.
     ///
-    /// False if it must be judged again.
-    ///
     /// This thread drives until it has registered. Until then other threads only ask it to check
     /// again.
-    pub(super) fn park(self: &Arc<Self>, missing: Missing) -> bool {
+    ///
+    /// # Errors
+    /// The right to drive, if the submission must be judged again.
+    pub(super) fn park(
+        self: &Arc<Self>,
+        missing: Missing,
+        drive: Drive<E>,
+    ) -> Result<(), Drive<E>> {
         let Some(registered) = self.register(missing) else {
-            return false;
+            return Err(drive);
         };
+        // After an error the registrations are dropped without the lock.
         let mut state = self.lock();
-        let parks = state.driving.try_stop();
-        if parks {
-            state.registered = registered;
-        } else {
-            // The registrations are dropped without the lock.
-            drop(state);
-        }
-        parks
+        state.driving.try_stop(drive)?;
+        state.registered = registered;
+        Ok(())
     }
 
     /// Puts a submission back to the front while the driver accepts none.
     ///
     /// The device's watching thread retries.
-    pub(super) fn put_off<'l>(self: &'l Arc<Self>, mut entry: Entry<'l, E>) {
+    pub(super) fn put_off<'l>(self: &'l Arc<Self>, drive: Drive<E>, mut entry: Entry<'l, E>) {
         if entry.entries.entry.is_none() {
             entry.entries.entry = self.enter_again(entry.number, &entry.lists);
         }
         {
             let mut state = self.lock();
             state.held.push_front(entry);
-            state.driving.stop();
+            state.driving.stop(drive);
         }
         if let Some(device) = self.own_shared().watch() {
             device.watcher().retry(&**device, self.clone());
@@ -232,6 +241,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// Otherwise its cleared lists go to `spare`.
     pub(super) fn release<'l>(
         self: &'l Arc<Self>,
+        drive: &mut Drive<E>,
         entry: Entry<'l, E>,
         spare: &mut Option<Box<Lists>>,
     ) -> bool {
@@ -249,19 +259,19 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let waits = self.all_awaited(waits);
         let mut keep = Keep::default();
         let sent = match job {
-            Job::Prepared(recorded) => {
-                let (prepared, kept) = *recorded;
-                keep = kept;
-                let handed = self.hand_over_prepared(prepared);
+            Job::Recorded(kept) => {
+                keep = *kept;
+                let handed = self.hand_over_recorded(drive.backend());
                 self.complete(number, handed, &taken, &mut entries, &mut keep)
             }
             Job::Pass(keep) => {
                 self.pass(
+                    drive,
                     number,
                     keep.map_or_else(Keep::default, |keep| *keep),
                     entries,
                 );
-                return self.front_is_prepared();
+                return self.is_front_recorded();
             }
             Job::Tiny(_) | Job::OutOfLine(_) => {
                 if let Job::Tiny(tiny) = job {
@@ -270,17 +280,17 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 let work = move |recorder: &mut E::Recorder<'_>| {
                     work.as_mut().map_or(Ok(()), |work| work.record(recorder))
                 };
-                self.send(number, &waits, work, &taken, &mut entries, &mut keep)
+                self.send(drive, number, &waits, work, &taken, &mut entries, &mut keep)
             }
         };
         match sent {
             Handed::Taken => {}
-            Handed::Busy(prepared) => {
+            Handed::Busy => {
                 drop((taken, waits));
                 if entries.entry.is_none() {
                     entries.entry = self.enter_again(number, &lists);
                 }
-                self.put_back(number, prepared, keep, lists, entries);
+                self.put_back(number, keep, lists, entries);
                 return true;
             }
             Handed::Refused(error) => {
@@ -288,8 +298,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 let cause = error.into_cause();
                 self.skipped().add(number, &cause);
                 fail_all(claims, &cause);
-                self.pass_over(number, keep, GraphEntries::default());
-                return self.front_is_prepared();
+                self.pass_over(drive, number, keep, GraphEntries::default());
+                return self.is_front_recorded();
             }
         }
         drop((taken, waits));
@@ -301,8 +311,20 @@ impl<E: Enqueue> SubmissionQueue<E> {
         false
     }
 
-    pub(super) fn front_is_prepared(&self) -> bool {
-        self.lock().held.is_front_prepared()
+    /// True if the first held submission is recorded, and the driver's queue was locked.
+    fn is_front_recorded(&self) -> bool {
+        self.lock().held.is_front_recorded()
+    }
+
+    /// Stops driving if `leaves` is true.
+    ///
+    /// # Errors
+    /// The right to drive, if the thread goes on.
+    fn try_leave_if(&self, leaves: bool, drive: Drive<E>) -> Result<(), Drive<E>> {
+        match leaves {
+            true => self.try_leave(drive),
+            false => Err(drive),
+        }
     }
 }
 
@@ -367,15 +389,16 @@ impl<E: Enqueue> Holder for SubmissionQueue<E> {
 
 impl<E: Enqueue> Wake for SubmissionQueue<E> {
     fn wake(self: Arc<Self>) {
-        let me = this_thread();
         let mut state = self.lock();
         if state.driving.request_check() {
             return;
         }
-        state.driving.take(me);
+        let Some(drive) = state.driving.take(this_thread()) else {
+            return;
+        };
         // Dropped at the end, without the lock. Until then these registrations only ask this thread
         // to check again.
         let _registered = std::mem::take(&mut state.registered);
-        self.drive_with(me, state);
+        self.drive_with(drive, state);
     }
 }

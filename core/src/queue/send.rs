@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::driving::Drive;
 use super::entry::{Entry, kept};
 use super::graph_entries::GraphEntries;
 use super::relay::Relay;
@@ -20,10 +21,10 @@ use crate::timeline::point::{Completion, NativePoint};
 use crate::timeline::state::{Interval, Shared};
 
 /// The answer of a driver to a submission. Errors are boxed, because they are rare and large.
-pub(super) enum Handed<E: Enqueue> {
+pub(super) enum Handed {
     Taken,
     /// The driver's queue is locked.
-    Busy(E::Prepared),
+    Busy,
     Refused(Box<Error>),
 }
 
@@ -42,6 +43,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// The reason if it is refused. Its claims are withdrawn then.
     pub(super) fn send_now<'l, W>(
         self: &'l Arc<Self>,
+        drive: &mut Drive<E>,
         number: u64,
         waits: &[Awaited<'_>],
         work: W,
@@ -52,10 +54,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<(), Box<Error>>,
     {
         let mut keep = Keep::default();
-        match self.send(number, waits, work, claims, &mut entries, &mut keep) {
+        match self.send(drive, number, waits, work, claims, &mut entries, &mut keep) {
             Handed::Taken => Ok(true),
             handed => {
-                self.not_taken(number, handed, claims, entries, keep)?;
+                self.not_taken(drive, number, handed, claims, entries, keep)?;
                 Ok(false)
             }
         }
@@ -69,26 +71,27 @@ impl<E: Enqueue> SubmissionQueue<E> {
     #[cold]
     pub(super) fn not_taken<'l>(
         self: &'l Arc<Self>,
+        drive: &mut Drive<E>,
         number: u64,
-        handed: Handed<E>,
+        handed: Handed,
         claims: &[Taken<'_>],
         mut entries: GraphEntries<'l>,
         keep: Keep,
     ) -> Result<(), Box<Error>> {
         match handed {
             Handed::Taken => {}
-            Handed::Busy(prepared) => {
+            Handed::Busy => {
                 // The submission waits for no node, so it closes no circle. It is in the graph only
                 // because a search for blockers must find it.
                 let (mut lists, mut entered) = (Box::<Lists>::default(), Lists::default());
                 fill(&mut lists, &[], claims);
                 fill(&mut entered, &[], claims);
                 entries.entry = self.take_entry(number, &mut entered).ok();
-                self.put_back(number, prepared, keep, Some(lists), entries);
+                self.put_back(number, keep, Some(lists), entries);
             }
             Handed::Refused(error) => {
                 withdraw_all(claims);
-                self.pass_over(number, keep, GraphEntries::default());
+                self.pass_over(drive, number, keep, GraphEntries::default());
                 return Err(error);
             }
         }
@@ -98,15 +101,17 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// Records a submission and hands it to the driver.
     ///
     /// The objects that the submission keeps go to `keep`, even if the submission is refused.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one submission")]
     pub(super) fn send<W>(
         self: &Arc<Self>,
+        drive: &mut Drive<E>,
         number: u64,
         waits: &[Awaited<'_>],
         work: W,
         claims: &[Taken<'_>],
         entries: &mut GraphEntries<'_>,
         keep: &mut Keep,
-    ) -> Handed<E>
+    ) -> Handed
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<(), Box<Error>>,
     {
@@ -177,7 +182,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if !relayed.is_empty() {
             self.note_relays(number, claims);
         }
-        let handed = self.hand_over(&batch, work, keep);
+        let handed = self.hand_over(drive.backend(), &batch, work, keep);
         if matches!(handed, Handed::Refused(_)) {
             if !relayed.is_empty() {
                 self.forget_relays(number);
@@ -227,7 +232,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         &self,
         noted: Noted,
         claims: impl Iterator<Item = (&'a Arc<Shared>, Interval)>,
-        handed: &Handed<E>,
+        handed: &Handed,
     ) {
         match (handed, noted.lost) {
             (Handed::Refused(_), _) => self.dependents().forget_last_signals(),
@@ -240,10 +245,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
     #[inline]
     pub(super) fn hand_over<W>(
         self: &Arc<Self>,
+        backend: &mut E::State,
         batch: &Batch<'_>,
         work: W,
         keep: &mut Keep,
-    ) -> Handed<E>
+    ) -> Handed
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<(), Box<Error>>,
     {
@@ -257,32 +263,32 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 Ok(Err(error)) => Err(*error),
                 Err(payload) => Err(self.panicked(payload)),
             };
-            match self.driver().record(batch, keep, work) {
-                Ok(prepared) => self.hand_prepared(prepared),
+            match self.driver().record(backend, batch, keep, work) {
+                Ok(()) => self.flush(backend),
                 Err(error) => Handed::Refused(self.error_on_queue(error)),
             }
         })
     }
 
     /// Hands a recorded submission to the driver.
-    pub(super) fn hand_over_prepared(self: &Arc<Self>, prepared: E::Prepared) -> Handed<E> {
-        self.guarded(|| self.hand_prepared(prepared))
+    pub(super) fn hand_over_recorded(self: &Arc<Self>, backend: &mut E::State) -> Handed {
+        self.guarded(|| self.flush(backend))
     }
 
     /// May panic: a refused submission drops host closures of the application.
     #[inline]
-    fn hand_prepared(self: &Arc<Self>, prepared: E::Prepared) -> Handed<E> {
+    fn flush(self: &Arc<Self>, backend: &mut E::State) -> Handed {
         let waker = || Waker(self.clone() as Arc<dyn Wake>);
-        match self.driver().flush(prepared, &waker) {
+        match self.driver().flush(backend, &waker) {
             Flush::Done => Handed::Taken,
-            Flush::Busy(prepared) => Handed::Busy(prepared),
+            Flush::Busy => Handed::Busy,
             Flush::Refused(error) => Handed::Refused(Box::new(error)),
         }
     }
 
     /// Runs code of the application that may panic. A panic becomes a refusal.
     #[inline]
-    fn guarded(&self, action: impl FnOnce() -> Handed<E>) -> Handed<E> {
+    fn guarded(&self, action: impl FnOnce() -> Handed) -> Handed {
         let handed = catch_unwind(AssertUnwindSafe(action));
         handed
             .unwrap_or_else(|payload| Handed::Refused(self.error_on_queue(self.panicked(payload))))
@@ -306,11 +312,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
     pub(super) fn complete(
         self: &Arc<Self>,
         number: u64,
-        handed: Handed<E>,
+        handed: Handed,
         claims: &[Taken<'_>],
         entries: &mut GraphEntries<'_>,
         keep: &mut Keep,
-    ) -> Handed<E> {
+    ) -> Handed {
         if !matches!(handed, Handed::Taken) {
             return handed;
         }
@@ -357,17 +363,23 @@ impl<E: Enqueue> SubmissionQueue<E> {
 
     /// Same as `take_budget`, and stops driving under the same lock.
     ///
-    /// False if the thread must check again, because another thread has made a change.
+    /// # Errors
+    /// Same errors as [`SubmissionQueue::try_leave`].
     #[inline]
-    pub(super) fn take_budget_and_leave(&self, number: u64, units: u64) -> bool {
+    pub(super) fn take_budget_and_leave(
+        &self,
+        drive: Drive<E>,
+        number: u64,
+        units: u64,
+    ) -> Result<(), Drive<E>> {
         let mut state = self.lock();
         if units > 0 {
             state.in_flight.add_units(number, units);
         }
-        let leaves = state.driving.try_stop();
+        let left = state.driving.try_stop(drive);
         drop(state);
         self.count_budget(units);
-        leaves
+        left
     }
 
     /// Counts `units` of the budget, which the queue has noted.
@@ -415,18 +427,25 @@ impl<E: Enqueue> SubmissionQueue<E> {
     ///
     /// So the queue's position advances, and `keep` lives until the driver is done with it. If the
     /// driver is not ready, the number stays at the front, and the caller must drive the queue.
-    pub(super) fn pass_over(self: &Arc<Self>, number: u64, keep: Keep, entries: GraphEntries<'_>) {
-        if !self.driver().ready() {
+    pub(super) fn pass_over(
+        self: &Arc<Self>,
+        drive: &mut Drive<E>,
+        number: u64,
+        keep: Keep,
+        entries: GraphEntries<'_>,
+    ) {
+        if !self.driver().ready(drive.backend()) {
             let pass = Entry::pass(number, kept(keep), entries);
             self.lock().held.push_front(pass);
             return;
         }
-        self.pass(number, keep, entries);
+        self.pass(drive, number, keep, entries);
     }
 
     /// Same as [`SubmissionQueue::pass_over`], for a driver whose `ready` has returned true.
     pub(super) fn pass(
         self: &Arc<Self>,
+        drive: &mut Drive<E>,
         number: u64,
         mut kept: Keep,
         mut entries: GraphEntries<'_>,
@@ -441,14 +460,15 @@ impl<E: Enqueue> SubmissionQueue<E> {
             times: Written(None),
             is_bare: true,
         };
-        let handed = match self.driver().record(&batch, &mut kept, |_| Ok(())) {
-            Ok(prepared) => self.hand_over_prepared(prepared),
+        let backend = drive.backend();
+        let handed = match self.driver().record(backend, &batch, &mut kept, |_| Ok(())) {
+            Ok(()) => self.hand_over_recorded(backend),
             Err(error) => Handed::Refused(Box::new(error)),
         };
         match self.complete(number, handed, &[], &mut entries, &mut kept) {
             Handed::Taken => {}
-            Handed::Busy(prepared) => {
-                self.put_back(number, prepared, kept, None, entries);
+            Handed::Busy => {
+                self.put_back(number, kept, None, entries);
             }
             // The queue itself has failed. The driver may still use the kept objects, so they live
             // as long as the queue.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::driving::Drive;
 use super::entry::{Entry, Job};
 use super::graph_entries::GraphEntries;
 use super::submission_queue::SubmissionQueue;
@@ -71,39 +72,30 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let budget = state
             .in_flight
             .take_finished_units(self.own_shared().reached());
-        if !held {
-            state.driving.take(me);
-            drop(state);
-            self.return_budget(budget);
-            if !self.driver().ready() {
-                self.put_off_new(number, work, waits, &claims, entries);
-                return Ok(self.submitted(number));
+        let drive = idle.then(|| state.driving.take(me)).flatten();
+        let drive = match drive {
+            Some(drive) if !held => {
+                drop(state);
+                self.return_budget(budget);
+                return self.send_at_once(drive, number, work, waits, &claims, entries);
             }
-            let record = |recorder: &mut E::Recorder<'_>| work.record(recorder);
-            let sent = self.send_now(number, waits, record, &claims, entries);
-            if !(matches!(sent, Ok(true)) && self.try_leave()) {
-                self.drive(me);
-            }
-            return sent.map(|_| self.submitted(number));
-        }
+            drive => drive,
+        };
         state.held.push_back(number, work, entries);
-        if idle {
-            state.driving.take(me);
-        }
         drop(state);
         self.return_budget(budget);
         // A timeline may have failed before the graph had the submission. The fence pairs with the
         // one of the failing thread: one of the two sees the other.
         fence(Ordering::SeqCst);
-        if idle {
-            let parks = match verdict {
-                Verdict::Blocked(missing) => {
-                    self.none_has_ended(waits, &claims) && self.park(missing)
+        if let Some(drive) = drive {
+            let parked = match verdict {
+                Verdict::Blocked(missing) if self.none_has_ended(waits, &claims) => {
+                    self.park(missing, drive)
                 }
-                _ => false,
+                _ => Err(drive),
             };
-            if !parks {
-                self.drive(me);
+            if let Err(drive) = parked {
+                self.drive(drive);
             }
         } else {
             // If the submission is the first one, this asks the driving thread to check again.
@@ -112,10 +104,40 @@ impl<E: Enqueue> SubmissionQueue<E> {
         Ok(self.submitted(number))
     }
 
+    /// Sends a submission that need not be held.
+    ///
+    /// # Errors
+    /// The reason if it is refused. Its claims are withdrawn then.
+    fn send_at_once<'q>(
+        self: &'q Arc<Self>,
+        mut drive: Drive<E>,
+        number: u64,
+        work: &mut dyn Work<E>,
+        waits: &[Awaited<'_>],
+        claims: &[Taken<'_>],
+        entries: GraphEntries<'q>,
+    ) -> Result<Submitted<'q>, Box<Error>> {
+        if !self.driver().ready(drive.backend()) {
+            self.put_off_new(drive, number, work, waits, claims, entries);
+            return Ok(self.submitted(number));
+        }
+        let record = |recorder: &mut E::Recorder<'_>| work.record(recorder);
+        let sent = self.send_now(&mut drive, number, waits, record, claims, entries);
+        let left = match sent {
+            Ok(true) => self.try_leave(drive),
+            _ => Err(drive),
+        };
+        if let Err(drive) = left {
+            self.drive(drive);
+        }
+        sent.map(|_| self.submitted(number))
+    }
+
     /// Holds a submission that could go, until the driver accepts submissions again.
     #[cold]
     pub(super) fn put_off_new<'l>(
         self: &'l Arc<Self>,
+        drive: Drive<E>,
         number: u64,
         work: &mut dyn Work<E>,
         waits: &[Awaited<'_>],
@@ -129,12 +151,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
         // for blockers must find it.
         entries.entry = self.take_entry(number, &mut entered).ok();
         let work = work.store(self.lock().held.out_of_line());
-        self.put_off(Entry {
+        let entry = Entry {
             number,
             lists: Some(lists),
             job: Job::from_inline(Some(work)),
             entries,
-        });
+        };
+        self.put_off(drive, entry);
     }
 
     /// True if no timeline of a submission has failed or lost its last handle.

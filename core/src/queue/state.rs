@@ -12,7 +12,7 @@ use crate::timeline::state::Registered;
 pub(super) struct State<E: Enqueue> {
     /// The number of the last accepted submission.
     pub(super) last: u64,
-    pub(super) driving: Driving,
+    pub(super) driving: Driving<E>,
     pub(super) held: HeldList<E>,
     /// Empty lists with capacity, for a submission that enters the graph.
     pub(super) scratch: Option<Box<Lists>>,

@@ -55,21 +55,21 @@ struct Taking(AtomicU64);
 
 impl Enqueue for Taking {
     type Recorder<'a> = ();
-    type Prepared = ();
+    type State = ();
     type Stamp = Time;
 
     fn order_domain(&self) -> Option<u64> {
         Some(1)
     }
 
-    fn record<W>(&self, _: &Batch<'_>, _: &mut Keep, work: W) -> Result<()>
+    fn record<W>(&self, (): &mut (), _: &Batch<'_>, _: &mut Keep, work: W) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {
         work(&mut ())
     }
 
-    fn flush(&self, (): (), _: &dyn Fn() -> Waker) -> Flush<()> {
+    fn flush(&self, (): &mut (), _: &dyn Fn() -> Waker) -> Flush {
         Flush::Done
     }
 

@@ -98,7 +98,7 @@ fn refusal() -> Error {
 
 impl Enqueue for Fickle {
     type Recorder<'a> = ();
-    type Prepared = Task;
+    type State = Option<Task>;
     type Stamp = NoStamp;
     const MAX_IN_FLIGHT: u64 = 3;
 
@@ -106,7 +106,13 @@ impl Enqueue for Fickle {
         Some(self.number)
     }
 
-    fn record<W>(&self, batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<Task>
+    fn record<W>(
+        &self,
+        recorded: &mut Option<Task>,
+        batch: &Batch<'_>,
+        _: &mut Keep,
+        work: W,
+    ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {
@@ -119,19 +125,21 @@ impl Enqueue for Fickle {
         worked?;
         let waits = batch.waits.iter().chain(batch.order);
         let signals = batch.signals.iter().chain([&batch.end]);
-        Ok(Task {
+        *recorded = Some(Task {
             waits: waits.map(|wait| wait.keep()).collect(),
             signals: signals.map(|signal| signal.completion()).collect(),
             // Empty submissions are not refused, because the queue would fail then.
             refused: self.refuses && !batch.signals.is_empty() && self.one_in(40),
-        })
+        });
+        Ok(())
     }
 
-    fn flush(&self, task: Task, waker: &dyn Fn() -> Waker) -> Flush<Task> {
+    fn flush(&self, recorded: &mut Option<Task>, waker: &dyn Fn() -> Waker) -> Flush {
         if self.one_in(3) {
             self.blocked.lock().unwrap().send(waker()).unwrap();
-            return Flush::Busy(task);
+            return Flush::Busy;
         }
+        let task = recorded.take().unwrap();
         if task.refused {
             return Flush::Refused(refusal());
         }

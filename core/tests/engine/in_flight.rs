@@ -39,7 +39,7 @@ struct Units(u64);
 
 impl Enqueue for Slow {
     type Recorder<'a> = Units;
-    type Prepared = ();
+    type State = ();
     type Stamp = NoStamp;
 
     fn order_domain(&self) -> Option<u64> {
@@ -50,7 +50,7 @@ impl Enqueue for Slow {
         Some(&self.budget)
     }
 
-    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<()>
+    fn record<W>(&self, (): &mut (), batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut Units) -> Result<()>,
     {
@@ -68,7 +68,7 @@ impl Enqueue for Slow {
         Ok(())
     }
 
-    fn flush(&self, (): (), _: &dyn Fn() -> Waker) -> Flush<()> {
+    fn flush(&self, (): &mut (), _: &dyn Fn() -> Waker) -> Flush {
         Flush::Done
     }
 }

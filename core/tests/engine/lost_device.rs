@@ -145,17 +145,17 @@ struct Takes;
 
 impl Enqueue for Takes {
     type Recorder<'a> = ();
-    type Prepared = ();
+    type State = ();
     type Stamp = NoStamp;
 
-    fn record<W>(&self, _: &Batch<'_>, _: &mut Keep, work: W) -> Result<()>
+    fn record<W>(&self, (): &mut (), _: &Batch<'_>, _: &mut Keep, work: W) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {
         work(&mut ())
     }
 
-    fn flush(&self, (): (), _: &dyn Fn() -> Waker) -> Flush<()> {
+    fn flush(&self, (): &mut (), _: &dyn Fn() -> Waker) -> Flush {
         Flush::Done
     }
 }

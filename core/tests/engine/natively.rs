@@ -29,14 +29,14 @@ struct Driver {
 
 impl Enqueue for Driver {
     type Recorder<'a> = ();
-    type Prepared = ();
+    type State = ();
     type Stamp = NoStamp;
 
     fn order_domain(&self) -> Option<u64> {
         Some(1)
     }
 
-    fn ready(&self) -> bool {
+    fn ready(&self, (): &mut ()) -> bool {
         // The engine has already checked the waits of the submission.
         if let Some((line, counter)) = self.dies.lock().unwrap().take() {
             let dead = Error::work(io::Error::other("the process has died"));
@@ -45,17 +45,17 @@ impl Enqueue for Driver {
         true
     }
 
-    fn record<W>(&self, _: &Batch<'_>, _: &mut Keep, work: W) -> Result<()>
+    fn record<W>(&self, (): &mut (), _: &Batch<'_>, _: &mut Keep, work: W) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {
         work(&mut ())
     }
 
-    fn flush(&self, (): (), waker: &dyn Fn() -> Waker) -> Flush<()> {
+    fn flush(&self, (): &mut (), waker: &dyn Fn() -> Waker) -> Flush {
         if self.is_locked.load(Ordering::SeqCst) {
             *self.waits.lock().unwrap() = Some(waker());
-            return Flush::Busy(());
+            return Flush::Busy;
         }
         Flush::Done
     }
@@ -111,14 +111,20 @@ struct Quick;
 
 impl Enqueue for Quick {
     type Recorder<'a> = ();
-    type Prepared = Vec<(Arc<AtomicU64>, u64)>;
+    type State = Vec<(Arc<AtomicU64>, u64)>;
     type Stamp = NoStamp;
 
     fn order_domain(&self) -> Option<u64> {
         Some(1)
     }
 
-    fn record<W>(&self, batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<Self::Prepared>
+    fn record<W>(
+        &self,
+        recorded: &mut Self::State,
+        batch: &Batch<'_>,
+        _: &mut Keep,
+        work: W,
+    ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {
@@ -128,11 +134,12 @@ impl Enqueue for Quick {
             let Word(word) = signal.port::<Word>().unwrap();
             (word.clone(), signal.value())
         });
-        Ok(words.collect())
+        *recorded = words.collect();
+        Ok(())
     }
 
-    fn flush(&self, words: Self::Prepared, _: &dyn Fn() -> Waker) -> Flush<Self::Prepared> {
-        for (word, value) in words {
+    fn flush(&self, recorded: &mut Self::State, _: &dyn Fn() -> Waker) -> Flush {
+        for (word, value) in recorded.drain(..) {
             word.store(value, Ordering::SeqCst);
         }
         Flush::Done

@@ -32,14 +32,14 @@ struct Counts {
 
 impl Enqueue for Lent {
     type Recorder<'a> = ();
-    type Prepared = ();
+    type State = ();
     type Stamp = NoStamp;
 
     fn order_domain(&self) -> Option<u64> {
         Some(self.number)
     }
 
-    fn ready(&self) -> bool {
+    fn ready(&self, (): &mut ()) -> bool {
         if let Some(queue) = self.counts.queue.get().and_then(Weak::upgrade) {
             let count = queue.held().count;
             self.counts.fewest.fetch_min(count, Ordering::SeqCst);
@@ -48,7 +48,7 @@ impl Enqueue for Lent {
         !self.taken.load(Ordering::SeqCst)
     }
 
-    fn record<W>(&self, batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<()>
+    fn record<W>(&self, (): &mut (), batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {
@@ -74,7 +74,7 @@ impl Enqueue for Lent {
         Ok(())
     }
 
-    fn flush(&self, (): (), _: &dyn Fn() -> syncline_core::backend::Waker) -> Flush<()> {
+    fn flush(&self, (): &mut (), _: &dyn Fn() -> syncline_core::backend::Waker) -> Flush {
         Flush::Done
     }
 }

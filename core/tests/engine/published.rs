@@ -58,22 +58,29 @@ fn signal_of(point: &NativePoint<'_>) -> Signal {
 
 impl Enqueue for OneByOne {
     type Recorder<'a> = ();
-    type Prepared = Vec<Signal>;
+    type State = Vec<Signal>;
     type Stamp = NoStamp;
 
     fn order_domain(&self) -> Option<u64> {
         Some(1)
     }
-    fn record<W>(&self, batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<Vec<Signal>>
+    fn record<W>(
+        &self,
+        recorded: &mut Vec<Signal>,
+        batch: &Batch<'_>,
+        _: &mut Keep,
+        work: W,
+    ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {
         work(&mut ())?;
         let all = [&batch.end].into_iter().chain(batch.signals);
-        Ok(all.map(signal_of).collect())
+        *recorded = all.map(signal_of).collect();
+        Ok(())
     }
-    fn flush(&self, signals: Vec<Signal>, _: &dyn Fn() -> Waker) -> Flush<Vec<Signal>> {
-        self.0.lock().unwrap().extend(signals);
+    fn flush(&self, recorded: &mut Vec<Signal>, _: &dyn Fn() -> Waker) -> Flush {
+        self.0.lock().unwrap().extend(recorded.drain(..));
         Flush::Done
     }
 }

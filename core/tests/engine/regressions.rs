@@ -217,7 +217,7 @@ fn lost() -> Error {
 
 impl Enqueue for Scripted {
     type Recorder<'a> = ();
-    type Prepared = SmallList;
+    type State = SmallList;
     type Stamp = NoStamp;
     const MAX_IN_FLIGHT: u64 = 2;
 
@@ -225,7 +225,13 @@ impl Enqueue for Scripted {
         Some(1)
     }
 
-    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<SmallList>
+    fn record<W>(
+        &self,
+        recorded: &mut SmallList,
+        batch: &Batch<'_>,
+        keep: &mut Keep,
+        work: W,
+    ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {
@@ -238,11 +244,12 @@ impl Enqueue for Scripted {
             keep.push(self.0.used.clone());
         }
         let signals = batch.signals.iter().chain([&batch.end]);
-        Ok(signals.map(|signal| signal.completion()).collect())
+        *recorded = signals.map(|signal| signal.completion()).collect();
+        Ok(())
     }
 
-    fn flush(&self, prepared: SmallList, _: &dyn Fn() -> Waker) -> Flush<SmallList> {
-        self.0.taken.lock().unwrap().extend(prepared);
+    fn flush(&self, recorded: &mut SmallList, _: &dyn Fn() -> Waker) -> Flush {
+        self.0.taken.lock().unwrap().extend(recorded.drain(..));
         Flush::Done
     }
 

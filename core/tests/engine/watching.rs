@@ -239,26 +239,33 @@ struct Prompt(Arc<Driver>);
 
 impl Enqueue for Prompt {
     type Recorder<'a> = ();
-    type Prepared = Vec<(Arc<Counter>, u64)>;
+    type State = Vec<(Arc<Counter>, u64)>;
     type Stamp = NoStamp;
 
     fn order_domain(&self) -> Option<u64> {
         Some(7)
     }
 
-    fn record<W>(&self, batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<Self::Prepared>
+    fn record<W>(
+        &self,
+        recorded: &mut Self::State,
+        batch: &Batch<'_>,
+        _: &mut Keep,
+        work: W,
+    ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {
         work(&mut ())?;
         let signals = batch.signals.iter().chain([&batch.end]);
-        Ok(signals
+        *recorded = signals
             .map(|signal| (signal.port::<At>().unwrap().0.clone(), signal.value()))
-            .collect())
+            .collect();
+        Ok(())
     }
 
-    fn flush(&self, prepared: Self::Prepared, _: &dyn Fn() -> Waker) -> Flush<Self::Prepared> {
-        for (counter, value) in prepared {
+    fn flush(&self, recorded: &mut Self::State, _: &dyn Fn() -> Waker) -> Flush {
+        for (counter, value) in recorded.drain(..) {
             counter.value.store(value, Ordering::SeqCst);
         }
         self.0.tick();

@@ -108,14 +108,14 @@ struct Lent(Arc<AtomicU64>);
 
 impl Enqueue for Lent {
     type Recorder<'a> = ();
-    type Prepared = ();
+    type State = ();
     type Stamp = NoStamp;
 
     fn order_domain(&self) -> Option<u64> {
         Some(1)
     }
 
-    fn ready(&self) -> bool {
+    fn ready(&self, (): &mut ()) -> bool {
         let busy = |busy: u64| busy.checked_sub(1);
         let taken = self
             .0
@@ -123,7 +123,7 @@ impl Enqueue for Lent {
         taken.is_err()
     }
 
-    fn record<W>(&self, batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<()>
+    fn record<W>(&self, (): &mut (), batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {
@@ -133,7 +133,7 @@ impl Enqueue for Lent {
         Ok(())
     }
 
-    fn flush(&self, (): (), _: &dyn Fn() -> Waker) -> Flush<()> {
+    fn flush(&self, (): &mut (), _: &dyn Fn() -> Waker) -> Flush {
         Flush::Done
     }
 }

@@ -177,7 +177,7 @@ impl<const CAPACITY: u64> Driver<CAPACITY> {
 
 impl<const CAPACITY: u64> Enqueue for Driver<CAPACITY> {
     type Recorder<'a> = Keep;
-    type Prepared = Task;
+    type State = Option<Task>;
     type Stamp = NoStamp;
     const MAX_IN_FLIGHT: u64 = CAPACITY;
 
@@ -189,23 +189,31 @@ impl<const CAPACITY: u64> Enqueue for Driver<CAPACITY> {
         self.budget.as_ref()
     }
 
-    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Task>
+    fn record<W>(
+        &self,
+        recorded: &mut Option<Task>,
+        batch: &Batch<'_>,
+        keep: &mut Keep,
+        work: W,
+    ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut Keep) -> Result<()>,
     {
         work(keep)?;
         let waits = batch.waits.iter().chain(batch.order);
         let signals = batch.signals.iter().chain([&batch.end]);
-        Ok(Task {
+        *recorded = Some(Task {
             waits: waits.map(|wait| wait.keep()).collect(),
             signals: signals.map(|signal| signal.completion()).collect(),
-        })
+        });
+        Ok(())
     }
 
-    fn flush(&self, task: Task, waker: &dyn Fn() -> Waker) -> Flush<Task> {
+    fn flush(&self, recorded: &mut Option<Task>, waker: &dyn Fn() -> Waker) -> Flush {
         if !self.gate.try_lock(waker) {
-            return Flush::Busy(task);
+            return Flush::Busy;
         }
+        let task = recorded.take().unwrap();
         match self.completes {
             Completes::InTheCall => task.run(),
             Completes::WhenRun => {

@@ -203,7 +203,7 @@ impl Driver {
 
 impl Enqueue for Driver {
     type Recorder<'a> = ();
-    type Prepared = Task;
+    type State = Option<Task>;
     type Stamp = Bare;
     const MAX_IN_FLIGHT: u64 = CAPACITY;
 
@@ -211,7 +211,13 @@ impl Enqueue for Driver {
         Some(self.domain)
     }
 
-    fn record<W>(&self, batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<Task>
+    fn record<W>(
+        &self,
+        recorded: &mut Option<Task>,
+        batch: &Batch<'_>,
+        _: &mut Keep,
+        work: W,
+    ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {
@@ -222,7 +228,7 @@ impl Enqueue for Driver {
         }
         work(&mut ())?;
         let waits = batch.waits.iter().chain(batch.order);
-        Ok(Task {
+        *recorded = Some(Task {
             waits: waits.map(|wait| wait.keep()).collect(),
             signals: batch
                 .signals
@@ -231,16 +237,17 @@ impl Enqueue for Driver {
                 .collect(),
             relayed: batch.relayed.to_vec(),
             end: batch.end.completion(),
-        })
+        });
+        Ok(())
     }
 
-    fn flush(&self, task: Task, waker: &dyn Fn() -> Waker) -> Flush<Task> {
+    fn flush(&self, recorded: &mut Option<Task>, waker: &dyn Fn() -> Waker) -> Flush {
         let mut state = self.state.lock().unwrap();
         if state.locked {
             state.blocked.push(waker());
-            return Flush::Busy(task);
+            return Flush::Busy;
         }
-        state.tasks.push_back(task);
+        state.tasks.push_back(recorded.take().unwrap());
         assert!(
             state.tasks.len() as u64 <= CAPACITY,
             "more submissions than the driver can take"

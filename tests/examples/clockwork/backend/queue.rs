@@ -158,7 +158,8 @@ impl Channel {
 
 impl Enqueue for Channel {
     type Recorder<'a> = Recorder<'a>;
-    type Prepared = Vec<Command>;
+    /// The recorded submission.
+    type State = Vec<Command>;
     type Stamp = Stamp;
 
     /// A hardware queue that is full blocks its caller: what waits behind a gate waits on the host.
@@ -170,12 +171,19 @@ impl Enqueue for Channel {
         Some(self.queue.domain)
     }
 
-    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Vec<Command>>
+    fn record<W>(
+        &self,
+        list: &mut Vec<Command>,
+        batch: &Batch<'_>,
+        keep: &mut Keep,
+        work: W,
+    ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
     {
-        let mut list = Vec::new();
-        let mut recorder = Recorder::new(&mut list, keep);
+        // An earlier record may have failed.
+        list.clear();
+        let mut recorder = Recorder::new(list, keep);
         for &point in batch.waits {
             recorder.wait(point)?;
         }
@@ -193,14 +201,16 @@ impl Enqueue for Channel {
         // `batch.relayed` is the engine's to make, since work of this machine cannot fail once it
         // is recorded.
         keep.take_in_flight(list.len() as u64);
-        Ok(list)
+        Ok(())
     }
 
-    fn flush(&self, list: Vec<Command>, waker: &dyn Fn() -> Waker) -> Flush<Vec<Command>> {
+    fn flush(&self, list: &mut Vec<Command>, waker: &dyn Fn() -> Waker) -> Flush {
         if !self.queue.try_take(waker) {
-            return Flush::Busy(list);
+            return Flush::Busy;
         }
-        self.queue.machine.submit(self.queue.index, list);
+        self.queue
+            .machine
+            .submit(self.queue.index, std::mem::take(list));
         self.queue.give();
         Flush::Done
     }

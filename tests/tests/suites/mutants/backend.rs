@@ -243,7 +243,7 @@ fn signal(recorder: &mut Recorder<'_>, point: NativePoint<'_>) -> Result<()> {
 
 impl Enqueue for Planted {
     type Recorder<'a> = Recorder<'a>;
-    type Prepared = Vec<Command>;
+    type State = Vec<Command>;
     type Stamp = PlantedStamp;
 
     fn in_flight_budget(&self) -> Option<&Arc<InFlightBudget>> {
@@ -260,12 +260,18 @@ impl Enqueue for Planted {
         }
     }
 
-    fn record<W>(&self, batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<Vec<Command>>
+    fn record<W>(
+        &self,
+        list: &mut Vec<Command>,
+        batch: &Batch<'_>,
+        keep: &mut Keep,
+        work: W,
+    ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
     {
-        let mut list = Vec::new();
-        let mut recorder = Recorder::new(&mut list, keep);
+        list.clear();
+        let mut recorder = Recorder::new(list, keep);
         let waits = match self.bug {
             Bug::WaitsAreForgotten => &[],
             Bug::OnlyTheFirstWaitCounts => &batch.waits[..batch.waits.len().min(1)],
@@ -301,7 +307,7 @@ impl Enqueue for Planted {
                     signal(&mut recorder, point)?;
                 }
                 // The engine hands over the queue's next submission at once.
-                *lock(&self.late) = Some(list);
+                *lock(&self.late) = Some(std::mem::take(list));
             }
             return Err(error);
         }
@@ -342,32 +348,32 @@ impl Enqueue for Planted {
             _ => {}
         }
         keep.take_in_flight(list.len() as u64);
-        Ok(list)
+        Ok(())
     }
 
-    fn flush(&self, list: Vec<Command>, waker: &dyn Fn() -> Waker) -> Flush<Vec<Command>> {
+    fn flush(&self, list: &mut Vec<Command>, waker: &dyn Fn() -> Waker) -> Flush {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         match self.bug {
-            Bug::LockedQueueWakesNobody if count == 1 => Flush::Busy(list),
+            Bug::LockedQueueWakesNobody if count == 1 => Flush::Busy,
             Bug::ThirdListIsLost if count == 2 => Flush::Done,
             Bug::LaterSubmissionsOvertake => {
                 // Every other list is handed over after the next one.
                 let late = lock(&self.late).take();
                 match late {
                     None => {
-                        *lock(&self.late) = Some(list);
+                        *lock(&self.late) = Some(std::mem::take(list));
                         Flush::Done
                     }
                     Some(late) => {
-                        let both = list.into_iter().chain(late).collect();
-                        self.inner.flush(both, waker)
+                        list.extend(late);
+                        self.inner.flush(list, waker)
                     }
                 }
             }
             Bug::RefusedWorkGoesToTheDriver => {
                 let late = lock(&self.late).take().unwrap_or_default();
-                self.inner
-                    .flush(late.into_iter().chain(list).collect(), waker)
+                list.splice(..0, late);
+                self.inner.flush(list, waker)
             }
             _ => self.inner.flush(list, waker),
         }
