@@ -28,6 +28,7 @@
 //! | lock | held during |
 //! |---|---|
 //! | that orders the host's signals of a timeline | [`Port::signal`]; also [`Stamp::time`], if other processes are told the time |
+//! | of a queue's state | [`Enqueue::take_unused`] |
 //! | of a timeline's state | [`Watch::watcher`] and [`Watch::lends`] |
 //! | of a waiting thread | [`Watch::nudge`] |
 //! | of a fence | [`NativeMark::is_recorded`] |
@@ -47,7 +48,7 @@ pub use crate::driver::enqueue::{Batch, Enqueue, Flush, InvariantLifetime, NoSta
 pub use crate::driver::gate::Gate;
 pub use crate::driver::import::memory_refused;
 pub use crate::driver::in_flight::InFlightBudget;
-pub use crate::driver::in_use::InUse;
+pub use crate::driver::in_use::{InUse, Unused};
 pub use crate::driver::keep::Keep;
 pub use crate::driver::once::get_or_make;
 pub use crate::driver::recycled::Recycled;

@@ -1,6 +1,6 @@
 //! The stream of a queue: how waits and signals of a submission become driver calls.
 
-use syncline_core::backend::{Batch, Keep, NativePoint, Recycled, Timing};
+use syncline_core::backend::{Batch, Keep, NativePoint, Recycled, Timing, Unused};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::context::{Bound, Owner};
@@ -64,9 +64,9 @@ impl StreamState {
         self.unknown_capture.take()
     }
 
-    /// Releases the imported timelines that submissions up to `reached` used.
-    pub(super) fn release(&mut self, reached: u64) {
-        self.imports.release(reached);
+    /// Moves imported objects that no submission after `reached` uses to `unused`.
+    pub(super) fn take_unused(&mut self, reached: u64, unused: &mut Unused) {
+        self.imports.take_unused(reached, unused);
     }
 }
 

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use syncline_core::backend::{
-    Batch, EngineQueue, Enqueue, Flush, InFlightBudget, Keep, SubmissionQueue, Timing, Waker,
+    Batch, EngineQueue, Enqueue, Flush, InFlightBudget, Keep, SubmissionQueue, Timing, Unused,
+    Waker,
 };
 use syncline_core::{Result, error::Object};
 
@@ -218,8 +219,8 @@ impl Enqueue for Feed {
         Flush::Done
     }
 
-    fn rest(&self, state: &mut StreamState, reached: u64) {
-        state.release(reached);
+    fn take_unused(&self, state: &mut StreamState, reached: u64, unused: &mut Unused) {
+        state.take_unused(reached, unused);
     }
 
     fn is_idle(&self) -> Option<bool> {

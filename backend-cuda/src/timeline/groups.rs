@@ -1,7 +1,7 @@
 //! The imported timelines of a submission, grouped by mechanism.
 
 use syncline_core::Result;
-use syncline_core::backend::{InUse, NativePoint};
+use syncline_core::backend::{InUse, NativePoint, Unused};
 
 use crate::device::context::Context;
 use crate::device::event::Mark;
@@ -27,10 +27,10 @@ pub(crate) struct ImportsInUse {
 }
 
 impl ImportsInUse {
-    /// Releases the objects that no submission after `reached` uses.
-    pub(crate) fn release(&mut self, reached: u64) {
-        self.semaphores.release(reached);
-        self.words.release(reached);
+    /// Moves objects that no submission after `reached` uses to `unused`.
+    pub(crate) fn take_unused(&mut self, reached: u64, unused: &mut Unused) {
+        self.semaphores.take_unused(reached, unused);
+        self.words.take_unused(reached, unused);
     }
 }
 

@@ -45,7 +45,8 @@ impl DeferredDestroy {
     /// Numbers the submission that the driver has just taken, from 1.
     ///
     /// Returns 0 if the driver needs no deferred destruction. The caller holds the gate of the
-    /// `VkQueue`.
+    /// `VkQueue`, or the driver has taken the submission earlier. The number may be too high then,
+    /// and its semaphores are destroyed later.
     pub(crate) fn count_submission(&self) -> u64 {
         if self.is_needed {
             self.submitted.fetch_add(1, Ordering::Relaxed) + 1

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ash::vk;
 use smallvec::SmallVec;
 use syncline_core::Result;
-use syncline_core::backend::{Batch, InUse};
+use syncline_core::backend::{Batch, InUse, Unused};
 
 use crate::queue::context::QueueContext;
 use crate::timeline::semaphore::Semaphore;
@@ -174,10 +174,9 @@ impl CommandPool {
         Ok(())
     }
 
-    /// Releases what the submissions up to `finished` used.
-    pub(crate) fn release_finished(&mut self, finished: u64) {
-        self.recycle(finished);
-        self.semaphores.release(finished);
+    /// Moves semaphores that no submission after `reached` uses to `unused`.
+    pub(crate) fn take_unused(&mut self, reached: u64, unused: &mut Unused) {
+        self.semaphores.take_unused(reached, unused);
     }
 
     /// Recycles what the submissions up to `reached` used.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ash::vk;
 use smallvec::SmallVec;
-use syncline_core::backend::{Batch, Keep};
+use syncline_core::backend::{Batch, Keep, Unused};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::driver_queue::MAX_SUBMISSION;
@@ -139,9 +139,9 @@ impl Recording {
         Ok(())
     }
 
-    /// Releases what the submissions up to `finished` used.
-    pub(crate) fn release_finished(&mut self, finished: u64) {
-        self.commands.release_finished(finished);
+    /// Moves semaphores that no submission after `reached` uses to `unused`.
+    pub(crate) fn take_unused(&mut self, reached: u64, unused: &mut Unused) {
+        self.commands.take_unused(reached, unused);
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use syncline_core::backend::{
     Batch, EngineQueue, Enqueue, Flush, InFlightBudget, Keep, Recycled, SubmissionQueue,
-    TeardownGuard, Timing, Waker,
+    TeardownGuard, Timing, Unused, Waker,
 };
 use syncline_core::{Error, Result, Timeline, error::Object};
 
@@ -183,9 +183,9 @@ impl Enqueue for Feed {
         flushed
     }
 
-    fn rest(&self, state: &mut Option<Recording>, reached: u64) {
+    fn take_unused(&self, state: &mut Option<Recording>, reached: u64, unused: &mut Unused) {
         if let Some(recording) = state {
-            recording.release_finished(reached);
+            recording.take_unused(reached, unused);
         }
     }
 

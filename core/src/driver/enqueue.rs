@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::base::error::{Error, Object, Result};
 use crate::base::timing::Timing;
 use crate::driver::in_flight::InFlightBudget;
+use crate::driver::in_use::Unused;
 use crate::driver::keep::Keep;
 use crate::port::Stamp;
 use crate::timeline::point::{Completion, NativePoint};
@@ -151,11 +152,11 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
 
     /// Records one submission.
     ///
-    /// Calls `work` exactly once between the waits and the signals. The objects that the work needs
-    /// go into `keep`, which lives until the submission has finished.
+    /// Calls `work` once between the waits and the signals, unless it fails before that. The
+    /// objects that the work needs go into `keep`, which lives until the submission has finished.
     ///
-    /// After an error or a panic, `state` may contain a part of the submission. The next call drops
-    /// it.
+    /// After an error, `state` keeps nothing of the submission. After a panic it may, and the next
+    /// call drops that.
     ///
     /// # Errors
     /// The error of `work`, or a driver error. No signal of `batch` may be made then. Work that the
@@ -176,12 +177,15 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     /// lock and returns [`Flush::Busy`]. The unlocking thread wakes it.
     fn flush(&self, state: &mut Self::State, waker: &dyn Fn() -> Waker) -> Flush;
 
-    /// Releases resources of the submissions up to the number `reached`, which have finished.
+    /// Moves to `unused` what no submission after the number `reached` uses, while it has space.
     ///
-    /// The engine calls it at the end of [`Queue::idle`](crate::backend::Queue::idle), on any
-    /// thread, unless another thread submits. A backend may also release them in later records.
-    fn rest(&self, state: &mut Self::State, reached: u64) {
-        let _ = (state, reached);
+    /// The engine calls it at the end of [`Queue::idle`](crate::backend::Queue::idle), unless a
+    /// thread submits, and again until it moves nothing. It must be quick and must not call the
+    /// driver, because the engine has the queue's lock. The engine drops the objects without the
+    /// lock. A recorded submission may be waiting for its flush. A backend may also drop such
+    /// objects in later records.
+    fn take_unused(&self, state: &mut Self::State, reached: u64, unused: &mut Unused) {
+        let _ = (state, reached, unused);
     }
 
     /// True if the driver says that all work of this queue has finished. Does not block.

@@ -24,7 +24,6 @@ use crate::timeline::state::Shared;
 /// [`Keep::take_in_flight`](crate::backend::Keep::take_in_flight) what each submission takes.
 pub struct InFlightBudget {
     bound: u64,
-    /// Can be below zero for a moment: a submission may finish before it is counted.
     taken: AtomicU64,
     state: Mutex<State>,
 }
@@ -63,7 +62,7 @@ impl InFlightBudget {
     #[must_use]
     #[inline]
     pub fn taken(&self) -> u64 {
-        self.taken.load(Ordering::SeqCst).cast_signed().max(0) as u64
+        self.taken.load(Ordering::SeqCst)
     }
 
     #[inline]
@@ -172,7 +171,7 @@ impl InFlightBudget {
     /// Counts the units of a submission that its queue has noted as in flight.
     ///
     /// Because the queue notes it first, a thread that finds the budget full also finds the
-    /// submissions that filled it.
+    /// submissions that filled it. Call it with the queue's lock.
     #[inline]
     pub(crate) fn count(&self, units: u64) {
         self.taken.fetch_add(units, Ordering::SeqCst);
@@ -186,9 +185,7 @@ impl InFlightBudget {
             return;
         }
         let before = self.taken.fetch_sub(units, Ordering::SeqCst);
-        let after = before.wrapping_sub(units).cast_signed();
-        let was_full = before.cast_signed().max(0) as u64 >= self.bound;
-        if was_full && (after.max(0) as u64) < self.bound {
+        if before >= self.bound && before.saturating_sub(units) < self.bound {
             let woken = std::mem::take(&mut self.state.lock().waiting);
             wake_all(woken);
         }

@@ -1,7 +1,10 @@
 //! Driver objects that many submissions of one queue use, each kept once.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 /// How many of the newest entries a search for an object compares.
 const LOOKS: usize = 16;
@@ -18,6 +21,33 @@ pub struct InUse<T> {
     next: usize,
     /// The length above which unused objects are released: twice what the last release left.
     look_at: usize,
+}
+
+/// Objects that no submission uses any more. The engine drops them without a lock.
+#[derive(Default)]
+pub struct Unused(SmallVec<[Arc<dyn Any + Send + Sync>; 8]>);
+
+impl Unused {
+    /// Adds an object.
+    pub fn push(&mut self, object: Arc<dyn Any + Send + Sync>) {
+        self.0.push(object);
+    }
+
+    /// True if it has no space for another object.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.0.len() >= self.0.inline_size()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for Unused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Unused({})", self.0.len())
+    }
 }
 
 impl<T> InUse<T> {
@@ -64,8 +94,24 @@ impl<T> InUse<T> {
         }
     }
 
-    /// Releases the objects that no submission after `reached` uses.
-    pub fn release(&mut self, reached: u64) {
+    /// Moves objects that no submission after `reached` uses to `unused`, while it has space.
+    pub fn take_unused(&mut self, reached: u64, unused: &mut Unused)
+    where
+        T: Send + Sync + 'static,
+    {
+        let mut at = 0;
+        while at < self.objects.len() && !unused.is_full() {
+            if self.objects[at].1 <= reached {
+                unused.push(self.objects.swap_remove(at).0);
+            } else {
+                at += 1;
+            }
+        }
+        self.look_at = 2 * self.objects.len();
+    }
+
+    /// Drops the objects that no submission after `reached` uses.
+    fn release(&mut self, reached: u64) {
         self.objects.retain(|(_, last)| *last > reached);
         self.look_at = 2 * self.objects.len();
     }
@@ -91,6 +137,16 @@ impl<T> Default for InUse<T> {
 mod tests {
     use super::*;
 
+    fn take_all<T: Send + Sync + 'static>(used: &mut InUse<T>, reached: u64) {
+        loop {
+            let mut unused = Unused::default();
+            used.take_unused(reached, &mut unused);
+            if unused.is_empty() {
+                return;
+            }
+        }
+    }
+
     #[test]
     fn an_object_is_kept_once_and_until_its_last_use_has_finished() {
         let (mut used, once) = (InUse::default(), Arc::new(0));
@@ -98,9 +154,9 @@ mod tests {
             used.add([&once], number, 0);
         }
         assert_eq!(Arc::strong_count(&once), 2);
-        used.release(999);
+        take_all(&mut used, 999);
         assert_eq!(Arc::strong_count(&once), 2);
-        used.release(1000);
+        take_all(&mut used, 1000);
         assert_eq!(Arc::strong_count(&once), 1);
     }
 
@@ -114,7 +170,7 @@ mod tests {
         let kept: Vec<_> = (0..100).map(Arc::new).collect();
         used.add(&kept, 2000, 1000);
         assert!(kept.iter().all(|object| Arc::strong_count(object) > 1));
-        used.release(2000);
+        take_all(&mut used, 2000);
         assert!(kept.iter().all(|object| Arc::strong_count(object) == 1));
         assert!(used.objects.is_empty());
     }

@@ -38,7 +38,7 @@ struct Ends {
 }
 
 impl Ends {
-    // No overflow: a queue that holds 2^32 waits or claims does not fit into memory.
+    // No overflow: 2^32 waits or claims of one queue need more than 64 GiB.
     fn after(self, lists: &Lists) -> Self {
         Self {
             waits: self.waits.wrapping_add(lists.waits.len() as u32),

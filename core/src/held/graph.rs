@@ -56,7 +56,7 @@ impl Graph {
             // No overflow: 2^32 slots do not fit into memory.
             (self.slots.len() - 1) as u32
         });
-        origin.own().held_index().belongs_to(Some(slot));
+        origin.own().held_index().set_slot(Some(slot));
         let entries = QueueEntries::default();
         self.slots[slot as usize] = Some(HeldQueue { origin, entries });
         slot
@@ -68,7 +68,7 @@ impl Graph {
         for number in held_queue.entries.numbers_from(0) {
             Self::forget(id(slot, number), held_queue.node(number));
         }
-        held_queue.origin.own().held_index().belongs_to(None);
+        held_queue.origin.own().held_index().set_slot(None);
         self.free_slots.push(slot);
         Some(held_queue)
     }

@@ -66,10 +66,10 @@ impl Graph {
         let targets: BTreeSet<NodeId> = self.dependencies(node).map(|(id, ..)| id).collect();
         let mut moved: HashMap<NodeId, Moved> = HashMap::new();
         // Lowest old rank first: all nodes that push a node come before it.
-        let mut queue = BinaryHeap::new();
+        let mut open = BinaryHeap::new();
         let push = |graph: &Self,
                     moved: &mut HashMap<NodeId, Moved>,
-                    queue: &mut BinaryHeap<Reverse<(i128, NodeId)>>,
+                    open: &mut BinaryHeap<Reverse<(i128, NodeId)>>,
                     id: NodeId,
                     above: i128,
                     from: Option<NodeId>| {
@@ -83,14 +83,14 @@ impl Graph {
                 Some(known) => *known = Moved { rank, from },
                 None => {
                     moved.insert(id, Moved { rank, from });
-                    queue.push(Reverse((old, id)));
+                    open.push(Reverse((old, id)));
                 }
             }
         };
         for &id in dependents {
-            push(self, &mut moved, &mut queue, id, own, None);
+            push(self, &mut moved, &mut open, id, own, None);
         }
-        while let Some(Reverse((_, id))) = queue.pop() {
+        while let Some(Reverse((_, id))) = open.pop() {
             if targets.contains(&id) {
                 let mut path = vec![id];
                 let mut at = id;
@@ -106,7 +106,7 @@ impl Graph {
             };
             let above = above.rank;
             for dependent in self.dependents(node) {
-                push(self, &mut moved, &mut queue, dependent, above, Some(id));
+                push(self, &mut moved, &mut open, dependent, above, Some(id));
             }
         }
         self.set_ranks(moved.into_iter().map(|(id, moved)| (id, moved.rank)));
@@ -132,9 +132,8 @@ impl Graph {
             waiting = signaller;
         }
         let claimed = |of: &Arc<Shared>, value| {
-            node.claims().any(|(own, claim)| {
-                Arc::ptr_eq(own, of) && claim.above < value && value <= claim.upto
-            })
+            node.claims()
+                .any(|(own, claim)| Arc::ptr_eq(own, of) && claim.covers(value))
         };
         let last = waiting.points().find(|&(of, value)| claimed(of, value));
         steps.extend(last.map(|(of, value)| step(of, value, self.name(node))));

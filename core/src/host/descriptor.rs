@@ -8,6 +8,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
+use smallvec::SmallVec;
 
 use crate::backend::{ByEngine, Port, Watch, Watcher};
 use crate::base::file_kind::file_kind;
@@ -205,11 +206,12 @@ impl Watch for Poller {
 
     /// Stores events in the ports, which keep them whatever happens to the descriptors.
     fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()> {
-        let descriptors: Vec<&Descriptor> = ports
+        let descriptors: SmallVec<[&Descriptor; 8]> = ports
             .iter()
             .filter_map(|(port, _)| (*port as &dyn std::any::Any).downcast_ref())
             .collect();
-        let mut asked: Vec<PollFd<'_>> = descriptors.iter().map(|d| d.poll_fd()).collect();
+        let mut asked: SmallVec<[PollFd<'_>; 9]> =
+            descriptors.iter().map(|d| d.poll_fd()).collect();
         asked.push(PollFd::new(&self.nudge, PollFlags::IN));
         let left = until.saturating_duration_since(Instant::now());
         let left = Timespec::try_from(left).unwrap_or_default();

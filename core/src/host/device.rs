@@ -114,8 +114,8 @@ impl Device {
 
     /// The device of ports for counters in shared memory, which is not this device.
     ///
-    /// If it were, this device's queues would have ports there, and a worker's signal would be
-    /// pending while code of the application has yet to run. A stream would wait for it in memory,
+    /// If it were, this device's queues would have ports there. A worker's signal would be pending
+    /// before the application's code has run. A stream would wait for it in memory,
     /// and code that frees memory of the stream's context would wait for the stream. So the signal
     /// of a host queue is pending only when it is reached (Q2).
     pub(crate) fn memory(&self) -> DeviceId {
@@ -162,9 +162,7 @@ impl Backend for Device {
     }
 
     fn port(&self, initial: u64) -> Result<Attachment> {
-        Ok(Attachment::new(self.0.id, initial, HostPort)
-            .of_nature(Nature::Value)
-            .with_max_value_difference(self.0.info.capabilities.max_value_difference))
+        Ok(Attachment::new(self.0.id, initial, HostPort).of_nature(Nature::Value))
     }
 
     fn check(&self) -> Result<()> {

@@ -34,7 +34,7 @@ impl Device {
     /// # Errors
     /// Each error returns the descriptor, still open. [`Error::Import`] if it is not open, cannot
     /// be polled (a regular file, a directory, `/dev/null`), or is write-only. [`Error::Native`] if
-    /// the system has no descriptor left.
+    /// the system has no descriptor left, or no thread to watch it.
     pub fn import_descriptor(
         &self,
         descriptor: Option<OwnedFd>,
@@ -82,7 +82,8 @@ impl Device {
     /// duplicates of the descriptor may become other fences or payloads.
     ///
     /// # Errors
-    /// The handle, and [`Error::Native`] if the system has no descriptor left.
+    /// The handle, and [`Error::Native`] if the system has no descriptor left, or no thread to
+    /// watch it.
     pub fn import_sync_fd(&self, handle: SyncFd, label: &str) -> Result<Fence, Rejected<SyncFd>> {
         self.import_descriptor(handle.into_fd(), label)
             .map_err(|Rejected { handle, error }| Rejected {

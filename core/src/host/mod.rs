@@ -1,7 +1,7 @@
 //! The host backend: queues are worker threads, and work is closures.
 //!
-//! It needs no driver. It is the reference for other backends, whose rooms have the parts of
-//! `device`, `worker`, `port` and `timing` here.
+//! It needs no driver. Other backends follow it. They have a room for each of these files:
+//! `device`, `worker`, `port`, `timing`.
 //!
 //! ```
 //! # extern crate syncline_core as syncline;

@@ -119,7 +119,6 @@ impl Device {
         attachment
             .of_nature(Nature::Page)
             .watched_by(self.counter_watch())
-            .with_max_value_difference(self.info().capabilities.max_value_difference)
     }
 }
 

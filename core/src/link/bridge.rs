@@ -22,7 +22,7 @@ pub(crate) struct Sides {
     carrying: Mutex<Carrying>,
     /// The id of the side that other processes have; 0 for none.
     published: AtomicU64,
-    /// True once one side has lost its last handle.
+    /// True once no side has a handle.
     orphaned: AtomicBool,
     maker: MakerProcess,
 }
@@ -344,8 +344,8 @@ impl Timeline {
     ///   [`Error::SignalOverlapsClaim`] or [`Error::SignalNotAboveReached`].
     /// - If one side fails, all fail with the first cause.
     /// - A circle of held submissions that leads across a bridge is not found.
-    /// - All sides close when one of them loses its last handle, except for values that are claimed
-    ///   by then.
+    /// - All sides close when the last handle of all of them is dropped, except for values that are
+    ///   claimed by then.
     ///
     /// The thread that sees a value reached carries it: a thread that waits or queries, the
     /// device's watching thread, or the signalling thread on the host. It signals the other sides

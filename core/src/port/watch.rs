@@ -29,7 +29,7 @@ pub(crate) const ROUND: Duration = Duration::from_millis(100);
 pub(crate) const RETRY: Duration = Duration::from_millis(2);
 
 /// The longest time that [`Watcher::let_go`] blocks.
-const LETTING_GO: Duration = Duration::from_millis(50);
+pub(crate) const LETTING_GO: Duration = Duration::from_millis(50);
 
 /// A timeline, as the thread that watches its home port uses it.
 pub(crate) trait Watched: Send + Sync + std::fmt::Debug {
@@ -331,13 +331,12 @@ impl Watcher {
     /// The calling thread is about to drop the last handle of a timeline. After this call, that
     /// drop also frees the timeline's descriptors and device memory before it returns.
     ///
-    /// Gives up after [`LETTING_GO`], because the watching thread may run work that waits for the
-    /// calling thread.
-    pub(crate) fn let_go(&self, device: &dyn Watch) {
+    /// Gives up at `until`, which is [`LETTING_GO`] from now, because the watching thread may run
+    /// work that waits for the calling thread.
+    pub(crate) fn let_go(&self, device: &dyn Watch, until: Instant) {
         if on_watcher_thread() {
             return;
         }
-        let until = Instant::now() + LETTING_GO;
         let mut state = self.0.state.lock();
         if !state.started || (state.parked && state.incoming.is_empty()) {
             return;

@@ -49,6 +49,11 @@ impl<E: Enqueue> Driving<E> {
         self.idle.is_some()
     }
 
+    /// What the backend needs. `None` while a thread drives.
+    pub(super) fn backend(&mut self) -> Option<&mut E::State> {
+        self.idle.as_mut().map(Drive::backend)
+    }
+
     /// Makes `thread` the driving thread. `None` if a thread drives already.
     #[inline]
     pub(super) fn take(&mut self, thread: ThreadId) -> Option<Drive<E>> {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use super::in_flight::{Finished, InFlight};
 use super::state::State;
 use super::submission_queue::SubmissionQueue;
-use crate::base::run::DropScope;
+use crate::base::run::{DropScope, run_contained};
 use crate::base::sync::AtomicBool;
 use crate::driver::enqueue::Enqueue;
 use crate::driver::in_flight::Sharer;
+use crate::driver::in_use::Unused;
 use crate::timeline::state::Shared;
 
 impl<E: Enqueue> SubmissionQueue<E> {
@@ -91,6 +92,26 @@ impl<E: Enqueue> SubmissionQueue<E> {
     #[inline]
     pub(super) fn is_plainly_within_bounds(&self, number: u64) -> bool {
         self.checks().allows(number) && !self.is_full()
+    }
+
+    /// Drops what the backend has in use for finished submissions alone.
+    pub(super) fn drop_unused(&self) {
+        let reached = self.own_shared().reached();
+        loop {
+            let mut unused = Unused::default();
+            {
+                let mut state = self.lock();
+                // Later records of a thread that submits drop these objects.
+                let Some(backend) = state.driving.backend() else {
+                    return;
+                };
+                self.driver().take_unused(backend, reached, &mut unused);
+            }
+            if unused.is_empty() {
+                return;
+            }
+            run_contained(|| drop(unused));
+        }
     }
 
     /// Drops what finished submissions kept.

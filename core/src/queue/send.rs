@@ -10,6 +10,7 @@ use super::driving::Drive;
 use super::entry::{Entry, kept};
 use super::graph_entries::GraphEntries;
 use super::relay::Relay;
+use super::state::State;
 use super::submission_queue::SubmissionQueue;
 use super::waits_and_claims::{Awaited, Taken, fill, signalled, withdraw_all};
 use crate::base::error::{Error, Failure, Result};
@@ -130,7 +131,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             // The submission waits for the predecessor itself, before its work.
             let waited = |wait: &Awaited<'_>| wait.value >= value && Arc::ptr_eq(wait.of, of);
             let Some(port) = port else {
-                relayed.push(Completion::new(of, claim.upto));
+                relayed.push(Completion::of(of.clone(), claim.upto));
                 continue;
             };
             if of.reached() < value
@@ -356,8 +357,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// used up finds a position to wait for.
     fn take_budget(&self, number: u64, units: u64) {
         if units > 0 {
-            self.lock().in_flight.add_units(number, units);
-            self.count_budget(units);
+            self.note_budget(&mut self.lock(), number, units);
         }
     }
 
@@ -374,18 +374,18 @@ impl<E: Enqueue> SubmissionQueue<E> {
     ) -> Result<(), Drive<E>> {
         let mut state = self.lock();
         if units > 0 {
-            state.in_flight.add_units(number, units);
+            self.note_budget(&mut state, number, units);
         }
-        let left = state.driving.try_stop(drive);
-        drop(state);
-        self.count_budget(units);
-        left
+        state.driving.try_stop(drive)
     }
 
-    /// Counts `units` of the budget, which the queue has noted.
-    #[inline]
-    fn count_budget(&self, units: u64) {
-        if let Some(budget) = self.budget().filter(|_| units > 0) {
+    /// Notes and counts `units` of the budget.
+    ///
+    /// While this thread drives, so that one submission of a queue at a time is not counted. With
+    /// the lock, so that no units are given back before they are counted.
+    fn note_budget(&self, state: &mut State<E>, number: u64, units: u64) {
+        state.in_flight.add_units(number, units);
+        if let Some(budget) = self.budget() {
             budget.count(units);
         }
     }
@@ -460,11 +460,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             times: Written(None),
             is_bare: true,
         };
-        let backend = drive.backend();
-        let handed = match self.driver().record(backend, &batch, &mut kept, |_| Ok(())) {
-            Ok(()) => self.hand_over_recorded(backend),
-            Err(error) => Handed::Refused(Box::new(error)),
-        };
+        let handed = self.hand_over(drive.backend(), &batch, |_| Ok(()), &mut kept);
         match self.complete(number, handed, &[], &mut entries, &mut kept) {
             Handed::Taken => {}
             Handed::Busy => {

@@ -14,7 +14,7 @@ use super::work::{Work, Write};
 use crate::base::error::{Error, Object, Result};
 use crate::base::info::DeviceId;
 use crate::base::run::run_contained;
-use crate::base::sync::{AtomicBool, AtomicU64, Instant, Mutex, MutexGuard, Ordering, this_thread};
+use crate::base::sync::{AtomicBool, AtomicU64, Instant, Mutex, MutexGuard, Ordering};
 use crate::base::timing::Timing;
 use crate::driver::enqueue::Enqueue;
 use crate::driver::in_flight::{InFlightBudget, Sharer};
@@ -102,27 +102,16 @@ impl<E: Enqueue> SubmissionQueue<E> {
     ///
     /// # Errors
     /// Same errors as [`Queue::idle`](crate::backend::Queue::idle).
-    pub fn idle(self: &Arc<Self>, timeout: Duration) -> Result<()> {
+    pub fn idle(&self, timeout: Duration) -> Result<()> {
         let begun = Instant::now();
         let position = self.position();
         let ended = position.wait(timeout);
         let ended = ended.and_then(|()| self.wait_for_relays(position.value(), begun, timeout));
         self.drop_finished();
         if ended.is_ok() {
-            self.rest();
+            self.drop_unused();
         }
         ended
-    }
-
-    /// Lets the backend release resources of finished submissions, unless a thread submits.
-    fn rest(self: &Arc<Self>) {
-        let drive = self.lock().driving.take(this_thread());
-        if let Some(mut drive) = drive {
-            let reached = self.own_shared().reached();
-            self.driver.rest(drive.backend(), reached);
-            // Releases what other threads have submitted meanwhile.
-            self.drive(drive);
-        }
     }
 
     /// See [`Queue::position`](crate::backend::Queue::position).

@@ -50,10 +50,11 @@ impl Timeline {
     /// that the host cannot read is not checked (T1).
     ///
     /// # Errors
-    /// [`Error::ValueOutOfRange`] for `u64::MAX`. [`Error::Unsupported`] without any port, if a
-    /// port shows another value, if an imported home shows a value below `initial`, or if the host
-    /// cannot read the first port. [`Error::Native`] if the system has no thread to watch its
-    /// device. Any error of `attach`.
+    /// * [`Error::ValueOutOfRange`] for `u64::MAX`.
+    /// * [`Error::Unsupported`] without any port, or if a port shows another value. Also if an
+    ///   imported home shows a value below `initial`, or the host cannot read the first port.
+    /// * [`Error::Native`] if the system has no thread to watch its device.
+    /// * Any error of `attach`.
     pub fn new(
         label: &str,
         initial: u64,

@@ -82,7 +82,7 @@ impl IndexLists {
 
 impl HeldIndex {
     /// Sets the slot of the queue whose position this timeline is; `None` once that queue is gone.
-    pub(crate) fn belongs_to(&self, slot: Option<u32>) {
+    pub(crate) fn set_slot(&self, slot: Option<u32>) {
         let one_more = slot.map_or(0, |slot| u64::from(slot) + 1);
         self.slot.store(one_more, Ordering::Release);
     }

@@ -60,8 +60,9 @@ impl<'t> Point<'t> {
 
     /// True once the value is pending or reached.
     ///
-    /// A signal from outside the engine becomes visible only when it is reached. Never blocks.
-    /// Wakes waiters on the calling thread, as [`Point::is_reached`] does.
+    /// A signal from outside the engine becomes visible only when it is reached, or when its page
+    /// reports it as pending. Never blocks. Wakes waiters on the calling thread, as
+    /// [`Point::is_reached`] does.
     ///
     /// # Errors
     /// Same errors as [`Point::is_reached`].
@@ -230,10 +231,6 @@ impl fmt::Debug for NativePoint<'_> {
 pub struct Completion(Arc<Shared>, u64);
 
 impl Completion {
-    pub(crate) fn new(of: &Arc<Shared>, value: u64) -> Self {
-        Self(of.clone(), value)
-    }
-
     pub(crate) const fn of(of: Arc<Shared>, value: u64) -> Self {
         Self(of, value)
     }

@@ -31,7 +31,7 @@ impl Ticket {
 }
 
 /// Wakers taken out under a timeline's lock. They are called after it is released.
-pub(crate) type Woken = SmallVec<[Arc<dyn Wake>; 4]>;
+pub(crate) type Woken = SmallVec<[Arc<dyn Wake>; 8]>;
 
 /// The registrations of one timeline, sorted by value; equal values are in order of registration.
 #[derive(Default)]

@@ -1,7 +1,8 @@
 //! Waits as futures, for any executor.
 //!
 //! A future registers with its timelines on its first poll. The thread that makes the value
-//! reached, failed or pending wakes it, in the same way as a parked thread. Dropping the future
+//! reached, failed or pending wakes it, after the threads that sleep and in turn with work that the
+//! value releases (T4). Dropping the future
 //! removes its registrations. Its waker is not called after that, unless a signalling thread has
 //! taken it already (T8).
 //!
@@ -131,7 +132,7 @@ impl Wake for WakerSlot {
 }
 
 struct Waiting {
-    points: SmallVec<[KeptPoint; 4]>,
+    points: SmallVec<[KeptPoint; 8]>,
     quantity: Quantity,
     stage: Stage,
     registration: Option<Registration>,
@@ -211,7 +212,7 @@ impl Waiting {
     }
 
     fn check(&self) -> Option<Result<usize>> {
-        let points: SmallVec<[Point<'_>; 4]> = self.points.iter().map(KeptPoint::point).collect();
+        let points: SmallVec<[Point<'_>; 8]> = self.points.iter().map(KeptPoint::point).collect();
         if points.is_empty() && self.quantity == Quantity::Any {
             return Some(Err(Error::NothingToWaitFor));
         }

@@ -22,5 +22,6 @@ mod skipped;
 mod stopwatch;
 mod stress;
 mod trace;
+mod unused;
 mod watching;
 mod words;

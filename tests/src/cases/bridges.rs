@@ -232,6 +232,8 @@ fn closing<S: Subject>(world: &World<S>) -> Verdict {
     let (last, beyond) = (there.at(3).keep(), there.at(4).keep());
     drop(here);
     check!(!there.at(1).is_reached()?, "1 came by itself");
+    // The other side can still signal.
+    check_error!(beyond.point().wait(Duration::ZERO), Error::TimedOut { .. });
     drop(there);
     check!(!last.point().is_reached()?, "3 came by itself");
     gate.signal(1)?;

@@ -154,6 +154,11 @@ pub(crate) fn queue_beside(other: &Queue, device: DeviceId, label: &str) -> Queu
 }
 
 impl<const CAPACITY: u64> Driver<CAPACITY> {
+    /// The number of submissions that it has.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken.lock().unwrap().len()
+    }
+
     /// Completes the oldest submission. Returns false if there is none.
     pub(crate) fn run(&self) -> bool {
         self.take().map(Task::run).is_some()

@@ -271,6 +271,31 @@ fn a_submission_that_takes_units_against_one_that_finds_none() {
     });
 }
 
+/// Two threads submit to one queue whose budget is full after one submission.
+///
+/// A submission is counted before another thread can hand one to the driver.
+#[test]
+fn submissions_that_take_units_against_each_other() {
+    interrupted(3, || {
+        let device = DeviceId::new();
+        let budget = InFlightBudget::new(1);
+        let queue = sharing_queue(device, "queue", &budget);
+        let takes = |keep: &mut Keep| {
+            keep.take_in_flight(1);
+            Ok(())
+        };
+        let other = queue.clone();
+        let submitting = thread::spawn(move || {
+            other.submit(&[], takes, &[]).unwrap();
+        });
+        queue.submit(&[], takes, &[]).unwrap();
+        submitting.join().unwrap();
+        assert_eq!(queue.driver().taken(), 1);
+        while queue.driver().run() {}
+        queue.idle(FOREVER).unwrap();
+    });
+}
+
 /// The units of a submission are given back once.
 ///
 /// The next submission of its queue gives them back, or another thread that submits does.

@@ -16,7 +16,7 @@ use crate::timeline::waiters::{Ticket, Woken};
 /// The registrations of one waiter, removed on drop.
 ///
 /// Removal takes the timelines' locks, so do not drop it while another lock is held.
-pub(crate) struct Registered<S: Borrow<Arc<Shared>> = Arc<Shared>>(SmallVec<[(S, Ticket); 4]>);
+pub(crate) struct Registered<S: Borrow<Arc<Shared>> = Arc<Shared>>(SmallVec<[(S, Ticket); 8]>);
 
 impl<S: Borrow<Arc<Shared>>> Registered<S> {
     /// Registers `wake` with `of`. False if no wait is needed or possible any more.

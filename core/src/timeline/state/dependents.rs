@@ -144,7 +144,13 @@ impl Search {
                     of.set_loss(cause);
                     failed.push(of.clone());
                     self.seen.push(of);
+                } else {
+                    // It may be the last reference to objects of the application.
+                    run_contained(|| drop(of));
                 }
+            }
+            if failed.is_empty() {
+                break;
             }
             let lost: Vec<_> = failed.iter().map(|of| &**of).collect();
             signals = self.signals_behind(&lost);

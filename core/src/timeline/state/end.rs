@@ -2,16 +2,21 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::locked::State;
 use super::shared::Shared;
 use crate::base::error::Failure;
 use crate::base::run::{Wake, wake_all};
+use crate::base::sync::Instant;
+use crate::port::Watch;
 use crate::port::attachment::DevicePort;
+use crate::port::watch::LETTING_GO;
 use crate::timeline::interval::Interval;
 use crate::timeline::waiters::Woken;
 
 impl Shared {
-    /// Closes this side because one side of its bridge has lost its last handle.
+    /// Closes this side because its bridge has lost its last handle.
     ///
     /// Other sides can still bring the values in `elsewhere`, which shrinks with each call.
     pub(crate) fn close_to(&self, elsewhere: Vec<Interval>) -> Closing<'_> {
@@ -83,8 +88,16 @@ impl Closing<'_> {
         wake_all(publisher.map(|publisher| publisher as Arc<dyn Wake>));
         let home = self.of.watch().filter(|_| self.is_watched);
         let guards = self.of.guards().filter_map(DevicePort::watch);
+        let mut devices: SmallVec<[&Arc<dyn Watch>; 4]> = SmallVec::new();
         for device in home.into_iter().chain(guards) {
-            device.watcher().let_go(&**device);
+            if !devices.iter().any(|one| Arc::ptr_eq(one, device)) {
+                devices.push(device);
+            }
+        }
+        // One time limit for all of them.
+        let until = Instant::now() + LETTING_GO;
+        for device in devices {
+            device.watcher().let_go(&**device, until);
         }
     }
 }

@@ -210,7 +210,9 @@ impl Shared {
         self.ports().map(polled).max().unwrap_or_default()
     }
 
-    /// The watching threads that may hold this timeline for a moment, because they guard it.
+    /// The ports of the devices that are checked for this timeline.
+    ///
+    /// Their watching threads may hold it for a moment.
     pub(super) fn guards(&self) -> impl Iterator<Item = &DevicePort> {
         let guarded = if !self.has_other_ports() {
             SmallVec::new()

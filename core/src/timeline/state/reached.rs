@@ -140,8 +140,8 @@ impl Shared {
 
     /// False if [`Shared::refresh`] would find nothing new for a waiter for `value`.
     ///
-    /// A polling wait calls this before each refresh. Reads one cache line if no driver needs to be
-    /// asked.
+    /// A polling wait calls this before each refresh. Reads two cache lines if no driver needs to
+    /// be asked, and one of them never changes.
     #[inline]
     pub(crate) fn is_worth_a_look(&self, value: u64) -> bool {
         self.reached() >= value
@@ -217,7 +217,7 @@ impl Shared {
     /// host signal that results from the answer must come after this value.
     #[cold]
     fn advance_in_order(&self, value: u64) {
-        // Wakes that happen meanwhile run after the lock is released.
+        // Meanwhile only threads and eventfds are woken, and the rest after the lock is released.
         let _deferred = DeferWakes::new();
         let _order = self.lock_host_signals();
         if let Some(state) = self.reach(value) {

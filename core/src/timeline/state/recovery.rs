@@ -50,7 +50,7 @@ const _: () = {
     assert!(TURNS >= 32);
 };
 
-/// Whether recovery has started.
+/// What recovery needs: the timeline itself, and whether recovery has started.
 #[derive(Default)]
 pub(super) struct Recovery {
     /// The timeline itself, if another process signals it.
@@ -76,23 +76,27 @@ impl Shared {
     ///
     /// Call it after the timeline has failed for that reason. Only the first call has an effect.
     /// With [`RecoveryMode::Alone`] the calling thread makes the signals. Otherwise a new thread
-    /// makes them within a second.
+    /// makes them within a second. If the system has no thread, the calling thread makes them at
+    /// once.
     pub(crate) fn recover(&self, mode: RecoveryMode) {
         let Some(of) = self.recovery().start() else {
             return;
         };
         let pending_elsewhere = self.home().pending_elsewhere().unwrap_or(0);
         let owed = pending_elsewhere.max(self.pending());
-        let alone = mode == RecoveryMode::Alone;
-        if alone
-            || spawn("syncline-recover", move || {
-                recover_in_turn(&of, owed, std::thread::sleep)
-            })
-            .is_err()
-        {
-            self.recover_home(owed);
-            self.recover_others(owed, 0);
-        }
+        let turn = match mode {
+            RecoveryMode::Alone => 0,
+            RecoveryMode::InTurn => {
+                let recover = move || recover_in_turn(&of, owed, std::thread::sleep);
+                if spawn("syncline-recover", recover).is_ok() {
+                    return;
+                }
+                // Without waiting, but above what earlier survivors may have signalled.
+                self.home().recovery_turn()
+            }
+        };
+        self.recover_home(owed);
+        self.recover_others(owed, turn);
     }
 
     fn recover_home(&self, owed: u64) {

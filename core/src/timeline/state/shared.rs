@@ -44,24 +44,24 @@ struct Seen {
 /// Fields that change with each submission that signals the timeline.
 #[repr(align(128))]
 struct Claimed {
-    /// If a thread locks both, it locks the state first. A submission locks only this, and a thread
-    /// that sees a signal reached locks only the state.
+    /// If a thread locks both, it locks the state first. A submission on the fast path locks only
+    /// this, and a thread that sees a signal reached locks only the state.
     claims: Mutex<Claims>,
     /// The highest promoted value. Only grows, and may be below the reached value, which is pending
     /// too.
-    pending: AtomicU64,
+    promoted: AtomicU64,
     /// True if a waiter has registered since the last promotion that found none.
     ///
-    /// A registration sets this before it reads `pending`. A promotion raises `pending` before it
+    /// A registration sets this before it reads `promoted`. A promotion raises `promoted` before it
     /// reads this. All four accesses are `SeqCst`, so one of the two threads sees the other.
     awaited: AtomicBool,
     /// The value of the claim that was promoted last, or of the one before.
     ///
-    /// `promoted_as` has the value and its driver queue (0 for none) in one word. `promoted_by` is
-    /// the id of the submitting queue (0 for none of the engine).
-    promoted: AtomicU64,
-    promoted_as: AtomicU64,
-    promoted_by: AtomicU64,
+    /// `last_value_and_domain` has the value and its driver queue (0 for none) in one word.
+    /// `last_queue` is the id of the submitting queue (0 for none of the engine).
+    last_value: AtomicU64,
+    last_value_and_domain: AtomicU64,
+    last_queue: AtomicU64,
 }
 
 /// Fields under locks.
@@ -200,11 +200,11 @@ impl Shared {
             },
             claimed: Claimed {
                 claims: Mutex::default(),
-                pending: AtomicU64::new(initial),
+                promoted: AtomicU64::new(initial),
                 awaited: AtomicBool::new(false),
-                promoted: AtomicU64::new(0),
-                promoted_as: AtomicU64::new(0),
-                promoted_by: AtomicU64::new(0),
+                last_value: AtomicU64::new(0),
+                last_value_and_domain: AtomicU64::new(0),
+                last_queue: AtomicU64::new(0),
             },
             recent_waits: RecentWaits::default(),
             held_index: HeldIndex::default(),
@@ -294,13 +294,13 @@ impl Shared {
     /// Same as [`Shared::pending`], for a caller that knows the reached value.
     #[inline]
     pub(super) fn pending_from(&self, reached: u64) -> u64 {
-        self.claimed.pending.load(Ordering::SeqCst).max(reached)
+        self.claimed.promoted.load(Ordering::SeqCst).max(reached)
     }
 
     /// The highest promoted value. It may be below the reached value.
     #[inline]
     pub(super) fn promoted(&self) -> u64 {
-        self.claimed.pending.load(Ordering::Acquire)
+        self.claimed.promoted.load(Ordering::Acquire)
     }
 
     /// Sets the reached value.
@@ -314,8 +314,8 @@ impl Shared {
     /// values.
     #[inline]
     pub(crate) fn is_from(&self, value: u64, domain: u64) -> bool {
-        self.claimed.promoted_as.load(Ordering::Acquire) == promotion(value, domain)
-            && self.claimed.promoted.load(Ordering::Relaxed) == value
+        self.claimed.last_value_and_domain.load(Ordering::Acquire) == promotion(value, domain)
+            && self.claimed.last_value.load(Ordering::Relaxed) == value
     }
 
     #[inline]
@@ -358,12 +358,12 @@ impl Shared {
     /// True if it has failed.
     #[inline]
     pub(crate) fn is_failed(&self) -> bool {
-        self.is_troubled() && self.failure().is_some()
+        self.failure().is_some()
     }
 
     /// The queue that last promoted a claim, if it is one of the engine.
     pub(crate) fn last_submitter(&self) -> Option<Object> {
-        crate::base::queue_names::get(self.claimed.promoted_by.load(Ordering::Acquire))
+        crate::base::queue_names::get(self.claimed.last_queue.load(Ordering::Acquire))
     }
 
     /// True if a claim covers `value`.
@@ -446,12 +446,12 @@ impl Shared {
     /// Notes that `value` is pending. The entry of its claim stays until the next claim removes it.
     #[inline]
     pub(crate) fn raise_pending(&self, value: u64) {
-        self.claimed.pending.fetch_max(value, Ordering::SeqCst);
+        self.claimed.promoted.fetch_max(value, Ordering::SeqCst);
     }
 
     /// Notes that `queue` makes all signals. Used for a queue's position, which has no claims.
     pub(crate) fn belongs_to(&self, queue: &Object) {
-        let by = &self.claimed.promoted_by;
+        let by = &self.claimed.last_queue;
         by.store(queue.id(), Ordering::Release);
     }
 
@@ -461,10 +461,10 @@ impl Shared {
     /// thread has seen it.
     #[inline]
     pub(super) fn note_signaller(&self, value: u64, domain: u64, queue: u64) {
-        self.claimed.promoted_by.store(queue, Ordering::Relaxed);
-        self.claimed.promoted.store(value, Ordering::Relaxed);
+        self.claimed.last_queue.store(queue, Ordering::Relaxed);
+        self.claimed.last_value.store(value, Ordering::Relaxed);
         self.claimed
-            .promoted_as
+            .last_value_and_domain
             .store(promotion(value, domain), Ordering::Release);
     }
 
@@ -483,7 +483,7 @@ impl Shared {
     ///
     /// These values count as pending, and as reached from the first query on.
     pub(crate) fn note_signalled(&self, value: u64) {
-        self.claimed.pending.fetch_max(value, Ordering::Release);
+        self.claimed.promoted.fetch_max(value, Ordering::Release);
     }
 
     pub(crate) fn start_publishing_ahead(&self) {

@@ -205,7 +205,8 @@ impl Shared {
         value: u64,
         check: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        // Wakes during publication run after the lock is released.
+        // During publication only threads and eventfds are woken, and the rest after the lock is
+        // released.
         let _deferred = self.publishes_ahead().then(DeferWakes::new);
         let order = self.lock_host_signals();
         check()?;

@@ -70,8 +70,8 @@ impl Shared {
     fn lowest_target(&self, state: &State) -> Option<u64> {
         let raw = self.has_raw_claims();
         if raw {
-            // The engine does not learn when a signal from outside becomes pending, so it must
-            // watch for the value.
+            // Without a page the engine does not learn when a signal from outside becomes pending,
+            // so it must watch for the value.
             return state.waiters.lowest();
         }
         let lowest = state.waiters.lowest_for_reached()?;

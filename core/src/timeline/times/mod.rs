@@ -176,14 +176,16 @@ impl Timeline {
     /// [`Error::Native`] if no thread can be started. A driver error.
     pub fn tell_times(&self, times: SharedTimes) -> Result<()> {
         let shared = self.shared();
-        let refuse = |reason: &str| Error::Unsupported {
-            object: shared.object().clone(),
-            asked: "tell other processes when it is signalled".into(),
-            reason: reason.into(),
+        let refuse = |reason: &str| {
+            let asked = "tell other processes when it is signalled";
+            Error::unsupported(shared.object(), asked, reason)
         };
         let Some(Times::Local(times_here, publisher)) = shared.times() else {
             return Err(refuse("it was made without timestamps of this process"));
         };
+        if publisher.get().is_some() {
+            return Err(refuse("it tells them already"));
+        }
         let new = TimePublisher::new(times, shared.refresh(), times_here.clocks())?;
         let set = publisher.set(new);
         set.map_err(|_| refuse("it tells them already"))

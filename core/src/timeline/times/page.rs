@@ -246,8 +246,7 @@ impl SharedTimes {
             }
             let found = (low < count).then(|| self.signal(low)).flatten();
             if let Some(found) = found
-                && found.values.above < value
-                && value <= found.values.upto
+                && found.values.covers(value)
             {
                 return Lookup::At(found.at);
             }

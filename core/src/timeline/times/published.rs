@@ -45,10 +45,11 @@ impl TimePublisher {
         reached: u64,
         clocks: impl Iterator<Item = &'c Clock>,
     ) -> Result<Self> {
-        page.set_upto(reached);
         let others = clocks.filter(|clock| !clock.is_host_clock());
+        let sampling = Sampling::of(others.map(Clock::without_owner).collect())?;
+        page.set_upto(reached);
         Ok(Self {
-            sampling: Sampling::of(others.map(Clock::without_owner).collect())?,
+            sampling,
             page,
             progress: Mutex::new(Progress {
                 count: 0,

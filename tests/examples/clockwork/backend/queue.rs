@@ -78,6 +78,29 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
+    /// Records a whole submission.
+    fn submission<W>(&mut self, batch: &Batch<'_>, work: W) -> Result<()>
+    where
+        W: for<'r, 'b> FnOnce(&'r mut Recorder<'b>) -> Result<()>,
+    {
+        for &point in batch.waits {
+            self.wait(point)?;
+        }
+        work(self)?;
+        for &point in batch.order {
+            self.wait(point)?;
+        }
+        if let Some(stamp) = batch.stamp::<Stamp>() {
+            Channel::write_stamp(self, &stamp)?;
+        }
+        for &point in batch.signals {
+            self.signal(point)?;
+        }
+        // `batch.relayed` is the engine's to make, since work of this machine cannot fail once it
+        // is recorded.
+        self.signal(batch.end)
+    }
+
     fn wait(&mut self, point: NativePoint<'_>) -> Result<()> {
         self.port(point, |port, value| Command::Wait(port.handle(), value))
     }
@@ -181,27 +204,14 @@ impl Enqueue for Channel {
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
     {
-        // An earlier record may have failed.
+        // A panic may have ended an earlier record.
         list.clear();
-        let mut recorder = Recorder::new(list, keep);
-        for &point in batch.waits {
-            recorder.wait(point)?;
+        let recorded = Recorder::new(list, keep).submission(batch, work);
+        match recorded {
+            Ok(()) => keep.take_in_flight(list.len() as u64),
+            Err(_) => list.clear(),
         }
-        work(&mut recorder)?;
-        for &point in batch.order {
-            recorder.wait(point)?;
-        }
-        if let Some(stamp) = batch.stamp::<Stamp>() {
-            Self::write_stamp(&mut recorder, &stamp)?;
-        }
-        for &point in batch.signals {
-            recorder.signal(point)?;
-        }
-        recorder.signal(batch.end)?;
-        // `batch.relayed` is the engine's to make, since work of this machine cannot fail once it
-        // is recorded.
-        keep.take_in_flight(list.len() as u64);
-        Ok(())
+        recorded
     }
 
     fn flush(&self, list: &mut Vec<Command>, waker: &dyn Fn() -> Waker) -> Flush {
