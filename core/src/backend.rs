@@ -22,12 +22,12 @@
 //! * Only one thread at a time has the [state](Enqueue::State) of a queue.
 //! * The signal of every wait in a [`Batch`] is reached, or a driver has it (Q2). A backend's queue
 //!   never waits for something that only the host can still do.
-//! * The engine holds no lock during a call of a backend, with the exceptions below. These calls
-//!   must not call the engine. All but [`SharedPort::recover`] must be quick.
+//! * The engine holds no lock during a call of a backend, with the exceptions below. The calls in
+//!   this table must not call the engine. All but [`SharedPort::recover`] must be quick.
 //!
 //! | lock | held during |
 //! |---|---|
-//! | that orders the host's signals of a timeline | [`Port::signal`]; also [`Stamp::time`], if other processes are told the time |
+//! | that orders the host's signals of a timeline | [`Port::signal`]; also [`Stamp::time`], if other processes are told the time, and the drop of a [`Stamp`] |
 //! | of a queue's state | [`Enqueue::take_unused`] |
 //! | of a timeline's state | [`Watch::watcher`] and [`Watch::lends`] |
 //! | of a waiting thread | [`Watch::nudge`] |

@@ -99,16 +99,17 @@ pub enum Flush {
 pub trait Enqueue: Send + Sync + Sized + 'static {
     /// Records the work of one submission.
     ///
-    /// It borrows a part of the [state](Enqueue::State), and contains an [`InvariantLifetime`].
-    /// Then the recorders of two submissions are of different types, and none outlives its work. A
-    /// recorder that owns its state can be exchanged for the recorder of another submission: safe
-    /// crates such as `replace_with` move a value out of a `&mut`, and safe nested work can get it
-    /// through a thread-local.
+    /// It borrows a part of the [state](Enqueue::State), and has an [`InvariantLifetime`] as a
+    /// field. Then safe code can neither exchange the recorders of two submissions nor keep one. A
+    /// recorder that owns its state could be exchanged: safe crates such as `replace_with` move a
+    /// value out of a `&mut`, and safe nested work can get it through a thread-local.
     type Recorder<'a>;
-    /// What the thread that submits needs, such as a command pool, and the recorded submission.
+    /// The recorded submission, and what the thread that submits needs, such as a command pool.
     ///
-    /// A queue has one value. The engine gives it to one call at a time, so it needs no lock. It
-    /// lives until the driver has finished the queue's work. `()` if nothing is needed.
+    /// A queue has one value. The engine gives it to one call at a time, so it needs no lock. `()`
+    /// if nothing is needed. The engine drops it, on any thread and after the [`Enqueue`] itself,
+    /// once the driver has finished the queue's work or the device is lost. So it keeps the device
+    /// if its drop needs the device.
     type State: Default + Send + 'static;
     /// A time that the device writes. [`NoStamp`] if the device writes no times.
     type Stamp: Stamp;
@@ -140,8 +141,9 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     /// True if the driver queue can take a submission now. Called before each record.
     ///
     /// With false the engine delays the submission, and the device's watcher asks again every few
-    /// milliseconds. After each true the engine calls [`Enqueue::record`] once on the same thread.
-    /// So a backend can take a lock here and release it there.
+    /// milliseconds. So a backend that returns false needs a [`Watch`](crate::backend::Watch).
+    /// After each true the engine calls [`Enqueue::record`] once on the same thread. So a backend
+    /// can take a lock here and release it there.
     ///
     /// This is for driver queues that an application lends and sometimes uses in a way that allows
     /// no submissions, such as a stream during capture.
@@ -155,12 +157,14 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     /// Calls `work` once between the waits and the signals, unless it fails before that. The
     /// objects that the work needs go into `keep`, which lives until the submission has finished.
     ///
-    /// After an error, `state` keeps nothing of the submission. After a panic it may, and the next
-    /// call drops that.
+    /// After an error, this call has removed the submission from `state`, and nothing else. A panic
+    /// of `work` is such an error. A panic of this call itself may leave the submission there. The
+    /// next call removes that.
     ///
     /// # Errors
     /// The error of `work`, or a driver error. No signal of `batch` may be made then. Work that the
-    /// driver already has runs before the next submission, which the engine makes at once.
+    /// driver already has runs before the next submission. The engine makes that next, without work
+    /// but with the same number and `keep`. If it is refused, too, the queue fails.
     fn record<W>(
         &self,
         state: &mut Self::State,
@@ -171,28 +175,33 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     where
         W: for<'r, 'a> FnOnce(&'r mut Self::Recorder<'a>) -> Result<()>;
 
-    /// Hands the recorded submission to the driver. Never blocks.
+    /// Hands the recorded submission to the driver, and removes it from `state`. Never blocks.
     ///
     /// If another thread holds the lock of the driver queue, the backend leaves `waker` with the
-    /// lock and returns [`Flush::Busy`]. The unlocking thread wakes it.
+    /// lock and returns [`Flush::Busy`]. The submission stays in `state`. The unlocking thread
+    /// wakes the queue, which flushes again, maybe on that thread.
+    ///
+    /// After [`Flush::Refused`] the engine goes on as after an error of [`Enqueue::record`].
     fn flush(&self, state: &mut Self::State, waker: &dyn Fn() -> Waker) -> Flush;
 
-    /// Moves to `unused` what no submission after the number `reached` uses, while it has space.
+    /// Moves objects whose last submission is `reached` or an earlier one to `unused`, until that
+    /// is full.
     ///
-    /// The engine calls it at the end of [`Queue::idle`](crate::backend::Queue::idle), unless a
-    /// thread submits, and again until it moves nothing. It must be quick and must not call the
-    /// driver, because the engine has the queue's lock. The engine drops the objects without the
-    /// lock. A recorded submission may be waiting for its flush. A backend may also drop such
-    /// objects in later records.
+    /// The engine calls it at the end of a successful [`Queue::idle`](crate::backend::Queue::idle),
+    /// unless a thread submits, and again until it moves nothing. It must be quick and must not
+    /// call the driver, because the engine has the queue's lock. The engine drops the objects
+    /// without the lock. After [`Flush::Busy`], `state` contains a recorded submission, which must
+    /// stay. A backend may also drop such objects in later records.
     fn take_unused(&self, state: &mut Self::State, reached: u64, unused: &mut Unused) {
         let _ = (state, reached, unused);
     }
 
     /// True if the driver says that all work of this queue has finished. Does not block.
     ///
-    /// The engine asks this when the queue's position has failed and its device is not lost. While
-    /// the answer is false, the engine keeps all that the work may use, and asks again. After
-    /// `None`, which says that the driver cannot tell, the engine leaks it.
+    /// The engine asks this once a queue is dropped whose position has failed and whose device is
+    /// not lost. While the answer is false, the engine keeps all that the work may use, and asks
+    /// again up to 1000 times. Then the engine leaks it. It does so at once after `None`, which
+    /// says that the driver cannot tell, and on devices without a watch.
     fn is_idle(&self) -> Option<bool> {
         None
     }
@@ -266,7 +275,10 @@ pub type InvariantLifetime<'a> = PhantomData<fn(&'a ()) -> &'a ()>;
 pub struct Waker(pub(crate) Arc<dyn crate::base::run::Wake>);
 
 impl Waker {
-    /// Lets the queue try again, on this thread. Call it with no lock held.
+    /// Lets the queue try again on this thread: now, or after the call of the engine that this is
+    /// in.
+    ///
+    /// Call it with no lock held. Until then it keeps the queue alive.
     pub fn wake(self) {
         crate::base::run::wake_all([self.0]);
     }

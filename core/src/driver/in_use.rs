@@ -1,4 +1,4 @@
-//! Driver objects that many submissions of one queue use, each kept once.
+//! Driver objects that many submissions of one queue use, each usually kept once.
 
 use std::any::Any;
 use std::fmt;

@@ -158,7 +158,8 @@ impl HardwareQueue {
             lock.taken = false;
             std::mem::take(&mut lock.blocked)
         };
-        // With no lock held: each of them submits now, on this thread.
+        // With no lock held: each of them submits on this thread, after the call of the engine that
+        // this is in.
         blocked.into_iter().for_each(Waker::wake);
     }
 }
