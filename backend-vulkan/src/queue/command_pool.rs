@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ash::vk;
 use smallvec::SmallVec;
 use syncline_core::Result;
-use syncline_core::backend::{Batch, InUse, Unused};
+use syncline_core::backend::{InUse, NativePoint, Unused};
 
 use crate::queue::context::QueueContext;
 use crate::timeline::semaphore::Semaphore;
@@ -20,6 +20,8 @@ pub(crate) struct CommandPool {
     queue: Arc<QueueContext>,
     /// Made with the first command buffer.
     pool: Option<vk::CommandPool>,
+    /// What the submission uses that is recorded now.
+    current: InFlight,
     buffers: Buffers,
     /// The timeline semaphores of submissions in flight, whose timelines may already be dropped.
     semaphores: InUse<Semaphore>,
@@ -76,7 +78,7 @@ const POLL_STEP: usize = 32;
 
 /// The command buffers and semaphores that one submission uses.
 #[derive(Default)]
-pub(crate) struct InFlight {
+struct InFlight {
     /// The value of the queue's own timeline at which the submission ends.
     number: u64,
     /// The number from
@@ -88,58 +90,12 @@ pub(crate) struct InFlight {
     semaphores: SmallVec<[Arc<Semaphore>; 2]>,
 }
 
-impl InFlight {
-    /// Sets the number of the submission, and its semaphores if the driver needs deferred
-    /// destruction.
-    ///
-    /// # Errors
-    /// Same errors as [`QueueContext::semaphore`].
-    #[inline]
-    pub(crate) fn set_submission(&mut self, queue: &QueueContext, batch: &Batch<'_>) -> Result<()> {
-        self.number = batch.end.value();
-        if queue.device().deferred_destroy().is_needed() {
-            for &point in [batch.waits, batch.order, batch.signals]
-                .into_iter()
-                .flatten()
-            {
-                self.semaphores.push(queue.semaphore(point)?.clone());
-            }
-        }
-        Ok(())
-    }
-
-    /// The value of the queue's own timeline at which the submission ends.
-    #[inline]
-    pub(crate) const fn end(&self) -> u64 {
-        self.number
-    }
-
-    /// Adds a command buffer that was [begun](CommandPool::begin) for the submission.
-    #[inline]
-    pub(crate) fn add_buffer(&mut self, buffer: vk::CommandBuffer) {
-        self.buffers.push(buffer);
-    }
-
-    /// The command buffers that were begun for the submission.
-    #[inline]
-    pub(crate) fn buffers(&self) -> &[vk::CommandBuffer] {
-        &self.buffers
-    }
-
-    /// Empties it. Usually there is nothing to drop.
-    #[inline]
-    pub(crate) fn clear(&mut self) {
-        (self.number, self.submission) = (0, 0);
-        self.buffers.clear();
-        self.semaphores.clear();
-    }
-}
-
 impl CommandPool {
     pub(crate) fn new(queue: &Arc<QueueContext>) -> Self {
         Self {
             queue: queue.clone(),
             pool: None,
+            current: InFlight::default(),
             buffers: Buffers::default(),
             semaphores: InUse::default(),
         }
@@ -150,28 +106,44 @@ impl CommandPool {
         &self.queue
     }
 
-    /// Begins a submission, and keeps its semaphores until it has finished.
-    ///
-    /// Releases what finished submissions used. If many are in flight, polls the counter for the
-    /// number of finished ones.
-    ///
-    /// # Errors
-    /// Same errors as [`QueueContext::semaphore`].
+    /// The number of the submission, which is its value on the queue's own timeline.
     #[inline]
-    pub(crate) fn begin_submission(&mut self, batch: &Batch<'_>) -> Result<()> {
-        let (number, finished) = (batch.end.value(), batch.finished());
+    pub(crate) const fn number(&self) -> u64 {
+        self.current.number
+    }
+
+    /// Begins the submission `number`, and releases what the submissions up to `finished` used.
+    ///
+    /// If many are in flight, polls the counter for the number of finished ones.
+    #[inline]
+    pub(crate) fn begin_submission(&mut self, number: u64, finished: u64) {
+        self.current.number = number;
         if self.buffers.has_finished(finished) {
             self.recycle(finished);
         } else if self.buffers.is_poll_due() {
             self.recycle(self.queue.poll_finished());
         }
-        for points in [batch.waits, batch.order, batch.signals] {
-            for &point in points {
-                let semaphore = self.queue.semaphore(point)?;
-                self.semaphores.add([semaphore], number, finished);
-            }
+    }
+
+    /// Returns the semaphore of `point`, and keeps it until the submission has finished.
+    ///
+    /// Submissions up to `finished` have finished already.
+    ///
+    /// # Errors
+    /// Same errors as [`QueueContext::semaphore`].
+    #[inline]
+    pub(crate) fn use_semaphore(
+        &mut self,
+        point: NativePoint<'_>,
+        finished: u64,
+    ) -> Result<vk::Semaphore> {
+        let semaphore = self.queue.semaphore(point)?;
+        let number = self.current.number;
+        self.semaphores.add([semaphore], number, finished);
+        if self.queue.device().deferred_destroy().is_needed() {
+            self.current.semaphores.push(semaphore.clone());
         }
-        Ok(())
+        Ok(semaphore.raw())
     }
 
     /// Moves semaphores that no submission after `reached` uses to `unused`.
@@ -195,7 +167,7 @@ impl CommandPool {
         device.destroy_semaphores(unused);
     }
 
-    /// Begins a command buffer for one submission.
+    /// Begins a command buffer for the submission.
     ///
     /// # Errors
     /// A driver error.
@@ -212,9 +184,10 @@ impl CommandPool {
         // `vkBeginCommandBuffer` to reset it.
         let begun = unsafe { device.raw().begin_command_buffer(buffer, &info) };
         if let Err(code) = begun {
-            self.give_back(&[buffer]);
+            self.give_back(buffer);
             return Err(self.queue.failed("vkBeginCommandBuffer", code));
         }
+        self.current.buffers.push(buffer);
         Ok(buffer)
     }
 
@@ -254,24 +227,31 @@ impl CommandPool {
         Ok(made.first().copied().unwrap_or_default())
     }
 
-    /// Returns buffers that were begun, and maybe ended, but never submitted.
-    pub(crate) fn give_back(&mut self, buffers: &[vk::CommandBuffer]) {
+    /// Returns a buffer that was begun, and maybe ended, but never submitted.
+    fn give_back(&mut self, buffer: vk::CommandBuffer) {
         let device = self.queue.device().raw();
-        for &buffer in buffers {
-            let flags = vk::CommandBufferResetFlags::empty();
-            // SAFETY: a buffer of this pool that was never submitted, on the only thread that uses
-            // the pool. The pool's flags allow resets of single buffers.
-            let reset = unsafe { device.reset_command_buffer(buffer, flags) };
-            // A buffer that cannot be reset is freed with the pool.
-            if reset.is_ok() {
-                self.buffers.free.push(buffer);
-            }
+        let flags = vk::CommandBufferResetFlags::empty();
+        // SAFETY: a buffer of this pool that was never submitted, on the only thread that uses the
+        // pool. The pool's flags allow resets of single buffers.
+        let reset = unsafe { device.reset_command_buffer(buffer, flags) };
+        // A buffer that cannot be reset is freed with the pool.
+        if reset.is_ok() {
+            self.buffers.free.push(buffer);
         }
     }
 
-    /// Notes that the driver has taken a submission, and keeps what the submission uses.
+    /// Discards the submission. The driver has none of its command buffers.
+    pub(crate) fn discard(&mut self) {
+        for buffer in std::mem::take(&mut self.current).buffers {
+            self.give_back(buffer);
+        }
+    }
+
+    /// Notes that the driver has taken the submission, and keeps what it uses until it has
+    /// finished.
     #[inline]
-    pub(crate) fn submitted(&mut self, used: &mut InFlight) {
+    pub(crate) fn submitted(&mut self) {
+        let used = &mut self.current;
         used.submission = self.queue.device().deferred_destroy().count_submission();
         if used.submission > 0 {
             for semaphore in &used.semaphores {
@@ -318,7 +298,7 @@ mod tests {
             submission: 10 + number,
             ..InFlight::default()
         };
-        used.add_buffer(vk::CommandBuffer::from_raw(number));
+        used.buffers.push(vk::CommandBuffer::from_raw(number));
         buffers.in_flight.push_back(used);
     }
 

@@ -12,7 +12,7 @@ use syncline_core::{Error, Result, error::Object};
 
 use crate::device::driver_queue::MAX_SUBMISSION;
 use crate::memory::buffer::Buffer;
-use crate::queue::command_pool::{CommandPool, InFlight};
+use crate::queue::command_pool::CommandPool;
 use crate::queue::context::QueueContext;
 use crate::queue::raw_submission::{KeptByCall, RawSubmission};
 use crate::queue::submit_lists::SubmitLists;
@@ -27,8 +27,6 @@ pub struct Recording {
     lists: SubmitLists,
     /// In order. Includes the application's own command buffers.
     buffers: Vec<vk::CommandBuffer>,
-    /// The queue's own command buffers and the semaphores, which must outlive the submission.
-    used: InFlight,
     /// True from the beginning of a submission until it is submitted or discarded.
     has_begun: bool,
     /// True if the last of `buffers` is of the queue's own pool and not ended yet.
@@ -78,7 +76,6 @@ impl Recording {
             commands: CommandPool::new(queue),
             lists: SubmitLists::default(),
             buffers: Vec::new(),
-            used: InFlight::default(),
             has_begun: false,
             open: false,
             has_work: false,
@@ -95,48 +92,21 @@ impl Recording {
         }
     }
 
-    /// Empties the recording for the next submission, and keeps the capacity of its lists.
-    ///
-    /// The caller has returned or submitted the command buffers, and has passed on what was kept.
-    pub(crate) fn clear(&mut self) {
-        self.lists.clear();
-        self.buffers.clear();
-        self.used.clear();
-        self.has_begun = false;
-        self.open = false;
-        self.has_work = false;
-        self.stamps.clear();
-        self.wait_stage = vk::PipelineStageFlags::ALL_COMMANDS;
-        self.binary_waits.clear();
-        self.binary_signals.clear();
-        self.binary_uses.clear();
-        self.fence = vk::Fence::null();
-        self.raw_work = None;
-        self.is_partly_submitted.set(false);
-        if !self.keep.is_empty() {
-            self.keep = Keep::default();
-        }
-        self.acquired.clear();
-    }
-
     #[inline]
     fn queue(&self) -> &QueueContext {
         self.commands.queue()
     }
 
     /// Begins a submission.
-    ///
-    /// # Errors
-    /// Same errors as [`CommandPool::begin_submission`].
     #[inline]
-    pub(crate) fn begin_submission(&mut self, batch: &Batch<'_>) -> Result<()> {
+    pub(crate) fn begin_submission(&mut self, batch: &Batch<'_>) {
         if self.has_begun {
             // A panic has ended the submission before.
             self.discard();
         }
-        self.commands.begin_submission(batch)?;
         self.has_begun = true;
-        Ok(())
+        self.commands
+            .begin_submission(batch.end.value(), batch.finished());
     }
 
     /// Moves semaphores that no submission after `reached` uses to `unused`.
@@ -271,7 +241,6 @@ impl Recording {
             Some(&buffer) if self.open => Ok(buffer),
             _ => {
                 let buffer = self.commands.begin()?;
-                self.used.add_buffer(buffer);
                 self.buffers.push(buffer);
                 self.open = true;
                 Ok(buffer)
@@ -400,7 +369,7 @@ impl Recording {
         };
         let had_commands = !self.is_empty();
         self.finish(behind_work.as_ref())?;
-        let (queue, lists) = (self.commands.queue(), &mut self.lists);
+        let finished = batch.finished();
         let all = vk::PipelineStageFlags::ALL_COMMANDS;
         // Without commands, only the signals and their time wait. They wait in all stages.
         let stage = if self.buffers.is_empty() || !had_commands {
@@ -409,39 +378,38 @@ impl Recording {
             self.wait_stage
         };
         for wait in batch.waits {
-            let semaphore = queue.semaphore(*wait)?;
-            lists.wait(semaphore.raw(), wait.value(), stage);
+            let semaphore = self.commands.use_semaphore(*wait, finished)?;
+            self.lists.wait(semaphore, wait.value(), stage);
         }
         // Vulkan ignores the values of binary semaphores.
         for &(semaphore, stages) in &self.binary_waits {
-            lists.wait(semaphore, 0, stages);
+            self.lists.wait(semaphore, 0, stages);
         }
 
         // Binary signals wait only for the work. A submission with binary semaphores always has
         // commands.
         for &semaphore in &self.binary_signals {
-            lists.signal(semaphore, 0);
+            self.lists.signal(semaphore, 0);
         }
 
         // Without commands, all waits can be in one `VkSubmitInfo`.
         if !waits_at_once && !self.buffers.is_empty() {
-            lists.split(self.buffers.len());
+            self.lists.split(self.buffers.len());
         }
         for order in batch.order {
-            let semaphore = queue.semaphore(*order)?;
-            lists.wait(semaphore.raw(), order.value(), all);
+            let semaphore = self.commands.use_semaphore(*order, finished)?;
+            self.lists.wait(semaphore, order.value(), all);
         }
         if behind_order.is_some() {
             self.finish(behind_order.as_ref())?;
         }
-        let (queue, lists) = (self.commands.queue(), &mut self.lists);
         for signal in batch.signals {
-            let semaphore = queue.semaphore(*signal)?;
-            lists.signal(semaphore.raw(), signal.value());
+            let semaphore = self.commands.use_semaphore(*signal, finished)?;
+            self.lists.signal(semaphore, signal.value());
         }
         // The queue's own timeline needs no `Arc` here, because its `CommandPool` has one.
-        lists.signal(queue.own().raw(), batch.end.value());
-        self.used.set_submission(queue, batch)?;
+        let own = self.queue().own().raw();
+        self.lists.signal(own, batch.end.value());
         self.require_units()
     }
 
@@ -468,7 +436,9 @@ impl Recording {
     /// Moves everything that must outlive the submission to `keep`.
     #[inline]
     pub(crate) fn move_kept_to(&mut self, keep: &mut Keep) {
-        keep.append(&mut self.keep);
+        if !self.keep.is_empty() {
+            keep.append(&mut self.keep);
+        }
     }
 
     /// Calls `vkQueueSubmit` once, or lets the application do so.
@@ -522,12 +492,12 @@ impl Recording {
 
     /// Notes that the driver has taken the submission.
     #[inline]
-    pub(crate) fn note_submitted(&mut self) {
-        let end = self.used.end();
+    pub(crate) fn submitted(&mut self) {
         for recorded_use in self.binary_uses.drain(..) {
-            recorded_use.submitted(end);
+            recorded_use.submitted(self.commands.number());
         }
-        self.commands.submitted(&mut self.used);
+        self.commands.submitted();
+        self.clear();
     }
 
     /// True if it contains no commands and no times.
@@ -550,17 +520,35 @@ impl Recording {
         self.end_open_buffer()
     }
 
-    /// Returns the command buffers to the pool, without submitting them.
+    /// Discards the submission, and returns its command buffers to the pool.
     ///
     /// If the driver has some of the buffers, all stay in flight. Behind them the engine makes a
     /// submission without work, which signals the submission's number.
     pub(crate) fn discard(&mut self) {
-        if self.is_partly_submitted.get() {
-            self.commands.submitted(&mut self.used);
+        if self.is_partly_submitted.replace(false) {
+            self.commands.submitted();
         } else {
-            self.commands.give_back(self.used.buffers());
+            self.commands.discard();
         }
+        (self.open, self.has_work) = (false, false);
+        self.stamps.clear();
+        self.binary_uses.clear();
+        self.raw_work = None;
+        self.keep = Keep::default();
+        self.acquired.clear();
         self.clear();
+    }
+
+    /// Empties what is still filled after a submission. The lists keep their capacity.
+    #[inline]
+    fn clear(&mut self) {
+        self.lists.clear();
+        self.buffers.clear();
+        self.has_begun = false;
+        self.wait_stage = vk::PipelineStageFlags::ALL_COMMANDS;
+        self.binary_waits.clear();
+        self.binary_signals.clear();
+        self.fence = vk::Fence::null();
     }
 }
 

@@ -139,7 +139,7 @@ impl Enqueue for Feed {
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
     {
         let recording = state.get_or_insert_with(|| Recording::new(&self.queue));
-        recording.begin_submission(batch)?;
+        recording.begin_submission(batch);
         let worked = work(&mut Recorder::new(recording));
         let recorded = worked.and_then(|()| recording.prepare(batch));
         match &recorded {
@@ -168,7 +168,7 @@ impl Enqueue for Feed {
         let submitted = unsafe { recording.submit(self.driver.raw()) };
         let flushed = match submitted {
             Ok(()) => {
-                recording.note_submitted();
+                recording.submitted();
                 Flush::Done
             }
             Err(code) => {
@@ -176,7 +176,6 @@ impl Enqueue for Feed {
                 Flush::Refused(self.queue.failed("vkQueueSubmit", code))
             }
         };
-        recording.clear();
         // Wakes other queues of the same driver queue, which run after this call has returned to
         // the engine.
         drop(locked);
