@@ -34,8 +34,6 @@ struct FastPath<'s> {
     signals: SmallVec<[NativePoint<'s>; INLINE]>,
     /// The lower ends of the claims of `signals`, as far as they have been claimed.
     above: SmallVec<[u64; INLINE]>,
-    /// Budget of finished submissions, to be returned without the lock.
-    budget: u64,
 }
 
 impl<'s> FastPath<'s> {
@@ -45,7 +43,6 @@ impl<'s> FastPath<'s> {
             waits: SmallVec::new(),
             signals: SmallVec::new(),
             above: SmallVec::new(),
-            budget: 0,
         }
     }
 
@@ -105,13 +102,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let me = this_thread();
         let mut fast = FastPath::new();
         let Some((number, drive)) = self.try_start(me, waits, signals, &mut fast) else {
-            self.return_budget(fast.budget);
             return self.submit_slow(waits, work, signals);
         };
         // Queues that this submission releases may submit to this queue, so they run after it is no
         // longer driven.
         let _deferred = DeferWakes::new();
-        self.return_budget(fast.budget);
         self.send_fast(drive, number, &fast, work, is_bare)
     }
 
@@ -140,20 +135,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
             let port = of.port_on(self.device())?;
             fast.signals.push(NativePoint { of, port, value });
         }
-        self.check_finished_if_due();
-        let mut finished = None;
+        let has_checked = self.check_finished_if_due();
         let mut state = self.lock();
-        self.take_finished(&mut state, &mut finished);
-        if let Some(finished) = &mut finished {
-            fast.budget = finished.take_in_flight();
-            if !finished.is_empty() {
-                drop(state);
-                // Before the submission is accepted, for two reasons. A dropped object may take
-                // long or wait for a device, which may need a later action of the caller. And it
-                // may wait for this queue or submit to it.
-                finished.drop_all(None);
-                state = self.lock();
-            }
+        if has_checked || self.checks().keeps() {
+            state = self.drop_some_finished(state);
         }
         let number = state.last + 1;
         // Claims are decided in the queue's order, so under its lock.

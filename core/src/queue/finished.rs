@@ -2,54 +2,31 @@
 
 use std::sync::Arc;
 
-use super::in_flight::{Finished, InFlight};
+use super::in_flight::Finished;
 use super::state::State;
 use super::submission_queue::SubmissionQueue;
 use crate::base::run::{DropScope, run_contained};
-use crate::base::sync::AtomicBool;
+use crate::base::sync::{AtomicBool, MutexGuard};
 use crate::driver::enqueue::Enqueue;
 use crate::driver::in_flight::Sharer;
 use crate::driver::in_use::Unused;
 use crate::timeline::state::Shared;
 
 impl<E: Enqueue> SubmissionQueue<E> {
-    /// Takes out what submissions that are known to be finished kept. Call it with the lock.
-    #[inline]
-    pub(super) fn take_finished(&self, state: &mut State<E>, finished: &mut Option<Finished>) {
-        let keeps = self.checks().keeps();
-        // The check avoids a read of the position, which a host worker may be writing.
-        if keeps || !state.in_flight.is_empty() {
-            self.take_finished_to(state, self.own_shared().reached(), finished);
-        }
-    }
-
-    /// Same as [`SubmissionQueue::take_finished`], for submissions up to `reached`.
-    #[inline]
-    fn take_finished_to(
-        &self,
-        state: &mut State<E>,
-        reached: u64,
-        finished: &mut Option<Finished>,
-    ) {
-        state.in_flight.take_finished(reached, finished);
+    /// Takes out what submissions up to `reached` kept. Call it with the lock.
+    fn take_finished(&self, state: &mut State<E>, reached: u64) -> Finished {
+        let mut finished = Finished::default();
+        let in_flight = &mut state.in_flight;
+        in_flight.take_finished(reached, &mut finished);
         if self.checks().keeps() && !DropScope::is_too_deep() {
-            self.take_finished_dependents(&state.in_flight, reached, finished);
+            let take = |dependent| finished.add_dependent(dependent);
+            self.dependents().take_finished(reached, take, || {
+                if in_flight.keeps_nothing() {
+                    self.checks().note_empty();
+                }
+            });
         }
-    }
-
-    #[inline(never)]
-    fn take_finished_dependents(
-        &self,
-        in_flight: &InFlight,
-        reached: u64,
-        finished: &mut Option<Finished>,
-    ) {
-        let take = |dependent| finished.get_or_insert_default().add_dependent(dependent);
-        self.dependents().take_finished(reached, take, || {
-            if in_flight.keeps_nothing() {
-                self.checks().note_empty();
-            }
-        });
+        finished
     }
 
     /// Returns `units` of the budget.
@@ -60,32 +37,35 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
     }
 
-    /// Drops a few objects of submissions that are known to be finished.
+    /// Drops a few objects of submissions that are known to be finished, and returns their budget.
     ///
-    /// Called before a submission is accepted. The drops may take long. Work of the queue may wait
-    /// for a signal that the calling thread makes after this call.
-    pub(super) fn drop_some_finished(&self) {
-        if !self.checks().keeps() {
-            return;
+    /// Called before a submission is accepted, for two reasons. A dropped object may take long or
+    /// wait for a device, which may need a later action of the caller. And it may wait for this
+    /// queue or submit to it. So the queue is not locked while objects are dropped.
+    #[inline(never)]
+    pub(super) fn drop_some_finished<'q>(
+        &'q self,
+        mut state: MutexGuard<'q, State<E>>,
+    ) -> MutexGuard<'q, State<E>> {
+        let mut finished = self.take_finished(&mut state, self.own_shared().reached());
+        if finished.is_empty() {
+            return state;
         }
-        let mut finished = None;
-        {
-            let mut state = self.lock();
-            self.take_finished(&mut state, &mut finished);
-        }
-        if let Some(finished) = &mut finished {
-            finished.drop_all(self.budget());
-        }
+        drop(state);
+        finished.drop_all(self.budget());
+        self.lock()
     }
 
-    /// Checks what has finished, if no check was made for long.
+    /// Checks what has finished, if no check was made for long. True if it has checked.
     #[inline]
-    pub(super) fn check_finished_if_due(&self) {
+    pub(super) fn check_finished_if_due(&self) -> bool {
         let last = self.last();
-        if !self.checks().allows(last + 1) {
+        let is_due = !self.checks().allows(last + 1);
+        if is_due {
             self.checks()
                 .check(self.own_shared(), last, E::MAX_IN_FLIGHT);
         }
+        is_due
     }
 
     /// True if submission `number` is known to be within the budget and no check is due.
@@ -113,13 +93,6 @@ impl<E: Enqueue> SubmissionQueue<E> {
             run_contained(|| drop(unused));
         }
     }
-
-    /// Drops what finished submissions kept.
-    pub(super) fn drop_finished(&self) {
-        if self.checks().keeps() {
-            self.give_back();
-        }
-    }
 }
 
 impl<E: Enqueue> Sharer for SubmissionQueue<E> {
@@ -133,21 +106,12 @@ impl<E: Enqueue> Sharer for SubmissionQueue<E> {
         let failed = own.failure().is_some();
         loop {
             let mut state = self.lock();
-            let mut finished = None;
-            self.take_finished_to(&mut state, reached, &mut finished);
+            let mut finished = self.take_finished(&mut state, reached);
             // The work of a failed queue never counts as finished, so its budget is returned now.
-            let lost = if failed {
-                state.in_flight.take_all_units()
-            } else {
-                0
-            };
-            drop(state);
-            if let Some(budget) = self.budget() {
-                budget.take_back(lost);
+            if failed {
+                finished.add_units(state.in_flight.take_all_units());
             }
-            let Some(finished) = &mut finished else {
-                return;
-            };
+            drop(state);
             let more = finished.is_full();
             finished.drop_all(self.budget());
             if !more {

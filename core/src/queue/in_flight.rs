@@ -27,11 +27,6 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// True if there are neither objects nor budget.
-    pub(super) fn is_empty(&self) -> bool {
-        self.units.is_empty() && self.kept.is_empty()
-    }
-
     /// True if no objects are kept.
     pub(super) fn keeps_nothing(&self) -> bool {
         self.kept.is_empty()
@@ -57,21 +52,6 @@ impl InFlight {
         self.units.drain(..).map(|(_, units)| units).sum()
     }
 
-    /// Takes out what submissions up to `reached` kept, for [`Finished::drop_all`] without the
-    /// lock.
-    ///
-    /// Takes a few objects at a time, so that it does not allocate. `finished` is an out parameter
-    /// because it is large and usually stays empty.
-    #[inline]
-    pub(super) fn take_finished(&mut self, reached: u64, finished: &mut Option<Finished>) {
-        let (taken, kept) = (self.units.front(), self.kept.front());
-        let any = taken.is_some_and(|&(number, _)| number <= reached)
-            || kept.is_some_and(|&(number, _)| number <= reached);
-        if any {
-            self.take_some_finished(reached, finished.get_or_insert_default());
-        }
-    }
-
     /// Takes the budget of submissions up to `reached`.
     pub(super) fn take_finished_units(&mut self, reached: u64) -> u64 {
         let mut all = 0;
@@ -84,8 +64,11 @@ impl InFlight {
         all
     }
 
-    #[inline(never)]
-    fn take_some_finished(&mut self, reached: u64, finished: &mut Finished) {
+    /// Takes out what submissions up to `reached` kept, for [`Finished::drop_all`] without the
+    /// lock.
+    ///
+    /// Takes a few objects at a time, so that it does not allocate.
+    pub(super) fn take_finished(&mut self, reached: u64, finished: &mut Finished) {
         finished.units += self.take_finished_units(reached);
         if DropScope::is_too_deep() {
             return;
@@ -133,14 +116,14 @@ impl Finished {
         }
     }
 
-    /// Takes the budget, for a caller that returns it.
-    pub(super) const fn take_in_flight(&mut self) -> u64 {
-        std::mem::replace(&mut self.units, 0)
+    /// Adds budget to be returned.
+    pub(super) const fn add_units(&mut self, units: u64) {
+        self.units += units;
     }
 
-    /// True if there is nothing to drop.
+    /// True if there is nothing to drop or to return.
     pub(super) fn is_empty(&self) -> bool {
-        self.objects.is_empty() && self.dependents.is_empty()
+        self.units == 0 && self.objects.is_empty() && self.dependents.is_empty()
     }
 
     /// True if more may be left.

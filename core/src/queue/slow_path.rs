@@ -34,7 +34,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let is_ready = self.resolve_waits(waits, &mut awaited)?;
         let waits = &awaited[..];
         self.refresh_before_lock(signals);
-        self.drop_some_finished();
+        if self.checks().keeps() {
+            drop(self.drop_some_finished(self.lock()));
+        }
         // Queues that this submission releases may submit to this queue, so they run after it is no
         // longer driven.
         let _deferred = DeferWakes::new();

@@ -107,7 +107,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let position = self.position();
         let ended = position.wait(timeout);
         let ended = ended.and_then(|()| self.wait_for_relays(position.value(), begun, timeout));
-        self.drop_finished();
+        self.give_back();
         if ended.is_ok() {
             self.drop_unused();
         }

@@ -37,6 +37,7 @@
 //! | a host signal of a host timeline takes the waiters before it stores the value | `here::a_signal_against_a_wait` |
 //! | the value and the queue of a promotion are two words | `signals::a_submission_that_ends_early_against_the_next` |
 //! | units are counted before their submission is noted, or units of a submission that finishes during the search are not given back | `queues::a_submission_that_takes_units_against_one_that_finds_none` |
+//! | the units of finished submissions are counted and removed under two locks | `queues::a_submission_that_finds_no_units_against_an_idle_queue` |
 //! | a submission on the fast path keeps its first claim although it cannot make the second | `signals::a_submission_that_steps_back_against_a_signal` |
 //! | a claim stays when its submission is refused | `signals::a_refusal_against_a_host_signal` |
 //! | a submission overtakes a submission that is being released | `queues::a_release_against_the_next_submission` |

@@ -106,9 +106,15 @@ impl Shared {
     /// Call it before the value becomes pending.
     #[inline]
     pub(crate) fn note_owed(self: &Arc<Self>, claim: Interval, device: Option<DeviceId>) {
+        if self.has_other_ports() {
+            self.note_owed_to_others(claim, device);
+        }
+    }
+
+    fn note_owed_to_others(self: &Arc<Self>, claim: Interval, device: Option<DeviceId>) {
         // A device is checked as long as an entry of it is listed, so a longer entry needs nothing
         // new.
-        if self.has_other_ports() && !self.owed().list.lock().extend_last(claim, device) {
+        if !self.owed().list.lock().extend_last(claim, device) {
             self.add_owed(claim.upto, device);
         }
     }

@@ -474,6 +474,7 @@ impl Shared {
         self.largest_legal_from(self.reached())
     }
 
+    #[inline]
     pub(super) fn largest_legal_from(&self, reached: u64) -> u64 {
         let largest = reached.saturating_add(self.max_difference);
         largest.min(u64::MAX - 1)
