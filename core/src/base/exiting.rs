@@ -12,6 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::base::process::MakerProcess;
+use crate::base::run::run_contained;
 
 /// The number of threads that destroy a driver's objects, plus [`EXITING`].
 static STATE: AtomicUsize = AtomicUsize::new(0);
@@ -71,10 +72,11 @@ impl TeardownGuard {
 
     /// Drops an object that the application gave to be kept. The drop may destroy a driver.
     ///
-    /// Forgets the object if the process exits already.
+    /// Forgets the object if the process exits already. Contains a panic of the drop, because it
+    /// may happen on a worker or on the watching thread.
     pub fn drop_owner<T>(owner: T) {
         match Self::begin() {
-            Some(_guard) => drop(owner),
+            Some(_guard) => run_contained(|| drop(owner)),
             None => std::mem::forget(owner),
         }
     }
@@ -110,4 +112,22 @@ extern "C" fn wait_for_teardowns() {
     }
     // A drop could wait for work, or take a driver down.
     std::mem::forget(queues);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct PanicsInDrop;
+
+    impl Drop for PanicsInDrop {
+        fn drop(&mut self) {
+            panic!("the owner's drop");
+        }
+    }
+
+    #[test]
+    fn a_panic_of_an_owners_drop_does_not_end_the_thread() {
+        TeardownGuard::drop_owner(PanicsInDrop);
+    }
 }

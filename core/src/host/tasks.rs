@@ -345,21 +345,15 @@ pub(super) struct Tasks {
 struct State {
     asleep: bool,
     closed: bool,
-    /// True once the worker thread has ended.
-    ended: bool,
     tasks: TaskList,
 }
 
 impl Tasks {
-    /// Hands a submission to the worker. False, with the closures unchanged, if the worker has
-    /// ended.
+    /// Hands a submission to the worker.
     #[inline]
-    pub(super) fn push(&self, batch: &Batch<'_>, closures: &mut Closures) -> bool {
+    pub(super) fn push(&self, batch: &Batch<'_>, closures: &mut Closures) {
         let wakes = {
             let mut state = self.state.lock();
-            if state.ended {
-                return false;
-            }
             state.tasks.add(batch, closures);
             // A worker that sees this may have to wait for the lock for some instructions.
             self.ready.store(true, Ordering::Release);
@@ -368,7 +362,6 @@ impl Tasks {
         if wakes {
             self.more.notify_one();
         }
-        true
     }
 
     /// Makes the worker end once it has done what is queued.
@@ -379,16 +372,6 @@ impl Tasks {
             self.ready.store(true, Ordering::Release);
         }
         self.more.notify_one();
-    }
-
-    /// Notes that the worker thread has ended for any reason.
-    pub(super) fn end(&self) {
-        let left = {
-            let mut state = self.state.lock();
-            state.ended = true;
-            std::mem::take(&mut state.tasks)
-        };
-        run_contained(|| drop(left));
     }
 
     /// Moves all queued submissions to `list`, once the worker has done what `list` held.
@@ -466,7 +449,7 @@ mod tests {
         let is_ready = || tasks.ready.load(Ordering::Relaxed);
         assert!(!is_ready());
         for _ in 0..2 {
-            assert!(tasks.push(&batch, &mut Closures::default()));
+            tasks.push(&batch, &mut Closures::default());
             assert!(is_ready());
             assert!(tasks.take(&mut list));
             assert!(!is_ready());

@@ -131,15 +131,8 @@ impl Enqueue for Worker {
         work(&mut Recorder::new(&mut recorded))?;
         keep.append(&mut recorded.keep);
         // Nothing can refuse the submission after this, so `record` gives it to the worker at once.
-        if self.tasks.push(batch, &mut recorded.closures) {
-            return Ok(());
-        }
-        Err(Error::device_lost(
-            &self.object,
-            "handing work to the worker thread",
-            -1,
-            "the thread has ended",
-        ))
+        self.tasks.push(batch, &mut recorded.closures);
+        Ok(())
     }
 
     fn flush(&self, (): &mut (), _waker: &dyn Fn() -> Waker) -> Flush {
@@ -168,15 +161,8 @@ impl Enqueue for Worker {
     }
 }
 
-/// The worker thread's function.
+/// The worker thread's function. Panics of the application's code end in [`call`].
 fn run_worker(queue: &Object, own: &Shared, tasks: &Tasks) {
-    struct End<'t>(&'t Tasks);
-    impl Drop for End<'_> {
-        fn drop(&mut self) {
-            self.0.end();
-        }
-    }
-    let _end = End(tasks);
     crate::port::parker::prepare_thread();
     let mut list = TaskList::default();
     // The result of the present submission, and its last wait.
