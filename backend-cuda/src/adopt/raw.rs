@@ -1,6 +1,7 @@
 //! Adopts contexts, streams and events of the application, and gives out raw handles.
 #![allow(unsafe_code, reason = "takes raw handles")]
 
+use std::any::Any;
 use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaStream, sys};
@@ -43,7 +44,10 @@ impl Device {
     /// # Safety
     /// `context` is a live context, and stays alive while `owner` is kept. Without an owner, it
     /// stays alive until the device and everything made from it are gone.
-    pub unsafe fn adopt_context(context: sys::CUcontext, owner: Owner) -> Result<Self> {
+    pub unsafe fn adopt_context(
+        context: sys::CUcontext,
+        owner: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> Result<Self> {
         let driver = Driver::load()?;
         let unnamed = Object::new("device", "cuda, adopted");
         if context.is_null() {
@@ -51,14 +55,14 @@ impl Device {
         }
         driver.require_alone(&unnamed, "adopt a context")?;
         // SAFETY: the caller guarantees it. No owner, because this lives only during this call.
-        let borrowed = unsafe { Context::adopted(&driver, context, &unnamed, None) };
+        let borrowed = unsafe { Context::adopted(&driver, context, &unnamed, Owner::default()) };
         let info = driver
             .info(borrowed.device()?)
             .map_err(|code| driver.error(&unnamed, code))?;
         drop(borrowed);
         let object = Object::new("device", &format!("cuda {}, adopted", info.marked_name()));
         // SAFETY: the caller guarantees it.
-        let context = unsafe { Context::adopted(&driver, context, &object, owner) };
+        let context = unsafe { Context::adopted(&driver, context, &object, Owner::new(owner)) };
         Self::new(context, object, info)
     }
 
@@ -111,7 +115,7 @@ impl Device {
     pub unsafe fn adopt_raw_stream(
         &self,
         stream: sys::CUstream,
-        owner: Owner,
+        owner: Option<Arc<dyn Any + Send + Sync>>,
         label: &str,
     ) -> Result<Queue> {
         let object = Object::new("stream", label);
@@ -119,7 +123,7 @@ impl Device {
         driver.require_alone(&object, "become a queue")?;
         // SAFETY: the caller guarantees it.
         let stream = unsafe { Stream::adopted(self.context(), stream, label, self.object()) }?;
-        Queue::new(self.clone(), stream, owner, label)
+        Queue::new(self.clone(), stream, Owner::new(owner), label)
     }
 
     /// Creates a fence for the latest record of `event`, an event of the application.

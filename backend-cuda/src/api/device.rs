@@ -4,6 +4,7 @@ use syncline_core::backend::{Attachment, Backend, Identity, Sharing};
 use syncline_core::clock::Clock;
 use syncline_core::{Error, QueueKind, Result, Timeline, error::Object};
 
+use crate::device::context::Owner;
 use crate::device::open::Device;
 use crate::device::stream::Stream;
 use crate::queue::submission::{Feed, QUEUE, Queue};
@@ -30,7 +31,7 @@ impl Backend for Device {
         match kind {
             QueueKind::Compute | QueueKind::Transfer => {
                 let stream = Stream::new(self.context(), queue.label())?;
-                Ok(Feed::new(queue, stream, None, self))
+                Ok(Feed::new(queue, stream, Owner::default(), self))
             }
             _ => Err(Error::unsupported(
                 self.object(),

@@ -18,7 +18,26 @@ use crate::device::deferred_free::{DeferredFrees, Resource};
 use crate::driver::table::{Code, Driver, Raw};
 
 /// The owner of an adopted driver object, kept as long as this crate uses the object.
-pub(crate) type Owner = Option<Arc<dyn Any + Send + Sync>>;
+#[derive(Default)]
+pub(crate) struct Owner(Option<Arc<dyn Any + Send + Sync>>);
+
+impl Owner {
+    pub(crate) const fn new(owner: Option<Arc<dyn Any + Send + Sync>>) -> Self {
+        Self(owner)
+    }
+
+    pub(crate) const fn is_some(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if let Some(owner) = self.0.take() {
+            TeardownGuard::drop_owner(owner);
+        }
+    }
+}
 
 /// The CUDA context of one device. Every object created in the context keeps it alive.
 pub(crate) struct Context {
@@ -69,7 +88,7 @@ impl Context {
             raw: Raw(raw),
             lost: AtomicBool::new(false),
             retained: Some(device),
-            owner: None,
+            owner: Owner::default(),
             deferred_frees: DeferredFrees::default(),
             loss_listeners: Mutex::default(),
             loss_thread: StandbyThread::default(),
@@ -262,7 +281,6 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         let Some(_going) = TeardownGuard::begin() else {
-            std::mem::forget(self.owner.take());
             return;
         };
         if self.deferred_frees.is_any()
@@ -277,8 +295,8 @@ impl Drop for Context {
             // unloaded, and then returns an error.
             let _ = unsafe { self.driver.device_primary_ctx_release(device) };
         }
-        // Drops the application's owner, which may destroy the context.
-        self.owner = None;
+        // Now, while the driver is loaded, because the owner's drop may destroy the context.
+        self.owner = Owner::default();
     }
 }
 

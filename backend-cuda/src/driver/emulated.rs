@@ -720,7 +720,7 @@ mod devices {
     };
 
     use super::*;
-    use crate::device::context::Context;
+    use crate::device::context::{Context, Owner};
     use crate::device::open::Device;
     use crate::queue::submission::Queue;
 
@@ -783,7 +783,7 @@ mod devices {
         let driver = Driver::of(symbols, optional);
         let object = Object::new("device", "emulated");
         let info = driver.info(0).unwrap();
-        let context = unsafe { Context::adopted(&driver, context, &object, None) };
+        let context = unsafe { Context::adopted(&driver, context, &object, Owner::default()) };
         Device::new(context, object, info).unwrap()
     }
 

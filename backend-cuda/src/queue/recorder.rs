@@ -316,7 +316,7 @@ mod tests {
     use syncline_core::backend::Queue as _;
 
     use super::*;
-    use crate::device::context::Context;
+    use crate::device::context::{Context, Owner};
     use crate::driver::table::{Driver, Optional, Symbols};
 
     std::thread_local! {
@@ -371,7 +371,7 @@ mod tests {
         let object = Object::new("device", "recorded");
         let info = driver.info(0).unwrap();
         let own = without_provenance_mut(OWN);
-        let context = unsafe { Context::adopted(&driver, own, &object, None) };
+        let context = unsafe { Context::adopted(&driver, own, &object, Owner::default()) };
         let device = Device::new(context, object, info).unwrap();
         let queue = unsafe { device.adopt_raw_stream(null_mut(), None, "legacy") }.unwrap();
         let buffer = device.buffer(4).unwrap();

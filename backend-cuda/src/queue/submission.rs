@@ -53,7 +53,7 @@ impl Queue {
     /// A driver error.
     pub(crate) fn on_own_stream(device: &Device, label: &str) -> Result<Self> {
         let stream = Stream::new(device.context(), label)?;
-        Self::new(device.clone(), stream, None, label)
+        Self::new(device.clone(), stream, Owner::default(), label)
     }
 
     /// Refuses a submission while the stream is being captured into a graph.

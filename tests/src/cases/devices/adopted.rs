@@ -10,6 +10,7 @@ use syncline::{Claim, Device, Error, Queue, QueueKind, Timeline};
 
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
 use crate::cases::clocks::Seen;
+use crate::cases::work::unheard;
 use crate::cases::{WORDS, filling, is_filled};
 use crate::workload::Equipped;
 use crate::{World, patience, user};
@@ -108,14 +109,33 @@ fn both_work(
 }
 
 /// The owner of an adopted handle is kept while anything can use the handle, and then dropped.
+///
+/// A panic of the drop ends there, whether it happens in a call or on a thread of the library.
 fn owners(world: &World<Equipped>) -> Verdict {
-    match world.left.library() {
+    unheard(|| match world.left.library() {
         Device::Host(_) => Stop::skip("the host has no handles"),
         #[cfg(feature = "cuda")]
         Device::Cuda(device) => super::cuda::owners(world, device),
         #[cfg(feature = "vulkan")]
         Device::Vulkan(device) => super::vulkan::owners(device),
         _ => Stop::skip("the backend has no handles"),
+    })
+}
+
+/// An owner whose drop panics, after it has dropped what it owns.
+pub(super) struct PanicsInDrop<T>(Option<T>);
+
+impl<T> PanicsInDrop<T> {
+    pub(super) const fn new(owned: T) -> Self {
+        Self(Some(owned))
+    }
+}
+
+impl<T> Drop for PanicsInDrop<T> {
+    #[allow(clippy::panic, reason = "the behaviour under test")]
+    fn drop(&mut self) {
+        drop(self.0.take());
+        panic!("the drop of an owner");
     }
 }
 

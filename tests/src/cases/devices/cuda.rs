@@ -11,7 +11,7 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::cuda::Device;
 use syncline::{Error, QueueKind, Recorder, info::Uuid};
 
-use super::adopted::{held_record, let_go};
+use super::adopted::{PanicsInDrop, held_record, let_go};
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
 use crate::cases::LONG_DELAY;
 use crate::workload::Equipped;
@@ -237,10 +237,12 @@ fn current_context(world: &World<Equipped>) -> Verdict {
 /// Streams and contexts that are adopted with an owner.
 pub(super) fn owners(world: &World<Equipped>, device: &Device) -> Verdict {
     // All handles of the queue are dropped while work is in flight.
-    let stream = Arc::new(Blocking::new(device)?);
-    let (alive, raw) = (Arc::downgrade(&stream), stream.0);
+    let stream = Blocking::new(device)?;
+    let raw = stream.0;
+    let owner = Arc::new(PanicsInDrop::new(stream));
+    let alive = Arc::downgrade(&owner);
     // SAFETY: the owner keeps the stream.
-    let queue = unsafe { device.adopt_raw_stream(raw, Some(stream), "given away") }?;
+    let queue = unsafe { device.adopt_raw_stream(raw, Some(owner), "given away") }?;
     let (still, line) = (world.left.stall()?, device.timeline("line")?);
     let latch = still.latch();
     queue.submit(
@@ -262,9 +264,11 @@ pub(super) fn owners(world: &World<Equipped>, device: &Device) -> Verdict {
     let_go(&alive, "a stream")?;
 
     let context = own_context(device)?;
-    let (alive, raw) = (Arc::downgrade(&context), context.cu_ctx());
+    let raw = context.cu_ctx();
+    let owner = Arc::new(PanicsInDrop::new(context));
+    let alive = Arc::downgrade(&owner);
     // SAFETY: the owner keeps the context.
-    let adopted = unsafe { Device::adopt_context(raw, Some(context)) }?;
+    let adopted = unsafe { Device::adopt_context(raw, Some(owner)) }?;
     check!(
         adopted.raw_context() == raw,
         "another context is given back than was adopted"

@@ -12,7 +12,7 @@ use syncline::vulkan::ash::vk;
 use syncline::vulkan::{BinarySemaphore, Device};
 use syncline::{Error, QueueKind, Recorder, Timeline, info::Uuid};
 
-use super::adopted::{held_record, let_go};
+use super::adopted::{PanicsInDrop, held_record, let_go};
 use crate::blocked::join;
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
 use crate::cases::{DELAY, WORDS};
@@ -292,7 +292,7 @@ fn semaphores(world: &World<Equipped>) -> Verdict {
 pub(super) fn owners(device: &Device) -> Verdict {
     let lender = device.queue(QueueKind::Compute, "owner")?;
     let guard = lender.lock();
-    let owner = Arc::new(device.clone());
+    let owner = Arc::new(PanicsInDrop::new(device.clone()));
     let alive = Arc::downgrade(&owner);
     let info = syncline::vulkan::AdoptInfo {
         entry: device.entry().clone(),

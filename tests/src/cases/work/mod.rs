@@ -4,6 +4,9 @@ mod calls;
 mod kept;
 mod words;
 
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use crate::{Case, Subject};
 
 /// The cases of this family.
@@ -12,11 +15,20 @@ pub(crate) fn cases<S: Subject>() -> Vec<Case<S>> {
     files.into_iter().flatten().collect()
 }
 
-/// Runs `action`, in which work panics on purpose, without the usual report.
-fn unheard<T>(action: impl FnOnce() -> T) -> T {
-    let loud = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
+/// Runs `action`, in which an application's code panics on purpose, without the usual report.
+pub(super) fn unheard<T>(action: impl FnOnce() -> T) -> T {
+    static UNHEARD: AtomicUsize = AtomicUsize::new(0);
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let loud = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if UNHEARD.load(Ordering::SeqCst) == 0 {
+                loud(panic);
+            }
+        }));
+    });
+    UNHEARD.fetch_add(1, Ordering::SeqCst);
     let result = action();
-    std::panic::set_hook(loud);
+    UNHEARD.fetch_sub(1, Ordering::SeqCst);
     result
 }
