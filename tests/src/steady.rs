@@ -4,8 +4,11 @@
 //! in `syncline bench`.
 
 use std::any::Any;
+use std::array::from_fn;
 use std::hint::black_box;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{JoinHandle, park, park_timeout, spawn};
 use std::time::Duration;
 
 use syncline::backend::{Device as _, Queue as _};
@@ -40,17 +43,80 @@ struct Bench {
     /// A timeline that tells other processes its times, and the same one as another process has it.
     told: Timeline,
     heard: Timeline,
+    /// As many as a wait without an allocation can have.
+    eight: [Timeline; 8],
+    opener: Opener,
     kept: Arc<dyn Any + Send + Sync>,
+}
+
+/// A thread that signals the gate a little later than it is asked, so that a wait parks.
+struct Opener {
+    /// The value to signal. [`CLOSED`] ends the thread.
+    asked: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+const CLOSED: u64 = u64::MAX;
+
+impl Opener {
+    fn new(gate: &Timeline) -> Self {
+        let asked = Arc::new(AtomicU64::new(0));
+        let (next, gate) = (asked.clone(), gate.clone());
+        let open = move || {
+            let mut opened = 0;
+            loop {
+                let asked = next.load(Ordering::SeqCst);
+                if asked == CLOSED {
+                    return;
+                }
+                if asked == opened {
+                    park();
+                    continue;
+                }
+                // Longer than a wait spins. After an early return a wait only parks less often.
+                park_timeout(Duration::from_micros(60));
+                // After an error the waiting thread times out.
+                let _ = gate.signal(asked);
+                opened = asked;
+            }
+        };
+        Self {
+            asked,
+            thread: Some(spawn(open)),
+        }
+    }
+
+    fn ask(&self, value: u64) {
+        self.asked.store(value, Ordering::SeqCst);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+impl Drop for Opener {
+    fn drop(&mut self) {
+        self.ask(CLOSED);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Bench {
     fn new(device: &Device) -> Result<Self> {
         let (told, heard) = told_elsewhere(device)?;
+        let gate = device.timeline("gate")?;
+        let eight: Vec<_> = (0..8)
+            .map(|_| device.timeline("of eight"))
+            .collect::<Result<_>>()?;
         let bench = Self {
             left: device.queue(QueueKind::Compute, "left")?,
             right: device.queue(QueueKind::Compute, "right")?,
             line: device.timeline("line")?,
-            gate: device.timeline("gate")?,
+            opener: Opener::new(&gate),
+            gate,
+            eight: eight.try_into().map_err(|_| Error::NothingToWaitFor)?,
             fence: device.fence("fence"),
             timed: [device.timed_fence("start"), device.timed_fence("end")],
             clocked: clocked(device)?,
@@ -205,7 +271,7 @@ const fn operation(name: &'static str, run: fn(&Bench, u64) -> Result<()>) -> Op
 }
 
 /// All operations.
-pub const OPERATIONS: [Operation; 16] = [
+pub const OPERATIONS: [Operation; 17] = [
     operation("signal", |bench, n| bench.line.signal(n)),
     operation("query", |bench, n| {
         bench.line.signal(n)?;
@@ -265,6 +331,17 @@ pub const OPERATIONS: [Operation; 16] = [
             .submit(&[], work(n), &[line.signal_at(n), gate.signal_at(n)])?;
         wait_any(&[line.at(n), gate.at(n)], PATIENCE)?;
         wait_all(&[line.at(n), gate.at(n), Point::EMPTY], PATIENCE)
+    }),
+    operation("wait_for_eight_parked", |bench, n| {
+        let (gate, eight) = (&bench.gate, &bench.eight);
+        let signals: [_; 8] = from_fn(|at| eight[at].signal_at(n));
+        bench.left.submit(&[gate.at(n)], work(n), &signals)?;
+        bench.opener.ask(n);
+        let points: [_; 8] = from_fn(|at| eight[at].at(n));
+        if n % 2 == 0 {
+            wait_any(&points, PATIENCE)?;
+        }
+        wait_all(&points, PATIENCE)
     }),
     operation("record", |bench, _| {
         bench.left.record(&bench.fence)?;

@@ -38,10 +38,6 @@ impl DeferredDestroy {
         }
     }
 
-    pub(crate) const fn is_needed(&self) -> bool {
-        self.is_needed
-    }
-
     /// Numbers the submission that the driver has just taken, from 1.
     ///
     /// Returns 0 if the driver needs no deferred destruction. The caller holds the gate of the

@@ -86,8 +86,6 @@ struct InFlight {
     /// or 0.
     submission: u64,
     buffers: SmallVec<[vk::CommandBuffer; 2]>,
-    /// The semaphores that the submission uses, if the driver needs deferred destruction.
-    semaphores: SmallVec<[Arc<Semaphore>; 2]>,
 }
 
 impl CommandPool {
@@ -140,9 +138,6 @@ impl CommandPool {
         let semaphore = self.queue.semaphore(point)?;
         let number = self.current.number;
         self.semaphores.add([semaphore], number, finished);
-        if self.queue.device().deferred_destroy().is_needed() {
-            self.current.semaphores.push(semaphore.clone());
-        }
         Ok(semaphore.raw())
     }
 
@@ -254,12 +249,12 @@ impl CommandPool {
         let used = &mut self.current;
         used.submission = self.queue.device().deferred_destroy().count_submission();
         if used.submission > 0 {
-            for semaphore in &used.semaphores {
+            for semaphore in self.semaphores.used_by(used.number) {
                 semaphore.note_use(used.submission);
             }
         }
         self.queue.note_submitted(used.number);
-        if !used.buffers.is_empty() || !used.semaphores.is_empty() {
+        if !used.buffers.is_empty() || used.submission > 0 {
             self.buffers.in_flight.push_back(std::mem::take(used));
         }
     }

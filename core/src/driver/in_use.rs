@@ -94,6 +94,12 @@ impl<T> InUse<T> {
         }
     }
 
+    /// The objects that submission `number` uses and no later one.
+    pub fn used_by(&self, number: u64) -> impl Iterator<Item = &Arc<T>> {
+        let used = self.objects.iter().filter(move |(_, last)| *last == number);
+        used.map(|(object, _)| object)
+    }
+
     /// Moves objects that no submission after `reached` uses to `unused`, while it has space.
     pub fn take_unused(&mut self, reached: u64, unused: &mut Unused)
     where
@@ -154,6 +160,10 @@ mod tests {
             used.add([&once], number, 0);
         }
         assert_eq!(Arc::strong_count(&once), 2);
+        assert_eq!(
+            (used.used_by(999).count(), used.used_by(1000).count()),
+            (0, 1)
+        );
         take_all(&mut used, 999);
         assert_eq!(Arc::strong_count(&once), 2);
         take_all(&mut used, 1000);
