@@ -10,6 +10,7 @@ use syncline::{Error, Point, Queue, Result, Signal, Submitted};
 
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
 use crate::cases::DELAY;
+use crate::cases::work::unheard;
 use crate::workload::Equipped;
 use crate::{World, patience};
 
@@ -35,13 +36,22 @@ impl Calls {
     }
 }
 
-/// Submits by a call of the application's own, which is counted, and fails if `fails`.
+/// How a call of the application's own ends.
+#[derive(Clone, Copy)]
+enum Ends {
+    Ok,
+    InError,
+    InPanic,
+}
+
+/// Submits by a call of the application's own, which is counted.
+#[allow(clippy::panic, reason = "the behaviour under test")]
 fn submit_raw<'q>(
     queue: &'q Queue,
     waits: &[Point<'_>],
     signals: &[Signal<'_>],
     calls: &Calls,
-    fails: bool,
+    ends: Ends,
 ) -> std::result::Result<Result<Submitted<'q>>, Stop> {
     let calls = calls.clone();
     let submitted = match queue {
@@ -52,9 +62,10 @@ fn submit_raw<'q>(
             if let Some(object) = calls.kept {
                 raw.keep(object);
             }
-            match fails {
-                true => Err(Error::work("the application's call failed")),
-                false => Ok(()),
+            match ends {
+                Ends::Ok => Ok(()),
+                Ends::InError => Err(Error::work("the application's call failed")),
+                Ends::InPanic => panic!("the application's call"),
             }
         }),
         #[cfg(feature = "vulkan")]
@@ -67,8 +78,10 @@ fn submit_raw<'q>(
                 if let Some(object) = calls.kept {
                     raw.keep(object);
                 }
-                if fails {
-                    return Err(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY);
+                match ends {
+                    Ends::Ok => {}
+                    Ends::InError => return Err(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY),
+                    Ends::InPanic => panic!("the application's call"),
                 }
                 let mut values = vk::TimelineSemaphoreSubmitInfo::default()
                     .wait_semaphore_values(raw.wait_values)
@@ -96,7 +109,7 @@ fn held_and_ordered(world: &World<Equipped>) -> Verdict {
     let (own, other) = (world.left_queue("own")?, world.right_queue("other")?);
     let (calls, queue) = (Calls::default(), own.library());
     let (gate_1, signal) = ([gate.library().at(1)], [line.library().signal_at(2)]);
-    let own_submission = submit_raw(queue, &gate_1, &signal, &calls, false)??;
+    let own_submission = submit_raw(queue, &gate_1, &signal, &calls, Ends::Ok)??;
     let waiting = other.submit(&[line.at(2)], |_| Ok(()), &[line.signal_at(3)])?;
     check!(own_submission.is_held(), "it is not held");
     check!(calls.count() == 0, "the call was made before its wait");
@@ -105,7 +118,7 @@ fn held_and_ordered(world: &World<Equipped>) -> Verdict {
     waiting.end().wait(patience())?;
     check!(calls.count() == 1, "{} calls were made", calls.count());
     // The queue goes on, and an own call needs neither waits nor signals.
-    submit_raw(queue, &[], &[], &calls, false)??;
+    submit_raw(queue, &[], &[], &calls, Ends::Ok)??;
     own.submit(&[], |_| Ok(()), &[line.signal_at(4)])?;
     line.at(4).wait(patience())?;
     own.idle(patience())?;
@@ -119,17 +132,19 @@ fn rejected(world: &World<Equipped>) -> Verdict {
     let own = world.left_queue("own")?;
     let (calls, queue) = (Calls::default(), own.library());
     let signal = [line.library().signal_at(1)];
-    let refused = submit_raw(queue, &[], &signal, &calls, true)?;
+    let refused = submit_raw(queue, &[], &signal, &calls, Ends::InError)?;
     check_error!(refused, Error::Work(_) | Error::Native { .. });
+    let refused = unheard(|| submit_raw(queue, &[], &signal, &calls, Ends::InPanic))?;
+    check_error!(refused, Error::WorkPanicked { .. });
     // The claim is withdrawn, and the queue is usable.
-    submit_raw(queue, &[], &signal, &calls, false)??;
+    submit_raw(queue, &[], &signal, &calls, Ends::Ok)??;
     line.at(1).wait(patience())?;
     let (gate_1, signal) = ([gate.library().at(1)], [line.library().signal_at(2)]);
-    submit_raw(queue, &gate_1, &signal, &calls, true)??;
+    submit_raw(queue, &gate_1, &signal, &calls, Ends::InError)??;
     gate.signal(1)?;
     check_error!(line.at(2).wait(patience()), Error::Failed { .. });
     own.idle(patience())?;
-    check!(calls.count() == 3, "{} calls were made", calls.count());
+    check!(calls.count() == 4, "{} calls were made", calls.count());
     Ok(())
 }
 
@@ -139,7 +154,7 @@ fn skipped(world: &World<Equipped>) -> Verdict {
     let own = world.left_queue("own")?;
     let (calls, queue) = (Calls::default(), own.library());
     let (gate_1, signal) = ([gate.library().at(1)], [line.library().signal_at(1)]);
-    let submitted = submit_raw(queue, &gate_1, &signal, &calls, false)??;
+    let submitted = submit_raw(queue, &gate_1, &signal, &calls, Ends::Ok)??;
     gate.fail(Error::work("no frame"));
     check_error!(line.at(1).wait(patience()), Error::Failed { .. });
     check_error!(submitted.wait_submitted(patience()), Error::Skipped { .. });
@@ -166,7 +181,7 @@ fn timed(world: &World<Equipped>) -> Verdict {
     for value in 1..=3 {
         let signals = [line.signal_at(value)];
         let waits = [line.at(value - 1)];
-        match submit_raw(own.library(), &waits, &signals, &calls, false)? {
+        match submit_raw(own.library(), &waits, &signals, &calls, Ends::Ok)? {
             Err(Error::Unsupported { .. }) => return Stop::skip("the queue writes no times"),
             submitted => submitted?,
         };
@@ -191,7 +206,7 @@ fn traced(world: &World<Equipped>) -> Verdict {
     let (line, own) = (world.timeline("line")?, world.left_queue("own")?);
     let (calls, queue) = (Calls::default(), own.library());
     // Skips the host before anything else.
-    submit_raw(queue, &[], &[], &calls, false)??;
+    submit_raw(queue, &[], &[], &calls, Ends::Ok)??;
     let trace = syncline::trace::Trace::new();
     match trace.follow(queue) {
         Err(Error::Unsupported { .. }) => return Stop::skip("the queue cannot be traced"),
@@ -200,14 +215,14 @@ fn traced(world: &World<Equipped>) -> Verdict {
     for round in 0..ROUNDS {
         let busy = world.left.clone();
         own.submit(&[], move |recorder| busy.busy(recorder, DELAY), &[])?;
-        let refused = submit_raw(
-            queue,
-            &[],
-            &[line.library().signal_at(round + 1)],
-            &calls,
-            true,
-        )?;
-        check_error!(refused, Error::Work(_) | Error::Native { .. });
+        let signal = [line.library().signal_at(round + 1)];
+        if round % 2 == 0 {
+            let refused = submit_raw(queue, &[], &signal, &calls, Ends::InError)?;
+            check_error!(refused, Error::Work(_) | Error::Native { .. });
+        } else {
+            let refused = unheard(|| submit_raw(queue, &[], &signal, &calls, Ends::InPanic))?;
+            check_error!(refused, Error::WorkPanicked { .. });
+        }
         own.submit(&[], |_| Ok(()), &[line.signal_at(round + 1)])?;
     }
     line.at(ROUNDS).wait(patience())?;
@@ -233,14 +248,14 @@ fn keeps(world: &World<Equipped>) -> Verdict {
     };
     let owners = || Arc::strong_count(&object) - 2;
     // Skips the host before anything else.
-    submit_raw(queue, &[], &[], &calls, false)??;
+    submit_raw(queue, &[], &[], &calls, Ends::Ok)??;
     own.idle(patience())?;
     check!(owners() == 0, "a finished submission keeps its object");
     let stall = world.left.stall()?;
     let latch = stall.latch();
     own.submit(&[], move |recorder| latch.block(recorder), &[])?;
     let signal = [line.library().signal_at(1)];
-    submit_raw(queue, &[], &signal, &calls, false)??;
+    submit_raw(queue, &[], &signal, &calls, Ends::Ok)??;
     own.settle(patience())?;
     check!(calls.count() == 2, "{} calls were made", calls.count());
     check!(owners() == 1, "its object is gone before it has finished");
@@ -248,7 +263,7 @@ fn keeps(world: &World<Equipped>) -> Verdict {
     own.idle(patience())?;
     check!(owners() == 0, "a finished submission keeps its object");
     let signal = [line.library().signal_at(2)];
-    let refused = submit_raw(queue, &[], &signal, &calls, true)?;
+    let refused = submit_raw(queue, &[], &signal, &calls, Ends::InError)?;
     check_error!(refused, Error::Work(_) | Error::Native { .. });
     own.idle(patience())?;
     check!(owners() == 0, "a refused submission keeps its object");
