@@ -60,6 +60,55 @@ impl Subscriber for Lines {
     fn exit(&self, _: &Id) {}
 }
 
+/// Panics at each event of a worker with this name.
+struct Panics(&'static str);
+
+impl Subscriber for Panics {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "syncline"
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        let thread = std::thread::current();
+        assert!(thread.name() != Some(self.0), "the subscriber");
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// The event of a wait comes on the thread that waits, which can be a worker.
+#[test]
+fn a_subscriber_that_panics_does_not_end_a_worker() {
+    tracing::subscriber::set_global_default(Panics("syncline-unlucky")).unwrap();
+    let device = host::Device::new();
+    let line = device.timeline("line").unwrap();
+    let producer = device.queue(QueueKind::Compute, "producer").unwrap();
+    let consumer = device.queue(QueueKind::Compute, "unlucky").unwrap();
+    let (go, gone) = std::sync::mpsc::channel();
+    let work = move |recorder: &mut host::Recorder<'_>| {
+        recorder.run(move || gone.recv().unwrap());
+        Ok(())
+    };
+    producer.submit(&[], work, &[line.signal_at(1)]).unwrap();
+    consumer
+        .submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])
+        .unwrap();
+    // The worker waits by then. If it does not, there is no event and nothing to show.
+    std::thread::sleep(Duration::from_millis(20));
+    go.send(()).unwrap();
+    line.at(2).wait(LONG).unwrap();
+}
+
 #[test]
 fn submissions_waits_and_failures_are_events() {
     let device = host::Device::new();

@@ -48,6 +48,7 @@ impl Device {
         context: sys::CUcontext,
         owner: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Result<Self> {
+        let owner = Owner::new(owner);
         let driver = Driver::load()?;
         let unnamed = Object::new("device", "cuda, adopted");
         if context.is_null() {
@@ -62,7 +63,7 @@ impl Device {
         drop(borrowed);
         let object = Object::new("device", &format!("cuda {}, adopted", info.marked_name()));
         // SAFETY: the caller guarantees it.
-        let context = unsafe { Context::adopted(&driver, context, &object, Owner::new(owner)) };
+        let context = unsafe { Context::adopted(&driver, context, &object, owner) };
         Self::new(context, object, info)
     }
 
@@ -98,6 +99,9 @@ impl Device {
 
     /// Creates a queue over a raw stream. `owner` is kept while work is in flight.
     ///
+    /// When the process exits, it waits for at most two seconds while `owner` is being dropped. An
+    /// owner that is still kept when the exit begins is not dropped.
+    ///
     /// Null or `CU_STREAM_LEGACY` is the legacy default stream, which keeps its implicit
     /// synchronization. A stream may be adopted several times, and on several devices of its
     /// context. This includes streams of this crate. All these queues share one
@@ -118,12 +122,13 @@ impl Device {
         owner: Option<Arc<dyn Any + Send + Sync>>,
         label: &str,
     ) -> Result<Queue> {
+        let owner = Owner::new(owner);
         let object = Object::new("stream", label);
         let driver = self.context().driver();
         driver.require_alone(&object, "become a queue")?;
         // SAFETY: the caller guarantees it.
         let stream = unsafe { Stream::adopted(self.context(), stream, label, self.object()) }?;
-        Queue::new(self.clone(), stream, Owner::new(owner), label)
+        Queue::new(self.clone(), stream, owner, label)
     }
 
     /// Creates a fence for the latest record of `event`, an event of the application.

@@ -99,6 +99,7 @@ impl Drop for Native {
             }
             Ownership::Theirs(owner) => {
                 if let Some(owner) = owner.take() {
+                    TeardownGuard::register();
                     TeardownGuard::drop_owner(owner);
                 }
             }

@@ -20,7 +20,7 @@ pub(crate) struct CommandPool {
     queue: Arc<QueueContext>,
     /// Made with the first command buffer.
     pool: Option<vk::CommandPool>,
-    /// What the submission uses that is recorded now.
+    /// What the submission that is being recorded uses.
     current: InFlight,
     buffers: Buffers,
     /// The timeline semaphores of submissions in flight, whose timelines may already be dropped.
@@ -54,7 +54,7 @@ impl Buffers {
         due
     }
 
-    /// Recycles the command buffers of the submissions up to `reached`, and drops their semaphores.
+    /// Recycles the command buffers of the submissions up to `reached`.
     ///
     /// Returns the number of the last of them for deferred destruction, or 0.
     fn recycle(&mut self, reached: u64) -> u64 {
@@ -76,7 +76,7 @@ impl Buffers {
 /// file does for a submission.
 const POLL_STEP: usize = 32;
 
-/// The command buffers and semaphores that one submission uses.
+/// The command buffers and the numbers of one submission.
 #[derive(Default)]
 struct InFlight {
     /// The value of the queue's own timeline at which the submission ends.

@@ -525,7 +525,7 @@ impl Recording {
     /// If the driver has some of the buffers, all stay in flight. Behind them the engine makes a
     /// submission without work, which signals the submission's number.
     pub(crate) fn discard(&mut self) {
-        if self.is_partly_submitted.replace(false) {
+        if self.is_partly_submitted.get() {
             self.commands.submitted();
         } else {
             self.commands.discard();
@@ -539,9 +539,10 @@ impl Recording {
         self.clear();
     }
 
-    /// Empties what is still filled after a submission. The lists keep their capacity.
+    /// Resets what recording, flushing and noting a submission leave set. Keeps the capacity.
     #[inline]
     fn clear(&mut self) {
+        self.is_partly_submitted.set(false);
         self.lists.clear();
         self.buffers.clear();
         self.has_begun = false;

@@ -57,6 +57,10 @@ impl TeardownGuard {
     pub fn begin() -> Option<Self> {
         // Other code may have loaded or initialized drivers since the last call.
         Self::register();
+        Self::begin_registered()
+    }
+
+    fn begin_registered() -> Option<Self> {
         let own = Self(());
         let before = STATE.fetch_add(1, Ordering::SeqCst);
         (before & EXITING == 0).then_some(own)
@@ -70,12 +74,12 @@ impl TeardownGuard {
         queues.push((MakerProcess::this(), queue));
     }
 
-    /// Drops an object that the application gave to be kept. The drop may destroy a driver.
+    /// Drops an object that the application gave to be kept. An exit waits for the drop.
     ///
-    /// Forgets the object if the process exits already. Contains a panic of the drop, because it
-    /// may happen on a worker or on the watching thread.
+    /// Forgets the object if the process exits already. A panic of the drop ends here. If the drop
+    /// may destroy a driver, call [`TeardownGuard::register`] before.
     pub fn drop_owner<T>(owner: T) {
-        match Self::begin() {
+        match Self::begin_registered() {
             Some(_guard) => run_contained(|| drop(owner)),
             None => std::mem::forget(owner),
         }

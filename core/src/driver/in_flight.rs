@@ -100,16 +100,26 @@ impl InFlightBudget {
         false
     }
 
+    /// Gives back what finished submissions of all queues took. Polls the queues' positions.
+    pub(crate) fn give_back_finished(&self) {
+        for sharer in self.sharers() {
+            sharer.give_back();
+        }
+    }
+
     /// Registers a [`BudgetReturn`] on each queue that shares the budget.
     fn follow_all(self: &Arc<Self>) {
-        // The last handle of a queue may be dropped here, which is never done under a lock.
-        let sharers: SmallVec<[Arc<dyn Sharer>; 8]> = {
-            let state = self.state.lock();
-            state.sharers.iter().filter_map(Weak::upgrade).collect()
-        };
-        for sharer in sharers {
+        for sharer in self.sharers() {
             self.follow(&sharer);
         }
+    }
+
+    /// The queues that share the budget.
+    ///
+    /// A reference may be the last one, so the caller holds no lock when it drops it.
+    fn sharers(&self) -> SmallVec<[Arc<dyn Sharer>; 8]> {
+        let state = self.state.lock();
+        state.sharers.iter().filter_map(Weak::upgrade).collect()
     }
 
     fn follow(self: &Arc<Self>, sharer: &Arc<dyn Sharer>) {

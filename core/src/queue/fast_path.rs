@@ -174,7 +174,6 @@ impl<E: Enqueue> SubmissionQueue<E> {
             waits,
             signals,
             above,
-            ..
         } = fast;
         signals.iter().all(|&NativePoint { of, value, .. }| {
             let Some(claim) = of.claim_alone(value) else {

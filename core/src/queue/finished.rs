@@ -41,7 +41,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
     ///
     /// Called before a submission is accepted, for two reasons. A dropped object may take long or
     /// wait for a device, which may need a later action of the caller. And it may wait for this
-    /// queue or submit to it. So the queue is not locked while objects are dropped.
+    /// queue or submit to it. So the queue is not locked while objects are dropped. Queues that
+    /// waited for the budget submit in this call.
     #[inline(never)]
     pub(super) fn drop_some_finished<'q>(
         &'q self,

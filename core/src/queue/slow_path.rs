@@ -14,7 +14,6 @@ use crate::base::error::{Error, Result};
 use crate::base::run::DeferWakes;
 use crate::base::sync::{Ordering, fence, this_thread};
 use crate::driver::enqueue::Enqueue;
-use crate::driver::in_flight::Sharer as _;
 use crate::held::{Holder as _, Lists};
 use crate::timeline::point::{Point, Signal};
 use crate::timeline::state::{Interval, Shared};
@@ -202,10 +201,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
         for signal in signals {
             signal.of.refresh_if_far(signal.value);
         }
-        if self.budget().is_some_and(|budget| budget.is_full()) {
-            self.give_back();
-        } else {
-            self.check_finished_if_due();
+        match self.budget() {
+            Some(budget) if budget.is_full() => budget.give_back_finished(),
+            _ => _ = self.check_finished_if_due(),
         }
     }
 

@@ -183,12 +183,23 @@ fn refused_submissions_give_back_units_of_finished_ones() {
     let queue = setup.queue(1);
     assert!(!queue.submit(3));
     queue.finish(1, 3);
-    assert!(queue.engine.position().is_reached().unwrap());
     let refused = |_: &mut Units| Err(Error::work(std::io::Error::other("no")));
     for _ in 0..100 {
         assert!(queue.engine.submit(&[], refused, &[]).is_err());
     }
     assert_eq!(setup.budget.taken(), 0);
+}
+
+#[test]
+fn a_queue_that_finds_no_budget_gives_back_units_of_a_quiet_queue() {
+    let setup = Setup::new();
+    let (quiet, busy) = (setup.queue(1), setup.queue(2));
+    assert!(!quiet.submit(BOUND - 1));
+    assert!(!busy.submit(1));
+    quiet.finish(1, BOUND - 1);
+    busy.finish(1, 1);
+    assert!(!busy.submit(1));
+    assert_eq!(setup.budget.taken(), 1);
 }
 
 #[test]

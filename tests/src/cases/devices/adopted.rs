@@ -110,7 +110,7 @@ fn both_work(
 
 /// The owner of an adopted handle is kept while anything can use the handle, and then dropped.
 ///
-/// A panic of the drop ends there, whether it happens in a call or on a thread of the library.
+/// A panic of the drop does not reach the call that drops the last object.
 fn owners(world: &World<Equipped>) -> Verdict {
     unheard(|| match world.left.library() {
         Device::Host(_) => Stop::skip("the host has no handles"),

@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use syncline::backend::Device as _;
-use syncline::{Error, Point, Queue, Result, Signal, Submitted};
+use syncline::{Error, Point, Queue, Recorder, Result, Signal, Submitted};
 
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
 use crate::cases::DELAY;
@@ -203,6 +204,7 @@ fn timed(world: &World<Equipped>) -> Verdict {
 /// validation layer reports. Work before it keeps it pending.
 fn traced(world: &World<Equipped>) -> Verdict {
     const ROUNDS: u64 = 8;
+    const TIME: Duration = Duration::from_micros(1);
     let (line, own) = (world.timeline("line")?, world.left_queue("own")?);
     let (calls, queue) = (Calls::default(), own.library());
     // Skips the host before anything else.
@@ -224,8 +226,22 @@ fn traced(world: &World<Equipped>) -> Verdict {
             check_error!(refused, Error::WorkPanicked { .. });
         }
         own.submit(&[], |_| Ok(()), &[line.signal_at(round + 1)])?;
+        // After a call that succeeds, no part of the next submission is taken for submitted.
+        submit_raw(queue, &[], &[], &calls, Ends::Ok)??;
+        let busy = world.left.clone();
+        let fails = move |recorder: &mut Recorder<'_>| {
+            busy.busy(recorder, TIME)?;
+            Err(Error::work("after it has recorded"))
+        };
+        check_error!(own.submit(&[], fails, &[]), Error::Work(_));
     }
     line.at(ROUNDS).wait(patience())?;
+    own.idle(patience())?;
+    // All command buffers are recorded again.
+    for _ in 0..10 * ROUNDS {
+        let busy = world.left.clone();
+        own.submit(&[], move |recorder| busy.busy(recorder, TIME), &[])?;
+    }
     own.idle(patience())?;
     let recorded = trace.finish(patience());
     let count: usize = recorded

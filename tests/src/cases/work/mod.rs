@@ -27,8 +27,13 @@ pub(super) fn unheard<T>(action: impl FnOnce() -> T) -> T {
             }
         }));
     });
+    struct Quiet;
+    impl Drop for Quiet {
+        fn drop(&mut self) {
+            UNHEARD.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
     UNHEARD.fetch_add(1, Ordering::SeqCst);
-    let result = action();
-    UNHEARD.fetch_sub(1, Ordering::SeqCst);
-    result
+    let _quiet = Quiet;
+    action()
 }
