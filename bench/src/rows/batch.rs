@@ -149,6 +149,7 @@ fn vulkan(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
                 || {
                     awaited.keep(&hand)?;
                     for timeline in &signalled {
+                        hand.wait(device.semaphore_of(timeline)?, ours.get())?;
                         timeline.at(ours.get()).wait(LONG)?;
                     }
                     Ok(())

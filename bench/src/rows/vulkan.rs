@@ -102,6 +102,7 @@ fn queue(call: &Call<'_>, label: &str) -> Outcome<(Device, Queue, Hand)> {
 fn submit(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let (device, queue, hand) = queue(call, "submitted to")?;
     let timeline = device.timeline("submitted")?;
+    let own_semaphore = device.semaphore_of(&timeline)?;
     let semaphore = hand.semaphore(false)?;
     let (least_semaphore, position) = (hand.semaphore(false)?, hand.semaphore(false)?);
     let least_timeline = least::Timeline::new(least_semaphore.raw);
@@ -119,7 +120,10 @@ fn submit(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
                     ours.set(ours.get() + count);
                     Ok(())
                 },
-                || Ok(timeline.at(ours.get()).wait(LONG)?),
+                || {
+                    hand.wait(own_semaphore, ours.get())?;
+                    Ok(timeline.at(ours.get()).wait(LONG)?)
+                },
             )
         })
         .step(BURST),
