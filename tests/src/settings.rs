@@ -30,7 +30,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             patience: Duration::from_secs(10),
-            case_limit: Duration::from_secs(60),
+            case_limit: Duration::from_secs(120),
             validation: false,
         }
     }
