@@ -236,8 +236,18 @@ mod tests {
 
     use super::*;
 
+    /// Held by tests that count for this process.
+    ///
+    /// Memory that one frees hides what another keeps, and what one keeps is growth for another.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    fn alone() -> MutexGuard<'static, ()> {
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     #[test]
     fn what_comes_and_goes_is_no_growth() {
+        let _alone = alone();
         let round = || {
             let file = std::fs::File::open("/proc/self/exe");
             let thread = std::thread::spawn(move || drop(file));
@@ -291,13 +301,6 @@ mod tests {
                 .collect();
             assert_eq!(shown_after(&levels), None, "{levels:?}");
         }
-    }
-
-    /// Held by tests of memory, because memory that one frees hides what another keeps.
-    static ALONE: Mutex<()> = Mutex::new(());
-
-    fn alone() -> MutexGuard<'static, ()> {
-        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[test]

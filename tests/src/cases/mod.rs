@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::case::{Verdict, check, note};
+use crate::case::{Stop, Verdict, check, note};
 use crate::subject::RecorderOf;
 use crate::{Case, Subject, World};
 
@@ -47,6 +47,22 @@ pub(crate) const DELAY: Duration = Duration::from_millis(30);
 ///
 /// It is long enough for a thread of this process to be kept from its core meanwhile.
 pub(crate) const LONG_DELAY: Duration = Duration::from_millis(250);
+
+/// Repeats a control until it returns true, but five times at most.
+///
+/// A control shows what goes wrong without a wait, or that work is unfinished for a while. A thread
+/// or a device that is busy with other processes can miss that.
+///
+/// # Errors
+/// Those of the control. A failure with the reason `otherwise` if it never returns true.
+pub(crate) fn shows(mut control: impl FnMut() -> Result<bool, Stop>, otherwise: &str) -> Verdict {
+    for _ in 0..5 {
+        if control()? {
+            return Ok(());
+        }
+    }
+    Stop::fail(otherwise)
+}
 
 /// Number of words of the test buffers.
 pub(crate) const WORDS: usize = 1024;

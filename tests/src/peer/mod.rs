@@ -32,6 +32,7 @@ use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use syncline::process::{Endpoint, Listener};
 
@@ -45,6 +46,9 @@ use crate::{Settings, Verdict, patience};
 
 /// Set in a second process.
 const PEER: &str = "SYNCLINE_CONFORMANCE_PEER";
+
+/// How long a second process may take to start. It opens devices, which other processes delay.
+const START: Duration = Duration::from_secs(60);
 
 /// The beginning of a line with an answer.
 const MARK: &str = "\u{1}syncline-peer ";
@@ -147,11 +151,13 @@ impl Peer {
         });
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let own = std::process::id();
-        let path = std::env::temp_dir().join(format!("syncline-peer-{own}-{number}"));
+        // The time, because other processes have the same number where process ids are their own.
+        let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let (own, now) = (std::process::id(), since.as_nanos());
+        let path = std::env::temp_dir().join(format!("syncline-peer-{own}-{number}-{now}"));
         let connected = Listener::bind(&path).and_then(|listener| {
             let _ = writeln!(orders, "connect {}", path.display());
-            listener.accept("first", patience())
+            listener.accept("first", START)
         });
         let endpoint = match connected {
             Ok(endpoint) => trusted(endpoint),

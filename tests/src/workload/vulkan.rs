@@ -10,6 +10,8 @@ use syncline::vulkan::ash::vk;
 use syncline::vulkan::{Buffer, Device, Recorder};
 use syncline::{Error, QueueKind, Result};
 
+use crate::patience;
+
 /// Size of the buffer that `busy` fills repeatedly, in bytes.
 const SCRATCH: u64 = 16 << 20;
 
@@ -64,7 +66,7 @@ pub(super) fn prepare(device: &Device) -> Result<Scratch> {
         queue.record(&begun)?;
         queue.submit(&[], work, &[])?;
         queue.record(&ended)?;
-        queue.idle(Duration::from_secs(10))?;
+        queue.idle(patience())?;
         let on_the_host = start.elapsed();
         let took = ended.elapsed_since(&begun).ok();
         let took = took.and_then(|took| u64::try_from(took).ok());

@@ -295,7 +295,7 @@ fn imports(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
     let made = exporter.library().binary_semaphore("one of many")?;
     grows_nothing(|| {
-        for _ in 0..1000 {
+        for _ in 0..200 {
             let library = importer.library();
             let imported = library.import_binary(made.export()?, "one of many");
             drop(imported.map_err(|rejected| rejected.error)?);

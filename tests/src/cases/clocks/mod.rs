@@ -50,7 +50,7 @@ pub(super) fn queue<S: Subject>(device: &Device<S>) -> syncline::Result<Queue<S>
 /// Takes a sample, and retries if the clock was silent.
 ///
 /// A busy machine may delay a sample that must be submitted beyond its time limit.
-fn sampled<S: Subject>(clock: &Clock<S>) -> Result<Sampled, Stop> {
+pub(super) fn sampled<S: Subject>(clock: &Clock<S>) -> Result<Sampled, Stop> {
     let start = std::time::Instant::now();
     loop {
         match clock.sample() {

@@ -7,7 +7,7 @@ use syncline::{Error, QueueKind};
 use super::busy;
 use crate::blocked::{blocked, join};
 use crate::case::{Stop, Verdict, cases, check, check_error};
-use crate::cases::{DELAY, LONG_DELAY, WORDS, is_filled};
+use crate::cases::{DELAY, LONG_DELAY, WORDS, is_filled, shows};
 use crate::user::{Point, wait_all, wait_any};
 use crate::{Subject, World, patience};
 
@@ -35,29 +35,34 @@ fn unrecorded<S: Subject>(world: &World<S>) -> Verdict {
 }
 
 fn query<S: Subject>(world: &World<S>) -> Verdict {
-    let left = world.left_queue("left")?;
-    let fence = world.left.fence("fence");
-    let buffer = world.left.buffer(WORDS)?;
-    busy(world, &left, LONG_DELAY)?;
-    let to = buffer.clone();
-    left.submit(&[], move |recorder| S::fill(recorder, &to, 9), &[])?;
-    left.record(&fence)?;
-    // However these reads race, a complete fence means finished work.
-    let mut queries = 0_u64;
-    let start = Instant::now();
-    while !fence.is_complete()? {
-        queries += 1;
+    let is_incomplete_first = || {
+        let left = world.left_queue("left")?;
+        let fence = world.left.fence("fence");
+        let buffer = world.left.buffer(WORDS)?;
+        busy(world, &left, LONG_DELAY)?;
+        let to = buffer.clone();
+        left.submit(&[], move |recorder| S::fill(recorder, &to, 9), &[])?;
+        left.record(&fence)?;
+        // However these reads race, a complete fence means finished work.
+        let mut queries = 0_u64;
+        let start = Instant::now();
+        while !fence.is_complete()? {
+            queries += 1;
+            check!(
+                start.elapsed() < patience(),
+                "not complete after {queries} queries"
+            );
+        }
         check!(
-            start.elapsed() < patience(),
-            "not complete after {queries} queries"
+            is_filled::<S>(&buffer, 9),
+            "complete before the work was done"
         );
-    }
-    check!(queries > 0, "complete at once, although the queue was busy");
-    check!(
-        is_filled::<S>(&buffer, 9),
-        "complete before the work was done"
-    );
-    Ok(())
+        Ok(queries > 0)
+    };
+    shows(
+        is_incomplete_first,
+        "complete at once, although the queue was busy",
+    )
 }
 
 fn other_device<S: Subject>(world: &World<S>) -> Verdict {

@@ -1,5 +1,6 @@
 //! P3, E2 to E4: one of two processes is killed, or stopped and given up.
 
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use syncline::{Error, error::PeerLoss};
@@ -59,12 +60,15 @@ fn signaller(world: &World<Equipped>) -> Verdict {
         scene.by(Side::Waiter, "submit frames 2")?;
         let sleeper = std::thread::scope(|scope| -> Result<_, Stop> {
             let waits = scene.here().waits("frames")?;
-            let killed = Instant::now();
+            // Set once the process is gone, which its drivers can delay.
+            let killed = Arc::new(OnceLock::new());
+            let since = killed.clone();
             let sleeper = scope.spawn(move || {
                 let heard = waits.at(2).wait(crate::patience());
-                (heard, in_time(killed))
+                (heard, since.get().copied().map_or(Ok(()), in_time))
             });
             scene.peer().kill()?;
+            let killed = *killed.get_or_init(Instant::now);
             Ok((sleeper.join(), killed))
         })?;
         let (Ok((Err(Error::Failed { cause, .. }), woken)), killed) = sleeper else {
@@ -115,8 +119,8 @@ fn pending(world: &World<Equipped>) -> Verdict {
         if native && scene.by(Side::Signaller, "driven")? == "true" {
             scene.by(Side::Waiter, "pending frames 1")?;
         }
-        let killed = Instant::now();
         scene.peer().kill()?;
+        let killed = Instant::now();
         dead(scene.by(Side::Waiter, "after 1"))?;
         dead(scene.by(Side::Waiter, "wait frames 1"))?;
         // The queue is free again.

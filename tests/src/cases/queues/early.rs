@@ -38,7 +38,7 @@ fn nothing_ends<S: Subject>(world: &World<S>) -> Verdict {
 /// How much earlier the host may see a waiting device's work than the awaited value.
 ///
 /// The value counts for the host once the memory behind it is visible.
-const SEEN_LATER: Duration = Duration::from_millis(25);
+const SEEN_LATER: Duration = Duration::from_millis(100);
 
 /// Work without its wait begins [`LONG_DELAY`] before the value is there.
 fn begins_after<S: Subject>(world: &World<S>) -> Verdict {

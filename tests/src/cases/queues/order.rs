@@ -4,7 +4,7 @@ use syncline::QueueKind;
 
 use super::{fill_after, slow_fill};
 use crate::case::{Stop, Verdict, cases, check};
-use crate::cases::{DELAY, LONG_DELAY, WORDS, copying, filling, is_filled};
+use crate::cases::{DELAY, LONG_DELAY, WORDS, copying, filling, is_filled, shows};
 use crate::dice::seeds;
 use crate::user::{Device, wait_all, wait_any};
 use crate::{RecorderOf, Subject, World, patience};
@@ -54,23 +54,25 @@ fn without_wait<S: Subject>(world: &World<S>) -> Verdict {
     if !world.is_pair() && driver_queues(&world.left) == Some(1) {
         return Stop::skip("all queues share one driver queue, which keeps their order anyway");
     }
-    let (ready, done) = (world.timeline("ready")?, world.timeline("done")?);
-    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-    let source = world.left.buffer(WORDS)?;
-    fill_after(LONG_DELAY, world, &left, &source, 1, ready.signal_at(1))?;
-    right.submit(&[], |_| Ok(()), &[done.signal_at(1)])?;
-    done.at(1).wait(patience())?;
-    let stale = S::read(&source).contains(&0);
-    ready.at(1).wait(patience())?;
-    check!(
-        stale,
-        "nothing went wrong without a wait: this subject cannot show a missing one"
-    );
-    check!(
-        is_filled::<S>(&source, 1),
-        "not even the wait made the work visible"
-    );
-    Ok(())
+    let wrong = || {
+        let (ready, done) = (world.timeline("ready")?, world.timeline("done")?);
+        let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+        let source = world.left.buffer(WORDS)?;
+        fill_after(LONG_DELAY, world, &left, &source, 1, ready.signal_at(1))?;
+        right.submit(&[], |_| Ok(()), &[done.signal_at(1)])?;
+        done.at(1).wait(patience())?;
+        let stale = S::read(&source).contains(&0);
+        ready.at(1).wait(patience())?;
+        check!(
+            is_filled::<S>(&source, 1),
+            "not even the wait made the work visible"
+        );
+        Ok(stale)
+    };
+    shows(
+        wrong,
+        "nothing went wrong without a wait: this subject cannot show a missing one",
+    )
 }
 
 /// Returns how many driver queues the device has, if they are limited.

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use syncline::{Error, Mechanism, SharedBuffer, WaitMode, handle::HandleKind};
 
-use super::super::{DELAY, LONG_DELAY, WORDS};
+use super::super::{DELAY, LONG_DELAY, WORDS, shows};
 use super::bridge::{Relay, copy, fill};
 use crate::case::{Stop, Verdict, check, check_error};
 use crate::user::{Device, Point};
@@ -126,12 +126,10 @@ fn memory(world: &World<Equipped>) -> Verdict {
 
 /// The control of the case above.
 fn memory_without_wait(world: &World<Equipped>) -> Verdict {
-    let words = carry(world, false)?;
-    check!(
-        words.contains(&0),
-        "nothing went wrong without a wait: this pair cannot show a missing one"
-    );
-    Ok(())
+    shows(
+        || Ok(carry(world, false)?.contains(&0)),
+        "nothing went wrong without a wait: this pair cannot show a missing one",
+    )
 }
 
 /// The left side writes many buffers from two queues, each with its own signal.

@@ -12,7 +12,7 @@ use syncline::negotiate::{
 use syncline::{Device, Error, QueueKind, Recorder, share};
 
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases, note};
-use crate::cases::clocks::Seen;
+use crate::cases::clocks::{Seen, sampled};
 use crate::footprint::{Footprint, grows_nothing};
 use crate::workload::Equipped;
 use crate::{World, patience};
@@ -332,7 +332,7 @@ fn cannot(world: &World<Equipped>) -> Verdict {
 /// A party that needs times gets them by each mechanism. Without such a party there are none.
 fn times(world: &World<Equipped>) -> Verdict {
     for side in [&world.left, &world.right] {
-        side.clock()?;
+        sampled(&side.clock()?)?;
     }
     let (left, right) = sides(world);
     let asks = Party::threads().needing(Needs::TIMESTAMPS | Needs::HOST_ACCESS);

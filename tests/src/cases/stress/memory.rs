@@ -61,7 +61,7 @@ fn come_and_go<S: Subject>(world: &World<S>) -> Verdict {
 /// One line passes many values. A few waits for some of them are always outstanding.
 fn values<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     const DISTANCE: u64 = 64;
-    let count: u64 = if world.is_pair() { 3000 } else { 50_000 };
+    let count: u64 = if world.is_pair() { 3000 } else { 10_000 };
     let line = world.timeline("line")?;
     let (left, right) = (
         world.left_queue("left")?,
