@@ -11,19 +11,12 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::{Error, QueueKind, Timeline, host};
+use syncline_core::{Error, QueueKind, host};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 const LONG: Duration = Duration::from_secs(30);
-
-/// Collects the events as lines. Signals a timeline during each, as a subscriber may.
-#[derive(Clone)]
-struct Lines {
-    lines: Arc<Mutex<Vec<String>>>,
-    signalled: Timeline,
-}
 
 struct Text(String);
 
@@ -33,7 +26,10 @@ impl Visit for Text {
     }
 }
 
-impl Subscriber for Lines {
+/// A subscriber that calls a closure for each event of the library.
+struct Events<F>(F);
+
+impl<F: Fn(&Event<'_>) + 'static> Subscriber for Events<F> {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target() == "syncline"
     }
@@ -47,38 +43,7 @@ impl Subscriber for Lines {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut text = Text(event.metadata().level().to_string());
-        event.record(&mut text);
-        let mut lines = self.lines.lock().unwrap();
-        lines.push(text.0);
-        // A deadlock or an error here would mean that the engine holds a lock during the event.
-        self.signalled.signal(lines.len() as u64).unwrap();
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-/// Panics at each event of a worker with this name.
-struct Panics(&'static str);
-
-impl Subscriber for Panics {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "syncline"
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, _: &Event<'_>) {
-        let thread = std::thread::current();
-        assert!(thread.name() != Some(self.0), "the subscriber");
+        (self.0)(event);
     }
 
     fn enter(&self, _: &Id) {}
@@ -89,7 +54,11 @@ impl Subscriber for Panics {
 /// The event of a wait comes on the thread that waits, which can be a worker.
 #[test]
 fn a_subscriber_that_panics_does_not_end_a_worker() {
-    tracing::subscriber::set_global_default(Panics("syncline-unlucky")).unwrap();
+    let panics = |_: &Event<'_>| {
+        let thread = std::thread::current();
+        assert!(thread.name() != Some("syncline-unlucky"), "the subscriber");
+    };
+    tracing::subscriber::set_global_default(Events(panics)).unwrap();
     let device = host::Device::new();
     let line = device.timeline("line").unwrap();
     let producer = device.queue(QueueKind::Compute, "producer").unwrap();
@@ -112,11 +81,17 @@ fn a_subscriber_that_panics_does_not_end_a_worker() {
 #[test]
 fn submissions_waits_and_failures_are_events() {
     let device = host::Device::new();
-    let subscriber = Lines {
-        lines: Arc::default(),
-        signalled: device.timeline("events").unwrap(),
-    };
-    let lines = subscriber.lines.clone();
+    let signalled = device.timeline("events").unwrap();
+    let lines = Arc::<Mutex<Vec<String>>>::default();
+    let collected = lines.clone();
+    let subscriber = Events(move |event: &Event<'_>| {
+        let mut text = Text(event.metadata().level().to_string());
+        event.record(&mut text);
+        let mut lines = collected.lock().unwrap();
+        lines.push(text.0);
+        // A deadlock or an error here would mean that the engine holds a lock during the event.
+        signalled.signal(lines.len() as u64).unwrap();
+    });
     let told = move |part: &str| lines.lock().unwrap().iter().any(|line| line.contains(part));
     tracing::subscriber::with_default(subscriber, || {
         let queue = device.queue(QueueKind::Compute, "worker").unwrap();

@@ -161,7 +161,7 @@ impl Enqueue for Worker {
     }
 }
 
-/// The worker thread's function. Panics of the application's code end in [`call`].
+/// The worker thread's function. Panics of the application's code are contained where it is called.
 fn run_worker(queue: &Object, own: &Shared, tasks: &Tasks) {
     crate::port::parker::prepare_thread();
     let mut list = TaskList::default();
