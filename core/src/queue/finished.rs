@@ -21,7 +21,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if self.checks().keeps() && !DropScope::is_too_deep() {
             let take = |dependent| finished.add_dependent(dependent);
             self.dependents().take_finished(reached, take, || {
-                if in_flight.keeps_nothing() {
+                if in_flight.first_kept().is_none() {
                     self.checks().note_empty();
                 }
             });
@@ -37,24 +37,36 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
     }
 
-    /// Drops a few objects of submissions that are known to be finished, and returns their budget.
+    /// Drops the objects of submissions that are known to be finished, and returns their budget.
     ///
     /// Called before a submission is accepted, for two reasons. A dropped object may take long or
     /// wait for a device, which may need a later action of the caller. And it may wait for this
     /// queue or submit to it. So the queue is not locked while objects are dropped. Queues that
     /// waited for the budget submit in this call.
     #[inline(never)]
-    pub(super) fn drop_some_finished<'q>(
+    pub(super) fn drop_finished<'q>(
         &'q self,
         mut state: MutexGuard<'q, State<E>>,
     ) -> MutexGuard<'q, State<E>> {
-        let mut finished = self.take_finished(&mut state, self.own_shared().reached());
-        if finished.is_empty() {
-            return state;
+        let reached = self.own_shared().reached();
+        loop {
+            let mut finished = self.take_finished(&mut state, reached);
+            if finished.is_empty() {
+                return state;
+            }
+            drop(state);
+            finished.drop_all(self.budget());
+            state = self.lock();
         }
-        drop(state);
-        finished.drop_all(self.budget());
-        self.lock()
+    }
+
+    /// True if objects of submissions are kept that are known to be finished.
+    #[inline]
+    pub(super) fn keeps_finished(&self, state: &State<E>) -> bool {
+        state
+            .in_flight
+            .first_kept()
+            .is_some_and(|first| first <= self.own_shared().reached())
     }
 
     /// Checks what has finished, if no check was made for long. True if it has checked.
@@ -103,21 +115,13 @@ impl<E: Enqueue> Sharer for SubmissionQueue<E> {
 
     fn give_back(&self) {
         let own = self.own_shared();
-        let reached = own.refresh();
-        let failed = own.failure().is_some();
-        loop {
-            let mut state = self.lock();
-            let mut finished = self.take_finished(&mut state, reached);
-            // The work of a failed queue never counts as finished, so its budget is returned now.
-            if failed {
-                finished.add_units(state.in_flight.take_all_units());
-            }
+        own.refresh();
+        let mut state = self.drop_finished(self.lock());
+        // The work of a failed queue never counts as finished, so its budget is returned now.
+        if own.failure().is_some() {
+            let units = state.in_flight.take_all_units();
             drop(state);
-            let more = finished.is_full();
-            finished.drop_all(self.budget());
-            if !more {
-                return;
-            }
+            self.return_budget(units);
         }
     }
 

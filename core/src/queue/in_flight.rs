@@ -15,7 +15,7 @@ use crate::timeline::state::{Dependent, Shared};
 const CHECK_INTERVAL: u64 = 64;
 
 /// The number of submissions in flight from which on the queue checks for objects to drop.
-const KEPT_INTERVAL: u64 = 4;
+const KEPT_INTERVAL: u64 = 8;
 
 /// What submissions hold that the driver has and that are not known to be finished.
 #[derive(Default)]
@@ -27,9 +27,10 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// True if no objects are kept.
-    pub(super) fn keeps_nothing(&self) -> bool {
-        self.kept.is_empty()
+    /// The number of the first submission whose objects are kept.
+    #[inline]
+    pub(super) fn first_kept(&self) -> Option<u64> {
+        self.kept.front().map(|&(number, _)| number)
     }
 
     /// The objects that are kept, with the numbers of their submissions.
@@ -116,20 +117,9 @@ impl Finished {
         }
     }
 
-    /// Adds budget to be returned.
-    pub(super) const fn add_units(&mut self, units: u64) {
-        self.units += units;
-    }
-
     /// True if there is nothing to drop or to return.
     pub(super) fn is_empty(&self) -> bool {
         self.units == 0 && self.objects.is_empty() && self.dependents.is_empty()
-    }
-
-    /// True if more may be left.
-    pub(super) fn is_full(&self) -> bool {
-        self.objects.len() == self.objects.inline_size()
-            || self.dependents.len() == self.dependents.inline_size()
     }
 }
 
