@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use crate::shared_core;
 use crate::side::{FLOOR, OURS, Outcome, RAW, Side};
 use crate::stats::{Summary, median};
 
@@ -13,6 +14,8 @@ pub struct Pace {
     pub rounds: u32,
     /// Duration of a batch. The number of iterations follows from it.
     pub batch: Duration,
+    /// How long a row may wait for rounds on a core that nothing else uses.
+    pub patience: Duration,
 }
 
 impl Pace {
@@ -20,12 +23,14 @@ impl Pace {
     pub const FULL: Self = Self {
         rounds: 30,
         batch: Duration::from_millis(3),
+        patience: Duration::from_secs(5),
     };
 
     /// For a check that everything runs.
     pub const QUICK: Self = Self {
         rounds: 3,
         batch: Duration::from_micros(200),
+        patience: Duration::ZERO,
     };
 
     /// True for at most as many rounds as [`Pace::QUICK`] has.
@@ -86,9 +91,20 @@ impl Lab {
         let batch = self.pace.batch;
         let counts = sides.iter_mut().map(|side| Self::calibrate(side, batch));
         let counts = counts.collect::<Outcome<Vec<_>>>()?;
-        Self::run_rounds(&mut sides, &counts, WARM)?;
-        let samples = Self::run_rounds(&mut sides, &counts, self.pace.rounds)?;
-        self.conclude(&sides, &samples);
+        let Pace {
+            rounds, patience, ..
+        } = self.pace;
+        let mut probe = shared_core::is_undisturbed;
+        Self::run_rounds(&mut sides, &counts, WARM, Instant::now(), &mut probe)?;
+        let end = Instant::now() + patience;
+        let run = Self::run_rounds(&mut sides, &counts, rounds, end, &mut probe)?;
+        if run.disturbed > 0 && !patience.is_zero() {
+            let disturbed = run.disturbed;
+            self.note(format!(
+                "{disturbed} of {rounds} rounds ran on a core that something else used as well"
+            ));
+        }
+        self.conclude(&sides, &run.samples);
         Ok(())
     }
 
@@ -166,21 +182,51 @@ impl Lab {
         }
     }
 
-    /// Runs the sides in turns. Returns nanoseconds of one iteration, for each side and round.
-    fn run_rounds(sides: &mut [Side<'_>], counts: &[u64], rounds: u32) -> Outcome<Vec<Vec<f64>>> {
-        let mut samples = vec![Vec::new(); sides.len()];
+    /// Runs the sides in turns, once in each round.
+    ///
+    /// A round counts only if `is_undisturbed` returns true before and after it. Until `end` other
+    /// rounds are repeated, and then they count as well.
+    fn run_rounds(
+        sides: &mut [Side<'_>],
+        counts: &[u64],
+        rounds: u32,
+        end: Instant,
+        is_undisturbed: &mut impl FnMut() -> bool,
+    ) -> Outcome<Rounds> {
+        let mut run = Rounds {
+            samples: vec![Vec::new(); sides.len()],
+            disturbed: 0,
+        };
         for round in 0..rounds {
-            for place in 0..sides.len() {
-                let at = turn(round, place, sides.len());
-                let side = &mut sides[at];
-                // The same depth in a round and in the next one, which has the opposite order.
-                let depth = round / 2 % DEPTHS;
-                let took = deeper(depth, &mut || side.run(counts[at]))?;
-                let iterations = counts[at] * sides[at].many();
-                samples[at].push(took.as_nanos() as f64 / iterations as f64);
+            let times = loop {
+                let before = shared_core::wait_until(end, is_undisturbed);
+                let times = Self::run_round(sides, counts, round)?;
+                let counts = before && is_undisturbed();
+                if counts || Instant::now() >= end {
+                    run.disturbed += u32::from(!counts);
+                    break times;
+                }
+            };
+            for (samples, time) in run.samples.iter_mut().zip(times) {
+                samples.push(time);
             }
         }
-        Ok(samples)
+        Ok(run)
+    }
+
+    /// Runs each side once. Returns nanoseconds of one iteration of each.
+    fn run_round(sides: &mut [Side<'_>], counts: &[u64], round: u32) -> Outcome<Vec<f64>> {
+        let mut times = vec![f64::NAN; sides.len()];
+        for place in 0..sides.len() {
+            let at = turn(round, place, sides.len());
+            let side = &mut sides[at];
+            // The same depth in a round and in the next one, which has the opposite order.
+            let depth = round / 2 % DEPTHS;
+            let took = deeper(depth, &mut || side.run(counts[at]))?;
+            let iterations = counts[at] * sides[at].many();
+            times[at] = took.as_nanos() as f64 / iterations as f64;
+        }
+        Ok(times)
     }
 
     /// Summarizes `samples`, which has a list for each side with a sample for each round.
@@ -215,6 +261,14 @@ impl Lab {
             }
         }
     }
+}
+
+/// The rounds that count.
+struct Rounds {
+    /// Nanoseconds of one iteration, for each side and round.
+    samples: Vec<Vec<f64>>,
+    /// How many of the rounds ran on a core that something else used as well.
+    disturbed: u32,
 }
 
 /// Number of stack depths that sides are called from. Together they cover more than a page.
@@ -260,6 +314,7 @@ mod tests {
     const PACE: Pace = Pace {
         rounds: 16,
         batch: Duration::from_micros(100),
+        patience: Duration::ZERO,
     };
 
     #[test]
@@ -351,6 +406,39 @@ mod tests {
         assert_eq!(lab.race(vec![side(OURS, 10), side(RAW, 30)]), Ok(()));
         let counts = counts.borrow();
         assert!(counts.iter().all(|n| n % 64 == 0), "{counts:?}");
+    }
+
+    /// The side takes as many nanoseconds as it has run rounds.
+    #[rstest]
+    #[case::repeated_while_there_is_time(Duration::MAX, &[2.0, 5.0], 0)]
+    #[case::counted_when_the_time_is_over(Duration::ZERO, &[1.0, 2.0], 1)]
+    fn disturbed_rounds_are(
+        #[case] patience: Duration,
+        #[case] counted: &[f64],
+        #[case] disturbed: u32,
+    ) {
+        let mut round = 0;
+        let mut side = [Side::ours(|_| {
+            round += 1;
+            Ok(Duration::from_nanos(round))
+        })];
+        // Before and after each round. Before the fifth one it is asked again.
+        let answers = [
+            [true, false],
+            [true, true],
+            [true, false],
+            [true, false],
+            [false, true],
+        ];
+        let mut answers = answers.into_iter().flatten().chain(std::iter::once(true));
+        let mut probe = || answers.next().unwrap();
+        let now = Instant::now();
+        let end = now
+            .checked_add(patience)
+            .unwrap_or(now + Duration::from_secs(600));
+        let run = Lab::run_rounds(&mut side, &[1], 2, end, &mut probe).unwrap();
+        assert_eq!(run.samples, [counted]);
+        assert_eq!(run.disturbed, disturbed);
     }
 
     #[rstest]

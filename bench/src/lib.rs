@@ -32,6 +32,7 @@ pub mod page;
 mod raw;
 pub mod report;
 pub mod rows;
+mod shared_core;
 pub mod side;
 pub mod stats;
 
