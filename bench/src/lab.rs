@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use crate::shared_core;
+use crate::shared_core::UndisturbedRounds;
 use crate::side::{FLOOR, OURS, Outcome, RAW, Side};
 use crate::stats::{Summary, median};
 
@@ -91,21 +91,29 @@ impl Lab {
         let batch = self.pace.batch;
         let counts = sides.iter_mut().map(|side| Self::calibrate(side, batch));
         let counts = counts.collect::<Outcome<Vec<_>>>()?;
-        let Pace {
-            rounds, patience, ..
-        } = self.pace;
-        let mut probe = shared_core::is_undisturbed;
-        Self::run_rounds(&mut sides, &counts, WARM, Instant::now(), &mut probe)?;
-        let end = Instant::now() + patience;
-        let run = Self::run_rounds(&mut sides, &counts, rounds, end, &mut probe)?;
-        if run.disturbed > 0 && !patience.is_zero() {
-            let disturbed = run.disturbed;
-            self.note(format!(
-                "{disturbed} of {rounds} rounds ran on a core that something else used as well"
-            ));
-        }
-        self.conclude(&sides, &run.samples);
+        Self::run_rounds(
+            &mut sides,
+            &counts,
+            WARM,
+            &mut UndisturbedRounds::new(Duration::ZERO),
+        )?;
+        let mut undisturbed = self.undisturbed_rounds();
+        let samples = Self::run_rounds(&mut sides, &counts, self.pace.rounds, &mut undisturbed)?;
+        self.note_disturbed(&undisturbed);
+        self.conclude(&sides, &samples);
         Ok(())
+    }
+
+    /// Rounds for measurements outside a race.
+    pub(crate) fn undisturbed_rounds(&self) -> UndisturbedRounds {
+        UndisturbedRounds::new(self.pace.patience)
+    }
+
+    /// Records a remark if disturbed rounds count, unless the pace has no patience.
+    pub(crate) fn note_disturbed(&mut self, rounds: &UndisturbedRounds) {
+        if let Some(remark) = rounds.remark().filter(|_| !self.pace.patience.is_zero()) {
+            self.note(remark);
+        }
     }
 
     /// The median of a side of the race, in nanoseconds of one unit of the row.
@@ -182,36 +190,21 @@ impl Lab {
         }
     }
 
-    /// Runs the sides in turns, once in each round.
-    ///
-    /// A round counts only if `is_undisturbed` returns true before and after it. Until `end` other
-    /// rounds are repeated, and then they count as well.
+    /// Runs the sides in turns. Returns nanoseconds of one iteration, for each side and round.
     fn run_rounds(
         sides: &mut [Side<'_>],
         counts: &[u64],
         rounds: u32,
-        end: Instant,
-        is_undisturbed: &mut impl FnMut() -> bool,
-    ) -> Outcome<Rounds> {
-        let mut run = Rounds {
-            samples: vec![Vec::new(); sides.len()],
-            disturbed: 0,
-        };
+        undisturbed: &mut UndisturbedRounds,
+    ) -> Outcome<Vec<Vec<f64>>> {
+        let mut samples = vec![Vec::new(); sides.len()];
         for round in 0..rounds {
-            let times = loop {
-                let before = shared_core::wait_until(end, is_undisturbed);
-                let times = Self::run_round(sides, counts, round)?;
-                let counts = before && is_undisturbed();
-                if counts || Instant::now() >= end {
-                    run.disturbed += u32::from(!counts);
-                    break times;
-                }
-            };
-            for (samples, time) in run.samples.iter_mut().zip(times) {
+            let times = undisturbed.run(|| Self::run_round(sides, counts, round))?;
+            for (samples, time) in samples.iter_mut().zip(times) {
                 samples.push(time);
             }
         }
-        Ok(run)
+        Ok(samples)
     }
 
     /// Runs each side once. Returns nanoseconds of one iteration of each.
@@ -261,14 +254,6 @@ impl Lab {
             }
         }
     }
-}
-
-/// The rounds that count.
-struct Rounds {
-    /// Nanoseconds of one iteration, for each side and round.
-    samples: Vec<Vec<f64>>,
-    /// How many of the rounds ran on a core that something else used as well.
-    disturbed: u32,
 }
 
 /// Number of stack depths that sides are called from. Together they cover more than a page.
@@ -406,39 +391,6 @@ mod tests {
         assert_eq!(lab.race(vec![side(OURS, 10), side(RAW, 30)]), Ok(()));
         let counts = counts.borrow();
         assert!(counts.iter().all(|n| n % 64 == 0), "{counts:?}");
-    }
-
-    /// The side takes as many nanoseconds as it has run rounds.
-    #[rstest]
-    #[case::repeated_while_there_is_time(Duration::MAX, &[2.0, 5.0], 0)]
-    #[case::counted_when_the_time_is_over(Duration::ZERO, &[1.0, 2.0], 1)]
-    fn disturbed_rounds_are(
-        #[case] patience: Duration,
-        #[case] counted: &[f64],
-        #[case] disturbed: u32,
-    ) {
-        let mut round = 0;
-        let mut side = [Side::ours(|_| {
-            round += 1;
-            Ok(Duration::from_nanos(round))
-        })];
-        // Before and after each round. Before the fifth one it is asked again.
-        let answers = [
-            [true, false],
-            [true, true],
-            [true, false],
-            [true, false],
-            [false, true],
-        ];
-        let mut answers = answers.into_iter().flatten().chain(std::iter::once(true));
-        let mut probe = || answers.next().unwrap();
-        let now = Instant::now();
-        let end = now
-            .checked_add(patience)
-            .unwrap_or(now + Duration::from_secs(600));
-        let run = Lab::run_rounds(&mut side, &[1], 2, end, &mut probe).unwrap();
-        assert_eq!(run.samples, [counted]);
-        assert_eq!(run.disturbed, disturbed);
     }
 
     #[rstest]

@@ -17,6 +17,7 @@ use super::{Call, Floor, Row, Variant, is_short};
 use crate::lab::Lab;
 use crate::limit::Limit;
 use crate::machine::On;
+use crate::shared_core::UndisturbedRounds;
 use crate::side::{OURS, Outcome, Stop};
 use crate::stats::median;
 
@@ -77,6 +78,7 @@ fn outstanding(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     // Pairs of measurements are compared, and their order alternates, so that a machine that slows
     // down does not matter.
     let rounds = lab.rounds().div_ceil(6);
+    let mut undisturbed = lab.undisturbed_rounds();
     for round in 0..rounds {
         let mut pair = [(&mut few, FEW), (&mut many, count_of_many)];
         if round % 2 == 1 {
@@ -84,12 +86,13 @@ fn outstanding(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
         }
         for (like, count) in pair {
             if call.n == WAITS {
-                waits(&device, count, like)?;
+                waits(&device, count, like, &mut undisturbed)?;
             } else {
-                signals(&equipped, &device, count, like)?;
+                signals(&equipped, &device, count, like, &mut undisturbed)?;
             }
         }
     }
+    lab.note_disturbed(&undisturbed);
     let of = |samples: &[f64]| median(samples).unwrap_or(f64::NAN);
     let bytes = of(&many.bytes) / count_of_many as f64;
     let mut own = bytes;
@@ -136,19 +139,26 @@ pub(super) fn compared(ones: &[f64], others: &[f64]) -> f64 {
 }
 
 /// Nanoseconds of one of `count` operations. `go` does as many as its argument says.
-fn cost(count: u64, mut go: impl FnMut(u64) -> Outcome<()>) -> Outcome<f64> {
+///
+/// Disturbed parts are repeated, so it may do more.
+fn cost(
+    rounds: &mut UndisturbedRounds,
+    count: u64,
+    mut go: impl FnMut(u64) -> Outcome<()>,
+) -> Outcome<f64> {
     let each = count / PARTS;
-    let mut parts = Vec::new();
-    for _ in 0..PARTS {
+    let mut part = || {
         let start = Instant::now();
         go(each)?;
-        parts.push(start.elapsed().as_nanos() as f64 / each as f64);
-    }
+        Ok(start.elapsed().as_nanos() as f64 / each as f64)
+    };
+    let parts = (0..PARTS).map(|_| rounds.run(&mut part));
+    let parts = parts.collect::<Outcome<Vec<_>>>()?;
     Ok(median(&parts).unwrap_or(f64::NAN))
 }
 
-fn query(timeline: &Timeline) -> Outcome<f64> {
-    cost(10 * TAKEN, |each| {
+fn query(timeline: &Timeline, rounds: &mut UndisturbedRounds) -> Outcome<f64> {
+    cost(rounds, 10 * TAKEN, |each| {
         for _ in 0..each {
             black_box(black_box(timeline).value()?);
         }
@@ -156,7 +166,13 @@ fn query(timeline: &Timeline) -> Outcome<f64> {
     })
 }
 
-fn signals(equipped: &Equipped, device: &Device, count: u64, like: &mut Like) -> Outcome<()> {
+fn signals(
+    equipped: &Equipped,
+    device: &Device,
+    count: u64,
+    like: &mut Like,
+    rounds: &mut UndisturbedRounds,
+) -> Outcome<()> {
     let queue = device.queue(QueueKind::Compute, "behind a gate")?;
     let timeline = device.timeline("far behind")?;
     let latch = close(equipped, &queue)?;
@@ -171,9 +187,9 @@ fn signals(equipped: &Equipped, device: &Device, count: u64, like: &mut Like) ->
         submit(1..=count)?;
         like.bytes.push(heap()? - before);
         like.held = queue.held().count;
-        like.query.push(query(&timeline)?);
+        like.query.push(query(&timeline, rounds)?);
         let mut last = count;
-        like.signal.push(cost(TAKEN, |each| {
+        like.signal.push(cost(rounds, TAKEN, |each| {
             last += each;
             submit(last - each + 1..=last)
         })?);
@@ -185,7 +201,12 @@ fn signals(equipped: &Equipped, device: &Device, count: u64, like: &mut Like) ->
     measured.and_then(|measured| Ok(ended.map(|()| measured)?))
 }
 
-fn waits(device: &Device, count: u64, like: &mut Like) -> Outcome<()> {
+fn waits(
+    device: &Device,
+    count: u64,
+    like: &mut Like,
+    rounds: &mut UndisturbedRounds,
+) -> Outcome<()> {
     let timeline = device.timeline("waited for")?;
     let above = 1_000_000;
     let mut futures: Vec<Pin<Box<future::WaitAll>>> = (0..count)
@@ -199,9 +220,9 @@ fn waits(device: &Device, count: u64, like: &mut Like) -> Outcome<()> {
         }
     }
     like.bytes.push(heap()? - before);
-    like.query.push(query(&timeline)?);
+    like.query.push(query(&timeline, rounds)?);
     let mut last = 0;
-    like.signal.push(cost(TAKEN, |each| {
+    like.signal.push(cost(rounds, TAKEN, |each| {
         for value in last + 1..=last + each {
             timeline.signal(value)?;
         }
