@@ -11,7 +11,7 @@ use syncline_bench::Report;
 use syncline_bench::compare::{Comparison, Recording};
 use syncline_bench::page::{Recorded, made, missed, table};
 
-const RECORDING: &str = "results/h200/bench-b58e4b2.json";
+const RECORDING: &str = "results/h200/bench-08ba357.json";
 /// The page with the table.
 const TABLE: &str = "docs/benchmark.md";
 /// The page with the thresholds of waits.
