@@ -37,36 +37,32 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
     }
 
-    /// Drops the objects of submissions that are known to be finished, and returns their budget.
+    /// Drops a few objects of submissions that are known to be finished, and returns their budget.
     ///
     /// Called before a submission is accepted, for two reasons. A dropped object may take long or
     /// wait for a device, which may need a later action of the caller. And it may wait for this
     /// queue or submit to it. So the queue is not locked while objects are dropped. Queues that
     /// waited for the budget submit in this call.
     #[inline(never)]
-    pub(super) fn drop_finished<'q>(
+    pub(super) fn drop_some_finished<'q>(
         &'q self,
         mut state: MutexGuard<'q, State<E>>,
     ) -> MutexGuard<'q, State<E>> {
-        let reached = self.own_shared().reached();
-        loop {
-            let mut finished = self.take_finished(&mut state, reached);
-            if finished.is_empty() {
-                return state;
-            }
-            drop(state);
-            finished.drop_all(self.budget());
-            state = self.lock();
+        let mut finished = self.take_finished(&mut state, self.own_shared().reached());
+        self.checks().note_more(finished.is_full());
+        if finished.is_empty() {
+            return state;
         }
+        drop(state);
+        finished.drop_all(self.budget());
+        self.lock()
     }
 
-    /// True if objects of submissions are kept that are known to be finished.
+    /// True if objects are known to be of a finished submission, or if dependents may be.
     #[inline]
     pub(super) fn keeps_finished(&self, state: &State<E>) -> bool {
-        state
-            .in_flight
-            .first_kept()
-            .is_some_and(|first| first <= self.own_shared().reached())
+        let first = state.in_flight.first_kept();
+        self.checks().has_more() || first.is_some_and(|first| first <= self.own_shared().reached())
     }
 
     /// Checks what has finished, if no check was made for long. True if it has checked.
@@ -115,13 +111,21 @@ impl<E: Enqueue> Sharer for SubmissionQueue<E> {
 
     fn give_back(&self) {
         let own = self.own_shared();
-        own.refresh();
-        let mut state = self.drop_finished(self.lock());
-        // The work of a failed queue never counts as finished, so its budget is returned now.
-        if own.failure().is_some() {
-            let units = state.in_flight.take_all_units();
+        let reached = own.refresh();
+        let failed = own.failure().is_some();
+        loop {
+            let mut state = self.lock();
+            let mut finished = self.take_finished(&mut state, reached);
+            // The work of a failed queue never counts as finished, so its budget is returned now.
+            if failed {
+                finished.add_units(state.in_flight.take_all_units());
+            }
             drop(state);
-            self.return_budget(units);
+            let more = finished.is_full();
+            finished.drop_all(self.budget());
+            if !more {
+                return;
+            }
         }
     }
 

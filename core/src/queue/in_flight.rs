@@ -17,6 +17,9 @@ const CHECK_INTERVAL: u64 = 64;
 /// The number of submissions in flight from which on the queue checks for objects to drop.
 const KEPT_INTERVAL: u64 = 8;
 
+/// The number of objects, and of dependents, that are dropped at a time.
+const BATCH: usize = KEPT_INTERVAL as usize;
+
 /// What submissions hold that the driver has and that are not known to be finished.
 #[derive(Default)]
 pub(super) struct InFlight {
@@ -89,8 +92,8 @@ impl InFlight {
 #[derive(Default)]
 pub(super) struct Finished {
     units: u64,
-    objects: SmallVec<[(u64, Keep); 4]>,
-    dependents: SmallVec<[Dependent; 4]>,
+    objects: SmallVec<[(u64, Keep); BATCH]>,
+    dependents: SmallVec<[Dependent; BATCH]>,
 }
 
 impl Finished {
@@ -117,9 +120,20 @@ impl Finished {
         }
     }
 
+    /// Adds budget to be returned.
+    pub(super) const fn add_units(&mut self, units: u64) {
+        self.units += units;
+    }
+
     /// True if there is nothing to drop or to return.
     pub(super) fn is_empty(&self) -> bool {
         self.units == 0 && self.objects.is_empty() && self.dependents.is_empty()
+    }
+
+    /// True if more may be left.
+    pub(super) fn is_full(&self) -> bool {
+        self.objects.len() == self.objects.inline_size()
+            || self.dependents.len() == self.dependents.inline_size()
     }
 }
 
@@ -127,6 +141,8 @@ impl Finished {
 pub(super) struct Checks {
     /// True if objects or dependents may be kept.
     keeps: AtomicBool,
+    /// See [`Checks::has_more`].
+    has_more: AtomicBool,
     /// The number of the submission after which the queue checks what has finished.
     ///
     /// It is at most the driver's limit of submissions in flight above the number of finished ones.
@@ -143,6 +159,7 @@ impl Checks {
     pub(super) fn new() -> Self {
         Self {
             keeps: AtomicBool::new(false),
+            has_more: AtomicBool::new(false),
             at: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
             followed: AtomicBool::new(false),
@@ -174,6 +191,17 @@ impl Checks {
         }
     }
 
+    /// True if more objects or dependents may be finished than the last submission has dropped.
+    #[inline]
+    pub(super) fn has_more(&self) -> bool {
+        self.has_more.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether [`Finished`] was full.
+    pub(super) fn note_more(&self, is_full: bool) {
+        self.has_more.store(is_full, Ordering::Relaxed);
+    }
+
     /// True if no check is due before submission `number`.
     ///
     /// Then the submission is within the driver's limit of submissions in flight.
@@ -190,7 +218,7 @@ impl Checks {
     /// | case | next check |
     /// |---|---|
     /// | nothing is kept | after [`CHECK_INTERVAL`] submissions |
-    /// | objects or dependents are kept | when twice as many are in flight as after this check |
+    /// | objects or dependents are kept | when twice as many are in flight as after this check, at least [`KEPT_INTERVAL`] |
     /// | both | at the latest when `most` submissions are in flight |
     #[cold]
     pub(super) fn check(&self, own: &Shared, last: u64, most: u64) {

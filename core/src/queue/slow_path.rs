@@ -34,7 +34,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let waits = &awaited[..];
         self.refresh_before_lock(signals);
         if self.checks().keeps() {
-            drop(self.drop_finished(self.lock()));
+            drop(self.drop_some_finished(self.lock()));
         }
         // Queues that this submission releases may submit to this queue, so they run after it is no
         // longer driven.

@@ -14,6 +14,7 @@
 //! | the page of a counter replaces the cause in the process of the lost device | `the_page_does_not_replace_the_loss` |
 //! | an error of a check that is no loss counts as one | `another_error_of_a_check_is_no_loss` |
 //! | a claim is owed by every device, although one is named | `a_claim_of_another_device_is_not_owed` |
+//! | a queue with more finished dependents than it drops at a time does not continue | `the_dependents_of_finished_work_are_dropped_by_the_next_submissions` |
 //! | other processes have no time, or the release is forgotten | `other_processes_have_time_before_a_recovery` in `state/owed.rs` |
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
@@ -508,5 +509,47 @@ fn a_dropped_timeline_is_gone_when_the_drop_returns() {
             assert_eq!(Arc::strong_count(&semaphore), 1);
             return;
         }
+    }
+}
+
+/// A submission drops up to eight that have finished, and the next one continues.
+///
+/// So the list of a queue does not grow while it submits faster than it looks for finished ones.
+#[test]
+fn the_dependents_of_finished_work_are_dropped_by_the_next_submissions() {
+    const DEPENDENTS: u64 = 100;
+    const AT_A_TIME: u64 = 8;
+    let (working, other) = (Device::new(), Device::new());
+    let position = Arc::<AtomicU64>::default();
+    let own = working
+        .words
+        .timeline(working.id, "position", position.clone());
+    let queue = SubmissionQueue::new(Object::new("queue", ""), working.id, own, Takes);
+    let submit = || _ = queue.submit(&[], |()| Ok(()), &[]).unwrap();
+    let theirs = other.queue();
+    let waited = (0..DEPENDENTS).map(|_| {
+        let (line, semaphore) = shared(&working, &other);
+        signal(&theirs, &line, 1);
+        queue.submit(&[line.at(1)], |()| Ok(()), &[]).unwrap();
+        semaphore.execute(1);
+        line.at(1).wait(LONG).unwrap();
+        semaphore
+    });
+    let waited: Vec<_> = waited.collect();
+    let kept = || {
+        let kept = waited.iter().filter(|of| Arc::strong_count(of) > 1);
+        kept.count() as u64
+    };
+    assert_eq!(kept(), DEPENDENTS);
+    position.store(DEPENDENTS, Ordering::SeqCst);
+    let mut submissions = 0;
+    while kept() == DEPENDENTS {
+        assert!(submissions <= 2 * DEPENDENTS, "no look for finished ones");
+        submit();
+        submissions += 1;
+    }
+    for dropped in 1..=DEPENDENTS.div_ceil(AT_A_TIME) {
+        assert_eq!(kept(), DEPENDENTS.saturating_sub(dropped * AT_A_TIME));
+        submit();
     }
 }
