@@ -14,7 +14,7 @@ pub struct Pace {
     pub rounds: u32,
     /// Duration of a batch. The number of iterations follows from it.
     pub batch: Duration,
-    /// How long a row may wait for rounds on a core that nothing else uses.
+    /// How much longer a row may take for rounds on a core that nothing else uses.
     pub patience: Duration,
 }
 
@@ -91,12 +91,9 @@ impl Lab {
         let batch = self.pace.batch;
         let counts = sides.iter_mut().map(|side| Self::calibrate(side, batch));
         let counts = counts.collect::<Outcome<Vec<_>>>()?;
-        Self::run_rounds(
-            &mut sides,
-            &counts,
-            WARM,
-            &mut UndisturbedRounds::new(Duration::ZERO),
-        )?;
+        for round in 0..WARM {
+            Self::run_round(&mut sides, &counts, round)?;
+        }
         let mut undisturbed = self.undisturbed_rounds();
         let samples = Self::run_rounds(&mut sides, &counts, self.pace.rounds, &mut undisturbed)?;
         self.note_disturbed(&undisturbed);
@@ -109,9 +106,9 @@ impl Lab {
         UndisturbedRounds::new(self.pace.patience)
     }
 
-    /// Records a remark if disturbed rounds count, unless the pace has no patience.
+    /// Records a remark if disturbed rounds count.
     pub(crate) fn note_disturbed(&mut self, rounds: &UndisturbedRounds) {
-        if let Some(remark) = rounds.remark().filter(|_| !self.pace.patience.is_zero()) {
+        if let Some(remark) = rounds.remark() {
             self.note(remark);
         }
     }

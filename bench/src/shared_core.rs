@@ -5,59 +5,77 @@
 
 use std::fmt::Write as _;
 use std::hint::black_box;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 use crate::side::Outcome;
+use crate::stats::percentile;
 
-/// The rounds of a row. A round is repeated if something else used the core during it.
+/// The rounds of a row. A round is repeated if something else used the core before or after it.
 pub(crate) struct UndisturbedRounds<P = fn() -> bool> {
-    is_undisturbed: P,
-    /// From then on all rounds count.
-    end: Instant,
+    /// Tells if nothing else uses the core. `None` if all rounds count.
+    is_undisturbed: Option<P>,
+    /// The time that may be spent on waiting and on rounds that do not count.
+    left: Duration,
     counted: u32,
     /// How many of the rounds that count were disturbed.
     disturbed: u32,
 }
 
 impl UndisturbedRounds {
-    /// Rounds that are repeated for `patience`. After that, disturbed rounds count as well.
+    /// Rounds that may take `patience` longer. After that, disturbed rounds count as well.
+    ///
+    /// Without patience no round is checked.
     pub(crate) fn new(patience: Duration) -> Self {
-        Self::with_probe(patience, is_undisturbed)
+        let probe: fn() -> bool = is_undisturbed;
+        Self::with_probe(patience, (!patience.is_zero()).then_some(probe))
     }
 }
 
 impl<P: FnMut() -> bool> UndisturbedRounds<P> {
-    /// Same as [`UndisturbedRounds::new`], with a function that tells if the core is not shared.
-    fn with_probe(patience: Duration, is_undisturbed: P) -> Self {
+    const fn with_probe(patience: Duration, is_undisturbed: Option<P>) -> Self {
         Self {
             is_undisturbed,
-            end: Instant::now() + patience,
+            left: patience,
             counted: 0,
             disturbed: 0,
         }
     }
 
-    /// Runs `round` until a run of it counts, and returns the result of that run.
+    /// Waits until nothing else uses the core. False if there is no time left for that.
     ///
-    /// Waits for a processor whose core is not shared, and tries one after the other.
+    /// Tries one processor after the other.
+    pub(crate) fn wait(&mut self) -> bool {
+        let start = Instant::now();
+        while !self.is_undisturbed() {
+            if start.elapsed() >= self.left {
+                self.left = Duration::ZERO;
+                return false;
+            }
+            move_to_next_processor();
+        }
+        self.left = self.left.saturating_sub(start.elapsed());
+        true
+    }
+
+    /// Runs `round` until a run of it counts, and returns the result of that run.
     ///
     /// # Errors
     /// That of `round`.
     pub(crate) fn run<T>(&mut self, mut round: impl FnMut() -> Outcome<T>) -> Outcome<T> {
         loop {
-            while !(self.is_undisturbed)() && Instant::now() < self.end {
-                move_to_next_processor();
-            }
+            let before = self.wait();
+            let start = Instant::now();
             let result = round()?;
-            let disturbed = !(self.is_undisturbed)();
-            if !disturbed || Instant::now() >= self.end {
+            let undisturbed = self.is_undisturbed() && before;
+            if undisturbed || self.left.is_zero() {
                 self.counted += 1;
-                self.disturbed += u32::from(disturbed);
+                self.disturbed += u32::from(!undisturbed);
                 return Ok(result);
             }
+            self.left = self.left.saturating_sub(start.elapsed());
         }
     }
 
@@ -72,66 +90,72 @@ impl<P: FnMut() -> bool> UndisturbedRounds<P> {
             )
         })
     }
+
+    fn is_undisturbed(&mut self) -> bool {
+        self.is_undisturbed.as_mut().is_none_or(|ask| ask())
+    }
 }
 
 /// True if nothing else uses the core, as far as a probe can tell.
-///
-/// Compares with the least result of all probes of the process. The first call makes one on each
-/// processor.
 fn is_undisturbed() -> bool {
-    /// How many times the least result counts as undisturbed. A busy second thread adds 25 % and
-    /// more.
+    /// How many times the usual result counts as undisturbed.
+    ///
+    /// A busy second thread of the core adds 25 % and more.
     const TOLERANCE: f64 = 1.12;
-    static FIRST: Once = Once::new();
-    static LEAST: Mutex<f64> = Mutex::new(f64::MAX);
-    let note = |result: f64| {
-        let mut least = LEAST.lock().unwrap_or_else(PoisonError::into_inner);
-        *least = least.min(result);
-        *least
-    };
-    FIRST.call_once(|| {
-        let processors = sched_getaffinity(None).map_or(1, |all| all.count());
-        for _ in 0..processors {
-            note(probe());
-            move_to_next_processor();
-        }
-    });
-    let result = probe();
-    result <= note(result) * TOLERANCE
+    static USUAL: OnceLock<f64> = OnceLock::new();
+    probe() <= USUAL.get_or_init(usual) * TOLERANCE
+}
+
+/// The result of the probe on a core that nothing else uses.
+///
+/// It is the tenth percentile of many probes on all processors, of which most cores may be shared.
+fn usual() -> f64 {
+    const TOURS: u32 = 4;
+    const PROBES: u32 = 8;
+    let processors = sched_getaffinity(None).map_or(1, |all| all.count());
+    let mut results = Vec::new();
+    for _ in 0..TOURS * processors {
+        results.extend((0..PROBES).map(|_| probe()));
+        move_to_next_processor();
+    }
+    results.sort_by(f64::total_cmp);
+    percentile(&results, 0.1).unwrap_or(f64::MAX)
 }
 
 /// The time of code that keeps a core's execution units busy, divided by that of code that waits.
 ///
 /// Only the former takes longer on a shared core. Both depend on the frequency in the same way.
 fn probe() -> f64 {
+    let nanoseconds = |run: &mut dyn FnMut()| {
+        let start = Instant::now();
+        run();
+        start.elapsed().as_nanos() as f64
+    };
     let mut text = String::with_capacity(64);
-    let busy = shortest(|| {
+    let mut format_numbers = || {
         for number in 0..50_u32 {
             text.clear();
             // Writing to a string does not fail.
             let _ = write!(text, "{}-{number:x}", black_box(number));
             black_box(&text);
         }
-    });
-    let waiting = shortest(|| {
+    };
+    let mut multiply = || {
         // Each multiplication waits for the one before.
         let mut product = black_box(3_u64);
         for _ in 0..1000 {
             product = product.wrapping_mul(product | 1);
         }
         black_box(product);
-    });
-    busy / waiting
-}
-
-/// Nanoseconds of the shortest of four runs, of which an interrupt may lengthen some.
-fn shortest(mut run: impl FnMut()) -> f64 {
-    let mut time = || {
-        let start = Instant::now();
-        run();
-        start.elapsed().as_nanos() as f64
     };
-    (0..4).map(|_| time()).fold(f64::MAX, f64::min)
+    // The shortest of several runs, because an interrupt may lengthen some. In turns, because the
+    // frequency may change.
+    let (mut busy, mut waits) = (f64::MAX, f64::MAX);
+    for _ in 0..4 {
+        busy = busy.min(nanoseconds(&mut format_numbers));
+        waits = waits.min(nanoseconds(&mut multiply));
+    }
+    busy / waits
 }
 
 /// Moves this thread to the next processor that it may use.
@@ -154,6 +178,10 @@ fn move_to_next_processor() {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::iter::repeat;
+
     use rstest::rstest;
 
     use super::*;
@@ -165,24 +193,24 @@ mod tests {
     #[case::count_when_the_time_is_over(
         Duration::ZERO,
         [1, 2],
-        Some("1 of 2 rounds ran on a core that something else used as well")
+        Some("2 of 2 rounds ran on a core that something else used as well")
     )]
     fn disturbed_rounds(
         #[case] patience: Duration,
         #[case] expected: [u32; 2],
         #[case] remark: Option<&str>,
     ) {
-        // Before and after each run. Before the fifth run it is asked twice.
-        let answers = [
-            [true, false],
-            [true, true],
-            [true, false],
-            [true, false],
-            [false, true],
-            [true, true],
+        // Before and after each run. Before the second run the answer is no at first.
+        let answers: [&[bool]; 5] = [
+            &[true, false],
+            &[false, true, true],
+            &[true, false],
+            &[true, false],
+            &[true, true],
         ];
-        let mut answers = answers.into_iter().flatten();
-        let mut rounds = UndisturbedRounds::with_probe(patience, || answers.next() == Some(true));
+        let mut answers = answers.concat().into_iter().chain(repeat(true));
+        let probe = || answers.next() == Some(true);
+        let mut rounds = UndisturbedRounds::with_probe(patience, Some(probe));
         let mut runs = 0;
         let mut run = || {
             runs += 1;
@@ -194,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_round_that_fails_is_not_repeated() {
-        let mut rounds = UndisturbedRounds::with_probe(Duration::from_secs(600), || true);
+        let mut rounds = UndisturbedRounds::with_probe(Duration::from_secs(600), Some(|| true));
         let mut runs = 0;
         let failed: Outcome<()> = rounds.run(|| {
             runs += 1;
@@ -204,11 +232,29 @@ mod tests {
     }
 
     #[test]
-    fn the_probe_gives_a_positive_number_on_every_processor() {
-        for _ in 0..4 {
-            let result = probe();
-            assert!(result.is_finite() && result > 0.0, "{result}");
-            move_to_next_processor();
-        }
+    fn without_patience_no_round_is_checked() {
+        assert!(
+            UndisturbedRounds::new(Duration::ZERO)
+                .is_undisturbed
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn a_thread_that_was_moved_may_use_all_processors_again() {
+        let processors = || {
+            let all = sched_getaffinity(None).unwrap();
+            let numbers = (0..CpuSet::MAX_CPU).filter(|number| all.is_set(*number));
+            numbers.collect::<Vec<_>>()
+        };
+        let before = processors();
+        move_to_next_processor();
+        assert_eq!(processors(), before);
+    }
+
+    #[test]
+    fn the_probe_gives_a_positive_number() {
+        let result = probe();
+        assert!(result.is_finite() && result > 0.0, "{result}");
     }
 }
