@@ -137,7 +137,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
         let has_checked = self.check_finished_if_due();
         let mut state = self.lock();
-        if has_checked || self.keeps_finished(&state) {
+        if has_checked || self.may_keep_finished(&state) {
             state = self.drop_some_finished(state);
         }
         let number = state.last + 1;

@@ -18,13 +18,19 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let mut finished = Finished::default();
         let in_flight = &mut state.in_flight;
         in_flight.take_finished(reached, &mut finished);
-        if self.checks().keeps() && !DropScope::is_too_deep() {
+        if DropScope::is_too_deep() {
+            return finished;
+        }
+        if self.checks().keeps() {
             let take = |dependent| finished.add_dependent(dependent);
             self.dependents().take_finished(reached, take, || {
-                if in_flight.first_kept().is_none() {
+                if in_flight.keeps_nothing() {
                     self.checks().note_empty();
                 }
             });
+        }
+        if !finished.is_full() {
+            in_flight.note_taken(reached);
         }
         finished
     }
@@ -49,7 +55,6 @@ impl<E: Enqueue> SubmissionQueue<E> {
         mut state: MutexGuard<'q, State<E>>,
     ) -> MutexGuard<'q, State<E>> {
         let mut finished = self.take_finished(&mut state, self.own_shared().reached());
-        self.checks().note_more(finished.is_full());
         if finished.is_empty() {
             return state;
         }
@@ -58,11 +63,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.lock()
     }
 
-    /// True if objects are known to be of a finished submission, or if dependents may be.
+    /// True if objects or dependents may be left of submissions that are known to be finished.
     #[inline]
-    pub(super) fn keeps_finished(&self, state: &State<E>) -> bool {
-        let first = state.in_flight.first_kept();
-        self.checks().has_more() || first.is_some_and(|first| first <= self.own_shared().reached())
+    pub(super) fn may_keep_finished(&self, state: &State<E>) -> bool {
+        self.checks().keeps()
+            && state
+                .in_flight
+                .may_keep_finished(self.own_shared().reached())
     }
 
     /// Checks what has finished, if no check was made for long. True if it has checked.

@@ -27,13 +27,25 @@ pub(super) struct InFlight {
     kept: VecDeque<(u64, Keep)>,
     /// The budget that the submissions have taken, in order.
     units: VecDeque<(u64, u64)>,
+    /// Nothing is left that submissions up to this number kept, objects or dependents.
+    taken: u64,
 }
 
 impl InFlight {
-    /// The number of the first submission whose objects are kept.
+    /// True if no objects are kept.
+    pub(super) fn keeps_nothing(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// True if not all has been taken out that submissions up to `reached` kept.
     #[inline]
-    pub(super) fn first_kept(&self) -> Option<u64> {
-        self.kept.front().map(|&(number, _)| number)
+    pub(super) const fn may_keep_finished(&self, reached: u64) -> bool {
+        reached > self.taken
+    }
+
+    /// Notes that all has been taken out that submissions up to `reached` kept.
+    pub(super) const fn note_taken(&mut self, reached: u64) {
+        self.taken = reached;
     }
 
     /// The objects that are kept, with the numbers of their submissions.
@@ -141,15 +153,13 @@ impl Finished {
 pub(super) struct Checks {
     /// True if objects or dependents may be kept.
     keeps: AtomicBool,
-    /// See [`Checks::has_more`].
-    has_more: AtomicBool,
     /// The number of the submission after which the queue checks what has finished.
     ///
     /// It is at most the driver's limit of submissions in flight above the number of finished ones.
     at: AtomicU64,
     /// With this number of submissions in flight, the queue looks for objects to drop.
     ///
-    /// It is twice the number that the last check left in flight.
+    /// It is twice the number that the last check left in flight. [`KEPT_INTERVAL`] is the least.
     in_flight: AtomicU64,
     /// See [`Sharer::followed`](crate::driver::in_flight::Sharer::followed).
     followed: AtomicBool,
@@ -159,7 +169,6 @@ impl Checks {
     pub(super) fn new() -> Self {
         Self {
             keeps: AtomicBool::new(false),
-            has_more: AtomicBool::new(false),
             at: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
             followed: AtomicBool::new(false),
@@ -191,17 +200,6 @@ impl Checks {
         }
     }
 
-    /// True if more objects or dependents may be finished than the last submission has dropped.
-    #[inline]
-    pub(super) fn has_more(&self) -> bool {
-        self.has_more.load(Ordering::Relaxed)
-    }
-
-    /// Notes whether [`Finished`] was full.
-    pub(super) fn note_more(&self, is_full: bool) {
-        self.has_more.store(is_full, Ordering::Relaxed);
-    }
-
     /// True if no check is due before submission `number`.
     ///
     /// Then the submission is within the driver's limit of submissions in flight.
@@ -218,7 +216,7 @@ impl Checks {
     /// | case | next check |
     /// |---|---|
     /// | nothing is kept | after [`CHECK_INTERVAL`] submissions |
-    /// | objects or dependents are kept | when twice as many are in flight as after this check, at least [`KEPT_INTERVAL`] |
+    /// | objects or dependents are kept | when twice as many are in flight as after this check |
     /// | both | at the latest when `most` submissions are in flight |
     #[cold]
     pub(super) fn check(&self, own: &Shared, last: u64, most: u64) {
