@@ -1,11 +1,11 @@
-//! Repeats rounds during which something else ran on the same processor core.
+//! Repeats rounds before or after which something else ran on the same processor core.
 //!
 //! A virtual machine's processor is often one of two hardware threads of a core. Code takes up to
 //! twice as long while the other thread is busy, often with the work of another machine.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
@@ -27,10 +27,14 @@ pub(crate) struct UndisturbedRounds<P = fn() -> bool> {
 impl UndisturbedRounds {
     /// Rounds that may take `patience` longer. After that, disturbed rounds count as well.
     ///
-    /// Without patience no round is checked.
+    /// Without patience no round is checked. Otherwise this moves the thread to other processors.
     pub(crate) fn new(patience: Duration) -> Self {
         let probe: fn() -> bool = is_undisturbed;
-        Self::with_probe(patience, (!patience.is_zero()).then_some(probe))
+        let checks = !patience.is_zero();
+        if checks {
+            tour();
+        }
+        Self::with_probe(patience, checks.then_some(probe))
     }
 }
 
@@ -44,10 +48,40 @@ impl<P: FnMut() -> bool> UndisturbedRounds<P> {
         }
     }
 
+    /// Runs `round` until a run of it counts, and returns the result of that run.
+    ///
+    /// # Errors
+    /// That of `round`.
+    pub(crate) fn run<T>(&mut self, mut round: impl FnMut() -> Outcome<T>) -> Outcome<T> {
+        loop {
+            let before = self.wait();
+            let start = Instant::now();
+            let result = round()?;
+            let undisturbed = self.is_undisturbed() && before;
+            if undisturbed || self.left.is_zero() {
+                self.count(undisturbed);
+                return Ok(result);
+            }
+            self.left = self.left.saturating_sub(start.elapsed());
+        }
+    }
+
+    /// Same as [`UndisturbedRounds::run`], but the round always counts.
+    ///
+    /// # Errors
+    /// That of `round`.
+    pub(crate) fn run_once<T>(&mut self, round: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+        let before = self.wait();
+        let result = round()?;
+        let undisturbed = self.is_undisturbed() && before;
+        self.count(undisturbed);
+        Ok(result)
+    }
+
     /// Waits until nothing else uses the core. False if there is no time left for that.
     ///
     /// Tries one processor after the other.
-    pub(crate) fn wait(&mut self) -> bool {
+    fn wait(&mut self) -> bool {
         let start = Instant::now();
         while !self.is_undisturbed() {
             if start.elapsed() >= self.left {
@@ -60,23 +94,13 @@ impl<P: FnMut() -> bool> UndisturbedRounds<P> {
         true
     }
 
-    /// Runs `round` until a run of it counts, and returns the result of that run.
-    ///
-    /// # Errors
-    /// That of `round`.
-    pub(crate) fn run<T>(&mut self, mut round: impl FnMut() -> Outcome<T>) -> Outcome<T> {
-        loop {
-            let before = self.wait();
-            let start = Instant::now();
-            let result = round()?;
-            let undisturbed = self.is_undisturbed() && before;
-            if undisturbed || self.left.is_zero() {
-                self.counted += 1;
-                self.disturbed += u32::from(!undisturbed);
-                return Ok(result);
-            }
-            self.left = self.left.saturating_sub(start.elapsed());
-        }
+    fn count(&mut self, undisturbed: bool) {
+        self.counted += 1;
+        self.disturbed += u32::from(!undisturbed);
+    }
+
+    fn is_undisturbed(&mut self) -> bool {
+        self.is_undisturbed.as_mut().is_none_or(|ask| ask())
     }
 
     /// A remark, if disturbed rounds count.
@@ -84,16 +108,15 @@ impl<P: FnMut() -> bool> UndisturbedRounds<P> {
         let Self {
             counted, disturbed, ..
         } = self;
-        (*disturbed > 0).then(|| {
-            format!(
-                "{disturbed} of {counted} rounds ran on a core that something else used as well"
-            )
-        })
+        (*disturbed > 0).then(|| format!("{disturbed} of {counted} rounds ran on a shared core"))
     }
+}
 
-    fn is_undisturbed(&mut self) -> bool {
-        self.is_undisturbed.as_mut().is_none_or(|ask| ask())
-    }
+/// The result of the probe on a core that nothing else uses, as far as the tours show.
+static USUAL: Mutex<f64> = Mutex::new(f64::MAX);
+
+fn usual() -> MutexGuard<'static, f64> {
+    USUAL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// True if nothing else uses the core, as far as a probe can tell.
@@ -102,24 +125,26 @@ fn is_undisturbed() -> bool {
     ///
     /// A busy second thread of the core adds 25 % and more.
     const TOLERANCE: f64 = 1.12;
-    static USUAL: OnceLock<f64> = OnceLock::new();
-    probe() <= USUAL.get_or_init(usual) * TOLERANCE
+    probe() <= *usual() * TOLERANCE
 }
 
-/// The result of the probe on a core that nothing else uses.
+/// Probes all processors. The usual result is the least tenth percentile of a tour.
 ///
-/// It is the tenth percentile of many probes on all processors, of which most cores may be shared.
-fn usual() -> f64 {
-    const TOURS: u32 = 4;
-    const PROBES: u32 = 8;
+/// So up to nine tenths of the cores may be shared, and more in some tours.
+fn tour() {
+    const TIMES: u32 = 2;
+    const PROBES: u32 = 16;
     let processors = sched_getaffinity(None).map_or(1, |all| all.count());
     let mut results = Vec::new();
-    for _ in 0..TOURS * processors {
+    for _ in 0..TIMES * processors {
         results.extend((0..PROBES).map(|_| probe()));
         move_to_next_processor();
     }
     results.sort_by(f64::total_cmp);
-    percentile(&results, 0.1).unwrap_or(f64::MAX)
+    if let Some(result) = percentile(&results, 0.1) {
+        let mut usual = usual();
+        *usual = usual.min(result);
+    }
 }
 
 /// The time of code that keeps a core's execution units busy, divided by that of code that waits.
@@ -178,8 +203,6 @@ fn move_to_next_processor() {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::iter::repeat;
 
     use rstest::rstest;
@@ -193,7 +216,7 @@ mod tests {
     #[case::count_when_the_time_is_over(
         Duration::ZERO,
         [1, 2],
-        Some("2 of 2 rounds ran on a core that something else used as well")
+        Some("2 of 2 rounds ran on a shared core")
     )]
     fn disturbed_rounds(
         #[case] patience: Duration,
@@ -241,11 +264,22 @@ mod tests {
     }
 
     #[test]
+    fn a_round_that_must_not_be_repeated_counts() {
+        let mut rounds = UndisturbedRounds::with_probe(Duration::ZERO, Some(|| false));
+        assert_eq!(rounds.run_once(|| Ok(5)), Ok(5));
+        let remark = rounds.remark();
+        assert_eq!(
+            remark.as_deref(),
+            Some("1 of 1 rounds ran on a shared core")
+        );
+    }
+
+    #[test]
     fn a_thread_that_was_moved_may_use_all_processors_again() {
         let processors = || {
-            let all = sched_getaffinity(None).unwrap();
+            let all = sched_getaffinity(None).ok()?;
             let numbers = (0..CpuSet::MAX_CPU).filter(|number| all.is_set(*number));
-            numbers.collect::<Vec<_>>()
+            Some(numbers.collect::<Vec<_>>())
         };
         let before = processors();
         move_to_next_processor();

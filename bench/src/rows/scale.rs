@@ -92,6 +92,7 @@ fn outstanding(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
             }
         }
     }
+    lab.note_disturbed(&undisturbed);
     let of = |samples: &[f64]| median(samples).unwrap_or(f64::NAN);
     let bytes = of(&many.bytes) / count_of_many as f64;
     let mut own = bytes;
@@ -139,21 +140,22 @@ pub(super) fn compared(ones: &[f64], others: &[f64]) -> f64 {
 
 /// Nanoseconds of one of `count` operations. `go` does as many as its argument says.
 ///
-/// Waits before it for a core that nothing else uses. Nothing is repeated, because that would
-/// change what is outstanding.
+/// Not repeated on a shared core, because that would change what is outstanding.
 fn cost(
     rounds: &mut UndisturbedRounds,
     count: u64,
     mut go: impl FnMut(u64) -> Outcome<()>,
 ) -> Outcome<f64> {
     let each = count / PARTS;
-    let mut parts = Vec::new();
-    rounds.wait();
-    for _ in 0..PARTS {
-        let start = Instant::now();
-        go(each)?;
-        parts.push(start.elapsed().as_nanos() as f64 / each as f64);
-    }
+    let parts = rounds.run_once(|| {
+        let mut parts = Vec::new();
+        for _ in 0..PARTS {
+            let start = Instant::now();
+            go(each)?;
+            parts.push(start.elapsed().as_nanos() as f64 / each as f64);
+        }
+        Ok(parts)
+    })?;
     Ok(median(&parts).unwrap_or(f64::NAN))
 }
 
