@@ -60,6 +60,8 @@ impl InFlight {
 
     /// Adds the objects that submission `number` keeps.
     pub(super) fn add_kept(&mut self, number: u64, keep: Keep) {
+        // A host queue's worker may have finished it already.
+        self.taken = self.taken.min(number.saturating_sub(1));
         self.kept.push_back((number, keep));
     }
 
@@ -243,5 +245,20 @@ impl Checks {
 
     pub(super) const fn followed(&self) -> &AtomicBool {
         &self.followed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another thread has looked between the end of the submission and this call.
+    #[test]
+    fn objects_that_come_after_the_end_of_their_submission_are_not_missed() {
+        let mut in_flight = InFlight::default();
+        in_flight.note_taken(5);
+        assert!(!in_flight.may_keep_finished(5));
+        in_flight.add_kept(5, Keep::default());
+        assert!(in_flight.may_keep_finished(5));
     }
 }
