@@ -24,6 +24,7 @@ mod cpu;
 pub mod frames;
 pub mod heap;
 pub mod hops;
+mod interrupts;
 pub mod lab;
 pub mod limit;
 pub mod machine;

@@ -52,6 +52,17 @@ impl Limit {
         }
     }
 
+    /// How many times as many rounds a row with this limit takes.
+    ///
+    /// The nanoseconds of a limit are a small part of what a row measures.
+    #[must_use]
+    pub const fn rounds(self) -> u32 {
+        match self {
+            Self::OverRaw(_) | Self::OverFloor(_) => 4,
+            _ => 1,
+        }
+    }
+
     /// Returns in words how `found` misses this limit; `None` if it does not.
     ///
     /// A limit is missed if its quantity was not measured. One run never misses a

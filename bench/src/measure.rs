@@ -115,13 +115,13 @@ pub fn measure(
 }
 
 /// Measures one entry, as often as its limits need. Returns the run with the median ratio to raw.
-fn run(machine: &Machine, entry: &Entry, pace: Pace) -> Outcome<Measured> {
-    let needed = entry.limits().iter().map(|limit| limit.runs());
-    let count = if pace.is_quick() {
-        1
-    } else {
-        needed.max().unwrap_or(1)
-    };
+fn run(machine: &Machine, entry: &Entry, mut pace: Pace) -> Outcome<Measured> {
+    let mut count = 1;
+    if !pace.is_quick() {
+        let limits = entry.limits().iter();
+        count = limits.clone().map(|limit| limit.runs()).max().unwrap_or(1);
+        pace.rounds *= limits.map(|limit| limit.rounds()).max().unwrap_or(1);
+    }
     let mut runs = Vec::new();
     for _ in 0..count {
         let mut lab = Lab::new(pace);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
+use crate::interrupts::avoid_interrupts;
 use crate::side::Outcome;
 use crate::stats::percentile;
 
@@ -27,11 +28,13 @@ pub(crate) struct UndisturbedRounds<P = fn() -> bool> {
 impl UndisturbedRounds {
     /// Rounds that may take `patience` longer. After that, disturbed rounds count as well.
     ///
-    /// Without patience no round is checked. Otherwise this moves the thread to other processors.
+    /// Without patience no round is checked. Otherwise this moves the thread to other processors,
+    /// and away from those that a GPU interrupts.
     pub(crate) fn new(patience: Duration) -> Self {
         let probe: fn() -> bool = is_undisturbed;
         let checks = !patience.is_zero();
         if checks {
+            avoid_interrupts();
             tour();
         }
         Self::with_probe(patience, checks.then_some(probe))
