@@ -15,19 +15,24 @@ const LEAST: u32 = 8;
 ///
 /// It does nothing if fewer than eight processors would be left, or if Linux does not tell.
 pub(crate) fn avoid_interrupts() {
-    let Ok(mut allowed) = sched_getaffinity(None) else {
+    let Ok(allowed) = sched_getaffinity(None) else {
         return;
     };
     let interrupts = std::fs::read_to_string("/proc/interrupts").unwrap_or_default();
-    for processor in interrupted_by_gpus(&interrupts) {
+    if let Some(left) = without(allowed, &interrupted_by_gpus(&interrupts)) {
+        // If the system refuses this, the thread stays where it is.
+        let _ = sched_setaffinity(None, &left);
+    }
+}
+
+/// The processors of `allowed` that are not among `avoided`. `None` if they are too few.
+fn without(mut allowed: CpuSet, avoided: &[usize]) -> Option<CpuSet> {
+    for &processor in avoided {
         if processor < CpuSet::MAX_CPU {
             allowed.unset(processor);
         }
     }
-    if allowed.count() >= LEAST {
-        // If the system refuses this, the thread stays where it is.
-        let _ = sched_setaffinity(None, &allowed);
-    }
+    (allowed.count() >= LEAST).then_some(allowed)
 }
 
 /// The processors with interrupts of a GPU's driver, from the text of `/proc/interrupts`.
@@ -67,5 +72,14 @@ ERR:       0
 ";
         assert_eq!(interrupted_by_gpus(interrupts.trim_start()), [3, 0]);
         assert!(interrupted_by_gpus("").is_empty());
+    }
+
+    #[test]
+    fn eight_processors_are_left() {
+        let mut allowed = CpuSet::new();
+        (0..9).for_each(|processor| allowed.set(processor));
+        let left = without(allowed, &[3, CpuSet::MAX_CPU]);
+        assert!(left.is_some_and(|left| left.count() == 8 && !left.is_set(3)));
+        assert!(without(allowed, &[3, 4]).is_none());
     }
 }

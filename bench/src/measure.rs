@@ -3,6 +3,7 @@
 use syncline::Error;
 
 use crate::lab::{Lab, Measured, Pace};
+use crate::limit::Limit;
 use crate::machine::Machine;
 use crate::report::{Record, Report};
 use crate::rows::{self, Entry, Row};
@@ -115,13 +116,8 @@ pub fn measure(
 }
 
 /// Measures one entry, as often as its limits need. Returns the run with the median ratio to raw.
-fn run(machine: &Machine, entry: &Entry, mut pace: Pace) -> Outcome<Measured> {
-    let mut count = 1;
-    if !pace.is_quick() {
-        let limits = entry.limits().iter();
-        count = limits.clone().map(|limit| limit.runs()).max().unwrap_or(1);
-        pace.rounds *= limits.map(|limit| limit.rounds()).max().unwrap_or(1);
-    }
+fn run(machine: &Machine, entry: &Entry, pace: Pace) -> Outcome<Measured> {
+    let (count, pace) = needed(entry.limits(), pace);
     let mut runs = Vec::new();
     for _ in 0..count {
         let mut lab = Lab::new(pace);
@@ -129,6 +125,20 @@ fn run(machine: &Machine, entry: &Entry, mut pace: Pace) -> Outcome<Measured> {
         runs.push(lab.measured);
     }
     Ok(middle(runs))
+}
+
+/// The number of runs that `limits` need, and the pace of each.
+fn needed(limits: &[Limit], mut pace: Pace) -> (usize, Pace) {
+    if pace.is_quick() {
+        return (1, pace);
+    }
+    let limits = limits.iter();
+    pace.rounds *= limits
+        .clone()
+        .map(|limit| limit.rounds())
+        .max()
+        .unwrap_or(1);
+    (limits.map(|limit| limit.runs()).max().unwrap_or(1), pace)
 }
 
 /// Returns the run with the median ratio to raw, with a note of all ratios if there are several.
@@ -153,6 +163,8 @@ fn middle(mut runs: Vec<Measured>) -> Measured {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
     use crate::stats::Summary;
 
@@ -162,6 +174,20 @@ mod tests {
             raw: Summary::of(&[100.0]),
             ..Measured::default()
         }
+    }
+
+    #[rstest]
+    #[case::without_limits(&[], Pace::FULL, (1, 30))]
+    #[case::in_nanoseconds(&[Limit::Within(5.0), Limit::OverFloor(9.0)], Pace::FULL, (1, 120))]
+    #[case::speed(&[Limit::Speed(0.98)], Pace::FULL, (3, 30))]
+    #[case::a_check_that_all_runs(&[Limit::Speed(0.98), Limit::OverRaw(9.0)], Pace::QUICK, (1, 3))]
+    fn limits_need_runs_and_rounds(
+        #[case] limits: &[Limit],
+        #[case] pace: Pace,
+        #[case] expected: (usize, u32),
+    ) {
+        let (runs, pace) = needed(limits, pace);
+        assert_eq!((runs, pace.rounds), expected);
     }
 
     #[test]
