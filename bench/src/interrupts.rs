@@ -1,15 +1,41 @@
-//! Keeps the measuring threads away from the processors that handle a GPU's interrupts.
+//! Keeps the measuring threads off the processors that a GPU interrupts.
 //!
 //! The GPU interrupts a processor at the end of a `vkQueueSubmit`. On that processor a row of
 //! Vulkan takes several times as long.
 
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Drivers of GPUs, by the names of their interrupts.
-const DRIVERS: [&str; 5] = ["nvidia", "nouveau", "amdgpu", "i915", "xe"];
+const DRIVERS: [&str; 5] = ["nvidia", "nvkm", "amdgpu", "i915", "xe"];
 
 /// The rows with threads need this many processors.
 const LEAST: u32 = 8;
+
+/// The interrupts of GPUs on each processor.
+type Counts = BTreeMap<usize, u64>;
+
+/// Restores the processors of the thread that made it.
+pub(crate) struct Restore(Option<CpuSet>);
+
+impl Restore {
+    /// Notes the interrupts so far. Later ones count for [`avoid_interrupts`].
+    pub(crate) fn new() -> Self {
+        counts_before();
+        Self(sched_getaffinity(None).ok())
+    }
+}
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        if let Some(processors) = &self.0 {
+            // If the system refuses this, the thread stays where it is.
+            let _ = sched_setaffinity(None, processors);
+        }
+    }
+}
 
 /// Keeps this thread, and those that it starts later, off processors that a GPU has interrupted.
 ///
@@ -18,11 +44,28 @@ pub(crate) fn avoid_interrupts() {
     let Ok(allowed) = sched_getaffinity(None) else {
         return;
     };
-    let interrupts = std::fs::read_to_string("/proc/interrupts").unwrap_or_default();
-    if let Some(left) = without(allowed, &interrupted_by_gpus(&interrupts)) {
+    if let Some(left) = without(allowed, &more(counts_before(), &counts_now())) {
         // If the system refuses this, the thread stays where it is.
         let _ = sched_setaffinity(None, &left);
     }
+}
+
+/// The interrupts before the first call.
+fn counts_before() -> &'static Counts {
+    static BEFORE: OnceLock<Counts> = OnceLock::new();
+    BEFORE.get_or_init(counts_now)
+}
+
+fn counts_now() -> Counts {
+    counts(&std::fs::read_to_string("/proc/interrupts").unwrap_or_default())
+}
+
+/// The processors with more interrupts than before.
+fn more(before: &Counts, now: &Counts) -> Vec<usize> {
+    let grown = now
+        .iter()
+        .filter(|(processor, count)| before.get(processor).is_none_or(|before| before < count));
+    grown.map(|(processor, _)| *processor).collect()
 }
 
 /// The processors of `allowed` that are not among `avoided`. `None` if they are too few.
@@ -35,25 +78,25 @@ fn without(mut allowed: CpuSet, avoided: &[usize]) -> Option<CpuSet> {
     (allowed.count() >= LEAST).then_some(allowed)
 }
 
-/// The processors with interrupts of a GPU's driver, from the text of `/proc/interrupts`.
-fn interrupted_by_gpus(interrupts: &str) -> Vec<usize> {
+/// The interrupts of the drivers of GPUs, from the text of `/proc/interrupts`.
+fn counts(interrupts: &str) -> Counts {
     let mut lines = interrupts.lines();
     let heads = lines.next().unwrap_or_default().split_whitespace();
     let processors: Vec<usize> = heads
         .filter_map(|head| head.strip_prefix("CPU")?.parse().ok())
         .collect();
-    let mut found = Vec::new();
+    let mut counts = Counts::new();
     for line in lines {
         // The number of the interrupt, a count for each processor, its kind and its drivers.
         let mut words = line.split_whitespace().skip(1);
-        let counts: Vec<&str> = words.by_ref().take(processors.len()).collect();
+        let counted: Vec<&str> = words.by_ref().take(processors.len()).collect();
         if words.any(|word| DRIVERS.contains(&word.trim_end_matches(','))) {
-            let counted = processors.iter().zip(counts);
-            let interrupted = counted.filter(|(_, count)| *count != "0");
-            found.extend(interrupted.map(|(processor, _)| *processor));
+            for (processor, count) in processors.iter().zip(counted) {
+                *counts.entry(*processor).or_default() += count.parse::<u64>().unwrap_or(0);
+            }
         }
     }
-    found
+    counts
 }
 
 #[cfg(test)]
@@ -61,17 +104,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_with_interrupts_of_a_gpu_are_found() {
+    fn interrupts_of_gpus_are_counted_for_each_processor() {
         let interrupts = "
             CPU0   CPU2   CPU3
   9:       1       0      0   IO-APIC   9-fasteoi   acpi
  42:       0       0   6184   PCI-MSIX-0000:00:06.0   0-edge   nvidia
- 43:       7       0      0   IR-PCI-MSI 327680-edge   xhci_hcd, amdgpu
+ 43:       7       0      1   IR-PCI-MSI 327680-edge   amdgpu, xhci_hcd
 NMI:       0       5      0   Non-maskable interrupts
 ERR:       0
 ";
-        assert_eq!(interrupted_by_gpus(interrupts.trim_start()), [3, 0]);
-        assert!(interrupted_by_gpus("").is_empty());
+        let counted = counts(interrupts.trim_start());
+        assert_eq!(counted, Counts::from([(0, 7), (2, 0), (3, 6185)]));
+        assert!(counts("").is_empty());
+    }
+
+    #[test]
+    fn only_new_interrupts_matter() {
+        let before = Counts::from([(0, 7), (2, 0), (3, 9)]);
+        let now = Counts::from([(0, 7), (2, 1), (3, 9), (4, 2)]);
+        assert_eq!(more(&before, &now), [2, 4]);
     }
 
     #[test]
@@ -81,5 +132,21 @@ ERR:       0
         let left = without(allowed, &[3, CpuSet::MAX_CPU]);
         assert!(left.is_some_and(|left| left.count() == 8 && !left.is_set(3)));
         assert!(without(allowed, &[3, 4]).is_none());
+    }
+
+    #[test]
+    fn the_processors_of_a_thread_are_restored() {
+        let processors = || sched_getaffinity(None).map(|all| all.count());
+        let before = processors();
+        {
+            let _restore = Restore::new();
+            let mut first = CpuSet::new();
+            let all = sched_getaffinity(None).unwrap_or_default();
+            let found = (0..CpuSet::MAX_CPU).find(|processor| all.is_set(*processor));
+            first.set(found.unwrap_or(0));
+            assert_eq!(sched_setaffinity(None, &first), Ok(()));
+            assert_eq!(processors(), Ok(1));
+        }
+        assert_eq!(processors(), before);
     }
 }

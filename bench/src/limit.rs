@@ -54,7 +54,7 @@ impl Limit {
 
     /// How many times as many rounds a row with this limit takes.
     ///
-    /// The nanoseconds of a limit are a small part of what a row measures.
+    /// A difference of nanoseconds is a small part of what a row measures.
     #[must_use]
     pub const fn rounds(self) -> u32 {
         match self {

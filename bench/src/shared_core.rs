@@ -29,7 +29,7 @@ impl UndisturbedRounds {
     /// Rounds that may take `patience` longer. After that, disturbed rounds count as well.
     ///
     /// Without patience no round is checked. Otherwise this moves the thread to other processors,
-    /// and away from those that a GPU interrupts.
+    /// and off those that a GPU has interrupted.
     pub(crate) fn new(patience: Duration) -> Self {
         let probe: fn() -> bool = is_undisturbed;
         let checks = !patience.is_zero();

@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// Only rows whose id contains this; repeat it for more rows
     #[arg(long = "filter", value_name = "FILTER")]
     filters: Vec<String>,
-    /// Rounds of a row; four times as many if it has a limit in nanoseconds
+    /// Rounds of a row; four times as many if a limit is in nanoseconds above raw or the floor
     #[arg(long, default_value_t = Pace::FULL.rounds, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: u32,
     /// A few short rounds, to check that everything runs; the figures are not reliable
