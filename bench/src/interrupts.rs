@@ -17,10 +17,10 @@ const LEAST: u32 = 8;
 /// The interrupts of GPUs on each processor.
 type Counts = BTreeMap<usize, u64>;
 
-/// Restores the processors of the thread that made it.
-pub(crate) struct Restore(Option<CpuSet>);
+/// Lets the thread use the same processors as before, once it is dropped.
+pub(crate) struct AffinityGuard(Option<CpuSet>);
 
-impl Restore {
+impl AffinityGuard {
     /// Notes the interrupts so far. Later ones count for [`avoid_interrupts`].
     pub(crate) fn new() -> Self {
         counts_before();
@@ -28,7 +28,7 @@ impl Restore {
     }
 }
 
-impl Drop for Restore {
+impl Drop for AffinityGuard {
     fn drop(&mut self) {
         if let Some(processors) = &self.0 {
             // If the system refuses this, the thread stays where it is.
@@ -139,7 +139,7 @@ ERR:       0
         let processors = || sched_getaffinity(None).map(|all| all.count());
         let before = processors();
         {
-            let _restore = Restore::new();
+            let _guard = AffinityGuard::new();
             let mut first = CpuSet::new();
             let all = sched_getaffinity(None).unwrap_or_default();
             let found = (0..CpuSet::MAX_CPU).find(|processor| all.is_set(*processor));

@@ -2,7 +2,7 @@
 
 use syncline::Error;
 
-use crate::interrupts::{Restore, avoid_interrupts};
+use crate::interrupts::{AffinityGuard, avoid_interrupts};
 use crate::lab::{Lab, Measured, Pace};
 use crate::limit::Limit;
 use crate::machine::Machine;
@@ -106,9 +106,9 @@ pub fn measure(
     mut tell: impl FnMut(&Record),
 ) -> Report {
     let mut report = Report::new(machine.inventory());
-    let restore = (!pace.is_quick()).then(Restore::new);
+    let affinity = (!pace.is_quick()).then(AffinityGuard::new);
     for entry in &plan.entries {
-        if restore.is_some() {
+        if affinity.is_some() {
             // Also for threads that a row starts before its race, which does the same.
             avoid_interrupts();
         }
@@ -141,11 +141,8 @@ fn needed(limits: &[Limit], mut pace: Pace) -> (usize, Pace) {
         return (1, pace);
     }
     let limits = limits.iter();
-    pace.rounds *= limits
-        .clone()
-        .map(|limit| limit.rounds())
-        .max()
-        .unwrap_or(1);
+    let times = limits.clone().map(|limit| limit.rounds()).max();
+    pace.rounds = pace.rounds.saturating_mul(times.unwrap_or(1));
     (limits.map(|limit| limit.runs()).max().unwrap_or(1), pace)
 }
 
