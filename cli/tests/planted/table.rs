@@ -140,6 +140,8 @@ pub(crate) const BUGS: &[Planted] = &[
         "process.points_in_their_order", "came of"),
     planted(InPeer, "reports-too-early", &["P4"], &[Host],
         "process.what_was_reported_survives_a_kill", "after idle, of line0"),
+    planted(InPeer, "fails-in-silence", &["P4"], &[Host],
+        "process.failures_without_a_text", "timed out"),
     // --- Costs ----------------------------------------------------------------------------------
     planted(InCuda, "batch-does-the-first", &["H1"], &[Host, Cuda],
         "counter.many_in_one_submission", "timed out"),

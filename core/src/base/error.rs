@@ -10,6 +10,7 @@ use crate::base::handle::kind::PayloadUse;
 use crate::base::info::BackendKind;
 pub use crate::base::object::Object;
 use crate::base::peer::PeerLoss;
+use crate::base::run::catch_panic;
 use crate::base::stage::Stage;
 use crate::base::sync::contain;
 use crate::base::timing::Timing;
@@ -23,26 +24,88 @@ pub type Failure = Arc<Error>;
 /// The largest number of sources that the text of an application's error contains.
 const MAX_SOURCES: usize = 16;
 
-/// An application's own error, as its work returned it. Dereferences to that error.
+/// An error of the application, with its text.
 ///
-/// `downcast_ref` finds it by its type, and `source` returns its own sources.
-#[derive(Clone)]
-pub struct WorkError {
-    error: Arc<ContainedDrop>,
-    queue: Option<Object>,
+/// The text is read once, when this is made. So no later report of a failure runs code of the
+/// application, on whatever thread it is written.
+struct Foreign {
+    /// Taken out by the drop.
+    error: Option<Box<dyn std::error::Error + Send + Sync>>,
+    /// The texts of the error and of its sources, in one line.
+    chain: String,
+    /// The length of the error's own text, with which the chain begins.
+    own: usize,
 }
 
-/// An application's error whose panic on drop is contained.
-///
-/// The last clone may be dropped by a queue's worker, or by a thread that drives a queue. A panic
-/// there must not reach that thread. The panic hook still reports it.
-struct ContainedDrop(Option<Box<dyn std::error::Error + Send + Sync>>);
+impl Foreign {
+    fn new(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        let mut chain = text_of(&*error);
+        let own = chain.len();
+        if let Err(message) = catch_panic(|| append_sources(&mut chain, &*error)) {
+            chain =
+                format!("{chain}: its sources are not known, because `source` panicked: {message}");
+        }
+        Self {
+            error: Some(error),
+            chain,
+            own,
+        }
+    }
 
-impl Drop for ContainedDrop {
+    fn error(&self) -> &(dyn std::error::Error + Send + Sync + 'static) {
+        match &self.error {
+            Some(error) => &**error,
+            // Not reached: only `drop` takes the error out.
+            None => &fmt::Error,
+        }
+    }
+
+    fn text(&self) -> &str {
+        self.chain.get(..self.own).unwrap_or(&self.chain)
+    }
+}
+
+impl Drop for Foreign {
+    /// The last clone may be dropped by a queue's worker, or by a thread that drives a queue. A
+    /// panic must not reach that thread. The panic hook still reports it.
     fn drop(&mut self) {
-        let error = self.0.take();
+        let error = self.error.take();
         contain(|| drop(error));
     }
+}
+
+/// The text of an error of the application. Says why, if the error has none.
+fn text_of(error: &dyn std::error::Error) -> String {
+    let mut text = String::new();
+    match catch_panic(|| fmt::write(&mut text, format_args!("{error}"))) {
+        Ok(Ok(())) => text,
+        Ok(Err(fmt::Error)) => "an error without a text: its `Display` failed".into(),
+        Err(message) => format!("an error without a text: its `Display` panicked: {message}"),
+    }
+}
+
+/// Appends the texts of all sources of `error`.
+///
+/// A source is left out if the text before it already contains its text.
+fn append_sources(chain: &mut String, error: &(dyn std::error::Error + 'static)) {
+    let sources = std::iter::successors(error.source(), |&source| source.source());
+    for source in sources.take(MAX_SOURCES) {
+        let source = text_of(source);
+        if !chain.contains(&source) {
+            chain.push_str(": ");
+            chain.push_str(&source);
+        }
+    }
+}
+
+/// An application's own error, as its work returned it. Dereferences to that error.
+///
+/// `downcast_ref` finds it by its type, and `source` returns its own sources. `Display` writes the
+/// text that the error had when this was made.
+#[derive(Clone)]
+pub struct WorkError {
+    error: Arc<Foreign>,
+    queue: Option<Object>,
 }
 
 impl WorkError {
@@ -58,18 +121,8 @@ impl WorkError {
     }
 
     /// The application's error and its sources, in one line.
-    ///
-    /// A source is left out if the text before it already contains its text.
-    fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let sources = std::iter::successors(self.source(), |&source| source.source());
-        for source in sources.take(MAX_SOURCES) {
-            let source = source.to_string();
-            if !text.contains(&source) {
-                text = format!("{text}: {source}");
-            }
-        }
-        text
+    fn chain(&self) -> &str {
+        &self.error.chain
     }
 }
 
@@ -77,17 +130,13 @@ impl std::ops::Deref for WorkError {
     type Target = dyn std::error::Error + Send + Sync;
 
     fn deref(&self) -> &Self::Target {
-        match &self.error.0 {
-            Some(error) => &**error,
-            // Not reached: only `drop` takes the error out.
-            None => &fmt::Error,
-        }
+        self.error.error()
     }
 }
 
 impl fmt::Display for WorkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&**self, f)
+        f.write_str(self.error.text())
     }
 }
 
@@ -101,12 +150,12 @@ impl fmt::Debug for WorkError {
 ///
 /// `downcast_ref` finds it by its type: `Conflict` of the negotiation.
 #[derive(Clone)]
-pub struct ConflictError(Arc<Box<dyn std::error::Error + Send + Sync>>);
+pub struct ConflictError(Arc<Foreign>);
 
 impl ConflictError {
     /// Wraps the conflict that a negotiation has found.
     pub fn new(conflict: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Box::new(conflict)))
+        Self(Arc::new(Foreign::new(Box::new(conflict))))
     }
 }
 
@@ -114,13 +163,13 @@ impl std::ops::Deref for ConflictError {
     type Target = dyn std::error::Error + Send + Sync;
 
     fn deref(&self) -> &Self::Target {
-        &**self.0
+        self.0.error()
     }
 }
 
 impl fmt::Display for ConflictError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&**self, f)
+        f.write_str(self.0.text())
     }
 }
 
@@ -663,11 +712,12 @@ fn peer(process: u32) -> String {
 impl Error {
     /// Wraps an application's own error or text, for work to return.
     ///
-    /// If `error` panics when the last clone is dropped, the panic hook reports the panic and it
-    /// goes no further.
+    /// The text is that of `error` and of its sources at this call. A panic of its `Display`, or of
+    /// its drop with the last clone, goes no further than the panic hook. An error whose `Display`
+    /// panics gets a text that says so.
     pub fn work(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Work(WorkError {
-            error: Arc::new(ContainedDrop(Some(error.into()))),
+            error: Arc::new(Foreign::new(error.into())),
             queue: None,
         })
     }

@@ -10,7 +10,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::base::sync::{contain, per_thread};
+use crate::base::error::{Error, Object, Result};
+use crate::base::sync::{caught, contain, per_thread};
 
 /// Something that a timeline can wake: a parked thread, a queue of held submissions, a relay.
 pub(crate) trait Wake: Send + Sync {
@@ -92,8 +93,8 @@ fn wake_several(first: Arc<dyn Wake>, others: impl Iterator<Item = Arc<dyn Wake>
         let _ = READY.try_with(|ready| ready.borrow_mut().extend(wake.take()));
         match wake {
             None => queued = true,
-            // The thread ends and its thread-local variables are gone. A plain call is right.
-            Some(wake) => wake.wake(),
+            // The thread ends and its thread-local variables are gone, so nothing can be deferred.
+            Some(wake) => run_contained(|| wake.wake()),
         }
     }
     if queued {
@@ -155,6 +156,26 @@ fn drain() {
 pub(crate) fn run_contained(action: impl FnOnce()) {
     let _foreign_work = ForeignWorkScope::new();
     contain(action);
+}
+
+/// Runs `action`, which is code of the application, and returns the message of its panic.
+pub(crate) fn catch_panic<T>(action: impl FnOnce() -> T) -> Result<T, String> {
+    caught(action).map_err(panic_message)
+}
+
+/// Calls a backend for `object`. A panic becomes an [`Error::Native`] of `call`.
+///
+/// For calls that engine threads make, or that are made between two steps of the engine's state.
+#[inline]
+pub(crate) fn call_backend<T>(
+    object: &Object,
+    call: &'static str,
+    action: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    caught(action).unwrap_or_else(|payload| {
+        let name = format!("it panicked: {}", panic_message(payload));
+        Err(Error::native(object, call, -1, name))
+    })
 }
 
 /// The message of a caught panic. The payload is the application's, so its drop may panic, too.

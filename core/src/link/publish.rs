@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use crate::base::error::{Error, Failure, Result};
 use crate::base::process::MakerProcess;
-use crate::base::run::Wake;
+use crate::base::run::{Wake, call_backend};
 use crate::base::stage::Stage;
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
 use crate::memory::counter::Counter;
@@ -149,7 +149,8 @@ impl Publisher {
         };
         let of = self.of.upgrade();
         loop {
-            let found = of.as_ref().map_or(Updated::Over, |of| self.update_page(of));
+            let update = |of| self.update_page_or_fail(of);
+            let found = of.as_ref().map_or(Updated::Over, update);
             let mut writing = self.writing.lock();
             let again = matches!(*writing, Writing::Busy { again: true });
             *writing = match found {
@@ -166,6 +167,19 @@ impl Publisher {
         }
         // With no lock held, because this may drop the last reference to the timeline.
         drop((before, of));
+    }
+
+    /// Same as [`Publisher::update_page`], but a panic of a backend fails the page.
+    ///
+    /// Otherwise the peers would wait in vain.
+    fn update_page_or_fail(self: &Arc<Self>, of: &Arc<Shared>) -> Updated {
+        let updated = call_backend(of.object(), "updating the page for other processes", || {
+            Ok(self.update_page(of))
+        });
+        updated.unwrap_or_else(|error| {
+            self.counter.fail_for(of.reached(), &error);
+            Updated::Over
+        })
     }
 
     fn update_page(self: &Arc<Self>, of: &Arc<Shared>) -> Updated {

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::base::error::{Error, Failure, Result};
+use crate::base::error::{Error, Failure, Object, Result};
 use crate::base::info::DeviceId;
-use crate::base::run::{DeferWakes, Wake, wake_all};
-use crate::base::sync::{Condvar, Instant, Mutex, per_thread, spawn, system_time, yield_now};
+use crate::base::run::{DeferWakes, Wake, panic_message, wake_all};
+use crate::base::sync::{
+    Condvar, Instant, Mutex, caught, per_thread, spawn, system_time, yield_now,
+};
 use crate::port::device_port::Port;
 
 /// The longest time of one watch, and the time between two checks of a device.
@@ -358,6 +360,22 @@ impl Watcher {
     }
 }
 
+/// Calls [`Watch::watch`]. A panic counts as an error, so that this thread goes on.
+///
+/// The callers then poll each port.
+pub(crate) fn watch(device: &dyn Watch, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()> {
+    let watched = caught(|| device.watch(ports, system_time(until)));
+    watched.unwrap_or_else(|payload| {
+        let name = format!("it panicked: {}", panic_message(payload));
+        Err(Error::native(
+            Object::new("device", ""),
+            "Watch::watch",
+            -1,
+            name,
+        ))
+    })
+}
+
 /// Applies the result of a watch to a watched timeline. True if the timeline's value has grown.
 pub(crate) fn take_in(
     timeline: &dyn Watched,
@@ -446,7 +464,7 @@ impl Inner {
                     .zip(targets.drain(..))
                     .map(|(timeline, target)| (timeline.home(), target))
                     .collect();
-                device.watch(&ports, system_time(until))
+                watch(&*device, &ports, until)
             };
             // Held submissions that are released below may drop the last handle of the device.
             drop(device);

@@ -26,7 +26,7 @@ use std::task::{Context, Poll, Waker};
 use smallvec::SmallVec;
 
 use crate::base::error::{Error, Result};
-use crate::base::run::Wake;
+use crate::base::run::{Wake, run_contained};
 use crate::base::stage::Stage;
 use crate::base::sync::Mutex;
 use crate::timeline::point::{KeptPoint, Point};
@@ -152,9 +152,10 @@ struct OwnedSlot(Arc<WakerSlot>);
 
 impl Drop for OwnedSlot {
     fn drop(&mut self) {
-        // The waker's drop is code of the executor, so it is not called under the lock.
+        // The waker's drop is code of the executor. So it is not called under the lock, and its
+        // panic must not end the drop of the other registrations.
         let waker = self.0.0.lock().take();
-        drop(waker);
+        run_contained(|| drop(waker));
     }
 }
 

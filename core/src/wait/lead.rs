@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::Result;
-use crate::base::sync::{Instant, system_time, yield_now};
+use crate::base::sync::{Instant, yield_now};
 use crate::port::Watch;
 use crate::port::parker::Parker;
-use crate::port::watch::{RETRY, ROUND, take_in};
+use crate::port::watch::{RETRY, ROUND, take_in, watch};
 use crate::timeline::state::Shared;
 use crate::timeline::waiters::Ticket;
 
@@ -49,8 +49,8 @@ impl<'w> Lead<'w> {
     fn watch(&self, until: Option<Instant>) -> Result<()> {
         let round = Instant::now() + ROUND;
         let until = until.map_or(round, |until| until.min(round));
-        self.device
-            .watch(&[(self.of.home(), self.ticket.value())], system_time(until))
+        let ports = [(self.of.home(), self.ticket.value())];
+        watch(&**self.device, &ports, until)
     }
 
     /// Processes the result of a watch. Returns a pause before the next watch if this one failed.

@@ -16,6 +16,7 @@ mod lost_device;
 mod model;
 mod natively;
 mod not_now;
+mod panicking;
 mod published;
 mod regressions;
 mod skipped;

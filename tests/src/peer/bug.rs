@@ -18,17 +18,22 @@ pub(super) enum Bug {
     KeepsDescriptors,
     /// It reports its signals, and ends, before the work before them has run.
     ReportsTooEarly,
+    /// It does not say that it has failed a timeline.
+    FailsInSilence,
 }
 
-use Bug::{CarriesNothingOut, KeepsDescriptors, ReportsTooEarly, SendsAnotherPoint};
+use Bug::{
+    CarriesNothingOut, FailsInSilence, KeepsDescriptors, ReportsTooEarly, SendsAnotherPoint,
+};
 
 impl Bug {
     /// All bugs, with their names in the environment.
-    const ALL: [(&str, Self); 4] = [
+    const ALL: [(&str, Self); 5] = [
         ("carries-nothing-out", CarriesNothingOut),
         ("sends-another-point", SendsAnotherPoint),
         ("keeps-descriptors", KeepsDescriptors),
         ("reports-too-early", ReportsTooEarly),
+        ("fails-in-silence", FailsInSilence),
     ];
 
     fn from_name(name: &str) -> Result<Self, String> {

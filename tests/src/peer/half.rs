@@ -1,6 +1,7 @@
 //! Commands that both processes obey.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -107,6 +108,7 @@ impl Half {
     /// | `wait`, `pending`, `reached LABEL VALUE` | waits on the host, for one or the other; asks | `true` or `false` |
     /// | `value LABEL` | | the value |
     /// | `fail LABEL WORDS`, `drop LABEL` | | |
+    /// | `mute LABEL` | fails it with an error whose `Display` panics | |
     /// | `send LABEL VALUE`, `receive` | points | the value received, once it is reached |
     /// | `words N`, `take N` | makes words of shared memory and sends them, or receives them | |
     /// | `write N VALUE`, `read N` | | |
@@ -284,6 +286,11 @@ impl Half {
             "fail" => {
                 let cause = Error::work(std::io::Error::other(rest.to_owned()));
                 self.signals(label)?.fail(cause);
+                done
+            }
+            "mute" if Bug::FailsInSilence.is_planted() => done,
+            "mute" => {
+                self.signals(label)?.fail(Error::work(Mute));
                 done
             }
             "drop" => {
@@ -587,3 +594,16 @@ fn closed() {
         std::thread::yield_now();
     }
 }
+
+/// An error of the application whose text panics.
+#[derive(Debug)]
+struct Mute;
+
+impl fmt::Display for Mute {
+    #[allow(clippy::panic, reason = "what the case is about")]
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("this error has no words")
+    }
+}
+
+impl std::error::Error for Mute {}

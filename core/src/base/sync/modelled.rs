@@ -451,6 +451,15 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io:
 }
 
 /// Runs `action`. Does not catch a panic, because loom reports a failed model by a panic.
+#[allow(
+    clippy::unnecessary_wraps,
+    reason = "the native function catches panics"
+)]
+pub(crate) fn caught<T>(action: impl FnOnce() -> T) -> std::thread::Result<T> {
+    Ok(action())
+}
+
+/// Runs `action`. Does not catch a panic, because loom reports a failed model by a panic.
 pub(crate) fn contain(action: impl FnOnce()) {
     action();
 }

@@ -137,13 +137,17 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io:
     builder.spawn(run).map(drop)
 }
 
+/// Runs `action` and returns its panic. The panic hook still reports it.
+pub(crate) fn caught<T>(action: impl FnOnce() -> T) -> std::thread::Result<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(action))
+}
+
 /// Runs `action` and catches its panic. The panic hook still reports it.
 pub(crate) fn contain(action: impl FnOnce()) {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(action)) {
+    if let Err(payload) = caught(action) {
         // The drop of the payload may panic, too. The payload of that panic is forgotten, because
         // its drop might panic again.
-        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        if let Err(again) = caught(|| drop(payload)) {
             std::mem::forget(again);
         }
     }

@@ -6,7 +6,7 @@ use super::locked::State;
 use super::recovery::RecoveryMode;
 use super::shared::Shared;
 use crate::base::error::{Error, Result};
-use crate::base::run::{DeferWakes, wake_all};
+use crate::base::run::{DeferWakes, call_backend, wake_all};
 use crate::base::stage::Stage;
 use crate::base::sync::MutexGuard;
 use crate::port::Port;
@@ -50,11 +50,13 @@ impl Shared {
         if outside {
             self.refresh_pending();
         }
-        let polled = if !self.has_other_ports() {
-            self.home().poll()
-        } else {
-            self.poll_all(least)
-        };
+        let polled = call_backend(self.object(), "Port::poll", || {
+            if !self.has_other_ports() {
+                self.home().poll()
+            } else {
+                self.poll_all(least)
+            }
+        });
         match polled {
             // The usual case: no new value.
             Ok(Some(value)) if value <= reached => reached,
@@ -70,7 +72,8 @@ impl Shared {
     /// waiters.
     #[inline(never)]
     pub(super) fn refresh_pending(&self) {
-        match self.home().pending_elsewhere() {
+        let elsewhere = || self.home().pending_elsewhere();
+        match call_backend(self.object(), "SharedPort::pending_elsewhere", elsewhere) {
             Ok(pending) if pending <= self.pending() => {}
             Ok(pending) => {
                 let woken = {

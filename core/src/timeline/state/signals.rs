@@ -6,7 +6,7 @@ use super::claims::Claims;
 use super::locked::State;
 use super::shared::Shared;
 use crate::base::error::{Error, Object, Result};
-use crate::base::run::{DeferWakes, Wake, wake_all};
+use crate::base::run::{DeferWakes, Wake, call_backend, wake_all};
 use crate::port::ByEngine;
 use crate::timeline::interval::Interval;
 
@@ -211,9 +211,9 @@ impl Shared {
         let order = self.lock_host_signals();
         check()?;
         self.time_by_host(value);
-        let signalled = self
-            .home()
-            .signal(value, ByEngine::new(self.home()))
+        // After a panic as after an error, no thread may wait for the claimed value forever.
+        let signal = || self.home().signal(value, ByEngine::new(self.home()));
+        let signalled = call_backend(self.object(), "Port::signal", signal)
             .map(|()| self.advance_by_owner(value));
         drop(order);
         match signalled {

@@ -1,4 +1,4 @@
-//! X1, X2, X7, P1, P4, Q2, E1, E2, T9: plans carried out by two processes.
+//! X1, X2, X7, P1, P4, Q2, E1, E2, E5, T9: plans carried out by two processes.
 
 use syncline::negotiate::Needs;
 
@@ -13,6 +13,7 @@ equipped_cases! {
     "process.held_until_pending": [Q2 P4] => held;
     "process.each_has_what_it_may": [X7] => permissions;
     "process.failures_come_across": [E1 E2 P4] => failures;
+    "process.failures_without_a_text": [E1 E5 P4] => mute;
     "process.the_last_handle_is_heard_of": [T9 P4] => closed;
     "process.a_conflict_on_both_sides": [X1] => conflict;
     "process.what_does_not_fit_is_refused": [X1 P1 E5] => refused;
@@ -174,6 +175,30 @@ fn failures(world: &World<Equipped>) -> Verdict {
         check!(ran == "0", "work that waits for it ran");
         // Reached values stay.
         scene.by(Side::Waiter, "wait frames 3")?;
+        Ok(())
+    })
+}
+
+/// A failure comes across although the application's `Display` of its cause panics.
+///
+/// The other process learns that the cause has no text, and does not wait until its time-out.
+fn mute(world: &World<Equipped>) -> Verdict {
+    Scene::each_way(world, |scene, besides| {
+        scene.make(besides, "frames", 0)?;
+        scene.by(Side::Signaller, "signal frames 3")?;
+        scene.by(Side::Waiter, "wait frames 3")?;
+        scene.by(Side::Waiter, "submit frames 4")?;
+        scene.by(Side::Signaller, "mute frames")?;
+        for order in ["wait frames 4", "after 1"] {
+            match scene.by(Side::Waiter, order) {
+                Err(Stop::Failed(reason)) if reason.contains("this error has no words") => {}
+                other => return Stop::fail(format!("{order}: {other:?}")),
+            }
+        }
+        let ran = scene.by(Side::Waiter, "ran")?;
+        check!(ran == "0", "work that waits for it ran");
+        // The signaller goes on.
+        scene.by(Side::Signaller, "idle")?;
         Ok(())
     })
 }
