@@ -6,7 +6,10 @@
 //! process also crashes if a driver executes work on a thread of the process at that time.
 #![allow(unsafe_code, reason = "registers what runs at exit")]
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -43,11 +46,23 @@ impl TeardownGuard {
     /// Makes an exit wait for the guards before it runs the destructors of libraries.
     ///
     /// Call it each time a library of a driver has been loaded. An exit first runs what was
-    /// registered last, and a library registers its destructors when it is loaded or first used.
-    /// Each call takes 32 bytes of the C library's list.
+    /// registered last, and a library registers its destructors when it is loaded or first used. So
+    /// each call moves the one registration of this library to the end of the C library's list. The
+    /// list does not grow.
     pub fn register() {
-        // SAFETY: the function does not unwind, and lives as long as the code of this library.
-        unsafe { libc::atexit(wait_for_teardowns) };
+        if is_exiting() {
+            return;
+        }
+        // If this library is unloaded, the C library calls this and the code is still there.
+        if !PLACED.swap(true, Ordering::Relaxed) {
+            // SAFETY: the function does not unwind, and lives as long as the code of this library.
+            unsafe { libc::atexit(leave) };
+        }
+        // The C library only uses free places at the end of its list. So the old registration is
+        // withdrawn before the new one is added.
+        withdraw();
+        // SAFETY: the function does not unwind. `leave` withdraws it before its code is unloaded.
+        unsafe { __cxa_atexit(exit_begins, null_mut(), handle()) };
     }
 
     /// A guard, or `None` if the process exits already.
@@ -89,7 +104,61 @@ impl TeardownGuard {
 impl Drop for TeardownGuard {
     fn drop(&mut self) {
         STATE.fetch_sub(1, Ordering::SeqCst);
+        // A library that was unloaded has left free places below the registration.
+        Self::register();
     }
+}
+
+// See the Itanium C++ ABI, "DSO Object Destruction API".
+unsafe extern "C" {
+    fn __cxa_atexit(
+        function: unsafe extern "C" fn(*mut c_void),
+        argument: *mut c_void,
+        handle: *mut c_void,
+    ) -> c_int;
+
+    /// Calls and removes the functions that were registered with `handle`.
+    fn __cxa_finalize(handle: *mut c_void);
+}
+
+/// True once [`leave`] is registered.
+static PLACED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// True while this thread withdraws the registration.
+    static WITHDRAWS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The handle of the registration. Only its address counts, and no library has the same.
+fn handle() -> *mut c_void {
+    static HANDLE: AtomicBool = AtomicBool::new(false);
+    HANDLE.as_ptr().cast()
+}
+
+/// Withdraws the registrations of all threads.
+fn withdraw() {
+    WITHDRAWS.set(true);
+    // SAFETY: only `exit_begins` is registered with this handle. It returns at once.
+    unsafe { __cxa_finalize(handle()) };
+    WITHDRAWS.set(false);
+}
+
+/// Called by an exit, and by [`withdraw`].
+unsafe extern "C" fn exit_begins(_: *mut c_void) {
+    if !WITHDRAWS.get() {
+        wait_for_teardowns();
+    }
+}
+
+/// Called by an exit after [`exit_begins`], or when this library is unloaded.
+extern "C" fn leave() {
+    wait_for_teardowns();
+    withdraw();
+}
+
+/// True once an exit has begun.
+fn is_exiting() -> bool {
+    STATE.load(Ordering::SeqCst) & EXITING != 0
 }
 
 /// In a forked child the lock may be held by a thread that the child does not have.
@@ -101,8 +170,8 @@ fn queues_of_this_process() -> Vec<Arc<dyn RunsInProcess>> {
     own.filter_map(|(_, queue)| queue.upgrade()).collect()
 }
 
-extern "C" fn wait_for_teardowns() {
-    // All registrations together wait no longer than this.
+fn wait_for_teardowns() {
+    // All calls together wait no longer than this.
     static DEADLINE: OnceLock<Instant> = OnceLock::new();
     STATE.fetch_or(EXITING, Ordering::SeqCst);
     let deadline = *DEADLINE.get_or_init(|| Instant::now() + MAX_WAIT);

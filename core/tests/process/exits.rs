@@ -85,9 +85,22 @@ fn the_process_that_exits() {
     let Ok(how) = std::env::var(CHILD) else {
         return;
     };
+    if how == "loaded later" {
+        TeardownGuard::register();
+    }
     // SAFETY: the function does not unwind.
     unsafe { libc::atexit(destructors) };
-    if how == "prepared" {
+    if how == "many" {
+        let before = allocated();
+        for _ in 0..10_000 {
+            drop(TeardownGuard::begin());
+        }
+        // 10 000 entries of 32 bytes would be more.
+        let grown = allocated().saturating_sub(before);
+        say(if grown < 100_000 { "flat, " } else { "grown, " });
+        std::process::exit(0);
+    }
+    if how == "prepared" || how == "loaded later" {
         TeardownGuard::register();
         std::process::exit(0);
     }
@@ -128,6 +141,12 @@ fn the_process_that_exits() {
     std::process::exit(0);
 }
 
+/// The bytes of all live allocations of this process.
+fn allocated() -> usize {
+    // SAFETY: no preconditions.
+    unsafe { libc::mallinfo2() }.uordblks
+}
+
 fn said(how: &str) -> String {
     let _alone = crate::alone();
     let child = Command::new(std::env::current_exe().unwrap())
@@ -146,6 +165,23 @@ fn an_exit_does_not_take_a_loaded_driver_down() {
     assert_eq!(
         said("prepared"),
         "destructors run, and no driver is taken down any more"
+    );
+}
+
+/// The registration moves behind the destructors of a driver that is loaded after the first one.
+#[test]
+fn an_exit_does_not_take_down_a_driver_that_was_loaded_later() {
+    assert_eq!(
+        said("loaded later"),
+        "destructors run, and no driver is taken down any more"
+    );
+}
+
+#[test]
+fn ten_thousand_teardowns_leave_no_memory_allocated() {
+    assert_eq!(
+        said("many"),
+        "flat, destructors run, and no driver is taken down any more"
     );
 }
 
