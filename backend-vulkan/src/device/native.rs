@@ -50,6 +50,8 @@ impl Native {
         device: ash::Device,
         owner: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Self {
+        // The application may destroy its instance before a thread of the engine has ended.
+        Instance::keep_drivers_loaded();
         TeardownGuard::register();
         Self {
             entry,

@@ -1,11 +1,12 @@
 //! The loader and the instance.
 #![allow(unsafe_code, reason = "talks to the Vulkan loader")]
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::sync::{Arc, OnceLock};
 
 use ash::{ext, vk};
 use syncline_core::backend::TeardownGuard;
+use syncline_core::internal::MakerProcess;
 use syncline_core::{Error, Result};
 
 use crate::driver::error::{call_failed, unavailable};
@@ -23,8 +24,22 @@ pub struct InstanceOptions {
 }
 
 /// A `VkInstance` and its loader. Cheap to clone. Devices opened from it keep it alive.
+///
+/// Instances without [options](InstanceOptions) are one `VkInstance`, which is never destroyed. See
+/// rule D1.
 #[derive(Clone)]
 pub struct Instance(Arc<Inner>);
+
+/// A process, its environment, and the instance that was made there. All of them are kept.
+///
+/// The environment names the drivers and layers. The instance keeps the drivers loaded: a thread
+/// that has used a driver calls it once more when the thread ends.
+struct Shared {
+    maker: MakerProcess,
+    environment: Vec<(OsString, OsString)>,
+    instance: Instance,
+    next: OnceLock<Box<Self>>,
+}
 
 struct Inner {
     entry: ash::Entry,
@@ -54,6 +69,51 @@ impl Instance {
     /// Same errors as [`Instance::load`], and [`Error::Unavailable`] if validation is requested and
     /// the layer is not installed.
     pub fn load_with(options: &InstanceOptions) -> Result<Self> {
+        let shared = Self::shared();
+        if !options.validation && options.application_name.is_empty() {
+            return shared;
+        }
+        // It keeps the drivers loaded. Without it, this fails in the same way.
+        drop(shared);
+        Self::of_its_own(options)
+    }
+
+    /// Keeps the drivers of this environment loaded until the process ends, if there are any.
+    pub(crate) fn keep_drivers_loaded() {
+        drop(Self::shared());
+    }
+
+    /// The instance of this process and environment. Makes it first, if there is none.
+    fn shared() -> Result<Self> {
+        // Never changed, so that a forked child finds no lock that a thread of its parent holds.
+        static FIRST: OnceLock<Box<Shared>> = OnceLock::new();
+        let maker = MakerProcess::this();
+        let environment: Vec<_> = std::env::vars_os().collect();
+        let mut place = &FIRST;
+        while let Some(shared) = place.get() {
+            if shared.maker == maker && shared.environment == environment {
+                return Ok(shared.instance.clone());
+            }
+            place = &shared.next;
+        }
+        let instance = Self::of_its_own(&InstanceOptions::default())?;
+        let mut made = Box::new(Shared {
+            maker,
+            environment,
+            instance: instance.clone(),
+            next: OnceLock::new(),
+        });
+        // Another thread may have taken the place.
+        while let Err(again) = place.set(made) {
+            made = again;
+            if let Some(other) = place.get() {
+                place = &other.next;
+            }
+        }
+        Ok(instance)
+    }
+
+    fn of_its_own(options: &InstanceOptions) -> Result<Self> {
         let entry = loader()?;
         // SAFETY: no preconditions.
         let version = unsafe { entry.try_enumerate_instance_version() }

@@ -6,6 +6,7 @@ mod clocks;
 #[cfg(all(feature = "cuda", feature = "vulkan"))]
 mod documents;
 mod english;
+mod flat;
 mod memory;
 mod published_times;
 mod raw_signals;

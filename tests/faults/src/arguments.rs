@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use crate::client::{Answer, Client};
 use crate::drivers::Drivers;
+use crate::gates::Calls;
 use crate::one_run::Ended;
 use crate::plan::Run;
 use crate::report::Report;
@@ -85,9 +86,21 @@ fn every(options: &Options) -> Result<bool, String> {
     for scenario in scenarios::named(&options.scenario) {
         // The first run in a process loads libraries, which open files.
         client.run(scenario.name, None)?;
-        let Answer::Outcome(outcome) = client.run(scenario.name, None)? else {
+        let Answer::Outcome(mut outcome) = client.run(scenario.name, None)? else {
             return Err(format!("{}: no answer without an order", scenario.name));
         };
+        // The instance of the process is there already.
+        if outcome.calls.contains_key("vkEnumeratePhysicalDevices") {
+            let name = "vkCreateInstance";
+            outcome.calls.insert(
+                name.into(),
+                Calls {
+                    main: 1,
+                    other: 0,
+                    failed: 0,
+                },
+            );
+        }
         if let Ended::Error { kind, text, .. } = &outcome.ended
             && kind == "Unavailable"
         {

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::drivers::Drivers;
-use crate::one_run::Outcome;
+use crate::one_run::{self, Outcome};
 use crate::server::HANG;
 
 /// The answer of a server to one run.
@@ -36,6 +36,9 @@ impl<'d> Client<'d> {
     /// The server cannot be started.
     pub(crate) fn run(&mut self, scenario: &str, order: Option<&str>) -> Result<Answer, String> {
         let failed = |error: std::io::Error| format!("the server process: {error}");
+        if order.is_some_and(one_run::is_of_the_instance) {
+            self.stop();
+        }
         let (child, input, output) = match &mut self.server {
             Some(server) => server,
             server => server.insert(start(self.drivers).map_err(failed)?),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use syncline::Error;
+use syncline::vulkan::Instance;
 
 use crate::accounts::Accounts;
 use crate::gates::{Calls, Gates};
@@ -153,9 +154,24 @@ fn few_descriptors(order: Option<&str>) -> Option<FewDescriptors> {
     Some(FewDescriptors::allow(count.parse::<u64>().ok()? - 1))
 }
 
+/// True if the order is for the call that makes the instance of the process.
+///
+/// A process makes it once, and it stays.
+pub(crate) fn is_of_the_instance(order: &str) -> bool {
+    order.starts_with("vkCreateInstance:")
+}
+
+/// Makes the instance of the process, and what its drivers make with the first device.
+fn make_instance() {
+    drop(Instance::load().and_then(|instance| instance.open_first()));
+}
+
 /// Runs the scenario with the order, and once more without it if nothing is left over.
 pub(crate) fn run(scenario: &Scenario, order: Option<&str>) -> Result<Outcome, String> {
     let gates = gates()?;
+    if !order.is_some_and(is_of_the_instance) {
+        make_instance();
+    }
     let before = Accounts::at_rest(gates);
     PANICS
         .lock()
@@ -181,6 +197,7 @@ pub(crate) fn run(scenario: &Scenario, order: Option<&str>) -> Result<Outcome, S
     let milliseconds = started.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
     let again = order.is_some().then(|| {
         step("the same without a failing call");
+        make_instance();
         let before = Accounts::at_rest(gates);
         scenarios::process::last_words();
         let mut again = ended(scenario);
