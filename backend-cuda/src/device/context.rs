@@ -119,6 +119,13 @@ impl Context {
         }
     }
 
+    /// True if the application may destroy the context while this struct exists.
+    ///
+    /// It has adopted the context without an owner.
+    pub(crate) const fn is_unowned(&self) -> bool {
+        self.retained.is_none() && !self.owner.is_some()
+    }
+
     #[inline]
     pub(crate) const fn driver(&self) -> &Driver {
         &self.driver

@@ -1,6 +1,7 @@
 //! CUDA events, and the pools that recycle them.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
+use std::any::Any;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -187,6 +188,17 @@ impl Mark {
     #[inline]
     pub(crate) fn raw(&self) -> sys::CUevent {
         self.0.raw.0
+    }
+
+    /// The event of an [`interprocess`](Events::interprocess) mark, to keep it alive.
+    ///
+    /// Leaks the event in a context that is adopted without an owner, because the application may
+    /// destroy that context.
+    pub(crate) fn keep(&self) -> Arc<dyn Any + Send + Sync> {
+        if self.0.context.is_unowned() {
+            std::mem::forget(self.0.clone());
+        }
+        self.0.clone()
     }
 
     /// True if both are marks of the same event.

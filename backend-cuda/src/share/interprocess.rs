@@ -4,6 +4,7 @@
     reason = "opens what only another process can keep in being"
 )]
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -103,7 +104,8 @@ impl fmt::Debug for EventIpcHandle {
 /// [`position`](Self::position) is pending.
 ///
 /// If the event is destroyed or this process ends while another process has the event open, the
-/// behaviour of the driver is undefined. Therefore [`Device::import_event`] is `unsafe`.
+/// behaviour of the driver is undefined. Therefore [`Device::import_event`] is `unsafe`. An event
+/// that `Endpoint::send_event` has sent is destroyed only after the receiving process has ended.
 ///
 /// See the CUDA driver API, *Event Management* (`cuEventCreate` with `CU_EVENT_INTERPROCESS`) and
 /// *Memory Management* (`cuIpcGetEventHandle`), and the CUDA Programming Guide, *Interprocess
@@ -293,6 +295,16 @@ impl InterprocessEvent {
     /// positions.
     pub fn position(&self) -> KeptPoint {
         self.0.own.last_record()
+    }
+
+    /// The driver's event, to keep it after this object.
+    ///
+    /// It keeps the context, but not the device. If the application has adopted the context without
+    /// an owner, the event is never destroyed, because the context may be gone by then.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn keep(&self) -> Arc<dyn Any + Send + Sync> {
+        self.0.own.event().keep()
     }
 
     /// The raw event, for calls of the application while this object lives.

@@ -18,6 +18,8 @@ use syncline_core::{
 use super::closing::Closer;
 use super::control::Received;
 use super::inbox::Inbox;
+#[cfg(feature = "cuda")]
+use super::kept::KeptForPeer;
 use super::message::{HEADER, Message};
 use super::peer::Peer;
 use super::poll::{Deadline, WakeFd, native, wait};
@@ -100,6 +102,8 @@ pub(super) struct Connection {
     is_given_up: AtomicBool,
     loss_observers: Mutex<LossObservers>,
     is_trusted: AtomicBool,
+    #[cfg(feature = "cuda")]
+    kept: KeptForPeer,
     next_number: AtomicU32,
     /// The round of the last negotiation.
     round: Mutex<u32>,
@@ -190,6 +194,8 @@ impl Connection {
             is_given_up: AtomicBool::new(false),
             loss_observers: Mutex::default(),
             is_trusted: AtomicBool::new(false),
+            #[cfg(feature = "cuda")]
+            kept: KeptForPeer::default(),
             next_number: AtomicU32::new(1),
             round: Mutex::new(0),
         }
@@ -211,6 +217,15 @@ impl Connection {
     /// Accepts opaque handles of the peer from now on.
     pub(super) fn trust(&self) {
         self.is_trusted.store(true, Ordering::Relaxed);
+    }
+
+    /// Keeps `object` until the peer process has ended, also if the endpoint is dropped before.
+    ///
+    /// # Errors
+    /// [`Error::Native`] if the system has no descriptor or no thread.
+    #[cfg(feature = "cuda")]
+    pub(super) fn keep_for_peer(&self, object: Arc<dyn std::any::Any + Send + Sync>) -> Result<()> {
+        self.kept.keep(&self.object, &self.peer, object)
     }
 
     /// The next number for an object that this side offers, from 1 to 2^31 - 1.

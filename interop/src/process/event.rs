@@ -38,9 +38,13 @@ impl Endpoint {
     /// pending once the submission's end is pending. This call does not wait for that.
     ///
     /// # Lifetime of the event
-    /// This process must keep a clone of the event and must not end. That holds while the peer has
-    /// the event or a queue of the peer waits for it. The peer has vouched for that by an `unsafe`
-    /// call, and this process must make it true.
+    /// The driver's event, with its context, lives until the peer process has ended (F8). So this
+    /// process may drop the event, the device and the endpoint. If the system does not let the peer
+    /// [be watched](Endpoint::watches_process), the event is never destroyed. To send many events,
+    /// send one event and record it again.
+    ///
+    /// This process must not end while the peer has the event or a queue of the peer waits for it.
+    /// The peer has vouched for that by an `unsafe` call, and this process must make it true.
     ///
     /// # Blocking
     /// Up to `timeout` in total.
@@ -52,6 +56,8 @@ impl Endpoint {
     /// * [`Error::PeerSilent`] if the peer does not receive the event in time. The offer is
     ///   withdrawn.
     /// * [`Error::Import`] if the peer refuses the event, with its reason.
+    /// * [`Error::Native`] if the system has no thread or no descriptor for the peer's first event.
+    ///   Nothing is sent.
     pub fn send_event(
         &self,
         event: &InterprocessEvent,
@@ -60,6 +66,8 @@ impl Endpoint {
     ) -> Result<()> {
         let deadline = Deadline::after(timeout);
         event.position().point().wait_pending(timeout)?;
+        // Before it is sent, because a peer that does not answer may have opened it.
+        self.connection().keep_for_peer(event.keep())?;
         self.send_event_handle(event.handle(), label, deadline)
     }
 
@@ -113,10 +121,10 @@ impl Endpoint {
     /// * [`Error::PeerSilent`], with the objects that were offered instead.
     ///
     /// # Safety
-    /// The conditions of [`Device::import_event`]: the peer keeps the event ([`InterprocessEvent`])
-    /// and does not die, until the fence is dropped and everything that waits for it has completed.
-    /// A violation is undefined behaviour in the driver. The endpoint notices the death of its peer
-    /// too late, because the driver has the wait by then.
+    /// The peer process does not end until the fence is dropped and everything that waits for it
+    /// has completed. A violation is undefined behaviour in the driver. The endpoint notices the
+    /// death of its peer too late, because the driver has the wait by then. The other condition of
+    /// [`Device::import_event`] holds: [`send_event`](Endpoint::send_event) keeps the event.
     pub unsafe fn receive_event(
         &self,
         device: &Device,

@@ -20,7 +20,7 @@ const EXIT_GRACE: Duration = Duration::from_millis(if cfg!(fuzzing) { 2 } else {
 const LIVENESS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Pause before a retry if poll(2) fails, which happens only if memory is short.
-const POLL_RETRY: Duration = Duration::from_millis(10);
+pub(super) const POLL_RETRY: Duration = Duration::from_millis(10);
 
 /// Watches the peer until the endpoint is dropped or the peer process has died.
 pub(super) fn watch(connection: &Connection) {

@@ -49,6 +49,8 @@ mod handover;
 #[cfg(any(test, fuzzing))]
 mod hostile;
 mod inbox;
+#[cfg(feature = "cuda")]
+mod kept;
 mod listener;
 mod message;
 mod numbers;

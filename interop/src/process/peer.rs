@@ -92,6 +92,16 @@ impl Peer {
         Some(PollFd::new(watched, PollFlags::IN))
     }
 
+    /// A descriptor of its own for the end of the process.
+    ///
+    /// # Errors
+    /// The system's error if there is no descriptor left. `None` if the process cannot be watched.
+    #[cfg(feature = "cuda")]
+    pub(super) fn duplicate_watched(&self) -> Result<OwnedFd, Option<Errno>> {
+        let watched = self.watched.as_ref().map_err(|_| None)?;
+        rustix::io::fcntl_dupfd_cloexec(watched, 0).map_err(Some)
+    }
+
     /// How the process ended. Only its parent learns this, until the parent has waited for it.
     pub(super) fn exit(&self) -> Option<PeerExit> {
         use std::os::fd::AsFd;

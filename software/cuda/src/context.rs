@@ -144,7 +144,13 @@ impl Context {
         capture::abandon_all(self.id);
         *lock(&self.defaults) = Defaults::default();
         STREAMS.orphan(|stream| stream.context.id != self.id);
-        EVENTS.orphan(|event| event.context.id != self.id);
+        EVENTS.orphan(|event| {
+            let stays = event.context.id != self.id;
+            if let Some(shared) = event.shared().filter(|_| !stays) {
+                shared.note_destroyed();
+            }
+            stays
+        });
         FUNCTIONS.retain(|function| function.context.id != self.id);
         MODULES.retain(|module| module.context.id != self.id);
         external::forget(self.id);

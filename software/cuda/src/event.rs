@@ -10,6 +10,7 @@ use crate::current;
 use crate::lock;
 use crate::mark::Mark;
 use crate::operation::Operation;
+use crate::settings::print;
 use crate::shared_event::SharedEvent;
 use crate::stream::Stream;
 use crate::table::Table;
@@ -77,6 +78,10 @@ impl Event {
     pub(crate) fn find(handle: usize) -> Answer<Arc<Self>> {
         let event = EVENTS.get(handle)?;
         event.context.check()?;
+        if event.shared.as_ref().is_some_and(|shared| shared.is_gone()) {
+            print("an event was used that its process has destroyed: the behaviour is undefined");
+            return Err(Code::INVALID_HANDLE);
+        }
         Ok(event)
     }
 

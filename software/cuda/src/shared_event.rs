@@ -24,6 +24,8 @@ struct Page {
     id: AtomicU64,
     /// The number of submitted records.
     records: AtomicU64,
+    /// 1 once the process of the event has destroyed it.
+    destroyed: AtomicU64,
     /// Record `n` writes `n` into slot `n % SLOTS` when a stream reaches it.
     ///
     /// Records of two streams may be reached in any order, so a single number is not enough.
@@ -77,6 +79,23 @@ impl SharedEvent {
         event.page().id.store(id, Ordering::Relaxed);
         event.page().magic.store(MAGIC, Ordering::Release);
         Ok(event)
+    }
+
+    /// Notes that the event is destroyed, if it is of this process.
+    ///
+    /// Another process that has it open learns of that at its next call: see
+    /// [`is_gone`](Self::is_gone).
+    pub(crate) fn note_destroyed(&self) {
+        if self.file.is_some() {
+            self.page().destroyed.store(1, Ordering::Release);
+        }
+    }
+
+    /// True if this is the event of another process, which has destroyed it.
+    ///
+    /// A real driver does not notice that, and its behaviour is undefined from then on.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.file.is_none() && self.page().destroyed.load(Ordering::Acquire) != 0
     }
 
     /// Returns the handle for other processes. `None` for an event of another process.

@@ -699,3 +699,44 @@ fn an_observer_may_drop_the_last_endpoint() {
     drop(other);
     waits.recv_timeout(LONG).unwrap();
 }
+
+/// Tells that it is dropped.
+#[cfg(feature = "cuda")]
+struct Dropped(Sender<()>);
+
+#[cfg(feature = "cuda")]
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+/// F8: what a peer uses lives until its process has ended, also without the endpoint.
+#[cfg(feature = "cuda")]
+#[test]
+fn what_a_peer_uses_is_kept_until_its_process_has_ended() {
+    let (mut child, one) = child("parks");
+    let (tell, dropped) = channel();
+    let object = Arc::new(Dropped(tell));
+    for _ in 0..2 {
+        one.connection().keep_for_peer(object.clone()).unwrap();
+    }
+    assert_eq!(Arc::strong_count(&object), 2, "it is kept once");
+    drop((object, one));
+    assert!(dropped.try_recv().is_err(), "it went with the endpoint");
+    child.kill().unwrap();
+    dropped.recv_timeout(LONG).unwrap();
+    child.wait().unwrap();
+}
+
+/// F8: what a peer uses is never dropped if its end would go unnoticed.
+#[cfg(feature = "cuda")]
+#[test]
+fn what_a_peer_uses_is_leaked_if_the_process_cannot_be_watched() {
+    let (other, one) = both_with(|object, peer| peer.unwatched(object));
+    let (tell, dropped) = channel();
+    let kept = Arc::new(Dropped(tell));
+    one.connection().keep_for_peer(kept).unwrap();
+    drop((one, other));
+    assert!(dropped.try_recv().is_err(), "it went with the endpoint");
+}

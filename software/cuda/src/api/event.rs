@@ -28,7 +28,11 @@ api! {
 
     fn cuEventDestroy_v2(event: Handle) {
         Event::find(event)?;
-        EVENTS.remove(event).map(drop)
+        let event = EVENTS.remove(event)?;
+        if let Some(shared) = event.shared() {
+            shared.note_destroyed();
+        }
+        Ok(())
     }
 
     fn cuEventRecord(event: Handle, stream: Handle) {

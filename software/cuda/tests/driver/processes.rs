@@ -234,21 +234,25 @@ fn an_event_is_opened_by_another_process() {
     let hex: String = handle.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut waiter = child("processes::waits_for_an_event")
         .env("EVENT", hex)
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Its first line states that its stream waits.
     let mut out = std::io::BufReader::new(waiter.stdout.take().unwrap());
     let mut text = String::new();
-    while !text.contains("waits") {
-        assert_ne!(
-            std::io::BufRead::read_line(&mut out, &mut text).unwrap(),
-            0,
-            "{text}"
-        );
-    }
+    let mut reads = |line: &str| {
+        while !text.contains(line) {
+            let read = std::io::BufRead::read_line(&mut out, &mut text).unwrap();
+            assert_ne!(read, 0, "{text}");
+        }
+    };
+    reads("its stream waits");
     gate.set(1);
+    reads("it is complete");
+    // From now on a real driver would have undefined behaviour in the other process.
+    ok(cuEventDestroy_v2(event));
+    drop(waiter.stdin.take());
     std::io::Read::read_to_string(&mut out, &mut text).unwrap();
     assert!(waiter.wait().unwrap().success(), "{text}");
 }
@@ -273,9 +277,13 @@ fn waits_for_an_event() {
     assert_eq!(cuEventQuery(event), 600);
     ok(cuStreamWaitEvent(stream, event, 0));
     assert_eq!(cuStreamQuery(stream), 600);
-    println!("waits");
+    println!("its stream waits");
     ok(cuStreamSynchronize(stream));
     ok(cuEventQuery(event));
+    println!("it is complete");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    assert_eq!(cuEventQuery(event), 400);
+    assert_eq!(cuStreamWaitEvent(stream, event, 0), 400);
 }
 
 #[test]

@@ -14,6 +14,7 @@ equipped_cases! {
     "process.cuda_event_recorded_while_held": [F8 Q2 T10] => held;
     "process.cuda_event_refused": [F8 X3 E5] => refused;
     "process.cuda_event_of_another_gpu": [X5] => another_gpu;
+    "process.cuda_event_outlives_its_handles": [F8] => outlives;
     "process.cuda_event_leaves_nothing": [X4 P1] => leaves_nothing;
 }
 
@@ -182,12 +183,36 @@ fn another_gpu(world: &World<Equipped>) -> Verdict {
     })
 }
 
+/// The process that made the event drops it, and the other one goes on waiting for it.
+///
+/// First with a record that is pending at the drop, then with none.
+fn outlives(world: &World<Equipped>) -> Verdict {
+    with_event(world, |scene| {
+        scene.by(Signaller, "record done 1")?;
+        let waits = scene.by(Waiter, "await done")?;
+        scene.by(Signaller, "forget done")?;
+        expect(scene, Waiter, &format!("through {waits}"), "false")?;
+        expect(scene, Waiter, "complete done", "false")?;
+        scene.by(Signaller, "release 1")?;
+        scene.by(Waiter, &format!("after {waits}"))?;
+        // Its submission is through, and nothing of the signaller refers to the event.
+        scene.by(Signaller, "idle")?;
+        scene.by(Signaller, "clean")?;
+        expect(scene, Waiter, "complete done", "true")?;
+        scene.by(Waiter, "join done")?;
+        let waits = scene.by(Waiter, "await done")?;
+        scene.by(Waiter, &format!("after {waits}")).map(|_| ())
+    })
+}
+
 /// Both processes have the same descriptors as before, whether waits were made or refused.
+///
+/// The event itself stays in the process that made it, until the other one ends.
 fn leaves_nothing(world: &World<Equipped>) -> Verdict {
     with_event(world, |scene| {
-        let_go(scene)?;
+        scene.by(Waiter, "forget done")?;
         scene.keeps_no_descriptors(|scene| {
-            hand_over(scene)?;
+            scene.together("give done", "get done")?;
             scene.by(Signaller, "record done 1")?;
             let waits = scene.by(Waiter, "await done")?;
             scene.by(Signaller, "release 1")?;
@@ -195,11 +220,10 @@ fn leaves_nothing(world: &World<Equipped>) -> Verdict {
             scene.by(Waiter, "forget done")?;
             let told = scene.together("give done soon", "get other soon");
             check!(told.is_err(), "one is taken for another: {told:?}");
-            let_go(scene)?;
             for side in [Waiter, Signaller] {
-                scene.by(side, "clean")?;
+                scene.by(side, "idle")?;
             }
-            Ok(())
+            scene.by(Waiter, "clean").map(|_| ())
         })
     })
 }
