@@ -46,7 +46,7 @@ pub use crate::base::sync::{Condvar, Mutex, MutexGuard};
 pub use crate::base::timing::Timing;
 pub use crate::driver::enqueue::{Batch, Enqueue, Flush, InvariantLifetime, NoStamp, Waker};
 pub use crate::driver::gate::Gate;
-pub use crate::driver::import::memory_refused;
+pub use crate::driver::import::{ImportFd, memory_refused};
 pub use crate::driver::in_flight::InFlightBudget;
 pub use crate::driver::in_use::{InUse, Unused};
 pub use crate::driver::keep::Keep;

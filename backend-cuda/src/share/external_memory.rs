@@ -1,13 +1,12 @@
 //! Imported memory of other APIs.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
 
 use cudarc::driver::sys;
 #[cfg(doc)]
 use syncline_core::Error;
-use syncline_core::backend::memory_refused;
+use syncline_core::backend::{ImportFd, memory_refused};
 use syncline_core::{
     Result,
     handle::{HandleKind, MemoryFd, Rejected},
@@ -53,7 +52,7 @@ impl Device {
         // Called again if memory was short. Each call uses a new duplicate, because the driver may
         // have closed the previous one.
         let imported = context.allocate(|driver| {
-            let duplicate = match handle.as_fd().try_clone_to_owned() {
+            let duplicate = match ImportFd::duplicate(handle) {
                 Ok(duplicate) => duplicate,
                 Err(error) => {
                     no_duplicate = Some(error);
@@ -63,7 +62,7 @@ impl Device {
             let desc = sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
                 type_: sys::CUexternalMemoryHandleType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
                 handle: sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1 {
-                    fd: duplicate.as_raw_fd(),
+                    fd: duplicate.number(),
                 },
                 size: handle.size(),
                 flags: if handle.dedicated() { DEDICATED } else { 0 },
@@ -72,16 +71,9 @@ impl Device {
             // SAFETY: `MemoryFd` guarantees an opaque descriptor of memory of this size. It is
             // open, and the caller has checked that it belongs to this GPU. On success the driver
             // takes it and writes one handle.
-            match unsafe { driver.import_external_memory(&raw mut raw, &raw const desc) } {
-                Ok(()) => {
-                    let _ = duplicate.into_raw_fd();
-                    Ok(())
-                }
-                Err(code) => {
-                    close_if_still_ours(duplicate, handle);
-                    Err(code)
-                }
-            }
+            unsafe { driver.import_external_memory(&raw mut raw, &raw const desc) }?;
+            duplicate.taken();
+            Ok(())
         });
         if let Some(error) = no_duplicate {
             return Err(refused(error.to_string()));
@@ -122,31 +114,6 @@ impl Device {
     }
 }
 
-/// Closes the duplicate of `of` that a driver has rejected, unless the driver has closed it.
-///
-/// NVIDIA's driver (580.159) closes rejected descriptors of some kinds, but not those of
-/// semaphores. The number may already be another file's. If the kernel does not confirm that both
-/// descriptors are one open file, the duplicate is leaked.
-fn close_if_still_ours(duplicate: OwnedFd, of: &MemoryFd) {
-    // Anonymous files (semaphores, eventfds, GPU memory) share one inode, so the inode does not
-    // help.
-    if same_file(&duplicate, of) {
-        drop(duplicate);
-    } else {
-        let _ = duplicate.into_raw_fd();
-    }
-}
-
-/// True if both descriptors refer to one open file, according to `kcmp` with `KCMP_FILE`.
-fn same_file(left: &impl AsRawFd, right: &impl AsFd) -> bool {
-    const KCMP_FILE: libc::c_int = 0;
-    let (left, right) = (left.as_raw_fd(), right.as_fd().as_raw_fd());
-    let process = rustix::process::getpid().as_raw_nonzero().get();
-    // SAFETY: compares two entries of this process's descriptor table, and fails if one is missing.
-    let order = unsafe { libc::syscall(libc::SYS_kcmp, process, process, KCMP_FILE, left, right) };
-    order == 0
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test's")]
@@ -156,15 +123,6 @@ mod tests {
     use super::*;
     use crate::driver::emulated::{self, imported_files};
 
-    #[test]
-    fn anonymous_files_are_distinguished() {
-        let eventfd = || rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
-        let (one, other) = (eventfd(), eventfd());
-        let again = one.try_clone().unwrap();
-        assert!(!same_file(&one, &other));
-        // Some sandboxes forbid the call. Then all files count as different.
-        assert!(same_file(&one, &again) || !same_file(&one, &one));
-    }
     /// Drivers close a rejected descriptor, and another file may reuse its number at once.
     #[test]
     fn a_second_try_uses_a_new_descriptor() {

@@ -1,14 +1,14 @@
 //! Imported semaphores of other APIs, and the driver calls on them.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
 use smallvec::SmallVec;
-use syncline_core::backend::Mutex;
-use syncline_core::{Result, handle::Rejected};
+use syncline_core::backend::{ImportFd, Mutex};
+use syncline_core::{Error, Result, handle::Rejected};
 
 use crate::device::context::Context;
 use crate::device::deferred_free::Resource;
@@ -198,41 +198,45 @@ impl Device {
     /// Imports the semaphore of `handle`, which belongs to this GPU.
     ///
     /// # Errors
-    /// A driver error, with the handle.
-    pub(crate) fn import_semaphore<H: AsFd + Into<OwnedFd>>(
+    /// [`Error::Import`] if the system gives no duplicate. A driver error. Both with the handle,
+    /// still open.
+    pub(crate) fn import_semaphore<H: AsFd>(
         &self,
         handle: H,
         kind: Kind,
     ) -> Result<Semaphore, Rejected<H>> {
+        let imported = self.import_duplicate(&handle, kind);
+        // The driver has taken a duplicate, so on success the original is closed here.
+        imported.map_err(|error| Rejected { handle, error })
+    }
+
+    fn import_duplicate(&self, handle: &impl AsFd, kind: Kind) -> Result<Semaphore> {
         let context = self.context();
+        let fd = ImportFd::duplicate(handle)
+            .map_err(|error| Error::import(self.object(), "a semaphore", error.to_string()))?;
         let desc = sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC {
             type_: match kind {
                 Kind::Timeline => sys::CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD,
                 Kind::Binary => sys::CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD,
             },
             handle: sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1 {
-                fd: handle.as_fd().as_raw_fd(),
+                fd: fd.number(),
             },
             flags: 0,
             reserved: [0; 16],
         };
         let mut raw = null_mut();
-        let imported = context.bind_outside_capture().and_then(|_bound| {
-            // SAFETY: the handle's type guarantees that the descriptor is such a semaphore. The
-            // callers have checked that it belongs to this GPU, and it is open. On success the
-            // driver takes the descriptor and writes one handle.
-            unsafe {
-                context
-                    .driver()
-                    .import_external_semaphore(&raw mut raw, &raw const desc)
-            }
-            .map_err(|code| context.error(code))
-        });
-        if let Err(error) = imported {
-            return Err(Rejected { handle, error });
+        let _bound = context.bind_outside_capture()?;
+        // SAFETY: the handle's type guarantees that the descriptor is such a semaphore. The callers
+        // have checked that it belongs to this GPU, and it is open. On success the driver takes the
+        // descriptor and writes one handle.
+        unsafe {
+            context
+                .driver()
+                .import_external_semaphore(&raw mut raw, &raw const desc)
         }
-        // The driver owns the descriptor now.
-        let _ = handle.into().into_raw_fd();
+        .map_err(|code| context.error(code))?;
+        fd.taken();
         Ok(Semaphore {
             context: context.clone(),
             raw: Raw(raw),

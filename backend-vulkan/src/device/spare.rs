@@ -1,11 +1,11 @@
 //! A second `VkDevice` of the same GPU, which signals semaphores whose own device is lost (E3).
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ash::{khr, vk};
-use syncline_core::backend::TeardownGuard;
+use syncline_core::backend::{ImportFd, TeardownGuard};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::native::Native;
@@ -67,11 +67,11 @@ pub(crate) struct SpareSemaphore {
 }
 
 impl SpareSemaphore {
-    /// Imports `fd`, the handle of a timeline semaphore of the same driver.
+    /// Imports `handle`, which is of a timeline semaphore of the same driver.
     ///
     /// # Errors
-    /// A driver error.
-    pub(crate) fn import(spare: &Arc<Spare>, fd: OwnedFd) -> Result<Self> {
+    /// [`Error::Import`] if the system gives no duplicate. A driver error.
+    pub(crate) fn import(spare: &Arc<Spare>, handle: &OwnedFd) -> Result<Self> {
         let mut timeline =
             vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
         let info = vk::SemaphoreCreateInfo::default().push_next(&mut timeline);
@@ -82,16 +82,17 @@ impl SpareSemaphore {
             spare: spare.clone(),
             raw,
         };
+        let fd = ImportFd::duplicate(handle)
+            .map_err(|error| Error::import(&spare.object, "a timeline", error.to_string()))?;
         let info = vk::ImportSemaphoreFdInfoKHR::default()
             .semaphore(raw)
             .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD)
-            .fd(fd.as_raw_fd());
+            .fd(fd.number());
         // SAFETY: an unused timeline semaphore, and a handle of a timeline semaphore of the same
         // driver.
         unsafe { spare.semaphores.import_semaphore_fd(&info) }
             .map_err(|code| spare.failed("vkImportSemaphoreFdKHR", code))?;
-        // The driver owns the descriptor from now on.
-        let _ = fd.into_raw_fd();
+        fd.taken();
         Ok(semaphore)
     }
 

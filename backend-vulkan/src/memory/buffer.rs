@@ -2,13 +2,12 @@
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::any::Any;
-use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use ash::vk;
-use syncline_core::backend::memory_refused;
+use syncline_core::backend::{ImportFd, memory_refused};
 use syncline_core::{Error, Result, error::Object, handle::MemoryFd};
 
 use crate::device::inner::Inner;
@@ -364,10 +363,10 @@ impl Device {
             made.allocated = handle.size();
             // The driver takes the duplicate if the allocation succeeds. A later step may still
             // fail, so the handle itself is not passed.
-            let clone = handle.as_fd().try_clone_to_owned();
+            let clone = ImportFd::duplicate(handle);
             duplicate = Some(clone.map_err(|error| refused(error.to_string()))?);
         }
-        let fd = duplicate.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let fd = duplicate.as_ref().map_or(-1, ImportFd::number);
         let mut import = vk::ImportMemoryFdInfoKHR::default()
             .handle_type(handles)
             .fd(fd);
@@ -398,8 +397,9 @@ impl Device {
             }
             _ => failed("vkAllocateMemory")(code),
         })?;
-        // The driver owns the duplicate from now on.
-        let _ = duplicate.map(IntoRawFd::into_raw_fd);
+        if let Some(duplicate) = duplicate {
+            duplicate.taken();
+        }
         // SAFETY: both were just created on this device and for each other. The buffer is bound
         // once, to all of its memory.
         unsafe { device.raw().bind_buffer_memory(buffer, made.memory, 0) }

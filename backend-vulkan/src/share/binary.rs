@@ -4,7 +4,7 @@
     reason = "talks to the driver; only the caller knows that a signal is pending"
 )]
 
-use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 
 use ash::vk;
@@ -163,10 +163,11 @@ impl Device {
                 self.make_binary(label, vk::ExternalSemaphoreHandleTypeFlags::empty())
             })
             .and_then(|semaphore| {
+                let fd = self.duplicate(&handle, &what)?;
                 let info = vk::ImportSemaphoreFdInfoKHR::default()
                     .semaphore(semaphore.raw())
                     .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD)
-                    .fd(handle.as_fd().as_raw_fd());
+                    .fd(fd.number());
                 let functions = self
                     .inner()
                     .external()
@@ -175,16 +176,11 @@ impl Device {
                 // semaphore, and `require_same_driver` has checked that it is of the same driver.
                 unsafe { functions.import_semaphore_fd(&info) }
                     .map_err(|code| self.import_error("vkImportSemaphoreFdKHR", code, &what))?;
+                fd.taken();
                 Ok(semaphore)
             });
-        match semaphore {
-            Ok(semaphore) => {
-                // The driver owns the descriptor from now on.
-                let _ = handle.into_fd().into_raw_fd();
-                Ok(semaphore)
-            }
-            Err(error) => Err(Rejected { handle, error }),
-        }
+        // The driver has taken a duplicate, so on success the original is closed here.
+        semaphore.map_err(|error| Rejected { handle, error })
     }
 
     /// Refuses a descriptor of another kind of file than this driver exports for binary semaphores.

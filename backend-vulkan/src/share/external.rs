@@ -7,11 +7,11 @@
 )]
 
 use std::convert::Infallible;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use ash::vk;
-use syncline_core::backend::{Attachment, Sharing};
+use syncline_core::backend::{Attachment, ImportFd, Sharing};
 use syncline_core::{
     Error, Result,
     error::Object,
@@ -97,47 +97,48 @@ impl Device {
         &self,
         handle: TimelineFd,
     ) -> Result<Attachment, Rejected<TimelineFd>> {
-        let reject = |error, handle| Err(Rejected { handle, error });
-        let semaphore = self
+        let what = || format!("a timeline from {}", handle.origin());
+        let imported = self
             .require_same_driver("a timeline", handle.origin())
             .and_then(|()| {
-                let imports = &self.info().capabilities.imports;
-                self.require_kind(imports, HandleKind::TimelineOpaqueFd, "import a timeline")?;
-                let what = || format!("a timeline from {}", handle.origin());
-                let kind = HandleKind::TimelineOpaqueFd;
+                let asked = "import a timeline";
+                let (imports, kind) = (
+                    &self.info().capabilities.imports,
+                    HandleKind::TimelineOpaqueFd,
+                );
+                self.require_kind(imports, kind, asked)?;
                 let export = || Ok(self.export_timeline(0)?.1.into_fd());
                 self.require_file_kind(handle.as_fd(), kind, &what, export)?;
-                Semaphore::new(
-                    self.inner(),
-                    0,
-                    vk::ExternalSemaphoreHandleTypeFlags::empty(),
-                )
-            });
-        let semaphore = match semaphore {
-            Ok(semaphore) => semaphore,
-            Err(error) => return reject(error, handle),
-        };
-        let info = vk::ImportSemaphoreFdInfoKHR::default()
-            .semaphore(semaphore.raw())
-            .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD)
-            .fd(handle.as_fd().as_raw_fd());
-        let functions = self.inner().external().semaphores("import a timeline");
-        let imported = functions.and_then(|functions| {
-            // SAFETY: an unused timeline semaphore. The handle's type guarantees a timeline
-            // semaphore, and `require_same_driver` has checked that it is of the same driver.
-            unsafe { functions.import_semaphore_fd(&info) }.map_err(|code| {
-                let what = || format!("a timeline from {}", handle.origin());
-                self.import_error("vkImportSemaphoreFdKHR", code, &what)
-            })
-        });
-        match imported {
-            Ok(()) => {
-                // The driver owns the descriptor from now on.
-                let _ = handle.into_fd().into_raw_fd();
+                let no_handle = vk::ExternalSemaphoreHandleTypeFlags::empty();
+                let semaphore = Semaphore::new(self.inner(), 0, no_handle)?;
+                let fd = self.duplicate(&handle, &what)?;
+                let info = vk::ImportSemaphoreFdInfoKHR::default()
+                    .semaphore(semaphore.raw())
+                    .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD)
+                    .fd(fd.number());
+                let functions = self.inner().external().semaphores(asked)?;
+                // SAFETY: an unused timeline semaphore. The handle's type guarantees a timeline
+                // semaphore, and `require_same_driver` has checked that it is of the same driver.
+                unsafe { functions.import_semaphore_fd(&info) }
+                    .map_err(|code| self.import_error("vkImportSemaphoreFdKHR", code, &what))?;
+                fd.taken();
                 Ok(semaphore.attach_imported())
-            }
-            Err(error) => reject(error, handle),
-        }
+            });
+        // The driver has taken a duplicate, so on success the original is closed here.
+        imported.map_err(|error| Rejected { handle, error })
+    }
+
+    /// Duplicates a handle of `what` for an import.
+    ///
+    /// # Errors
+    /// [`Error::Import`] with the system's reason.
+    pub(crate) fn duplicate<'h>(
+        &self,
+        handle: &'h impl AsFd,
+        what: &dyn Fn() -> String,
+    ) -> Result<ImportFd<'h>> {
+        ImportFd::duplicate(handle)
+            .map_err(|error| Error::import(self.object(), what(), error.to_string()))
     }
 
     /// Rejects any Windows handle, because the drivers import none on this platform.

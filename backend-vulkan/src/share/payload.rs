@@ -1,7 +1,7 @@
 //! The payload of a binary semaphore, and importing a temporary payload.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::os::fd::{AsFd, AsRawFd, IntoRawFd, RawFd};
+use std::os::fd::RawFd;
 
 use ash::vk;
 #[cfg(doc)]
@@ -66,18 +66,15 @@ impl BinarySemaphore {
                 device.require_kind(&device.info().capabilities.imports, kind, asked)?;
                 device.require_binary_file(&handle, &what)?;
                 let type_ = vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
+                let fd = device.duplicate(&handle, &what)?;
                 // SAFETY: the handle's type guarantees a binary semaphore. `require_same_driver`
                 // has checked that it is of the same driver.
-                unsafe { self.replace(kind, type_, handle.as_fd().as_raw_fd(), asked, &what) }
-            });
-        match imported {
-            Ok(()) => {
-                // The driver owns the descriptor from now on.
-                let _ = handle.into_fd().into_raw_fd();
+                unsafe { self.replace(kind, type_, fd.number(), asked, &what) }?;
+                fd.taken();
                 Ok(())
-            }
-            Err(error) => Err(Rejected { handle, error }),
-        }
+            });
+        // The driver has taken a duplicate, so on success the original is closed here.
+        imported.map_err(|error| Rejected { handle, error })
     }
 
     /// Imports a temporary payload. The driver owns `fd` after a success.

@@ -4,9 +4,10 @@
     reason = "talks to the driver; only the caller knows that a signal is pending"
 )]
 
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 
 use ash::vk;
+use syncline_core::backend::ImportFd;
 use syncline_core::{
     Error, Result,
     handle::{HandleKind, Rejected, SyncFd},
@@ -94,19 +95,20 @@ impl BinarySemaphore {
         let imported = device
             .require_kind(imports, HandleKind::SyncFd, asked)
             .and_then(|()| {
-                let fd = handle.fd().map_or(-1, |fd| fd.as_raw_fd());
                 let what = || "a sync file".to_owned();
+                let fd = handle.fd();
+                let fd = fd.as_ref().map(|fd| device.duplicate(fd, &what));
+                let fd = fd.transpose()?;
+                let number = fd.as_ref().map_or(-1, ImportFd::number);
                 // SAFETY: the handle's type guarantees a sync file, or −1 for a signal that was
                 // made.
-                unsafe { self.replace(HandleKind::SyncFd, TYPE, fd, asked, &what) }
-            });
-        match imported {
-            Ok(()) => {
-                // The driver owns the descriptor from now on.
-                let _ = handle.into_fd().map(IntoRawFd::into_raw_fd);
+                unsafe { self.replace(HandleKind::SyncFd, TYPE, number, asked, &what) }?;
+                if let Some(fd) = fd {
+                    fd.taken();
+                }
                 Ok(())
-            }
-            Err(error) => Err(Rejected { handle, error }),
-        }
+            });
+        // The driver has taken a duplicate, so on success the original is closed here.
+        imported.map_err(|error| Rejected { handle, error })
     }
 }

@@ -130,7 +130,7 @@ impl Semaphore {
                 "it cannot be exported to another device",
             ));
         }
-        let imported = SpareSemaphore::import(&self.device.spare()?, self.export()?)?;
+        let imported = SpareSemaphore::import(&self.device.spare()?, &self.export()?)?;
         Ok(self.on_spare.get_or_init(|| imported))
     }
 

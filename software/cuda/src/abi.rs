@@ -133,6 +133,12 @@ pub(crate) fn call(name: &'static str, body: impl FnOnce() -> Answer) -> u32 {
     }
     let run = || match faults::before(name) {
         faults::Verdict::Runs => body(),
+        faults::Verdict::Closes => {
+            let answer = body();
+            // If the call took no descriptor, no later call is refused.
+            faults::end_refusal();
+            answer
+        }
         faults::Verdict::Fails(code) => Err(code),
         faults::Verdict::RunsAndFails(code) => body().and(Err(code)),
     };

@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::engine::{Engine, Life};
 use crate::settings::settings;
 use crate::table::Table;
-use crate::{news, space};
+use crate::{faults, news, space};
 
 /// All imported semaphores.
 pub(crate) static SEMAPHORES: Table<Semaphore> = Table::new();
@@ -69,6 +69,7 @@ pub(crate) fn import_semaphore(context: &Context, kind: Kind, descriptor: i32) -
         return Err(Code::INVALID_VALUE);
     }
     let file = borrow(descriptor)?;
+    faults::refuse(descriptor)?;
     let poses = Bug::PosesAsFirst.is_planted() && context.ordinal > 0;
     if poses || Bug::ImportsAreRefused.is_planted() {
         return Err(Code::NOT_SUPPORTED);
@@ -103,7 +104,9 @@ pub(crate) fn import_memory(context: &Context, descriptor: i32, size: u64) -> An
     if size == 0 {
         return Err(Code::INVALID_VALUE);
     }
-    let opened = open_memory(borrow(descriptor)?, size);
+    let file = borrow(descriptor)?;
+    faults::refuse(descriptor)?;
+    let opened = open_memory(file, size);
     // NVIDIA's driver closes a descriptor of memory that it refuses, although it keeps those of
     // semaphores open.
     if opened.is_ok() || is_lenient() {

@@ -1,10 +1,11 @@
 //! Calls that fail because of a setting, or because a test ordered it.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use syncline_software_payload::{Gate, Verdict as Ordered};
 
-use crate::code::Code;
+use crate::code::{Answer, Code};
 use crate::settings::{Effect, settings};
 
 /// How a call continues.
@@ -14,6 +15,8 @@ pub(crate) enum Verdict {
     Fails(Code),
     /// It fails although it took effect.
     RunsAndFails(Code),
+    /// It runs, and fails where it would take a descriptor: see [`refuse`].
+    Closes,
 }
 
 /// The orders of a test in this process.
@@ -22,6 +25,24 @@ pub(crate) static GATE: Gate = Gate::new();
 /// The number of calls of the function that is to fail.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
+thread_local! {
+    /// The code with which the import that runs on this thread fails.
+    static REFUSAL: Cell<Option<Code>> = const { Cell::new(None) };
+}
+
+/// Closes the descriptor of an import that is ordered to fail so.
+pub(crate) fn refuse(descriptor: i32) -> Answer {
+    let Some(code) = REFUSAL.take() else {
+        return Ok(());
+    };
+    GATE.close(descriptor);
+    Err(code)
+}
+
+pub(crate) fn end_refusal() {
+    REFUSAL.take();
+}
+
 /// Counts a call of the function `name`, and returns whether it fails.
 pub(crate) fn before(name: &'static str) -> Verdict {
     let code = |code: i32| Code::from_number(code.cast_unsigned());
@@ -29,6 +50,10 @@ pub(crate) fn before(name: &'static str) -> Verdict {
         Ordered::Runs => {}
         Ordered::Fails(number) => return Verdict::Fails(code(number)),
         Ordered::RunsAndFails(number) => return Verdict::RunsAndFails(code(number)),
+        Ordered::Closes(number) => {
+            REFUSAL.set(Some(code(number)));
+            return Verdict::Closes;
+        }
     }
     let Some(fail) = settings().ok().and_then(|settings| settings.fail.as_ref()) else {
         return Verdict::Runs;

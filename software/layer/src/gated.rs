@@ -16,7 +16,7 @@ use ash::vk::{self, Handle};
 use syncline_software_payload::Verdict;
 
 use crate::observe::GATE;
-use crate::{device, instance, loader};
+use crate::{chain, device, instance, loader};
 
 /// True if calls go through the gate.
 pub(crate) fn is_on() -> bool {
@@ -33,6 +33,7 @@ pub(crate) fn is_on() -> bool {
 fn call(
     name: &'static str,
     creates: Option<&'static str>,
+    takes: impl FnOnce() -> Option<i32>,
     run: impl FnOnce() -> vk::Result,
     finish: impl FnOnce(),
 ) -> vk::Result {
@@ -43,6 +44,12 @@ fn call(
                 finish();
             }
             return code;
+        }
+        Verdict::Closes(code) => {
+            if let Some(descriptor) = takes() {
+                GATE.close(descriptor);
+            }
+            return vk::Result::from_raw(code);
         }
         Verdict::RunsAndFails(code) => {
             let result = run();
@@ -105,15 +112,37 @@ unsafe fn of_instance(handle: impl Handle, name: &CStr) -> vk::PFN_vkVoidFunctio
 type Void = unsafe extern "system" fn();
 type Allocator<'a> = *const vk::AllocationCallbacks<'a>;
 
+/// The descriptor of imported memory.
+///
+/// # Safety
+/// Valid usage.
+unsafe fn of_memory(info: *const vk::MemoryAllocateInfo<'_>) -> Option<i32> {
+    // SAFETY: by this function's contract: a valid chain.
+    let import = unsafe { chain::find::<vk::ImportMemoryFdInfoKHR<'_>>((*info).p_next) };
+    import.map(|import| import.fd).filter(|fd| *fd >= 0)
+}
+
+/// The descriptor of an imported semaphore.
+///
+/// # Safety
+/// Valid usage.
+unsafe fn of_semaphore(info: *const vk::ImportSemaphoreFdInfoKHR<'_>) -> Option<i32> {
+    // SAFETY: by this function's contract.
+    Some(unsafe { (*info).fd }).filter(|fd| *fd >= 0)
+}
+
 /// Declares gated functions. `creates` and `destroys` name the kind of object.
+///
+/// `takes` names the function that finds the descriptor in an argument.
 macro_rules! gated {
     ($(
         $of:ident $name:ident = $text:literal : $type:ident (
             $first:ident: $first_type:ty $(, $argument:ident: $argument_type:ty)* $(,)?
-        ) $(creates $creates:literal)? $(destroys $object:ident $destroys:literal)?;
+        ) $(takes $takes:ident $info:ident)? $(creates $creates:literal)?
+            $(destroys $object:ident $destroys:literal)?;
     )*) => {
         $(gated!(@one $of $name $text $type ($first: $first_type $(, $argument: $argument_type)*)
-            [$($creates)?] [$($object $destroys)?]);)*
+            [$($takes $info)?] [$($creates)?] [$($object $destroys)?]);)*
 
         /// Returns the gated function of this name.
         pub(crate) fn function(name: &[u8]) -> vk::PFN_vkVoidFunction {
@@ -131,7 +160,7 @@ macro_rules! gated {
     (@finish of_instance) => { finish_of_instance };
     (@one $of:ident $name:ident $text:literal $type:ident
         ($first:ident: $first_type:ty $(, $argument:ident: $argument_type:ty)*)
-        [$($creates:literal)?] []
+        [$($takes:ident $info:ident)?] [$($creates:literal)?] []
     ) => {
         unsafe extern "system" fn $name($first: $first_type $(, $argument: $argument_type)*) -> vk::Result {
             let text = concat!(stringify!($name), "\0").as_bytes();
@@ -148,12 +177,14 @@ macro_rules! gated {
             };
             // SAFETY: valid usage: a live handle.
             let finish = || unsafe { gated!(@finish $of)($first) };
-            call(stringify!($name), None$(.or(Some($creates)))?, run, finish)
+            // SAFETY: valid usage: a valid structure.
+            let takes = || None$(.or(unsafe { $takes($info) }))?;
+            call(stringify!($name), None$(.or(Some($creates)))?, takes, run, finish)
         }
     };
     (@one $of:ident $name:ident $text:literal $type:ident
         ($first:ident: $first_type:ty $(, $argument:ident: $argument_type:ty)*)
-        [] [$object:ident $destroys:literal]
+        [] [] [$object:ident $destroys:literal]
     ) => {
         unsafe extern "system" fn $name($first: $first_type $(, $argument: $argument_type)*) {
             let text = concat!(stringify!($name), "\0").as_bytes();
@@ -214,7 +245,7 @@ gated! {
     of_device vkAllocateMemory = b"vkAllocateMemory": PFN_vkAllocateMemory(
         device: vk::Device, info: *const vk::MemoryAllocateInfo<'_>, allocator: Allocator<'_>,
         memory: *mut vk::DeviceMemory,
-    ) creates "memory";
+    ) takes of_memory info creates "memory";
     of_device vkFreeMemory = b"vkFreeMemory": PFN_vkFreeMemory(
         device: vk::Device, memory: vk::DeviceMemory, allocator: Allocator<'_>,
     ) destroys memory "memory";
@@ -275,7 +306,7 @@ gated! {
     );
     of_device vkImportSemaphoreFdKHR = b"vkImportSemaphoreFdKHR": PFN_vkImportSemaphoreFdKHR(
         device: vk::Device, info: *const vk::ImportSemaphoreFdInfoKHR<'_>,
-    );
+    ) takes of_semaphore info;
     of_device vkGetSemaphoreCounterValue = b"vkGetSemaphoreCounterValue":
         PFN_vkGetSemaphoreCounterValue(
             device: vk::Device, semaphore: vk::Semaphore, value: *mut u64,
@@ -320,5 +351,11 @@ pub(crate) unsafe extern "system" fn create_instance(
     if !is_on() {
         return create();
     }
-    call("vkCreateInstance", Some("instances"), create, || {})
+    call(
+        "vkCreateInstance",
+        Some("instances"),
+        || None,
+        create,
+        || {},
+    )
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -25,7 +26,18 @@ struct State {
     is_due: bool,
     /// Objects that are created and not destroyed, by their kinds.
     objects: BTreeMap<&'static str, i64>,
+    canaries: Vec<Canary>,
 }
+
+/// A file that got the number of a descriptor when the driver closed that.
+#[derive(Debug)]
+struct Canary {
+    number: RawFd,
+    inode: u64,
+}
+
+/// The kind of objects that canaries are, in [`Gate::live`].
+const CANARIES: &str = "files-with-reused-numbers";
 
 /// How a call continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +48,10 @@ pub enum Verdict {
     Fails(i32),
     /// It returns this code although it took effect.
     RunsAndFails(i32),
+    /// It returns this code and has no effect, but it closes the descriptor that it was to take.
+    ///
+    /// See [`Gate::close`].
+    Closes(i32),
 }
 
 /// The threads whose calls an order counts.
@@ -55,6 +71,8 @@ enum Mode {
     Always,
     /// This call takes effect and fails.
     After,
+    /// This call closes the descriptor that it was to take, and has no other effect.
+    Closes,
     /// From this call on, the functions of a list fail as well.
     Lost {
         /// True for functions that take effect in spite of that.
@@ -93,6 +111,7 @@ impl Order {
             ("once", None) => Mode::Once,
             ("always", None) => Mode::Always,
             ("after", None) => Mode::After,
+            ("closes", None) => Mode::Closes,
             (mode @ ("lost" | "lost-after"), Some(list)) => {
                 let names = list.split(',').filter(|name| !name.is_empty());
                 let marked = |name: &str| match name.strip_suffix('!') {
@@ -129,6 +148,7 @@ impl Gate {
                 order: None,
                 is_due: false,
                 objects: BTreeMap::new(),
+                canaries: Vec::new(),
             }),
         }
     }
@@ -153,10 +173,10 @@ impl Gate {
     ///
     /// - `THREADS` is `main`, `other` or `any`; only the calls of these threads count.
     /// - `CALL` is 1 for the first call.
-    /// - `MODE` is `once`, `always`, `after` (the call fails although it took effect), or `lost`.
-    ///   After `lost:` follows a list of functions, separated by commas. They all fail from that
-    ///   call on. A function with `!` takes effect and fails. With `lost-after:` the call itself
-    ///   takes effect, too.
+    /// - `MODE` is `once`, `always`, `after` (the call fails although it took effect), `closes` (an
+    ///   import fails and closes its descriptor, as lavapipe does), or `lost`. After `lost:` comes
+    ///   a list of functions, separated by commas. They all fail from that call on. A function with
+    ///   `!` takes effect and fails. With `lost-after:` the call itself takes effect, too.
     ///
     /// False if the text is no order.
     pub fn arm(&self, order: &str) -> bool {
@@ -169,10 +189,19 @@ impl Gate {
     }
 
     /// Withdraws the order. Returns how many calls have failed because of it.
+    ///
+    /// Closes the files of [`Gate::close`]. One that is closed already stays among the live
+    /// objects, as the caller of the driver has closed it.
     pub fn disarm(&self) -> u64 {
         let mut state = self.state();
         state.order = None;
         state.is_due = false;
+        for canary in std::mem::take(&mut state.canaries) {
+            if let Some(file) = canary.found() {
+                drop(file);
+                *state.objects.entry(CANARIES).or_default() -= 1;
+            }
+        }
         state.failed.values().sum()
     }
 
@@ -190,6 +219,18 @@ impl Gate {
             return Verdict::Runs;
         }
         self.state().before(function, is_main_thread())
+    }
+
+    /// Closes the descriptor of a refused import, and opens another file with its number.
+    ///
+    /// So it is as if another thread had opened a file in that moment. The file counts as a live
+    /// object until [`Gate::disarm`].
+    pub fn close(&self, number: RawFd) {
+        if let Ok(canary) = Canary::open(number) {
+            let mut state = self.state();
+            state.canaries.push(canary);
+            *state.objects.entry(CANARIES).or_default() += 1;
+        }
     }
 
     /// Counts objects that were created, or destroyed if `more` is negative.
@@ -244,6 +285,7 @@ impl State {
         let verdict = match &order.mode {
             Mode::Once if is_first => Verdict::Fails(order.code),
             Mode::After if is_first => Verdict::RunsAndFails(order.code),
+            Mode::Closes if is_first => Verdict::Closes(order.code),
             Mode::Always if is_first || (was_due && is_named) => Verdict::Fails(order.code),
             Mode::Lost {
                 takes_effect: true, ..
@@ -260,6 +302,31 @@ impl State {
             *self.failed.entry(function).or_default() += 1;
         }
         verdict
+    }
+}
+
+impl Canary {
+    fn open(number: RawFd) -> rustix::io::Result<Self> {
+        let file = rustix::fs::memfd_create("canary", rustix::fs::MemfdFlags::CLOEXEC)?;
+        let inode = rustix::fs::fstat(&file)?.st_ino;
+        // SAFETY: the descriptor that the application has passed to an import. This closes it, and
+        // nothing owns the new file but the canary.
+        #[allow(unsafe_code, reason = "the application's descriptor")]
+        let mut replaced = unsafe { OwnedFd::from_raw_fd(number) };
+        let done = rustix::io::dup3(&file, &mut replaced, rustix::io::DupFlags::CLOEXEC);
+        let number = replaced.into_raw_fd();
+        done.map(|()| Self { number, inode })
+    }
+
+    /// The file, if its number still stands for it.
+    fn found(&self) -> Option<OwnedFd> {
+        // SAFETY: not -1. If it is not open, the system says so.
+        #[allow(unsafe_code, reason = "a number that may have been closed")]
+        let file = unsafe { BorrowedFd::borrow_raw(self.number) };
+        let status = rustix::fs::fstat(file.as_fd()).ok()?;
+        // SAFETY: the canary's own file, which only this owns. No two memfds have one inode.
+        #[allow(unsafe_code, reason = "as above")]
+        (status.st_ino == self.inode).then(|| unsafe { OwnedFd::from_raw_fd(self.number) })
     }
 }
 
@@ -316,6 +383,8 @@ mod tests {
         assert_eq!(once, [Runs, Runs, Fails(-4), Runs, Runs]);
         let after = verdicts("a:other:2:7:after", calls);
         assert_eq!(after, [Runs, Runs, RunsAndFails(7), Runs, Runs]);
+        let closes = verdicts("a:any:1:7:closes", calls);
+        assert_eq!(closes, [Verdict::Closes(7), Runs, Runs, Runs, Runs]);
         let always = verdicts("a:any:2:7:always", calls);
         assert_eq!(always, [Runs, Runs, Fails(7), Runs, Fails(7)]);
         let lost = verdicts("a:any:1:7:lost:b!,c", calls);
@@ -350,6 +419,25 @@ mod tests {
             "a:any:1:1:once:b",
         ] {
             assert!(!gate.arm(order), "{order}");
+        }
+    }
+
+    #[test]
+    fn a_canary_that_was_closed_stays_among_the_objects() {
+        let gate = Gate::new();
+        for is_closed in [false, true] {
+            let given = std::io::pipe().unwrap().0;
+            let number = given.into_raw_fd();
+            gate.close(number);
+            assert_eq!(gate.live(), "files-with-reused-numbers 1\n");
+            if is_closed {
+                // SAFETY: the canary's number, which is closed as by a defect.
+                #[allow(unsafe_code, reason = "closes it as a defect would")]
+                drop(unsafe { OwnedFd::from_raw_fd(number) });
+            }
+            gate.disarm();
+            let left = i32::from(is_closed);
+            assert_eq!(gate.live(), format!("files-with-reused-numbers {left}\n"));
         }
     }
 

@@ -159,6 +159,11 @@ pub(crate) const LOST_VULKAN: &str = "vkQueueSubmit,vkQueueSubmit2,vkQueueSubmit
     vkQueueWaitIdle!,vkDeviceWaitIdle!,vkWaitSemaphores,vkWaitSemaphoresKHR,\
     vkGetSemaphoreCounterValue,vkGetSemaphoreCounterValueKHR,vkGetQueryPoolResults";
 
+/// True for functions that take a descriptor.
+pub(crate) fn imports(function: &str) -> bool {
+    function.contains("Import") || function == "vkAllocateMemory"
+}
+
 /// True for functions that create something or open it.
 pub(crate) fn creates(function: &str) -> bool {
     ["Create", "Alloc", "Load", "Open", "Import"]

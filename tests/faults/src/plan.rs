@@ -34,7 +34,7 @@ pub(crate) struct Run {
 }
 
 /// Runs that have shown a defect of the library, by their scenarios and orders.
-const REGRESSIONS: [(&str, &str); 9] = [
+const REGRESSIONS: [(&str, &str); 13] = [
     // The failed queue kept its device for ever.
     ("cuda.submit", "cuEventRecord:main:1:400:always"),
     ("cuda.submit", "cuEventQuery:main:1:400:always"),
@@ -50,6 +50,11 @@ const REGRESSIONS: [(&str, &str); 9] = [
     ("vulkan.submit", "vkEnumeratePhysicalDevices:main:1:-1:once"),
     // The query before a record failed, and the record was made.
     ("cuda.adopt", "cuStreamGetCaptureInfo_v2:main:1:400:once"),
+    // A descriptor that the driver had closed was closed again.
+    ("vulkan.vulkan", "vkAllocateMemory:main:3:-2:closes"),
+    ("vulkan.vulkan", "vkImportSemaphoreFdKHR:main:1:-1:closes"),
+    ("vulkan.vulkan", "vkImportSemaphoreFdKHR:main:2:-1:closes"),
+    ("cuda.vulkan", "cuImportExternalSemaphore:main:1:304:closes"),
     // The processes did not know each other by different start times.
     ("process.counter", "descriptors:any:5:24:always"),
 ];
@@ -136,6 +141,9 @@ fn ways(function: &str) -> Vec<(i32, &'static str)> {
             continue;
         }
         ways.push((code, "once"));
+        if nth == 0 && codes::imports(function) {
+            ways.push((code, "closes"));
+        }
         if nth == 0 {
             ways.push((code, "always"));
         }

@@ -50,6 +50,19 @@ fn what_is_left_is_found() {
     assert!(text.contains("descriptor"), "{text}");
 }
 
+/// The driver closes a refused descriptor, and another file gets its number.
+#[test]
+fn a_file_that_is_closed_in_place_of_a_refused_descriptor_is_found() {
+    let output = faults(&["--scenario", "self.closes-again", "--function", "Import"]);
+    let text = words(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("vkImportSemaphoreFdKHR left (closes)"),
+        "{text}"
+    );
+    assert!(text.contains("files-with-reused-numbers"), "{text}");
+}
+
 #[test]
 fn a_hang_is_found() {
     let output = faults(&["--scenario", "self.hangs", "--limit", "2"]);

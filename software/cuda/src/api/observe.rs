@@ -51,8 +51,9 @@ fn live() -> [(&'static str, usize); 10] {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn synclineSoftwareLiveKinds(to: *mut u8, room: usize) -> usize {
     let lines = live().map(|(kind, count)| format!("{kind} {count}\n"));
+    let lines = lines.into_iter().chain([faults::GATE.live()]);
     // SAFETY: the caller passes null, or memory for so many bytes.
-    unsafe { give_text(&lines.concat(), to, room) }
+    unsafe { give_text(&lines.collect::<String>(), to, room) }
 }
 
 /// Orders one call to fail, and counts calls from now on. Null only counts, and ends an order.

@@ -332,6 +332,10 @@ fn shared(left: &syncline::Device, right: &syncline::Device) -> Verdict {
 
 fn two_devices() -> Verdict {
     let (left, right) = (open()?, open()?);
+    step("a binary semaphore");
+    let own = left.binary_semaphore("own")?;
+    let imported = right.import_binary(own.export()?, "imported")?;
+    drop((own, imported));
     shared(&left.into(), &right.into())
 }
 

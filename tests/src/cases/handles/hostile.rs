@@ -11,13 +11,14 @@ use rustix::fs::MemfdFlags;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{
     Device, Error, QueueKind,
-    handle::{Origin, Rejected, TimelineFd},
+    handle::{HandleKind, MemoryFd, Origin, Rejected, TimelineFd},
     vulkan,
 };
 
 use super::parts::{import, is_open, names_importer, sides_of_one_gpu};
 use crate::case::{Stop, Verdict, check, equipped_cases};
 use crate::cases::kinds::kinds;
+use crate::footprint::Footprint;
 use crate::workload::Equipped;
 use crate::{World, patience};
 
@@ -26,6 +27,7 @@ equipped_cases! {
     "handle.every_kind_of_descriptor": [X4 E5] => every_kind;
     #[cfg(feature = "cuda")]
     "handle.hostile_memory_descriptors": [X4 E5] => memory;
+    "handle.refused_memory_is_closed_once": [X4 E5] => refused_memory;
 }
 
 /// Checks that both sides work after a refusal.
@@ -115,8 +117,7 @@ fn memory(world: &World<Equipped>) -> Verdict {
     for (what, fd) in kinds()? {
         let number = fd.as_raw_fd();
         // SAFETY: the kind is wrong on purpose. Drivers answer such descriptors with an error.
-        let handle =
-            unsafe { syncline::handle::MemoryFd::from_fd(fd, origin.clone(), 4096, 4096, false) };
+        let handle = unsafe { MemoryFd::from_fd(fd, origin.clone(), 4096, 4096, false) };
         refused(importer, what, number, outcome(cuda.import_memory(handle)))?;
         unharmed(exporter, importer, what)?;
         let bytes = 4096;
@@ -127,4 +128,50 @@ fn memory(world: &World<Equipped>) -> Verdict {
         }
     }
     still_works(importer)
+}
+
+/// A file like the driver's own, with other contents, comes back open. Other files stay open.
+///
+/// Lavapipe closes such a descriptor when it refuses the import. A library that closes the number
+/// again ends the process in a debug build.
+fn refused_memory(world: &World<Equipped>) -> Verdict {
+    const BYTES: u64 = 8192;
+    let (exporter, importer) = sides_of_one_gpu(world)?;
+    let Device::Vulkan(vulkan) = importer else {
+        return Stop::skip("the importing side is not Vulkan");
+    };
+    let kinds = &vulkan.info().capabilities.imports;
+    if !kinds.contains(&HandleKind::MemoryOpaqueFd) {
+        return Stop::skip("the importing side imports no memory");
+    }
+    let system =
+        |error: rustix::io::Errno| Stop::Failed(format!("no descriptor to test with: {error}"));
+    let origin = Origin::of(exporter.info());
+    let before = Footprint::now()?;
+    for _ in 0..8 {
+        let fd = rustix::fs::memfd_create("other", MemfdFlags::CLOEXEC).map_err(system)?;
+        rustix::fs::ftruncate(&fd, 2 * BYTES).map_err(system)?;
+        let number = fd.as_raw_fd();
+        // SAFETY: not memory of the driver, on purpose. Drivers look at the first bytes, or map the
+        // file, which is large enough.
+        let handle = unsafe { MemoryFd::from_fd(fd, origin.clone(), BYTES, BYTES, false) };
+        let canary = rustix::fs::memfd_create("canary", MemfdFlags::CLOEXEC).map_err(system)?;
+        let imported = outcome(vulkan.import_buffer(handle));
+        // SwiftShader imports any file.
+        if imported.is_err() {
+            refused(importer, "a file with other contents", number, imported)?;
+        }
+        check!(
+            rustix::fs::fstat(&canary).is_ok(),
+            "an import has closed another file"
+        );
+    }
+    let after = Footprint::now()?;
+    check!(
+        after.descriptors == before.descriptors,
+        "descriptors became {} instead of {}",
+        after.descriptors,
+        before.descriptors
+    );
+    unharmed(exporter, importer, "a file with other contents")
 }
