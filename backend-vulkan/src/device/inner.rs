@@ -211,8 +211,10 @@ impl Inner {
         initial: u64,
         exports: vk::ExternalSemaphoreHandleTypeFlags,
     ) -> Result<vk::Semaphore> {
-        create_timeline(self.raw(), initial, exports)
-            .map_err(|code| self.failed(&self.object, "vkCreateSemaphore", code))
+        let raw = create_timeline(self.raw(), initial, exports)
+            .map_err(|code| self.failed(&self.object, "vkCreateSemaphore", code))?;
+        self.native.note_semaphore(raw, !exports.is_empty());
+        Ok(raw)
     }
 
     /// Calls `vkDestroySemaphore` for semaphores that [`DeferredDestroy`] has returned.

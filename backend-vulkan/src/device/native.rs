@@ -20,7 +20,7 @@ pub(crate) struct Native {
 
 enum Ownership {
     /// The device is destroyed here. The instance is destroyed with its last handle.
-    Ours(#[allow(dead_code, reason = "kept alive")] Instance),
+    Ours(Instance),
     /// The application destroys the device. The owner, if there is one, is dropped here.
     Theirs(Option<Arc<dyn Any + Send + Sync>>),
 }
@@ -59,6 +59,13 @@ impl Native {
             physical,
             device,
             ownership: Ownership::Theirs(owner),
+        }
+    }
+
+    /// See [`Instance::note_semaphore`]. Nothing is reported for a device of the application.
+    pub(crate) fn note_semaphore(&self, semaphore: vk::Semaphore, is_shared: bool) {
+        if let Ownership::Ours(instance) = &self.ownership {
+            instance.note_semaphore(semaphore, is_shared);
         }
     }
 

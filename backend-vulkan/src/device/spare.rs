@@ -96,6 +96,10 @@ impl SpareSemaphore {
         Ok(semaphore)
     }
 
+    pub(crate) const fn raw(&self) -> vk::Semaphore {
+        self.raw
+    }
+
     /// Reads the counter.
     ///
     /// # Errors

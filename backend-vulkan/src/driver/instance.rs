@@ -214,6 +214,15 @@ impl Instance {
             .map_or_else(Vec::new, |messenger| messenger.messages.false_positives())
     }
 
+    /// Notes whether a timeline semaphore that was just created or imported is shared.
+    ///
+    /// The validation layer's messages about shared ones may be false.
+    pub(crate) fn note_semaphore(&self, semaphore: vk::Semaphore, is_shared: bool) {
+        if let Some(messenger) = &self.0.messenger {
+            messenger.messages.note_semaphore(semaphore, is_shared);
+        }
+    }
+
     /// The loader's functions.
     #[must_use]
     pub fn entry(&self) -> &ash::Entry {

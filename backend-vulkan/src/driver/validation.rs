@@ -2,9 +2,11 @@
 #![allow(unsafe_code, reason = "the layer calls back through C")]
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 
+use ash::vk::Handle as _;
 use ash::{ext, vk};
 use syncline_core::Result;
 use syncline_core::backend::Mutex;
@@ -14,49 +16,32 @@ use crate::driver::error::{name, unavailable};
 /// The layer's name.
 pub(crate) const LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
 
-/// Ids of messages that are known to be wrong, each with the reason.
-const FALSE_POSITIVES: &[(&str, &str)] = &[
-    (
-        "VUID-VkSubmitInfo-pWaitSemaphores-03242",
-        "the layer does not see what another API has signalled on an exported timeline",
-    ),
-    (
-        "VUID-VkSubmitInfo-pSignalSemaphores-03244",
-        "same cause: the layer takes an exported timeline's value for the last value that Vulkan signalled",
-    ),
-    (
-        "VUID-VkSemaphoreSignalInfo-value-03259",
-        "same cause: the layer takes signals of another API for pending signals of Vulkan",
-    ),
-    (
-        "VUID-VkSemaphoreSignalInfo-value-03260",
-        "same cause, for signals from the host",
-    ),
-    (
-        "VUID-VkSubmitInfo-pSignalSemaphores-03242",
-        "same cause, since 1.4 (KhronosGroup/Vulkan-ValidationLayers#10055)",
-    ),
-    (
-        "VUID-VkImportSemaphoreFdInfoKHR-handleType-03264",
-        "the layer identifies an exported descriptor by its number, even after the number was closed and reused",
-    ),
-    (
-        "VUID-VkMemoryAllocateInfo-allocationSize-01742",
-        "same cause, for memory",
-    ),
-    (
-        "VUID-VkMemoryDedicatedAllocateInfo-buffer-01879",
-        "same cause, for memory of one buffer",
-    ),
-    (
-        "INTERNAL-ERROR-VkSemaphore-state-timeout",
-        "the name of the next message since 1.4",
-    ),
-    (
-        "UNASSIGNED-VkSemaphore-state-timeout",
-        "the layer waits 10 s for its own bookkeeping if a thread sees a value that another thread is \
-         signalling from the host; the message itself says that this is most likely a validation bug",
-    ),
+/// What makes a message false.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Falsity {
+    /// It is about a timeline semaphore that was exported or imported. The layer does not see what
+    /// another API or another `VkDevice` has signalled on it.
+    Shared,
+    /// It is always false.
+    Always,
+}
+
+/// Ids of messages that are known to be wrong, each with what makes it so.
+const FALSE_POSITIVES: &[(&str, Falsity)] = &[
+    ("VUID-VkSubmitInfo-pWaitSemaphores-03242", Falsity::Shared),
+    // The layer takes an exported timeline's value for the last value that Vulkan signalled.
+    ("VUID-VkSubmitInfo-pSignalSemaphores-03244", Falsity::Shared),
+    // The layer takes signals of another API for pending signals of Vulkan.
+    ("VUID-VkSemaphoreSignalInfo-value-03259", Falsity::Shared),
+    // The same for signals from the host.
+    ("VUID-VkSemaphoreSignalInfo-value-03260", Falsity::Shared),
+    // Since 1.4 (KhronosGroup/Vulkan-ValidationLayers#10055).
+    ("VUID-VkSubmitInfo-pSignalSemaphores-03242", Falsity::Shared),
+    // The name of the next message since 1.4.
+    ("INTERNAL-ERROR-VkSemaphore-state-timeout", Falsity::Always),
+    // The layer waits 10 s for its own bookkeeping if a thread sees a value that another thread is
+    // signalling from the host. The message itself says that this is most likely a validation bug.
+    ("UNASSIGNED-VkSemaphore-state-timeout", Falsity::Always),
 ];
 
 /// Collects the errors that the layer reports. Known false positives are separate.
@@ -64,6 +49,8 @@ const FALSE_POSITIVES: &[(&str, &str)] = &[
 pub(crate) struct Messages {
     errors: Mutex<Vec<String>>,
     false_positives: Mutex<Vec<String>>,
+    /// The semaphores that were exported or imported.
+    shared: Mutex<HashSet<vk::Semaphore>>,
 }
 
 impl Messages {
@@ -73,6 +60,35 @@ impl Messages {
 
     pub(crate) fn false_positives(&self) -> Vec<String> {
         self.false_positives.lock().clone()
+    }
+
+    /// Notes whether a timeline semaphore that was just created or imported is shared.
+    pub(crate) fn note_semaphore(&self, semaphore: vk::Semaphore, is_shared: bool) {
+        let mut shared = self.shared.lock();
+        if is_shared {
+            shared.insert(semaphore);
+        } else {
+            // A destroyed semaphore may have had the same handle.
+            shared.remove(&semaphore);
+        }
+    }
+
+    /// True if the message with this name, about these objects, is a known false positive.
+    fn is_false(&self, id: &str, objects: &[vk::DebugUtilsObjectNameInfoEXT<'_>]) -> bool {
+        let listed = FALSE_POSITIVES.iter().find(|(listed, _)| *listed == id);
+        match listed {
+            None => false,
+            Some((_, Falsity::Always)) => true,
+            Some((_, Falsity::Shared)) => {
+                let semaphores = objects
+                    .iter()
+                    .filter(|object| object.object_type == vk::ObjectType::SEMAPHORE);
+                let mut handles =
+                    semaphores.map(|object| vk::Semaphore::from_raw(object.object_handle));
+                let shared = self.shared.lock();
+                handles.any(|semaphore| shared.contains(&semaphore))
+            }
+        }
     }
 
     /// The parameters of a messenger that reports to `self`, which must outlive the messenger.
@@ -97,18 +113,23 @@ unsafe extern "system" fn on_message(
     data: *const vk::DebugUtilsMessengerCallbackDataEXT<'_>,
     messages: *mut c_void,
 ) -> vk::Bool32 {
-    // SAFETY: the caller guarantees it. The layer passes a valid structure, whose strings are valid
-    // or null during the call.
-    let (id, text) = unsafe {
+    // SAFETY: the caller guarantees it. The layer passes a valid structure, whose strings and
+    // objects are valid or null during the call.
+    let (id, text, objects) = unsafe {
         let data = &*data;
-        (data.message_id_name_as_c_str(), data.message_as_c_str())
+        let objects = match data.object_count as usize {
+            count if data.p_objects.is_null() || count == 0 => &[][..],
+            count => std::slice::from_raw_parts(data.p_objects, count),
+        };
+        let id = data.message_id_name_as_c_str();
+        (id, data.message_as_c_str(), objects)
     };
     let words = |text: Option<&'_ CStr>| text.map_or(String::new(), |t| t.to_string_lossy().into());
     let (id, text) = (words(id), words(text));
     // SAFETY: `create_info` has set a `Messages`, which the instance keeps until the messenger and
     // the instance are destroyed. Threads share it, and all its fields are behind locks.
     let messages = unsafe { &*messages.cast::<Messages>() };
-    let list = if FALSE_POSITIVES.iter().any(|(listed, _)| *listed == id) {
+    let list = if messages.is_false(&id, objects) {
         &messages.false_positives
     } else {
         &messages.errors
@@ -155,4 +176,39 @@ pub(crate) fn find_layer(entry: &ash::Entry) -> Result<bool> {
 /// A string from the driver, with bytes that are not UTF-8 replaced.
 pub(crate) fn driver_text(text: Result<&CStr, std::ffi::FromBytesUntilNulError>) -> Cow<'_, str> {
     text.map_or(Cow::Borrowed("(unnamed)"), CStr::to_string_lossy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BACKWARD: &str = "VUID-VkSubmitInfo-pSignalSemaphores-03242";
+
+    fn about(semaphore: u64) -> [vk::DebugUtilsObjectNameInfoEXT<'static>; 2] {
+        let object = |type_, handle| vk::DebugUtilsObjectNameInfoEXT {
+            object_type: type_,
+            object_handle: handle,
+            ..Default::default()
+        };
+        [
+            object(vk::ObjectType::QUEUE, 7),
+            object(vk::ObjectType::SEMAPHORE, semaphore),
+        ]
+    }
+
+    #[test]
+    fn a_signal_that_does_not_grow_is_an_error_unless_the_semaphore_is_shared() {
+        let messages = Messages::default();
+        let shared = vk::Semaphore::from_raw(7);
+        messages.note_semaphore(shared, true);
+        messages.note_semaphore(vk::Semaphore::from_raw(8), false);
+        assert!(messages.is_false(BACKWARD, &about(7)));
+        assert!(!messages.is_false(BACKWARD, &about(8)));
+        assert!(!messages.is_false(BACKWARD, &about(8)[..1]), "of a queue");
+        assert!(!messages.is_false("VUID-VkBufferCreateInfo-size-00912", &about(7)));
+        assert!(messages.is_false("UNASSIGNED-VkSemaphore-state-timeout", &[]));
+        // Another semaphore with the same handle.
+        messages.note_semaphore(shared, false);
+        assert!(!messages.is_false(BACKWARD, &about(7)));
+    }
 }

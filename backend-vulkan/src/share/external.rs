@@ -122,6 +122,8 @@ impl Device {
                 unsafe { functions.import_semaphore_fd(&info) }
                     .map_err(|code| self.import_error("vkImportSemaphoreFdKHR", code, &what))?;
                 fd.taken();
+                let native = self.inner().native();
+                native.note_semaphore(semaphore.raw(), true);
                 Ok(semaphore.attach_imported())
             });
         // The driver has taken a duplicate, so on success the original is closed here.

@@ -131,6 +131,7 @@ impl Semaphore {
             ));
         }
         let imported = SpareSemaphore::import(&self.device.spare()?, &self.export()?)?;
+        self.device.native().note_semaphore(imported.raw(), true);
         Ok(self.on_spare.get_or_init(|| imported))
     }
 
