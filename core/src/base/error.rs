@@ -242,7 +242,8 @@ pub enum Error {
         call: &'static str,
         /// Its result code.
         code: i64,
-        /// The code's name. The compiler's log follows it if a module does not compile.
+        /// The code's name. The compiler's log follows it if a module does not compile. So does the
+        /// number of descriptors that the process has left, if it is small.
         name: String,
     },
     /// The device is lost: it does no more work.

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::base::blockers::Blockers;
+use crate::base::descriptors::with_shortage;
 use crate::base::error::{ConflictError, Error, Failure, Object};
 use crate::base::handle::PayloadUse;
 use crate::base::info::{BackendKind, Info};
@@ -15,9 +16,11 @@ use crate::base::stage::Stage;
 /// Each constructor makes the variant of its name, and takes the fields in their order.
 impl Error {
     /// Makes an [`Error::Unavailable`].
+    ///
+    /// The reason also tells if the process has few descriptors left.
     #[must_use]
     pub fn unavailable(backend: BackendKind, reason: impl Into<String>) -> Self {
-        let reason = reason.into();
+        let reason = with_shortage(reason.into());
         Self::Unavailable { backend, reason }
     }
 
@@ -45,6 +48,9 @@ impl Error {
     }
 
     /// Makes an [`Error::Native`].
+    ///
+    /// The name also tells if the process has few descriptors left, because drivers have no code
+    /// for that.
     #[must_use]
     pub fn native(
         object: impl Into<Object>,
@@ -56,7 +62,7 @@ impl Error {
             object: object.into(),
             call,
             code,
-            name: name.into(),
+            name: with_shortage(name.into()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What all rooms use: locks, atomics, errors, handles, data about devices, and the run queue.
 
 pub(crate) mod blockers;
+pub(crate) mod descriptors;
 pub(crate) mod error;
 pub(crate) mod error_constructors;
 pub(crate) mod error_kind;

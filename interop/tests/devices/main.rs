@@ -3,6 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 mod clocks;
+#[cfg(feature = "vulkan")]
+mod descriptors;
 #[cfg(all(feature = "cuda", feature = "vulkan"))]
 mod documents;
 mod english;

@@ -220,6 +220,16 @@ fn of_end(run: &Run, ended: &Ended) -> (Class, String) {
     if run.function == seams::THREADS || run.function == seams::DESCRIPTORS {
         match ended {
             Ended::Well => return (Class::Benign, "a good end".into()),
+            // Drivers have no code for it.
+            Ended::Error { call, text, .. }
+                if run.function == seams::DESCRIPTORS
+                    && !call.is_empty()
+                    && !["descriptors left", "os error 24"]
+                        .iter()
+                        .any(|part| text.contains(part)) =>
+            {
+                return (Class::Untyped, text.clone());
+            }
             Ended::Error { kind, text, .. } if kind != "TimedOut" => {
                 return (Class::Typed, text.clone());
             }
