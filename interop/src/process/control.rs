@@ -141,6 +141,27 @@ fn descriptors(numbers: &[u8]) -> impl Iterator<Item = RawFd> {
     numbers.filter(|number| *number >= 0)
 }
 
+/// The process that connected to a socket, as the kernel names it.
+///
+/// `None` if that is not known. The id is 0 if the process has none in this namespace.
+pub(super) fn connected(socket: BorrowedFd<'_>) -> Option<Sender> {
+    // SAFETY: a structure of integers, for which all zeroes is a valid value.
+    let mut found: libc::ucred = unsafe { std::mem::zeroed() };
+    let mut length = size_of_val(&found) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, which are those of `found`.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut found).cast(),
+            &raw mut length,
+        )
+    };
+    let process = u32::try_from(found.pid).ok().filter(|_| answer == 0)?;
+    Some(Sender { process })
+}
+
 /// Limits ancillary data to credentials and descriptors.
 ///
 /// A process that had the socket before may have enabled more. With too small a buffer, the kernel

@@ -1,6 +1,8 @@
 //! Accepting connections of other processes at a path.
 
-use std::os::fd::OwnedFd;
+use std::borrow::Cow;
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +12,17 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketFlags};
 use syncline_core::internal::MakerProcess;
-use syncline_core::{Error, Result, error::Object};
+use syncline_core::{
+    Error, Result,
+    error::{Object, PeerLoss},
+};
 
 use super::closing::Closer;
+use super::control::{Sender, connected};
 use super::endpoint::Endpoint;
 use super::poll::{Deadline, native, wait};
 use super::socket::Socket;
+use super::wire::shortened;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 16;
@@ -24,6 +31,12 @@ const BACKLOG: i32 = 16;
 ///
 /// A client of this library sends it at once. A silent client delays the next clients by this time.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Different reasons to turn clients away that one error names.
+const MAX_REASONS: usize = 8;
+
+/// Maximum bytes of one of these reasons. The client determines a part of it.
+const MAX_REASON_LENGTH: u16 = 256;
 
 /// Interval between checks whether sockets of earlier clients are closed.
 const CLOSE_CHECK_INTERVAL: Duration = Duration::from_millis(10);
@@ -86,21 +99,24 @@ impl Listener {
 
     /// Accepts the next client that connects and sends a greeting. Waits up to `timeout`.
     ///
-    /// A client is refused if it sends no greeting within two seconds, sends anything else, or
-    /// closes its end. Then the next client is accepted.
+    /// A client is turned away if it sends no greeting within two seconds, sends anything else, or
+    /// closes its end. Then the next client is accepted. The error after the time-out counts these
+    /// clients and says which processes they are and why they were turned away. A client in another
+    /// pid namespace is turned away, too.
     ///
     /// A thread of the listener closes the sockets of refused clients, because close(2) can block.
     /// No client is accepted while 64 sockets wait to be closed, or while 256 descriptors that
     /// peers have sent are open in this process.
     ///
     /// # Errors
-    /// * [`Error::PeerSilent`] if no client connects and sends a greeting in time.
-    /// * [`Error::Message`] or [`Error::PeerLost`] of the last client once the time is over.
+    /// * [`Error::PeerSilent`] if no client connects and sends a valid greeting in time.
     /// * [`Error::Native`] if a system call fails.
     pub fn accept(&self, label: &str, timeout: Duration) -> Result<Endpoint> {
         let deadline = Deadline::after(timeout);
+        let mut turned_away = TurnedAway::default();
         loop {
-            let socket = self.next(deadline)?;
+            let socket = self.next(deadline, &turned_away)?;
+            let client = connected(socket.as_fd());
             let object = Object::new("endpoint", label);
             match Endpoint::over_own(
                 socket,
@@ -109,19 +125,28 @@ impl Listener {
                 deadline.at_most(GREETING_TIMEOUT),
             ) {
                 // The client's fault. The next client may be valid.
-                Err(Error::PeerSilent { .. } | Error::Message { .. } | Error::PeerLost { .. })
-                    if !deadline.has_passed() => {}
+                Err(
+                    error @ (Error::PeerSilent { .. }
+                    | Error::Message { .. }
+                    | Error::PeerLost { .. }),
+                ) => {
+                    turned_away.note(client, &error);
+                    if deadline.has_passed() {
+                        return Err(self.silent("connect", deadline, &turned_away));
+                    }
+                }
                 other => return other,
             }
         }
     }
 
     /// Accepts the next connection.
-    fn next(&self, deadline: Deadline) -> Result<OwnedFd> {
+    fn next(&self, deadline: Deadline, turned_away: &TurnedAway) -> Result<OwnedFd> {
         loop {
             if !self.closer.accepts() {
                 if deadline.has_passed() {
-                    return Err(self.silent("let go of what earlier clients sent", deadline));
+                    let awaited = "let go of what earlier clients sent";
+                    return Err(self.silent(awaited, deadline, turned_away));
                 }
                 std::thread::sleep(
                     deadline
@@ -136,7 +161,7 @@ impl Listener {
                 Ok(socket) => return Ok(socket),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) if deadline.has_passed() => {
-                    return Err(self.silent("connect", deadline));
+                    return Err(self.silent("connect", deadline, turned_away));
                 }
                 Err(Errno::AGAIN) => {
                     let mut asked = [PollFd::new(&self.socket, PollFlags::IN)];
@@ -148,8 +173,72 @@ impl Listener {
         }
     }
 
-    fn silent(&self, awaited: &'static str, deadline: Deadline) -> Error {
+    fn silent(&self, awaited: &'static str, deadline: Deadline, besides: &TurnedAway) -> Error {
+        let awaited = match besides.count {
+            0 => Cow::Borrowed(awaited),
+            _ => format!("{awaited} ({besides})").into(),
+        };
         Error::peer_silent(&self.object, 0, awaited, deadline.waited())
+    }
+}
+
+/// The clients that one call of [`Listener::accept`] has turned away.
+#[derive(Default)]
+struct TurnedAway {
+    count: u64,
+    /// Which process and why, and how often. At most [`MAX_REASONS`].
+    reasons: Vec<(String, u64)>,
+}
+
+impl TurnedAway {
+    /// Notes a client that did not become an endpoint because of `error`.
+    fn note(&mut self, client: Option<Sender>, error: &Error) {
+        self.count += 1;
+        let client = match client {
+            Some(Sender { process: 0 }) => "a process of another pid namespace".into(),
+            Some(Sender { process }) => format!("process {process}"),
+            None => "a process that is not known".into(),
+        };
+        let why = match error {
+            Error::PeerSilent {
+                awaited, waited, ..
+            } => format!("it did not {awaited} within {waited:?}"),
+            Error::Message {
+                expected, found, ..
+            } => format!("expected {expected}, and was sent {found}"),
+            Error::PeerLost {
+                how: PeerLoss::HungUp,
+                ..
+            } => "it closed its end before it had greeted".into(),
+            other => other.to_string(),
+        };
+        let reason = shortened(&format!("{client}: {why}"), MAX_REASON_LENGTH);
+        let known = self.reasons.iter_mut().find(|(known, _)| *known == reason);
+        if let Some((_, times)) = known {
+            *times += 1;
+        } else if self.reasons.len() < MAX_REASONS {
+            self.reasons.push((reason, 1));
+        }
+    }
+}
+
+impl fmt::Display for TurnedAway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let clients = if self.count == 1 { "client" } else { "clients" };
+        write!(f, "{} {clients} turned away", self.count)?;
+        let mut named = 0;
+        for (n, (reason, times)) in self.reasons.iter().enumerate() {
+            f.write_str(if n == 0 { ": " } else { "; " })?;
+            if *times > 1 {
+                write!(f, "{times} times ")?;
+            }
+            f.write_str(reason)?;
+            named += times;
+        }
+        match self.count - named {
+            0 => Ok(()),
+            others => write!(f, "; and {others} more"),
+        }
     }
 }
 
@@ -169,4 +258,35 @@ impl Drop for Listener {
 fn inode(path: &Path) -> Option<(u64, u64)> {
     let status = rustix::fs::lstat(path).ok()?;
     Some((status.st_dev, status.st_ino))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_that_are_turned_away_are_counted_and_named() {
+        let mut turned_away = TurnedAway::default();
+        let endpoint = Object::new("endpoint", "server");
+        let hung_up = Error::peer_lost(&endpoint, 0, PeerLoss::HungUp);
+        let mut note = |process, error: &Error| turned_away.note(process, error);
+        for _ in 0..3 {
+            note(Some(Sender { process: 17 }), &hung_up);
+        }
+        note(Some(Sender { process: 0 }), &hung_up);
+        note(None, &hung_up);
+        for number in 0..10 {
+            let error = Error::message(&endpoint, "a greeting", format!("number {number}"));
+            note(Some(Sender { process: 18 }), &error);
+        }
+        let text = turned_away.to_string();
+        for part in [
+            "15 clients turned away: 3 times process 17: it closed its end before",
+            "; a process of another pid namespace: it closed",
+            "; a process that is not known: it closed",
+            "; process 18: expected a greeting, and was sent number 4; and 5 more",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in: {text}");
+        }
+    }
 }

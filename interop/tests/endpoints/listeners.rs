@@ -1,10 +1,14 @@
 //! Endpoints that connect by a path.
 
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType,
+};
 use syncline::Error;
 use syncline::process::{Endpoint, Listener};
 
@@ -256,16 +260,161 @@ fn clients_that_do_not_greet_well_do_not_end_the_call() {
             server.check().unwrap();
             drop(client);
         });
-        // Without an honest client `accept` returns the error of the last client, or a timeout.
-        let hung_up = mute(&path);
-        drop(hung_up);
-        let refused = listener.accept("server", Duration::ZERO).unwrap_err();
-        assert!(matches!(refused, Error::PeerLost { .. }), "{refused}");
-        let refused = listener.accept("server", Duration::ZERO).unwrap_err();
-        assert!(refused.is_timeout(), "{refused}");
         drop(stays);
     }
     alone.nothing_is_left();
+}
+
+/// The error of an `accept` that waits no longer than for what is there.
+fn turned_away(listener: &Listener) -> String {
+    let refused = listener.accept("server", Duration::ZERO).unwrap_err();
+    assert!(refused.is_timeout(), "{refused}");
+    refused.to_string()
+}
+
+/// A greeting of this process, as it is sent.
+fn greeting(folder: &Folder) -> Vec<u8> {
+    let path = folder.0.join("greeting");
+    let server = socket();
+    rustix::net::bind(&server, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    rustix::net::listen(&server, 1).unwrap();
+    std::thread::scope(|scope| {
+        let connects = scope.spawn(|| Endpoint::connect(&path, "client", LONG));
+        let client = rustix::net::accept_with(&server, SocketFlags::CLOEXEC).unwrap();
+        let mut greeting = vec![0; 4096];
+        let (length, _) = rustix::net::recv(&client, &mut *greeting, RecvFlags::empty()).unwrap();
+        drop(client);
+        assert!(connects.join().unwrap().is_err());
+        greeting.truncate(length);
+        greeting
+    })
+}
+
+/// P1: the time-out of `accept` names each client that was turned away, and the reason.
+#[test]
+fn the_time_out_names_the_clients_that_were_turned_away() {
+    let alone = Alone::new();
+    {
+        let folder = Folder::new("turned-away");
+        let path = folder.0.join("socket");
+        let listener = Listener::bind(&path).unwrap();
+        let own = std::process::id();
+        assert!(!turned_away(&listener).contains("turned away"));
+        let greeting = greeting(&folder);
+        let sends = |bytes: &[u8], descriptors: &[std::os::fd::BorrowedFd<'_>]| {
+            let socket = mute(&path);
+            let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut with = SendAncillaryBuffer::new(&mut space);
+            if !descriptors.is_empty() {
+                assert!(with.push(SendAncillaryMessage::ScmRights(descriptors)));
+            }
+            let bytes = [std::io::IoSlice::new(bytes)];
+            rustix::net::sendmsg(&socket, &bytes, &mut with, SendFlags::empty()).unwrap();
+            socket
+        };
+        let check = |listener: &Listener, reason: &str| {
+            let text = turned_away(listener);
+            let whole = format!("did not connect (1 client turned away: process {own}: {reason}");
+            assert!(text.contains(&whole), "{reason:?} is not in: {text}");
+        };
+
+        let client = sends(b"GET / HTTP/1.1 and no greeting at all", &[]);
+        check(
+            &listener,
+            "expected a message of this library, and was sent something that begins with GET ",
+        );
+        drop(client);
+        let mut other_version = greeting.clone();
+        other_version[4] = 77;
+        let client = sends(&other_version, &[]);
+        check(
+            &listener,
+            "expected messages of version 3, and was sent version 77",
+        );
+        drop(client);
+        let client = sends(&greeting, &[alone_descriptor().as_fd()]);
+        check(
+            &listener,
+            "expected a greeting without descriptors, and was sent one with some",
+        );
+        drop(client);
+        drop(mute(&path));
+        check(&listener, "it closed its end before it had greeted");
+        let client = mute(&path);
+        check(&listener, "it did not send a greeting within ");
+        drop(client);
+    }
+    alone.nothing_is_left();
+}
+
+fn alone_descriptor() -> OwnedFd {
+    std::fs::File::open("/dev/null").unwrap().into()
+}
+
+/// Set in the child of the test below: the path of the listener.
+const FROM_ANOTHER_NAMESPACE: &str = "SYNCLINE_ENDPOINTS_NAMESPACE";
+
+/// P1: a client in another pid namespace is turned away, and both sides learn the reason.
+#[test]
+fn a_client_in_another_pid_namespace_is_named() {
+    let ways: [&[&str]; 2] = [
+        &["--pid", "--fork"],
+        &["--user", "--map-root-user", "--pid", "--fork"],
+    ];
+    let works = |way: &&&[&str]| {
+        let mut unshare = std::process::Command::new("unshare");
+        let status = unshare.args(**way).arg("true").status();
+        status.is_ok_and(|status| status.success())
+    };
+    let Some(way) = ways.iter().find(works) else {
+        println!("skipped: `unshare --pid` is not there, or this process may not call it");
+        return;
+    };
+    let alone = Alone::new();
+    {
+        let folder = Folder::new("namespace");
+        let path = folder.0.join("socket");
+        let listener = Listener::bind(&path).unwrap();
+        let client = || -> String {
+            let mut child = std::process::Command::new("unshare")
+                .args(*way)
+                .arg(std::env::current_exe().unwrap())
+                .args(["--exact", "listeners::in_another_namespace", "--nocapture"])
+                .env(FROM_ANOTHER_NAMESPACE, &path)
+                .stdout(std::process::Stdio::null())
+                .spawn()
+                .unwrap();
+            let mut told = String::new();
+            let status = loop {
+                let refused = listener.accept("server", Duration::from_millis(500));
+                told.push_str(&refused.unwrap_err().to_string());
+                told.push('\n');
+                if let Some(status) = child.try_wait().unwrap() {
+                    break status;
+                }
+            };
+            assert!(status.success(), "the client: {status}");
+            told
+        };
+        // On a busy machine a call may end between the connection and the greeting.
+        let told: Vec<_> = (0..10)
+            .map(|_| client())
+            .take_while(|told| !told.contains("both must be in one pid namespace"))
+            .collect();
+        assert!(told.len() < 10, "{told:#?}");
+    }
+    alone.nothing_is_left();
+}
+
+/// Not a test. The test above runs it as its child process.
+#[test]
+fn in_another_namespace() {
+    let Some(path) = std::env::var_os(FROM_ANOTHER_NAMESPACE) else {
+        return;
+    };
+    let refused = Endpoint::connect(path, "client", LONG).unwrap_err();
+    let text = refused.to_string();
+    assert!(text.contains("both must be in one pid namespace"), "{text}");
 }
 
 /// An empty path would name an abstract socket, which has no permissions.
