@@ -39,6 +39,8 @@ struct Watched {
     read: u64,
     /// Number of samples that the device did not return in time.
     silent: u64,
+    /// Whether a line has said that the driver's calibrated readings are refused.
+    is_refusal_said: bool,
 }
 
 /// A device whose clock cannot be read, and why.
@@ -75,6 +77,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         for watched in &mut clocks {
             let before = watched.read;
             failed |= !watched.look(args.json)?;
+            if !args.json
+                && !watched.is_refusal_said
+                && let Some(reason) = watched.refusal()
+            {
+                watched.is_refusal_said = true;
+                say!("{}: {reason}", watched.name);
+            }
             if !args.json && watched.read > before {
                 say!("{}", watched.line(started.elapsed()));
             }
@@ -114,6 +123,7 @@ fn clocks(
                 looks: Vec::new(),
                 read: 0,
                 silent: 0,
+                is_refusal_said: false,
             }),
             Err(error) => without.push(Without {
                 name,
@@ -145,6 +155,14 @@ impl Watched {
             complain(format_args!("{}: outside its bound: {look:?}", self.name));
         }
         Ok(look.holds())
+    }
+
+    /// Why the driver's calibrated readings are not used, and what is.
+    fn refusal(&self) -> Option<String> {
+        let reason = self.clock.refused_calibration()?;
+        Some(format!(
+            "{reason}; its clock is read by submitted timestamps instead"
+        ))
     }
 
     fn drift(&self) -> Option<Drift> {
@@ -187,6 +205,7 @@ fn to_json(clocks: &[Watched], without: &[Without]) -> Value {
             "drift_ppm": drift.map(|drift| drift.ppm),
             "drift_error_ppm": drift.map(|drift| drift.error_ppm),
             "silent": watched.silent,
+            "calibration_refused": watched.clock.refused_calibration(),
             "samples": watched.looks.iter().map(|look| json!({
                 "device_ns": look.sample.device,
                 "host_ns": look.sample.host,
@@ -254,6 +273,7 @@ mod tests {
             looks: Vec::new(),
             read: 0,
             silent: 0,
+            is_refusal_said: false,
         };
         let held: Vec<_> = (0..5).map(|_| watched.look(keep).unwrap()).collect();
         assert_eq!(held, [true, true, true, true, false]);

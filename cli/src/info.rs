@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
+use syncline::backend::Device as _;
 use syncline::negotiate::{Conflict, Party, PartyId, Plan, Process, negotiate};
-use syncline::{Found, Inventory, info::Info};
+use syncline::{Found, Inventory, info::BackendKind, info::Info};
 
 use crate::failure::Failure;
 use crate::output::say;
@@ -111,7 +112,53 @@ fn same_gpu(inventory: &Inventory, found: &Found) -> Vec<usize> {
     same.map(Found::index).collect()
 }
 
-fn capabilities(info: &Info) -> Vec<(&'static str, String)> {
+/// Returns whether a sample of the device's clock refuses what its driver says of both clocks.
+///
+/// Opens a Vulkan device that has a calibrated clock. No other driver reads the host's clock
+/// itself.
+fn calibration(found: &Found) -> Calibration {
+    let info = found.info();
+    if info.backend != BackendKind::Vulkan || !info.capabilities.calibrated_clock {
+        return Calibration::default();
+    }
+    let clock = found.open().and_then(|device| device.clock());
+    let sampled = clock.and_then(|clock| {
+        clock.sample()?;
+        Ok(clock.refused_calibration().map(str::to_owned))
+    });
+    match sampled {
+        Ok(refused) => Calibration {
+            refused,
+            unchecked: None,
+        },
+        Err(error) => Calibration {
+            refused: None,
+            unchecked: Some(error.to_string()),
+        },
+    }
+}
+
+/// What a check of a calibrated clock has found. Both are `None` if it is right.
+#[derive(Default)]
+struct Calibration {
+    /// Why the driver's calibrated readings are not used.
+    refused: Option<String>,
+    /// Why they could not be checked.
+    unchecked: Option<String>,
+}
+
+impl Calibration {
+    /// What follows the answer that the device has a calibrated clock.
+    fn note(&self) -> String {
+        match (&self.refused, &self.unchecked) {
+            (Some(reason), _) => format!(", but it is not used: {reason}"),
+            (None, Some(reason)) => format!(", which was not checked: {reason}"),
+            (None, None) => String::new(),
+        }
+    }
+}
+
+fn capabilities(info: &Info, calibration: &Calibration) -> Vec<(&'static str, String)> {
     let can = &info.capabilities;
     let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
     let names = |kinds: &[syncline::handle::HandleKind]| {
@@ -153,7 +200,10 @@ fn capabilities(info: &Info) -> Vec<(&'static str, String)> {
                 can.timestamp_bits, can.timestamp_period_ns
             ),
         ),
-        ("calibrated clock", yes(can.calibrated_clock)),
+        (
+            "calibrated clock",
+            yes(can.calibrated_clock) + &calibration.note(),
+        ),
         ("stream memory ops", yes(can.stream_memory_ops)),
         ("stream memory flush", yes(can.stream_memory_flush)),
         ("exports", names(&can.exports)),
@@ -193,7 +243,7 @@ fn print(inventory: &Inventory) {
             say!("");
             continue;
         }
-        for (name, value) in capabilities(info) {
+        for (name, value) in capabilities(info, &calibration(found)) {
             say!("    {name:<20}{value}");
         }
         // A limit may leave a part of what it names.
@@ -215,6 +265,10 @@ fn to_json(inventory: &Inventory) -> Value {
         .map(|found| {
             let info = found.info();
             let can = &info.capabilities;
+            let calibration = match found.rejected() {
+                None => calibration(found),
+                Some(_) => Calibration::default(),
+            };
             let names = |kinds: &[syncline::handle::HandleKind]| -> Vec<_> {
                 kinds.iter().map(|kind| kind.name()).collect()
             };
@@ -237,6 +291,8 @@ fn to_json(inventory: &Inventory) -> Value {
                     "timestamp_bits": can.timestamp_bits,
                     "timestamp_period_ns": can.timestamp_period_ns,
                     "calibrated_clock": can.calibrated_clock,
+                    "calibration_refused": calibration.refused,
+                    "calibration_unchecked": calibration.unchecked,
                     "stream_memory_ops": can.stream_memory_ops,
                     "stream_memory_flush": can.stream_memory_flush,
                     "exports": names(&can.exports),

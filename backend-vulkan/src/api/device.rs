@@ -53,6 +53,11 @@ impl Backend for Device {
     /// the resolution of the host's clock, plus the step of the device's clock. The step is at
     /// least `timestampPeriod`, and more if readings have only shown larger steps.
     ///
+    /// A submitted timestamp checks these readings, at the first call and every few seconds. The
+    /// first check may block like the samples below. A later one is skipped after 2 ms. If the
+    /// driver reads another clock than its queues write, its readings are [refused] and timestamps
+    /// are submitted.
+    ///
     /// Any other device, and one whose driver supports neither of the host's clocks, submits
     /// timestamps for each sample to its least used `VkQueue`. The deviation is half of the time
     /// from before the submission until the host has seen it finished. On an idle device it is some
@@ -69,7 +74,9 @@ impl Backend for Device {
     /// # Errors
     /// [`Error::Unsupported`] if no queue family has valid timestamp bits, or, without calibrated
     /// timestamps, if no queue of the device can write timestamps. Samples return driver errors,
-    /// and without calibrated timestamps [`Error::ClockSilent`].
+    /// and [`Error::ClockSilent`] without calibrated timestamps or before their first check.
+    ///
+    /// [refused]: Clock::refused_calibration
     fn clock(&self) -> Result<Clock> {
         self.own_clock()
     }

@@ -50,17 +50,18 @@ impl DeviceClock {
         clock.map_or(HostClock::Monotonic, Clock::host_clock)
     }
 
-    /// Adds a reading of `counter`.
-    pub(crate) fn add(&self, counter: TimestampCounter, ticks: u64) {
+    /// Adds a reading of `counter`, taken in the way `by`.
+    pub(crate) fn add(&self, counter: TimestampCounter, by: ReadBy, ticks: u64) {
         let mut readings = self.readings.lock();
-        let readings = readings.get_or_insert_with(|| Readings::new(counter, ticks));
-        readings.add(ticks);
+        let readings = readings.get_or_insert_with(|| Readings::new(counter));
+        readings.steps[by as usize].add(counter, ticks);
     }
 
-    /// True once enough readings differed to know the step of the counter.
-    pub(crate) fn is_step_known(&self) -> bool {
+    /// True once enough readings of this kind differed to know the step of the counter.
+    pub(crate) fn is_step_known(&self, by: ReadBy) -> bool {
         let readings = self.readings.lock();
-        readings.as_ref().is_some_and(Readings::is_step_known)
+        let readings = readings.as_ref();
+        readings.is_some_and(|readings| readings.steps[by as usize].is_known())
     }
 
     /// The step of the counter in nanoseconds, rounded up, as far as readings have shown it.
@@ -80,7 +81,7 @@ impl DeviceClock {
     ) -> Sample {
         let reading = ticks.device.cast_unsigned();
         let mut readings = self.readings.lock();
-        let readings = readings.get_or_insert_with(|| Readings::new(counter, reading));
+        let readings = readings.get_or_insert_with(|| Readings::new(counter));
         let steps = readings.step_length().saturating_add(host.resolution());
         Sample {
             device: readings.rounds.follow(reading, ticks.host),
@@ -98,10 +99,19 @@ impl DeviceClock {
     /// Replaces all readings by one: `ticks`, read at `host` on the host's clock.
     #[cfg(test)]
     pub(crate) fn reset(&self, counter: TimestampCounter, ticks: u64, host: i64) {
-        let mut readings = Readings::new(counter, ticks);
+        let mut readings = Readings::new(counter);
         readings.rounds.follow(ticks, host);
         *self.readings.lock() = Some(readings);
     }
+}
+
+/// The way in which a counter was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadBy {
+    /// By the driver, together with the host's clock.
+    Driver,
+    /// By a queue, which wrote the value.
+    Queue,
 }
 
 /// The number of differences whose common divisor counts as the counter's step.
@@ -112,28 +122,49 @@ const ENOUGH_DIFFERENCES: u32 = 6;
 /// The readings of one counter.
 struct Readings {
     rounds: Rounds,
+    /// The steps that each kind of readings has shown, in the order of [`ReadBy`].
+    ///
+    /// A driver may read another counter than the one that its queues write.
+    steps: [Steps; 2],
+}
+
+/// The steps of a counter, seen in one way.
+#[derive(Default)]
+struct Steps {
     /// The common divisor of all differences between readings, in ticks. The counter advances by
     /// multiples of it. 0 until two readings differ.
     step: u64,
     /// The number of these differences, up to [`ENOUGH_DIFFERENCES`].
     differences: u32,
-    latest: u64,
+    latest: Option<u64>,
 }
 
 impl Readings {
-    fn new(counter: TimestampCounter, first: u64) -> Self {
+    fn new(counter: TimestampCounter) -> Self {
         Self {
             rounds: Rounds::new(counter),
-            step: 0,
-            differences: 0,
-            latest: first,
+            steps: Default::default(),
         }
     }
 
+    /// The length of the counter's step in nanoseconds, rounded up.
+    ///
+    /// The longest known step. Before any is known, the longest step that readings allow.
+    fn step_length(&self) -> u64 {
+        let known = self.steps.iter().filter(|steps| steps.is_known());
+        let all = self.steps.iter();
+        let longest = known.map(|steps| steps.step).max();
+        let longest = longest.or_else(|| all.map(|steps| steps.step).max());
+        let ticks = longest.unwrap_or(0).max(1) as f64;
+        (ticks * self.rounds.counter().period()).ceil() as u64
+    }
+}
+
+impl Steps {
     /// Adds a reading.
-    fn add(&mut self, ticks: u64) {
-        let before = std::mem::replace(&mut self.latest, ticks);
-        let between = self.rounds.counter().valid(ticks.wrapping_sub(before));
+    fn add(&mut self, counter: TimestampCounter, ticks: u64) {
+        let before = self.latest.replace(ticks).unwrap_or(ticks);
+        let between = counter.valid(ticks.wrapping_sub(before));
         self.step = common_divisor(self.step, between);
         if between > 0 {
             self.differences = ENOUGH_DIFFERENCES.min(self.differences + 1);
@@ -141,14 +172,8 @@ impl Readings {
     }
 
     /// True once enough readings differed to know the step.
-    const fn is_step_known(&self) -> bool {
+    const fn is_known(&self) -> bool {
         self.differences == ENOUGH_DIFFERENCES
-    }
-
-    /// The length of the counter's step in nanoseconds, rounded up.
-    fn step_length(&self) -> u64 {
-        let ticks = self.step.max(1) as f64;
-        (ticks * self.rounds.counter().period()).ceil() as u64
     }
 }
 

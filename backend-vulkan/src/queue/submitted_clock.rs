@@ -1,20 +1,22 @@
 //! The device's clock: the calibrated one, or one that is read with submitted timestamps.
 //!
 //! With calibrated timestamps the driver reads both clocks together (`timing::clock`). Without
-//! them, a timestamp is submitted between two readings of the host's clock.
+//! them, a timestamp is submitted between two readings of the host's clock. Such timestamps also
+//! check the calibrated ones, because some drivers read another counter than their queues write.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use syncline_core::backend::{Enqueue as _, Timing};
-use syncline_core::clock::{Clock, Effort, Sample, Sampler};
+use syncline_core::clock::{Clock, Effort, HostClock, Sample, Sampler};
 use syncline_core::{Error, QueueKind, Result, error::Object, info::Uuid};
 
+use crate::device::clock_readings::ReadBy;
 use crate::device::driver_queue::DriverQueue;
 use crate::device::open::Device;
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
-use crate::timing::clock::{CalibratedSampler, WeakDevice, no_device};
+use crate::timing::clock::{CalibratedReader, WeakDevice, no_device};
 
 /// The limits for submitted timestamps. Each takes a round trip to the device.
 const SUBMISSION_EFFORT: Effort = Effort {
@@ -29,25 +31,35 @@ const SAMPLE_TIMEOUT: Duration = Duration::from_millis(250);
 impl Device {
     /// The clock of [`backend::Device::clock`](syncline_core::backend::Device::clock).
     pub(crate) fn own_clock(&self) -> Result<Clock> {
-        let clock = self.inner().clock().get_or_make(|| self.new_clock())?;
-        Ok(clock.keeping(self.inner().clone()))
+        let own = self.inner().clock();
+        if let Some(clock) = own.get() {
+            return Ok(clock.keeping(self.inner().clone()));
+        }
+        let clock = own.get_or_make(|| self.new_clock())?;
+        let clock = clock.keeping(self.inner().clone());
+        if own.calibrated_with().is_some() {
+            // Checks the calibrated timestamps now. Later the queues may have work that waits. A
+            // later sample returns the error, if there is still one.
+            let _ = clock.sample();
+        }
+        Ok(clock)
     }
 
     fn new_clock(&self) -> Result<Clock> {
         self.inner().counter()?;
         let object = Object::new("clock", &self.info().name);
         let device = WeakDevice::of(self.inner());
-        if let (Some(host), Some(call)) =
-            (self.inner().clock().calibrated_with(), self.calibration())
-        {
-            return Ok(Clock::new(
-                object,
-                CalibratedSampler::new(device, host, call),
-            ));
+        let host = self.inner().clock().calibrated_with();
+        let calibrated = host.zip(self.calibration());
+        if calibrated.is_none() {
+            self.stamping_queue()?;
         }
-        self.stamping_queue()?;
-        let name = object.clone();
-        Ok(Clock::new(object, SubmittedSampler { device, name }))
+        let sampler = DeviceSampler {
+            device,
+            name: object.clone(),
+            calibrated: calibrated.map(|(host, call)| CalibratedReader::new(host, call)),
+        };
+        Ok(Clock::new(object, sampler))
     }
 
     /// Converts a timestamp of this device to a time on its [clock], in nanoseconds.
@@ -102,34 +114,21 @@ impl Device {
     }
 }
 
-/// Samples with submitted timestamps, for devices without calibrated timestamps.
-struct SubmittedSampler {
+/// Samples with calibrated timestamps, or without them with submitted ones.
+struct DeviceSampler {
     device: WeakDevice,
     /// The clock's name in errors.
     name: Object,
+    calibrated: Option<CalibratedReader>,
 }
 
-impl SubmittedSampler {
-    fn silent(&self, error: Error) -> Error {
-        if !error.is_timeout() {
-            return error;
-        }
-        Error::clock_silent(
-            &self.name,
-            SAMPLE_TIMEOUT,
-            "the timestamp that was submitted to read it still waits, behind other work of its VkQueue or for the \
-                     application to unlock it",
-        )
-    }
-}
-
-impl Sampler for SubmittedSampler {
-    fn sample(&self) -> Result<Sample> {
-        let device = Device::of(self.device.get()?);
+impl DeviceSampler {
+    /// Submits timestamps between two readings of the host's clock. Waits for each up to `within`.
+    fn submitted(&self, device: &Device, within: Duration) -> Result<Sample> {
         let host = self.host_clock();
         // Created for each sample, because a queue keeps the device.
-        let queue = Queue::new(&device, device.stamping_queue()?, "clock")?;
-        device.inner().sample(SUBMISSION_EFFORT, host, || {
+        let queue = Queue::new(device, device.stamping_queue()?, "clock")?;
+        let read = || {
             let stamp = queue
                 .submissions()
                 .driver()
@@ -142,11 +141,58 @@ impl Sampler for SubmittedSampler {
             queue.submissions().submit(&[], work, &[])?;
             queue
                 .submissions()
-                .idle(SAMPLE_TIMEOUT)
-                .map_err(|error| self.silent(error))?;
+                .idle(within)
+                .map_err(|error| self.silent(error, within))?;
             let after = host.now();
             Ok(Sample::between(before, stamp.ticks()?.cast_signed(), after))
-        })
+        };
+        device
+            .inner()
+            .sample(SUBMISSION_EFFORT, host, ReadBy::Queue, read)
+    }
+
+    fn silent(&self, error: Error, within: Duration) -> Error {
+        if !error.is_timeout() {
+            return error;
+        }
+        let reason = match self.calibrated {
+            None => "read it",
+            Some(_) => "check it",
+        };
+        Error::clock_silent(
+            &self.name,
+            within,
+            format!(
+                "the timestamp that was submitted to {reason} still waits, behind other work of its VkQueue or for \
+                 the application to unlock it"
+            ),
+        )
+    }
+}
+
+impl Sampler for DeviceSampler {
+    fn sample(&self) -> Result<Sample> {
+        let device = self.device.get()?;
+        match &self.calibrated {
+            Some(calibrated) => calibrated.sample(&device),
+            None => self.submitted(&Device::of(device), SAMPLE_TIMEOUT),
+        }
+    }
+
+    fn written(&self, within: Duration) -> Option<Result<Sample>> {
+        self.calibrated?;
+        let device = match self.device.get() {
+            Ok(device) => Device::of(device),
+            Err(error) => return Some(Err(error)),
+        };
+        // Without such a queue, the device writes no times that could contradict the driver.
+        device.stamping_queue().ok()?;
+        Some(self.submitted(&device, within))
+    }
+
+    fn host_clock(&self) -> HostClock {
+        let calibrated = self.calibrated.as_ref();
+        calibrated.map_or(HostClock::Monotonic, CalibratedReader::host)
     }
 
     fn resolution(&self) -> u64 {

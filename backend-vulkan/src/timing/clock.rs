@@ -6,9 +6,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ash::{ext, khr, vk};
-use syncline_core::clock::{Effort, HostClock, Sample, Sampler, TimestampCounter};
+use syncline_core::clock::{Effort, HostClock, Sample, TimestampCounter};
 use syncline_core::{Error, Result, info::Uuid};
 
+use crate::device::clock_readings::ReadBy;
 use crate::device::inner::Inner;
 use crate::device::open::Device;
 use crate::driver::error::unavailable;
@@ -43,16 +44,17 @@ impl Inner {
 
     /// Returns the best of several samples that `read` takes.
     ///
-    /// `read` returns the device's clock in ticks, and the result has it in nanoseconds. The steps
-    /// of both clocks are added to the deviation.
+    /// `read` returns the device's clock in ticks, read in the way `by`. The result has it in
+    /// nanoseconds. The steps of both clocks are added to the deviation.
     pub(crate) fn sample(
         &self,
         effort: Effort,
         host: HostClock,
+        by: ReadBy,
         mut read: impl FnMut() -> Result<Sample>,
     ) -> Result<Sample> {
         let counter = self.counter()?;
-        let limit = if self.clock().is_step_known() {
+        let limit = if self.clock().is_step_known(by) {
             effort.limit
         } else {
             FIRST_TIME_LIMIT
@@ -60,7 +62,7 @@ impl Inner {
         let effort = Effort { limit, ..effort };
         let best = effort.best(|| {
             let sample = read()?;
-            self.clock().add(counter, sample.device.cast_unsigned());
+            self.clock().add(counter, by, sample.device.cast_unsigned());
             Ok(sample)
         })?;
         Ok(self.clock().follow(counter, host, best))
@@ -162,16 +164,27 @@ pub(crate) struct Calibration {
     call: vk::PFN_vkGetCalibratedTimestampsKHR,
 }
 
-/// Samples both clocks with `vkGetCalibratedTimestamps`.
-pub(crate) struct CalibratedSampler {
-    device: WeakDevice,
+/// Reads both clocks with `vkGetCalibratedTimestamps`.
+#[derive(Clone, Copy)]
+pub(crate) struct CalibratedReader {
     host: HostClock,
     call: Calibration,
 }
 
-impl CalibratedSampler {
-    pub(crate) const fn new(device: WeakDevice, host: HostClock, call: Calibration) -> Self {
-        Self { device, host, call }
+impl CalibratedReader {
+    pub(crate) const fn new(host: HostClock, call: Calibration) -> Self {
+        Self { host, call }
+    }
+
+    /// The clock of the host that the driver reads.
+    pub(crate) const fn host(&self) -> HostClock {
+        self.host
+    }
+
+    /// The best of several readings.
+    pub(crate) fn sample(&self, device: &Inner) -> Result<Sample> {
+        let read = || self.read(device);
+        device.sample(CALIBRATION_EFFORT, self.host, ReadBy::Driver, read)
     }
 
     /// Reads the device's ticks, the host's clock, and the largest deviation between them.
@@ -202,24 +215,5 @@ impl CalibratedSampler {
             host: shown[1].cast_signed(),
             deviation,
         })
-    }
-}
-
-impl Sampler for CalibratedSampler {
-    fn sample(&self) -> Result<Sample> {
-        let device = self.device.get()?;
-        device.sample(CALIBRATION_EFFORT, self.host, || self.read(&device))
-    }
-
-    fn host_clock(&self) -> HostClock {
-        self.host
-    }
-
-    fn resolution(&self) -> u64 {
-        self.device.resolution()
-    }
-
-    fn gpu(&self) -> Option<Uuid> {
-        self.device.gpu()
     }
 }

@@ -24,11 +24,14 @@ pub struct Stamp {
     slot: u32,
     /// The number of valid bits that the queue's family writes, from 36 to 64.
     bits: u32,
-    /// The time on the host's clock when the write was recorded, if the counter may wrap. Else any
-    /// number but [`NOT_RECORDED`].
+    /// The time on the host's clock when the write was recorded.
     ///
-    /// A query that was never written must not be read.
+    /// 0 if the counter does not wrap and the device has no clock. [`NOT_RECORDED`] before the
+    /// first write. A query that was never written must not be read.
     recorded_at: AtomicI64,
+    /// The time on the host's clock when the result was read, until the clock was told of it. Else
+    /// [`NOT_RECORDED`].
+    seen_at: AtomicI64,
     /// The result, valid once `has_result` is true.
     ///
     /// The query is read only once, because some drivers (Mesa's llvmpipe 22) wait for all work of
@@ -62,6 +65,7 @@ impl Stamp {
             slot,
             bits: family.timestamp_bits,
             recorded_at: AtomicI64::new(NOT_RECORDED),
+            seen_at: AtomicI64::new(NOT_RECORDED),
             result: AtomicU64::new(0),
             has_result: AtomicBool::new(false),
         })
@@ -88,8 +92,10 @@ impl Stamp {
         }
         // Times of the stamp are converted with the device's clock, which has the fewest valid bits
         // of all families. So the bits of that clock count here.
-        let now = if self.device.info().capabilities.timestamp_bits < 64 {
-            self.device.clock().host_clock().now()
+        let clock = self.device.clock();
+        let wraps = self.device.info().capabilities.timestamp_bits < 64;
+        let now = if wraps || clock.get().is_some() {
+            clock.host_clock().now()
         } else {
             0
         };
@@ -99,6 +105,7 @@ impl Stamp {
     /// Prepares the stamp for its next record. The caller has the only reference.
     pub(crate) fn renew(&self) -> bool {
         self.recorded_at.store(NOT_RECORDED, Ordering::Relaxed);
+        self.seen_at.store(NOT_RECORDED, Ordering::Relaxed);
         self.has_result.store(false, Ordering::Relaxed);
         true
     }
@@ -128,6 +135,11 @@ impl Stamp {
         };
         match read {
             Ok(()) => {
+                let clock = self.device.clock();
+                if clock.get().is_some() {
+                    self.seen_at
+                        .store(clock.host_clock().now(), Ordering::Relaxed);
+                }
                 // Another thread that reads the query now gets the same result.
                 self.result.store(ticks[0], Ordering::Relaxed);
                 self.has_result.store(true, Ordering::Release);
@@ -171,7 +183,16 @@ impl backend::Stamp for Stamp {
     fn time(&self) -> Result<Option<i64>> {
         let ticks = self.ticks()?;
         let recorded_at = self.recorded_at.load(Ordering::Acquire);
-        self.device.time_written(ticks, recorded_at).map(Some)
+        let time = self.device.time_written(ticks, recorded_at)?;
+        let seen_at = self.seen_at.load(Ordering::Relaxed);
+        if seen_at != NOT_RECORDED
+            && recorded_at != 0
+            && let Some(clock) = self.device.clock().get()
+        {
+            self.seen_at.store(NOT_RECORDED, Ordering::Relaxed);
+            clock.seen(time, recorded_at, seen_at);
+        }
+        Ok(Some(time))
     }
 
     fn time_if_written(&self) -> Option<i64> {

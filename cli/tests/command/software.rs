@@ -128,6 +128,49 @@ fn a_vulkan_device_is_one_gpu_with_a_cuda_device() {
     }
 }
 
+/// Some devices have no calibrated timestamps, so the text of a device that has them is found.
+#[test]
+fn a_driver_that_calibrates_another_clock_is_told() {
+    if !has_vulkan("calibration") {
+        return;
+    }
+    let run = |arguments: &[&str]| {
+        let temporary = scratch("calibration");
+        let mut command = syncline(arguments, &temporary);
+        command.env("SYNCLINE_SOFTWARE_LAYER_CALIBRATION", "5000000");
+        ends(0, command, &temporary).0
+    };
+    let calibrated = |info: &Value| {
+        let devices = of(info, "vulkan").into_iter();
+        let mut devices =
+            devices.filter(|device| device["capabilities"]["calibrated_clock"] == true);
+        devices.next().cloned()
+    };
+    let info = json(&run(&["info", "--software", "--json"]));
+    let Some(device) = calibrated(&info) else {
+        eprintln!("skipped: no Vulkan driver in software has calibrated timestamps");
+        return;
+    };
+    let index = device["index"].to_string();
+    let info = ["info", "--software"];
+    let clocks = ["clocks", "--software", "--for", "0", "--device", &index];
+    for arguments in [&info[..], &clocks] {
+        // While the machine is busy, a written time may be too inexact to refuse the driver's.
+        let says = |arguments: &[&str], key: &str| {
+            let told = (0..20).map(|_| run(arguments));
+            let says =
+                |told: &String| told.contains(key) && told.contains("not of the clock that its");
+            assert!(told.into_iter().any(|told| says(&told)), "{arguments:?}");
+        };
+        says(arguments, "");
+        says(&[arguments, &["--json"]].concat(), "calibration_refused");
+    }
+    // Without the offset, nothing is said.
+    let (out, _) = ends_with(0, "calibration", &["info", "--software", "--json"]);
+    let device = calibrated(&json(&out)).expect("the same device");
+    assert!(device["capabilities"]["calibration_refused"].is_null());
+}
+
 #[test]
 fn frames_of_cuda_and_vulkan_on_one_timeline_are_right() {
     if !has_vulkan("demo") {

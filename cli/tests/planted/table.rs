@@ -142,6 +142,9 @@ pub(crate) const BUGS: &[Planted] = &[
         "process.what_was_reported_survives_a_kill", "after idle, of line0"),
     planted(InPeer, "fails-in-silence", &["P4"], &[Host],
         "process.failures_without_a_text", "timed out"),
+    // --- Timing ---------------------------------------------------------------------------------
+    planted(InLayer, "calibrates-another-clock", &["M2", "M3"], &[Vulkan],
+        "clocks.calibrated_as_it_is_written", "calibrated timestamps are not of the clock"),
     // --- Costs ----------------------------------------------------------------------------------
     planted(InCuda, "batch-does-the-first", &["H1"], &[Host, Cuda],
         "counter.many_in_one_submission", "timed out"),

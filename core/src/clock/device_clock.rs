@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::check::{Check, distance};
 use super::comparison::{Comparison, Comparisons};
 use super::estimate::Estimate;
 use super::map::{Drift, Map};
@@ -26,6 +27,10 @@ use crate::base::sync::{Condvar, Mutex};
 /// Conversions try no further sample for ten times as long as the failed attempt took, and at least
 /// for [`Clock::REFIT`].
 ///
+/// The first sample, and later ones now and then, check what the driver says of both clocks. If it
+/// contradicts a time that the device has written, the clock does not use it any more. See
+/// [`Clock::refused_calibration`].
+///
 /// Use a [`Clock::map`] for conversions that must never call the driver or must keep the order of
 /// times.
 #[derive(Clone)]
@@ -41,6 +46,7 @@ struct Inner {
     /// at most.
     sampling: (Mutex<Sampling>, Condvar),
     map: Mutex<Map>,
+    check: Check,
     /// Set by a failed sample: its error, and the time until which conversions take no sample.
     failed: Mutex<Option<(Instant, Error)>>,
     /// The results of comparisons with other clocks.
@@ -81,7 +87,8 @@ impl Drop for SampleInProgress<'_> {
 impl Inner {
     fn sample(&self) -> Result<Sampled> {
         let started = Instant::now();
-        let sample = self.sampler.sample();
+        let forget = || *self.map.lock() = Map::default();
+        let sample = self.check.sample(&*self.sampler, forget);
         *self.failed.lock() = sample.as_ref().err().map(|error| {
             let pause = started.elapsed().saturating_mul(PAUSE_FACTOR).max(refit());
             // No pause if its end is too far away for an `Instant`.
@@ -127,6 +134,7 @@ impl Clock {
             sampler: Box::new(sampler),
             sampling: Default::default(),
             map: Mutex::new(map),
+            check: Check::default(),
             failed: Mutex::default(),
             comparisons: Comparisons::default(),
         };
@@ -221,6 +229,28 @@ impl Clock {
         result
     }
 
+    /// Why the driver's calibrated readings of the clock are not used; `None` while they are.
+    ///
+    /// They have contradicted times that the device wrote. From then on, samples read times that
+    /// the device writes, between two readings of the host's clock. Such samples deviate by half of
+    /// a round trip to the device. A difference below that cannot be seen.
+    #[must_use]
+    pub fn refused_calibration(&self) -> Option<&str> {
+        self.0.check.refused()
+    }
+
+    /// Tells the clock that the device wrote `device` between two times of the host. For backends.
+    ///
+    /// If that is impossible by the samples so far, the next conversion checks the clock first.
+    /// Makes no driver call.
+    pub fn seen(&self, device: i64, from: i64, to: i64) {
+        let shown = self.0.map.lock().to_host(device);
+        let written = shown.map(|shown| self.as_written(shown));
+        if written.is_some_and(|written| distance(written, from, to).is_some()) {
+            self.0.check.doubt();
+        }
+    }
+
     /// The time that the host's clock shows when the device's clock shows `device`.
     ///
     /// # Errors
@@ -250,8 +280,11 @@ impl Clock {
     /// The time on [`HostClock::Monotonic`] at which the device wrote `device`.
     ///
     /// All processes share that clock. Uses the samples so far and makes no driver call. `None`
-    /// before the first sample.
+    /// before the first sample, and while the samples are doubted ([`Clock::seen`]).
     pub(crate) fn to_monotonic(&self, device: i64) -> Option<Estimate> {
+        if self.0.check.is_doubted() {
+            return None;
+        }
         let own = self.0.map.lock().to_host(device)?;
         Some(self.host_clock().to_monotonic(self.as_written(own)))
     }
@@ -282,6 +315,8 @@ impl Clock {
 
     fn convert(&self, ask: impl Fn(&Map) -> (Option<i64>, Option<Estimate>)) -> Result<Estimate> {
         let (beyond, known) = ask(&self.0.map.lock());
+        // Doubted samples are not used before a check.
+        let known = known.filter(|_| !self.0.check.is_doubted());
         if let (Some(..=Self::REFIT), Some(estimate)) = (beyond, known) {
             return Ok(estimate);
         }
@@ -330,6 +365,12 @@ impl Clock {
         *self.0.map.lock() = Map::default();
     }
 
+    /// Lets the last check be older by `age`.
+    #[cfg(test)]
+    pub(super) fn age_check(&self, age: Duration) {
+        self.0.check.age(age);
+    }
+
     /// Lets the latest comparisons be older by `age`.
     #[cfg(test)]
     pub(super) fn age_comparisons(&self, age: Duration) {
@@ -338,6 +379,9 @@ impl Clock {
 
     /// True if the latest sample is older than [`Clock::REFIT`], or there is none.
     fn is_old(&self) -> bool {
+        if self.0.check.is_doubted() {
+            return true;
+        }
         let now = self.host_clock().now();
         let age = self.0.map.lock().beyond_host(now);
         age.is_none_or(|age| age > Self::REFIT)

@@ -24,6 +24,7 @@
 //! # }
 //! ```
 
+mod check;
 mod compare;
 mod comparison;
 mod counter;

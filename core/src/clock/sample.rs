@@ -149,6 +149,21 @@ pub trait Sampler: Send + Sync {
     /// A driver error.
     fn sample(&self) -> Result<Sample>;
 
+    /// A sample of a time that the device wrote, between two readings of the host's clock.
+    ///
+    /// The device writes it as it writes stamps. The host's clock is read before the submission,
+    /// and once the time is seen written. The call gives up after `within`.
+    ///
+    /// A clock checks [`Sampler::sample`] with it. If the two contradict each other, the clock
+    /// samples with it alone ([`Clock::refused_calibration`]). `None` if the device writes no
+    /// times, or if [`Sampler::sample`] itself reads them so.
+    ///
+    /// [`Clock::refused_calibration`]: super::Clock::refused_calibration
+    fn written(&self, within: Duration) -> Option<Result<Sample>> {
+        let _ = within;
+        None
+    }
+
     /// The clock of the host that [`Sampler::sample`] reads.
     fn host_clock(&self) -> HostClock {
         HostClock::Monotonic

@@ -45,6 +45,8 @@ pub(crate) struct Driver {
     /// Present if the driver has swapchains.
     pub(crate) acquire_next_image: Option<vk::PFN_vkAcquireNextImageKHR>,
     pub(crate) queue_present: Option<vk::PFN_vkQueuePresentKHR>,
+    /// Present if the driver has the extension.
+    pub(crate) get_calibrated_timestamps: Option<vk::PFN_vkGetCalibratedTimestampsKHR>,
     /// Present if the driver itself has the extension, for sync files.
     pub(crate) get_semaphore_fd: Option<vk::PFN_vkGetSemaphoreFdKHR>,
     pub(crate) import_semaphore_fd: Option<vk::PFN_vkImportSemaphoreFdKHR>,
@@ -83,6 +85,16 @@ impl Driver {
                 device_wait_idle: load!(PFN_vkDeviceWaitIdle, c"vkDeviceWaitIdle")?,
                 acquire_next_image: load!(PFN_vkAcquireNextImageKHR, c"vkAcquireNextImageKHR"),
                 queue_present: load!(PFN_vkQueuePresentKHR, c"vkQueuePresentKHR"),
+                get_calibrated_timestamps: load!(
+                    PFN_vkGetCalibratedTimestampsKHR,
+                    c"vkGetCalibratedTimestampsKHR"
+                )
+                .or_else(|| {
+                    load!(
+                        PFN_vkGetCalibratedTimestampsKHR,
+                        c"vkGetCalibratedTimestampsEXT"
+                    )
+                }),
                 get_semaphore_fd: load!(PFN_vkGetSemaphoreFdKHR, c"vkGetSemaphoreFdKHR"),
                 import_semaphore_fd: load!(PFN_vkImportSemaphoreFdKHR, c"vkImportSemaphoreFdKHR"),
             })

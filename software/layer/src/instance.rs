@@ -11,7 +11,7 @@ use syncline_software_payload::Twin;
 
 use crate::loader::take_link;
 use crate::table::{Table, lock};
-use crate::{bug, surface};
+use crate::{bug, calibration, surface};
 
 /// All instances of the process that have this layer.
 pub(crate) static INSTANCES: Table<Instance> = Table::new();
@@ -142,6 +142,7 @@ pub(crate) unsafe extern "system" fn create_instance(
     instance: *mut vk::Instance,
 ) -> vk::Result {
     let settings = bug::planted().map(drop);
+    let settings = settings.and(calibration::offset().map(drop));
     if let Err(reason) = settings.and(surface::planned().map(drop)) {
         // Not `eprintln!`, which panics if standard error cannot be written.
         let _ = writeln!(std::io::stderr(), "software layer: {reason}");

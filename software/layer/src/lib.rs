@@ -33,6 +33,7 @@
 use std::ffi::CStr;
 
 mod bug;
+mod calibration;
 mod chain;
 mod completion;
 mod device;

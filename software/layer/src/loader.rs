@@ -8,7 +8,8 @@ use ash::vk;
 use crate::device::Registered;
 use crate::instance::Instance;
 use crate::{
-    chain, completion, device, gated, host, instance, physical, semaphore, submit, surface,
+    calibration, chain, completion, device, gated, host, instance, physical, semaphore, submit,
+    surface,
 };
 
 /// `VkLayerFunction`: the create info holds the functions of the next layer.
@@ -272,6 +273,10 @@ fn device_function(name: &[u8]) -> vk::PFN_vkVoidFunction {
         b"vkQueueWaitIdle" => entry!(PFN_vkQueueWaitIdle, completion::queue_wait_idle),
         b"vkAcquireNextImageKHR" => entry!(PFN_vkAcquireNextImageKHR, surface::acquire_next_image),
         b"vkQueuePresentKHR" => entry!(PFN_vkQueuePresentKHR, surface::queue_present),
+        b"vkGetCalibratedTimestampsKHR" | b"vkGetCalibratedTimestampsEXT" => entry!(
+            PFN_vkGetCalibratedTimestampsKHR,
+            calibration::get_calibrated_timestamps
+        ),
         b"vkDeviceWaitIdle" => entry!(PFN_vkDeviceWaitIdle, completion::device_wait_idle),
         _ => None,
     }

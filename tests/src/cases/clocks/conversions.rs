@@ -7,11 +7,13 @@ use syncline::clock::Estimate;
 
 use super::{Seen, queue, sampled, sides};
 use crate::case::{Stop, Verdict, cases, check, note};
+use crate::cases::unless_pair;
 use crate::user::Fence;
 use crate::{Subject, World, patience};
 
 cases! {
     "clocks.bracketed_by_the_host": [M1 M3] => bracketed;
+    "clocks.calibrated_as_it_is_written": [M2 M3] => as_written;
     "clocks.there_and_back": [M3] => there_and_back;
     "clocks.holds_while_it_drifts": [M3] => holds_while_it_drifts;
 }
@@ -70,6 +72,33 @@ fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
             );
         }
         queue.idle(patience())?;
+    }
+    Ok(())
+}
+
+/// What the driver says of both clocks does not contradict times that queues write.
+///
+/// The library uses such a driver too, with other samples. This case fails there, because the
+/// driver is wrong. Written times lie where the host saw them in either case.
+fn as_written<S: Subject>(world: &World<S>) -> Verdict {
+    let rounds = unless_pair(world, "rounds", 50, 10);
+    for device in sides(world)? {
+        let (clock, queue) = (device.clock()?, queue(device)?);
+        let host = clock.host_clock();
+        sampled(&clock)?;
+        let fence = device.clocked_fence("stamp")?;
+        for _ in 0..rounds {
+            let (seen, recorded) = Seen::around(host, || -> Verdict {
+                queue.record(&fence)?;
+                Ok(fence.wait(patience())?)
+            });
+            recorded?;
+            seen.allows("a stamp", fence.time()?.to_host()?)?;
+        }
+        queue.idle(patience())?;
+        if let Some(reason) = clock.library().refused_calibration() {
+            return Stop::fail(reason.to_owned());
+        }
     }
     Ok(())
 }
