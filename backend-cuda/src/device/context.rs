@@ -82,6 +82,7 @@ impl Context {
         // SAFETY: writes one handle. The driver rejects an invalid device.
         unsafe { driver.device_primary_ctx_retain(&raw mut raw, device) }
             .map_err(|code| driver.error(object, code))?;
+        TeardownGuard::register();
         Ok(Self {
             driver: driver.clone(),
             object: object.clone(),

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, c_int};
 use std::path::Path;
 
 use libloading::Library;
+use syncline_core::backend::TeardownGuard;
 use syncline_core::{Error, Result};
 
 use crate::driver::table::{Code, Driver, Optional, Symbols, unavailable, words};
@@ -106,6 +107,7 @@ impl Driver {
         std::mem::forget(library);
         // SAFETY: 0 is the only valid flag. The function may be called any number of times.
         unsafe { driver.init(0) }.map_err(|code| driver.no_start(code))?;
+        TeardownGuard::register();
         Ok(driver)
     }
 

@@ -22,7 +22,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::{Condvar, Mutex};
+use syncline_core::backend::{Condvar, Mutex, TeardownGuard};
 use syncline_core::clock::{Clock, HostClock, Sample, Sampler};
 use syncline_core::{Error, Result, error::Object, info::Uuid};
 
@@ -172,7 +172,8 @@ impl Setup {
 
 impl Drop for ClockSampler {
     fn drop(&mut self) {
-        if self.0.kept {
+        // While the process exits, the threads may have left their work.
+        if self.0.kept || TeardownGuard::begin().is_none() {
             return;
         }
         // The application may destroy the context next, so no thread may still use it afterwards.
@@ -238,7 +239,10 @@ impl ClockSampler {
         let device_ref = device.inner().device_ref();
         let making = setup.clone();
         let make = move || {
-            let made = ClockKernels::new(device_ref, &making.object);
+            let made = match TeardownGuard::begin() {
+                Some(_calls) => ClockKernels::new(device_ref, &making.object),
+                None => Err(making.silent(started, "the process exits")),
+            };
             *making.made.lock() = Some(made);
             making.changed.notify_all();
         };
@@ -337,6 +341,12 @@ impl Sampler for ClockSampler {
         };
         let (answer, answered) = sync_channel(1);
         let run = move || {
+            let Some(_calls) = TeardownGuard::begin() else {
+                // Its drop asks the driver whether the kernel has ended.
+                return std::mem::forget(launch);
+            };
+            // Dropped before the guard.
+            let launch = launch;
             let measured = launch.0.measure(started, until);
             // The sampling thread may have stopped waiting.
             let _ = answer.send(measured);

@@ -8,24 +8,38 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
+use std::marker::PhantomData;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::thread::sleep;
+use std::thread::{Thread, ThreadId, current, sleep, yield_now};
 use std::time::{Duration, Instant};
 
+use crate::base::error::{Error, Object};
 use crate::base::process::MakerProcess;
 use crate::base::run::run_contained;
 
-/// The number of threads that destroy a driver's objects, plus [`EXITING`].
-static STATE: AtomicUsize = AtomicUsize::new(0);
+/// True once an exit has begun. Written once, so that reading it costs little.
+static EXITING: AtomicBool = AtomicBool::new(false);
 
-/// The bit of [`STATE`] which says that the process exits.
-const EXITING: usize = 1 << (usize::BITS - 1);
+/// The number of threads inside a [`DriverCalls`] guard.
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+
+/// The id of the process whose threads [`INSIDE`] counts.
+static COUNTED_IN: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// The number of this thread's [`DriverCalls`] guards.
+    static OWN: Cell<usize> = const { Cell::new(0) };
+}
 
 /// The queues whose work an exit waits for, each with the process that has made it.
 // A mutex of std: a process exits outside of every loom model, and only tries the lock.
 static QUEUES: Mutex<Vec<(MakerProcess, Weak<dyn RunsInProcess>)>> = Mutex::new(Vec::new());
+
+/// The threads that can park in a wait, so that an exit wakes them.
+// A mutex of std: see above.
+static PARKING: Mutex<Vec<Thread>> = Mutex::new(Vec::new());
 
 /// The longest time for which an exit waits for those threads and queues.
 const MAX_WAIT: Duration = Duration::from_secs(2);
@@ -40,7 +54,55 @@ pub trait RunsInProcess: Send + Sync {
 ///
 /// A backend holds one while it destroys a device or an instance, on whichever thread.
 #[derive(Debug)]
-pub struct TeardownGuard(());
+pub struct TeardownGuard(DriverCalls);
+
+/// A guard while a thread may call drivers of itself. An exit waits for it.
+///
+/// Threads of the engine have one whenever they are not parked. All threads have one while they
+/// release held submissions. Nested guards cost no atomic write.
+#[derive(Debug)]
+pub(crate) struct DriverCalls(PhantomData<*const ()>);
+
+impl DriverCalls {
+    /// A guard, or `None` if the process exits already. Then the caller must not call a driver.
+    pub(crate) fn begin() -> Option<Self> {
+        let own = Self(PhantomData);
+        if OWN.replace(OWN.get() + 1) == 0 {
+            // Either an exit finds this thread, or this thread finds the exit.
+            INSIDE.fetch_add(1, Ordering::SeqCst);
+        }
+        (!is_exiting()).then_some(own)
+    }
+}
+
+impl Drop for DriverCalls {
+    fn drop(&mut self) {
+        if OWN.replace(OWN.get() - 1) == 1 {
+            INSIDE.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// True once an exit has begun. Threads of the engine then [stop](stop_for_good).
+#[inline]
+pub(crate) fn is_exiting() -> bool {
+    EXITING.load(Ordering::SeqCst)
+}
+
+/// Parks this thread of the engine for good, with all that it holds.
+///
+/// Its drops could call drivers. Call it without a lock.
+pub(crate) fn stop_for_good() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+/// The error for the use of `object` while the process exits.
+#[cold]
+pub(crate) fn exit_error(object: &Object, asked: &str) -> Error {
+    Error::unsupported(object, asked, "the process exits")
+}
 
 impl TeardownGuard {
     /// Makes an exit wait for the guards before it runs the destructors of libraries.
@@ -52,6 +114,11 @@ impl TeardownGuard {
     pub fn register() {
         if is_exiting() {
             return;
+        }
+        let process = std::process::id();
+        if COUNTED_IN.swap(process, Ordering::SeqCst) != process {
+            // A forked child has none of the other threads.
+            INSIDE.store(usize::from(OWN.get() > 0), Ordering::SeqCst);
         }
         // If this library is unloaded, the C library calls this and the code is still there.
         if !PLACED.swap(true, Ordering::Relaxed) {
@@ -76,9 +143,7 @@ impl TeardownGuard {
     }
 
     fn begin_registered() -> Option<Self> {
-        let own = Self(());
-        let before = STATE.fetch_add(1, Ordering::SeqCst);
-        (before & EXITING == 0).then_some(own)
+        DriverCalls::begin().map(Self)
     }
 
     /// Makes an exit also wait until `queue` is idle, unless the queue is gone by then.
@@ -103,7 +168,6 @@ impl TeardownGuard {
 
 impl Drop for TeardownGuard {
     fn drop(&mut self) {
-        STATE.fetch_sub(1, Ordering::SeqCst);
         // A library that was unloaded has left free places below the registration.
         Self::register();
     }
@@ -156,9 +220,40 @@ extern "C" fn leave() {
     withdraw();
 }
 
-/// True once an exit has begun.
-fn is_exiting() -> bool {
-    STATE.load(Ordering::SeqCst) & EXITING != 0
+/// A thread in [`PARKING`].
+struct Parking(ThreadId);
+
+impl Parking {
+    fn new() -> Self {
+        let own = current();
+        let id = own.id();
+        with_parking(|threads| threads.push(own));
+        Self(id)
+    }
+}
+
+impl Drop for Parking {
+    fn drop(&mut self) {
+        with_parking(|threads| threads.retain(|thread| thread.id() != self.0));
+    }
+}
+
+/// Locks the list. Gives up in a forked child if a thread of the parent has locked it.
+fn with_parking(change: impl FnOnce(&mut Vec<Thread>)) {
+    for _ in 0..10_000 {
+        if let Ok(mut threads) = PARKING.try_lock() {
+            return change(&mut threads);
+        }
+        yield_now();
+    }
+}
+
+/// Notes that this thread can park in a wait. An exit unparks it, and then the wait must end.
+pub(crate) fn note_parking() {
+    thread_local! { static NOTED: Parking = Parking::new() }
+    if !cfg!(syncline_loom) {
+        let _ = NOTED.try_with(|_| ());
+    }
 }
 
 /// In a forked child the lock may be held by a thread that the child does not have.
@@ -173,12 +268,16 @@ fn queues_of_this_process() -> Vec<Arc<dyn RunsInProcess>> {
 fn wait_for_teardowns() {
     // All calls together wait no longer than this.
     static DEADLINE: OnceLock<Instant> = OnceLock::new();
-    STATE.fetch_or(EXITING, Ordering::SeqCst);
+    EXITING.store(true, Ordering::SeqCst);
+    with_parking(|threads| threads.iter().for_each(Thread::unpark));
+    // The calling thread may be inside a call that has called `exit`.
+    let own = usize::from(OWN.get() > 0);
     let deadline = *DEADLINE.get_or_init(|| Instant::now() + MAX_WAIT);
+    let is_counted = COUNTED_IN.load(Ordering::SeqCst) == std::process::id();
     let queues = queues_of_this_process();
     let is_done = || {
         let busy = queues.iter().any(|queue| !queue.is_idle());
-        STATE.load(Ordering::SeqCst) == EXITING && !busy
+        (!is_counted || INSIDE.load(Ordering::SeqCst) <= own) && !busy
     };
     while !is_done() && Instant::now() < deadline {
         sleep(Duration::from_micros(100));

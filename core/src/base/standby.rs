@@ -3,6 +3,7 @@
 use std::sync::mpsc::{Sender, channel};
 
 use crate::base::error::{Error, Object, Result};
+use crate::base::exiting::{DriverCalls, stop_for_good};
 use crate::base::run::run_contained;
 use crate::base::sync::Mutex;
 
@@ -35,7 +36,10 @@ impl StandbyThread {
             let wait = move || {
                 drop(ready);
                 if let Ok(job) = receiver.recv() {
-                    run_contained(job);
+                    match DriverCalls::begin() {
+                        Some(_calls) => run_contained(job),
+                        None => stop_for_good(),
+                    }
                 }
             };
             let started = std::thread::Builder::new().name(name.into()).spawn(wait);

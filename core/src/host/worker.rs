@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{self, Batch, Enqueue, Flush, InvariantLifetime, Keep, Recycled, Waker};
+use crate::base::exiting::{is_exiting, stop_for_good};
 use crate::base::sync::spawn;
 use crate::host::tasks::{Closures, Step, TaskList, Tasks, call, finish_signal};
 use crate::host::timing::Stamp;
@@ -177,6 +178,11 @@ fn run_worker(queue: &Object, own: &Shared, tasks: &Tasks) {
                 // The signal is pending, so this wait ends in success or failure.
                 Step::Wait(point) => {
                     done = done.and_then(|()| point.point().wait(Duration::MAX));
+                    if is_exiting() {
+                        // The wait may have failed for that reason, and no other party may learn
+                        // of such a failure.
+                        stop_for_good();
+                    }
                     waited = point;
                 }
                 Step::Run => {

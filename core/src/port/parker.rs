@@ -4,11 +4,12 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::exiting::note_parking;
 use crate::base::run::Wake;
 use crate::base::sync::{
     AtomicBool, Mutex, Ordering, Thread, current, park, park_timeout, per_thread,
 };
-use crate::port::watch::Watch;
+use crate::port::watch::{Watch, nudge};
 
 /// Allocates what this thread needs to wait, to wake other threads, and to send held submissions.
 ///
@@ -38,6 +39,7 @@ impl Parker {
     pub(crate) fn current() -> Arc<Self> {
         per_thread! { static PARKER: RefCell<Option<Arc<Parker>>> = RefCell::new(None) }
         let new = || {
+            note_parking();
             Arc::new(Self {
                 thread: current(),
                 woken: AtomicBool::new(false),
@@ -88,7 +90,7 @@ impl Wake for Parker {
         match &*watches {
             // With the lock: a clone could be the device's last handle, which must not be dropped
             // here.
-            Some(device) => device.nudge(),
+            Some(device) => nudge(&**device),
             None => self.thread.unpark(),
         }
     }

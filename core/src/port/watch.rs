@@ -9,6 +9,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::base::error::{Error, Failure, Object, Result};
+use crate::base::exiting::{DriverCalls, is_exiting, stop_for_good};
 use crate::base::info::DeviceId;
 use crate::base::run::{DeferWakes, Wake, panic_message, wake_all};
 use crate::base::sync::{
@@ -292,7 +293,7 @@ impl Watcher {
         let (watching, led) = (state.watching, state.led);
         drop(state);
         if watching || led {
-            device.nudge();
+            nudge(device);
         }
         if !watching {
             self.0.changed.notify_one();
@@ -347,7 +348,7 @@ impl Watcher {
         let enough = state.lists + 2 + state.lists % 2;
         state.waiting += 1;
         drop(state);
-        device.nudge();
+        nudge(device);
         let mut state = self.0.state.lock();
         while state.lists < enough && !(state.parked && state.incoming.is_empty()) {
             let left = until.saturating_duration_since(Instant::now());
@@ -374,6 +375,13 @@ pub(crate) fn watch(device: &dyn Watch, ports: &[(&dyn Port, u64)], until: Insta
             name,
         ))
     })
+}
+
+/// Nudges the device, unless the process exits.
+pub(crate) fn nudge(device: &dyn Watch) {
+    if let Some(_calls) = DriverCalls::begin() {
+        device.nudge();
+    }
 }
 
 /// Applies the result of a watch to a watched timeline. True if the timeline's value has grown.
@@ -404,7 +412,12 @@ impl Inner {
         WATCHING.with(|watching| watching.set(true));
         let mut watched: Vec<Arc<dyn Watched>> = Vec::new();
         let mut targets = Vec::new();
+        let mut calls = DriverCalls::begin();
         loop {
+            if calls.is_none() || is_exiting() {
+                drop(calls);
+                stop_for_good();
+            }
             let due = {
                 let mut state = self.state.lock();
                 state.watching = false;
@@ -429,10 +442,17 @@ impl Inner {
                     if state.waiting > 0 {
                         self.listed.notify_all();
                     }
+                    // An exit does not wait for a thread that is parked.
+                    drop(calls.take());
                     state = match next_due {
                         None => self.changed.wait(state),
                         Some(at) => self.changed.wait_timeout(state, at - now),
                     };
+                    calls = DriverCalls::begin();
+                    if calls.is_none() {
+                        drop(state);
+                        stop_for_good();
+                    }
                 }
                 state.parked = false;
                 state.watching = true;

@@ -17,6 +17,7 @@ use super::submitted::Submitted;
 use super::waits_and_claims::{AllAwaited, AllTaken, Awaited, Taken, withdraw_all};
 use super::work::Work;
 use crate::base::error::{Error, Result};
+use crate::base::exiting::{exit_error, is_exiting};
 use crate::base::run::DeferWakes;
 use crate::base::stage::Stage;
 use crate::base::sync::{ThreadId, this_thread};
@@ -99,6 +100,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
         signals: &[Signal<'_>],
         is_bare: bool,
     ) -> Result<Submitted<'q>, Box<Error>> {
+        if is_exiting() {
+            return Err(Box::new(exit_error(self.object(), "take a submission")));
+        }
         let me = this_thread();
         let mut fast = FastPath::new();
         let Some((number, drive)) = self.try_start(me, waits, signals, &mut fast) else {

@@ -13,6 +13,7 @@ use super::verdict::{Missing, Verdict};
 use super::waits_and_claims::{fail_all, parts};
 use super::work::LargeWork;
 use crate::base::error::Failure;
+use crate::base::exiting::{DriverCalls, is_exiting};
 use crate::base::run::{ForeignWorkScope, Wake, run_contained};
 use crate::base::sync::{MutexGuard, this_thread};
 use crate::driver::enqueue::Enqueue;
@@ -47,11 +48,16 @@ impl<E: Enqueue> SubmissionQueue<E> {
 
     /// Same as [`SubmissionQueue::drive`], for a caller that holds the queue's lock.
     fn drive_with<'l>(self: &'l Arc<Self>, mut drive: Drive<E>, state: MutexGuard<'l, State<E>>) {
+        let calls = DriverCalls::begin();
         let mut locked = Some(state);
         // The lists of the last released submission, to be reused.
         let mut spare = None;
         loop {
             let mut state = locked.take().unwrap_or_else(|| self.lock());
+            if calls.is_none() || is_exiting() {
+                state.driving.stop(drive);
+                return;
+            }
             state.driving.begin_check();
             if let Some(spare) = spare.take() {
                 state.held.recycle(spare);

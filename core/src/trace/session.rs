@@ -13,6 +13,7 @@ use super::recording::{Edge, Recording, Track};
 use super::timelines::Timelines;
 use crate::api::Queue;
 use crate::base::error::Result;
+use crate::base::exiting::DriverCalls;
 use crate::base::sync::Mutex;
 use crate::clock::HostClock;
 use crate::timeline::point::Point;
@@ -224,6 +225,9 @@ fn keep_sampling(of: &Weak<Inner>, ended: &AtomicBool) {
                 return;
             }
             if !clocks[..at].iter().any(|earlier| earlier.is_same(clock)) {
+                let Some(_calls) = DriverCalls::begin() else {
+                    continue;
+                };
                 inner.histories.sample(clock);
             }
         }

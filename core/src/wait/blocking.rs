@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::lead::Lead;
 use crate::base::error::{Error, Result};
+use crate::base::exiting::{exit_error, is_exiting};
 use crate::base::run::{Wake, are_wakes_deferred};
 use crate::base::stage::Stage;
 use crate::base::sync::{CAN_SPIN, Instant};
@@ -284,6 +285,9 @@ fn timed_out(
             Stage::Reached => reached,
             Stage::Pending => pending,
         };
+        if at < value && is_exiting() {
+            return Err(exit_error(of.object(), "be waited for"));
+        }
         if at < value {
             return Err(Error::timed_out(
                 of.object(),
@@ -385,7 +389,7 @@ fn wait_until<'p, T>(
     if !spin.is_zero() && CAN_SPIN {
         loop {
             let spun = now.duration_since(start);
-            if is_over(now) {
+            if is_over(now) || is_exiting() {
                 return Ok(None);
             }
             if spun > spin {
@@ -434,6 +438,9 @@ fn wait_until<'p, T>(
                 registered.forget();
             }
             return Ok(Some(answer));
+        }
+        if is_exiting() {
+            return Ok(None);
         }
         if is_over(now) {
             if let Some(recent) = recent {

@@ -26,6 +26,7 @@ use std::task::{Context, Poll, Waker};
 use smallvec::SmallVec;
 
 use crate::base::error::{Error, Result};
+use crate::base::exiting::{exit_error, is_exiting};
 use crate::base::run::{Wake, run_contained};
 use crate::base::stage::Stage;
 use crate::base::sync::Mutex;
@@ -187,8 +188,18 @@ impl Waiting {
         }
         match self.check() {
             Some(ended) => self.end(ended),
+            None if is_exiting() => self.end(Err(self.exit_error())),
             None => Poll::Pending,
         }
+    }
+
+    /// The error for a point that cannot be awaited while the process exits.
+    #[cold]
+    fn exit_error(&self) -> Error {
+        let timeline = self.points.iter().find_map(|point| point.of.as_ref());
+        timeline.map_or(Error::NothingToWaitFor, |of| {
+            exit_error(of.object(), "be waited for")
+        })
     }
 
     fn end(&mut self, ended: Result<usize>) -> Poll<Result<usize>> {

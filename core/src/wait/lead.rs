@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::Result;
+use crate::base::exiting::DriverCalls;
 use crate::base::sync::{Instant, yield_now};
 use crate::port::Watch;
 use crate::port::parker::Parker;
@@ -47,6 +48,10 @@ impl<'w> Lead<'w> {
 
     /// Watches once, until `until` and for [`ROUND`] at most, so that a dead device is noticed.
     fn watch(&self, until: Option<Instant>) -> Result<()> {
+        // The wait ends when the process exits.
+        let Some(_calls) = DriverCalls::begin() else {
+            return Ok(());
+        };
         let round = Instant::now() + ROUND;
         let until = until.map_or(round, |until| until.min(round));
         let ports = [(self.of.home(), self.ticket.value())];

@@ -5,11 +5,12 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Weak};
-use std::thread;
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::{RunsInProcess, TeardownGuard};
+use syncline_core::backend::{Device as _, Queue as _, RunsInProcess, TeardownGuard};
+use syncline_core::{QueueKind, host};
 
 const CHILD: &str = "SYNCLINE_TEST_EXITS";
 
@@ -79,6 +80,48 @@ fn start_work() -> Arc<Works> {
     works
 }
 
+/// A thread that waits for a value that no party signals.
+static WAITING: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
+
+/// Stands for the application's own function at exit, which joins its threads.
+extern "C" fn joins() {
+    if let Some(thread) = WAITING.lock().unwrap().take() {
+        thread.join().unwrap();
+    }
+}
+
+/// Waits in a thread, which tells what calls return while the process exits.
+fn waits_in_a_thread() {
+    // SAFETY: the function does not unwind.
+    unsafe { libc::atexit(joins) };
+    let device = host::Device::new();
+    let line = device.timeline("line").unwrap();
+    let queue = device.queue(QueueKind::Compute, "queue").unwrap();
+    TeardownGuard::register();
+    let (begun, begins) = channel();
+    let thread = thread::spawn(move || {
+        begun.send(()).unwrap();
+        let waited = line.at(1).wait(Duration::MAX);
+        let signalled = line.signal(1);
+        let submitted = queue
+            .submit(&[], |_| Ok(()), &[line.signal_at(1)])
+            .map(drop);
+        for ended in [waited, signalled, submitted] {
+            let is_of_exit = ended.is_err_and(|error| error.to_string().contains("exits"));
+            say(if is_of_exit {
+                "refused, "
+            } else {
+                "accepted, "
+            });
+        }
+        // Its drops come after the drivers' destructors.
+        std::mem::forget((device, line, queue));
+    });
+    begins.recv().unwrap();
+    *WAITING.lock().unwrap() = Some(thread);
+    std::process::exit(0);
+}
+
 /// Not a test. The child of the tests below runs it.
 #[test]
 fn the_process_that_exits() {
@@ -100,6 +143,9 @@ fn the_process_that_exits() {
         say(if grown < 100_000 { "flat, " } else { "grown, " });
         std::process::exit(0);
     }
+    if how == "waiting" {
+        waits_in_a_thread();
+    }
     if how == "prepared" || how == "loaded later" {
         TeardownGuard::register();
         std::process::exit(0);
@@ -111,7 +157,13 @@ fn the_process_that_exits() {
             // SAFETY: the function does not unwind.
             unsafe { libc::atexit(exit_begins) };
         }
-        let _stuck = TeardownGuard::begin();
+        let (begun, begins) = channel();
+        thread::spawn(move || {
+            let _stuck = TeardownGuard::begin();
+            begun.send(()).unwrap();
+            thread::sleep(Duration::from_secs(600));
+        });
+        begins.recv().unwrap();
         std::process::exit(0);
     }
     if how == "working" {
@@ -174,6 +226,15 @@ fn an_exit_does_not_take_down_a_driver_that_was_loaded_later() {
     assert_eq!(
         said("loaded later"),
         "destructors run, and no driver is taken down any more"
+    );
+}
+
+/// A thread that waits must not keep the process from exiting. A signal in memory needs no driver.
+#[test]
+fn an_exit_ends_waits_and_refuses_submissions() {
+    assert_eq!(
+        said("waiting"),
+        "refused, accepted, refused, destructors run, and no driver is taken down any more"
     );
 }
 

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use syncline_software_payload::{Gate, Verdict as Ordered};
+use syncline_software_payload::{Gate, Verdict as Ordered, check_exit};
 
 use crate::code::{Answer, Code};
 use crate::settings::{Effect, settings};
@@ -45,6 +45,7 @@ pub(crate) fn end_refusal() {
 
 /// Counts a call of the function `name`, and returns whether it fails.
 pub(crate) fn before(name: &'static str) -> Verdict {
+    check_exit(name);
     let code = |code: i32| Code::from_number(code.cast_unsigned());
     match GATE.before(name) {
         Ordered::Runs => {}

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use ash::vk::{self, Handle};
+use syncline_software_payload::check_exit;
 
 use crate::instance::{INSTANCES, next};
 use crate::loader::take_link;
@@ -182,6 +183,7 @@ impl Device {
     /// # Safety
     /// A live `VkDevice` or `VkQueue`.
     pub(crate) unsafe fn of(handle: impl Handle) -> Option<Arc<Self>> {
+        check_exit("a call of Vulkan");
         // SAFETY: by this function's contract.
         unsafe { DEVICES.get(handle) }.and_then(|registered| registered.software.clone())
     }

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 
 use ash::vk::{self, Handle};
-use syncline_software_payload::Twin;
+use syncline_software_payload::{Twin, register_destructors};
 
 use crate::loader::take_link;
 use crate::table::{Table, lock};
@@ -175,6 +175,7 @@ pub(crate) unsafe extern "system" fn create_instance(
             return vk::Result::ERROR_INITIALIZATION_FAILED;
         };
         let created = create(&raw const info, allocator, instance);
+        register_destructors();
         if created != vk::Result::SUCCESS {
             return created;
         }

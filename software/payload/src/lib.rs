@@ -7,11 +7,13 @@
 //! None of this uses Syncline's own code, because it serves to test that.
 
 mod bugs;
+mod exit;
 mod gate;
 mod identity;
 mod memory;
 mod semaphore;
 
+pub use exit::{check_exit, register_destructors};
 pub use gate::{Gate, Verdict, give_text};
 pub use identity::{Twin, UUID_BYTES};
 pub use memory::{Memory, MemoryError};

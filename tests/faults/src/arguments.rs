@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use crate::client::{Answer, Client};
 use crate::drivers::Drivers;
+use crate::exits::{self, Ending};
 use crate::gates::Calls;
 use crate::one_run::Ended;
 use crate::plan::Run;
@@ -25,6 +26,9 @@ syncline-faults --sample N          N of the runs
   --limit SECONDS                   the time limit of a run, 20 unless given
   --jobs N                          N servers at a time, 6 unless given
   --verbose                         print every run
+syncline-faults --exits N           N processes that end in the middle of chains; see the README
+syncline-faults --threads N         N processes with threads that open and drop devices, and end
+  --gpu                             on the machine's own drivers
 syncline-faults --one SCENARIO ORDER  one run; - for no order";
 
 #[derive(Debug, Default)]
@@ -47,6 +51,7 @@ pub(crate) fn run() -> Result<bool, String> {
         jobs: 6,
         ..Options::default()
     };
+    let (mut ending, mut gpu) = (None, false);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or_else(|| USAGE.to_owned());
         let number = |text: String| text.parse().map_err(|_| USAGE.to_owned());
@@ -62,11 +67,23 @@ pub(crate) fn run() -> Result<bool, String> {
             "--limit" => options.limit = Some(number(value()?)?),
             "--swiftshader" => options.swiftshader = true,
             "--verbose" => options.verbose = true,
+            "--end-process" => return exits::run_child(Ending::Process, number(value()?)? as u64),
+            "--end-threads" => return exits::run_child(Ending::Threads, number(value()?)? as u64),
+            "--exits" => ending = Some((Ending::Process, number(value()?)?)),
+            "--threads" => ending = Some((Ending::Threads, number(value()?)?)),
+            "--gpu" => gpu = true,
             "--one" => return one(&value()?, &value()?),
             _ => return Err(USAGE.into()),
         }
     }
-    every(&options)
+    let Some((ending, count)) = ending else {
+        return every(&options);
+    };
+    let drivers = match gpu {
+        true => None,
+        false => Some(Drivers::prepare(None, options.swiftshader)?),
+    };
+    exits::run(ending, count, options.jobs, drivers.as_ref())
 }
 
 fn one(scenario: &str, order: &str) -> Result<bool, String> {

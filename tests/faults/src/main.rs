@@ -7,6 +7,7 @@ mod arguments;
 mod client;
 mod codes;
 mod drivers;
+mod exits;
 mod gates;
 mod judge;
 mod one_run;

@@ -20,6 +20,19 @@ fn a_sample_of_failing_calls_is_reported() {
     assert!(output.status.success(), "{}", words(&output));
 }
 
+/// D1: no thread of the engine calls a driver after its destructors.
+#[test]
+fn processes_that_end_in_the_middle_of_chains_end_well() {
+    let output = faults(&["--exits", "200"]);
+    assert!(output.status.success(), "{}", words(&output));
+}
+
+#[test]
+fn threads_that_have_used_drivers_end_well() {
+    let output = faults(&["--threads", "10"]);
+    assert!(output.status.success(), "{}", words(&output));
+}
+
 /// The scenario does not look at the result of a call of its own.
 #[test]
 fn a_failure_that_is_not_reported_is_found() {

@@ -6,6 +6,7 @@ use super::locked::State;
 use super::recovery::RecoveryMode;
 use super::shared::Shared;
 use crate::base::error::{Error, Result};
+use crate::base::exiting::is_exiting;
 use crate::base::run::{DeferWakes, call_backend, wake_all};
 use crate::base::stage::Stage;
 use crate::base::sync::MutexGuard;
@@ -44,7 +45,7 @@ impl Shared {
         let reached = self.reached();
         let outside = self.has_raw_claims();
         let outstanding = self.pending() > reached || outside;
-        if !outstanding || self.failure().is_some() {
+        if !outstanding || self.failure().is_some() || is_exiting() {
             return reached;
         }
         if outside {

@@ -10,6 +10,7 @@ use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
 use super::shared::Shared;
+use crate::base::exiting::DriverCalls;
 use crate::base::sync::spawn;
 use crate::memory::counter::FAILING_TIMEOUT;
 use crate::port::watch::ROUND;
@@ -100,6 +101,9 @@ impl Shared {
     }
 
     fn recover_home(&self, owed: u64) {
+        let Some(_calls) = DriverCalls::begin() else {
+            return;
+        };
         // The recovery of a page cannot fail.
         let _ = self.home().recover(0, owed.min(self.largest_legal()));
     }
@@ -109,6 +113,9 @@ impl Shared {
     /// `turn` is the number of earlier turns. In each of these turns a survivor may have made a
     /// signal that this process cannot see. So this process signals `owed` plus `turn`.
     fn recover_others(&self, owed: u64, turn: u32) {
+        let Some(_calls) = DriverCalls::begin() else {
+            return;
+        };
         if self.is_recovered(owed) {
             return;
         }

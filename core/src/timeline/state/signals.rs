@@ -6,6 +6,7 @@ use super::claims::Claims;
 use super::locked::State;
 use super::shared::Shared;
 use crate::base::error::{Error, Object, Result};
+use crate::base::exiting::{exit_error, is_exiting};
 use crate::base::run::{DeferWakes, Wake, call_backend, wake_all};
 use crate::port::ByEngine;
 use crate::timeline::interval::Interval;
@@ -210,6 +211,9 @@ impl Shared {
         let _deferred = self.publishes_ahead().then(DeferWakes::new);
         let order = self.lock_host_signals();
         check()?;
+        if is_exiting() {
+            return Err(exit_error(self.object(), "be signalled"));
+        }
         self.time_by_host(value);
         // After a panic as after an error, no thread may wait for the claimed value forever.
         let signal = || self.home().signal(value, ByEngine::new(self.home()));

@@ -7,6 +7,8 @@
 
 use std::ffi::c_char;
 
+use syncline_software_payload::register_destructors;
+
 use crate::abi::{Out, api};
 use crate::code::{Answer, Code};
 use crate::device::{self, attribute, device, devices};
@@ -21,6 +23,7 @@ api! {
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
+        register_destructors();
         device::initialize()
     }
 
