@@ -1,5 +1,7 @@
 //! External semaphores and external memory.
 
+use ash::vk;
+
 use super::external_memory::import_memory;
 use crate::cuda::{BufferDesc, cu};
 use crate::harness::{Probe, family, line};
@@ -15,8 +17,7 @@ pub(crate) fn list() -> Vec<Probe> {
         timeline_as_binary, binary, binary_as_timeline, memory_as_semaphore, semaphore_as_memory,
         wait_0, signal_lower, signal_same, signal_0, signal_order, counts, destroy_pending_signal,
         destroy_pending_wait, vulkan_destroys_first, import_twice, fd_after_import, wait_flags, no_current,
-        host_signal_lower,     
-         after_fault],
+        host_signal_lower, descriptors_out_then_destroy, descriptors_out_then_open, after_fault],
     )
 }
 
@@ -452,6 +453,63 @@ fn host_signal_lower() -> Answer {
     device.signal_host(semaphore.vulkan(), 10)?;
     line("then", name(outcome(stream)));
     Ok(String::new())
+}
+
+/// Runs out of descriptors while Vulkan makes semaphores, and destroys one of them afterwards.
+fn descriptors_out_then_destroy() -> Answer {
+    let device = Vulkan::open()?;
+    let made = make_until_refused(&device)?;
+    line("raised", answer(&device.semaphore(true)));
+    let one = made.first().ok_or("no semaphore was made")?;
+    device.destroy(*one);
+    line("destroyed", answer(&device.semaphore(true)));
+    Ok(String::new())
+}
+
+/// Runs out of descriptors while Vulkan makes semaphores, and opens a second device afterwards.
+fn descriptors_out_then_open() -> Answer {
+    let device = Vulkan::open()?;
+    make_until_refused(&device)?;
+    line("raised", answer(&device.semaphore(true)));
+    line("second", answer(&Vulkan::open()?.semaphore(true)));
+    line("first", answer(&device.semaphore(true)));
+    Ok(String::new())
+}
+
+/// Makes semaphores for export until there is no descriptor for one, and then allows more.
+fn make_until_refused(device: &Vulkan) -> Result<Vec<vk::Semaphore>, String> {
+    let mut before = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: writes the limits.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut before) };
+    // SAFETY: makes a new descriptor: the lowest that is free.
+    let free = unsafe { libc::dup(0) };
+    let few = libc::rlimit {
+        rlim_cur: u64::try_from(free).map_err(|_| "no descriptor is free")? + 20,
+        ..before
+    };
+    // SAFETY: a valid limit.
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &few) };
+    let mut made = vec![];
+    let refused = loop {
+        match device.semaphore(true) {
+            Ok(semaphore) if made.len() < 64 => made.push(semaphore),
+            other => break other,
+        }
+    };
+    // SAFETY: the limit from before.
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &before) };
+    line("refused", answer(&refused));
+    Ok(made)
+}
+
+fn answer(made: &Result<vk::Semaphore, String>) -> &str {
+    match made {
+        Ok(_) => "0",
+        Err(reason) => reason,
+    }
 }
 
 /// Signals behind a kernel that faults, and in a stream that is parked meanwhile.
