@@ -123,7 +123,7 @@ pub mod handle {
 /// ```
 pub mod info {
     pub use crate::base::info::{
-        BackendKind, Capabilities, DeviceId, Info, QueueFamily, QueueKind, Uuid,
+        BackendKind, Capabilities, DeviceId, Info, Pooled, QueueFamily, QueueKind, Uuid,
     };
 }
 

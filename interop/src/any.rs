@@ -9,7 +9,7 @@ use syncline_core::{
     Error, Fence, Point, QueueKind, Result, Signal,
     error::Object,
     host,
-    info::{DeviceId, Info},
+    info::{DeviceId, Info, Pooled},
 };
 
 use crate::another_backend::another_backend;
@@ -141,6 +141,10 @@ impl backend::Device for Device {
 
     fn check(&self) -> Result<()> {
         each!(Device, self, device => device.check())
+    }
+
+    fn trim(&self) -> Pooled {
+        each!(Device, self, device => backend::Device::trim(device))
     }
 
     fn clock(&self) -> Result<Clock> {

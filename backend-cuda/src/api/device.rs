@@ -2,7 +2,7 @@
 
 use syncline_core::backend::{Attachment, Backend, Identity, Sharing};
 use syncline_core::clock::Clock;
-use syncline_core::{Error, QueueKind, Result, Timeline, error::Object};
+use syncline_core::{Error, QueueKind, Result, Timeline, error::Object, info::Pooled};
 
 use crate::device::context::Owner;
 use crate::device::open::Device;
@@ -71,6 +71,10 @@ impl Backend for Device {
     /// [`Capabilities::calibrated_clock`]: syncline_core::info::Capabilities::calibrated_clock
     fn clock(&self) -> Result<Clock> {
         self.ready_clock()
+    }
+
+    fn trim(&self) -> Pooled {
+        self.inner().trim()
     }
 
     fn sharing(&self) -> Option<&dyn Sharing> {

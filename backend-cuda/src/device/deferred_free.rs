@@ -89,6 +89,11 @@ impl DeferredFrees {
         !self.list.lock().resources.is_empty()
     }
 
+    /// The number of resources in the list.
+    pub(crate) fn count(&self) -> usize {
+        self.list.lock().resources.len()
+    }
+
     /// Frees everything in the list. The context is current. May block until its work has finished.
     ///
     /// Returns false if the list was empty and no other thread was freeing.

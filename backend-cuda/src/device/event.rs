@@ -20,7 +20,7 @@ const INTERPROCESS: u32 = 4;
 
 /// A pool of events of one device and one kind. Cheap to clone.
 ///
-/// It keeps all of its events, and hands out those that no mark refers to.
+/// It keeps its events until a trim, and hands out those that no mark refers to.
 #[derive(Clone)]
 pub(crate) struct Events(Arc<Pool>);
 
@@ -93,6 +93,11 @@ impl Events {
             .events
             .take_fit(renew, || Event::new(&pool.context, pool.flags));
         taken.map(Mark)
+    }
+
+    /// Destroys the events without a mark. Returns the number of the others.
+    pub(crate) fn trim(&self) -> usize {
+        self.0.events.trim()
     }
 
     /// Creates an event that was never recorded. It has no other user while the mark exists.

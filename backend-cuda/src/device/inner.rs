@@ -8,7 +8,7 @@ use syncline_core::clock::Clock;
 use syncline_core::{
     Result,
     error::Object,
-    info::{DeviceId, Info},
+    info::{DeviceId, Info, Pooled},
 };
 
 use crate::device::context::Context;
@@ -128,6 +128,15 @@ impl Inner {
     /// What wakes the watching thread from its sleep.
     pub(crate) const fn wake(&self) -> &Wake {
         &self.wake
+    }
+
+    /// See [`Device::trim`](syncline_core::backend::Device::trim).
+    pub(crate) fn trim(&self) -> Pooled {
+        self.released_events.recycle();
+        let mut left = Pooled::default();
+        left.events = self.plain_events.trim() + self.timed_events.trim();
+        left.deferred_frees = self.context.deferred_frees().count();
+        left
     }
 
     /// Checks that the context still works.

@@ -6,7 +6,7 @@ use ash::vk;
 use syncline_core::Error;
 use syncline_core::backend::{Attachment, Backend, Identity, Sharing, Watch as _};
 use syncline_core::clock::Clock;
-use syncline_core::{QueueKind, Result, Timeline, error::Object};
+use syncline_core::{QueueKind, Result, Timeline, error::Object, info::Pooled};
 
 use crate::device::open::Device;
 #[cfg(doc)]
@@ -79,6 +79,10 @@ impl Backend for Device {
     /// [refused]: Clock::refused_calibration
     fn clock(&self) -> Result<Clock> {
         self.own_clock()
+    }
+
+    fn trim(&self) -> Pooled {
+        self.inner().trim()
     }
 
     fn sharing(&self) -> Option<&dyn Sharing> {

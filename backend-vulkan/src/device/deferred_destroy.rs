@@ -82,6 +82,11 @@ impl DeferredDestroy {
         defers
     }
 
+    /// The number of deferred semaphores.
+    pub(crate) fn count(&self) -> usize {
+        self.state.lock().deferred.len()
+    }
+
     /// Removes and returns all deferred semaphores. Called when the device is idle for good.
     pub(crate) fn take_all(&self) -> Vec<vk::Semaphore> {
         let mut state = self.state.lock();

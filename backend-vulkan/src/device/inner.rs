@@ -9,7 +9,7 @@ use syncline_core::backend::{Mutex, Watcher};
 use syncline_core::{
     Error, Result,
     error::Object,
-    info::{DeviceId, Info},
+    info::{DeviceId, Info, Pooled},
 };
 
 use crate::device::clock_readings::DeviceClock;
@@ -215,6 +215,19 @@ impl Inner {
             .map_err(|code| self.failed(&self.object, "vkCreateSemaphore", code))?;
         self.native.note_semaphore(raw, !exports.is_empty());
         Ok(raw)
+    }
+
+    /// See [`Device::trim`](syncline_core::backend::Device::trim).
+    pub(crate) fn trim(&self) -> Pooled {
+        let spare = {
+            let mut spare = self.spare.lock();
+            spare.take_if(|spare| Arc::strong_count(spare) == 1)
+        };
+        drop(spare);
+        let mut left = Pooled::default();
+        left.query_pools = self.query_pools.trim(self.raw());
+        left.semaphores = self.deferred_destroy.count();
+        left
     }
 
     /// Calls `vkDestroySemaphore` for semaphores that [`DeferredDestroy`] has returned.

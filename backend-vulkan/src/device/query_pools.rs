@@ -1,6 +1,8 @@
 //! Timestamp queries of a device.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
+use std::collections::HashMap;
+
 use ash::vk;
 use syncline_core::backend::Mutex;
 
@@ -45,6 +47,29 @@ impl QueryPools {
     /// Makes a query free again.
     pub(crate) fn give_back(&self, pool: vk::QueryPool, query: u32) {
         self.0.lock().free.push((pool, query));
+    }
+
+    /// Destroys the pools without a query in use. Returns the number of the others.
+    pub(crate) fn trim(&self, device: &ash::Device) -> usize {
+        let (unused, left) = {
+            let mut guard = self.0.lock();
+            let Pools { pools, free } = &mut *guard;
+            let mut counts = HashMap::new();
+            for (pool, _) in free.iter() {
+                *counts.entry(*pool).or_insert(0) += 1;
+            }
+            let is_unused = |pool: &vk::QueryPool| counts.get(pool) == Some(&POOL_SIZE);
+            free.retain(|(pool, _)| !is_unused(pool));
+            free.shrink_to_fit();
+            let unused: Vec<_> = pools.extract_if(.., |pool| is_unused(pool)).collect();
+            (unused, pools.len())
+        };
+        for pool in unused {
+            // SAFETY: made on this device, and just removed from the list. No stamp has a query of
+            // it, and a submission in flight keeps its stamps.
+            unsafe { device.destroy_query_pool(pool, None) };
+        }
+        left
     }
 
     /// Destroys all pools. Called when the device is dropped.

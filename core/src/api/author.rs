@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::api::sharing::Sharing;
 use crate::api::{Device, Queue, submit_wait};
 use crate::base::error::{Error, Object, Result};
-use crate::base::info::{DeviceId, Info, QueueKind};
+use crate::base::info::{DeviceId, Info, Pooled, QueueKind};
 use crate::clock::Clock;
 use crate::driver::enqueue::Enqueue;
 use crate::fence::Fence;
@@ -56,6 +56,12 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// # Errors
     /// [`Error::Unsupported`] if no queue of the device can run `kind`; a driver error.
     fn enqueue(&self, kind: QueueKind, queue: &Object, own: &Timeline) -> Result<Self::Enqueue>;
+
+    /// See [`Device::trim`]. A backend whose pools are [`Recycled`](crate::backend::Recycled) calls
+    /// [`Recycled::trim`](crate::backend::Recycled::trim).
+    fn trim(&self) -> Pooled {
+        Pooled::default()
+    }
 
     /// See [`Device::clock`].
     ///
@@ -223,6 +229,10 @@ impl<B: Backend> Device for B {
 
     fn check(&self) -> Result<()> {
         Backend::check(self)
+    }
+
+    fn trim(&self) -> Pooled {
+        Backend::trim(self)
     }
 
     fn clock(&self) -> Result<Clock> {

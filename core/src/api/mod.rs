@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::api::sharing::Sharing;
 use crate::base::blockers::Blockers;
 use crate::base::error::{Object, Result};
-use crate::base::info::{DeviceId, Info, QueueKind};
+use crate::base::info::{DeviceId, Info, Pooled, QueueKind};
 use crate::base::timing::Timing;
 use crate::clock::Clock;
 use crate::fence::Fence;
@@ -59,6 +59,19 @@ pub trait Device: Clone + Send + Sync + 'static {
     /// # Errors
     /// [`Error::DeviceLost`](crate::Error::DeviceLost).
     fn check(&self) -> Result<()>;
+
+    /// Gives back driver objects that the device keeps for later use and nothing uses now (H2).
+    ///
+    /// Pools grow to what is outstanding, and shrink by this call only. Call it after a burst, from
+    /// any thread, also while other threads submit. It does not wait for the device. What is in use
+    /// stays, and the result says how much that is. Objects of a queue's own, such as its command
+    /// buffers, end with the queue.
+    ///
+    /// Memory whose free would wait for the device stays too. Free it with
+    /// `cuda::Device::free_what_is_due`.
+    fn trim(&self) -> Pooled {
+        Pooled::default()
+    }
 
     /// The clock of its timestamps, for conversion to the host's clock (M2, M3).
     ///

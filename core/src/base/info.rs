@@ -174,6 +174,31 @@ pub struct QueueFamily {
     pub timestamp_bits: u32,
 }
 
+/// What the pools of a device have left after a trim (H2).
+///
+/// Each object is in use, or the driver may still use it. A count that does not apply to the
+/// backend is 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pooled {
+    /// Events of values, positions and fences.
+    pub events: usize,
+    /// Pools of timestamp queries.
+    pub query_pools: usize,
+    /// Dropped semaphores. The next submission that finishes ends them.
+    pub semaphores: usize,
+    /// Dropped memory, modules and registered pages, whose free would block.
+    pub deferred_frees: usize,
+}
+
+impl Pooled {
+    /// True if nothing is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// What a queue must be able to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -10,8 +10,8 @@ use crate::base::sync::Mutex;
 ///
 /// It is made for driver objects that operations use and return, such as the
 /// [stamps](crate::backend::Enqueue::stamp) of a queue and the events of CUDA. Then these
-/// operations allocate nothing. The pool never shrinks. It holds at most about twice as many
-/// objects as were ever in use at the same time.
+/// operations allocate nothing. The pool shrinks by [`Recycled::trim`] only. It holds at most about
+/// twice as many objects as were ever in use at the same time.
 pub struct Recycled<T>(Mutex<List<T>>);
 
 struct List<T> {
@@ -166,6 +166,25 @@ impl<T> Recycled<T> {
         }
     }
 
+    /// Drops the objects without a user. Returns the number of the others.
+    ///
+    /// Drops them without the pool's lock.
+    pub fn trim(&self) -> usize {
+        let (unused, left) = {
+            let mut list = self.0.lock();
+            let unused: Vec<_> = list
+                .objects
+                .extract_if(.., |object| is_alone(object))
+                .collect();
+            list.objects.shrink_to_fit();
+            list.next = 0;
+            list.sort_at = 0;
+            (unused, list.objects.len())
+        };
+        drop(unused);
+        left
+    }
+
     /// Adds an object to the pool, in use by the caller.
     #[cold]
     pub fn add(&self, made: T) -> Arc<T> {
@@ -271,6 +290,20 @@ mod tests {
         let mut all: Vec<_> = (0..3).map(|_| take(&pool, 9)).collect();
         all.sort();
         assert_eq!(all.iter().map(|n| **n).collect::<Vec<_>>(), [101, 102, 103]);
+    }
+
+    #[test]
+    fn a_trim_leaves_what_is_in_use() {
+        let pool = Recycled::default();
+        let mut kept: Vec<_> = (0..50).map(|n| take(&pool, n)).collect();
+        assert_eq!(pool.trim(), 50);
+        kept.retain(|object| **object == 30);
+        assert_eq!(pool.trim(), 1);
+        let again = pool.take_again(kept.remove(0), |_| true).unwrap();
+        assert_eq!((*again, *take(&pool, 60)), (30, 60));
+        assert_eq!(*take(&pool, 61), 160);
+        drop(again);
+        assert_eq!(pool.trim(), 0);
     }
 
     #[test]

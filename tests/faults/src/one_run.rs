@@ -136,6 +136,11 @@ fn described(error: &Error) -> Ended {
     }
 }
 
+/// The live objects of both drivers.
+pub(crate) fn live_objects() -> BTreeMap<String, i64> {
+    GATES.get().map(Gates::live).unwrap_or_default()
+}
+
 /// The gates of this process's drivers.
 ///
 /// # Errors

@@ -76,6 +76,18 @@ fn a_file_that_is_closed_in_place_of_a_refused_descriptor_is_found() {
     assert!(text.contains("files-with-reused-numbers"), "{text}");
 }
 
+/// Each run ends well, except where opening the device fails.
+#[test]
+fn a_trim_leaves_no_driver_object() {
+    for (scenario, opens) in [
+        ("self.trims-cuda", "cuDeviceGetCount"),
+        ("self.trims-vulkan", "vkCreateDevice"),
+    ] {
+        let output = faults(&["--scenario", scenario, "--function", opens]);
+        assert!(output.status.success(), "{}", words(&output));
+    }
+}
+
 #[test]
 fn a_hang_is_found() {
     let output = faults(&["--scenario", "self.hangs", "--limit", "2"]);

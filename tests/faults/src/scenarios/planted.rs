@@ -2,14 +2,14 @@
 #![allow(unsafe_code, reason = "imports by a call of its own")]
 
 use std::os::fd::{AsRawFd, IntoRawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use syncline::backend::Device as _;
+use syncline::backend::{Device as _, Queue as _};
 use syncline::vulkan::ash::{khr, vk};
 use syncline::{Error, QueueKind, cuda::Driver, error::Object};
 
-use super::{Scenario, Verdict, cuda, events, vulkan};
-use crate::one_run::step;
+use super::{PATIENCE, Scenario, Verdict, cuda, events, expect, vulkan};
+use crate::one_run::{live_objects, step};
 
 pub(super) static SCENARIOS: &[Scenario] = &[
     Scenario {
@@ -27,6 +27,14 @@ pub(super) static SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "self.closes-again",
         run: closes_again,
+    },
+    Scenario {
+        name: "self.trims-cuda",
+        run: || trims(&cuda::open()?.into()),
+    },
+    Scenario {
+        name: "self.trims-vulkan",
+        run: || trims(&vulkan::open()?.into()),
     },
 ];
 
@@ -56,6 +64,43 @@ fn hangs() -> Verdict {
         std::thread::sleep(Duration::from_millis(100));
     }
     Ok(())
+}
+
+/// No defect: after a trim the driver has the objects that it had before.
+fn trims(device: &syncline::Device) -> Verdict {
+    const EACH: usize = 200;
+    let submit = |queue: &syncline::Queue| -> Verdict {
+        queue.submit(&[], |_| Ok(()), &[])?.end().wait(PATIENCE)?;
+        Ok(queue.idle(PATIENCE)?)
+    };
+    // It ends the semaphores that the driver still has of earlier submissions.
+    let last = device.queue(QueueKind::Transfer, "last")?;
+    submit(&last)?;
+    device.trim();
+    let before = live_objects();
+    let all = (0..EACH).map(|_| {
+        let queue = device.queue(QueueKind::Transfer, "many")?;
+        let (line, fence) = (device.timeline("many")?, device.timed_fence("many"));
+        queue.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+        queue.record(&fence)?;
+        queue.idle(PATIENCE)?;
+        Ok((queue, line, fence))
+    });
+    let all = all.collect::<Result<Vec<_>, Error>>()?;
+    drop(all);
+    submit(&last)?;
+    // The watching thread may keep an object for a moment.
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let left = device.trim();
+        let now = live_objects();
+        if now == before {
+            return Ok(());
+        }
+        let what = format!("{left:?} is left: {now:?} instead of {before:?}");
+        expect(Instant::now() < until, what)?;
+        std::thread::yield_now();
+    }
 }
 
 /// Closes a refused descriptor, although the driver may have done so.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{Error, Memory, QueueKind};
@@ -16,6 +17,7 @@ use crate::{Subject as _, World, patience};
 equipped_cases! {
     "device.opened_again_and_again": [D1 D4 H2] => again;
     "device.objects_keep_it_alive": [D4 T9] => objects_keep_it;
+    "device.trim_leaves_what_is_in_use": [H2] => trim;
     "device.every_kind_of_queue_does_work": [D3 Q1] => every_kind;
     "device.work_on_the_host_may_fail": [Q6 E1] => host_work_fails;
 }
@@ -49,6 +51,74 @@ fn again(world: &World<Equipped>) -> Verdict {
     check!(said.is_empty(), "validation: {}", said.join("; "));
     world.left.check()?;
     let queue = world.left_queue("left")?;
+    queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
+    Ok(())
+}
+
+/// Pools grow to what is outstanding. A trim leaves what is in use, and then nothing.
+///
+/// 10 000 queues and timelines in all. Other threads need not stop for a trim, so it also comes
+/// while work is in flight.
+fn trim(world: &World<Equipped>) -> Verdict {
+    const ROUNDS: usize = 100;
+    const EACH: usize = 100;
+    /// Those of a driver that needs deferred destruction, of its last submission.
+    const SEMAPHORES: usize = 4;
+    if world.is_pair() {
+        return Stop::skip("it is about one device, and shown there");
+    }
+    let device = world.left.library();
+    let before = device.trim();
+    for _ in 0..ROUNDS {
+        let mut all = Vec::new();
+        let mut is_timed = true;
+        for _ in 0..EACH {
+            let queue = device.queue(QueueKind::Transfer, "many")?;
+            let (line, fence) = (device.timeline("many")?, device.timed_fence("many"));
+            queue.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+            is_timed &= queue.record(&fence).is_ok();
+            all.push((queue, line, fence));
+        }
+        let in_use = device.trim();
+        let kept = match device {
+            #[cfg(feature = "cuda")]
+            syncline::Device::Cuda(_) => in_use.events >= before.events + EACH,
+            // A pool has at most 64 queries.
+            syncline::Device::Vulkan(_) if is_timed => in_use.query_pools > before.query_pools + 1,
+            _ => true,
+        };
+        check!(kept, "{EACH} in use, and a trim leaves {in_use:?}");
+        for (queue, line, fence) in &all {
+            line.at(1).wait(patience())?;
+            if is_timed {
+                fence.wait(patience())?;
+                check!(fence.elapsed_since(fence)? == 0, "it took time");
+            }
+            queue.idle(patience())?;
+        }
+    }
+    let queue = device.queue(QueueKind::Transfer, "last")?;
+    queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
+    queue.idle(patience())?;
+    drop(queue);
+    // The watching thread may keep an object for a moment.
+    let until = Instant::now() + patience();
+    loop {
+        let left = device.trim();
+        let is_as_before = left.events <= before.events
+            && left.query_pools <= before.query_pools
+            && left.semaphores <= before.semaphores + SEMAPHORES
+            && left.deferred_frees <= before.deferred_frees;
+        if is_as_before {
+            break;
+        }
+        check!(
+            Instant::now() < until,
+            "{left:?} is left instead of {before:?}"
+        );
+        std::thread::yield_now();
+    }
+    let queue = device.queue(QueueKind::Transfer, "again")?;
     queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
     Ok(())
 }
