@@ -2,7 +2,8 @@
 #![allow(unsafe_code, reason = "maps memory")]
 
 use std::ptr::null_mut;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use syncline_software_payload::Memory;
@@ -72,22 +73,60 @@ struct Pages {
     length: usize,
 }
 
+/// The bytes of all [`Pages`].
+static MAPPED: AtomicU64 = AtomicU64::new(0);
+
+/// The bytes of memory of the machine.
+///
+/// `/proc/meminfo` says `MemTotal:       24624000 kB`. Without it, there is no limit.
+fn machine_memory() -> u64 {
+    static BYTES: LazyLock<u64> = LazyLock::new(|| {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        total(&text).unwrap_or(u64::MAX)
+    });
+    *BYTES
+}
+
+fn total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find(|line| line.starts_with("MemTotal:"))?;
+    let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    kilobytes.checked_mul(1024)
+}
+
 impl Pages {
+    /// Maps pages, which take memory of the machine once they are touched.
+    ///
+    /// All pages together are never larger than that memory.
     fn map(size: u64) -> Answer<Self> {
         let length = usize::try_from(size).map_err(|_| Code::OUT_OF_MEMORY)?;
+        let with = |mapped: u64| {
+            mapped
+                .checked_add(size)
+                .filter(|all| *all <= machine_memory())
+        };
+        let taken = MAPPED.fetch_update(Ordering::AcqRel, Ordering::Acquire, with);
+        taken.map_err(|_| Code::OUT_OF_MEMORY)?;
+        // Gives the bytes back if the mapping fails.
+        let mut pages = Self {
+            at: null_mut(),
+            length,
+        };
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at a place of the system's choice covers no memory of this process.
         let at = unsafe { mmap_anonymous(null_mut(), length, access, flags) };
-        let at = at.map_err(|_| Code::OUT_OF_MEMORY)?.cast();
-        Ok(Self { at, length })
+        pages.at = at.map_err(|_| Code::OUT_OF_MEMORY)?.cast();
+        Ok(pages)
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length, and unmapped here alone.
-        let _ = unsafe { munmap(self.at.cast(), self.length) };
+        if !self.at.is_null() {
+            // SAFETY: mapped by `map` with this length, and unmapped here alone.
+            let _ = unsafe { munmap(self.at.cast(), self.length) };
+        }
+        MAPPED.fetch_sub(self.length as u64, Ordering::AcqRel);
     }
 }
 
@@ -184,5 +223,18 @@ impl Drop for Allocation {
         if self.kind == MemoryKind::Device {
             self.device.give_back(self.size);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_the_machine_is_read() {
+        let text = "MemFree: 7 kB\nMemTotal:       24624000 kB\nMemFree: 1 kB\n";
+        assert_eq!(total(text), Some(24_624_000 << 10));
+        assert_eq!(total("MemTotal: many kB"), None);
+        assert!(machine_memory() < u64::MAX);
     }
 }

@@ -416,7 +416,7 @@ mod tests {
     #[case::by_a_refused_call(false)]
     fn objects_of_a_failed_capture_are_destroyed_without_a_lock(#[case] abandons: bool) {
         let context = Context::for_tests();
-        let stream = Stream::new(&context, StreamKind::NonBlocking, 0);
+        let stream = Stream::new(&context, StreamKind::NonBlocking, 0).unwrap();
         begin(&stream, Mode::Relaxed).unwrap();
         let is_free = AtomicBool::new(false);
         let pointer = (&raw const is_free).cast_mut().cast();

@@ -14,7 +14,8 @@ use crate::external::SignalSemaphore;
 use crate::operation::Operation;
 use crate::progress::Progress;
 use crate::settings::settings;
-use crate::{lock, news, workers};
+use crate::workers::Reserved;
+use crate::{lock, news};
 
 /// The largest number of commands of a stream. The next one blocks the calling thread.
 const IN_FLIGHT_BUDGET: usize = 1021;
@@ -22,6 +23,7 @@ const IN_FLIGHT_BUDGET: usize = 1021;
 /// The commands of a stream. A worker runs them one after another.
 pub(crate) struct Channel {
     engine: Arc<Engine>,
+    thread: Reserved,
     pub(crate) progress: Arc<Progress>,
     queue: Mutex<Queue>,
     /// Notified when some of the in-flight budget is free again.
@@ -63,9 +65,10 @@ impl Queue {
 
 impl Channel {
     /// Creates a channel. `number` makes the random delays of each stream different.
-    pub(crate) fn new(engine: &Arc<Engine>, number: u64) -> Arc<Self> {
+    pub(crate) fn new(engine: &Arc<Engine>, number: u64, thread: Reserved) -> Arc<Self> {
         Arc::new(Self {
             engine: engine.clone(),
+            thread,
             progress: Arc::default(),
             queue: Mutex::new(Queue {
                 commands: VecDeque::new(),
@@ -154,8 +157,8 @@ impl Channel {
             return Ok(());
         }
         let channel = self.clone();
-        workers::run(move || channel.run())?;
         self.runs.store(true, Ordering::Release);
+        self.thread.run(move || channel.run());
         Ok(())
     }
 
@@ -296,7 +299,7 @@ mod tests {
     #[test]
     fn a_wait_is_parked_at_once_if_everything_before_it_has_ended() {
         let context = Context::for_tests();
-        let channel = context.new_channel();
+        let channel = context.new_channel(crate::workers::reserve().unwrap());
         // A worker that has run a command and has not looked for the next one yet.
         channel.runs.store(true, Ordering::Release);
         channel.push(Operation::MemoryOps([].into()), 0).unwrap();

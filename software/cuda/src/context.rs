@@ -11,11 +11,13 @@ use crate::engine::Engine;
 use crate::event::EVENTS;
 use crate::external;
 use crate::faults;
+use crate::host_thread::HostThread;
 use crate::kernel::{FUNCTIONS, MODULES};
 use crate::progress::Progress;
 use crate::stream::{STREAMS, Stream, StreamKind};
 use crate::table::Table;
-use crate::{capture, current, lock, news, space};
+use crate::workers::Reserved;
+use crate::{capture, current, lock, news, space, workers};
 
 /// All live contexts.
 pub(crate) static CONTEXTS: Table<Context> = Table::new();
@@ -47,6 +49,8 @@ struct Channels {
 #[derive(Default)]
 struct Defaults {
     legacy: Option<Arc<Stream>>,
+    /// The thread of the legacy stream, until something uses that stream.
+    thread: Option<Reserved>,
     /// By the number of the thread.
     per_thread: HashMap<u64, Arc<Stream>>,
 }
@@ -57,19 +61,26 @@ pub(crate) fn by_id(id: u64) -> Option<Arc<Context>> {
 }
 
 impl Context {
-    pub(crate) fn new(device: &'static Device, ordinal: i32, handle: usize) -> Arc<Self> {
+    /// Starts the threads that the context itself needs.
+    pub(crate) fn new(device: &'static Device, ordinal: i32, handle: usize) -> Answer<Arc<Self>> {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self {
+        let thread = workers::reserve()?;
+        let engine = Arc::new(Engine::new(id, device));
+        HostThread::start(&engine)?;
+        Ok(Arc::new(Self {
             id,
             handle,
             device,
             ordinal,
-            engine: Arc::new(Engine::new(id, device)),
+            engine,
             channels: Mutex::default(),
-            defaults: Mutex::default(),
+            defaults: Mutex::new(Defaults {
+                thread: Some(thread),
+                ..Defaults::default()
+            }),
             blocking: Mutex::default(),
-        })
+        }))
     }
 
     /// The context's sticky error, if it has one.
@@ -78,10 +89,10 @@ impl Context {
     }
 
     /// The commands of a new stream.
-    pub(crate) fn new_channel(&self) -> Arc<Channel> {
+    pub(crate) fn new_channel(&self, thread: Reserved) -> Arc<Channel> {
         let mut channels = lock(&self.channels);
         channels.all.retain(|known| known.strong_count() > 0);
-        let channel = Channel::new(&self.engine, channels.made);
+        let channel = Channel::new(&self.engine, channels.made, thread);
         channels.made += 1;
         channels.all.push(Arc::downgrade(&channel));
         channel
@@ -93,10 +104,14 @@ impl Context {
     }
 
     /// The legacy default stream.
-    pub(crate) fn legacy(self: &Arc<Self>) -> Arc<Stream> {
+    pub(crate) fn legacy(self: &Arc<Self>) -> Answer<Arc<Stream>> {
         let mut defaults = lock(&self.defaults);
-        let make = || Stream::new(self, StreamKind::Legacy, 0);
-        defaults.legacy.get_or_insert_with(make).clone()
+        if let Some(known) = &defaults.legacy {
+            return Ok(known.clone());
+        }
+        let thread = defaults.thread.take().map_or_else(workers::reserve, Ok)?;
+        let legacy = Stream::with(self, StreamKind::Legacy, 0, thread);
+        Ok(defaults.legacy.insert(legacy).clone())
     }
 
     /// The legacy default stream, if something has used it.
@@ -105,17 +120,17 @@ impl Context {
     }
 
     /// The default stream of the calling thread.
-    pub(crate) fn per_thread(self: &Arc<Self>) -> Arc<Stream> {
+    pub(crate) fn per_thread(self: &Arc<Self>) -> Answer<Arc<Stream>> {
         let thread = current::thread();
         if let Some(known) = lock(&self.defaults).per_thread.get(&thread) {
-            return known.clone();
+            return Ok(known.clone());
         }
         // Made without the lock: a blocking stream locks `blocking`, under which submissions lock
         // `defaults`. No other thread makes this stream.
-        let stream = Stream::new(self, StreamKind::Blocking, 0);
+        let stream = Stream::new(self, StreamKind::Blocking, 0)?;
         let mut defaults = lock(&self.defaults);
         defaults.per_thread.insert(thread, stream.clone());
-        stream
+        Ok(stream)
     }
 
     /// Waits until everything that has been submitted to the context so far has ended.
@@ -160,6 +175,8 @@ impl Context {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
     use syncline_software_payload::Twin;
 
     use super::*;
@@ -168,7 +185,7 @@ mod tests {
         /// A context of a device of its own, which no handle names.
         pub(crate) fn for_tests() -> Arc<Self> {
             let device = Box::leak(Box::new(Device::new(Twin::Lavapipe)));
-            Self::new(device, 0, 0)
+            Self::new(device, 0, 0).unwrap()
         }
     }
 
@@ -178,7 +195,7 @@ mod tests {
         std::thread::scope(|scope| {
             // As while a command is submitted.
             let blocking = lock(&context.blocking);
-            scope.spawn(|| context.per_thread());
+            scope.spawn(|| context.per_thread().unwrap());
             // The stream is half made once it has its channel.
             while lock(&context.channels).made == 0 {
                 std::thread::yield_now();

@@ -147,7 +147,7 @@ impl Device {
         let mut primary = lock(&self.primary);
         if primary.context.is_none() {
             self.check()?;
-            let context = Context::new(self, ordinal, self.primary_handle);
+            let context = Context::new(self, ordinal, self.primary_handle)?;
             CONTEXTS.put(self.primary_handle, context.clone());
             primary.context = Some(context);
         }

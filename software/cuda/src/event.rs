@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn a_refused_record_changes_nothing() {
         let context = Context::for_tests();
-        let stream = Stream::new(&context, StreamKind::NonBlocking, 0);
+        let stream = Stream::new(&context, StreamKind::NonBlocking, 0).unwrap();
         let shared = Event::create(context.clone(), INTERPROCESS | DISABLE_TIMING).unwrap();
         let own = Event::create(context.clone(), 0).unwrap();
         context.engine.life.end();

@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn a_refused_launch_changes_nothing() {
         let context = Context::for_tests();
-        let stream = Stream::new(&context, StreamKind::NonBlocking, 0);
+        let stream = Stream::new(&context, StreamKind::NonBlocking, 0).unwrap();
         let event = Event::create(context.clone(), INTERPROCESS | DISABLE_TIMING).unwrap();
         let graph = Graph::default();
         graph.add(Operation::RecordEvent(event.clone()), vec![]);

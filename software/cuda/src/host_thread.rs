@@ -34,17 +34,11 @@ const QUEUED: u8 = 0;
 const RUNS: u8 = 1;
 const ENDED: u8 = 2;
 
-/// The calls that are ready. The thread starts with the first one.
+/// The calls that are ready.
 #[derive(Default)]
 pub(crate) struct HostThread {
-    calls: Mutex<Calls>,
+    due: Mutex<VecDeque<Arc<Call>>>,
     more: Condvar,
-}
-
-#[derive(Default)]
-struct Calls {
-    due: VecDeque<Arc<Call>>,
-    started: bool,
 }
 
 std::thread_local! {
@@ -65,7 +59,7 @@ impl HostFunction {
             host: self,
             state: AtomicU8::new(QUEUED),
         });
-        engine.host.add(engine, call.clone())?;
+        engine.host.add(call.clone());
         let has_ended = || call.state.load(Ordering::Acquire) == ENDED;
         news::wait_until(|| has_ended() || engine.life.is_over());
         let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
@@ -81,49 +75,44 @@ impl HostFunction {
 }
 
 impl HostThread {
-    fn add(&self, engine: &Arc<Engine>, call: Arc<Call>) -> Answer {
-        let mut calls = lock(&self.calls);
-        if !calls.started {
-            let engine = engine.clone();
-            // Detached: the process may exit at any time.
-            let thread = std::thread::Builder::new().name("software-cuda-host".into());
-            thread
-                .spawn(move || engine.host.run(&engine.life))
-                .map_err(|_| Code::OPERATING_SYSTEM)?;
-            calls.started = true;
-        }
-        calls.due.push_back(call);
+    /// Starts the thread of a context.
+    pub(crate) fn start(engine: &Arc<Engine>) -> Answer {
+        let engine = engine.clone();
+        // Detached: the process may exit at any time.
+        let thread = std::thread::Builder::new().name("software-cuda-host".into());
+        let started = thread.spawn(move || engine.host.run(&engine.life));
+        started.map(drop).map_err(|_| Code::OPERATING_SYSTEM)
+    }
+
+    fn add(&self, call: Arc<Call>) {
+        lock(&self.due).push_back(call);
         self.more.notify_one();
-        Ok(())
     }
 
     /// Ends the thread of a context that has ended.
     pub(crate) fn end(&self) {
-        let _calls = lock(&self.calls);
+        let _due = lock(&self.due);
         self.more.notify_all();
     }
 
     fn run(&self, life: &Life) {
         INSIDE.set(true);
-        let mut calls = lock(&self.calls);
+        let mut due = lock(&self.due);
         while !life.is_over() {
-            let Some(call) = calls.due.pop_front() else {
-                calls = self
-                    .more
-                    .wait(calls)
-                    .unwrap_or_else(PoisonError::into_inner);
+            let Some(call) = due.pop_front() else {
+                due = self.more.wait(due).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            drop(calls);
+            drop(due);
             let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
             if call.state.compare_exchange(QUEUED, RUNS, set, get).is_ok() {
                 (call.host.function)(call.host.data);
                 call.state.store(ENDED, Ordering::Release);
                 news::tell();
             }
-            calls = lock(&self.calls);
+            due = lock(&self.due);
         }
-        calls.due.clear();
+        due.clear();
     }
 }
 

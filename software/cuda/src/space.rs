@@ -298,7 +298,7 @@ mod tests {
     fn add(space: &mut Space, size: u64) -> Answer<u64> {
         let address = space.place(size)?;
         let at = std::ptr::without_provenance_mut(address as usize);
-        let context = Context::new(&DEVICE, 0, 16);
+        let context = Context::new(&DEVICE, 0, 16)?;
         let kind = MemoryKind::Registered {
             portable: false,
             read_only: false,

@@ -10,7 +10,8 @@ use crate::context::Context;
 use crate::operation::Operation;
 use crate::progress::Progress;
 use crate::table::Table;
-use crate::{current, lock, news};
+use crate::workers::Reserved;
+use crate::{current, lock, news, workers};
 
 /// All streams that were created and not destroyed.
 pub(crate) static STREAMS: Table<Stream> = Table::new();
@@ -48,8 +49,24 @@ fn forget_destroyed(blocking: &mut Vec<Arc<Progress>>) {
 }
 
 impl Stream {
-    pub(crate) fn new(context: &Arc<Context>, kind: StreamKind, priority: i32) -> Arc<Self> {
-        let channel = context.new_channel();
+    /// Starts a thread for the stream, unless one is free.
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        kind: StreamKind,
+        priority: i32,
+    ) -> Answer<Arc<Self>> {
+        let thread = workers::reserve()?;
+        Ok(Self::with(context, kind, priority, thread))
+    }
+
+    /// A stream whose commands run on `thread`.
+    pub(crate) fn with(
+        context: &Arc<Context>,
+        kind: StreamKind,
+        priority: i32,
+        thread: Reserved,
+    ) -> Arc<Self> {
+        let channel = context.new_channel(thread);
         if kind == StreamKind::Blocking {
             let mut blocking = lock(&context.blocking);
             forget_destroyed(&mut blocking);
@@ -68,8 +85,8 @@ impl Stream {
     /// Returns the stream of a handle. Default streams are those of the current context.
     pub(crate) fn find(handle: usize) -> Answer<Arc<Self>> {
         let stream = match handle {
-            0 | LEGACY => current::context()?.legacy(),
-            PER_THREAD => current::context()?.per_thread(),
+            0 | LEGACY => current::context()?.legacy()?,
+            PER_THREAD => current::context()?.per_thread()?,
             handle => {
                 let stream = STREAMS.get(handle)?;
                 stream.context.check()?;

@@ -46,7 +46,7 @@ api! {
             return to.set(primary);
         }
         let handle = new_handle();
-        let context = Context::new(device, ordinal, handle);
+        let context = Context::new(device, ordinal, handle)?;
         current::push(handle)?;
         CONTEXTS.put(handle, context);
         to.set(handle)

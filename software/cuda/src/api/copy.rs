@@ -96,7 +96,7 @@ fn fill_in(stream: Handle, to: u64, value: Value, count: usize) -> Answer {
 
 api! {
     fn cuMemcpyHtoD_v2(to: u64, from: *const u8, bytes: usize) {
-        let stream = current::context()?.legacy();
+        let stream = current::context()?.legacy()?;
         if bytes == 0 {
             return Ok(());
         }
@@ -104,7 +104,7 @@ api! {
     }
 
     fn cuMemcpyDtoH_v2(to: *mut u8, from: u64, bytes: usize) {
-        let stream = current::context()?.legacy();
+        let stream = current::context()?.legacy()?;
         if bytes == 0 {
             return Ok(());
         }
@@ -112,7 +112,7 @@ api! {
     }
 
     fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) {
-        let stream = current::context()?.legacy();
+        let stream = current::context()?.legacy()?;
         copy_now(&stream, between_devices(to, from, bytes))
     }
 

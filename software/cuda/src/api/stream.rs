@@ -32,7 +32,7 @@ fn create(to: &Out<Handle>, flags: u32, priority: i32) -> Answer {
     };
     // Priorities outside the range are clamped.
     let priority = priority.clamp(GREATEST_PRIORITY, 0);
-    to.set(STREAMS.add(Stream::new(&context, kind, priority)))
+    to.set(STREAMS.add(Stream::new(&context, kind, priority)?))
 }
 
 /// Writes the state of a stream's capture. `id` and `graph` may be null.

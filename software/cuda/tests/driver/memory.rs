@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use rstest::rstest;
 
 use super::cuda::*;
+use super::processes::{child, passes};
 
 #[test]
 fn bytes_come_back() {
@@ -54,6 +55,51 @@ fn only_what_is_allocated_is_copied() {
     assert_eq!(cuMemAlloc_v2(&mut 0, 0), 1);
     assert_eq!(cuMemAlloc_v2(&mut 0, usize::MAX), 2);
     ok(cuCtxSynchronize());
+}
+
+/// The bytes of memory of the machine.
+fn machine_memory() -> usize {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let line = text.lines().find(|line| line.starts_with("MemTotal:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().nth(1));
+    kilobytes.unwrap().parse::<usize>().unwrap() << 10
+}
+
+/// In a process of its own, because other tests allocate, too.
+#[test]
+fn memory_that_the_machine_does_not_have_is_refused() {
+    passes(
+        &child("memory::no_more_than_the_machine_has")
+            .output()
+            .unwrap(),
+    );
+}
+
+#[test]
+#[ignore = "run by memory_that_the_machine_does_not_have_is_refused"]
+fn no_more_than_the_machine_has() {
+    let _context = Context::new();
+    let all = machine_memory();
+    let pin = |bytes: usize| {
+        let mut pointer = std::ptr::null_mut();
+        (cuMemHostAlloc(&raw mut pointer, bytes, 0), pointer)
+    };
+    for bytes in [64 << 40, all + 4096] {
+        assert_eq!(pin(bytes).0, 2, "{bytes}");
+    }
+    // All allocations together, of either kind. Nothing touches them.
+    let (code, most) = pin(all / 4 * 3);
+    ok(code);
+    assert_eq!(pin(all / 2).0, 2);
+    let (code, rest) = pin(all - all / 4 * 3);
+    ok(code);
+    assert_eq!(cuMemAlloc_v2(&mut 0, 1 << 20), 2);
+    ok(cuMemFreeHost(rest));
+    ok(cuMemFree_v2(made(|to| cuMemAlloc_v2(to, 1 << 20))));
+    ok(cuMemFreeHost(most));
+    let (code, half) = pin(all / 2);
+    ok(code);
+    ok(cuMemFreeHost(half));
 }
 
 #[test]

@@ -27,6 +27,49 @@ pub(super) fn passes(output: &Output) {
     );
 }
 
+/// Threads are started with contexts and streams, and not by the commands that need them.
+#[test]
+fn commands_need_no_new_thread() {
+    passes(&child("processes::no_thread_any_more").output().unwrap());
+}
+
+#[test]
+#[ignore = "run by commands_need_no_new_thread"]
+fn no_thread_any_more() {
+    let _context = Context::new();
+    let (stream, event) = (stream(), event());
+    let memory = made(|to| cuMemAlloc_v2(to, 64));
+    let statistics = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statistics
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    // Less than the stack of a thread.
+    let most = pages * 4096 + (1 << 20);
+    let limit = libc::rlimit {
+        rlim_cur: most,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: a valid limit of this process.
+    let limited = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
+    assert_eq!(limited, 0);
+    assert!(std::thread::Builder::new().spawn(|| ()).is_err());
+    // The legacy stream, a stream, and the thread of host functions.
+    ok(cuMemsetD32Async(memory, 7, 1, 0));
+    ok(cuEventRecord(event, 0));
+    ok(cuMemsetD32Async(memory, 7, 1, stream));
+    ok(cuLaunchHostFunc(stream, nothing, std::ptr::null_mut()));
+    ok(cuEventRecord(event, stream));
+    ok(cuEventSynchronize(event));
+    // A new stream needs a thread, and says so.
+    assert_eq!(cuStreamCreate(&mut 0, 1), 304);
+    assert_eq!(cuCtxCreate_v2(&mut 0, 0, 1), 304);
+}
+
+extern "C" fn nothing(_: *mut std::ffi::c_void) {}
+
 #[test]
 fn settings_choose_and_refuse() {
     let one = child("processes::one_device")
