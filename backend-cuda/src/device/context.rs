@@ -198,8 +198,11 @@ impl Context {
     }
 
     /// Converts an error code of a call on `object`, which belongs to this context.
+    ///
+    /// A lost device is named instead of `object`, which may be an internal stream.
     #[cold]
     pub(crate) fn error_on(&self, object: &Object, code: Code) -> Error {
+        let object = if code.is_lost() { &self.object } else { object };
         let error = self.driver.error(object, code);
         if matches!(error, Error::DeviceLost { .. }) {
             self.lose(&error);

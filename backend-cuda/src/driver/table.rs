@@ -83,7 +83,7 @@ impl Code {
     /// These are the errors that the driver documents as sticky, and the errors of a destroyed
     /// context or an unloaded driver. 999 (unknown) is not among them, because the driver also
     /// returns it for a rejected import.
-    const fn is_lost(self) -> bool {
+    pub(crate) const fn is_lost(self) -> bool {
         matches!(
             self.code,
             4 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721

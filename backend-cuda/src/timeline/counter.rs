@@ -66,7 +66,8 @@ impl OnLoss for MappedCounter {
     /// Waiters learn this from the page. No driver call tells the host or another process, which
     /// only see a counter that does not change.
     fn lose(&self, cause: &Error) {
-        if self.visibility.owes() {
+        let reached = self.counter.value().unwrap_or(0);
+        if self.visibility.owes_above(reached) {
             self.counter.fail_as_lost(cause);
         }
     }

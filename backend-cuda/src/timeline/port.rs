@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
-use syncline_core::backend::{Attachment, ByEngine, Mutex, MutexGuard, Port};
+use syncline_core::backend::{Attachment, ByEngine, Mutex, MutexGuard, Port, SharedPort};
 use syncline_core::{Error, Result, Timeline, error::Object};
 
 use crate::device::context::Context;
@@ -270,23 +270,26 @@ impl EventPort {
     /// Polls further after `value`, which was the first entry, was reached.
     ///
     /// Returns the highest reached value.
-    fn advance_from(&self, state: MutexGuard<'_, RingState>, value: u64) -> Result<Option<u64>> {
+    fn advance_from(&self, state: MutexGuard<'_, RingState>, value: u64) -> u64 {
         let more = state.ring.last().is_some_and(|last| last.value() > value);
         let (mut state, low) = if more {
             drop(state);
-            let low = self.furthest(value)?;
+            let low = self.furthest(value);
             (self.state(), low)
         } else {
             (state, value)
         };
         self.retire(&mut state, low);
-        Ok(Some(self.reached.load(Ordering::Relaxed)))
+        self.reached.load(Ordering::Relaxed)
     }
 
     /// The highest reached value of the ring. `low` is reached.
     ///
+    /// A failing query ends the search, because what is reached counts. The next poll fails again.
+    ///
     /// The caller has [allowed](Context::allow_during_capture) queries.
-    fn furthest(&self, mut low: u64) -> Result<u64> {
+    fn furthest(&self, mut low: u64) -> u64 {
+        let is_reached = |entry: &Entry| entry.reached().is_reached_now().unwrap_or(false);
         let (last, end) = {
             let state = self.state();
             let end = state.ring.len();
@@ -299,7 +302,7 @@ impl EventPort {
         };
         let mut high = end;
         if let Some(last) = last.filter(|last| last.value() > low) {
-            if last.reached().is_reached_now()? {
+            if is_reached(&last) {
                 low = last.value();
             } else {
                 high = last.value();
@@ -310,7 +313,7 @@ impl EventPort {
         loop {
             let next = self.state().between(low, high, step);
             match next {
-                Some(entry) if entry.reached().is_reached_now()? => low = entry.value(),
+                Some(entry) if is_reached(&entry) => low = entry.value(),
                 Some(entry) => high = entry.value(),
                 None => break,
             }
@@ -319,8 +322,8 @@ impl EventPort {
         loop {
             let next = self.state().following(low);
             match next {
-                Some(entry) if entry.reached().is_reached_now()? => low = entry.value(),
-                _ => return Ok(low),
+                Some(entry) if is_reached(&entry) => low = entry.value(),
+                _ => return low,
             }
         }
     }
@@ -439,7 +442,7 @@ impl Port for EventPort {
         if !first.reached().is_reached_now()? {
             return Ok(Some(self.reached()));
         }
-        self.advance_from(self.state(), first.value())
+        Ok(Some(self.advance_from(self.state(), first.value())))
     }
 
     fn sees_submitted(&self, value: u64) -> Result<()> {
@@ -461,12 +464,23 @@ impl Port for EventPort {
         ))
     }
 
+    fn shared(&self) -> Option<&dyn SharedPort> {
+        Some(self)
+    }
+
     /// Raises `reached`. The engine knows the value, and later waits need no event.
     fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
         by.check(self, self.context.object())?;
         let _state = self.state();
         self.note_reached(value);
         Ok(())
+    }
+}
+
+impl SharedPort for EventPort {
+    /// A signal may have found it without a poll of the engine.
+    fn last_polled(&self) -> u64 {
+        self.reached()
     }
 }
 

@@ -67,13 +67,11 @@ impl Visibility {
         Ok(self.signals().visible)
     }
 
-    /// True if an announced signal is not known to be complete.
-    pub(crate) fn owes(&self) -> bool {
+    /// True if a signal above `reached`, the value of the counter, was announced.
+    pub(crate) fn owes_above(&self, reached: u64) -> bool {
         let signals = self.signals();
-        signals
-            .entries
-            .iter()
-            .any(|entry| !entry.behind.is_known_done())
+        let mut entries = signals.entries.iter();
+        entries.any(|entry| entry.value > reached && !entry.behind.is_known_done())
     }
 
     /// True if a signal of `value` was announced, or the value is reached.

@@ -152,9 +152,15 @@ impl Inner {
         &self.deferred_destroy
     }
 
-    /// The error for a failed call. Remembers that the device is lost.
+    /// The error for a failed call on `object`. Remembers that the device is lost.
+    ///
+    /// A lost device is named instead of `object`, which may be an internal semaphore.
     #[cold]
     pub(crate) fn failed(&self, object: &Object, call: &'static str, code: vk::Result) -> Error {
+        let object = match code {
+            vk::Result::ERROR_DEVICE_LOST => self.object(),
+            _ => object,
+        };
         let error = error::native(object, call, code);
         if matches!(error, Error::DeviceLost { .. }) {
             self.loss.get_or_init(|| error.clone());

@@ -26,7 +26,12 @@ pub(crate) fn native(object: &Object, call: &'static str, result: vk::Result) ->
 
 /// The name of a result code, spelled as in the specification.
 pub(crate) fn name(result: vk::Result) -> String {
-    format!("VK_{result:?}")
+    let name = format!("{result:?}");
+    // An unknown code is written as the number, which every text has beside the name.
+    match name.parse::<i32>() {
+        Ok(_) => "a code without a name".to_owned(),
+        Err(_) => format!("VK_{name}"),
+    }
 }
 
 /// The result of a call, as text of an error without an object.

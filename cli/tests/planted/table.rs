@@ -96,6 +96,8 @@ pub(crate) const BUGS: &[Planted] = &[
         "process.killed_with_its_signal_pending", "timed out"),
     planted(InCuda, "fault-is-forgotten", &["E3"], &[Cuda, Vulkan],
         "share.lost_with_its_signals_pending", "of a lost device"),
+    planted(InCuda, "fault-is-forgotten", &["E3"], &[Cuda, Vulkan],
+        "share.lost_with_work_held", "of a lost device"),
     planted(InLayer, "forgets-host-signal", &["E3"], &[Cuda, Vulkan],
         "share.lost_with_its_signals_pending", "timed out"),
     planted(InCuda, "fault-signals", &["E3"], &[Cuda, Vulkan],

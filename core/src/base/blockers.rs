@@ -18,6 +18,9 @@ pub(crate) const FIRST: usize = 16;
 /// so that those which need an action from outside the engine are kept: an unclaimed signal, an
 /// application's claim, a failure.
 ///
+/// The text also names each device of this process that is known to be lost (E3), whether or not a
+/// step depends on it.
+///
 /// A snapshot of what the engine knows. [`Display`](fmt::Display) writes one clause per step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Blockers(Option<Arc<Answer>>);
@@ -27,6 +30,8 @@ struct Answer {
     steps: Box<[Step]>,
     /// The number of steps that are left out after the first [`FIRST`].
     left_out: usize,
+    /// The errors of the devices that are lost.
+    lost: Box<[String]>,
 }
 
 /// One point that has not been reached, with its signaller.
@@ -99,13 +104,21 @@ impl Signaller {
 impl Blockers {
     /// An answer with all of its steps.
     pub(crate) fn new(steps: Vec<Step>) -> Self {
-        Self::with_gap(steps, 0)
+        Self::with_gap(steps, 0, Vec::new())
     }
 
     /// An answer that leaves out `left_out` steps after the first [`FIRST`].
-    pub(crate) fn with_gap(steps: Vec<Step>, left_out: usize) -> Self {
-        let steps = steps.into_boxed_slice();
-        Self((!steps.is_empty()).then(|| Arc::new(Answer { steps, left_out })))
+    ///
+    /// `lost` are the errors of lost devices. An answer without steps does not have them.
+    pub(crate) fn with_gap(steps: Vec<Step>, left_out: usize, lost: Vec<String>) -> Self {
+        if steps.is_empty() {
+            return Self(None);
+        }
+        Self(Some(Arc::new(Answer {
+            steps: steps.into(),
+            left_out,
+            lost: lost.into(),
+        })))
     }
 
     /// The steps. The points that a held submission waits for come after the step that names it.
@@ -174,6 +187,9 @@ impl fmt::Display for Blockers {
                 write!(f, "({} steps are left out here); ", self.left_out())?;
             }
             write!(f, "{step}")?;
+        }
+        for lost in self.0.iter().flat_map(|answer| &answer.lost) {
+            write!(f, "; {lost}")?;
         }
         Ok(())
     }

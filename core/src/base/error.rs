@@ -179,6 +179,20 @@ impl fmt::Debug for ConflictError {
     }
 }
 
+/// `text`, followed by the code that it is about, unless it has the code already.
+///
+/// The system's texts have it as "os error 2". The text of another process has it as its errors do.
+fn with_code(text: &str, code: i64) -> String {
+    let known = format!("({code})");
+    let text = text
+        .strip_suffix(&format!(" (os error {code})"))
+        .unwrap_or(text);
+    match text.contains(&known) {
+        true => text.to_owned(),
+        false => format!("{text} {known}"),
+    }
+}
+
 /// Any error of Syncline. One failure can reach every waiter, so a clone is cheap.
 ///
 /// The text contains the whole chain of causes. An error therefore has no
@@ -233,7 +247,7 @@ pub enum Error {
         reason: String,
     },
     /// A call into the driver or the system failed.
-    #[error("{call} failed on {object}: {name} ({code})")]
+    #[error("{call} failed on {object}: {}", with_code(.name, *.code))]
     #[non_exhaustive]
     Native {
         /// The object that the call was made for.
@@ -247,10 +261,10 @@ pub enum Error {
         name: String,
     },
     /// The device is lost: it does no more work.
-    #[error("{object} is lost: {call} returned {name} ({code})")]
+    #[error("{object} is lost: {call} returned {}", with_code(.name, *.code))]
     #[non_exhaustive]
     DeviceLost {
-        /// The device, or the object whose call showed the loss.
+        /// The device, or the timeline whose counter showed the loss.
         object: Object,
         /// The driver's function that reported the loss.
         call: &'static str,
@@ -619,7 +633,7 @@ pub enum Error {
     },
     /// Another process, or another timeline over the same memory, has failed the shared counter.
     #[error(
-        "{counter} was failed by another process or another timeline over the same memory: {cause} ({code})"
+        "{counter} was failed by another process or another timeline over the same memory: {}", with_code(.cause, *.code)
     )]
     #[non_exhaustive]
     FailedElsewhere {
@@ -802,6 +816,27 @@ mod tests {
     impl std::error::Error for Outer {
         fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
             Some(&self.source)
+        }
+    }
+
+    /// A code stands once in a text, also if the name or the cause contains it.
+    #[rstest::rstest]
+    #[case::of_the_system(
+        "No such file or directory (os error 2)",
+        2,
+        "No such file or directory (2)"
+    )]
+    #[case::of_a_driver("CUDA_ERROR_ILLEGAL_ADDRESS", 700, "CUDA_ERROR_ILLEGAL_ADDRESS (700)")]
+    #[case::of_another_process("it returned CUDA_X (700)", 700, "it returned CUDA_X (700)")]
+    #[case::of_another_code("it returned CUDA_X (700)", 70, "it returned CUDA_X (700) (70)")]
+    fn a_code_stands_once(#[case] name: &str, #[case] code: i64, #[case] text: &str) {
+        let object = || Object::new("object", "x");
+        for error in [
+            Error::native(object(), "call", code, name),
+            Error::device_lost(object(), "call", code, name),
+            Error::failed_elsewhere(object(), code, name),
+        ] {
+            assert!(error.to_string().ends_with(&format!(" {text}")), "{error}");
         }
     }
 

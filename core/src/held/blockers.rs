@@ -171,6 +171,6 @@ impl Found {
         let mut steps = self.first;
         steps.extend(self.last);
         let left_out = self.count - steps.len();
-        Blockers::with_gap(steps, left_out)
+        Blockers::with_gap(steps, left_out, slot::lost_devices())
     }
 }

@@ -10,6 +10,7 @@ use super::node::{Holder, Lists, Node, OwnedClaim, Parts, QueueOrigin, RELAYED};
 use crate::base::blockers::{Blockers, Signaller};
 use crate::base::run::Wake;
 use crate::base::steps;
+use crate::port::Watch;
 use crate::timeline::held_index::NodeId;
 use crate::timeline::point::KeptPoint;
 use crate::timeline::state::{Interval, Shared};
@@ -75,6 +76,19 @@ impl Graph {
 
     fn queue(&self, slot: u32) -> Option<&HeldQueue> {
         self.slots.get(slot as usize)?.as_ref()
+    }
+
+    /// The watches of the devices of all queues, each once.
+    pub(super) fn watches(&self) -> Vec<Arc<dyn Watch>> {
+        let mut watches: Vec<Arc<dyn Watch>> = Vec::new();
+        for queue in self.slots.iter().flatten() {
+            if let Some(watch) = queue.origin.own().watch()
+                && !watches.iter().any(|known| Arc::ptr_eq(known, watch))
+            {
+                watches.push(watch.clone());
+            }
+        }
+        watches
     }
 
     pub(super) fn node(&self, id: NodeId) -> Option<Node<'_>> {

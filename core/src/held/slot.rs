@@ -9,8 +9,10 @@ use smallvec::SmallVec;
 use super::graph::{Graph, Points, Relayed};
 use super::node::{Lists, OwnedClaim, Parts, QueueOrigin};
 use crate::base::blockers::{Blockers, Signaller};
-use crate::base::run::Wake;
+use crate::base::error::Error;
+use crate::base::run::{Wake, run_contained};
 use crate::base::sync::{Mutex, per_process};
+use crate::port::Watch;
 use crate::timeline::point::KeptPoint;
 use crate::timeline::state::{Interval, Shared, set_waiting_for};
 
@@ -33,6 +35,20 @@ pub(super) fn signaller(
     first_only: bool,
 ) -> Option<(Signaller, Points)> {
     GRAPH.lock().signaller(of, value, first_only)
+}
+
+/// The errors of the devices of all queues that a check finds lost.
+pub(super) fn lost_devices() -> Vec<String> {
+    // A separate statement, because a check calls the driver.
+    let watches = GRAPH.lock().watches();
+    let lost = |watch: &Arc<dyn Watch>| match watch.check() {
+        Err(lost @ Error::DeviceLost { .. }) => Some(lost.to_string()),
+        _ => None,
+    };
+    let errors = watches.iter().filter_map(lost).collect();
+    // It may be the last handle of a device.
+    run_contained(|| drop(watches));
+    errors
 }
 
 /// A queue's slot in the graph. Freed with the queue.

@@ -128,10 +128,12 @@ pub trait Port: Any + Send + Sync {
 
 /// A port of a counter that other devices or processes use too.
 pub trait SharedPort {
-    /// The highest value that [`Port::poll`] has returned, on any thread.
+    /// The highest value that the port knows to be reached.
+    ///
+    /// At least what [`Port::poll`] has returned on any thread.
     ///
     /// The engine reads it when the `poll` of a home fails, because another thread may have polled
-    /// a value that it has not used yet. 0 for a port that fails together with its device.
+    /// a value that it has not used yet. 0 for a port that keeps no value.
     fn last_polled(&self) -> u64 {
         0
     }

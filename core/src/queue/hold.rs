@@ -38,7 +38,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
             job,
             entries,
         };
-        self.lock().held.push_front(entry);
+        let mut state = self.lock();
+        state.held.push_front(entry);
+        let is_unguarded = self.note_held();
+        drop(state);
+        if is_unguarded {
+            self.guard_held();
+        }
     }
 
     /// Releases held submissions until one cannot go.
@@ -63,6 +69,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 state.held.recycle(spare);
             }
             let Some(first) = state.held.first() else {
+                self.held_guard().note_empty();
                 state.driving.stop(drive);
                 return;
             };
@@ -185,10 +192,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if entry.entries.entry.is_none() {
             entry.entries.entry = self.enter_again(entry.number, &entry.lists);
         }
-        {
+        let is_unguarded = {
             let mut state = self.lock();
             state.held.push_front(entry);
             state.driving.stop(drive);
+            self.note_held()
+        };
+        if is_unguarded {
+            self.guard_held();
         }
         if let Some(device) = self.own_shared().watch() {
             device.watcher().retry(&**device, self.clone());
@@ -371,7 +382,8 @@ impl<E: Enqueue> Holder for SubmissionQueue<E> {
                     of.unreachable_cause(claim.above)
                 })
             };
-            let Some(found) = waits.or_else(order) else {
+            let lost = || self.loss().cloned();
+            let Some(found) = waits.or_else(order).or_else(lost) else {
                 return;
             };
             cause = found;

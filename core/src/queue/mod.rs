@@ -32,6 +32,7 @@ mod hold;
 mod host_signals;
 #[cfg(all(test, not(syncline_loom)))]
 mod lock_counts;
+mod loss;
 mod send;
 mod slow_path;
 mod times;

@@ -83,8 +83,12 @@ impl<E: Enqueue> SubmissionQueue<E> {
             drive => drive,
         };
         state.held.push_back(number, work, entries);
+        let is_unguarded = self.note_held();
         drop(state);
         self.return_budget(budget);
+        if is_unguarded {
+            self.guard_held();
+        }
         // A timeline may have failed before the graph had the submission. The fence pairs with the
         // one of the failing thread: one of the two sees the other.
         fence(Ordering::SeqCst);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::driving::Drive;
 use super::follow::{FollowerSlot, Traced};
 use super::in_flight::Checks;
+use super::loss::HeldGuard;
 use super::skipped::Skipped;
 use super::state::State;
 use super::submitted::{Held, Submitted};
@@ -41,6 +42,8 @@ pub struct SubmissionQueue<E: Enqueue> {
     domain: u64,
     budget: Option<Arc<InFlightBudget>>,
     dependents: Arc<Dependents>,
+    /// Guards what is held against the loss of the device.
+    held_guard: Arc<HeldGuard<E>>,
     /// A copy of the state's `last`, readable without the lock.
     last: AtomicU64,
     checks: Checks,
@@ -71,6 +74,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 driver: Arc::new(driver),
                 last: AtomicU64::new(0),
                 dependents: Dependents::new(),
+                held_guard: HeldGuard::new(this.clone()),
                 checks: Checks::new(),
                 writes_times: AtomicBool::new(false),
                 state: Mutex::new(State::default()),
@@ -332,6 +336,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
     #[inline]
     pub(super) const fn dependents(&self) -> &Arc<Dependents> {
         &self.dependents
+    }
+
+    #[inline]
+    pub(super) const fn held_guard(&self) -> &Arc<HeldGuard<E>> {
+        &self.held_guard
     }
 
     #[inline]

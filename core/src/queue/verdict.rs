@@ -50,6 +50,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
         waits: &[Awaited<'_>],
         claims: &[Taken<'_>],
     ) -> Verdict {
+        if let Some(cause) = self.loss() {
+            return Verdict::Skip(cause.clone());
+        }
         let mut missing = Missing::new();
         let mut block = |of: &Arc<Shared>, value, stage| {
             let of = Some(of.clone());

@@ -15,6 +15,11 @@
 //! | an error of a check that is no loss counts as one | `another_error_of_a_check_is_no_loss` |
 //! | a claim is owed by every device, although one is named | `a_claim_of_another_device_is_not_owed` |
 //! | a queue with more finished dependents than it drops at a time does not continue | `the_dependents_of_finished_work_are_dropped_by_the_next_submissions` |
+//! | what a lost device holds does not fail | `what_a_lost_device_holds_fails` |
+//! | only the first held submission fails | `what_a_lost_device_holds_fails` |
+//! | a failing poll of another device's port hides the value of the home | `a_value_that_was_reached_stays_reached` |
+//! | the home is not polled after the loss is known | `a_value_that_was_reached_stays_reached` |
+//! | a time-out names no lost device | `a_time_out_names_a_lost_device` |
 //! | other processes have no time, or the release is forgotten | `other_processes_have_time_before_a_recovery` in `state/owed.rs` |
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
@@ -39,6 +44,7 @@ const LONG: Duration = Duration::from_secs(20);
 #[derive(Clone)]
 struct Device {
     id: DeviceId,
+    object: Object,
     words: Arc<Words>,
     is_lost: Arc<AtomicBool>,
     is_short: Arc<AtomicBool>,
@@ -60,6 +66,7 @@ impl Device {
     fn new() -> Self {
         Self {
             id: DeviceId::new(),
+            object: Object::new("device", ""),
             words: Arc::default(),
             is_lost: Arc::default(),
             is_short: Arc::default(),
@@ -69,8 +76,14 @@ impl Device {
     }
 
     fn queue(&self) -> Arc<SubmissionQueue<Takes>> {
-        let own = self.words.timeline(self.id, "position", Arc::default());
-        SubmissionQueue::new(Object::new("queue", ""), self.id, own, Takes)
+        SubmissionQueue::new(Object::new("queue", ""), self.id, self.position(), Takes)
+    }
+
+    /// A position of a queue, which the watch of this device watches.
+    fn position(&self) -> Timeline {
+        let port = self.words.port(self.id, Arc::default());
+        let port = port.watched_by(Arc::new(self.clone()));
+        Timeline::new("position", 0, |_| Ok([port].into_iter().collect())).unwrap()
     }
 
     fn timeline(&self) -> Timeline {
@@ -80,6 +93,10 @@ impl Device {
     /// From now on checks return another error than a loss.
     fn be_short_of_memory(&self) {
         self.is_short.store(true, Ordering::SeqCst);
+    }
+
+    fn loss(&self) -> Error {
+        Error::device_lost(&self.object, "the check", 700, "lost")
     }
 
     fn lose(&self) {
@@ -132,12 +149,7 @@ impl Watch for Device {
                 false => Ok(()),
             };
         }
-        Err(Error::device_lost(
-            Object::new("device", ""),
-            "the check",
-            700,
-            "lost",
-        ))
+        Err(self.loss())
     }
 }
 
@@ -198,6 +210,7 @@ impl Semaphore {
 struct Half {
     of: Arc<Semaphore>,
     is_readable: bool,
+    device: Device,
 }
 
 impl Port for Half {
@@ -220,6 +233,13 @@ impl Port for Half {
     fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
         self.of.execute(value);
         Ok(())
+    }
+
+    fn visible(&self, reached: u64) -> Result<u64> {
+        match self.device.is_lost.load(Ordering::SeqCst) {
+            true => Err(self.device.loss()),
+            false => Ok(reached),
+        }
     }
 
     fn shared(&self) -> Option<&dyn SharedPort> {
@@ -256,8 +276,11 @@ impl SharedPort for Half {
 fn shared(home: &Device, other: &Device) -> (Timeline, Arc<Semaphore>) {
     let of = Arc::<Semaphore>::default();
     let half = |device: &Device, is_readable| {
-        let of = of.clone();
-        let port = Half { of, is_readable };
+        let port = Half {
+            of: of.clone(),
+            is_readable,
+            device: device.clone(),
+        };
         let attachment = Attachment::imported(device.id, port);
         attachment.watched_by(Arc::new(device.clone()))
     };
@@ -551,4 +574,98 @@ fn the_dependents_of_finished_work_are_dropped_by_the_next_submissions() {
         }
         assert_eq!(kept(), left);
     }
+}
+
+/// Which call learns of the loss first.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Finds {
+    /// A check, in which the value is reached before the loss.
+    Check,
+    /// A poll. The port of the lost device cannot be asked any more.
+    Poll,
+}
+
+/// The lost device has waited for a value of the other device, so that value was reached.
+#[rstest]
+fn a_value_that_was_reached_stays_reached(#[values(Finds::Check, Finds::Poll)] finds: Finds) {
+    let (working, lost) = (Device::new(), Device::new());
+    let (line, semaphore) = shared(&working, &lost);
+    signal(&working.queue(), &line, 1);
+    lost.checks.lock().unwrap().begin = finds == Finds::Check;
+    let theirs = lost.queue();
+    theirs
+        .submit(&[line.at(1)], |()| Ok(()), &[line.signal_at(2)])
+        .unwrap();
+    if finds == Finds::Check {
+        lost.until_a_check_has_begun();
+    }
+    semaphore.execute(1);
+    lost.lose();
+    lost.checks.lock().unwrap().begun = false;
+    fails(&line, 2);
+    line.at(1).wait(LONG).unwrap();
+    semaphore.until_made(1);
+    assert_eq!(semaphore.made(), [(1, 2)]);
+}
+
+/// The wait has nothing to do with the device, except that the application may have.
+#[test]
+fn a_time_out_names_a_lost_device() {
+    let (working, lost) = (Device::new(), Device::new());
+    let (line, queue) = (working.timeline(), lost.queue());
+    let times_out = || {
+        let timed_out = line.at(1).wait(Duration::ZERO).unwrap_err();
+        assert!(timed_out.is_timeout(), "{timed_out}");
+        timed_out.to_string()
+    };
+    // Tests beside this one lose other devices.
+    let name = lost.object.to_string();
+    assert!(!times_out().contains(&name));
+    lost.lose();
+    let told = times_out();
+    assert!(
+        told.contains(&format!("{name} is lost: the check returned lost (700)")),
+        "{told}"
+    );
+    drop(queue);
+    assert!(!times_out().contains(&name));
+}
+
+/// A held submission makes no call that could find the loss. The device is checked all the same.
+#[test]
+fn what_a_lost_device_holds_fails() {
+    let (working, lost) = (Device::new(), Device::new());
+    let (shared, semaphore) = shared(&working, &lost);
+    let [line, first, second, behind] = [(); 4].map(|()| working.timeline());
+    let (ours, theirs) = (working.queue(), lost.queue());
+    let held = theirs
+        .submit(&[line.at(2)], |()| Ok(()), &[first.signal_at(1)])
+        .unwrap();
+    let signals = [second.signal_at(1), shared.signal_at(1)];
+    theirs.submit(&[], |()| Ok(()), &signals).unwrap();
+    ours.submit(&[second.at(1)], |()| Ok(()), &[behind.signal_at(1)])
+        .unwrap();
+    let open = first.at(1).wait(Duration::ZERO).unwrap_err();
+    assert!(open.is_timeout(), "{open}");
+    lost.lose();
+    for (of, value) in [(&first, 1), (&second, 1), (&shared, 1), (&behind, 1)] {
+        fails(of, value);
+    }
+    let told = held.wait_submitted(LONG).unwrap_err();
+    assert!(matches!(told.root(), Error::DeviceLost { .. }), "{told}");
+    let idle = theirs.idle(LONG).unwrap_err();
+    assert!(matches!(idle.root(), Error::DeviceLost { .. }), "{idle}");
+    // The driver has no signal, so none is made.
+    assert_eq!(semaphore.made(), []);
+    // The timeline that was waited for goes on, and so does the other device.
+    line.signal(2).unwrap();
+    let further = working.timeline();
+    ours.submit(&[line.at(2)], |()| Ok(()), &[further.signal_at(1)])
+        .unwrap();
+    further.at(1).wait_pending(LONG).unwrap();
+    // What is held from now on fails, too.
+    let late = working.timeline();
+    let signals = [late.signal_at(1)];
+    theirs.submit(&[line.at(3)], |()| Ok(()), &signals).unwrap();
+    fails(&late, 1);
 }

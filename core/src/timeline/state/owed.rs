@@ -250,6 +250,9 @@ impl Guarded for Shared {
             // Another error does not mean that the device has stopped.
             _ => return Health::Works,
         };
+        // Once more, because a value that was reached before the loss may have come since the poll
+        // above.
+        self.refresh();
         self.fail_with_dependents(&cause.into_cause());
         let mut list = self.owed().list.lock();
         if list.lost.iter().all(|(lost, _)| *lost != device) {

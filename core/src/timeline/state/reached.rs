@@ -11,7 +11,19 @@ use crate::base::run::{DeferWakes, call_backend, wake_all};
 use crate::base::stage::Stage;
 use crate::base::sync::MutexGuard;
 use crate::port::Port;
+use crate::port::attachment::DevicePort;
 use crate::timeline::waiters::{Ticket, Woken};
+
+/// How much of `reached` the host may act on, as far as the device of `port` matters.
+///
+/// A lost device writes nothing any more, so nothing of it is still invisible. Its watching thread
+/// fails the timeline if the device owes a signal.
+fn visible(on: &DevicePort, reached: u64) -> Result<u64> {
+    match on.port().visible(reached) {
+        Err(Error::DeviceLost { .. }) if on.watch().is_some() => Ok(reached),
+        visible => visible,
+    }
+}
 
 impl Shared {
     /// Polls the home, unless no signal is outstanding. Returns the reached value.
@@ -97,12 +109,15 @@ impl Shared {
     #[inline(never)]
     fn handle_polled(&self, polled: Result<Option<u64>>) -> u64 {
         match polled {
-            Ok(Some(u64::MAX)) => self.fail_frozen(Arc::new(Error::device_lost(
-                self.object(),
-                "reading the counter",
-                -1,
-                "the counter reads all ones",
-            ))),
+            Ok(Some(u64::MAX)) => {
+                self.advance_to_last();
+                self.fail_frozen(Arc::new(Error::device_lost(
+                    self.object(),
+                    "reading the counter",
+                    -1,
+                    "the counter reads all ones",
+                )));
+            }
             // A queue's position. The driver may be so fast that the signals of the submission are
             // not promoted yet, and the position must not become visible before them.
             Ok(Some(value)) => {
@@ -110,10 +125,7 @@ impl Shared {
             }
             Ok(None) => {}
             Err(error) => {
-                // Another thread may have polled a higher value that it has not noted yet.
-                let visible = |value, port: &dyn Port| port.visible(value).unwrap_or(0);
-                let polled = self.other_ports().fold(self.home().last_polled(), visible);
-                self.advance(polled);
+                self.advance_to_last();
                 if let Some(lost) = self.own_loss(&error) {
                     // The device's watching thread makes the missing signals, and no others.
                     self.fail_with_dependents(&lost.into_cause());
@@ -128,15 +140,46 @@ impl Shared {
         self.reached()
     }
 
+    /// Notes what is reached when a poll has failed, before the timeline fails (E1).
+    ///
+    /// The failed poll may be of another port than the home. So the home is polled once more.
+    fn advance_to_last(&self) {
+        let last = call_backend(self.object(), "Port::poll", || Ok(self.last_value()));
+        let value = last.unwrap_or(0);
+        self.advance(if self.held_index().is_queue_position() {
+            value.min(self.promoted())
+        } else {
+            value
+        });
+    }
+
+    /// The highest value that a port shows now, as far as it is visible.
+    fn last_value(&self) -> u64 {
+        let value = match self.home().poll() {
+            Ok(Some(value)) if value != u64::MAX => value,
+            // Another port may still show what the lost device of the home does not.
+            Ok(Some(_)) | Err(Error::DeviceLost { .. }) => {
+                let others = self.other_ports().map(Port::poll);
+                let polled = others.filter_map(|polled| polled.ok().flatten());
+                let polled = polled.filter(|&value| value != u64::MAX);
+                polled.fold(self.home().last_polled(), u64::max)
+            }
+            // Another thread may have polled a higher value that it has not noted yet.
+            _ => self.home().last_polled(),
+        };
+        let visible = |value, port| visible(port, value).unwrap_or(0);
+        self.others().iter().fold(value, visible)
+    }
+
     /// The home's value, lowered to what is visible of every device's memory.
     ///
     /// A driver may take a hundred times as long to check visibility as to read the home, and the
     /// check may delay the awaited work. So values below `least` are not checked.
     fn poll_all(&self, least: u64) -> Result<Option<u64>> {
         let mut value = self.home().poll()?.filter(|&value| value >= least);
-        for other in self.other_ports() {
+        for other in self.others() {
             if let Some(reached) = value.filter(|&value| value != u64::MAX) {
-                value = Some(other.visible(reached)?);
+                value = Some(visible(other, reached)?);
             }
         }
         Ok(value)

@@ -323,6 +323,12 @@ impl Shared {
         self.home.port()
     }
 
+    /// The other devices' parts.
+    #[inline]
+    pub(super) fn others(&self) -> &[DevicePort] {
+        &self.others
+    }
+
     /// The ports of the other devices.
     pub(crate) fn other_ports(&self) -> impl Iterator<Item = &dyn Port> {
         self.others.iter().map(DevicePort::port)

@@ -1,9 +1,11 @@
 //! E3: a device of this process is lost, while queues of the other device wait for it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Error, Point, Queue, QueueKind, Recorder, info::BackendKind};
+use syncline::{Device, Error, Mechanism, Point, Queue, QueueKind, Recorder, info::BackendKind};
 
 use super::super::devices::look;
 use super::super::processes::lost::in_time;
@@ -14,6 +16,8 @@ use crate::{Subject as _, World, patience};
 linked_cases! {
     "lost_with_its_signals_pending": [E2 E3 X2] or [E2 E3 Q3] => pending;
     "lost_with_many_queues_waiting": [E3 X2] or [E3 Q3] => many;
+    "lost_with_work_held": [E3 E2 Q4] or [E3 E2 Q4] => held;
+    "lost_after_a_chain": [E1 E3 X2] or [E1 E3 Q3] => chain;
 }
 
 /// More queues than a CUDA device has hardware connections, so that their waits occupy all of them.
@@ -105,6 +109,141 @@ fn lose_the_left(world: &World<Equipped>, count: u64) -> Verdict {
         (_, other) => return Stop::fail(format!("opened again after a fault: {other:?}")),
     }
     Ok(())
+}
+
+/// The left device is lost while it holds submissions and has nothing pending that is awaited.
+///
+/// What it holds fails, and what waits for that. The timeline that the held work waits for goes on.
+/// The time-out of a wait that has nothing to do with it names the device.
+fn held(world: &World<Equipped>) -> Verdict {
+    let left = world.left.subject();
+    if let Some(reason) = left.why_not_lost() {
+        return Stop::skip(reason);
+    }
+    end_process();
+    let link = super::linked(world.left.library(), world.right.library());
+    let right = world.right.library();
+    let [gate, own, behind] = ["gate", "own", "behind"].map(|label| right.timeline(label));
+    let (gate, own, behind) = (gate?, own?, behind?);
+    let shared = link.timeline("shared")?;
+
+    let holding = world.left.library().queue(QueueKind::Compute, "holding")?;
+    let first = holding.submit(&[gate.at(2)], |_| Ok(()), &[own.signal_at(1)])?;
+    check!(first.is_held(), "a wait without a signal is not held");
+    holding.submit(&[], |_| Ok(()), &[shared.signal_at(1)])?;
+    let waiting = right.queue(QueueKind::Compute, "waiting")?;
+    let waited = [own.at(1), shared.at(1)];
+    waiting.submit(&waited, |_| Ok(()), &[behind.signal_at(1)])?;
+
+    let losing = world.left.library().queue(QueueKind::Compute, "losing")?;
+    let loss = left.loss()?;
+    let (subject, blocks) = (left.clone(), loss.clone());
+    losing.submit(
+        &[],
+        move |recorder| subject.block_until_lost(recorder, &blocks),
+        &[],
+    )?;
+    left.lose(&loss)?;
+    let lost = Instant::now();
+    let points = [own.at(1), shared.at(1), behind.at(1)];
+    fails_and_is_released(world, &points, &[waiting], lost)?;
+    native_code(&first, first.wait_submitted(patience()))?;
+
+    gate.signal(1)?;
+    let told = gate.at(2).wait(Duration::ZERO);
+    let Err(told @ Error::TimedOut { .. }) = told else {
+        return Stop::fail(format!("the wait has no signal: {told:?}"));
+    };
+    let named = format!("{} is lost", world.left.library().object());
+    check!(told.to_string().contains(&named), "no {named:?} in: {told}");
+    gate.signal(2)?;
+    let further = right.queue(QueueKind::Compute, "further")?;
+    further.submit(&[gate.at(2)], |_| Ok(()), &[gate.signal_at(3)])?;
+    gate.at(3).wait(patience())?;
+    Ok(())
+}
+
+/// The number of values before the one that is never reached.
+const CHAIN: u64 = 19;
+
+/// Both devices signal by turns, and then a kernel of the left device faults. No call asks for a
+/// value before the loss is known, and where the two share natively, no thread of the engine does.
+///
+/// The kernel has waited for the value of the right device, so that value stays reached.
+fn chain(world: &World<Equipped>) -> Verdict {
+    let left = world.left.subject();
+    if world.left.info().backend != BackendKind::Cuda {
+        return Stop::skip("only a CUDA device is lost by its work");
+    }
+    if let Some(reason) = left.why_not_lost() {
+        return Stop::skip(reason);
+    }
+    end_process();
+    let (library, right) = (world.left.library(), world.right.library());
+    let link = super::linked(library, right);
+    let line = link.timeline("line")?;
+    let ours = library.queue(QueueKind::Compute, "ours")?;
+    let theirs = right.queue(QueueKind::Compute, "theirs")?;
+    let busy = [(); 2].map(|()| Busy::default());
+    // Without native sharing the watching threads carry the signals.
+    if link.mechanism() != Mechanism::Engine {
+        busy[0].begin(library, right)?;
+        busy[1].begin(right, library)?;
+    }
+    for value in 1..=CHAIN {
+        // The right device signals the odd values, and so the last one.
+        let queue = if value % 2 == 0 { &ours } else { &theirs };
+        queue.submit(&[line.at(value - 1)], |_| Ok(()), &[line.signal_at(value)])?;
+    }
+    let subject = left.clone();
+    let fault = move |recorder: &mut Recorder<'_>| subject.fault(recorder);
+    ours.submit(&[line.at(CHAIN)], fault, &[line.signal_at(CHAIN + 1)])?;
+    let begun = Instant::now();
+    while library.check().is_ok() {
+        check!(begun.elapsed() < patience(), "the kernel does not fault");
+        std::thread::yield_now();
+    }
+    line.at(CHAIN).wait(Duration::ZERO)?;
+    drop(busy);
+    native_code(&line, line.at(CHAIN + 1).wait(patience()))?;
+    line.at(CHAIN).wait(Duration::ZERO)?;
+    Ok(())
+}
+
+/// Keeps the watching thread of a device busy, as on a loaded machine, until it is dropped.
+#[derive(Default)]
+struct Busy(Arc<(AtomicBool, AtomicBool)>);
+
+impl Busy {
+    /// Returns once the watching thread of `device` runs work of a queue of `other`.
+    fn begin(&self, device: &Device, other: &Device) -> Verdict {
+        let own = device.timeline("own of the watching thread")?;
+        let queue = other.queue(QueueKind::Compute, "on the watching thread")?;
+        let flags = self.0.clone();
+        let work = move |_: &mut Recorder<'_>| {
+            flags.0.store(true, Ordering::SeqCst);
+            while !flags.1.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(())
+        };
+        let held = queue.submit(&[own.at(1)], work, &[])?;
+        check!(held.is_held(), "a wait without a port is not held");
+        let signalling = device.queue(QueueKind::Compute, "signalling")?;
+        signalling.submit(&[], |_| Ok(()), &[own.signal_at(1)])?;
+        let begun = Instant::now();
+        while !self.0.0.load(Ordering::SeqCst) {
+            check!(begun.elapsed() < patience(), "the held work does not begin");
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.1.store(true, Ordering::SeqCst);
+    }
 }
 
 /// The points fail because the left device is lost, and `queues` end their waits.
