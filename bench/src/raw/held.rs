@@ -1,7 +1,8 @@
-//! Held submissions by hand: a heap behind a mutex.
+//! Held submissions by hand: a heap behind a mutex, and a count of what is missing.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::side::Outcome;
@@ -45,9 +46,64 @@ impl Held {
     }
 }
 
+/// One submission that waits for a value of each of several timelines.
+pub(crate) struct Missing {
+    /// For each timeline its value, and the value that the submission waits for.
+    timelines: Vec<Mutex<(u64, Option<u64>)>>,
+    /// The number of values that have not come.
+    count: AtomicU64,
+}
+
+impl Missing {
+    /// So many timelines, all at 0.
+    pub(crate) fn new(timelines: u64) -> Self {
+        Self {
+            timelines: (0..timelines).map(|_| Mutex::default()).collect(),
+            count: AtomicU64::new(0),
+        }
+    }
+
+    /// The number of timelines.
+    pub(crate) const fn len(&self) -> usize {
+        self.timelines.len()
+    }
+
+    /// Holds the submission until all timelines are at `value`, which none has reached.
+    pub(crate) fn hold(&self, value: u64) {
+        self.count
+            .store(self.timelines.len() as u64, Ordering::Relaxed);
+        for timeline in &self.timelines {
+            let mut timeline = timeline.lock().unwrap_or_else(PoisonError::into_inner);
+            timeline.1 = Some(value);
+        }
+    }
+
+    /// Signals `value` of one timeline. True if the submission can go now.
+    pub(crate) fn signal(&self, timeline: usize, value: u64) -> bool {
+        let timeline = self.timelines[timeline].lock();
+        let mut timeline = timeline.unwrap_or_else(PoisonError::into_inner);
+        timeline.0 = value;
+        if timeline.1.take_if(|waited| *waited <= value).is_none() {
+            return false;
+        }
+        drop(timeline);
+        self.count.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_value_that_is_missing_releases_a_submission() {
+        let missing = Missing::new(3);
+        for value in [1, 2] {
+            missing.hold(value);
+            let released = [2, 0, 0, 1].map(|timeline| missing.signal(timeline, value));
+            assert_eq!(released, [false, false, false, true]);
+        }
+    }
 
     #[test]
     fn held_submissions_are_released_in_order_and_once() {

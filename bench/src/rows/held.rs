@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Device, Queue, QueueKind, Timeline};
+use syncline::{Device, Error, Queue, QueueKind, Timeline};
 
 use super::scale::{compared, heap};
 use super::{Call, Floor, Row, Variant, is_short};
@@ -13,8 +13,8 @@ use crate::lab::Lab;
 use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::channel::{Counter, Job, Patience, Worker};
-use crate::raw::held::Held;
-use crate::side::{OURS, Outcome, RAW, Side, Stop, gated_bursts};
+use crate::raw::held::{Held, Missing};
+use crate::side::{OURS, Outcome, RAW, Side, Stop, bursts, gated_bursts};
 use crate::stats::median;
 
 /// Time-out of all waits of these rows.
@@ -41,6 +41,9 @@ const DEEP: &[Limit] = &[
     Limit::Figure("hold_to_that_of_an_eighth", 1.5),
     Limit::Figure("release_to_that_of_an_eighth", 1.3),
 ];
+
+/// The limit of `held.waits`: the cost of a wait does not grow with the number of waits.
+const WAITS: &[Limit] = &[Limit::Within(1000.0)];
 
 /// Number of releases that are timed together.
 const PART: u64 = 100;
@@ -80,6 +83,21 @@ pub(super) const ROWS: &[Row] = &[
             Variant::new("1 000 000 held", MOST),
         ],
         run: deep,
+    },
+    Row {
+        id: "held.waits",
+        ours: "one submission that waits for a value of each of N timelines, and the N signals of the host that release it, one by one; per wait",
+        raw: "the same by hand: a mutex for each timeline, with its value and what is waited for, and a count of the values that are missing; the last signal sends a boxed closure through a channel to a worker thread",
+        floor: Floor::Unmeasured("raw is already the least: a mutex and a count"),
+        limits: WAITS,
+        on: &[On::Host],
+        variants: &[
+            Variant::new("8 waits", 8),
+            Variant::new("64 waits", 64),
+            Variant::new("1024 waits", 1024),
+            Variant::new("4096 waits", 4096),
+        ],
+        run: waits,
     },
 ];
 
@@ -393,4 +411,65 @@ impl Deeper<'_> {
         }
         Ok(())
     }
+}
+
+/// One submission with `call.n` outstanding waits.
+fn waits(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
+    let count = call.n;
+    let device = call.machine.device(call.subject.indices[0])?;
+    let (queue, done) = (
+        device.queue(QueueKind::Compute, "one that holds")?,
+        device.timeline("done")?,
+    );
+    let timeline = |_| device.timeline("waited for");
+    let timelines = (0..count)
+        .map(timeline)
+        .collect::<Result<Vec<_>, Error>>()?;
+    let last = Cell::new(0);
+    let ours = |_| {
+        let value = last.get() + 1;
+        last.set(value);
+        let points: Vec<_> = timelines.iter().map(|of| of.at(value)).collect();
+        queue.submit(&points, |_| Ok(()), &[done.signal_at(value)])?;
+        for timeline in &timelines {
+            timeline.signal(value)?;
+        }
+        Ok(())
+    };
+    let missing = Missing::new(count);
+    let (worker, open, ended) = (
+        Worker::start(Patience::OURS),
+        Arc::new(Counter::new(Patience::OURS)),
+        Arc::new(Counter::new(Patience::OURS)),
+    );
+    let last_by_hand = Cell::new(0);
+    let raw = |_| {
+        let value = last_by_hand.get() + 1;
+        last_by_hand.set(value);
+        missing.hold(value);
+        for timeline in 0..missing.len() {
+            if !missing.signal(timeline, value) {
+                continue;
+            }
+            let job = Job {
+                wait: (open.clone(), 0),
+                work: Box::new(|| ()),
+                signal: (ended.clone(), value),
+            };
+            if !worker.send(job) {
+                return Err(Stop::Failed("a worker by hand has ended".into()));
+            }
+        }
+        Ok(())
+    };
+    lab.race(vec![
+        Side::ours(|n| bursts(n, count, ours, || Ok(done.at(last.get()).wait(LONG)?))).step(count),
+        Side::raw(|n| {
+            bursts(n, count, raw, || {
+                ended.wait(last_by_hand.get());
+                Ok(())
+            })
+        })
+        .step(count),
+    ])
 }

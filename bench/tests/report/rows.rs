@@ -5,7 +5,7 @@
 use syncline_bench::rows;
 use syncline_bench::{Limit, limit};
 
-const IDS: [&str; 40] = [
+const IDS: [&str; 41] = [
     "cuda.hop.submit",
     "cuda.chain",
     "cuda.query.reached",
@@ -46,6 +46,7 @@ const IDS: [&str; 40] = [
     "frame.cpu",
     "held.wide",
     "held.deep",
+    "held.waits",
 ];
 
 /// The rows that look like an application.
@@ -94,7 +95,7 @@ fn every_row_has_descriptions_and_variants_with_different_names() {
 }
 
 /// The limits of `docs/benchmark.md`, except for those of the test above.
-const LIMITS: [(&str, &[Limit]); 19] = [
+const LIMITS: [(&str, &[Limit]); 20] = [
     ("cuda.hop.submit", &[Limit::OverFloor(400.0)]),
     ("cuda.chain", &[Limit::OverFloor(200.0)]),
     ("cuda.submit.wait", &[Limit::OverFloor(200.0)]),
@@ -114,6 +115,7 @@ const LIMITS: [(&str, &[Limit]); 19] = [
     ("alloc", &[Limit::Figure("allocations_each", 0.0)]),
     ("scale.outstanding", SCALE),
     ("held.deep", HELD),
+    ("held.waits", &[Limit::Within(1000.0)]),
     ("wait.any.10", WAIT_ANY),
     ("wait.any.1000", WAIT_ANY),
     ("wait.any.10000", WAIT_ANY),

@@ -1,9 +1,11 @@
-//! Counts the steps of the held graph, so that tests can compare their growth with its size.
+//! Counts the steps of holding and releasing, so that tests can compare their growth with the
+//! number of submissions and of waits.
 
 #[cfg(test)]
 std::thread_local! { static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) } }
 
-/// Adds steps to the count of this thread: nodes visited, or list entries compared or moved.
+/// Adds steps to the count of this thread: nodes visited, list entries compared or moved, waits
+/// judged or registered.
 ///
 /// For a tree the caller estimates them.
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::base::steps;
 use crate::port::Watch;
 use crate::timeline::held_index::NodeId;
 use crate::timeline::point::KeptPoint;
-use crate::timeline::state::{Interval, Shared};
+use crate::timeline::state::{HeldWaits, Interval, Shared};
 
 /// Points to wait for.
 pub(super) type Points = Vec<(Arc<Shared>, u64)>;
@@ -307,18 +307,21 @@ impl Graph {
         });
     }
 
-    pub(super) fn waiting_for(&self, of: &Shared) -> SmallVec<[Arc<dyn Wake>; 4]> {
+    pub(super) fn waiting_for(&self, of: &Shared) -> HeldWaits {
         let open = of.reached().saturating_add(1);
         let waiting = of.held_index().waiting(open);
         let queued = of.held_index().slot().and_then(|slot| {
             let numbers = self.queue(slot)?.entries.numbers_from(open);
-            Some(numbers.map(move |number| id(slot, number)))
+            Some(numbers.map(move |number| (number, id(slot, number))))
         });
         let nodes = waiting.into_iter().chain(queued.into_iter().flatten());
-        let wakers = nodes.filter_map(|id| {
+        let wakers = nodes.filter_map(|(value, id)| {
             let node = self.node(id)?;
             let (holder, number) = (node.holder()?, node.number());
-            Some(Arc::new(Reconsider { holder, number }) as Arc<dyn Wake>)
+            Some((
+                value,
+                Arc::new(Reconsider { holder, number }) as Arc<dyn Wake>,
+            ))
         });
         wakers.collect()
     }

@@ -4,24 +4,22 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::graph::{Graph, Points, Relayed};
 use super::node::{Lists, OwnedClaim, Parts, QueueOrigin};
 use crate::base::blockers::{Blockers, Signaller};
 use crate::base::error::Error;
-use crate::base::run::{Wake, run_contained};
+use crate::base::run::run_contained;
 use crate::base::sync::{Mutex, per_process};
 use crate::port::Watch;
 use crate::timeline::point::KeptPoint;
-use crate::timeline::state::{Interval, Shared, set_waiting_for};
+use crate::timeline::state::{HeldWaits, Interval, Shared, set_waiting_for};
 
 per_process! { static GRAPH: Mutex<Graph> = Mutex::new(Graph::new()) }
 
-/// Wakers of every queue that holds a submission which waits for `of` or signals it.
+/// The held submissions that wait for `of` or signal it.
 ///
-/// Each makes its queue check the submission again. No lock may be held when they are called.
-fn waiting_for(of: &Shared) -> SmallVec<[Arc<dyn Wake>; 4]> {
+/// Each waker makes its queue check the submission again. No lock may be held when it is called.
+fn waiting_for(of: &Shared) -> HeldWaits {
     GRAPH.lock().waiting_for(of)
 }
 

@@ -15,6 +15,7 @@ use super::work::LargeWork;
 use crate::base::error::Failure;
 use crate::base::exiting::{DriverCalls, is_exiting};
 use crate::base::run::{ForeignWorkScope, Wake, run_contained};
+use crate::base::steps;
 use crate::base::sync::{MutexGuard, this_thread};
 use crate::driver::enqueue::Enqueue;
 use crate::driver::keep::Keep;
@@ -137,6 +138,21 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
     }
 
+    /// Judges the first submission again, on this thread or on the one that drives.
+    fn check<'l>(self: &'l Arc<Self>, mut state: MutexGuard<'l, State<E>>) {
+        if state.driving.request_check() {
+            return;
+        }
+        let Some(drive) = state.driving.take(this_thread()) else {
+            return;
+        };
+        state.missing = 0;
+        // Dropped at the end, without the lock. Until then these registrations only ask this thread
+        // to check again.
+        let _registered = std::mem::take(&mut state.registered);
+        self.drive_with(drive, state);
+    }
+
     /// Removes the first submission from the list and from the graph if it is known to be able to
     /// go.
     ///
@@ -181,6 +197,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         // After an error the registrations are dropped without the lock.
         let mut state = self.lock();
         state.driving.try_stop(drive)?;
+        state.missing = registered.len();
         state.registered = registered;
         Ok(())
     }
@@ -360,8 +377,7 @@ impl<E: Enqueue> Holder for SubmissionQueue<E> {
             let mut state = self.lock();
             if state.held.first() == Some(number) {
                 if state.held.has_work(number) {
-                    drop(state);
-                    self.wake();
+                    self.check(state);
                 }
                 return;
             }
@@ -369,6 +385,7 @@ impl<E: Enqueue> Holder for SubmissionQueue<E> {
                 return;
             }
             self.slot().copy_lists(number, &mut lists);
+            steps::count(lists.waits.len() + lists.claims.len());
             let waits = lists.waits.iter().find_map(|wait| {
                 let of = wait.of.as_ref()?;
                 of.unreachable_cause(wait.value)
@@ -406,17 +423,15 @@ impl<E: Enqueue> Holder for SubmissionQueue<E> {
 }
 
 impl<E: Enqueue> Wake for SubmissionQueue<E> {
+    /// Judges the first submission again, unless it still lacks something.
+    ///
+    /// A submission with many waits is judged once and not once for each wait. If one of them ends
+    /// before its value has come, the graph calls [`Holder::reconsider`] as well.
     fn wake(self: Arc<Self>) {
         let mut state = self.lock();
-        if state.driving.request_check() {
-            return;
+        state.missing = state.missing.saturating_sub(1);
+        if state.missing == 0 {
+            self.check(state);
         }
-        let Some(drive) = state.driving.take(this_thread()) else {
-            return;
-        };
-        // Dropped at the end, without the lock. Until then these registrations only ask this thread
-        // to check again.
-        let _registered = std::mem::take(&mut state.registered);
-        self.drive_with(drive, state);
     }
 }

@@ -95,6 +95,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 true => state.held.front_lists(self.slot()).1.to_vec(),
                 false => Vec::new(),
             };
+            // So the wake below judges the first submission, whatever it lacks.
+            state.missing = 0;
             (state.held.first().unwrap_or(0), state.held.len(), recorded)
         };
         // The driver may never take a recorded submission, because the application may keep the

@@ -33,6 +33,8 @@ mod host_signals;
 #[cfg(all(test, not(syncline_loom)))]
 mod lock_counts;
 mod loss;
+#[cfg(all(test, not(syncline_loom)))]
+mod many_waits;
 mod send;
 mod slow_path;
 mod times;

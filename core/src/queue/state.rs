@@ -18,6 +18,11 @@ pub(super) struct State<E: Enqueue> {
     pub(super) scratch: Option<Box<Lists>>,
     /// The registrations for what the first held submission lacks, while no thread drives.
     pub(super) registered: Registered,
+    /// How many of these registrations have not woken the queue yet.
+    ///
+    /// A wake that comes late may be counted for a later submission, which is then judged too
+    /// early and registers again.
+    pub(super) missing: usize,
     pub(super) in_flight: InFlight,
     pub(super) relays: Relays,
 }
@@ -30,6 +35,7 @@ impl<E: Enqueue> Default for State<E> {
             held: HeldList::default(),
             scratch: None,
             registered: Registered::default(),
+            missing: 0,
             in_flight: InFlight::default(),
             relays: Relays::default(),
         }

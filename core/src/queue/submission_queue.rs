@@ -129,7 +129,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let (listed, is_driven, last, waiting_for) = {
             let state = self.state.lock();
             let is_driven = !state.driving.is_free();
-            let first = state.registered.first();
+            let first = state.registered.first_missing();
             (state.held.len(), is_driven, state.last, first)
         };
         let mut count = listed;

@@ -8,6 +8,7 @@ use super::submission_queue::SubmissionQueue;
 use super::waits_and_claims::{AllAwaited, AllTaken, Awaited, Taken};
 use crate::base::error::Failure;
 use crate::base::stage::Stage;
+use crate::base::steps;
 use crate::driver::enqueue::Enqueue;
 use crate::held::{OwnedClaim, Parts};
 use crate::timeline::point::KeptPoint;
@@ -53,6 +54,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if let Some(cause) = self.loss() {
             return Verdict::Skip(cause.clone());
         }
+        steps::count(waits.len() + claims.len());
         let mut missing = Missing::new();
         let mut block = |of: &Arc<Shared>, value, stage| {
             let of = Some(of.clone());

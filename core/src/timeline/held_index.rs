@@ -121,13 +121,17 @@ impl HeldIndex {
         found.extend(next.map(|one| one.by));
     }
 
-    /// The nodes that wait for `open` or more, and the node that has claimed it.
+    /// The nodes that wait for `open` or more, or have claimed it, each with the value that it
+    /// waits for.
     ///
     /// A signal waits for the one before it.
-    pub(crate) fn waiting(&self, open: u64) -> SmallVec<[NodeId; 8]> {
+    pub(crate) fn waiting(&self, open: u64) -> SmallVec<[(u64, NodeId); 8]> {
         let lists = self.lists.lock();
-        let waits = lists.waits_from(open).map(|(_, id)| id);
-        let claims = lists.claims.range(open..).map(|(_, one)| one.by);
+        let waits = lists.waits_from(open);
+        let claims = lists
+            .claims
+            .range(open..)
+            .map(|(_, one)| (one.above, one.by));
         waits.chain(claims).collect()
     }
 

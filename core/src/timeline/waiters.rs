@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use crate::base::run::Wake;
 use crate::base::stage::Stage;
+use crate::base::steps;
 
 /// One registration in a timeline.
 struct Waiter {
@@ -27,6 +28,11 @@ impl Ticket {
     /// The value that is waited for.
     pub(crate) const fn value(self) -> u64 {
         self.value
+    }
+
+    /// The stage that it must come to.
+    pub(crate) const fn stage(self) -> Stage {
+        self.stage
     }
 }
 
@@ -50,6 +56,7 @@ impl Waiters {
     }
 
     pub(crate) fn insert(&mut self, value: u64, stage: Stage, wake: Arc<dyn Wake>) -> Ticket {
+        steps::count(1);
         self.next_ticket += 1;
         let ticket = self.next_ticket;
         let list = self.list(stage);

@@ -44,6 +44,7 @@
 //! | a dropped queue drops objects that its driver uses | `ends::the_drop_of_a_queue_against_a_completion` |
 //! | a relay does not try again if it cannot register | `relays::a_completion_against_a_relay` |
 //! | a failure does not wake held submissions, or wakes them before it is stored | `queues::a_failure_against_a_submission_that_is_not_the_first` |
+//! | a queue takes a failure for one more wait that has come, or keeps the count of waits that it lacks while it is driven | `queues::a_failure_of_one_wait_of_three_against_the_next_release` |
 //! | the fence between a failure and the search for held submissions is missing | `queues::a_failure_against_a_submission_that_signals` |
 //! | a thread that watches the port itself is not nudged by a failure, or by another waiter; or the other waiter overlooks it; or it stops and no thread watches | `watched::a_failure_against_a_wait_that_leads`, `watched::a_wait_that_leads_against_another`, `watched::a_wait_that_leads_against_one_for_another_timeline` |
 //! | a future does not check after it registered | `futures::a_failure_against_a_future` |

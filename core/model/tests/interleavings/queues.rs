@@ -190,6 +190,34 @@ fn a_failure_against_a_submission_that_is_not_the_first() {
     });
 }
 
+/// A failure skips the first submission although other waits of it are still open.
+///
+/// Meanwhile another thread signals what the next submission waits for.
+#[test]
+fn a_failure_of_one_wait_of_three_against_the_next_release() {
+    interrupted(3, || {
+        let device = DeviceId::new();
+        let (gate, fails) = (timeline(device, "gate"), timeline(device, "fails"));
+        let (never, out) = (timeline(device, "never"), timeline(device, "out"));
+        let queue = queue(device, "queue", Completes::InTheCall);
+        queue
+            .submit(
+                &[never.at(1), never.at(2), fails.at(1)],
+                |_| panic!("work that must not run"),
+                &[out.signal_at(1)],
+            )
+            .unwrap();
+        queue.submit(&[gate.at(1)], |_| Ok(()), &[]).unwrap();
+        let opening = thread::spawn(move || gate.signal(1).unwrap());
+        fails.fail(planted());
+        opening.join().unwrap();
+        // Both threads are done, so nothing is left to wait for.
+        assert_eq!(queue.held().count, 0);
+        let error = out.at(1).wait(FOREVER).unwrap_err();
+        assert!(is_planted(&error), "{error}");
+    });
+}
+
 /// Same as the case above, while another thread releases the first submission.
 ///
 /// One of the two threads skips the second submission, once.

@@ -42,13 +42,22 @@ impl<S: Borrow<Arc<Shared>>> Registered<S> {
 }
 
 impl<S: Borrow<Arc<Shared>>> Registered<S> {
-    /// The first point that is waited for.
-    pub(crate) fn first(&self) -> Option<KeptPoint> {
-        let (of, ticket) = self.0.first()?;
+    /// The first point that is still waited for.
+    pub(crate) fn first_missing(&self) -> Option<KeptPoint> {
+        let is_missing = |(of, ticket): &&(S, Ticket)| {
+            let standing = of.borrow().standing(ticket.value());
+            !ticket.stage().is_met(&standing)
+        };
+        let (of, ticket) = self.0.iter().find(is_missing)?;
         Some(KeptPoint {
             of: Some(of.borrow().clone()),
             value: ticket.value(),
         })
+    }
+
+    /// The number of registrations, including those that have been used.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Forgets the registrations. The code that advanced the timelines removes them.

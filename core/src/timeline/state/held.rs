@@ -8,8 +8,14 @@ use super::shared::Shared;
 use crate::base::run::{Wake, wake_all};
 use crate::base::sync::{Ordering, fence};
 
-/// Returns the wakers of the queues with held submissions that wait for or signal a timeline.
-pub(crate) type WaitingFor = fn(&Shared) -> SmallVec<[Arc<dyn Wake>; 4]>;
+/// Held submissions that wait for a timeline or signal it, each as the value that it needs and the
+/// waker of its queue.
+///
+/// A submission that signals a timeline needs the value of the signal before.
+pub(crate) type HeldWaits = SmallVec<[(u64, Arc<dyn Wake>); 4]>;
+
+/// Returns the held submissions that wait for a timeline or signal it.
+pub(crate) type WaitingFor = fn(&Shared) -> HeldWaits;
 
 /// Set by the graph with the first queue. Before that nothing is held.
 static WAITING_FOR: OnceLock<WaitingFor> = OnceLock::new();
@@ -41,7 +47,8 @@ impl Shared {
         self.held_waits().load(Ordering::Relaxed) > 0
     }
 
-    /// Wakes every queue that holds a submission which waits for this timeline or signals it.
+    /// Wakes every queue that holds a submission which can never run, because it waits for this
+    /// timeline or signals it.
     ///
     /// No lock may be held.
     ///
@@ -53,11 +60,11 @@ impl Shared {
         fence(Ordering::SeqCst);
         if self.held_waits().load(Ordering::SeqCst) > 0 || self.held_index().is_queue_position() {
             let waiting_for = WAITING_FOR.get();
-            wake_all(
-                waiting_for
-                    .map(|waiting_for| waiting_for(self))
-                    .unwrap_or_default(),
-            );
+            let held = waiting_for.map(|waiting_for| waiting_for(self));
+            let mut held = held.unwrap_or_default();
+            // A closed timeline can still bring the values that are claimed.
+            held.retain(|(value, _)| self.unreachable_cause(*value).is_some());
+            wake_all(held.into_iter().map(|(_, wake)| wake));
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) use ahead::Publish;
 pub(crate) use awaited::Registered;
 pub(crate) use dependents::{Dependent, Dependents};
 pub(crate) use end::Closing;
-pub(crate) use held::set_waiting_for;
+pub(crate) use held::{HeldWaits, set_waiting_for};
 pub use recovery::RecoveryMode;
 pub(crate) use shared::{Bridge, Shared};
 pub(crate) use standing::Standing;
