@@ -8,8 +8,7 @@ use super::shared::Shared;
 use crate::base::run::{Wake, wake_all};
 use crate::base::sync::{Ordering, fence};
 
-/// Held submissions that wait for a timeline or signal it, each as the value that it needs and the
-/// waker of its queue.
+/// The value that a held submission needs of a timeline, and the waker of its queue, for each one.
 ///
 /// A submission that signals a timeline needs the value of the signal before.
 pub(crate) type HeldWaits = SmallVec<[(u64, Arc<dyn Wake>); 4]>;
@@ -47,8 +46,9 @@ impl Shared {
         self.held_waits().load(Ordering::Relaxed) > 0
     }
 
-    /// Wakes every queue that holds a submission which can never run, because it waits for this
-    /// timeline or signals it.
+    /// Wakes every queue that holds a submission which needs a value that will never come.
+    ///
+    /// The submission waits for this timeline or signals it.
     ///
     /// No lock may be held.
     ///
