@@ -23,6 +23,11 @@ impl Timeline {
     /// May block if several devices have the timeline and a lower value is signalled but not yet
     /// visible to the host. That takes microseconds as a rule, and 1 s at most.
     ///
+    /// Returns after all released submissions have gone to their drivers. That takes about 1 µs for
+    /// each on the host: one million of them blocked the calling thread for 0.8 s. The closures of
+    /// these submissions run in this call, too. If that is too long for a thread, signal from
+    /// another one.
+    ///
     /// # Errors
     /// [`Error::SignalNotAboveReached`], [`Error::SignalOverlapsClaim`] or
     /// [`Error::ValueOutOfRange`], which change nothing. [`Error::Failed`]. A driver error, which
