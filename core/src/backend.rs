@@ -2,7 +2,8 @@
 //!
 //! | trait | implemented by | what it is |
 //! |---|---|---|
-//! | [`Backend`] | each backend | its devices: identity, ports, the driver's half of queues |
+//! | [`Home`] | each backend | its devices: the ports of timelines |
+//! | [`Backend`] | each backend | its devices: identity, and queues |
 //! | [`BackendQueue`] | backends whose queues have methods of their own | contains an [`EngineQueue`] |
 //! | [`Enqueue`] | each backend | hands a whole submission to the driver |
 //! | [`Port`] | each backend | a timeline as one device sees it |
@@ -44,8 +45,11 @@ pub use crate::base::run::must_defer_free;
 pub use crate::base::standby::StandbyThread;
 pub use crate::base::sync::{Condvar, Mutex, MutexGuard};
 pub use crate::base::timing::Timing;
-pub use crate::driver::enqueue::{Batch, Enqueue, Flush, InvariantLifetime, NoStamp, Waker};
+pub use crate::driver::enqueue::{
+    Batch, Enqueue, Flush, InvariantLifetime, NoStamp, ToWrite, Waker,
+};
 pub use crate::driver::gate::Gate;
+pub use crate::driver::home::Home;
 pub use crate::driver::import::{ImportFd, memory_refused};
 pub use crate::driver::in_flight::InFlightBudget;
 pub use crate::driver::in_use::{InUse, Unused};
@@ -58,4 +62,4 @@ pub use crate::port::attachment::{Attachment, Attachments};
 pub use crate::port::watch::Watcher;
 pub use crate::port::{ByEngine, Port, Recovered, SharedPort, Stamp, Watch};
 pub use crate::queue::{Held, SubmissionQueue, Submitted, Traceable};
-pub use crate::timeline::point::{Completion, NativePoint};
+pub use crate::timeline::point::{Completion, NativePoint, Relayed};

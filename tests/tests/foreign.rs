@@ -8,11 +8,12 @@ mod clockwork;
 use std::time::Duration;
 
 use syncline::backend::{
-    Attachment, Backend, Candidate, Device as _, EngineQueue, Identity, Queue as _, Sharing,
+    Attachment, Backend, Batch, Candidate, Device as _, EngineQueue, Enqueue, Flush, Home,
+    Identity, Keep, NoStamp, Queue as _, Sharing, Waker,
 };
 use syncline::negotiate::Mechanism;
 use syncline::{
-    Error, Inventory, Link, ProbeOptions, QueueKind, Result, Timeline, connect,
+    Error, Inventory, Link, ProbeOptions, QueueKind, Result, connect,
     error::Object,
     handle::TimelineFd,
     host,
@@ -22,7 +23,6 @@ use syncline::{
 
 use clockwork::Device;
 use clockwork::device::Hardware;
-use clockwork::queue::Channel;
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -119,7 +119,9 @@ struct Promising {
     sparing: bool,
 }
 
-impl Sharing for Promising {
+#[allow(unsafe_code, reason = "the trait is a promise")]
+// SAFETY: it exports what the inner device exports, or fewer handles.
+unsafe impl Sharing for Promising {
     fn name(&self) -> &Object {
         self.device.object()
     }
@@ -133,24 +135,52 @@ impl Sharing for Promising {
     }
 }
 
+/// It has no queues.
+enum Never {}
+
+impl Enqueue for Never {
+    type Device = Promising;
+    type Recorder<'a> = ();
+    type State = ();
+    type Stamp = NoStamp;
+
+    fn device(&self) -> &Promising {
+        match *self {}
+    }
+
+    fn record<W>(&self, (): &mut (), _: &Batch<'_, Self>, _: &mut Keep, _: W) -> Result<()>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
+    {
+        match *self {}
+    }
+
+    fn flush(&self, (): &mut (), _: &dyn Fn() -> Waker) -> Flush {
+        match *self {}
+    }
+}
+
+impl Home for Promising {
+    type Enqueue = Never;
+
+    fn port(&self, initial: u64) -> Result<Attachment> {
+        Home::port(&self.device, initial)
+    }
+}
+
 impl Backend for Promising {
-    type Queue = EngineQueue<Self, Channel>;
-    type Enqueue = Channel;
+    type Queue = EngineQueue<Never>;
 
     fn identity(&self) -> Identity<'_> {
         self.device.identity()
-    }
-
-    fn port(&self, initial: u64) -> Result<Attachment> {
-        Backend::port(&self.device, initial)
     }
 
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    fn enqueue(&self, _: QueueKind, _: &Object, _: &Timeline) -> Result<Channel> {
-        Ok(Channel::new(&self.device))
+    fn enqueue(&self, _: QueueKind, queue: &Object) -> Result<Never> {
+        Err(Error::unsupported(queue, "be made", "it only shares"))
     }
 
     fn sharing(&self) -> Option<&dyn Sharing> {

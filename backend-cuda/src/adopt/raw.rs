@@ -128,7 +128,7 @@ impl Device {
         driver.require_alone(&object, "become a queue")?;
         // SAFETY: the caller guarantees it.
         let stream = unsafe { Stream::adopted(self.context(), stream, label, self.object()) }?;
-        Queue::new(self.clone(), stream, owner, label)
+        Queue::new(self, stream, owner, label)
     }
 
     /// Creates a fence for the latest record of `event`, an event of the application.

@@ -1,8 +1,8 @@
 //! `backend::Device` for the CUDA device.
 
-use syncline_core::backend::{Attachment, Backend, Identity, Sharing};
+use syncline_core::backend::{Backend, Identity, Sharing};
 use syncline_core::clock::Clock;
-use syncline_core::{Error, QueueKind, Result, Timeline, error::Object, info::Pooled};
+use syncline_core::{Error, QueueKind, Result, error::Object, info::Pooled};
 
 use crate::device::context::Owner;
 use crate::device::open::Device;
@@ -11,7 +11,6 @@ use crate::queue::submission::{Feed, QUEUE, Queue};
 
 impl Backend for Device {
     type Queue = Queue;
-    type Enqueue = Feed;
     const QUEUE: &'static str = QUEUE;
 
     fn identity(&self) -> Identity<'_> {
@@ -22,12 +21,8 @@ impl Backend for Device {
         }
     }
 
-    fn port(&self, initial: u64) -> Result<Attachment> {
-        Ok(self.event_port(initial))
-    }
-
     /// A queue over a non-blocking stream of its own.
-    fn enqueue(&self, kind: QueueKind, queue: &Object, _: &Timeline) -> Result<Feed> {
+    fn enqueue(&self, kind: QueueKind, queue: &Object) -> Result<Feed> {
         match kind {
             QueueKind::Compute | QueueKind::Transfer => {
                 let stream = Stream::new(self.context(), queue.label())?;

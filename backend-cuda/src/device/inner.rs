@@ -13,6 +13,7 @@ use syncline_core::{
 
 use crate::device::context::Context;
 use crate::device::event::{Events, ReleasedEvents};
+use crate::device::open::Device;
 use crate::device::stream::Stream;
 use crate::device::wake::Wake;
 
@@ -56,7 +57,7 @@ impl Inner {
     pub(crate) fn new(context: Context, object: Object, info: Info) -> Result<Arc<Self>> {
         let context = Arc::new(context);
         Ok(Arc::new(Self {
-            id: DeviceId::new(),
+            id: DeviceId::new::<Device>(),
             object,
             info,
             watcher: Watcher::default(),

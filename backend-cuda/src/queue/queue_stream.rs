@@ -7,6 +7,7 @@ use crate::device::context::{Bound, Owner};
 use crate::device::event::Mark;
 use crate::device::open::Device;
 use crate::device::stream::Stream;
+use crate::queue::submission::Feed;
 use crate::timeline::groups::{Groups, ImportsInUse};
 use crate::timeline::port::{EventPort, Marks, no_event};
 use crate::timing::stamp::Stamp;
@@ -132,7 +133,7 @@ impl QueueStream {
     pub(super) fn wait(
         &self,
         state: &mut StreamState,
-        batch: &Batch<'_>,
+        batch: &Batch<'_, Feed>,
         keep: &mut Keep,
     ) -> Result<Option<AwaitedEvent>> {
         match batch.waits {
@@ -186,7 +187,7 @@ impl QueueStream {
     pub(super) fn signal(
         &self,
         state: &mut StreamState,
-        batch: &Batch<'_>,
+        batch: &Batch<'_, Feed>,
         last: Option<Mark>,
         keep: &mut Keep,
     ) -> Result<()> {
@@ -225,7 +226,7 @@ impl QueueStream {
     fn signal_all<'p>(
         &self,
         state: &mut StreamState,
-        batch: &Batch<'p>,
+        batch: &Batch<'p, Feed>,
         last: Option<Mark>,
         keep: &mut Keep,
     ) -> Result<()> {
@@ -270,7 +271,7 @@ impl QueueStream {
     /// Its position is reached with the previous one and the awaited event. Returns false if an
     /// event is required.
     #[inline]
-    pub(super) fn follow(&self, batch: &Batch<'_>, waited: AwaitedEvent) -> bool {
+    pub(super) fn follow(&self, batch: &Batch<'_, Feed>, waited: AwaitedEvent) -> bool {
         self.own(batch.end).is_ok_and(|own| {
             own.push_without_event(batch.end.value(), waited, self.stream.domain())
         })

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use syncline_core::backend::{
-    Batch, EngineQueue, Enqueue, Flush, InFlightBudget, Keep, SubmissionQueue, Timing, Unused,
-    Waker,
+    Attachment, Batch, EngineQueue, Enqueue, Flush, Home, InFlightBudget, Keep, SubmissionQueue,
+    Timing, ToWrite, Unused, Waker,
 };
 use syncline_core::{Result, error::Object};
 
@@ -19,7 +19,7 @@ use crate::timing::stamp::Stamp;
 
 /// Executes submissions in the order of one stream. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Queue(EngineQueue<Device, Feed>);
+pub struct Queue(EngineQueue<Feed>);
 
 /// The kind of queues in errors.
 pub(crate) const QUEUE: &str = "cuda queue";
@@ -29,21 +29,18 @@ impl Queue {
     ///
     /// # Errors
     /// A driver error.
-    pub(crate) fn new(device: Device, stream: Stream, owner: Owner, label: &str) -> Result<Self> {
+    pub(crate) fn new(device: &Device, stream: Stream, owner: Owner, label: &str) -> Result<Self> {
         let object = Object::new(QUEUE, label);
-        let own = device.event_timeline(&format!("{label} (position)"))?;
-        let feed = Feed::new(&object, stream, owner, &device);
-        let id = device.id();
-        let engine = EngineQueue::new(device, id, object, own, feed);
-        Ok(Self(engine))
+        let feed = Feed::new(&object, stream, owner, device);
+        Ok(Self(EngineQueue::new(object, feed)?))
     }
 
-    pub(crate) const fn with_engine(engine: EngineQueue<Device, Feed>) -> Self {
+    pub(crate) const fn with_engine(engine: EngineQueue<Feed>) -> Self {
         Self(engine)
     }
 
     #[inline]
-    pub(crate) const fn inner(&self) -> &EngineQueue<Device, Feed> {
+    pub(crate) const fn inner(&self) -> &EngineQueue<Feed> {
         &self.0
     }
 
@@ -53,7 +50,7 @@ impl Queue {
     /// A driver error.
     pub(crate) fn on_own_stream(device: &Device, label: &str) -> Result<Self> {
         let stream = Stream::new(device.context(), label)?;
-        Self::new(device.clone(), stream, Owner::default(), label)
+        Self::new(device, stream, Owner::default(), label)
     }
 
     /// Refuses a submission while the stream is being captured into a graph.
@@ -66,7 +63,7 @@ impl Queue {
         stream.refuse_capture("take a submission")
     }
 
-    pub(crate) const fn device(&self) -> &Device {
+    pub(crate) fn device(&self) -> &Device {
         self.0.device()
     }
 
@@ -115,12 +112,26 @@ fn stays_locked_unless_captured(queue: &QueueStream, state: &mut StreamState) ->
     !captured
 }
 
+impl Home for Device {
+    type Enqueue = Feed;
+
+    fn port(&self, initial: u64) -> Result<Attachment> {
+        Ok(self.event_port(initial))
+    }
+}
+
 impl Enqueue for Feed {
+    type Device = Device;
     type Recorder<'a> = Recorder<'a>;
     type State = StreamState;
     type Stamp = Stamp;
     /// For submissions without any command, so that what they keep is bounded too.
     const MAX_IN_FLIGHT: u64 = 512;
+
+    #[inline]
+    fn device(&self) -> &Device {
+        self.0.device()
+    }
 
     #[inline]
     fn in_flight_budget(&self) -> Option<&Arc<InFlightBudget>> {
@@ -149,7 +160,7 @@ impl Enqueue for Feed {
     fn record<W>(
         &self,
         state: &mut StreamState,
-        batch: &Batch<'_>,
+        batch: &Batch<'_, Self>,
         keep: &mut Keep,
         work: W,
     ) -> Result<()>
@@ -267,7 +278,7 @@ impl Enqueue for Feed {
     }
 
     #[inline]
-    fn write_stamp(recorder: &mut Recorder<'_>, stamp: &Arc<Stamp>) -> Result<()> {
-        recorder.write(stamp)
+    fn write_stamp(recorder: &mut Recorder<'_>, stamp: ToWrite<'_, Self>) -> Result<()> {
+        recorder.write(&stamp)
     }
 }

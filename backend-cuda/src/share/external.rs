@@ -94,7 +94,8 @@ impl Device {
     }
 }
 
-impl Sharing for Device {
+// SAFETY: the device exports nothing. Its `Info` is what the driver tells.
+unsafe impl Sharing for Device {
     fn name(&self) -> &Object {
         self.object()
     }

@@ -1,22 +1,18 @@
 //! [`Backend`] for the Vulkan device.
-#![allow(unsafe_code, reason = "talks to the driver")]
 
-use ash::vk;
 #[cfg(doc)]
 use syncline_core::Error;
-use syncline_core::backend::{Attachment, Backend, Identity, Sharing, Watch as _};
+use syncline_core::backend::{Backend, Identity, Sharing, Watch as _};
 use syncline_core::clock::Clock;
-use syncline_core::{QueueKind, Result, Timeline, error::Object, info::Pooled};
+use syncline_core::{QueueKind, Result, error::Object, info::Pooled};
 
 use crate::device::open::Device;
 #[cfg(doc)]
 use crate::device::physical::Enabled;
 use crate::queue::submission::{Feed, QUEUE, Queue};
-use crate::timeline::semaphore::Semaphore;
 
 impl Backend for Device {
     type Queue = Queue;
-    type Enqueue = Feed;
     const QUEUE: &'static str = QUEUE;
 
     fn identity(&self) -> Identity<'_> {
@@ -27,13 +23,8 @@ impl Backend for Device {
         }
     }
 
-    fn port(&self, initial: u64) -> Result<Attachment> {
-        let no_handle = vk::ExternalSemaphoreHandleTypeFlags::empty();
-        Ok(Semaphore::new(self.inner(), initial, no_handle)?.attach(initial))
-    }
-
-    fn enqueue(&self, kind: QueueKind, queue: &Object, own: &Timeline) -> Result<Feed> {
-        Feed::new(self, self.driver_queue_of_kind(kind)?, queue, own)
+    fn enqueue(&self, kind: QueueKind, queue: &Object) -> Result<Feed> {
+        Ok(Feed::new(self, self.driver_queue_of_kind(kind)?, queue))
     }
 
     fn check(&self) -> Result<()> {

@@ -8,8 +8,8 @@ use crate::device::open::Device;
 use crate::queue::raw_submission::RawSubmission;
 use crate::queue::submission::{Feed, Queue};
 
-impl From<EngineQueue<Device, Feed>> for Queue {
-    fn from(engine: EngineQueue<Device, Feed>) -> Self {
+impl From<EngineQueue<Feed>> for Queue {
+    fn from(engine: EngineQueue<Feed>) -> Self {
         Self::with_engine(engine)
     }
 }
@@ -18,7 +18,7 @@ impl BackendQueue for Queue {
     type Device = Device;
 
     #[inline]
-    fn engine(&self) -> &EngineQueue<Device, Feed> {
+    fn engine(&self) -> &EngineQueue<Feed> {
         self.inner()
     }
 }

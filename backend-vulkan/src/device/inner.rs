@@ -17,6 +17,7 @@ use crate::device::deferred_destroy::DeferredDestroy;
 use crate::device::driver_queue::DriverQueue;
 use crate::device::external::External;
 use crate::device::native::Native;
+use crate::device::open::Device;
 use crate::device::physical::{Enabled, PhysicalDevice, QueueHandle};
 use crate::device::query_pools::QueryPools;
 use crate::device::spare::Spare;
@@ -67,7 +68,7 @@ impl Inner {
         let semaphore = create_timeline(native.device(), 0, no_handle)
             .map_err(|code| error::native(&object, "vkCreateSemaphore", code))?;
         Ok(Arc::new(Self {
-            id: DeviceId::new(),
+            id: DeviceId::new::<Device>(),
             external: External::new(&object, &native, &physical),
             object,
             queues,

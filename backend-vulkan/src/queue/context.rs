@@ -1,7 +1,7 @@
 //! What all parts of a queue know: its device, its name, its family and its position.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ash::vk;
@@ -21,24 +21,19 @@ pub(crate) struct QueueContext {
     /// The queue's name.
     object: Object,
     family: u32,
-    /// The queue's own timeline.
-    own: Arc<Semaphore>,
+    /// The queue's own timeline, from its first submission on.
+    own: OnceLock<Arc<Semaphore>>,
     /// The number of the last submission that the driver has taken.
     last_submitted: AtomicU64,
 }
 
 impl QueueContext {
-    pub(crate) fn new(
-        device: &Arc<Inner>,
-        object: &Object,
-        family: u32,
-        own: Arc<Semaphore>,
-    ) -> Self {
+    pub(crate) fn new(device: &Arc<Inner>, object: &Object, family: u32) -> Self {
         Self {
             device: device.clone(),
             object: object.clone(),
             family,
-            own,
+            own: OnceLock::new(),
             last_submitted: AtomicU64::new(0),
         }
     }
@@ -60,10 +55,13 @@ impl QueueContext {
         self.family
     }
 
-    /// The queue's own timeline.
-    #[inline]
-    pub(crate) const fn own(&self) -> &Arc<Semaphore> {
-        &self.own
+    /// Notes the queue's own timeline, of which `end` is a point. Returns its semaphore.
+    ///
+    /// # Errors
+    /// Same errors as [`QueueContext::semaphore`].
+    pub(crate) fn set_own(&self, end: NativePoint<'_>) -> Result<Arc<Semaphore>> {
+        let own = self.semaphore(end)?;
+        Ok(self.own.get_or_init(|| own.clone()).clone())
     }
 
     /// The error for a failed call of the queue.
@@ -96,8 +94,8 @@ impl QueueContext {
     ///
     /// Returns 0 if the counter cannot be read. The engine meets the same error itself.
     pub(crate) fn poll_finished(&self) -> u64 {
-        let value = self.own.value().ok().filter(|&value| value != u64::MAX);
-        value.unwrap_or(0)
+        let value = self.own.get().and_then(|own| own.value().ok());
+        value.filter(|&value| value != u64::MAX).unwrap_or(0)
     }
 
     /// True if the counter shows that the driver has finished all submissions that it has taken.
@@ -112,13 +110,16 @@ impl QueueContext {
     /// execute only if the engine has given up the queue after an error.
     pub(crate) fn has_ended(&self) -> bool {
         let last = self.last_submitted.load(Ordering::Relaxed);
+        let Some(own) = self.own.get() else {
+            return true;
+        };
         self.device.is_lost()
-            || self.own.value().is_ok_and(|value| value >= last)
-            || self.has_ended_by(last, Instant::now() + DROP_TIMEOUT)
+            || own.value().is_ok_and(|value| value >= last)
+            || self.has_ended_by(own, last, Instant::now() + DROP_TIMEOUT)
     }
 
     /// Waits for the work up to submission `last`. Returns false if the work may still execute.
-    fn has_ended_by(&self, last: u64, deadline: Instant) -> bool {
+    fn has_ended_by(&self, own: &Semaphore, last: u64, deadline: Instant) -> bool {
         // An exit of the process waits for this guard. Once the exit has begun, no driver call is
         // made.
         let Some(_guard) = TeardownGuard::begin() else {
@@ -127,7 +128,7 @@ impl QueueContext {
         let none = vk::SemaphoreWaitFlags::empty();
         let waited = self
             .device
-            .wait_semaphores(none, &[self.own.raw()], &[last], deadline);
+            .wait_semaphores(none, &[own.raw()], &[last], deadline);
         // After an error the work may still execute, unless the device is lost.
         waited.unwrap_or_else(|_| self.device.is_lost())
     }

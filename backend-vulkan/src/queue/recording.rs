@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ash::vk;
 use smallvec::SmallVec;
-use syncline_core::backend::{Batch, Keep, Unused};
+use syncline_core::backend::{Batch, Keep, NativePoint, Unused};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::driver_queue::MAX_SUBMISSION;
@@ -15,6 +15,7 @@ use crate::memory::buffer::Buffer;
 use crate::queue::command_pool::CommandPool;
 use crate::queue::context::QueueContext;
 use crate::queue::raw_submission::{KeptByCall, RawSubmission};
+use crate::queue::submission::Feed;
 use crate::queue::submit_lists::SubmitLists;
 use crate::timeline::raw_binary::{RawBinary, RecordedUse, Role};
 use crate::timeline::semaphore::Semaphore;
@@ -23,6 +24,8 @@ use crate::timing::stamp::Stamp;
 /// The work of one submission that is recorded so far.
 pub struct Recording {
     commands: CommandPool,
+    /// The queue's own timeline.
+    own: Arc<Semaphore>,
     /// The semaphores of the submission.
     lists: SubmitLists,
     /// In order. Includes the application's own command buffers.
@@ -71,9 +74,14 @@ enum Direction {
 }
 
 impl Recording {
-    pub(crate) fn new(queue: &Arc<QueueContext>) -> Self {
-        Self {
+    /// The recording of a queue, made for its first submission, which ends at `end`.
+    ///
+    /// # Errors
+    /// Same errors as [`QueueContext::semaphore`].
+    pub(crate) fn new(queue: &Arc<QueueContext>, end: NativePoint<'_>) -> Result<Self> {
+        Ok(Self {
             commands: CommandPool::new(queue),
+            own: queue.set_own(end)?,
             lists: SubmitLists::default(),
             buffers: Vec::new(),
             has_begun: false,
@@ -89,7 +97,7 @@ impl Recording {
             is_partly_submitted: Cell::new(false),
             keep: Keep::default(),
             acquired: Vec::new(),
-        }
+        })
     }
 
     #[inline]
@@ -99,7 +107,7 @@ impl Recording {
 
     /// Begins a submission.
     #[inline]
-    pub(crate) fn begin_submission(&mut self, batch: &Batch<'_>) {
+    pub(crate) fn begin_submission(&mut self, batch: &Batch<'_, Feed>) {
         if self.has_begun {
             // A panic has ended the submission before.
             self.discard();
@@ -176,8 +184,8 @@ impl Recording {
         role: Role,
         fence: Option<(Arc<Semaphore>, u64)>,
     ) {
-        let (queue, own) = (self.queue().object(), self.queue().own());
-        let recorded_use = RecordedUse::new(semaphore, role, queue, own, fence);
+        let queue = self.queue().object();
+        let recorded_use = RecordedUse::new(semaphore, role, queue, &self.own, fence);
         self.binary_uses.push(recorded_use);
     }
 
@@ -356,7 +364,7 @@ impl Recording {
 
     /// Ends the recording and adds the semaphores of `batch`.
     #[inline]
-    pub(crate) fn prepare(&mut self, batch: &Batch<'_>) -> Result<()> {
+    pub(crate) fn prepare(&mut self, batch: &Batch<'_, Feed>) -> Result<()> {
         // If the signals must wait for values of other queues, the time is written after that wait
         // too. The wait comes after the work. Raw work gets one list of waits, so the work waits
         // for these values as well.
@@ -407,9 +415,8 @@ impl Recording {
             let semaphore = self.commands.use_semaphore(*signal, finished)?;
             self.lists.signal(semaphore, signal.value());
         }
-        // The queue's own timeline needs no `Arc` here, because its `CommandPool` has one.
-        let own = self.queue().own().raw();
-        self.lists.signal(own, batch.end.value());
+        // The queue's own timeline needs no `Arc` here, because this struct has one.
+        self.lists.signal(self.own.raw(), batch.end.value());
         self.require_units()
     }
 

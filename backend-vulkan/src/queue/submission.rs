@@ -3,11 +3,12 @@
 
 use std::sync::{Arc, Weak};
 
+use ash::vk;
 use syncline_core::backend::{
-    Batch, EngineQueue, Enqueue, Flush, InFlightBudget, Keep, Recycled, SubmissionQueue,
-    TeardownGuard, Timing, Unused, Waker,
+    Attachment, Batch, EngineQueue, Enqueue, Flush, Home, InFlightBudget, Keep, Recycled,
+    SubmissionQueue, TeardownGuard, Timing, ToWrite, Unused, Waker,
 };
-use syncline_core::{Error, Result, Timeline, error::Object};
+use syncline_core::{Result, error::Object};
 
 use crate::device::driver_queue::DriverQueue;
 use crate::device::open::Device;
@@ -15,7 +16,7 @@ use crate::queue::context::QueueContext;
 use crate::queue::guard::QueueGuard;
 use crate::queue::recorder::Recorder;
 use crate::queue::recording::Recording;
-use crate::timeline::port::Port;
+use crate::timeline::semaphore::Semaphore;
 use crate::timing::stamp::Stamp;
 
 /// Executes submissions in order on a `VkQueue`, which several queues may share. Cheap to clone.
@@ -25,7 +26,7 @@ use crate::timing::stamp::Stamp;
 /// the driver never blocks the submitting thread behind work that waits for that thread. A
 /// submission of more than 16,000 units is refused with [`Error::Unsupported`]. Split it.
 #[derive(Clone)]
-pub struct Queue(EngineQueue<Device, Feed>);
+pub struct Queue(EngineQueue<Feed>);
 
 /// The kind of queues in errors.
 pub(crate) const QUEUE: &str = "Vulkan queue";
@@ -33,19 +34,16 @@ pub(crate) const QUEUE: &str = "Vulkan queue";
 impl Queue {
     pub(crate) fn new(device: &Device, driver: &Arc<DriverQueue>, label: &str) -> Result<Self> {
         let object = Object::new(QUEUE, label);
-        let own = device.new_timeline(&format!("{label} (position)"))?;
-        let feed = Feed::new(device, driver, &object, &own)?;
-        let id = device.id();
-        let engine = EngineQueue::new(device.clone(), id, object, own, feed);
-        Ok(Self::with_engine(engine))
+        let feed = Feed::new(device, driver, &object);
+        Ok(Self::with_engine(EngineQueue::new(object, feed)?))
     }
 
-    pub(crate) fn with_engine(engine: EngineQueue<Device, Feed>) -> Self {
+    pub(crate) fn with_engine(engine: EngineQueue<Feed>) -> Self {
         engine.enqueue().driver.join(engine.submissions());
         Self(engine)
     }
 
-    pub(crate) const fn inner(&self) -> &EngineQueue<Device, Feed> {
+    pub(crate) const fn inner(&self) -> &EngineQueue<Feed> {
         &self.0
     }
 
@@ -79,46 +77,50 @@ impl std::fmt::Debug for Queue {
 
 /// Gives the submissions of a queue to its `VkQueue`.
 pub struct Feed {
+    device: Device,
     queue: Arc<QueueContext>,
     driver: Arc<DriverQueue>,
     stamps: Recycled<Stamp>,
 }
 
 impl Feed {
-    /// `own` is the timeline of the queue's position. `object` is the queue's name.
-    pub(crate) fn new(
-        device: &Device,
-        driver: &Arc<DriverQueue>,
-        object: &Object,
-        own: &Timeline,
-    ) -> Result<Self> {
-        let semaphore = own
-            .port::<Port>(device.id())
-            .and_then(|port| port.on(device.inner()))
-            .cloned()
-            .ok_or_else(|| {
-                Error::unsupported(object, "count", "its own timeline has no semaphore")
-            })?;
+    /// `object` is the queue's name.
+    pub(crate) fn new(device: &Device, driver: &Arc<DriverQueue>, object: &Object) -> Self {
         let family = driver.family().index;
-        let queue = Arc::new(QueueContext::new(device.inner(), object, family, semaphore));
+        let queue = Arc::new(QueueContext::new(device.inner(), object, family));
         // Without an owner of the device, the application may destroy the device before the exit.
         if device.info().software && device.inner().native().is_kept() {
             let queue: Weak<QueueContext> = Arc::downgrade(&queue);
             TeardownGuard::register_queue(queue);
         }
-        Ok(Self {
+        Self {
+            device: device.clone(),
             queue,
             driver: driver.clone(),
             stamps: Recycled::default(),
-        })
+        }
+    }
+}
+
+impl Home for Device {
+    type Enqueue = Feed;
+
+    fn port(&self, initial: u64) -> Result<Attachment> {
+        let no_handle = vk::ExternalSemaphoreHandleTypeFlags::empty();
+        Ok(Semaphore::new(self.inner(), initial, no_handle)?.attach(initial))
     }
 }
 
 impl Enqueue for Feed {
+    type Device = Device;
     type Recorder<'a> = Recorder<'a>;
     /// `None` before the first submission.
     type State = Option<Recording>;
     type Stamp = Stamp;
+
+    fn device(&self) -> &Device {
+        &self.device
+    }
 
     fn order_domain(&self) -> Option<u64> {
         Some(self.driver.domain())
@@ -131,14 +133,17 @@ impl Enqueue for Feed {
     fn record<W>(
         &self,
         state: &mut Option<Recording>,
-        batch: &Batch<'_>,
+        batch: &Batch<'_, Self>,
         keep: &mut Keep,
         work: W,
     ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
     {
-        let recording = state.get_or_insert_with(|| Recording::new(&self.queue));
+        let recording = match state {
+            Some(recording) => recording,
+            None => state.insert(Recording::new(&self.queue, batch.end)?),
+        };
         recording.begin_submission(batch);
         let worked = work(&mut Recorder::new(recording));
         let recorded = worked.and_then(|()| recording.prepare(batch));
@@ -153,7 +158,7 @@ impl Enqueue for Feed {
     }
 
     fn flush(&self, state: &mut Option<Recording>, waker: &dyn Fn() -> Waker) -> Flush {
-        // Always there, because `record` has made it.
+        // The engine always has one, because `record` has made it.
         let Some(recording) = state else {
             return Flush::Done;
         };
@@ -212,8 +217,8 @@ impl Enqueue for Feed {
         again.map_or_else(|| self.stamp(queue, timing), Ok)
     }
 
-    fn write_stamp(recorder: &mut Recorder<'_>, stamp: &Arc<Stamp>) -> Result<()> {
-        recorder.write_time(stamp);
+    fn write_stamp(recorder: &mut Recorder<'_>, stamp: ToWrite<'_, Self>) -> Result<()> {
+        recorder.write_time(&stamp);
         Ok(())
     }
 }

@@ -233,7 +233,9 @@ impl Device {
     }
 }
 
-impl Sharing for Device {
+// SAFETY: `exportable_port` makes a semaphore, and the handles are exported from it and given to
+// the caller alone. The attachment is of that semaphore. The `Info` is what the driver tells.
+unsafe impl Sharing for Device {
     fn name(&self) -> &Object {
         self.object()
     }

@@ -12,35 +12,25 @@ use crate::base::error::{Error, Object, Result};
 use crate::base::info::{DeviceId, Info, Pooled, QueueKind};
 use crate::clock::Clock;
 use crate::driver::enqueue::Enqueue;
+use crate::driver::home::Home;
 use crate::fence::Fence;
 use crate::port::attachment::Attachment;
 use crate::queue::{Held, SubmissionQueue, Submitted, Traceable};
-use crate::timeline::Timeline;
 use crate::timeline::point::{Point, Signal};
 
 /// A device of one backend: a CUDA context, a `VkDevice`.
 ///
-/// Handles are cheap to clone and usable from any thread. The four required methods make it a
+/// Handles are cheap to clone and usable from any thread. The required methods make it a
 /// [`Device`].
-pub trait Backend: Clone + Send + Sync + 'static {
+pub trait Backend: Home + Clone {
     /// Its queues: [`EngineQueueOf<Self>`](EngineQueueOf), or a type that contains one.
     type Queue: BackendQueue<Device = Self>;
-
-    /// Gives the submissions of one queue to the driver.
-    type Enqueue: Enqueue;
 
     /// The kind of its queues in errors, such as "Vulkan queue".
     const QUEUE: &'static str = "queue";
 
     /// Its id, its name, and what it can do.
     fn identity(&self) -> Identity<'_>;
-
-    /// Makes a counter of this device that stands at `initial`, for a timeline whose home is this
-    /// device.
-    ///
-    /// # Errors
-    /// A driver error.
-    fn port(&self, initial: u64) -> Result<Attachment>;
 
     /// Asks the driver whether the device is lost. Never blocks.
     ///
@@ -50,12 +40,11 @@ pub trait Backend: Clone + Send + Sync + 'static {
 
     /// Makes the driver's half of a queue that can run `kind`.
     ///
-    /// `queue` is the name of the queue in errors. `own` is the queue's own timeline: the last
-    /// signal operation of each submission signals it.
+    /// `queue` is the name of the queue in errors.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if no queue of the device can run `kind`; a driver error.
-    fn enqueue(&self, kind: QueueKind, queue: &Object, own: &Timeline) -> Result<Self::Enqueue>;
+    fn enqueue(&self, kind: QueueKind, queue: &Object) -> Result<Self::Enqueue>;
 
     /// See [`Device::trim`]. A backend whose pools are [`Recycled`](crate::backend::Recycled) calls
     /// [`Recycled::trim`](crate::backend::Recycled::trim).
@@ -125,7 +114,8 @@ pub trait BackendQueue: Clone + Send + Sync + From<EngineQueueOf<Self::Device>> 
 /// The id and the name of a device, and what it can do.
 #[derive(Debug, Clone, Copy)]
 pub struct Identity<'d> {
-    /// Identifies the device in this process. Made by [`DeviceId::new`] when it is opened.
+    /// Identifies the device in this process. Made by [`DeviceId::new`] for the type of the device
+    /// when it is opened.
     pub id: DeviceId,
     /// Its name in errors and reports.
     pub object: &'d Object,
@@ -133,63 +123,58 @@ pub struct Identity<'d> {
     pub info: &'d Info,
 }
 
-/// A queue of the engine, with its device `D` and the driver's half `E`. Cheap to clone.
-pub struct EngineQueue<D, E: Enqueue> {
-    device: D,
-    submissions: Arc<SubmissionQueue<E>>,
-}
+/// A queue of the engine, with the driver's half `E`. Cheap to clone.
+pub struct EngineQueue<E: Enqueue>(Arc<SubmissionQueue<E>>);
 
-impl<D, E: Enqueue> EngineQueue<D, E> {
-    /// A queue of `device`, called `object`, with the driver's half `driver`.
+impl<E: Enqueue> EngineQueue<E> {
+    /// A queue called `object` with the driver's half `driver`.
     ///
-    /// `id` is the id of the device. `own` is a new timeline at 0 with its home on the device.
-    pub fn new(device: D, id: DeviceId, object: Object, own: Timeline, driver: E) -> Self {
-        Self {
-            device,
-            submissions: SubmissionQueue::new(object, id, own, driver),
-        }
+    /// The engine makes the queue's own timeline, which nothing else can signal: a
+    /// [port](Home::port) of the device that `driver` [names](Enqueue::device).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the port has the id of another backend's device. A driver error.
+    pub fn new(object: Object, driver: E) -> Result<Self> {
+        SubmissionQueue::new(object, driver).map(Self)
     }
 
     /// The device it belongs to.
     #[inline]
-    pub const fn device(&self) -> &D {
-        &self.device
+    pub fn device(&self) -> &E::Device {
+        self.enqueue().device()
     }
 
     /// The driver's half.
     #[inline]
     pub fn enqueue(&self) -> &E {
-        self.submissions.driver()
+        self.0.driver()
     }
 
     /// The engine's part of the queue: its submissions.
     #[inline]
     pub const fn submissions(&self) -> &Arc<SubmissionQueue<E>> {
-        &self.submissions
+        &self.0
     }
 }
 
-impl<D: Clone, E: Enqueue> Clone for EngineQueue<D, E> {
+impl<E: Enqueue> Clone for EngineQueue<E> {
     fn clone(&self) -> Self {
-        Self {
-            device: self.device.clone(),
-            submissions: self.submissions.clone(),
-        }
+        Self(self.0.clone())
     }
 }
 
-impl<D, E: Enqueue> fmt::Debug for EngineQueue<D, E> {
+impl<E: Enqueue> fmt::Debug for EngineQueue<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.submissions.fmt(f)
+        self.0.fmt(f)
     }
 }
 
-impl<B, E> BackendQueue for EngineQueue<B, E>
+impl<E> BackendQueue for EngineQueue<E>
 where
-    B: Backend<Queue = Self, Enqueue = E>,
     E: Enqueue,
+    E::Device: Backend<Queue = Self>,
 {
-    type Device = B;
+    type Device = E::Device;
 
     #[inline]
     fn engine(&self) -> &Self {
@@ -198,7 +183,7 @@ where
 }
 
 /// The queue of the engine for a backend's device.
-pub type EngineQueueOf<B> = EngineQueue<B, <B as Backend>::Enqueue>;
+pub type EngineQueueOf<B> = EngineQueue<<B as Home>::Enqueue>;
 
 impl<B: Backend> Device for B {
     type Queue = <B as Backend>::Queue;
@@ -216,15 +201,13 @@ impl<B: Backend> Device for B {
     }
 
     fn port(&self, initial: u64) -> Result<Attachment> {
-        Backend::port(self, initial)
+        Home::port(self, initial)
     }
 
     fn queue(&self, kind: QueueKind, label: &str) -> Result<Self::Queue> {
         let object = Object::new(B::QUEUE, label);
-        let own = self.timeline(&format!("{label} (position)"))?;
-        let driver = self.enqueue(kind, &object, &own)?;
-        let id = self.identity().id;
-        Ok(EngineQueue::new(self.clone(), id, object, own, driver).into())
+        let driver = self.enqueue(kind, &object)?;
+        Ok(EngineQueue::new(object, driver)?.into())
     }
 
     fn check(&self) -> Result<()> {
@@ -246,14 +229,14 @@ impl<B: Backend> Device for B {
 
 impl<Q: BackendQueue> Queue for Q {
     type Device = <Q as BackendQueue>::Device;
-    type Recorder<'a> = <<Q::Device as Backend>::Enqueue as Enqueue>::Recorder<'a>;
+    type Recorder<'a> = <<Q::Device as Home>::Enqueue as Enqueue>::Recorder<'a>;
 
     fn device(&self) -> Self::Device {
-        self.engine().device.clone()
+        self.engine().device().clone()
     }
 
     fn object(&self) -> &Object {
-        self.engine().submissions.object()
+        self.engine().submissions().object()
     }
 
     #[inline]
@@ -267,7 +250,7 @@ impl<Q: BackendQueue> Queue for Q {
         W: for<'r, 'a> FnOnce(&'r mut Self::Recorder<'a>) -> Result<()> + Send + 'static,
     {
         let submitted = match self.admit() {
-            Ok(()) => self.engine().submissions.submit(waits, work, signals),
+            Ok(()) => self.engine().submissions().submit(waits, work, signals),
             Err(refused) => Err(refused),
         };
         #[cfg(feature = "tracing")]
@@ -285,7 +268,7 @@ impl<Q: BackendQueue> Queue for Q {
         if self.record_natively(fence)? {
             return Ok(());
         }
-        self.engine().submissions.record(fence)
+        self.engine().submissions().record(fence)
     }
 
     fn wait(&self, fence: &Fence) -> Result<()> {
@@ -296,22 +279,21 @@ impl<Q: BackendQueue> Queue for Q {
     }
 
     fn position(&self) -> Point<'_> {
-        self.engine().submissions.position()
+        self.engine().submissions().position()
     }
 
     fn held(&self) -> Held {
-        self.engine().submissions.held()
+        self.engine().submissions().held()
     }
 
     fn idle(&self, timeout: Duration) -> Result<()> {
-        self.engine().submissions.idle(timeout)
+        self.engine().submissions().idle(timeout)
     }
 
     fn traceable(&self) -> Result<Traceable> {
-        let EngineQueue {
-            device,
-            submissions,
-        } = self.engine();
-        Ok(submissions.traceable(device.identity().info, Backend::clock(device)))
+        let queue = self.engine();
+        let device = queue.device();
+        let clock = Backend::clock(device);
+        Ok(queue.submissions().traceable(device.identity().info, clock))
     }
 }

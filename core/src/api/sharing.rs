@@ -13,9 +13,19 @@ use crate::port::attachment::Attachment;
 /// it. It calls only the methods for the kinds of handle that the device lists in
 /// [`Capabilities::exports`] and [`Capabilities::imports`]. A backend overrides these methods.
 ///
+/// # Safety
+/// A link imports what the device exports, by calls that are `unsafe` without a link. So the
+/// implementor vouches for the device:
+///
+/// - Its [`Info`](crate::info::Info) tells the true UUIDs, kinds of handle and limits.
+/// - The handles that it exports are of the counter of the attachment beside them. Nothing else has
+///   handles of that counter or signals it.
+/// - The attachment shows the value of that counter, and signals nothing else.
+///
 /// [`Capabilities::exports`]: crate::info::Capabilities::exports
 /// [`Capabilities::imports`]: crate::info::Capabilities::imports
-pub trait Sharing {
+#[allow(unsafe_code, reason = "no driver checks what a handle is of")]
+pub unsafe trait Sharing {
     /// The name of the device in errors.
     fn name(&self) -> &Object;
 

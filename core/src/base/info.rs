@@ -1,6 +1,9 @@
 //! What a device is and what it can do.
 
+use std::any::TypeId;
+use std::cmp;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use crate::base::handle::kind::HandleKind;
 use crate::base::object::next_id;
@@ -41,24 +44,68 @@ impl fmt::Display for BackendKind {
 /// The identity of one opened device within this process.
 ///
 /// Two handles of one opened device have the same id. A GPU that is opened twice has two ids.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct DeviceId(u64);
+#[derive(Clone, Copy)]
+pub struct DeviceId {
+    number: u64,
+    /// The type of the device. The number decides alone whether two ids are equal.
+    of: TypeId,
+}
 
 impl DeviceId {
-    /// A new identity, unique in this process.
+    /// A new identity of a device of type `D`, unique in this process.
+    ///
+    /// Only queues of a `D` get ports with this id to wait for and to signal. So a backend cannot
+    /// act for a device of another backend by stating the id of that device (X7).
     #[must_use]
-    #[allow(
-        clippy::new_without_default,
-        reason = "a default identity would suggest that there is a neutral one"
-    )]
-    pub fn new() -> Self {
-        Self(next_id())
+    pub fn new<D: 'static>() -> Self {
+        Self {
+            number: next_id(),
+            of: TypeId::of::<D>(),
+        }
     }
 
     /// The number, for reports.
     #[must_use]
     pub const fn get(self) -> u64 {
-        self.0
+        self.number
+    }
+
+    /// True if it was made for a device of type `D`.
+    pub(crate) fn is_of<D: 'static>(self) -> bool {
+        self.of == TypeId::of::<D>()
+    }
+}
+
+impl fmt::Debug for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceId({})", self.number)
+    }
+}
+
+impl PartialEq for DeviceId {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for DeviceId {}
+
+impl Hash for DeviceId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.number.hash(state);
+    }
+}
+
+impl PartialOrd for DeviceId {
+    fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for DeviceId {
+    fn cmp(&self, other: &Self) -> cmp::Ordering {
+        self.number.cmp(&other.number)
     }
 }
 

@@ -2,19 +2,24 @@
 
 use std::any::Any;
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::base::error::{Error, Object, Result};
 use crate::base::timing::Timing;
+use crate::driver::home::Home;
 use crate::driver::in_flight::InFlightBudget;
 use crate::driver::in_use::Unused;
 use crate::driver::keep::Keep;
 use crate::port::Stamp;
-use crate::timeline::point::{Completion, NativePoint};
+use crate::timeline::point::{NativePoint, Relayed};
 
-/// One submission, as the engine hands it to a backend.
-#[derive(Debug)]
-pub struct Batch<'a> {
+/// One submission of a queue with the driver's half `E`, as the engine hands it to a backend.
+///
+/// Only the engine makes one. So only the engine records on a queue: no other code can call
+/// [`Enqueue::record`], and a driver's half cannot forward its submissions to that of another
+/// backend (X7).
+pub struct Batch<'a, E> {
     /// Points that the device waits for before the work starts.
     ///
     /// Each is pending or reached on a port of this device.
@@ -29,7 +34,7 @@ pub struct Batch<'a> {
     ///
     /// Most backends ignore them. If `end` can be reached although the work failed, the backend
     /// must fail these signals before it signals `end`.
-    pub relayed: &'a [Completion],
+    pub relayed: &'a [Relayed],
     /// The point of the queue's own timeline that the device signals last.
     ///
     /// Its value is the submission's number.
@@ -41,6 +46,22 @@ pub struct Batch<'a> {
     /// Its work is empty, or only writes a [stamp](Enqueue::write_stamp). A backend can leave out
     /// what only an application's work needs, such as a current context on the thread.
     pub is_bare: bool,
+    /// The queue's type, which makes this the batch of no other queue.
+    pub(crate) of: PhantomData<fn() -> E>,
+}
+
+impl<E> std::fmt::Debug for Batch<'_, E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batch")
+            .field("waits", &self.waits)
+            .field("order", &self.order)
+            .field("signals", &self.signals)
+            .field("relayed", &self.relayed)
+            .field("end", &self.end)
+            .field("times", &self.times)
+            .field("is_bare", &self.is_bare)
+            .finish()
+    }
 }
 
 /// The stamp for the time of a submission's signals. `None` if no signal needs a time.
@@ -57,7 +78,7 @@ impl std::fmt::Debug for Written<'_> {
     }
 }
 
-impl Batch<'_> {
+impl<E> Batch<'_, E> {
     /// The stamp that the device must write after the waits of `order` and before the first signal.
     ///
     /// `None` for most submissions. This queue [made](Enqueue::stamp) it for [`Timing::Clock`], and
@@ -93,10 +114,42 @@ pub enum Flush {
     Refused(Error),
 }
 
+/// A stamp that a recorder shall write. Only the engine makes one.
+///
+/// So the device writes a stamp only into a submission of the queue that made the stamp.
+pub struct ToWrite<'a, E: Enqueue>(&'a Arc<E::Stamp>);
+
+impl<'a, E: Enqueue> ToWrite<'a, E> {
+    #[inline]
+    pub(crate) const fn new(stamp: &'a Arc<E::Stamp>) -> Self {
+        Self(stamp)
+    }
+}
+
+impl<E: Enqueue> Deref for ToWrite<'_, E> {
+    type Target = Arc<E::Stamp>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<E::Stamp> {
+        self.0
+    }
+}
+
+impl<E: Enqueue> std::fmt::Debug for ToWrite<'_, E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ToWrite")
+    }
+}
+
 /// How a backend's queue hands submissions to its driver.
 ///
 /// The [`SubmissionQueue`](crate::backend::SubmissionQueue) calls it for one submission at a time.
+/// Other code can call the methods that need no [`Batch`] and no [`ToWrite`], with a default
+/// [state](Enqueue::State). So with a default state, no call gives anything to the driver.
 pub trait Enqueue: Send + Sync + Sized + 'static {
+    /// The type of its device. Only queues of that device have this type as their driver's half.
+    type Device: Home<Enqueue = Self>;
+
     /// Records the work of one submission.
     ///
     /// It borrows a part of the [state](Enqueue::State), and has an [`InvariantLifetime`] as a
@@ -119,6 +172,9 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     /// its queue is full never blocks the thread that must make the next signal. Empty submissions
     /// and records of fences count, too.
     const MAX_IN_FLIGHT: u64 = u64::MAX;
+
+    /// The device of the queue. The engine makes the queue's own timeline there, once, at creation.
+    fn device(&self) -> &Self::Device;
 
     /// The in-flight budget that this queue shares with other queues. Called once, at creation.
     ///
@@ -168,7 +224,7 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     fn record<W>(
         &self,
         state: &mut Self::State,
-        batch: &Batch<'_>,
+        batch: &Batch<'_, Self>,
         keep: &mut Keep,
         work: W,
     ) -> Result<()>
@@ -246,7 +302,7 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// A driver error.
-    fn write_stamp(recorder: &mut Self::Recorder<'_>, stamp: &Arc<Self::Stamp>) -> Result<()> {
+    fn write_stamp(recorder: &mut Self::Recorder<'_>, stamp: ToWrite<'_, Self>) -> Result<()> {
         let _ = (recorder, stamp);
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Attachment, Backend, BackendQueue, EngineQueue, Identity, Sharing};
+use crate::backend::{Attachment, Backend, BackendQueue, EngineQueue, Home, Identity, Sharing};
 use crate::base::sync::Mutex;
 use crate::clock::{Clock, SameClock};
 use crate::host::counter_port::CounterWatch;
@@ -15,7 +15,7 @@ use crate::host::worker::Worker;
 use crate::memory::counter::unavailable;
 use crate::port::attachment::Nature;
 use crate::{
-    QueueKind, Result, Timeline,
+    QueueKind, Result,
     error::Object,
     handle::windows::WindowsHandle,
     handle::{HandleKind, Rejected},
@@ -102,12 +102,12 @@ impl Device {
             },
         };
         Self(Arc::new(Inner {
-            id: DeviceId::new(),
+            id: DeviceId::new::<Self>(),
             object: Object::new("device", "host"),
             info,
             clock: Clock::new(Object::new("clock", "host"), SameClock),
             poller: Mutex::default(),
-            memory: DeviceId::new(),
+            memory: DeviceId::new::<CounterWatch>(),
             counter_watch: Mutex::default(),
         }))
     }
@@ -148,9 +148,16 @@ impl Default for Device {
     }
 }
 
+impl Home for Device {
+    type Enqueue = Worker;
+
+    fn port(&self, initial: u64) -> Result<Attachment> {
+        Ok(Attachment::new(self.0.id, initial, HostPort).of_nature(Nature::Value))
+    }
+}
+
 impl Backend for Device {
     type Queue = Queue;
-    type Enqueue = Worker;
     const QUEUE: &'static str = "host queue";
 
     fn identity(&self) -> Identity<'_> {
@@ -161,16 +168,12 @@ impl Backend for Device {
         }
     }
 
-    fn port(&self, initial: u64) -> Result<Attachment> {
-        Ok(Attachment::new(self.0.id, initial, HostPort).of_nature(Nature::Value))
-    }
-
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    fn enqueue(&self, _: QueueKind, queue: &Object, own: &Timeline) -> Result<Worker> {
-        Worker::start(queue, own.shared().clone())
+    fn enqueue(&self, _: QueueKind, queue: &Object) -> Result<Worker> {
+        Worker::start(self, queue)
     }
 
     /// The host's monotonic clock.
@@ -195,7 +198,7 @@ impl Device {
 
 /// A worker thread that runs closures in order.
 #[derive(Clone, Debug)]
-pub struct Queue(EngineQueue<Device, Worker>);
+pub struct Queue(EngineQueue<Worker>);
 
 impl Queue {
     /// How long the worker thread spins for more work before it sleeps: about as long as waking it
@@ -205,8 +208,8 @@ impl Queue {
     pub const SPIN: Duration = tasks::SPIN;
 }
 
-impl From<EngineQueue<Device, Worker>> for Queue {
-    fn from(engine: EngineQueue<Device, Worker>) -> Self {
+impl From<EngineQueue<Worker>> for Queue {
+    fn from(engine: EngineQueue<Worker>) -> Self {
         Self(engine)
     }
 }
@@ -214,7 +217,7 @@ impl From<EngineQueue<Device, Worker>> for Queue {
 impl BackendQueue for Queue {
     type Device = Device;
 
-    fn engine(&self) -> &EngineQueue<Device, Worker> {
+    fn engine(&self) -> &EngineQueue<Worker> {
         &self.0
     }
 }

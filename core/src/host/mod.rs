@@ -37,5 +37,7 @@ mod worker;
 
 pub use counter_port::CounterPort;
 pub use device::{Device, Queue};
+#[cfg(syncline_loom)]
+pub use port::value_port;
 pub use shared::Exporter;
 pub use worker::Recorder;

@@ -8,6 +8,13 @@ use crate::backend::{ByEngine, Port};
 #[derive(Debug)]
 pub(crate) struct HostPort;
 
+/// A port like those of the host, on `device`. For the cases that loom runs.
+#[cfg(syncline_loom)]
+pub fn value_port(device: crate::info::DeviceId) -> crate::backend::Attachment {
+    use crate::port::attachment::Nature;
+    crate::backend::Attachment::new(device, 0, HostPort).of_nature(Nature::Value)
+}
+
 impl Port for HostPort {
     fn poll(&self) -> Result<Option<u64>> {
         Ok(None)

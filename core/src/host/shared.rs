@@ -122,7 +122,10 @@ impl Device {
     }
 }
 
-impl Sharing for Device {
+#[allow(unsafe_code, reason = "the trait is a promise")]
+// SAFETY: the counters are in new shared memory, and each page checks the values of its signals.
+// The handles are of the page that the attachment has.
+unsafe impl Sharing for Device {
     fn name(&self) -> &Object {
         self.object()
     }

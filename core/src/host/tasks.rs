@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::ops::DerefMut;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use smallbox::smallbox;
@@ -20,7 +20,8 @@ use crate::base::run::{panic_message, run_contained};
 use crate::base::stored_closure::{self, Inline4, Inline16, Job, MAX_INLINE_4};
 use crate::base::sync::{AtomicBool, CAN_SPIN, Condvar, Instant, Mutex, Ordering};
 use crate::host::timing::Stamp;
-use crate::timeline::point::{Completion, KeptPoint, NativePoint};
+use crate::host::worker::Worker;
+use crate::timeline::point::{Completion, KeptPoint, NativePoint, Relayed};
 use crate::timeline::state::Shared;
 
 /// How long the worker spins for more work before it sleeps: about the cost of waking it.
@@ -58,7 +59,7 @@ pub(super) struct SimpleTask {
 impl SimpleTask {
     /// `None`, with the closures unchanged, if the submission has another form.
     #[inline]
-    fn new(batch: &Batch<'_>, closures: &mut Closures) -> Option<Self> {
+    fn new(batch: &Batch<'_, Worker>, closures: &mut Closures) -> Option<Self> {
         let (of, wait, signal) = match (batch.waits, batch.signals) {
             ([], []) => (None, 0, 0),
             ([wait], []) => (Some(wait.of), wait.value, 0),
@@ -151,7 +152,7 @@ pub(super) enum Step {
     /// Complete or fail a signal of the timeline of the last wait, without a reference of its own.
     SignalWaited(u64),
     /// Fail a signal if the submission has failed. Otherwise the engine makes it.
-    Relayed(Completion),
+    Relayed(Relayed),
     /// Report that the submission is finished.
     End(u64),
 }
@@ -217,7 +218,7 @@ pub(super) struct TaskList {
 impl TaskList {
     /// Adds a submission at the end and takes its closures out.
     #[inline]
-    fn add(&mut self, batch: &Batch<'_>, closures: &mut Closures) {
+    fn add(&mut self, batch: &Batch<'_, Worker>, closures: &mut Closures) {
         if !self.stepped
             && let Some(simple) = SimpleTask::new(batch, closures)
         {
@@ -229,7 +230,7 @@ impl TaskList {
     }
 
     #[inline(never)]
-    fn add_steps(&mut self, batch: &Batch<'_>, closures: &mut Closures) {
+    fn add_steps(&mut self, batch: &Batch<'_, Worker>, closures: &mut Closures) {
         self.stepped = true;
         reserve(&mut self.steps, MIN_STEPS);
         reserve(&mut self.small, MIN_CAPACITY);
@@ -263,7 +264,7 @@ impl TaskList {
             steps.push_back(if waited.is_some_and(again) {
                 Step::SignalWaited(signal.value)
             } else {
-                Step::Signal(signal.completion())
+                Step::Signal(Completion::of(signal.of.clone(), signal.value))
             });
         }
         for signal in batch.relayed {
@@ -338,6 +339,8 @@ pub(super) struct Tasks {
     ready: AtomicBool,
     state: Mutex<State>,
     more: Condvar,
+    /// The queue's position, from its first submission on.
+    own: OnceLock<Arc<Shared>>,
 }
 
 #[derive(Default)]
@@ -351,7 +354,8 @@ struct State {
 impl Tasks {
     /// Hands a submission to the worker.
     #[inline]
-    pub(super) fn push(&self, batch: &Batch<'_>, closures: &mut Closures) {
+    pub(super) fn push(&self, batch: &Batch<'_, Worker>, closures: &mut Closures) {
+        self.own.get_or_init(|| batch.end.of.clone());
         let wakes = {
             let mut state = self.state.lock();
             state.tasks.add(batch, closures);
@@ -362,6 +366,11 @@ impl Tasks {
         if wakes {
             self.more.notify_one();
         }
+    }
+
+    /// The queue's position. `None` before the first submission.
+    pub(super) fn own(&self) -> Option<&Arc<Shared>> {
+        self.own.get()
     }
 
     /// Makes the worker end once it has done what is queued.
@@ -422,6 +431,8 @@ impl std::fmt::Debug for Tasks {
 
 #[cfg(test)]
 mod tests {
+    use std::marker::PhantomData;
+
     use super::*;
     use crate::backend::Device as _;
     use crate::driver::enqueue::Written;
@@ -443,6 +454,7 @@ mod tests {
             end,
             times: Written(None),
             is_bare: true,
+            of: PhantomData,
         };
         let tasks = Tasks::default();
         let mut list = TaskList::default();

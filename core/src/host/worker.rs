@@ -5,13 +5,15 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{self, Batch, Enqueue, Flush, InvariantLifetime, Keep, Recycled, Waker};
+use crate::backend::{
+    self, Batch, Enqueue, Flush, InvariantLifetime, Keep, Recycled, ToWrite, Waker,
+};
 use crate::base::exiting::{is_exiting, stop_for_good};
 use crate::base::sync::spawn;
+use crate::host::Device;
 use crate::host::tasks::{Closures, Step, TaskList, Tasks, call, finish_signal};
 use crate::host::timing::Stamp;
 use crate::timeline::point::{Completion, KeptPoint};
-use crate::timeline::state::Shared;
 use crate::{Error, Result, error::Object};
 
 /// Records the work of one submission: closures for the worker thread.
@@ -88,24 +90,26 @@ impl std::fmt::Debug for Recorder<'_> {
 /// Gives the submissions of a host queue to its worker thread.
 #[derive(Debug)]
 pub struct Worker {
+    device: Device,
     object: Object,
     tasks: Arc<Tasks>,
     stamps: Recycled<Stamp>,
 }
 
 impl Worker {
-    /// Starts the thread. `own` is the queue's position.
-    pub(super) fn start(object: &Object, own: Arc<Shared>) -> Result<Self> {
+    /// Starts the thread of the queue `object`.
+    pub(super) fn start(device: &Device, object: &Object) -> Result<Self> {
         let tasks = Arc::new(Tasks::default());
         let received = tasks.clone();
         let name = object.clone();
         // The name of a thread must not contain NUL.
         let thread = format!("syncline-{}", object.label().replace('\0', "?"));
-        let spawned = spawn(&thread, move || run_worker(&name, &own, &received));
+        let spawned = spawn(&thread, move || run_worker(&name, &received));
         spawned.map_err(|error| Error::no_thread(object, &error))?;
         // The thread ends when this is dropped, after the last handle of the queue and the queue's
         // last work.
         Ok(Self {
+            device: device.clone(),
             object: object.clone(),
             tasks,
             stamps: Recycled::default(),
@@ -120,11 +124,22 @@ impl Drop for Worker {
 }
 
 impl Enqueue for Worker {
+    type Device = Device;
     type Recorder<'a> = Recorder<'a>;
     type State = ();
     type Stamp = Stamp;
 
-    fn record<W>(&self, (): &mut (), batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<()>
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn record<W>(
+        &self,
+        (): &mut (),
+        batch: &Batch<'_, Self>,
+        keep: &mut Keep,
+        work: W,
+    ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
     {
@@ -155,7 +170,7 @@ impl Enqueue for Worker {
         again.map_or_else(|| self.stamp(queue, timing), Ok)
     }
 
-    fn write_stamp(recorder: &mut Recorder<'_>, stamp: &Arc<Stamp>) -> Result<()> {
+    fn write_stamp(recorder: &mut Recorder<'_>, stamp: ToWrite<'_, Self>) -> Result<()> {
         let stamp = stamp.clone();
         recorder.run(move || stamp.write());
         Ok(())
@@ -163,13 +178,15 @@ impl Enqueue for Worker {
 }
 
 /// The worker thread's function. Panics of the application's code are contained where it is called.
-fn run_worker(queue: &Object, own: &Shared, tasks: &Tasks) {
+fn run_worker(queue: &Object, tasks: &Tasks) {
     crate::port::parker::prepare_thread();
     let mut list = TaskList::default();
     // The result of the present submission, and its last wait.
     let mut done = Ok(());
     let mut waited = KeptPoint::default();
     while tasks.take(&mut list) {
+        // Always there, because the first submission has brought it.
+        let Some(own) = tasks.own() else { continue };
         while let Some(simple) = list.next_simple() {
             simple.run(queue, own);
         }

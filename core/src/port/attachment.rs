@@ -51,7 +51,7 @@ pub(crate) enum Nature {
 }
 
 impl Attachment {
-    /// An attachment of `device` by `port`, a new counter at `initial`.
+    /// An attachment of `device` by `port`, a new counter at `initial`. For the home of a timeline.
     ///
     /// No thread watches the port, its value differences have no limit, and only this engine
     /// signals it. The methods below change this.
@@ -119,6 +119,11 @@ impl Attachment {
         self.device
     }
 
+    /// True for a port of a new counter, and not of one that another port has, too.
+    pub(crate) const fn is_new(&self) -> bool {
+        self.at.is_some()
+    }
+
     /// True if the host can read the counter.
     pub(crate) fn is_readable(&self) -> bool {
         self.port.is_readable()
@@ -138,10 +143,11 @@ impl Attachment {
 
     /// Sets the watch of the port, for a port that the driver advances.
     ///
-    /// A port without a watch advances only by calls of this process.
+    /// A port without a watch advances only by calls of this process. Has no effect if the port has
+    /// a watch: what that says of its device is true.
     #[must_use]
     pub fn watched_by(mut self, watch: Arc<dyn Watch>) -> Self {
-        self.watch = Some(watch);
+        self.watch.get_or_insert(watch);
         self
     }
 

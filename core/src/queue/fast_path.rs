@@ -5,6 +5,7 @@
 //! in-flight budget. The pass builds the driver's arguments on the stack. If a check fails, nothing
 //! has changed, and the submission takes the slow path.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -228,6 +229,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             end: self.end_point(number),
             times: Written(None),
             is_bare,
+            of: PhantomData,
         };
         let mut keep = Keep::default();
         let noted = self.note_dependent(number, &fast.waits, fast.claims());

@@ -1,6 +1,7 @@
 //! Recording a submission and handing it to the driver.
 
 use std::any::Any;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::base::run::{Wake, panic_message, wake_all};
 use crate::driver::enqueue::{Batch, Enqueue, Flush, Waker, Written};
 use crate::driver::keep::Keep;
 use crate::held::Lists;
-use crate::timeline::point::{Completion, NativePoint};
+use crate::timeline::point::{NativePoint, Relayed};
 use crate::timeline::state::{Interval, Shared};
 
 /// The answer of a driver to a submission. Errors are boxed, because they are rare and large.
@@ -131,7 +132,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             // The submission waits for the predecessor itself, before its work.
             let waited = |wait: &Awaited<'_>| wait.value >= value && Arc::ptr_eq(wait.of, of);
             let Some(port) = port else {
-                relayed.push(Completion::of(of.clone(), claim.upto));
+                relayed.push(Relayed::of(of.clone(), claim.upto));
                 continue;
             };
             if of.reached() < value
@@ -167,6 +168,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             end: self.end_point(number),
             times: Written(stamp.as_ref()),
             is_bare: false,
+            of: PhantomData,
         };
         let work = |recorder: &mut E::Recorder<'_>| match unstamped.take() {
             Some(error) => Err(error),
@@ -247,7 +249,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     pub(super) fn hand_over<W>(
         self: &Arc<Self>,
         backend: &mut E::State,
-        batch: &Batch<'_>,
+        batch: &Batch<'_, E>,
         work: W,
         keep: &mut Keep,
     ) -> Handed
@@ -459,6 +461,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             end: self.end_point(number),
             times: Written(None),
             is_bare: true,
+            of: PhantomData,
         };
         let handed = self.hand_over(drive.backend(), &batch, |_| Ok(()), &mut kept);
         match self.complete(number, handed, &[], &mut entries, &mut kept) {

@@ -18,11 +18,13 @@ use crate::base::run::run_contained;
 use crate::base::sync::{AtomicBool, AtomicU64, Instant, Mutex, MutexGuard, Ordering};
 use crate::base::timing::Timing;
 use crate::driver::enqueue::Enqueue;
+use crate::driver::home::Home;
 use crate::driver::in_flight::{InFlightBudget, Sharer};
 use crate::fence::Fence;
 use crate::fence::mark::NativeMark;
 use crate::held::{QueueOrigin, QueueSlot};
 use crate::port::Stamp;
+use crate::port::attachment::Attachments;
 use crate::timeline::Timeline;
 use crate::timeline::point::{NativePoint, Point, Signal};
 use crate::timeline::state::{Dependents, Shared};
@@ -55,9 +57,23 @@ pub struct SubmissionQueue<E: Enqueue> {
 }
 
 impl<E: Enqueue> SubmissionQueue<E> {
-    /// Makes a queue. `own` is a new timeline of the queue's device at 0, to be its position.
-    #[must_use]
-    pub fn new(object: Object, device: DeviceId, own: Timeline, driver: E) -> Arc<Self> {
+    /// Makes a queue, with a timeline of its device for its position.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the device makes a port for another device; same errors as
+    /// [`Home::port`].
+    pub(crate) fn new(object: Object, driver: E) -> Result<Arc<Self>> {
+        let home = driver.device().port(0)?;
+        let device = home.device();
+        if !device.is_of::<E::Device>() {
+            return Err(Error::unsupported(
+                object,
+                "be made",
+                format!("its device makes a port of {device:?}, which is of another backend"),
+            ));
+        }
+        let label = format!("{} (position)", object.label());
+        let own = Timeline::new(&label, 0, |_| Ok(Attachments::from_iter([home])))?;
         let domain = driver.order_domain().unwrap_or_else(|| object.id());
         let queue = Arc::new_cyclic(|this: &Weak<Self>| {
             let position = own.shared().clone();
@@ -87,7 +103,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             let this: Arc<dyn Sharer> = queue.clone();
             budget.join(Arc::downgrade(&this));
         }
-        queue
+        Ok(queue)
     }
 
     /// The queue's name.

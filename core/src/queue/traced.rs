@@ -9,7 +9,7 @@ use crate::base::error::Result;
 use crate::base::info::Info;
 use crate::base::timing::Timing;
 use crate::clock::Clock;
-use crate::driver::enqueue::Enqueue;
+use crate::driver::enqueue::{Enqueue, ToWrite};
 use crate::port::Stamp;
 use crate::timeline::point::{Point, Signal};
 
@@ -56,9 +56,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
             submission.released();
             let done = match stamps {
                 // If the driver refuses a stamp, its error is the submission's.
-                Some((before, after)) => E::write_stamp(recorder, &before)
+                Some((before, after)) => E::write_stamp(recorder, ToWrite::new(&before))
                     .and_then(|()| work(recorder))
-                    .and_then(|()| E::write_stamp(recorder, &after)),
+                    .and_then(|()| E::write_stamp(recorder, ToWrite::new(&after))),
                 None => work(recorder),
             };
             match &done {

@@ -7,7 +7,7 @@ use smallbox::{SmallBox, smallbox};
 
 use crate::base::error::{Error, Result};
 use crate::base::stored_closure::{Inline2, Inline9, Inline16, MAX_INLINE_2, MAX_INLINE_9};
-use crate::driver::enqueue::Enqueue;
+use crate::driver::enqueue::{Enqueue, ToWrite};
 use crate::fence::Fence;
 
 /// Work that is recorded later, once.
@@ -82,7 +82,7 @@ impl<'f, E: Enqueue> Write<'f, E> {
     {
         let (written, fence) = (self.stamp.clone(), self.fence.clone());
         move |recorder| {
-            let result = E::write_stamp(recorder, &written);
+            let result = E::write_stamp(recorder, ToWrite::new(&written));
             if let Err(error) = &result {
                 fence.note_unwritten(written, error.clone());
             }
@@ -93,7 +93,7 @@ impl<'f, E: Enqueue> Write<'f, E> {
 
 impl<E: Enqueue> Work<E> for Write<'_, E> {
     fn record(&mut self, recorder: &mut E::Recorder<'_>) -> Result<(), Box<Error>> {
-        E::write_stamp(recorder, self.stamp).map_err(Box::new)
+        E::write_stamp(recorder, ToWrite::new(self.stamp)).map_err(Box::new)
     }
 
     fn store(&mut self, works: &mut Works<E>) -> Inline2<dyn Work<E>> {

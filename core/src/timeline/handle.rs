@@ -52,7 +52,9 @@ impl Timeline {
     /// # Errors
     /// * [`Error::ValueOutOfRange`] for `u64::MAX`.
     /// * [`Error::Unsupported`] without any port, or if a port shows another value. Also if an
-    ///   imported home shows a value below `initial`, or the host cannot read the first port.
+    ///   imported home shows a value below `initial`, or the host cannot read the first port. Also
+    ///   if a port but the first is [new](crate::backend::Attachment::new): a timeline has one
+    ///   counter, which its other ports import.
     /// * [`Error::Native`] if the system has no thread to watch its device.
     /// * Any error of `attach`.
     pub fn new(
@@ -70,6 +72,16 @@ impl Timeline {
     /// The part of [`Timeline::new`] that does not depend on the closure's type, to be compiled
     /// once.
     fn over(object: Object, initial: u64, attachments: Attachments) -> Result<Self> {
+        if let Some(other) = attachments.iter().skip(1).find(|other| other.is_new()) {
+            return Err(Error::unsupported(
+                object,
+                "exist",
+                format!(
+                    "its port on {:?} is a counter of its own, and a timeline has one counter; import that",
+                    other.device()
+                ),
+            ));
+        }
         // The highest value that an imported port shows.
         let mut signalled = initial;
         for (index, attachment) in attachments.iter().enumerate() {

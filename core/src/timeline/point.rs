@@ -206,9 +206,13 @@ impl<'a> NativePoint<'a> {
     }
 
     /// The right to complete this signal, for backends whose devices are threads of this process.
+    ///
+    /// `None` if the home of the timeline is a port of another type. Then its counter shows the
+    /// signal.
     #[must_use]
-    pub fn completion(self) -> Completion {
-        Completion(self.of.clone(), self.value)
+    pub fn completion(self) -> Option<Completion> {
+        let is_at_home = self.port.type_id() == self.of.home().type_id();
+        is_at_home.then(|| Completion(self.of.clone(), self.value))
     }
 
     /// An owned copy to wait for.
@@ -244,5 +248,20 @@ impl Completion {
     /// Fails the timeline, because the value will never be reached.
     pub fn fail(self, cause: Error) {
         self.0.fail(cause.into_cause());
+    }
+}
+
+/// A signal that the engine makes once a submission has finished, unless it is failed before.
+#[derive(Debug, Clone)]
+pub struct Relayed(Completion);
+
+impl Relayed {
+    pub(crate) const fn of(of: Arc<Shared>, value: u64) -> Self {
+        Self(Completion(of, value))
+    }
+
+    /// Fails the timeline, because the work has failed.
+    pub fn fail(self, cause: Error) {
+        self.0.fail(cause);
     }
 }

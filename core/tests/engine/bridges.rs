@@ -33,7 +33,7 @@ fn bridged<const N: usize>() -> [Timeline; N] {
 /// A bridge of a side whose driver writes `word` by itself and a side of the host.
 fn with_a_driver(word: &Arc<AtomicU64>) -> [Timeline; 2] {
     let words = Arc::new(Words::default());
-    let driven = words.port(DeviceId::new(), word.clone());
+    let driven = words.port(DeviceId::new::<()>(), word.clone());
     let made = Timeline::bridged("bridge", 0, [Ok(driven), Device::new().port(0)]).unwrap();
     made.try_into().unwrap()
 }
@@ -241,7 +241,7 @@ impl Unwatched {
         let watch = Arc::new(Blind::default());
         let side = |word: &Arc<AtomicU64>, meanwhile| {
             let word = word.clone();
-            Attachment::new(DeviceId::new(), 0, Counter { word, meanwhile })
+            Attachment::new(DeviceId::new::<()>(), 0, Counter { word, meanwhile })
         };
         let made = [
             Ok(side(&words[0], Arc::default()).watched_by(watch.clone())),

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::words::{Of, queue};
 use syncline_core::backend::{
-    Attachment, Batch, ByEngine, Device as _, Enqueue, Flush, Keep, Port, SubmissionQueue,
+    Attachment, Batch, ByEngine, Device as _, Enqueue, Flush, Keep, Port, ToWrite,
 };
 use syncline_core::backend::{Stamp, Waker};
-use syncline_core::host::Device;
-use syncline_core::{Error, Result, Timeline, error::Object};
+use syncline_core::{Error, Result, error::Object, info::DeviceId};
 
 /// The driver: a counter that can be read until the device is lost.
 #[derive(Default)]
@@ -51,18 +51,26 @@ impl Stamp for Time {
 }
 
 /// A driver queue that takes every submission. The test finishes them through the counter.
-struct Taking(AtomicU64);
+struct Taking {
+    home: Of<Self>,
+    time: AtomicU64,
+}
 
 impl Enqueue for Taking {
+    type Device = Of<Self>;
     type Recorder<'a> = ();
     type State = ();
     type Stamp = Time;
+
+    fn device(&self) -> &Of<Self> {
+        &self.home
+    }
 
     fn order_domain(&self) -> Option<u64> {
         Some(1)
     }
 
-    fn record<W>(&self, (): &mut (), _: &Batch<'_>, _: &mut Keep, work: W) -> Result<()>
+    fn record<W>(&self, (): &mut (), _: &Batch<'_, Self>, _: &mut Keep, work: W) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {
@@ -74,27 +82,26 @@ impl Enqueue for Taking {
     }
 
     fn stamp(&self, _: &Object, _: syncline_core::backend::Timing) -> Result<Arc<Time>> {
-        let time = self.0.fetch_add(100, Ordering::SeqCst);
+        let time = self.time.fetch_add(100, Ordering::SeqCst);
         Ok(Arc::new(Time(i64::try_from(time).unwrap())))
     }
 
-    fn write_stamp((): &mut (), _: &Arc<Time>) -> Result<()> {
+    fn write_stamp((): &mut (), _: ToWrite<'_, Self>) -> Result<()> {
         Ok(())
     }
 }
 
 #[test]
 fn a_query_of_a_time_neither_hides_nor_clears_a_fault() {
-    // The queue below has the identity of this device, so it takes this device's fences.
-    let device = Device::new();
     let driver = Arc::new(Driver::default());
-    let own = Timeline::new("position", 0, |_| {
-        let position = Attachment::new(device.id(), 0, Counter(driver.clone()));
-        Ok([position].into_iter().collect())
-    })
-    .unwrap();
-    let queue = Object::new("queue", "taking");
-    let queue = SubmissionQueue::new(queue, device.id(), own, Taking(AtomicU64::new(0)));
+    let id = DeviceId::new::<Of<Taking>>();
+    let counter = driver.clone();
+    let taking = Taking {
+        home: Of::new(id, move || Attachment::new(id, 0, Counter(counter.clone()))),
+        time: AtomicU64::new(0),
+    };
+    let device = taking.home.clone();
+    let queue = queue("taking", taking);
     let [first, second, third] = ["first", "second", "third"].map(|name| device.timed_fence(name));
     queue.record(&first).unwrap();
     queue.record(&second).unwrap();

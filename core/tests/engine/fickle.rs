@@ -9,11 +9,11 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::words::{Of, queue};
 use syncline_core::backend::{
-    Attachment, Batch, ByEngine, Completion, Enqueue, Flush, Keep, NoStamp, Port, SubmissionQueue,
-    Waker,
+    Attachment, Batch, ByEngine, Completion, Enqueue, Flush, Keep, NoStamp, Port, Waker,
 };
-use syncline_core::{Error, KeptPoint, Result, Timeline, error::Object, info::DeviceId, wait_all};
+use syncline_core::{Error, KeptPoint, Result, Timeline, info::DeviceId, wait_all};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -42,6 +42,7 @@ struct Task {
 
 /// A driver whose queue is often locked, with a thread that executes its submissions.
 struct Fickle {
+    home: Of<Self>,
     number: u64,
     dice: AtomicU64,
     refuses: bool,
@@ -53,7 +54,7 @@ struct Fickle {
 }
 
 impl Fickle {
-    fn new(number: u64, refuses: bool) -> Self {
+    fn new(device: DeviceId, number: u64, refuses: bool) -> Self {
         let (tasks, taken) = channel::<Task>();
         let (blocked, unlocked) = channel::<Waker>();
         let in_flight = Arc::new(AtomicU64::new(0));
@@ -73,6 +74,7 @@ impl Fickle {
         });
         std::thread::spawn(move || unlocked.into_iter().for_each(Waker::wake));
         Self {
+            home: Of::new(device, move || Attachment::new(device, 0, Bare)),
             number,
             dice: AtomicU64::new(number),
             refuses,
@@ -97,10 +99,15 @@ fn refusal() -> Error {
 }
 
 impl Enqueue for Fickle {
+    type Device = Of<Self>;
     type Recorder<'a> = ();
     type State = Option<Task>;
     type Stamp = NoStamp;
     const MAX_IN_FLIGHT: u64 = 3;
+
+    fn device(&self) -> &Of<Self> {
+        &self.home
+    }
 
     fn order_domain(&self) -> Option<u64> {
         Some(self.number)
@@ -109,7 +116,7 @@ impl Enqueue for Fickle {
     fn record<W>(
         &self,
         recorded: &mut Option<Task>,
-        batch: &Batch<'_>,
+        batch: &Batch<'_, Self>,
         _: &mut Keep,
         work: W,
     ) -> Result<()>
@@ -127,7 +134,7 @@ impl Enqueue for Fickle {
         let signals = batch.signals.iter().chain([&batch.end]);
         *recorded = Some(Task {
             waits: waits.map(|wait| wait.keep()).collect(),
-            signals: signals.map(|signal| signal.completion()).collect(),
+            signals: signals.map(|signal| signal.completion().unwrap()).collect(),
             // Empty submissions are not refused, because the queue would fail then.
             refused: self.refuses && !batch.signals.is_empty() && self.one_in(40),
         });
@@ -153,11 +160,10 @@ impl Enqueue for Fickle {
 ///
 /// Each queue has its own submitting thread.
 fn round(refuses: bool) {
-    let (near, far) = (DeviceId::new(), DeviceId::new());
+    let (near, far) = (DeviceId::new::<Of<Fickle>>(), DeviceId::new::<Of<Fickle>>());
     let queue = |device, number: u64| {
-        let own = timeline(device, "position");
-        let object = Object::new("queue", &number.to_string());
-        SubmissionQueue::new(object, device, own, Fickle::new(number, refuses))
+        let driver = Fickle::new(device, number, refuses);
+        queue(&number.to_string(), driver)
     };
     let queues = [queue(near, 1), queue(far, 2), queue(near, 3)];
     let (line, echo) = (timeline(near, "line"), timeline(far, "echo"));

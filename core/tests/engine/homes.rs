@@ -30,8 +30,12 @@ impl Port for Counter {
 }
 
 fn timeline(readable: &[bool]) -> Result<Timeline> {
-    let port = |&readable: &bool| Attachment::new(DeviceId::new(), 0, Counter { readable });
-    Timeline::new("line", 0, |_| Ok(readable.iter().map(port).collect()))
+    let port = |(index, &readable): (usize, &bool)| match index {
+        0 => Attachment::new(DeviceId::new::<()>(), 0, Counter { readable }),
+        _ => Attachment::imported(DeviceId::new::<()>(), Counter { readable }),
+    };
+    let ports = readable.iter().enumerate().map(port);
+    Timeline::new("line", 0, |_| Ok(ports.collect()))
 }
 
 #[rstest]
@@ -49,6 +53,17 @@ fn a_home_that_the_host_cannot_read_is_refused(#[case] ports: &[bool]) {
 #[test]
 fn a_readable_home_with_an_unreadable_second_port_is_accepted() {
     timeline(&[true, false]).unwrap().signal(1).unwrap();
+}
+
+/// X7: a counter of its own would be signalled although the home does not show these signals.
+#[test]
+fn a_second_port_with_a_counter_of_its_own_is_refused() {
+    let port = || Attachment::new(DeviceId::new::<()>(), 0, Counter { readable: true });
+    let refused = Timeline::new("line", 0, |_| Ok([port(), port()].into_iter().collect()));
+    let Err(Error::Unsupported { reason, .. }) = &refused else {
+        panic!("{refused:?}");
+    };
+    assert!(reason.contains("one counter"), "{reason}");
 }
 
 /// The state of the two ports of a timeline that two devices share.
@@ -96,8 +111,8 @@ fn only_a_query_that_needs_it_asks_the_other_device() {
     let shared = Shared::default();
     let of = &shared.0;
     let ports = [
-        Attachment::new(DeviceId::new(), 0, Home(shared.clone())),
-        Attachment::new(DeviceId::new(), 0, Other(shared.clone())),
+        Attachment::new(DeviceId::new::<()>(), 0, Home(shared.clone())),
+        Attachment::imported(DeviceId::new::<()>(), Other(shared.clone())),
     ];
     let ports = ports.map(|port| port.signalled_elsewhere(true));
     let line = Timeline::new("line", 0, |_| Ok(ports.into_iter().collect())).unwrap();
@@ -145,8 +160,8 @@ fn a_signal_waits_until_the_value_below_is_visible() {
     let (words, counter) = (Arc::new(Words::default()), Arc::default());
     let questions = Arc::new(AtomicU64::new(u64::MAX));
     let ports = [
-        words.port(DeviceId::new(), Arc::clone(&counter)),
-        Attachment::new(DeviceId::new(), 0, VisibleAfter(questions.clone())),
+        words.port(DeviceId::new::<()>(), Arc::clone(&counter)),
+        Attachment::imported(DeviceId::new::<()>(), VisibleAfter(questions.clone())),
     ];
     let line = Timeline::new("line", 0, |_| Ok(ports.into_iter().collect())).unwrap();
     let mut claim = line.claim(5).unwrap();
@@ -168,7 +183,7 @@ fn a_signal_waits_until_the_value_below_is_visible() {
 
 /// A port that stands at 100.
 fn port_at_100() -> Attachment {
-    Attachment::new(DeviceId::new(), 100, Counter { readable: true })
+    Attachment::new(DeviceId::new::<()>(), 100, Counter { readable: true })
 }
 
 /// A timeline starts at the value of its ports, so that no counter is signalled backwards.
@@ -187,7 +202,7 @@ fn a_port_at_another_value_is_refused(#[case] initial: u64) {
     assert!(reason.ends_with("stands at 100"), "{reason}");
     // Also as the second port.
     let refused = Timeline::new("line", initial, |_| {
-        let home = Attachment::new(DeviceId::new(), initial, Counter { readable: true });
+        let home = Attachment::new(DeviceId::new::<()>(), initial, Counter { readable: true });
         Ok([home, port_at_100()].into_iter().collect())
     });
     assert!(refused.is_err(), "{refused:?}");
@@ -205,7 +220,7 @@ fn a_timeline_starts_at_the_value_of_its_port() {
 fn an_imported_home_is_not_signalled_backwards() {
     let shared = Shared::default();
     shared.0[COUNTER].store(100, Ordering::Relaxed);
-    let home = Attachment::imported(DeviceId::new(), Home(shared.clone()));
+    let home = Attachment::imported(DeviceId::new::<()>(), Home(shared.clone()));
     let line = Timeline::new("line", 0, |_| Ok([home].into_iter().collect())).unwrap();
     assert_eq!(line.frozen_value(), 0);
     let claimed = line.downgrade();
@@ -237,7 +252,7 @@ fn an_imported_second_port_is_not_signalled_backwards() {
     let host = syncline_core::host::Device::new();
     let ports = || {
         [
-            Attachment::new(DeviceId::new(), 0, Home(home.clone())),
+            Attachment::new(DeviceId::new::<()>(), 0, Home(home.clone())),
             Attachment::imported(host.id(), Home(second.clone())),
         ]
     };
@@ -262,7 +277,7 @@ fn an_imported_second_port_is_not_signalled_backwards() {
 fn imported_at_3(initial: u64) -> Result<Timeline> {
     let shared = Shared::default();
     shared.0[COUNTER].store(3, Ordering::Relaxed);
-    let home = Attachment::imported(DeviceId::new(), Home(shared));
+    let home = Attachment::imported(DeviceId::new::<()>(), Home(shared));
     Timeline::new("line", initial, |_| Ok([home].into_iter().collect()))
 }
 
@@ -290,7 +305,7 @@ fn a_timeline_may_start_at_the_value_of_its_imported_home() {
 #[test]
 fn an_attachment_is_not_signalled_backwards() {
     let shared = Shared::default();
-    let attach = || Attachment::new(DeviceId::new(), 5, Home(shared.clone()));
+    let attach = || Attachment::new(DeviceId::new::<()>(), 5, Home(shared.clone()));
     let mut port = attach();
     port.signal(7).unwrap();
     for value in [0, 5, 7] {
@@ -307,7 +322,7 @@ fn an_attachment_is_not_signalled_backwards() {
     }
     attach().signal(u64::MAX).unwrap_err();
     attach().signalled_elsewhere(true).signal(8).unwrap_err();
-    let mut imported = Attachment::imported(DeviceId::new(), Home(shared.clone()));
+    let mut imported = Attachment::imported(DeviceId::new::<()>(), Home(shared.clone()));
     imported.signal(8).unwrap_err();
     assert_eq!(port.value().unwrap(), Some(7));
     Timeline::new("line", 5, |_| Ok([port].into_iter().collect())).unwrap_err();
@@ -337,11 +352,11 @@ fn the_right_to_signal_is_for_one_port() {
             self.0.port::<Careful>(self.1).unwrap().signal(1, by)
         }
     }
-    let device = DeviceId::new();
+    let device = DeviceId::new::<()>();
     let counter = Attachment::new(device, 100, Careful(AtomicU64::new(100)));
     let line = Timeline::new("line", 100, |_| Ok([counter].into_iter().collect())).unwrap();
     let line = Arc::new(line);
-    let thief = Attachment::new(DeviceId::new(), 0, Thief(line.clone(), device));
+    let thief = Attachment::new(DeviceId::new::<()>(), 0, Thief(line.clone(), device));
     let theft = Timeline::new("theft", 0, |_| Ok([thief].into_iter().collect())).unwrap();
     let refused = theft.signal(1).unwrap_err();
     assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
@@ -364,7 +379,7 @@ fn an_imported_home_that_cannot_be_read_fails_the_first_query() {
             Ok(())
         }
     }
-    let home = Attachment::imported(DeviceId::new(), Broken).signalled_elsewhere(true);
+    let home = Attachment::imported(DeviceId::new::<()>(), Broken).signalled_elsewhere(true);
     let line = Timeline::new("line", 3, |_| Ok([home].into_iter().collect())).unwrap();
     assert_eq!(line.frozen_value(), 3);
     let failed = line.value().unwrap_err();

@@ -8,15 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::words::Words;
+use crate::words::{Of, Words, queue};
 use rstest::rstest;
 use syncline_core::backend::{
     Batch, Device as _, Enqueue, Flush, InFlightBudget, Keep, NoStamp, SubmissionQueue, Waker,
 };
 use syncline_core::{
-    Error, Result,
-    error::Object,
-    host,
+    Error, Result, host,
     info::DeviceId,
     wait::{Signaller, Step},
 };
@@ -26,6 +24,7 @@ const BOUND: u64 = 8;
 
 /// A driver queue whose submissions the test finishes.
 struct Slow {
+    home: Of<Self>,
     number: u64,
     budget: Arc<InFlightBudget>,
     handed: Arc<AtomicU64>,
@@ -38,9 +37,14 @@ struct Slow {
 struct Units(u64);
 
 impl Enqueue for Slow {
+    type Device = Of<Self>;
     type Recorder<'a> = Units;
     type State = ();
     type Stamp = NoStamp;
+
+    fn device(&self) -> &Of<Self> {
+        &self.home
+    }
 
     fn order_domain(&self) -> Option<u64> {
         Some(self.number)
@@ -50,7 +54,13 @@ impl Enqueue for Slow {
         Some(&self.budget)
     }
 
-    fn record<W>(&self, (): &mut (), batch: &Batch<'_>, keep: &mut Keep, work: W) -> Result<()>
+    fn record<W>(
+        &self,
+        (): &mut (),
+        batch: &Batch<'_, Self>,
+        keep: &mut Keep,
+        work: W,
+    ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut Units) -> Result<()>,
     {
@@ -92,7 +102,7 @@ impl Setup {
     fn new() -> Self {
         Self {
             words: Arc::default(),
-            device: DeviceId::new(),
+            device: DeviceId::new::<Of<Slow>>(),
             budget: InFlightBudget::new(BOUND),
             total: Arc::default(),
         }
@@ -101,8 +111,8 @@ impl Setup {
     fn queue(&self, number: u64) -> One {
         let (word, handed) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
         let broken = Arc::<AtomicBool>::default();
-        let own = self.words.timeline(self.device, "position", word.clone());
         let driver = Slow {
+            home: self.words.of(self.device, word.clone()),
             number,
             budget: self.budget.clone(),
             handed: handed.clone(),
@@ -110,9 +120,8 @@ impl Setup {
             broken: broken.clone(),
         };
         let total = self.total.clone();
-        let engine = SubmissionQueue::new(Object::new("queue", ""), self.device, own, driver);
         One {
-            engine,
+            engine: queue("", driver),
             word,
             handed,
             total,

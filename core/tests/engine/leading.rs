@@ -42,7 +42,7 @@ impl Driver {
         let counter = Arc::new(Counter(AtomicU64::new(0)));
         let port = At(counter.clone());
         let line = Timeline::new(label, 0, |_| {
-            let attachment = Attachment::new(DeviceId::new(), 0, port)
+            let attachment = Attachment::new(DeviceId::new::<()>(), 0, port)
                 .watched_by(self.clone())
                 .signalled_elsewhere(outside);
             Ok([attachment].into_iter().collect())

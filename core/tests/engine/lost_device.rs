@@ -36,7 +36,7 @@ use syncline_core::backend::{
 use syncline_core::internal::Page;
 use syncline_core::{Error, Result, Timeline, error::Object, host, info::DeviceId};
 
-use crate::words::Words;
+use crate::words::{Of, Word, Words, queue};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -65,7 +65,7 @@ struct Checks {
 impl Device {
     fn new() -> Self {
         Self {
-            id: DeviceId::new(),
+            id: DeviceId::new::<Of<Takes>>(),
             object: Object::new("device", ""),
             words: Arc::default(),
             is_lost: Arc::default(),
@@ -76,14 +76,16 @@ impl Device {
     }
 
     fn queue(&self) -> Arc<SubmissionQueue<Takes>> {
-        SubmissionQueue::new(Object::new("queue", ""), self.id, self.position(), Takes)
+        self.queue_at(Arc::default())
     }
 
-    /// A position of a queue, which the watch of this device watches.
-    fn position(&self) -> Timeline {
-        let port = self.words.port(self.id, Arc::default());
-        let port = port.watched_by(Arc::new(self.clone()));
-        Timeline::new("position", 0, |_| Ok([port].into_iter().collect())).unwrap()
+    /// A queue whose position is `word`, which the watch of this device watches.
+    fn queue_at(&self, word: Arc<AtomicU64>) -> Arc<SubmissionQueue<Takes>> {
+        let (id, watch) = (self.id, Arc::new(self.clone()));
+        let home = Of::new(id, move || {
+            Attachment::new(id, 0, Word(word.clone())).watched_by(watch.clone())
+        });
+        queue("", Takes { home })
     }
 
     fn timeline(&self) -> Timeline {
@@ -154,14 +156,21 @@ impl Watch for Device {
 }
 
 /// A driver that takes every submission.
-struct Takes;
+struct Takes {
+    home: Of<Self>,
+}
 
 impl Enqueue for Takes {
+    type Device = Of<Self>;
     type Recorder<'a> = ();
     type State = ();
     type Stamp = NoStamp;
 
-    fn record<W>(&self, (): &mut (), _: &Batch<'_>, _: &mut Keep, work: W) -> Result<()>
+    fn device(&self) -> &Of<Self> {
+        &self.home
+    }
+
+    fn record<W>(&self, (): &mut (), _: &Batch<'_, Self>, _: &mut Keep, work: W) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {
@@ -401,7 +410,7 @@ fn a_claim_of_a_foreign_device_is_refused() {
     let (working, lost) = (Device::new(), Device::new());
     let (line, semaphore) = shared(&working, &lost);
     let mut claim = line.claim(1).unwrap();
-    let refused = claim.submitted_on(DeviceId::new()).unwrap_err();
+    let refused = claim.submitted_on(DeviceId::new::<()>()).unwrap_err();
     assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
     assert!(!line.at(1).is_pending().unwrap());
     claim.submitted_on(working.id).unwrap();
@@ -542,10 +551,7 @@ fn the_dependents_of_finished_work_are_dropped_by_the_next_submissions() {
     const AT_A_TIME: u64 = 8;
     let (working, other) = (Device::new(), Device::new());
     let position = Arc::<AtomicU64>::default();
-    let own = working
-        .words
-        .timeline(working.id, "position", position.clone());
-    let queue = SubmissionQueue::new(Object::new("queue", ""), working.id, own, Takes);
+    let queue = working.queue_at(position.clone());
     let theirs = other.queue();
     let waited = (0..DEPENDENTS).map(|_| {
         let (line, semaphore) = shared(&working, &other);

@@ -2,6 +2,7 @@
 //!
 //! Tests that count or limit what belongs to the whole process are in `tests/process`.
 
+mod authors;
 mod basics;
 mod bridges;
 mod circles;

@@ -7,13 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::words::{Word, Words};
+use crate::words::{Of, Word, Words, queue};
 use rstest::rstest;
-use syncline_core::backend::{
-    Batch, Counter, Enqueue, Flush, Keep, NoStamp, SubmissionQueue, Waker,
-};
+use syncline_core::backend::{Attachment, Batch, Counter, Enqueue, Flush, Keep, NoStamp, Waker};
 use syncline_core::internal::{Page, RecoveryMode, WeakTimeline};
-use syncline_core::{Error, Result, Timeline, error::Object, host, info::DeviceId};
+use syncline_core::{Error, Result, Timeline, host, info::DeviceId};
 
 /// Time limit for everything that ends by itself.
 const LONG: Duration = Duration::from_secs(20);
@@ -22,15 +20,21 @@ const LONG: Duration = Duration::from_secs(20);
 ///
 /// Its queue may be locked when the submission is flushed.
 struct Driver {
+    home: Of<Self>,
     dies: Mutex<Option<(WeakTimeline, Arc<Counter>)>>,
     is_locked: Arc<AtomicBool>,
     waits: Arc<Mutex<Option<Waker>>>,
 }
 
 impl Enqueue for Driver {
+    type Device = Of<Self>;
     type Recorder<'a> = ();
     type State = ();
     type Stamp = NoStamp;
+
+    fn device(&self) -> &Of<Self> {
+        &self.home
+    }
 
     fn order_domain(&self) -> Option<u64> {
         Some(1)
@@ -45,7 +49,7 @@ impl Enqueue for Driver {
         true
     }
 
-    fn record<W>(&self, (): &mut (), _: &Batch<'_>, _: &mut Keep, work: W) -> Result<()>
+    fn record<W>(&self, (): &mut (), _: &Batch<'_, Self>, _: &mut Keep, work: W) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {
@@ -68,12 +72,12 @@ impl Enqueue for Driver {
 #[case::driver_queue_is_free(false)]
 #[case::driver_queue_is_locked(true)]
 fn a_death_fails_signals_of_a_submission_that_is_being_sent(#[case] locked: bool) {
-    let (words, device) = (Arc::new(Words::default()), DeviceId::new());
+    let (words, device) = (Arc::new(Words::default()), DeviceId::new::<Of<Driver>>());
     let exporter = host::Device::new().exportable_port(0).unwrap().1;
     let counter = exporter.counter();
     let line = Timeline::new("from afar", 0, |_| {
         let page = host::Device::new().import_timeline(exporter.export()?);
-        let here = words.port(device, Arc::default());
+        let here = Attachment::imported(device, Word(Arc::default())).watched_by(words.clone());
         Ok([page.map_err(|rejected| rejected.error)?, here]
             .into_iter()
             .collect())
@@ -85,12 +89,12 @@ fn a_death_fails_signals_of_a_submission_that_is_being_sent(#[case] locked: bool
     let is_locked = Arc::new(AtomicBool::new(locked));
     let waits = Arc::default();
     let driver = Driver {
+        home: words.of(device, Arc::default()),
         dies: Mutex::new(Some((line.downgrade(), counter.clone()))),
         is_locked: Arc::clone(&is_locked),
         waits: Arc::clone(&waits),
     };
-    let own = words.timeline(device, "position", Arc::default());
-    let queue = SubmissionQueue::new(Object::new("queue", "queue"), device, own, driver);
+    let queue = queue("queue", driver);
     let shaded = words.timeline(device, "shaded", Arc::default());
     let submitted = queue.submit(&[line.at(2)], |()| Ok(()), &[shaded.signal_at(1)]);
     assert_eq!(submitted.unwrap().is_held(), locked);
@@ -107,12 +111,19 @@ fn a_death_fails_signals_of_a_submission_that_is_being_sent(#[case] locked: bool
 }
 
 /// A driver that makes signals in the call, first that of the queue's position.
-struct Quick;
+struct Quick {
+    home: Of<Self>,
+}
 
 impl Enqueue for Quick {
+    type Device = Of<Self>;
     type Recorder<'a> = ();
     type State = Vec<(Arc<AtomicU64>, u64)>;
     type Stamp = NoStamp;
+
+    fn device(&self) -> &Of<Self> {
+        &self.home
+    }
 
     fn order_domain(&self) -> Option<u64> {
         Some(1)
@@ -121,7 +132,7 @@ impl Enqueue for Quick {
     fn record<W>(
         &self,
         recorded: &mut Self::State,
-        batch: &Batch<'_>,
+        batch: &Batch<'_, Self>,
         _: &mut Keep,
         work: W,
     ) -> Result<()>
@@ -149,9 +160,9 @@ impl Enqueue for Quick {
 /// P4: once the position of a queue is reached, the pages have the signals of its submissions.
 #[test]
 fn a_position_is_reached_after_its_signals_are_published() {
-    let (words, device) = (Arc::new(Words::default()), DeviceId::new());
-    let own = words.timeline(device, "position", Arc::default());
-    let queue = SubmissionQueue::new(Object::new("queue", "queue"), device, own, Quick);
+    let (words, device) = (Arc::new(Words::default()), DeviceId::new::<Of<Quick>>());
+    let home = words.of(device, Arc::default());
+    let queue = queue("queue", Quick { home });
     let lines: Vec<_> = ["one", "two", "three"]
         .into_iter()
         .map(|label| {

@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use crate::words::{Word, Words};
+use crate::words::{Of, Word, Words, queue};
 use syncline_core::backend::{Batch, Enqueue, Flush, Keep, NoStamp, SubmissionQueue};
-use syncline_core::{Error, Result, error::Object, host, info::DeviceId};
+use syncline_core::{Error, Result, host, info::DeviceId};
 
 const LONG: Duration = Duration::from_secs(20);
 
 /// A lent stream that the application sometimes uses itself.
 struct Lent {
+    home: Of<Self>,
     number: u64,
     taken: Arc<AtomicBool>,
     asked: Arc<AtomicU64>,
@@ -31,9 +32,14 @@ struct Counts {
 }
 
 impl Enqueue for Lent {
+    type Device = Of<Self>;
     type Recorder<'a> = ();
     type State = ();
     type Stamp = NoStamp;
+
+    fn device(&self) -> &Of<Self> {
+        &self.home
+    }
 
     fn order_domain(&self) -> Option<u64> {
         Some(self.number)
@@ -48,7 +54,7 @@ impl Enqueue for Lent {
         !self.taken.load(Ordering::SeqCst)
     }
 
-    fn record<W>(&self, (): &mut (), batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<()>
+    fn record<W>(&self, (): &mut (), batch: &Batch<'_, Self>, _: &mut Keep, work: W) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {
@@ -95,13 +101,14 @@ struct Setup {
 }
 
 fn setup() -> Setup {
-    let (words, device) = (Arc::new(Words::default()), DeviceId::new());
+    let (words, device) = (Arc::new(Words::default()), DeviceId::new::<Of<Lent>>());
     let (taken, asked) = (Arc::new(AtomicBool::new(false)), Arc::default());
     let counts = Arc::new(Counts {
         queue: OnceLock::new(),
         fewest: AtomicUsize::new(usize::MAX),
     });
     let lent = Lent {
+        home: words.of(device, Arc::default()),
         number: 1,
         taken: taken.clone(),
         asked: Arc::clone(&asked),
@@ -110,8 +117,7 @@ fn setup() -> Setup {
         counts: counts.clone(),
     };
     let (interrupts, is_broken) = (lent.interrupts.clone(), lent.is_broken.clone());
-    let own = words.timeline(device, "position", Arc::default());
-    let queue = SubmissionQueue::new(Object::new("queue", "lent"), device, own, lent);
+    let queue = queue("lent", lent);
     Setup {
         queue,
         taken,

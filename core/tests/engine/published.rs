@@ -10,12 +10,12 @@ use std::thread;
 use std::time::Duration;
 
 use syncline_core::backend::{
-    Batch, Counter, Device as _, Enqueue, Flush, Keep, NativePoint, NoStamp, SubmissionQueue, Waker,
+    Attachment, Batch, ByEngine, Counter, Enqueue, Flush, Keep, NativePoint, NoStamp, Port, Waker,
 };
 use syncline_core::internal::Page;
-use syncline_core::{Error, Result, Timeline, error::Object, host, info::DeviceId};
+use syncline_core::{Error, Result, Timeline, host, info::DeviceId};
 
-use crate::words::{Word, Words};
+use crate::words::{Of, Word, Words, queue};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -33,13 +33,31 @@ type Signal = Box<dyn FnOnce() + Send>;
 /// A driver whose signals the test makes one by one.
 ///
 /// Of each submission, the position of the queue comes before the other signals.
-#[derive(Default)]
-struct OneByOne(Arc<Mutex<VecDeque<Signal>>>);
+struct OneByOne {
+    home: Of<Self>,
+    signals: Signals,
+}
 
-impl OneByOne {
+/// The signals that are still to be made, in order.
+#[derive(Clone, Default)]
+struct Signals(Arc<Mutex<VecDeque<Signal>>>);
+
+impl Signals {
     fn signal(&self) {
         let next = self.0.lock().unwrap().pop_front();
         next.unwrap()();
+    }
+}
+
+/// A port that the engine knows by its own signals only.
+struct Unread;
+
+impl Port for Unread {
+    fn poll(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+    fn signal(&self, _: u64, _: ByEngine<'_>) -> Result<()> {
+        Ok(())
     }
 }
 
@@ -52,14 +70,19 @@ fn signal_of(point: &NativePoint<'_>) -> Signal {
         let word = word.clone();
         return Box::new(move || word.store(value, Ordering::SeqCst));
     }
-    let completion = point.completion();
+    let completion = point.completion().unwrap();
     Box::new(move || completion.complete())
 }
 
 impl Enqueue for OneByOne {
+    type Device = Of<Self>;
     type Recorder<'a> = ();
     type State = Vec<Signal>;
     type Stamp = NoStamp;
+
+    fn device(&self) -> &Of<Self> {
+        &self.home
+    }
 
     fn order_domain(&self) -> Option<u64> {
         Some(1)
@@ -67,7 +90,7 @@ impl Enqueue for OneByOne {
     fn record<W>(
         &self,
         recorded: &mut Vec<Signal>,
-        batch: &Batch<'_>,
+        batch: &Batch<'_, Self>,
         _: &mut Keep,
         work: W,
     ) -> Result<()>
@@ -80,7 +103,7 @@ impl Enqueue for OneByOne {
         Ok(())
     }
     fn flush(&self, recorded: &mut Vec<Signal>, _: &dyn Fn() -> Waker) -> Flush {
-        self.0.lock().unwrap().extend(recorded.drain(..));
+        self.signals.0.lock().unwrap().extend(recorded.drain(..));
         Flush::Done
     }
 }
@@ -88,10 +111,13 @@ impl Enqueue for OneByOne {
 /// Checks that the position `own` of a queue becomes visible after the published signals.
 ///
 /// Each of two submissions has one published signal.
-fn check_position_and_signals(device: DeviceId, own: Timeline, lines: [Timeline; 2]) {
-    let driver = OneByOne::default();
-    let signals = OneByOne(driver.0.clone());
-    let queue = SubmissionQueue::new(Object::new("queue", "queue"), device, own, driver);
+fn check_position_and_signals(home: Of<OneByOne>, lines: [Timeline; 2]) {
+    let signals = Signals::default();
+    let driver = OneByOne {
+        home,
+        signals: signals.clone(),
+    };
+    let queue = queue("queue", driver);
     let pages = lines.each_ref().map(page_beside);
     for line in &lines {
         let submitted = queue.submit(&[], |()| Ok(()), &[line.signal_at(1)]);
@@ -130,15 +156,17 @@ fn check_position_and_signals(device: DeviceId, own: Timeline, lines: [Timeline;
 /// The device writes the words of the positions first, and those of the signals later.
 #[test]
 fn a_position_waits_for_signals_that_a_driver_makes_later() {
-    let (words, device) = (Arc::new(Words::default()), DeviceId::new());
+    let (words, device) = (Arc::new(Words::default()), DeviceId::new::<Of<OneByOne>>());
     let line = |label| words.timeline(device, label, Arc::default());
-    check_position_and_signals(device, line("position"), [line("a"), line("b")]);
+    let home = words.of(device, Arc::default());
+    check_position_and_signals(home, [line("a"), line("b")]);
 }
 
 /// The driver completes the position through the engine once, and no thread polls a port.
 #[test]
 fn a_position_that_is_completed_once_becomes_visible_with_the_last_signal() {
-    let device = host::Device::new();
-    let line = |label| device.timeline(label).unwrap();
-    check_position_and_signals(device.id(), line("position"), [line("a"), line("b")]);
+    let device = DeviceId::new::<Of<OneByOne>>();
+    let port = move || Attachment::new(device, 0, Unread);
+    let line = |label| Timeline::new(label, 0, |_| Ok([port()].into_iter().collect())).unwrap();
+    check_position_and_signals(Of::new(device, port), [line("a"), line("b")]);
 }

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::words::{Of, queue};
 use rstest::rstest;
 use syncline_core::backend::{
     Attachment, Batch, ByEngine, Completion, Device as _, Enqueue, Flush, Keep, Port, Queue as _,
-    Stamp, SubmissionQueue, Waker,
+    Stamp, SubmissionQueue, ToWrite, Waker,
 };
 use syncline_core::host::{self, Device};
 use syncline_core::{Error, QueueKind, Result, Timeline, error::Object, info::DeviceId};
@@ -191,7 +192,10 @@ struct Script {
     recorded: AtomicU64,
 }
 
-struct Scripted(Arc<Script>);
+struct Scripted {
+    home: Of<Self>,
+    script: Arc<Script>,
+}
 
 /// A stamp. It cannot be written if true.
 struct NoStamp(bool);
@@ -216,10 +220,15 @@ fn lost() -> Error {
 }
 
 impl Enqueue for Scripted {
+    type Device = Of<Self>;
     type Recorder<'a> = ();
     type State = SmallList;
     type Stamp = NoStamp;
     const MAX_IN_FLIGHT: u64 = 2;
+
+    fn device(&self) -> &Of<Self> {
+        &self.home
+    }
 
     fn order_domain(&self) -> Option<u64> {
         Some(1)
@@ -228,36 +237,36 @@ impl Enqueue for Scripted {
     fn record<W>(
         &self,
         recorded: &mut SmallList,
-        batch: &Batch<'_>,
+        batch: &Batch<'_, Self>,
         keep: &mut Keep,
         work: W,
     ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {
-        self.0.recorded.fetch_add(1, Ordering::SeqCst);
-        if self.0.dead.load(Ordering::SeqCst) {
+        self.script.recorded.fetch_add(1, Ordering::SeqCst);
+        if self.script.dead.load(Ordering::SeqCst) {
             return Err(lost());
         }
         work(&mut ())?;
-        if self.0.keeps {
-            keep.push(self.0.used.clone());
+        if self.script.keeps {
+            keep.push(self.script.used.clone());
         }
         let signals = batch.signals.iter().chain([&batch.end]);
-        *recorded = signals.map(|signal| signal.completion()).collect();
+        *recorded = signals.map(|signal| signal.completion().unwrap()).collect();
         Ok(())
     }
 
     fn flush(&self, recorded: &mut SmallList, _: &dyn Fn() -> Waker) -> Flush {
-        self.0.taken.lock().unwrap().extend(recorded.drain(..));
+        self.script.taken.lock().unwrap().extend(recorded.drain(..));
         Flush::Done
     }
 
     fn stamp(&self, _: &Object, _: syncline_core::backend::Timing) -> Result<Arc<NoStamp>> {
-        Ok(Arc::new(NoStamp(self.0.stampless)))
+        Ok(Arc::new(NoStamp(self.script.stampless)))
     }
 
-    fn write_stamp((): &mut (), stamp: &Arc<NoStamp>) -> Result<()> {
+    fn write_stamp((): &mut (), stamp: ToWrite<'_, Self>) -> Result<()> {
         if stamp.0 { Err(lost()) } else { Ok(()) }
     }
 }
@@ -265,13 +274,11 @@ impl Enqueue for Scripted {
 type SmallList = Vec<Completion>;
 
 fn scripted(script: &Arc<Script>, device: DeviceId) -> Arc<SubmissionQueue<Scripted>> {
-    let own = bare(device, "position");
-    SubmissionQueue::new(
-        Object::new("queue", "scripted"),
-        device,
-        own,
-        Scripted(script.clone()),
-    )
+    let driver = Scripted {
+        home: Of::new(device, move || Attachment::new(device, 0, BarePort)),
+        script: script.clone(),
+    };
+    queue("scripted", driver)
 }
 
 fn bare(device: DeviceId, label: &str) -> Timeline {
@@ -284,7 +291,7 @@ fn bare(device: DeviceId, label: &str) -> Timeline {
 
 #[test]
 fn a_full_queue_whose_device_is_lost_ends_its_held_submissions() {
-    let (script, device) = (Arc::new(Script::default()), Device::new().id());
+    let (script, device) = (Arc::new(Script::default()), DeviceId::new::<Of<Scripted>>());
     let queue = scripted(&script, device);
     let lines: Vec<_> = (0..4).map(|_| bare(device, "line")).collect();
     for line in &lines {
@@ -315,7 +322,7 @@ fn objects_of_a_skipped_submission_are_kept_until_the_driver_has_finished() {
         keeps: true,
         ..Script::default()
     });
-    let device = Device::new().id();
+    let device = DeviceId::new::<Of<Scripted>>();
     let queue = scripted(&script, device);
     let failed = bare(device, "failed");
     failed.fail(lost());
@@ -334,7 +341,7 @@ fn objects_of_a_skipped_submission_are_kept_until_the_driver_has_finished() {
 
 #[test]
 fn skipped_submissions_count_among_those_in_flight() {
-    let (script, device) = (Arc::new(Script::default()), Device::new().id());
+    let (script, device) = (Arc::new(Script::default()), DeviceId::new::<Of<Scripted>>());
     let queue = scripted(&script, device);
     let (failed, result) = (bare(device, "failed"), bare(device, "result"));
     failed.fail(lost());
@@ -503,10 +510,10 @@ fn a_query_of_a_time_reports_that_a_held_record_could_not_write_it() {
         stampless: true,
         ..Script::default()
     });
-    let device = Device::new();
-    let queue = scripted(&script, device.id());
-    let gate = bare(device.id(), "gate");
-    let fence = device.timed_fence("timed");
+    let device = DeviceId::new::<Of<Scripted>>();
+    let queue = scripted(&script, device);
+    let gate = bare(device, "gate");
+    let fence = queue.driver().home.timed_fence("timed");
     queue.submit(&[gate.at(1)], |_| Ok(()), &[]).unwrap();
     queue.record(&fence).unwrap();
     gate.signal(1).unwrap();
@@ -535,7 +542,7 @@ impl Port for Interrupted {
 fn a_host_signal_during_which_the_timeline_fails_is_an_error() {
     let own = Arc::new(Mutex::new(None));
     let line = Timeline::new("line", 0, |_| {
-        let attachment = Attachment::new(DeviceId::new(), 0, Interrupted(own.clone()));
+        let attachment = Attachment::new(DeviceId::new::<()>(), 0, Interrupted(own.clone()));
         Ok([attachment].into_iter().collect())
     })
     .unwrap();

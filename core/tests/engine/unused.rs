@@ -7,11 +7,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use crate::words::Words;
+use crate::words::{Of, Words, queue};
 use syncline_core::backend::{
     Batch, Enqueue, Flush, InUse, Keep, NoStamp, SubmissionQueue, Unused, Waker,
 };
-use syncline_core::{Result, error::Object, info::DeviceId};
+use syncline_core::{Result, info::DeviceId};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -35,13 +35,19 @@ impl Drop for Used {
 
 /// A driver whose submissions use an object each. The test finishes them.
 struct Using {
+    home: Of<Self>,
     objects: Mutex<Vec<Arc<Used>>>,
 }
 
 impl Enqueue for Using {
+    type Device = Of<Self>;
     type Recorder<'a> = ();
     type State = InUse<Used>;
     type Stamp = NoStamp;
+
+    fn device(&self) -> &Of<Self> {
+        &self.home
+    }
 
     fn order_domain(&self) -> Option<u64> {
         Some(1)
@@ -50,7 +56,7 @@ impl Enqueue for Using {
     fn record<W>(
         &self,
         used: &mut InUse<Used>,
-        batch: &Batch<'_>,
+        batch: &Batch<'_, Self>,
         _: &mut Keep,
         work: W,
     ) -> Result<()>
@@ -75,14 +81,13 @@ fn setup() -> (Arc<Words>, Queue, Arc<AtomicU64>) {
     let (words, word, device) = (
         Arc::new(Words::default()),
         Arc::new(AtomicU64::new(0)),
-        DeviceId::new(),
+        DeviceId::new::<Of<Using>>(),
     );
-    let own = words.timeline(device, "position", word.clone());
     let driver = Using {
+        home: words.of(device, word.clone()),
         objects: Mutex::default(),
     };
-    let queue = SubmissionQueue::new(Object::new("queue", "queue"), device, own, driver);
-    (words, queue, word)
+    (words, queue("queue", driver), word)
 }
 
 /// Submits with `count` objects in use.

@@ -7,6 +7,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::words::{self, Of};
 use syncline_core::backend::{
     Attachment, Batch, ByEngine, Device as _, Enqueue, Flush, Keep, NoStamp, Port, Queue as _,
     SubmissionQueue, Waker, Watch, Watcher,
@@ -115,7 +116,7 @@ impl Port for At {
 #[test]
 fn a_signal_from_outside_is_pending_once_it_is_reached() {
     let driver = Arc::new(Driver::default());
-    let device = DeviceId::new();
+    let device = DeviceId::new::<Of<Prompt>>();
     let (line, counter) = driver.timeline(device, "imported", true);
     assert!(!line.at(1).is_pending().unwrap());
     let told = line.at(1).wait_pending(Duration::ZERO).unwrap_err();
@@ -140,7 +141,7 @@ fn a_signal_from_outside_is_pending_once_it_is_reached() {
 #[test]
 fn an_error_of_watch_fails_only_timelines_that_cannot_be_read() {
     let driver = Arc::new(Driver::default());
-    let device = DeviceId::new();
+    let device = DeviceId::new::<Of<Prompt>>();
     let (sound, counter) = driver.timeline(device, "sound", true);
     let (broken, other) = driver.timeline(device, "broken", true);
     std::thread::scope(|scope| {
@@ -195,7 +196,7 @@ fn a_sleeping_waiter_is_woken_before_released_work_runs() {
 #[test]
 fn released_work_of_one_timeline_does_not_delay_waiters_of_another() {
     let driver = Arc::new(Driver::default());
-    let near = DeviceId::new();
+    let near = DeviceId::new::<()>();
     let device = host::Device::new();
     let queue = device.queue(QueueKind::Compute, "held").unwrap();
     let (first, one) = driver.timeline(near, "first", true);
@@ -235,12 +236,20 @@ fn released_work_of_one_timeline_does_not_delay_waiters_of_another() {
 }
 
 /// A driver that signals the counters of a submission in `flush`.
-struct Prompt(Arc<Driver>);
+struct Prompt {
+    home: Of<Self>,
+    driver: Arc<Driver>,
+}
 
 impl Enqueue for Prompt {
+    type Device = Of<Self>;
     type Recorder<'a> = ();
     type State = Vec<(Arc<Counter>, u64)>;
     type Stamp = NoStamp;
+
+    fn device(&self) -> &Of<Self> {
+        &self.home
+    }
 
     fn order_domain(&self) -> Option<u64> {
         Some(7)
@@ -249,7 +258,7 @@ impl Enqueue for Prompt {
     fn record<W>(
         &self,
         recorded: &mut Self::State,
-        batch: &Batch<'_>,
+        batch: &Batch<'_, Self>,
         _: &mut Keep,
         work: W,
     ) -> Result<()>
@@ -268,8 +277,8 @@ impl Enqueue for Prompt {
         for (counter, value) in recorded.drain(..) {
             counter.value.store(value, Ordering::SeqCst);
         }
-        self.0.tick();
-        if let Some(check) = &*self.0.on_nudge.lock().unwrap() {
+        self.driver.tick();
+        if let Some(check) = &*self.driver.on_nudge.lock().unwrap() {
             check();
         }
         Flush::Done
@@ -277,19 +286,21 @@ impl Enqueue for Prompt {
 }
 
 fn queue(driver: &Arc<Driver>, device: DeviceId) -> Arc<SubmissionQueue<Prompt>> {
-    let (own, _) = driver.timeline(device, "position", false);
-    SubmissionQueue::new(
-        Object::new("queue", "prompt"),
-        device,
-        own,
-        Prompt(driver.clone()),
-    )
+    let port = driver.clone();
+    let driver = Prompt {
+        home: Of::new(device, move || {
+            let at = At(Arc::new(Counter::default()));
+            Attachment::new(device, 0, at).watched_by(port.clone())
+        }),
+        driver: driver.clone(),
+    };
+    words::queue("prompt", driver)
 }
 
 #[test]
 fn a_position_is_reached_after_the_signals_before_it() {
     let driver = Arc::new(Driver::default());
-    let device = DeviceId::new();
+    let device = DeviceId::new::<Of<Prompt>>();
     let queue = queue(&driver, device);
     let (line, _) = driver.timeline(device, "line", false);
     let (outside, _) = driver.timeline(device, "keeps the thread watching", true);
@@ -335,7 +346,7 @@ fn a_position_is_reached_after_the_signals_before_it() {
 #[test]
 fn a_fast_drivers_position_waits_for_its_signals() {
     let driver = Arc::new(Driver::default());
-    let device = DeviceId::new();
+    let device = DeviceId::new::<Of<Prompt>>();
     let queue = queue(&driver, device);
     let (line, _) = driver.timeline(device, "line", false);
     // A pending submission makes a query of the position poll the driver.

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::words::{Word, Words};
+use crate::words::{Of, Word, Words, queue};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use syncline_core::backend::{
-    Batch, Device as _, Enqueue, Flush, Keep, NoStamp, StandbyThread, SubmissionQueue, Waker,
+    Batch, Device as _, Enqueue, Flush, Keep, NoStamp, StandbyThread, Waker,
 };
 use syncline_core::{
     Error, QueueKind, Result, Timeline, WaitMode, error::Object, host, info::DeviceId,
@@ -60,7 +60,7 @@ fn a_timeline_is_refused_if_no_thread_can_watch_its_device() {
     if crate::runs_apart() {
         return;
     }
-    let (words, device) = (Arc::new(Words::default()), DeviceId::new());
+    let (words, device) = (Arc::new(Words::default()), DeviceId::new::<()>());
     let make = |value: &Arc<AtomicU64>| {
         let port = words.port(device, value.clone());
         Timeline::new("line", 0, |_| Ok([port].into_iter().collect()))
@@ -104,12 +104,20 @@ fn a_host_queue_and_a_descriptor_are_refused_if_no_thread_can_serve_them() {
 }
 
 /// A lent stream that is not ready for as many calls as the number that the test sets.
-struct Lent(Arc<AtomicU64>);
+struct Lent {
+    home: Of<Self>,
+    busy: Arc<AtomicU64>,
+}
 
 impl Enqueue for Lent {
+    type Device = Of<Self>;
     type Recorder<'a> = ();
     type State = ();
     type Stamp = NoStamp;
+
+    fn device(&self) -> &Of<Self> {
+        &self.home
+    }
 
     fn order_domain(&self) -> Option<u64> {
         Some(1)
@@ -118,12 +126,12 @@ impl Enqueue for Lent {
     fn ready(&self, (): &mut ()) -> bool {
         let busy = |busy: u64| busy.checked_sub(1);
         let taken = self
-            .0
+            .busy
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, busy);
         taken.is_err()
     }
 
-    fn record<W>(&self, (): &mut (), batch: &Batch<'_>, _: &mut Keep, work: W) -> Result<()>
+    fn record<W>(&self, (): &mut (), batch: &Batch<'_, Self>, _: &mut Keep, work: W) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {
@@ -144,10 +152,13 @@ fn an_open_device_goes_on_without_new_threads() {
     if crate::runs_apart() {
         return;
     }
-    let (words, device, busy) = (Arc::new(Words::default()), DeviceId::new(), Arc::default());
-    let own = words.timeline(device, "position", Arc::default());
-    let driver = Lent(Arc::clone(&busy));
-    let queue = SubmissionQueue::new(Object::new("queue", "lent"), device, own, driver);
+    let (words, busy) = (Arc::new(Words::default()), Arc::default());
+    let device = DeviceId::new::<Of<Lent>>();
+    let driver = Lent {
+        home: words.of(device, Arc::default()),
+        busy: Arc::clone(&busy),
+    };
+    let queue = queue("lent", driver);
     let value = Arc::new(AtomicU64::new(0));
     let line = words.timeline(device, "line", value.clone());
     let mut claim = line.claim(1).unwrap();

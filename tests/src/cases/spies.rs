@@ -43,7 +43,7 @@ impl Spy {
             port: Plain(AtomicU64::new(initial)),
             spy: self.clone(),
         };
-        Attachment::new(DeviceId::new(), initial, port)
+        Attachment::new(DeviceId::new::<()>(), initial, port)
     }
 
     /// Returns a timeline over a counter of this spy, with the left side's hooks.
@@ -93,7 +93,18 @@ pub(super) struct Plain(AtomicU64);
 impl Plain {
     /// Returns a port with a limit of its own.
     pub(super) fn port(initial: u64, max_value_difference: u64) -> Attachment {
-        Attachment::new(DeviceId::new(), initial, Self(AtomicU64::new(initial)))
+        Attachment::new(
+            DeviceId::new::<()>(),
+            initial,
+            Self(AtomicU64::new(initial)),
+        )
+        .with_max_value_difference(max_value_difference)
+    }
+
+    /// Same as [`Plain::port`], for a timeline with its home elsewhere.
+    pub(super) fn second_port(initial: u64, max_value_difference: u64) -> Attachment {
+        let port = Self(AtomicU64::new(initial));
+        Attachment::imported(DeviceId::new::<()>(), port)
             .with_max_value_difference(max_value_difference)
     }
 }

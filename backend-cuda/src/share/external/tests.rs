@@ -31,7 +31,7 @@ impl Port for Home {
 fn shared(device: &Device) -> (Timeline, Arc<AtomicU64>) {
     let counter = Arc::new(AtomicU64::new(0));
     let imported = import_timeline(device);
-    let home = Attachment::new(DeviceId::new(), 0, Home(counter.clone()));
+    let home = Attachment::new(DeviceId::new::<()>(), 0, Home(counter.clone()));
     let timeline = Timeline::new("shared", 0, |_| Ok([home, imported?].into_iter().collect()));
     (timeline.unwrap(), counter)
 }
@@ -78,7 +78,7 @@ fn a_semaphore_of_another_context_is_refused() {
     let (ours, theirs) = (device(), device());
     let port = theirs.import_port(timeline_fd(theirs.info()));
     let port = port.map_err(|rejected| rejected.error).unwrap();
-    let home = Attachment::new(DeviceId::new(), 0, Home(Arc::default()));
+    let home = Attachment::new(DeviceId::new::<()>(), 0, Home(Arc::default()));
     let port = Attachment::imported(ours.id(), port);
     let line = Timeline::new("line", 0, |_| Ok([home, port].into_iter().collect())).unwrap();
     let queue = ours.queue(QueueKind::Compute, "ours").unwrap();

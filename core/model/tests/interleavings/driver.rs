@@ -8,8 +8,8 @@ use std::sync::Arc;
 use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use syncline_model::backend::{
-    Attachment, Batch, ByEngine, Completion, Device as _, Enqueue, Flush, Gate, InFlightBudget,
-    Keep, NoStamp, Port, SubmissionQueue, Waker,
+    Attachment, Batch, ByEngine, Completion, EngineQueue, Enqueue, Flush, Gate, Home,
+    InFlightBudget, Keep, NoStamp, Port, SubmissionQueue, Waker,
 };
 use syncline_model::{KeptPoint, Result, Timeline, error::Object, host, info::DeviceId};
 
@@ -37,16 +37,35 @@ impl Port for Counter {
     }
 }
 
+/// The id of a device with queues that take any number of submissions.
+pub(crate) fn device() -> DeviceId {
+    DeviceId::new::<Machine<{ u64::MAX }>>()
+}
+
+/// A device with queues that take at most `CAPACITY` submissions at a time.
+pub(crate) struct Machine<const CAPACITY: u64>(DeviceId);
+
+impl<const CAPACITY: u64> Home for Machine<CAPACITY> {
+    type Enqueue = Driver<CAPACITY>;
+
+    fn port(&self, initial: u64) -> Result<Attachment> {
+        Ok(Attachment::new(self.0, initial, Counter::default()))
+    }
+}
+
 /// A timeline with its home on `device`.
 pub(crate) fn timeline(device: DeviceId, label: &str) -> Timeline {
     let attachment = Attachment::new(device, 0, Counter::default());
     Timeline::new(label, 0, |_| Ok([attachment].into_iter().collect())).unwrap()
 }
 
-/// A timeline of the host, and its device. It has no port and lives in the engine's own words.
+/// A timeline like those of the host, and its device. It lives in the engine's own words.
 pub(crate) fn host_timeline(label: &str) -> (Timeline, DeviceId) {
-    let host = host::Device::new();
-    (host.timeline(label).unwrap(), host.id())
+    let device = device();
+    let line = Timeline::new(label, 0, |_| {
+        Ok([host::value_port(device)].into_iter().collect())
+    });
+    (line.unwrap(), device)
 }
 
 /// When the driver completes the submissions that it has taken.
@@ -59,6 +78,7 @@ pub(crate) enum Completes {
 
 /// The driver of one queue, which has at most `CAPACITY` submissions at a time.
 pub(crate) struct Driver<const CAPACITY: u64> {
+    machine: Machine<CAPACITY>,
     domain: u64,
     completes: Completes,
     /// The budget that it shares with other drivers. The work of a case takes units of it.
@@ -131,26 +151,30 @@ fn make_queue<const CAPACITY: u64>(
 ) -> Arc<SubmissionQueue<Driver<CAPACITY>>> {
     let object = Object::new("queue", label);
     let driver = Driver {
+        machine: Machine(device),
         domain: object.id(),
         completes,
         budget,
         taken: Mutex::new(VecDeque::new()),
         gate: Arc::default(),
     };
-    SubmissionQueue::new(object, device, timeline(device, "position"), driver)
+    let queue = EngineQueue::new(object, driver).unwrap();
+    queue.submissions().clone()
 }
 
 /// A queue that submits to the same driver queue as `other`.
 pub(crate) fn queue_beside(other: &Queue, device: DeviceId, label: &str) -> Queue {
     let object = Object::new("queue", label);
     let driver = Driver {
+        machine: Machine(device),
         domain: other.driver().domain,
         completes: other.driver().completes,
         budget: None,
         taken: Mutex::new(VecDeque::new()),
         gate: other.driver().gate.clone(),
     };
-    SubmissionQueue::new(object, device, timeline(device, "position"), driver)
+    let queue = EngineQueue::new(object, driver).unwrap();
+    queue.submissions().clone()
 }
 
 impl<const CAPACITY: u64> Driver<CAPACITY> {
@@ -181,10 +205,15 @@ impl<const CAPACITY: u64> Driver<CAPACITY> {
 }
 
 impl<const CAPACITY: u64> Enqueue for Driver<CAPACITY> {
+    type Device = Machine<CAPACITY>;
     type Recorder<'a> = Keep;
     type State = Option<Task>;
     type Stamp = NoStamp;
     const MAX_IN_FLIGHT: u64 = CAPACITY;
+
+    fn device(&self) -> &Machine<CAPACITY> {
+        &self.machine
+    }
 
     fn order_domain(&self) -> Option<u64> {
         Some(self.domain)
@@ -197,7 +226,7 @@ impl<const CAPACITY: u64> Enqueue for Driver<CAPACITY> {
     fn record<W>(
         &self,
         recorded: &mut Option<Task>,
-        batch: &Batch<'_>,
+        batch: &Batch<'_, Self>,
         keep: &mut Keep,
         work: W,
     ) -> Result<()>
@@ -209,7 +238,7 @@ impl<const CAPACITY: u64> Enqueue for Driver<CAPACITY> {
         let signals = batch.signals.iter().chain([&batch.end]);
         *recorded = Some(Task {
             waits: waits.map(|wait| wait.keep()).collect(),
-            signals: signals.map(|signal| signal.completion()).collect(),
+            signals: signals.map(|signal| signal.completion().unwrap()).collect(),
         });
         Ok(())
     }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
-use syncline_model::{Error, info::DeviceId};
+use syncline_model::Error;
 
-use crate::driver::{Completes, queue, timeline};
+use crate::driver::{Completes, device, queue, timeline};
 use crate::{FOREVER, interrupted};
 
 /// Two handles are dropped, one of them after a submission claimed the value.
@@ -15,7 +15,7 @@ use crate::{FOREVER, interrupted};
 #[test]
 fn the_last_drops_against_a_claim() {
     interrupted(4, || {
-        let device = DeviceId::new();
+        let device = device();
         let line = timeline(device, "line");
         let queue = queue(device, "queue", Completes::InTheCall);
         let (submitter, other) = (queue.clone(), line.clone());
@@ -35,7 +35,7 @@ fn the_last_drops_against_a_claim() {
 #[test]
 fn the_last_drop_against_a_held_claim() {
     interrupted(3, || {
-        let device = DeviceId::new();
+        let device = device();
         let (gate, line) = (timeline(device, "gate"), timeline(device, "line"));
         let queue = queue(device, "queue", Completes::InTheCall);
         queue
@@ -58,7 +58,7 @@ fn the_last_drop_against_a_held_claim() {
 #[test]
 fn the_last_drop_against_a_submission() {
     interrupted(3, || {
-        let device = DeviceId::new();
+        let device = device();
         let (gate, out) = (timeline(device, "gate"), timeline(device, "out"));
         let queue = queue(device, "queue", Completes::InTheCall);
         let point = gate.at(1).keep();
@@ -95,7 +95,7 @@ impl Drop for Kept {
 #[test]
 fn the_drop_of_a_queue_against_a_completion() {
     interrupted(4, || {
-        let device = DeviceId::new();
+        let device = device();
         let line = timeline(device, "line");
         let queue = queue(device, "queue", Completes::WhenRun);
         let dropped = Arc::new(AtomicU64::new(0));
@@ -131,7 +131,7 @@ fn the_drop_of_a_queue_against_a_completion() {
 #[test]
 fn a_release_against_a_wait_for_a_closed_timeline() {
     interrupted(3, || {
-        let device = DeviceId::new();
+        let device = device();
         let (gate, line) = (timeline(device, "gate"), timeline(device, "line"));
         let queue = queue(device, "queue", Completes::WhenRun);
         let kept = line.at(1).keep();

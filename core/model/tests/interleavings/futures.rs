@@ -8,9 +8,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use syncline_model::wait::future::{WaitAll, any};
-use syncline_model::{Error, Result, info::DeviceId};
+use syncline_model::{Error, Result};
 
-use crate::driver::{Completes, queue, timeline};
+use crate::driver::{Completes, device, queue, timeline};
 use crate::{interrupted, is_planted, planted};
 
 /// A waker that counts its calls, for an executor that sleeps between them.
@@ -58,7 +58,7 @@ fn poll(future: &mut WaitAll, waker: &Arc<CountingWaker>) -> Poll<Result<()>> {
 #[test]
 fn a_signal_against_a_future() {
     interrupted(5, || {
-        let line = timeline(DeviceId::new(), "line");
+        let line = timeline(device(), "line");
         let future = line.at(1).into_future();
         let signaller = line.clone();
         let signalling = thread::spawn(move || signaller.signal(1).unwrap());
@@ -70,7 +70,7 @@ fn a_signal_against_a_future() {
 #[test]
 fn a_failure_against_a_future() {
     interrupted(5, || {
-        let line = timeline(DeviceId::new(), "line");
+        let line = timeline(device(), "line");
         let future = line.at(1).into_future();
         let failing = line.clone();
         let failing = thread::spawn(move || failing.fail(planted()));
@@ -83,7 +83,7 @@ fn a_failure_against_a_future() {
 #[test]
 fn the_last_drop_against_a_future() {
     interrupted(5, || {
-        let line = timeline(DeviceId::new(), "line");
+        let line = timeline(device(), "line");
         let future = line.at(1).into_future();
         let dropping = thread::spawn(move || drop(line));
         let error = block_on(future).unwrap_err();
@@ -98,7 +98,7 @@ fn the_last_drop_against_a_future() {
 #[test]
 fn a_submission_against_a_future_of_pending() {
     interrupted(4, || {
-        let device = DeviceId::new();
+        let device = device();
         let line = timeline(device, "line");
         let queue = queue(device, "queue", Completes::WhenRun);
         let (submitter, other) = (queue.clone(), line.clone());
@@ -116,7 +116,7 @@ fn a_submission_against_a_future_of_pending() {
 #[test]
 fn two_signals_against_a_future_of_any() {
     interrupted(3, || {
-        let device = DeviceId::new();
+        let device = device();
         let lines = [timeline(device, "a"), timeline(device, "b")];
         let signallers = lines.clone();
         let signalling = thread::spawn(move || {
@@ -133,7 +133,7 @@ fn two_signals_against_a_future_of_any() {
 #[test]
 fn a_signal_against_a_change_of_waker() {
     interrupted(5, || {
-        let line = timeline(DeviceId::new(), "line");
+        let line = timeline(device(), "line");
         let mut future = line.at(1).into_future();
         assert!(poll(&mut future, &Arc::default()).is_pending());
         let signalling = thread::spawn(move || line.signal(1).unwrap());
@@ -148,7 +148,7 @@ fn a_signal_against_a_change_of_waker() {
 #[test]
 fn a_signal_against_the_drop_of_a_future() {
     interrupted(5, || {
-        let line = timeline(DeviceId::new(), "line");
+        let line = timeline(device(), "line");
         let waker = Arc::new(CountingWaker::default());
         let mut future = line.at(1).into_future();
         assert!(poll(&mut future, &waker).is_pending());

@@ -10,7 +10,7 @@ use syncline_model::backend::{Counter, Device as _};
 use syncline_model::internal::Page;
 use syncline_model::{Error, Timeline, host, info::DeviceId};
 
-use crate::driver::{Completes, queue, timeline};
+use crate::driver::{Completes, device, queue, timeline};
 use crate::{FOREVER, interrupted, planted};
 
 fn published(line: Timeline) -> (Timeline, Arc<Counter>) {
@@ -75,7 +75,7 @@ fn a_failure_against_a_signal() {
 #[test]
 fn the_last_drop_against_a_completion() {
     interrupted(3, || {
-        let device = DeviceId::new();
+        let device = device();
         let (line, counter) = published(timeline(device, "line"));
         let queue = queue(device, "queue", Completes::WhenRun);
         let signals = [line.signal_at(1)];
@@ -96,7 +96,7 @@ fn the_last_drop_against_a_completion() {
 #[test]
 fn the_last_drop_against_a_promotion() {
     interrupted(2, || {
-        let device = DeviceId::new();
+        let device = device();
         let (line, counter) = published(timeline(device, "line"));
         let queue = queue(device, "queue", Completes::WhenRun);
         let gate = on_the_host();
@@ -142,10 +142,12 @@ fn bridged() -> (Timeline, Timeline, Arc<Counter>, DeviceId) {
     let host = host::Device::new();
     let (page, exporter) = host.exportable_port(0).unwrap();
     let counter = exporter.counter().clone();
-    let sides = Timeline::bridged("bridge", 0, [Ok(page), host.port(0)]).unwrap();
+    let device = device();
+    let port = host::value_port(device);
+    let sides = Timeline::bridged("bridge", 0, [Ok(page), Ok(port)]).unwrap();
     sides[0].publish(counter.clone(), Page::Own).unwrap();
     let [page, side] = sides.try_into().unwrap();
-    (page, side, counter, host.id())
+    (page, side, counter, device)
 }
 
 /// A thread signals the next value once it sees a queue's value on the published side.
@@ -188,7 +190,7 @@ fn an_answer_on_the_published_side() {
 #[test]
 fn a_position_that_comes_before_its_signal() {
     interrupted(2, || {
-        let device = DeviceId::new();
+        let device = device();
         let (line, counter) = published(timeline(device, "line"));
         let queue = queue(device, "queue", Completes::WhenRun);
         let signals = [line.signal_at(1)];
@@ -211,7 +213,7 @@ fn a_position_that_comes_before_its_signal() {
 #[test]
 fn positions_against_their_signals() {
     interrupted(2, || {
-        let device = DeviceId::new();
+        let device = device();
         let (line, counter) = published(timeline(device, "line"));
         let queue = queue(device, "queue", Completes::WhenRun);
         let submit = |value| {

@@ -7,7 +7,9 @@ use loom::thread;
 use syncline_model::backend::{InFlightBudget, Keep};
 use syncline_model::{Error, Result, info::DeviceId};
 
-use crate::driver::{Completes, narrow_queue, queue, queue_beside, sharing_queue, timeline};
+use crate::driver::{
+    Completes, Machine, device, narrow_queue, queue, queue_beside, sharing_queue, timeline,
+};
 use crate::{FOREVER, interrupted, is_planted, planted};
 
 /// The order in which work runs.
@@ -34,7 +36,7 @@ impl Log {
 #[test]
 fn a_release_against_a_submission() {
     interrupted(4, || {
-        let device = DeviceId::new();
+        let device = device();
         let gate = timeline(device, "gate");
         let queue = queue(device, "queue", Completes::InTheCall);
         let opener = gate.clone();
@@ -52,7 +54,7 @@ fn a_release_against_a_submission() {
 #[test]
 fn a_release_against_the_next_submission() {
     interrupted(4, || {
-        let device = DeviceId::new();
+        let device = device();
         let gate = timeline(device, "gate");
         let queue = queue(device, "queue", Completes::InTheCall);
         let log = Log::default();
@@ -69,7 +71,7 @@ fn a_release_against_the_next_submission() {
 #[test]
 fn two_releases_against_each_other() {
     interrupted(4, || {
-        let device = DeviceId::new();
+        let device = device();
         let (left, right) = (timeline(device, "left"), timeline(device, "right"));
         let queue = queue(device, "queue", Completes::InTheCall);
         let log = Log::default();
@@ -89,7 +91,7 @@ fn two_releases_against_each_other() {
 #[test]
 fn submissions_that_cross() {
     interrupted(2, || {
-        let device = DeviceId::new();
+        let device = device();
         let (there, back) = (timeline(device, "there"), timeline(device, "back"));
         let (left, right) = (
             queue(device, "left", Completes::InTheCall),
@@ -112,7 +114,7 @@ fn submissions_that_cross() {
 #[test]
 fn a_circle_from_two_threads() {
     interrupted(4, || {
-        let device = DeviceId::new();
+        let device = device();
         let (there, back) = (timeline(device, "there"), timeline(device, "back"));
         let (left, right) = (
             queue(device, "left", Completes::InTheCall),
@@ -145,7 +147,7 @@ fn a_circle_from_two_threads() {
 #[test]
 fn a_failure_against_a_submission() {
     interrupted(4, || {
-        let device = DeviceId::new();
+        let device = device();
         let (gate, out) = (timeline(device, "gate"), timeline(device, "out"));
         let queue = queue(device, "queue", Completes::InTheCall);
         let failing = gate.clone();
@@ -168,7 +170,7 @@ fn a_failure_against_a_submission() {
 #[test]
 fn a_failure_against_a_submission_that_is_not_the_first() {
     interrupted(4, || {
-        let device = DeviceId::new();
+        let device = device();
         let (gate, fails) = (timeline(device, "gate"), timeline(device, "fails"));
         let out = timeline(device, "out");
         let queue = queue(device, "queue", Completes::InTheCall);
@@ -224,7 +226,7 @@ fn a_failure_of_one_wait_of_three_against_the_next_release() {
 #[test]
 fn a_failure_against_a_release() {
     interrupted(4, || {
-        let device = DeviceId::new();
+        let device = device();
         let (gate, fails) = (timeline(device, "gate"), timeline(device, "fails"));
         let out = timeline(device, "out");
         let queue = queue(device, "queue", Completes::InTheCall);
@@ -250,7 +252,7 @@ fn a_failure_against_a_release() {
 #[test]
 fn a_completion_against_a_submission_over_the_bound() {
     interrupted(4, || {
-        let device = DeviceId::new();
+        let device = DeviceId::new::<Machine<1>>();
         let queue = narrow_queue::<1>(device, "queue", Completes::WhenRun);
         queue.submit(&[], |_| Ok(()), &[]).unwrap();
         let driver = queue.clone();
@@ -269,7 +271,7 @@ fn a_completion_against_a_submission_over_the_bound() {
 #[test]
 fn a_submission_that_takes_units_against_one_that_finds_none() {
     interrupted(3, || {
-        let device = DeviceId::new();
+        let device = device();
         let budget = InFlightBudget::new(1);
         let takes = |keep: &mut Keep| {
             keep.take_in_flight(1);
@@ -305,7 +307,7 @@ fn a_submission_that_takes_units_against_one_that_finds_none() {
 #[test]
 fn submissions_that_take_units_against_each_other() {
     interrupted(3, || {
-        let device = DeviceId::new();
+        let device = device();
         let budget = InFlightBudget::new(1);
         let queue = sharing_queue(device, "queue", &budget);
         let takes = |keep: &mut Keep| {
@@ -331,7 +333,7 @@ fn submissions_that_take_units_against_each_other() {
 #[test]
 fn a_submission_that_finds_no_units_against_an_idle_queue() {
     interrupted(2, || {
-        let device = DeviceId::new();
+        let device = device();
         let budget = InFlightBudget::new(6);
         let queue = sharing_queue(device, "queue", &budget);
         let takes = |keep: &mut Keep| {
@@ -360,7 +362,7 @@ fn a_submission_that_finds_no_units_against_an_idle_queue() {
 #[test]
 fn an_unlock_against_a_submission() {
     interrupted(5, || {
-        let device = DeviceId::new();
+        let device = device();
         let queue = queue(device, "queue", Completes::InTheCall);
         queue.driver().hold();
         let owner = queue.clone();
@@ -375,7 +377,7 @@ fn an_unlock_against_a_submission() {
 #[test]
 fn two_that_hold_the_driver_against_a_submission() {
     interrupted(3, || {
-        let device = DeviceId::new();
+        let device = device();
         let queue = queue(device, "queue", Completes::InTheCall);
         let holding = [(); 2].map(|()| {
             let owner = queue.clone();
@@ -396,7 +398,7 @@ fn two_that_hold_the_driver_against_a_submission() {
 #[test]
 fn two_queues_on_one_driver_against_one_that_holds_it() {
     interrupted(3, || {
-        let device = DeviceId::new();
+        let device = device();
         let first = queue(device, "first", Completes::InTheCall);
         let second = queue_beside(&first, device, "second");
         let owner = first.clone();
@@ -419,7 +421,7 @@ fn two_queues_on_one_driver_against_one_that_holds_it() {
 #[test]
 fn an_unlock_against_a_release() {
     interrupted(4, || {
-        let device = DeviceId::new();
+        let device = device();
         let gate = timeline(device, "gate");
         let queue = queue(device, "queue", Completes::InTheCall);
         queue.submit(&[gate.at(1)], |_| Ok(()), &[]).unwrap();
@@ -440,7 +442,7 @@ fn an_unlock_against_a_release() {
 #[test]
 fn a_failure_against_a_submission_that_signals() {
     interrupted(3, || {
-        let device = DeviceId::new();
+        let device = device();
         let (gate, fails) = (timeline(device, "gate"), timeline(device, "fails"));
         let out = timeline(device, "out");
         let (first, second) = (
@@ -474,7 +476,7 @@ fn a_failure_against_a_submission_that_signals() {
 #[test]
 fn a_failure_against_a_wait_for_what_it_skips() {
     interrupted(3, || {
-        let device = DeviceId::new();
+        let device = device();
         let (shut, gate) = (timeline(device, "shut"), timeline(device, "gate"));
         let queue = queue(device, "queue", Completes::WhenRun);
         queue.submit(&[shut.at(1)], |_| Ok(()), &[]).unwrap();

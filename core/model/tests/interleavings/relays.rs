@@ -4,15 +4,14 @@ use std::sync::Arc;
 
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
-use syncline_model::info::DeviceId;
 
-use crate::driver::{Completes, queue, timeline};
+use crate::driver::{Completes, device, queue, timeline};
 use crate::{FOREVER, interrupted, is_planted, planted};
 
 #[test]
 fn a_completion_against_a_relay() {
     interrupted(4, || {
-        let (near, far) = (DeviceId::new(), DeviceId::new());
+        let (near, far) = (device(), device());
         let line = timeline(near, "line");
         let queue = queue(far, "far", Completes::WhenRun);
         let driver = queue.clone();
@@ -34,7 +33,7 @@ fn a_completion_against_a_relay() {
 #[test]
 fn a_relay_against_a_failure() {
     interrupted(4, || {
-        let (near, far) = (DeviceId::new(), DeviceId::new());
+        let (near, far) = (device(), device());
         let line = timeline(near, "line");
         let queue = queue(far, "far", Completes::WhenRun);
         queue.submit(&[], |_| Ok(()), &[line.signal_at(1)]).unwrap();
@@ -57,7 +56,7 @@ fn a_relay_against_a_failure() {
 #[test]
 fn a_relay_against_its_predecessor() {
     interrupted(4, || {
-        let (near, far) = (DeviceId::new(), DeviceId::new());
+        let (near, far) = (device(), device());
         let line = timeline(near, "line");
         let first = queue(near, "near", Completes::WhenRun);
         let second = queue(far, "far", Completes::WhenRun);
@@ -86,7 +85,7 @@ fn a_relay_against_its_predecessor() {
 #[test]
 fn a_relay_against_a_submission_that_waits_for_it() {
     interrupted(4, || {
-        let (near, far) = (DeviceId::new(), DeviceId::new());
+        let (near, far) = (device(), device());
         let line = timeline(near, "line");
         let (first, second) = (
             queue(far, "far", Completes::WhenRun),
@@ -104,7 +103,7 @@ fn a_relay_against_a_submission_that_waits_for_it() {
 #[test]
 fn a_relay_against_an_idle_queue() {
     interrupted(3, || {
-        let (near, far) = (DeviceId::new(), DeviceId::new());
+        let (near, far) = (device(), device());
         let line = timeline(near, "line");
         let queue = queue(far, "far", Completes::InTheCall);
         let (submitter, signalled) = (queue.clone(), line.clone());

@@ -1,16 +1,16 @@
 //! Signals of one timeline by several threads and queues: which are made, and in which order.
 
 use loom::thread;
-use syncline_model::{Error, info::DeviceId};
+use syncline_model::Error;
 
-use crate::driver::{Completes, queue, timeline};
+use crate::driver::{Completes, device, queue, timeline};
 use crate::{FOREVER, interrupted, planted};
 
 /// Of two equal signals one is made, and the other is refused with the reason.
 #[test]
 fn equal_signals() {
     interrupted(5, || {
-        let line = timeline(DeviceId::new(), "line");
+        let line = timeline(device(), "line");
         let other = line.clone();
         let signalling = thread::spawn(move || other.signal(1));
         let results = [line.signal(1), signalling.join().unwrap()];
@@ -33,7 +33,7 @@ fn equal_signals() {
 #[test]
 fn signals_in_a_row_from_two_threads() {
     interrupted(5, || {
-        let line = timeline(DeviceId::new(), "line");
+        let line = timeline(device(), "line");
         let other = line.clone();
         let signalling = thread::spawn(move || other.signal(1).is_ok());
         line.signal(2).unwrap();
@@ -47,7 +47,7 @@ fn signals_in_a_row_from_two_threads() {
 #[test]
 fn a_host_signal_against_a_queue() {
     interrupted(5, || {
-        let device = DeviceId::new();
+        let device = device();
         let line = timeline(device, "line");
         let queue = queue(device, "queue", Completes::InTheCall);
         let other = line.clone();
@@ -75,7 +75,7 @@ fn a_host_signal_against_a_queue() {
 #[test]
 fn two_queues_signal_one_timeline() {
     interrupted(4, || {
-        let device = DeviceId::new();
+        let device = device();
         let line = timeline(device, "line");
         let (low, high) = (
             queue(device, "low", Completes::InTheCall),
@@ -104,7 +104,7 @@ fn two_queues_signal_one_timeline() {
 /// Two queues signal one value. One is accepted, and the other is refused.
 fn one_value(completes: Completes, interruptions: usize) {
     interrupted(interruptions, move || {
-        let device = DeviceId::new();
+        let device = device();
         let line = timeline(device, "line");
         let (left, right) = (
             queue(device, "left", completes),
@@ -142,7 +142,7 @@ fn two_queues_signal_one_value_and_end_later() {
 #[test]
 fn a_submission_that_steps_back_against_a_signal() {
     interrupted(3, || {
-        let device = DeviceId::new();
+        let device = device();
         let (first, second) = (timeline(device, "first"), timeline(device, "second"));
         let (left, right) = (
             queue(device, "left", Completes::WhenRun),
@@ -173,7 +173,7 @@ fn a_submission_that_steps_back_against_a_signal() {
 fn a_consumer_against_its_producer() {
     for by_host in [true, false] {
         interrupted(3, move || {
-            let device = DeviceId::new();
+            let device = device();
             let line = timeline(device, "line");
             let (left, right) = (
                 queue(device, "left", Completes::InTheCall),
@@ -203,7 +203,7 @@ fn a_consumer_against_its_producer() {
 #[test]
 fn a_held_submission_against_its_producer() {
     interrupted(4, || {
-        let device = DeviceId::new();
+        let device = device();
         let line = timeline(device, "line");
         let (left, right) = (
             queue(device, "left", Completes::WhenRun),
@@ -227,7 +227,7 @@ fn a_held_submission_against_its_producer() {
 #[test]
 fn a_signal_too_far_against_a_submission() {
     interrupted(3, || {
-        let device = DeviceId::new();
+        let device = device();
         let line = timeline(device, "line");
         let queue = queue(device, "queue", Completes::WhenRun);
         queue.submit(&[], |_| Ok(()), &[line.signal_at(1)]).unwrap();
@@ -246,7 +246,7 @@ fn a_signal_too_far_against_a_submission() {
 #[test]
 fn a_submission_that_ends_early_against_the_next() {
     interrupted(3, || {
-        let device = DeviceId::new();
+        let device = device();
         let line = timeline(device, "line");
         let (left, right) = (
             queue(device, "left", Completes::WhenRun),
@@ -280,7 +280,7 @@ fn a_submission_that_ends_early_against_the_next() {
 #[test]
 fn a_submission_that_ends_early_against_two_more() {
     interrupted(4, || {
-        let device = DeviceId::new();
+        let device = device();
         let line = timeline(device, "line");
         let (left, right) = (
             queue(device, "left", Completes::WhenRun),
@@ -317,7 +317,7 @@ fn a_submission_that_ends_early_against_two_more() {
 #[test]
 fn a_promotion_against_the_next_two_claims() {
     interrupted(2, || {
-        let device = DeviceId::new();
+        let device = device();
         let line = timeline(device, "line");
         let (left, right) = (
             queue(device, "left", Completes::WhenRun),
@@ -351,7 +351,7 @@ fn a_promotion_against_the_next_two_claims() {
 #[test]
 fn waits_for_pending_against_a_submission_with_two_signals() {
     interrupted(3, || {
-        let device = DeviceId::new();
+        let device = device();
         let lines = ["one", "two"].map(|label| timeline(device, label));
         let queue = queue(device, "queue", Completes::WhenRun);
         let (submitter, signalled) = (queue.clone(), lines.clone());
@@ -372,7 +372,7 @@ fn waits_for_pending_against_a_submission_with_two_signals() {
 #[test]
 fn a_wait_for_the_position_against_submissions() {
     interrupted(4, || {
-        let device = DeviceId::new();
+        let device = device();
         let queue = queue(device, "queue", Completes::WhenRun);
         let submitter = queue.clone();
         let submitting = thread::spawn(move || {
@@ -395,7 +395,7 @@ fn a_wait_for_the_position_against_submissions() {
 #[test]
 fn a_refusal_against_a_host_signal() {
     interrupted(5, || {
-        let device = DeviceId::new();
+        let device = device();
         let line = timeline(device, "line");
         let queue = queue(device, "queue", Completes::InTheCall);
         let other = line.clone();
@@ -416,7 +416,7 @@ fn a_refusal_against_a_host_signal() {
 #[test]
 fn two_threads_signal_through_one_queue() {
     interrupted(3, || {
-        let device = DeviceId::new();
+        let device = device();
         let line = timeline(device, "line");
         let first = queue(device, "queue", Completes::InTheCall);
         let (second, other) = (first.clone(), line.clone());
@@ -438,7 +438,7 @@ fn two_threads_signal_through_one_queue() {
 #[test]
 fn a_wait_for_pending_against_a_submission() {
     interrupted(5, || {
-        let device = DeviceId::new();
+        let device = device();
         let line = timeline(device, "line");
         let queue = queue(device, "queue", Completes::WhenRun);
         let (submitter, other) = (queue.clone(), line.clone());
@@ -459,7 +459,7 @@ fn a_wait_for_pending_against_a_submission() {
 #[test]
 fn two_waits_for_pending_against_submissions() {
     interrupted(2, || {
-        let device = DeviceId::new();
+        let device = device();
         let line = timeline(device, "line");
         let queue = queue(device, "queue", Completes::WhenRun);
         let waits = [1, 2].map(|value| {

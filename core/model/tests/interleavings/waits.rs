@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
-use syncline_model::{Error, info::DeviceId, wait_all, wait_any};
+use syncline_model::{Error, wait_all, wait_any};
 
-use crate::driver::timeline;
+use crate::driver::{device, timeline};
 use crate::{A_WHILE, FOREVER, interrupted, is_planted, planted};
 
 #[test]
 fn a_signal_against_a_wait() {
     interrupted(4, || {
-        let line = timeline(DeviceId::new(), "line");
+        let line = timeline(device(), "line");
         let signaller = line.clone();
         let signalling = thread::spawn(move || signaller.signal(1).unwrap());
         line.at(1).wait(FOREVER).unwrap();
@@ -25,7 +25,7 @@ fn a_signal_against_a_wait() {
 #[test]
 fn a_wait_and_a_query_make_writes_visible() {
     interrupted(4, || {
-        let line = timeline(DeviceId::new(), "line");
+        let line = timeline(device(), "line");
         let data = Arc::new(AtomicU64::new(0));
         let (signaller, written) = (line.clone(), data.clone());
         let signalling = thread::spawn(move || {
@@ -43,7 +43,7 @@ fn a_wait_and_a_query_make_writes_visible() {
 #[test]
 fn a_signal_past_the_value_against_two_waits() {
     interrupted(2, || {
-        let line = timeline(DeviceId::new(), "line");
+        let line = timeline(device(), "line");
         let other = line.at(2).keep();
         let waiting = thread::spawn(move || other.point().wait(FOREVER).unwrap());
         let signaller = line.clone();
@@ -57,7 +57,7 @@ fn a_signal_past_the_value_against_two_waits() {
 #[test]
 fn a_failure_against_a_wait() {
     interrupted(4, || {
-        let line = timeline(DeviceId::new(), "line");
+        let line = timeline(device(), "line");
         let failing = line.clone();
         let failing = thread::spawn(move || failing.fail(planted()));
         let error = line.at(1).wait(FOREVER).unwrap_err();
@@ -70,7 +70,7 @@ fn a_failure_against_a_wait() {
 #[test]
 fn a_failure_against_a_signal_against_a_wait() {
     interrupted(2, || {
-        let line = timeline(DeviceId::new(), "line");
+        let line = timeline(device(), "line");
         let (failing, signaller) = (line.clone(), line.clone());
         let failing = thread::spawn(move || failing.fail(planted()));
         let signalling = thread::spawn(move || signaller.signal(1));
@@ -88,7 +88,7 @@ fn a_failure_against_a_signal_against_a_wait() {
 #[test]
 fn a_time_out_against_a_signal() {
     interrupted(2, || {
-        let line = timeline(DeviceId::new(), "line");
+        let line = timeline(device(), "line");
         let other = line.at(1).keep();
         let waiting = thread::spawn(move || other.point().wait(FOREVER).unwrap());
         let signaller = line.clone();
@@ -106,7 +106,7 @@ fn a_time_out_against_a_signal() {
 #[test]
 fn a_time_out_then_a_wait() {
     interrupted(2, || {
-        let line = timeline(DeviceId::new(), "line");
+        let line = timeline(device(), "line");
         let signaller = line.clone();
         let signalling = thread::spawn(move || {
             signaller.signal(1).unwrap();
@@ -121,7 +121,7 @@ fn a_time_out_then_a_wait() {
 #[test]
 fn signals_against_a_wait_for_all() {
     interrupted(3, || {
-        let device = DeviceId::new();
+        let device = device();
         let lines = [timeline(device, "a"), timeline(device, "b")];
         let signallers = lines.clone();
         let signalling = thread::spawn(move || {
@@ -137,7 +137,7 @@ fn signals_against_a_wait_for_all() {
 #[test]
 fn signals_against_a_wait_for_any() {
     interrupted(3, || {
-        let device = DeviceId::new();
+        let device = device();
         let lines = [timeline(device, "a"), timeline(device, "b")];
         let signallers = lines.clone();
         let signalling = thread::spawn(move || {
@@ -156,7 +156,7 @@ fn signals_against_a_wait_for_any() {
 #[test]
 fn a_failure_against_a_wait_for_any() {
     interrupted(4, || {
-        let device = DeviceId::new();
+        let device = device();
         let lines = [timeline(device, "a"), timeline(device, "b")];
         let ending = lines.clone();
         let ending = thread::spawn(move || {
@@ -173,7 +173,7 @@ fn a_failure_against_a_wait_for_any() {
 #[test]
 fn a_failure_against_a_wait_for_all() {
     interrupted(4, || {
-        let device = DeviceId::new();
+        let device = device();
         let lines = [timeline(device, "a"), timeline(device, "b")];
         let failing = lines[1].clone();
         let failing = thread::spawn(move || failing.fail(planted()));
@@ -187,7 +187,7 @@ fn a_failure_against_a_wait_for_all() {
 #[test]
 fn queries_against_signals() {
     interrupted(4, || {
-        let line = timeline(DeviceId::new(), "line");
+        let line = timeline(device(), "line");
         let signaller = line.clone();
         let signalling = thread::spawn(move || {
             signaller.signal(1).unwrap();
@@ -207,7 +207,7 @@ fn queries_against_signals() {
 #[test]
 fn the_last_drop_against_a_wait() {
     interrupted(4, || {
-        let line = timeline(DeviceId::new(), "line");
+        let line = timeline(device(), "line");
         let point = line.at(1).keep();
         let dropping = thread::spawn(move || drop(line));
         let error = point.point().wait(FOREVER).unwrap_err();
@@ -223,7 +223,7 @@ fn the_last_drop_against_a_wait() {
 #[test]
 fn two_drops_and_a_signal_against_a_wait() {
     interrupted(2, || {
-        let line = timeline(DeviceId::new(), "line");
+        let line = timeline(device(), "line");
         let other = line.clone();
         let (near, far) = (line.at(1).keep(), line.at(2).keep());
         let dropping = thread::spawn(move || drop(line));

@@ -10,8 +10,9 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use syncline_model::backend::{Attachment, ByEngine, Port, Watch, Watcher};
-use syncline_model::{Error, Result, Timeline, info::DeviceId};
+use syncline_model::{Error, Result, Timeline};
 
+use crate::driver::device;
 use crate::{FOREVER, interrupted, is_planted, planted};
 
 /// A counter of the driver, and the state of a thread that watches it.
@@ -98,8 +99,8 @@ impl Device {
 
     /// A timeline on the device's counter. All timelines of a device share it.
     fn timeline(self: &Arc<Self>, label: &str) -> Timeline {
-        let attachment = Attachment::new(DeviceId::new(), 0, Counter(self.native.clone()))
-            .watched_by(self.clone());
+        let attachment =
+            Attachment::new(device(), 0, Counter(self.native.clone())).watched_by(self.clone());
         let line = Timeline::new(label, 0, |_| Ok([attachment].into_iter().collect()));
         line.unwrap()
     }

@@ -217,8 +217,11 @@ mod tests {
 
     /// A timeline of two devices.
     fn line() -> Timeline {
-        let port = || Attachment::new(DeviceId::new(), 0, Semaphore::default());
-        Timeline::new("line", 0, |_| Ok([port(), port()].into_iter().collect())).unwrap()
+        let ports = [
+            Attachment::new(DeviceId::new::<()>(), 0, Semaphore::default()),
+            Attachment::imported(DeviceId::new::<()>(), Semaphore::default()),
+        ];
+        Timeline::new("line", 0, |_| Ok(ports.into_iter().collect())).unwrap()
     }
 
     fn wait_for(of: &Arc<Shared>, value: u64) -> NativePoint<'_> {

@@ -308,7 +308,7 @@ mod tests {
         #[case] by: usize,
         #[case] entries: &[u64],
     ) {
-        let devices = [DeviceId::new(), DeviceId::new()];
+        let devices = [DeviceId::new::<()>(), DeviceId::new::<()>()];
         let mut list = List::default();
         for ((above, upto), by) in [(first, 0), (second, by)] {
             let device = Some(devices[by]);
@@ -332,8 +332,8 @@ mod tests {
         #[case] after: Duration,
         #[case] is_recovered: bool,
     ) {
-        let (semaphore, lost) = (Semaphore::default(), DeviceId::new());
-        let port = Attachment::new(DeviceId::new(), 0, semaphore.clone());
+        let (semaphore, lost) = (Semaphore::default(), DeviceId::new::<()>());
+        let port = Attachment::new(DeviceId::new::<()>(), 0, semaphore.clone());
         let line = Timeline::new("line", 0, |_| Ok([port].into_iter().collect())).unwrap();
         if is_published {
             let exporter = host::Device::new().exportable_port(0).unwrap().1;

@@ -16,12 +16,13 @@ use crate::timeline::waiters::{Ticket, Woken};
 
 /// How much of `reached` the host may act on, as far as the device of `port` matters.
 ///
-/// A lost device writes nothing any more, so nothing of it is still invisible. Its watching thread
-/// fails the timeline if the device owes a signal.
+/// Never more than `reached`, whatever the backend of the port says (X7). A lost device writes
+/// nothing any more, so nothing of it is still invisible. Its watching thread fails the timeline if
+/// the device owes a signal.
 fn visible(on: &DevicePort, reached: u64) -> Result<u64> {
     match on.port().visible(reached) {
         Err(Error::DeviceLost { .. }) if on.watch().is_some() => Ok(reached),
-        visible => visible,
+        visible => Ok(visible?.min(reached)),
     }
 }
 

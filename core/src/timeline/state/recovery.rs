@@ -178,8 +178,8 @@ mod tests {
     fn a_survivor_signals_after_the_others_had_their_time() {
         let [home, other] = [(); 2].map(|()| Semaphore::behind(EARLIER));
         let ports = [
-            Attachment::new(DeviceId::new(), 0, home.clone()),
-            Attachment::imported(DeviceId::new(), other.clone()),
+            Attachment::new(DeviceId::new::<()>(), 0, home.clone()),
+            Attachment::imported(DeviceId::new::<()>(), other.clone()),
         ];
         let line = Timeline::new("line", 0, |_| Ok(ports.into_iter().collect())).unwrap();
         let mut slept = Vec::new();

@@ -10,10 +10,12 @@ use std::thread::ThreadId;
 use std::time::Instant;
 
 use syncline_core::backend::{
-    Attachment, Batch, ByEngine, Completion, Enqueue, Flush, Keep, Port, Stamp, SubmissionQueue,
-    Timing, Waker, Watch, Watcher,
+    Attachment, Batch, ByEngine, Completion, EngineQueue, Enqueue, Flush, Keep, Port, Relayed,
+    Stamp, SubmissionQueue, Timing, Waker, Watch, Watcher,
 };
 use syncline_core::{Error, KeptPoint, Result, Timeline, error::Object, info::DeviceId};
+
+use crate::words::Of;
 
 /// The largest number of submissions in a driver.
 pub(crate) const CAPACITY: u64 = 3;
@@ -98,8 +100,12 @@ pub(crate) fn bare_line(
     first: u64,
     largest_difference: u64,
 ) -> Timeline {
-    let attach = |&device| Attachment::new(device, first, Bare);
-    let attachments = devices.iter().map(attach);
+    // Only the home has a new counter.
+    let attach = |(index, &device)| match index {
+        0 => Attachment::new(device, first, Bare),
+        _ => Attachment::imported(device, Bare),
+    };
+    let attachments = devices.iter().enumerate().map(attach);
     let attachments = attachments.map(|part| part.with_max_value_difference(largest_difference));
     Timeline::new(label, first, |_| Ok(attachments.collect())).unwrap()
 }
@@ -118,6 +124,7 @@ pub(crate) fn raw_line(device: DeviceId, label: &str, first: u64) -> (Timeline, 
 
 /// The driver of one queue.
 pub(crate) struct Driver {
+    home: Of<Self>,
     domain: u64,
     state: Mutex<State>,
 }
@@ -132,18 +139,25 @@ struct State {
 pub(crate) struct Task {
     waits: Vec<KeptPoint>,
     signals: Vec<Completion>,
-    relayed: Vec<Completion>,
+    relayed: Vec<Relayed>,
     end: Completion,
 }
 
-pub(crate) fn queue(device: DeviceId, label: &str) -> Arc<SubmissionQueue<Driver>> {
+/// A device of the queues, which makes bare counters.
+pub(crate) fn device() -> Of<Driver> {
+    let id = DeviceId::new::<Of<Driver>>();
+    Of::new(id, move || Attachment::new(id, 0, Bare))
+}
+
+pub(crate) fn queue(home: &Of<Driver>, label: &str) -> Arc<SubmissionQueue<Driver>> {
     let object = Object::new("queue", label);
     let driver = Driver {
+        home: home.clone(),
         domain: object.id(),
         state: Mutex::default(),
     };
-    let own = bare_line(&[device], &format!("{label} (position)"), 0, u64::MAX);
-    SubmissionQueue::new(object, device, own, driver)
+    let queue = EngineQueue::new(object, driver).unwrap();
+    queue.submissions().clone()
 }
 
 impl Driver {
@@ -177,11 +191,12 @@ impl Driver {
         let task = self.state.lock().unwrap().tasks.pop_front().unwrap();
         match failure {
             None => task.signals.into_iter().for_each(Completion::complete),
-            Some(error) => task
-                .signals
-                .into_iter()
-                .chain(task.relayed)
-                .for_each(|signal| signal.fail(error.clone())),
+            Some(error) => {
+                let fail = |signal: Completion| signal.fail(error.clone());
+                task.signals.into_iter().for_each(fail);
+                let fail = |signal: Relayed| signal.fail(error.clone());
+                task.relayed.into_iter().for_each(fail);
+            }
         }
         task.end.complete();
         true
@@ -202,10 +217,15 @@ impl Driver {
 }
 
 impl Enqueue for Driver {
+    type Device = Of<Self>;
     type Recorder<'a> = ();
     type State = Option<Task>;
     type Stamp = Bare;
     const MAX_IN_FLIGHT: u64 = CAPACITY;
+
+    fn device(&self) -> &Of<Self> {
+        &self.home
+    }
 
     fn order_domain(&self) -> Option<u64> {
         Some(self.domain)
@@ -214,7 +234,7 @@ impl Enqueue for Driver {
     fn record<W>(
         &self,
         recorded: &mut Option<Task>,
-        batch: &Batch<'_>,
+        batch: &Batch<'_, Self>,
         _: &mut Keep,
         work: W,
     ) -> Result<()>
@@ -233,10 +253,10 @@ impl Enqueue for Driver {
             signals: batch
                 .signals
                 .iter()
-                .map(|signal| signal.completion())
+                .map(|signal| signal.completion().unwrap())
                 .collect(),
             relayed: batch.relayed.to_vec(),
-            end: batch.end.completion(),
+            end: batch.end.completion().unwrap(),
         });
         Ok(())
     }

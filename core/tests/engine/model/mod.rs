@@ -20,7 +20,6 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, TestCaseResult};
 use syncline_core::backend::{Device as _, SubmissionQueue};
-use syncline_core::host::Device;
 use syncline_core::wait::future::{self, WaitAll, WaitAny};
 use syncline_core::{
     Claim, Error, Fence, KeptPoint, Point, Result, Signal, Timeline, info::DeviceId, wait_all,
@@ -234,8 +233,7 @@ struct Bench {
 impl Bench {
     /// With `clocked` 0 the timelines with even numbers have timestamps, and with 1 the others.
     fn new(clocked: usize) -> Self {
-        // These devices only give identities, fences and clocks.
-        let hosts = [Device::new(), Device::new()];
+        let hosts = [driver::device(), driver::device()];
         let devices: [DeviceId; 2] = std::array::from_fn(|index| hosts[index].id());
         let mut world = World::new();
         let mut counter = Arc::default();
@@ -269,7 +267,7 @@ impl Bench {
             .map(|(line, first)| (1..=VALUES).map(|v| line.at(first + v).keep()).collect());
         let queues = QUEUES.iter().enumerate().map(|(index, &device)| {
             world.add_queue(device, CAPACITY);
-            driver::queue(devices[device], &format!("queue {index}"))
+            driver::queue(&hosts[device], &format!("queue {index}"))
         });
         let queues: Vec<_> = queues.collect();
         let fences = hosts.iter().map(|host| (host.fence("fence"), Place::Empty));

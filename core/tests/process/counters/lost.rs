@@ -143,7 +143,7 @@ impl Scene {
         let page = host::Device::new().import_timeline(self.exporter.export().unwrap());
         let page = page.map_err(|rejected| rejected.error).unwrap();
         let native = native.map(|port| {
-            Attachment::imported(DeviceId::new(), port).with_max_value_difference(1000)
+            Attachment::imported(DeviceId::new::<()>(), port).with_max_value_difference(1000)
         });
         Timeline::new("heard", 2, |_| {
             Ok([page].into_iter().chain(native).collect())
@@ -311,7 +311,7 @@ fn a_value_that_keeps_rising_does_not_delay_a_survivor() {
     let _alone = alone();
     let scene = Scene::new();
     let polls = Arc::new(AtomicU64::new(2));
-    let port = Attachment::new(DeviceId::new(), 2, Rising(polls.clone()))
+    let port = Attachment::new(DeviceId::new::<()>(), 2, Rising(polls.clone()))
         .with_max_value_difference(2 * HIGH)
         .signalled_elsewhere(true);
     let line = Timeline::new("heard", 2, |_| Ok([port].into_iter().collect())).unwrap();

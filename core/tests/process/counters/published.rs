@@ -503,7 +503,7 @@ fn a_lost_device_of_a_living_signaller_is_published() {
     let _alone = alone();
     let (port, exporter) = host::Device::new().exportable_port(0).unwrap();
     let lost = Arc::new(AtomicBool::new(false));
-    let device = Attachment::new(DeviceId::new(), 0, Lost(lost.clone()));
+    let device = Attachment::new(DeviceId::new::<()>(), 0, Lost(lost.clone()));
     let signalled = Timeline::new("signalled", 0, |_| Ok([port, device].into_iter().collect()));
     let signalled = signalled.unwrap();
     let counter = exporter.counter();

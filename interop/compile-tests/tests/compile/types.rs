@@ -1,6 +1,7 @@
 //! What the types forbid. Each file in `types/missing/` lacks a right, and the compiler names it.
 //!
-//! Each file in `types/recorders/` moves a recorder out of its submission.
+//! Each file in `types/recorders/` moves a recorder out of its submission. With each file in
+//! `types/authors/`, safe code would let a driver use freed memory, or make a counter fall.
 //!
 //! A line that must not compile ends with `//~ ` and a part of what the compiler says about it.
 
@@ -59,7 +60,7 @@ fn files() -> Vec<PathBuf> {
         let entries = fs::read_dir(folder().join(name)).expect("a folder");
         entries.map(|entry| entry.expect("an entry").path())
     };
-    ["missing", "recorders"]
+    ["missing", "recorders", "authors"]
         .into_iter()
         .flat_map(in_folder)
         .collect()

@@ -7,11 +7,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use syncline::backend::{
-    self, Attachment, Backend, ByEngine, Candidate, EngineQueue, Identity, Sharing, Watch, Watcher,
+    self, Attachment, Backend, ByEngine, Candidate, EngineQueue, Home, Identity, Sharing, Watch,
+    Watcher,
 };
 use syncline::clock::Clock;
 use syncline::{
-    Error, QueueKind, Result, Timeline,
+    Error, QueueKind, Result,
     error::Object,
     handle::HandleKind,
     info::{BackendKind, Capabilities, DeviceId, Info, QueueFamily, Uuid},
@@ -61,7 +62,7 @@ impl Hardware {
     /// Opens a device. Each device has an identity and objects of its own.
     pub(crate) fn open(&self) -> Device {
         Device(Arc::new(Inner {
-            id: DeviceId::new(),
+            id: DeviceId::new::<Device>(),
             object: Object::new("device", "clockwork"),
             hardware: self.clone(),
             watcher: Watcher::default(),
@@ -220,9 +221,17 @@ fn info(uuid: Uuid) -> Info {
     }
 }
 
-impl Backend for Device {
-    type Queue = EngineQueue<Self, Channel>;
+impl Home for Device {
     type Enqueue = Channel;
+
+    fn port(&self, initial: u64) -> Result<Attachment> {
+        let counter = Attachment::new(self.0.id, initial, self.counter(initial));
+        Ok(self.attach(counter))
+    }
+}
+
+impl Backend for Device {
+    type Queue = EngineQueue<Channel>;
     const QUEUE: &'static str = "clockwork queue";
 
     fn identity(&self) -> Identity<'_> {
@@ -233,16 +242,11 @@ impl Backend for Device {
         }
     }
 
-    fn port(&self, initial: u64) -> Result<Attachment> {
-        let counter = Attachment::new(self.0.id, initial, self.counter(initial));
-        Ok(self.attach(counter))
-    }
-
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    fn enqueue(&self, _: QueueKind, _: &Object, _: &Timeline) -> Result<Channel> {
+    fn enqueue(&self, _: QueueKind, _: &Object) -> Result<Channel> {
         Ok(Channel::new(self))
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use syncline::backend::{
     self, Batch, Enqueue, Flush, InFlightBudget, InvariantLifetime, Keep, NativePoint, Timing,
-    Waker,
+    ToWrite, Waker,
 };
 use syncline::{Error, Result, error::Object};
 
@@ -79,7 +79,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Records a whole submission.
-    fn submission<W>(&mut self, batch: &Batch<'_>, work: W) -> Result<()>
+    fn submission<W>(&mut self, batch: &Batch<'_, Channel>, work: W) -> Result<()>
     where
         W: for<'r, 'b> FnOnce(&'r mut Recorder<'b>) -> Result<()>,
     {
@@ -91,7 +91,7 @@ impl<'a> Recorder<'a> {
             self.wait(point)?;
         }
         if let Some(stamp) = batch.stamp::<Stamp>() {
-            Channel::write_stamp(self, &stamp)?;
+            stamp.write(self);
         }
         for &point in batch.signals {
             self.signal(point)?;
@@ -167,24 +167,29 @@ impl HardwareQueue {
 /// The engine's way to a hardware queue.
 pub(crate) struct Channel {
     /// Keeps the machine running.
-    _device: Device,
+    device: Device,
     queue: Arc<HardwareQueue>,
 }
 
 impl Channel {
     pub(crate) fn new(device: &Device) -> Self {
         Self {
-            _device: device.clone(),
+            device: device.clone(),
             queue: device.hardware_queue(),
         }
     }
 }
 
 impl Enqueue for Channel {
+    type Device = Device;
     type Recorder<'a> = Recorder<'a>;
     /// The recorded submission.
     type State = Vec<Command>;
     type Stamp = Stamp;
+
+    fn device(&self) -> &Device {
+        &self.device
+    }
 
     /// A hardware queue that is full blocks its caller: what waits behind a gate waits on the host.
     fn in_flight_budget(&self) -> Option<&Arc<InFlightBudget>> {
@@ -198,7 +203,7 @@ impl Enqueue for Channel {
     fn record<W>(
         &self,
         list: &mut Vec<Command>,
-        batch: &Batch<'_>,
+        batch: &Batch<'_, Self>,
         keep: &mut Keep,
         work: W,
     ) -> Result<()>
@@ -234,8 +239,8 @@ impl Enqueue for Channel {
         }))
     }
 
-    fn write_stamp(recorder: &mut Recorder<'_>, stamp: &Arc<Stamp>) -> Result<()> {
-        recorder.list.push(Command::Time(stamp.ticks.clone()));
+    fn write_stamp(recorder: &mut Recorder<'_>, stamp: ToWrite<'_, Self>) -> Result<()> {
+        stamp.write(recorder);
         Ok(())
     }
 }
@@ -247,6 +252,11 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
+    /// Records that the machine writes it.
+    pub(crate) fn write(&self, recorder: &mut Recorder<'_>) {
+        recorder.list.push(Command::Time(self.ticks.clone()));
+    }
+
     /// Nanoseconds on the machine's clock.
     pub(crate) fn read(&self) -> Result<i64> {
         let ticks = self

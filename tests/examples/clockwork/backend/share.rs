@@ -1,5 +1,8 @@
 //! Optional: native sharing. Two devices of one machine use one counter.
-#![allow(unsafe_code, reason = "makes a typed handle of a descriptor")]
+#![allow(
+    unsafe_code,
+    reason = "makes a typed handle of a descriptor, and vouches for it"
+)]
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -14,7 +17,9 @@ use syncline::{
 
 use super::Device;
 
-impl Sharing for Device {
+// SAFETY: the counter is new, and the handles and the attachment are of it. The UUID is that of the
+// machine.
+unsafe impl Sharing for Device {
     fn name(&self) -> &Object {
         self.object()
     }

@@ -244,7 +244,7 @@ fn smallest_limit<S: Subject>(world: &World<S>) -> Verdict {
         let line = syncline::Timeline::new("narrow", 7, |initial| {
             let first = world.left.port(initial)?;
             let first = first.with_max_value_difference(LIMITS[home]);
-            let second = Plain::port(initial, LIMITS[other]);
+            let second = Plain::second_port(initial, LIMITS[other]);
             Ok([first, second].into_iter().collect())
         })?;
         let line = world.left.own(line);

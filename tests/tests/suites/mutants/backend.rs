@@ -7,11 +7,15 @@ use std::time::{Duration, Instant};
 
 use syncline::backend::Watcher;
 use syncline::backend::{
-    self, Attachment, Backend, Batch, ByEngine, EngineQueue, Enqueue, Flush, Identity,
-    InFlightBudget, Keep, NativePoint, Timing, Waker, Watch,
+    self, Attachment, Backend, Batch, ByEngine, EngineQueue, Enqueue, Flush, Home, Identity,
+    InFlightBudget, Keep, NativePoint, Timing, ToWrite, Waker, Watch,
 };
 use syncline::clock::{Clock, Sample, Sampler};
-use syncline::{Error, QueueKind, Result, Timeline, error::Object, info::Info};
+use syncline::{
+    Error, QueueKind, Result,
+    error::Object,
+    info::{DeviceId, Info},
+};
 
 use super::bugs::Bug;
 use super::lock;
@@ -28,6 +32,7 @@ const LIMIT: u64 = 3 << 62;
 #[derive(Clone)]
 pub(crate) struct PlantedDevice {
     pub(crate) inner: Device,
+    id: DeviceId,
     info: Arc<Info>,
     pub(crate) bug: Bug,
     clock: Clock,
@@ -42,6 +47,7 @@ impl PlantedDevice {
         let clock = planted_clock(&inner, bug);
         Self {
             inner,
+            id: DeviceId::new::<Self>(),
             info,
             bug,
             clock,
@@ -50,34 +56,39 @@ impl PlantedDevice {
     }
 }
 
-impl Backend for PlantedDevice {
-    type Queue = EngineQueue<Self, Planted>;
+impl Home for PlantedDevice {
     type Enqueue = Planted;
-    const QUEUE: &'static str = "planted queue";
-
-    fn identity(&self) -> Identity<'_> {
-        Identity {
-            info: &self.info,
-            ..self.inner.identity()
-        }
-    }
 
     fn port(&self, initial: u64) -> Result<Attachment> {
         let port = PlantedPort(self.inner.counter(initial), self.bug);
-        let attachment = Attachment::new(self.identity().id, initial, port)
+        let attachment = Attachment::new(self.id, initial, port)
             .watched_by(Arc::new(PlantedWatch(self.inner.watch(), self.bug)));
         Ok(match self.bug {
             Bug::DifferenceUnlimited => attachment,
             _ => attachment.with_max_value_difference(LIMIT),
         })
     }
+}
+
+impl Backend for PlantedDevice {
+    type Queue = EngineQueue<Planted>;
+    const QUEUE: &'static str = "planted queue";
+
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            id: self.id,
+            info: &self.info,
+            ..self.inner.identity()
+        }
+    }
 
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    fn enqueue(&self, _: QueueKind, _: &Object, _: &Timeline) -> Result<Planted> {
+    fn enqueue(&self, _: QueueKind, _: &Object) -> Result<Planted> {
         Ok(Planted {
+            device: self.clone(),
             inner: Channel::new(&self.inner),
             bug: self.bug,
             count: AtomicU64::new(0),
@@ -212,10 +223,11 @@ impl Watch for PlantedWatch {
 }
 
 /// A queue of a machine with a bug.
-pub(crate) type PlantedQueue = EngineQueue<PlantedDevice, Planted>;
+pub(crate) type PlantedQueue = EngineQueue<Planted>;
 
 /// The clockwork's channel, with a bug in the commands or in how they are handed over.
 pub(crate) struct Planted {
+    device: PlantedDevice,
     inner: Channel,
     bug: Bug,
     count: AtomicU64,
@@ -242,9 +254,14 @@ fn signal(recorder: &mut Recorder<'_>, point: NativePoint<'_>) -> Result<()> {
 }
 
 impl Enqueue for Planted {
+    type Device = PlantedDevice;
     type Recorder<'a> = Recorder<'a>;
     type State = Vec<Command>;
     type Stamp = PlantedStamp;
+
+    fn device(&self) -> &PlantedDevice {
+        &self.device
+    }
 
     fn in_flight_budget(&self) -> Option<&Arc<InFlightBudget>> {
         match self.bug {
@@ -263,7 +280,7 @@ impl Enqueue for Planted {
     fn record<W>(
         &self,
         list: &mut Vec<Command>,
-        batch: &Batch<'_>,
+        batch: &Batch<'_, Self>,
         keep: &mut Keep,
         work: W,
     ) -> Result<()>
@@ -295,10 +312,10 @@ impl Enqueue for Planted {
         }
         let stamp = batch.stamp::<PlantedStamp>();
         let write = |recorder: &mut Recorder<'_>, now: bool| match &stamp {
-            Some(stamp) if now => Self::write_stamp(recorder, stamp),
-            _ => Ok(()),
+            Some(stamp) if now => stamp.write(recorder),
+            _ => {}
         };
-        write(&mut recorder, self.bug == Bug::SignalTimesBeforeTheWork)?;
+        write(&mut recorder, self.bug == Bug::SignalTimesBeforeTheWork);
         let from = recorder.list.len();
         let worked = work(&mut recorder);
         if let Err(error) = worked {
@@ -318,7 +335,7 @@ impl Enqueue for Planted {
             Bug::WorkBeforeTheWaits => recorder.list.rotate_left(begin),
             _ => {}
         }
-        write(&mut recorder, self.bug == Bug::SignalTimesBeforeTheOrder)?;
+        write(&mut recorder, self.bug == Bug::SignalTimesBeforeTheOrder);
         if self.bug != Bug::OrderOfSignalsIgnored {
             for &point in batch.order {
                 wait(&mut recorder, point, point.value())?;
@@ -330,7 +347,7 @@ impl Enqueue for Planted {
                 | Bug::SignalTimesBeforeTheOrder
                 | Bug::SignalTimesAreNotWritten
         );
-        write(&mut recorder, !elsewhere)?;
+        write(&mut recorder, !elsewhere);
         let signals = match self.bug {
             Bug::SignalsBeforeTheWork => &[],
             Bug::OnlyTheFirstSignalCounts => &batch.signals[..batch.signals.len().min(1)],
@@ -392,11 +409,9 @@ impl Enqueue for Planted {
         Ok(stamp)
     }
 
-    fn write_stamp(recorder: &mut Recorder<'_>, stamp: &Arc<PlantedStamp>) -> Result<()> {
-        if stamp.bug == Bug::TimeIsWrittenAtTheCall {
-            let _ = stamp.early.set(Instant::now());
-        }
-        Channel::write_stamp(recorder, &stamp.inner)
+    fn write_stamp(recorder: &mut Recorder<'_>, stamp: ToWrite<'_, Self>) -> Result<()> {
+        stamp.write(recorder);
+        Ok(())
     }
 }
 
@@ -410,6 +425,13 @@ pub(crate) struct PlantedStamp {
 }
 
 impl PlantedStamp {
+    fn write(&self, recorder: &mut Recorder<'_>) {
+        if self.bug == Bug::TimeIsWrittenAtTheCall {
+            let _ = self.early.set(Instant::now());
+        }
+        self.inner.write(recorder);
+    }
+
     /// Returns the time as its lowest 20 bits show it.
     fn cut(&self) -> Result<i64> {
         Ok(self.inner.read()? % ((TICK as i64) << 20))
