@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::code::{Answer, Code};
 use crate::faults;
+use crate::settings::print;
 
 /// A pointer to memory for a result. The API demands that it is null or valid for a write.
 #[repr(transparent)]
@@ -115,6 +116,20 @@ static IS_FORKED: AtomicBool = AtomicBool::new(false);
 /// The functions that a forked process may still call.
 const STATELESS: [&str; 3] = ["cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString"];
 
+/// The result of a call in a forked process. Every call but `cuInit` ends the process.
+///
+/// A real driver shares descriptors with the parent, so such a call may change what the parent has.
+fn call_after_fork(name: &'static str) -> u32 {
+    if name == "cuInit" {
+        return Code::NOT_INITIALIZED.number();
+    }
+    print(format_args!(
+        "process {} calls {name}, and was forked after cuInit",
+        std::process::id()
+    ));
+    std::process::abort();
+}
+
 /// Makes processes that are forked from now on refuse calls.
 ///
 /// They lack the driver's threads, which may have held locks.
@@ -129,7 +144,7 @@ pub(crate) fn refuse_when_forked() {
 /// Runs the body of an exported function.
 pub(crate) fn call(name: &'static str, body: impl FnOnce() -> Answer) -> u32 {
     if IS_FORKED.load(Ordering::Relaxed) && !STATELESS.contains(&name) {
-        return Code::NOT_INITIALIZED.number();
+        return call_after_fork(name);
     }
     let run = || match faults::before(name) {
         faults::Verdict::Runs => body(),

@@ -44,6 +44,7 @@ mod instance;
 mod loader;
 mod manifest;
 mod observe;
+mod passed_on;
 mod payload;
 mod physical;
 mod queue;

@@ -8,8 +8,8 @@ use ash::vk;
 use crate::device::Registered;
 use crate::instance::Instance;
 use crate::{
-    calibration, chain, completion, device, gated, host, instance, physical, semaphore, submit,
-    surface,
+    calibration, chain, completion, device, gated, host, instance, passed_on, physical, semaphore,
+    submit, surface,
 };
 
 /// `VkLayerFunction`: the create info holds the functions of the next layer.
@@ -278,6 +278,12 @@ fn device_function(name: &[u8]) -> vk::PFN_vkVoidFunction {
             calibration::get_calibrated_timestamps
         ),
         b"vkDeviceWaitIdle" => entry!(PFN_vkDeviceWaitIdle, completion::device_wait_idle),
+        b"vkDestroyBuffer" => entry!(PFN_vkDestroyBuffer, passed_on::destroy_buffer),
+        b"vkFreeMemory" => entry!(PFN_vkFreeMemory, passed_on::free_memory),
+        b"vkDestroyCommandPool" => {
+            entry!(PFN_vkDestroyCommandPool, passed_on::destroy_command_pool)
+        }
+        b"vkDestroyQueryPool" => entry!(PFN_vkDestroyQueryPool, passed_on::destroy_query_pool),
         _ => None,
     }
 }

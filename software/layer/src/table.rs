@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "reads the dispatch key of a handle")]
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use ash::vk::Handle;
@@ -25,7 +26,27 @@ pub(crate) fn write<T>(locked: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
 }
 
 /// The layer's data of each instance or device.
-pub(crate) struct Table<T>(RwLock<BTreeMap<usize, Arc<T>>>);
+///
+/// Each has the process that made it. A call from another process, which was forked, ends that
+/// process.
+pub(crate) struct Table<T>(RwLock<BTreeMap<usize, (u32, Arc<T>)>>);
+
+/// Ends a forked process that uses an instance or a device of its parent.
+///
+/// The specification says nothing about such calls. Drivers share descriptors with the parent, so
+/// the call may change what the parent has.
+fn require_process(maker: u32) {
+    let process = std::process::id();
+    if process != maker {
+        // Not `eprintln!`, which panics if standard error cannot be written.
+        let _ = writeln!(
+            std::io::stderr(),
+            "software layer: process {process} calls the driver with an object that process \
+             {maker} made before a fork"
+        );
+        std::process::abort();
+    }
+}
 
 /// Returns the pointer at the start of a dispatchable object.
 ///
@@ -49,7 +70,9 @@ impl<T> Table<T> {
     pub(crate) unsafe fn get(&self, handle: impl Handle) -> Option<Arc<T>> {
         // SAFETY: by this function's contract.
         let key = unsafe { key(handle) };
-        read(&self.0).get(&key).cloned()
+        let (maker, found) = read(&self.0).get(&key).cloned()?;
+        require_process(maker);
+        Some(found)
     }
 
     /// # Safety
@@ -57,7 +80,7 @@ impl<T> Table<T> {
     pub(crate) unsafe fn insert(&self, handle: impl Handle, value: Arc<T>) {
         // SAFETY: by this function's contract.
         let key = unsafe { key(handle) };
-        write(&self.0).insert(key, value);
+        write(&self.0).insert(key, (std::process::id(), value));
     }
 
     /// # Safety
@@ -65,6 +88,8 @@ impl<T> Table<T> {
     pub(crate) unsafe fn remove(&self, handle: impl Handle) -> Option<Arc<T>> {
         // SAFETY: by this function's contract.
         let key = unsafe { key(handle) };
-        write(&self.0).remove(&key)
+        let (maker, removed) = write(&self.0).remove(&key)?;
+        require_process(maker);
+        Some(removed)
     }
 }

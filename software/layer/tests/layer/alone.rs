@@ -20,6 +20,7 @@ pub(crate) const CASES: &[(&str, Case)] = &[
     ("many_threads_wait", many_threads),
     ("destroyed_while_a_value_is_watched", destroyed),
     ("nothing_is_left", nothing_is_left),
+    ("a_call_of_a_forked_process_ends_it", forked),
 ];
 
 const ALL: vk::SemaphoreWaitFlags = vk::SemaphoreWaitFlags::empty();
@@ -235,6 +236,37 @@ fn destroyed(driver: &Driver) {
         assert_eq!(gpu.value(own), value);
         gpu.destroy(frames);
     }
+}
+
+/// Each function that destroys ends a forked process. The parent goes on.
+fn forked(driver: &Driver) {
+    let gpu = driver.open();
+    let frames = gpu.shared_timeline(0);
+    let calls: [&dyn Fn(); 4] = [
+        &|| gpu.destroy(frames),
+        // SAFETY: the process ends in the call.
+        &|| unsafe { gpu.device.destroy_buffer(vk::Buffer::null(), None) },
+        // SAFETY: as above.
+        &|| unsafe { gpu.device.free_memory(vk::DeviceMemory::null(), None) },
+        // SAFETY: as above.
+        &|| unsafe { gpu.device.destroy_device(None) },
+    ];
+    for call in calls {
+        // SAFETY: the child makes one call, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            call();
+            // SAFETY: the child ends here.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: the child's id, and memory for its status.
+        let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(ended, child);
+        assert_eq!(libc::WTERMSIG(status), libc::SIGABRT, "{status:#x}");
+    }
+    gpu.signal(frames, 1);
+    gpu.wait(frames, 1);
 }
 
 /// The process has the same threads of the layer and the same descriptors as before.
