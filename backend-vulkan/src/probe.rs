@@ -40,6 +40,7 @@ impl Candidate {
     pub fn open(&self) -> Result<Device> {
         // The application may have changed the public fields. The device is opened with the
         // driver's answers.
+        self.instance.require_maker()?;
         self.device.usable()?;
         Device::open_probed(&self.instance, self.device.clone())
     }
@@ -73,8 +74,10 @@ impl Instance {
     /// Every physical device, including those that cannot be used, with the reason. May be empty.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if the devices cannot be listed.
+    /// [`Error::Unavailable`] if the devices cannot be listed. [`Error::MadeBeforeFork`] in a
+    /// forked child.
     pub fn devices(&self) -> Result<Vec<Candidate>> {
+        self.require_maker()?;
         // SAFETY: the instance is valid.
         let physical = unsafe { self.raw().enumerate_physical_devices() }.map_err(|code| {
             unavailable(format!(

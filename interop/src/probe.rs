@@ -312,7 +312,13 @@ impl Inventory {
     fn no_such_device(&self, asked: &str) -> Error {
         // The reason why a backend is unavailable says more than a list of devices.
         let absent = self.unavailable.iter().find(|error| {
-            matches!(error, Error::Unavailable { backend, .. } if backend.name() == asked.to_lowercase())
+            let absent = match error {
+                Error::Unavailable { backend, .. } => *backend,
+                // Only CUDA cannot be opened again in a forked child.
+                Error::MadeBeforeFork { .. } => BackendKind::Cuda,
+                _ => return false,
+            };
+            absent.name() == asked.to_lowercase()
         });
         if let Some(error) = absent {
             return error.clone();

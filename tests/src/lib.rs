@@ -14,6 +14,7 @@ pub mod dice;
 pub mod executor;
 pub mod expected;
 pub mod footprint;
+mod forked;
 pub mod inventory;
 pub mod peer;
 pub mod report;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys;
 use syncline_core::backend::{Mutex, MutexGuard, StandbyThread, TeardownGuard, must_defer_free};
+use syncline_core::internal::DroppedByMaker;
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::capture_mode::CaptureMode;
@@ -19,21 +20,24 @@ use crate::driver::table::{Code, Driver, Raw};
 
 /// The owner of an adopted driver object, kept as long as this crate uses the object.
 #[derive(Default)]
-pub(crate) struct Owner(Option<Arc<dyn Any + Send + Sync>>);
+pub(crate) struct Owner(DroppedByMaker<Option<Arc<dyn Any + Send + Sync>>>);
 
 impl Owner {
-    pub(crate) const fn new(owner: Option<Arc<dyn Any + Send + Sync>>) -> Self {
-        Self(owner)
+    pub(crate) fn new(owner: Option<Arc<dyn Any + Send + Sync>>) -> Self {
+        Self(DroppedByMaker::new(owner))
     }
 
-    pub(crate) const fn is_some(&self) -> bool {
+    pub(crate) fn is_some(&self) -> bool {
         self.0.is_some()
     }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        if let Some(owner) = self.0.take() {
+        // In a forked child, the owner's drop could call the driver.
+        if self.0.maker().is_this()
+            && let Some(owner) = self.0.take()
+        {
             TeardownGuard::drop_owner(owner);
         }
     }
@@ -64,7 +68,7 @@ pub(crate) trait OnLoss: Send + Sync {
 
 impl Context {
     /// True if this struct keeps the context alive, so that nothing can destroy it earlier.
-    pub(crate) const fn is_kept(&self) -> bool {
+    pub(crate) fn is_kept(&self) -> bool {
         self.retained.is_some() || self.owner.is_some()
     }
 
@@ -123,7 +127,7 @@ impl Context {
     /// True if the application may destroy the context while this struct exists.
     ///
     /// It has adopted the context without an owner.
-    pub(crate) const fn is_unowned(&self) -> bool {
+    pub(crate) fn is_unowned(&self) -> bool {
         self.retained.is_none() && !self.owner.is_some()
     }
 
@@ -134,6 +138,14 @@ impl Context {
 
     pub(crate) const fn raw(&self) -> sys::CUcontext {
         self.raw.0
+    }
+
+    /// Refuses the device in a forked child.
+    ///
+    /// # Errors
+    /// [`Error::MadeBeforeFork`].
+    pub(crate) fn require_maker(&self) -> Result<()> {
+        self.driver.maker().require(&self.object)
     }
 
     /// The device of this context.
@@ -154,7 +166,12 @@ impl Context {
     }
 
     /// Frees `resource` of `bytes` bytes now, or defers that if this call must not block.
+    ///
+    /// Does nothing in a forked child: the resource belongs to the parent process.
     pub(crate) fn free_or_defer(&self, resource: Resource, bytes: u64) {
+        if self.driver.is_forked() {
+            return;
+        }
         if must_defer_free() {
             self.deferred_frees.add(resource, bytes);
             return;
@@ -291,6 +308,9 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        if self.driver.is_forked() {
+            return;
+        }
         let Some(_going) = TeardownGuard::begin() else {
             return;
         };

@@ -133,6 +133,10 @@ impl Inner {
 
     /// See [`Device::trim`](syncline_core::backend::Device::trim).
     pub(crate) fn trim(&self) -> Pooled {
+        // In a forked child the pools belong to the parent.
+        if self.context.driver().is_forked() {
+            return Pooled::default();
+        }
         self.released_events.recycle();
         let mut left = Pooled::default();
         left.events = self.plain_events.trim() + self.timed_events.trim();

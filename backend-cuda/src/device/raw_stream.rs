@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use cudarc::driver::sys;
 use syncline_core::backend::Mutex;
 use syncline_core::error::Object;
+use syncline_core::internal::MakerProcess;
 
 use crate::device::capture_mode::CaptureMode;
 use crate::device::stream_lock::StreamLock;
@@ -36,6 +37,7 @@ pub(crate) struct RawStream {
     lent: AtomicBool,
     /// Held during each submission, and by the application during its own calls.
     stream_lock: StreamLock,
+    maker: MakerProcess,
 }
 
 impl RawStream {
@@ -56,6 +58,7 @@ impl RawStream {
             made_by: Some(driver.clone()),
             lent: AtomicBool::new(false),
             stream_lock: StreamLock::default(),
+            maker: MakerProcess::this(),
         });
         // An old entry under this key belongs to a destroyed stream, because drivers reuse handles.
         IN_USE.lock().insert(made.key, Arc::downgrade(&made));
@@ -76,6 +79,7 @@ impl RawStream {
             made_by: None,
             lent: AtomicBool::new(true),
             stream_lock: StreamLock::default(),
+            maker: MakerProcess::this(),
         });
         let mut in_use = IN_USE.lock();
         // Another thread may have added it since the caller checked.
@@ -122,6 +126,10 @@ impl RawStream {
 
 impl Drop for RawStream {
     fn drop(&mut self) {
+        // In a forked child, a thread of the parent may have held the lock.
+        if !self.maker.is_this() {
+            return;
+        }
         // Before the stream is destroyed, because the driver may reuse the handle on another thread
         // at once.
         let mut in_use = IN_USE.lock();

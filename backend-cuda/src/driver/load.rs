@@ -3,10 +3,12 @@
 
 use std::ffi::{OsStr, c_int};
 use std::path::Path;
+use std::sync::OnceLock;
 
 use libloading::Library;
 use syncline_core::backend::TeardownGuard;
-use syncline_core::{Error, Result};
+use syncline_core::internal::MakerProcess;
+use syncline_core::{Error, Result, error::Object};
 
 use crate::driver::table::{Code, Driver, Optional, Symbols, unavailable, words};
 
@@ -29,6 +31,7 @@ impl Driver {
     /// # Errors
     /// [`Error::Unavailable`] if there is no driver, if it is too old, or if it finds no device. A
     /// library that is not a CUDA driver, or is too old, is unloaded again.
+    /// [`Error::MadeBeforeFork`] in a forked child, if the parent has initialized CUDA here.
     pub fn load() -> Result<Self> {
         match std::env::var_os(Self::VARIABLE) {
             Some(path) if !path.is_empty() => {
@@ -89,6 +92,11 @@ impl Driver {
     }
 
     fn start(library: Library, name: &str) -> Result<Self> {
+        // A driver cannot be initialized again after a fork.
+        static INITIALIZED: OnceLock<MakerProcess> = OnceLock::new();
+        if let Some(maker) = INITIALIZED.get() {
+            maker.require(&Object::new("CUDA driver", name))?;
+        }
         let symbols = Symbols::resolve(&library).map_err(|missing| {
             // `cuInit` is resolved first and is as old as CUDA.
             unavailable(if missing == "cuInit" {
@@ -108,6 +116,7 @@ impl Driver {
         // SAFETY: 0 is the only valid flag. The function may be called any number of times.
         unsafe { driver.init(0) }.map_err(|code| driver.no_start(code))?;
         TeardownGuard::register();
+        INITIALIZED.get_or_init(MakerProcess::this);
         Ok(driver)
     }
 

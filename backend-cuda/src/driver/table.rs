@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 use libloading::Library;
+use syncline_core::internal::MakerProcess;
 use syncline_core::{
     Error, Result,
     error::Object,
@@ -22,6 +23,8 @@ use syncline_core::{
 pub struct Driver(Arc<Loaded>);
 
 struct Loaded {
+    /// The process that initialized the driver. No other process calls it.
+    maker: MakerProcess,
     symbols: Symbols,
     optional: Optional,
     software: bool,
@@ -52,6 +55,8 @@ impl Code {
     pub(crate) const NO_DEVICE: u32 = 100;
     const NOT_READY: u32 = 600;
     const CAPTURE_IMPLICIT: u32 = 906;
+    /// No code of CUDA: the driver was not called, because this is a forked child.
+    const MADE_BEFORE_FORK: u32 = u32::MAX;
     /// `CUDA_ERROR_NOT_SUPPORTED`: the driver or the platform does not support the call at all.
     pub(crate) const NOT_SUPPORTED: u32 = 801;
 
@@ -159,6 +164,9 @@ macro_rules! symbols {
 
         /// The driver's functions under their own names, without the prefix.
         ///
+        /// A forked child never reaches the driver of its parent. Each function returns
+        /// [`Code::MADE_BEFORE_FORK`] there, also for destroying an object (P3).
+        ///
         /// Safety of each function: the arguments are valid for the function of the CUDA driver
         /// API.
         impl Driver {
@@ -166,6 +174,7 @@ macro_rules! symbols {
                 #[allow(clippy::too_many_arguments, reason = "the driver's own")]
                 #[inline]
                 pub(crate) unsafe fn $name(&self, $($arg: $type),*) -> Result<(), Code> {
+                    self.require_maker($symbol)?;
                     // SAFETY: the caller guarantees it.
                     check($symbol, unsafe { (self.0.symbols.$name)($($arg),*) })
                 }
@@ -173,8 +182,11 @@ macro_rules! symbols {
             $(
                 /// `None` if this driver does not have the function.
                 pub(crate) unsafe fn $may(&self, $($may_arg: $may_type),*) -> Option<Result<(), Code>> {
-                    // SAFETY: the caller guarantees it.
-                    self.0.optional.$may.map(|call| check($may_symbol, unsafe { call($($may_arg),*) }))
+                    self.0.optional.$may.map(|call| {
+                        self.require_maker($may_symbol)?;
+                        // SAFETY: the caller guarantees it.
+                        check($may_symbol, unsafe { call($($may_arg),*) })
+                    })
                 }
             )*
         }
@@ -414,6 +426,7 @@ impl LaunchAttribute {
 impl Driver {
     pub(crate) fn new(symbols: Symbols, optional: Optional, software: bool) -> Self {
         Self(Arc::new(Loaded {
+            maker: MakerProcess::this(),
             symbols,
             optional,
             software,
@@ -424,6 +437,28 @@ impl Driver {
     #[cfg(test)]
     pub(crate) fn of(symbols: Symbols, optional: Optional) -> Self {
         Self::new(symbols, optional, false)
+    }
+
+    /// The process that initialized the driver.
+    pub(crate) fn maker(&self) -> MakerProcess {
+        self.0.maker
+    }
+
+    /// True in a forked child of the process that initialized the driver.
+    pub(crate) fn is_forked(&self) -> bool {
+        !self.maker().is_this()
+    }
+
+    /// Refuses `call` in a forked child. One load.
+    #[inline]
+    fn require_maker(&self, call: &'static str) -> Result<(), Code> {
+        if self.0.maker.is_this() {
+            return Ok(());
+        }
+        Err(Code {
+            call,
+            code: Code::MADE_BEFORE_FORK,
+        })
     }
 
     /// The driver's name for an error code.
@@ -442,6 +477,9 @@ impl Driver {
 
     /// Converts an error code of a call on `object` to the typed error.
     pub(crate) fn error(&self, object: &Object, Code { call, code }: Code) -> Error {
+        if code == Code::MADE_BEFORE_FORK {
+            return self.0.maker.refusal(object);
+        }
         let name = self.name_of(code);
         let lost = Code { call, code }.is_lost();
         let code = i64::from(code);

@@ -215,18 +215,24 @@ impl DeviceBuffer {
     /// A word that a stream is writing may read as old or new.
     #[must_use]
     pub fn as_words(&self) -> Option<&[AtomicU32]> {
-        let host = self.0.host.as_ref()?;
+        let host = self.host()?;
         // SAFETY: pinned memory with this many words, page-aligned and initialized (see `new`). It
         // is freed with the last clone, and `self` is a clone. The host accesses it only through
         // atomics.
         Some(unsafe { std::slice::from_raw_parts(host.0.cast::<AtomicU32>(), self.words()) })
     }
 
+    /// The address for the host. A forked child does not inherit the driver's mappings.
+    fn host(&self) -> Option<&Raw<c_void>> {
+        let host = self.0.host.as_ref();
+        host.filter(|_| !self.0.device_ref.context().driver().is_forked())
+    }
+
     /// Same as [`DeviceBuffer::as_words`], as 64-bit words.
     ///
     /// No code accesses one buffer in both ways.
     pub(crate) fn as_long_words(&self) -> Option<&[AtomicU64]> {
-        let host = self.0.host.as_ref()?;
+        let host = self.host()?;
         // SAFETY: as for the 32-bit words, of which there are twice as many. Page alignment
         // suffices.
         Some(unsafe { std::slice::from_raw_parts(host.0.cast::<AtomicU64>(), self.words() / 2) })

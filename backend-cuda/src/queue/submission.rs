@@ -116,6 +116,8 @@ impl Home for Device {
     type Enqueue = Feed;
 
     fn port(&self, initial: u64) -> Result<Attachment> {
+        // An event ring makes no driver call at first.
+        self.context().require_maker()?;
         Ok(self.event_port(initial))
     }
 }

@@ -113,6 +113,10 @@ impl TimeWord {
 
 impl Drop for TimeWord {
     fn drop(&mut self) {
+        // In a forked child, a thread of the parent may have held the lock.
+        if self.keeper.device_ref.context().driver().is_forked() {
+            return;
+        }
         self.keeper
             .free
             .lock()

@@ -119,6 +119,7 @@ impl Device {
         semaphore: vk::Semaphore,
         owned: bool,
     ) -> Result<(Attachment, u64)> {
+        self.inner().require_maker()?;
         // SAFETY: the caller guarantees it.
         let semaphore = unsafe { Semaphore::adopt(self.inner(), semaphore, owned) };
         let value = semaphore.value()?;

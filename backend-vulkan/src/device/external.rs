@@ -1,6 +1,7 @@
 //! The functions that a device exports and imports handles with.
 
 use ash::{khr, vk};
+use syncline_core::internal::MakerProcess;
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::file_kind::FileKinds;
@@ -11,6 +12,7 @@ use crate::device::physical::PhysicalDevice;
 pub(crate) struct External {
     /// The device's name in errors.
     device: Object,
+    maker: MakerProcess,
     semaphores: Option<khr::external_semaphore_fd::Device>,
     memory: Option<khr::external_memory_fd::Device>,
     binary_exports: vk::ExternalSemaphoreHandleTypeFlags,
@@ -23,6 +25,7 @@ impl External {
         let enabled = physical.enabled();
         Self {
             device: device.clone(),
+            maker: native.maker(),
             semaphores: enabled
                 .external_semaphore_fd
                 .then(|| khr::external_semaphore_fd::Device::new(instance, functions)),
@@ -38,7 +41,9 @@ impl External {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the device was created without the extension.
+    /// [`Error::MadeBeforeFork`] in a forked child.
     pub(crate) fn semaphores(&self, asked: &str) -> Result<&khr::external_semaphore_fd::Device> {
+        self.maker.require(&self.device)?;
         let functions = self.semaphores.as_ref();
         functions.ok_or_else(|| self.not_enabled(asked, "VK_KHR_external_semaphore_fd"))
     }
@@ -48,6 +53,7 @@ impl External {
     /// # Errors
     /// Same errors as [`External::semaphores`].
     pub(crate) fn memory(&self, asked: &str) -> Result<&khr::external_memory_fd::Device> {
+        self.maker.require(&self.device)?;
         let functions = self.memory.as_ref();
         functions.ok_or_else(|| self.not_enabled(asked, "VK_KHR_external_memory_fd"))
     }

@@ -106,6 +106,24 @@ impl Inner {
         &self.native
     }
 
+    /// See [`Native::for_destroy`].
+    pub(crate) fn for_destroy(&self) -> Option<&ash::Device> {
+        self.native.for_destroy()
+    }
+
+    /// True in a forked child of the process that opened or adopted the device.
+    pub(crate) fn is_forked(&self) -> bool {
+        !self.native.maker().is_this()
+    }
+
+    /// Refuses the use of the device in a forked child.
+    ///
+    /// # Errors
+    /// [`Error::MadeBeforeFork`].
+    pub(crate) fn require_maker(&self) -> Result<()> {
+        self.native.maker().require(&self.object)
+    }
+
     #[inline]
     pub(crate) const fn raw(&self) -> &ash::Device {
         self.native.device()
@@ -218,6 +236,7 @@ impl Inner {
         initial: u64,
         exports: vk::ExternalSemaphoreHandleTypeFlags,
     ) -> Result<vk::Semaphore> {
+        self.require_maker()?;
         let raw = create_timeline(self.raw(), initial, exports)
             .map_err(|code| self.failed(&self.object, "vkCreateSemaphore", code))?;
         self.native.note_semaphore(raw, !exports.is_empty());
@@ -226,31 +245,41 @@ impl Inner {
 
     /// See [`Device::trim`](syncline_core::backend::Device::trim).
     pub(crate) fn trim(&self) -> Pooled {
+        // In a forked child the pools belong to the parent.
+        let Some(device) = self.for_destroy() else {
+            return Pooled::default();
+        };
         let spare = {
             let mut spare = self.spare.lock();
             spare.take_if(|spare| Arc::strong_count(spare) == 1)
         };
         drop(spare);
         let mut left = Pooled::default();
-        left.query_pools = self.query_pools.trim(self.raw());
+        left.query_pools = self.query_pools.trim(device);
         left.semaphores = self.deferred_destroy.count();
         left
     }
 
     /// Calls `vkDestroySemaphore` for semaphores that [`DeferredDestroy`] has returned.
     pub(crate) fn destroy_semaphores(&self, semaphores: Vec<vk::Semaphore>) {
+        let Some(device) = self.for_destroy() else {
+            return;
+        };
         for semaphore in semaphores {
             // SAFETY: made on this device, and deferred when its `Semaphore` was dropped, so no
             // submission of this crate uses the semaphore. The driver has released the semaphore,
             // because a later submission has signalled or the device is idle.
-            unsafe { self.raw().destroy_semaphore(semaphore, None) };
+            unsafe { device.destroy_semaphore(semaphore, None) };
         }
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.query_pools.destroy(self.raw());
+        let Some(device) = self.native.for_destroy() else {
+            return;
+        };
+        self.query_pools.destroy(device);
         let deferred = self.deferred_destroy.take_all();
         if !deferred.is_empty() {
             for queue in &self.queues {
@@ -258,14 +287,14 @@ impl Drop for Inner {
                 // logical queue and a `QueueGuard` keep the device. Without a guard the application
                 // does not use the queue (see `Device::adopt`). On a lost device this call fails. A
                 // lost device uses no semaphore any more.
-                let _ = unsafe { self.raw().queue_wait_idle(queue.raw()) };
+                let _ = unsafe { device.queue_wait_idle(queue.raw()) };
             }
             self.destroy_semaphores(deferred);
         }
         // SAFETY: made on this device and destroyed only here. No call waits for the semaphore,
         // because each such call is made through an `Arc` of `self`.
         unsafe {
-            self.raw().destroy_semaphore(self.wake.raw(), None);
+            device.destroy_semaphore(self.wake.raw(), None);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ash::vk;
 use syncline_core::backend::TeardownGuard;
+use syncline_core::internal::{DroppedByMaker, MakerProcess};
 
 use crate::driver::instance::Instance;
 
@@ -16,13 +17,14 @@ pub(crate) struct Native {
     physical: vk::PhysicalDevice,
     device: ash::Device,
     ownership: Ownership,
+    maker: MakerProcess,
 }
 
 enum Ownership {
     /// The device is destroyed here. The instance is destroyed with its last handle.
     Ours(Instance),
     /// The application destroys the device. The owner, if there is one, is dropped here.
-    Theirs(Option<Arc<dyn Any + Send + Sync>>),
+    Theirs(Option<DroppedByMaker<Arc<dyn Any + Send + Sync>>>),
 }
 
 impl Native {
@@ -39,6 +41,7 @@ impl Native {
             physical,
             device,
             ownership: Ownership::Ours(instance.clone()),
+            maker: MakerProcess::this(),
         }
     }
 
@@ -58,7 +61,8 @@ impl Native {
             instance,
             physical,
             device,
-            ownership: Ownership::Theirs(owner),
+            ownership: Ownership::Theirs(owner.map(DroppedByMaker::new)),
+            maker: MakerProcess::this(),
         }
     }
 
@@ -89,6 +93,20 @@ impl Native {
         self.physical
     }
 
+    /// The process that opened or adopted the device.
+    #[inline]
+    pub(crate) const fn maker(&self) -> MakerProcess {
+        self.maker
+    }
+
+    /// The functions that destroy objects of the device, or `None` in a forked child.
+    ///
+    /// Every drop that destroys an object gets its functions here. A forked child has descriptors
+    /// of its parent's driver, so a call there may change the parent's objects (P3).
+    pub(crate) fn for_destroy(&self) -> Option<&ash::Device> {
+        self.maker.is_this().then_some(&self.device)
+    }
+
     /// The device's functions and its raw handle.
     #[inline]
     pub(crate) const fn device(&self) -> &ash::Device {
@@ -98,6 +116,9 @@ impl Native {
 
 impl Drop for Native {
     fn drop(&mut self) {
+        if self.for_destroy().is_none() {
+            return;
+        }
         match &mut self.ownership {
             Ownership::Ours(_) => {
                 if let Some(_going) = TeardownGuard::begin() {

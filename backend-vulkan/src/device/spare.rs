@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ash::{khr, vk};
 use syncline_core::backend::{ImportFd, TeardownGuard};
+use syncline_core::internal::MakerProcess;
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::native::Native;
@@ -19,6 +20,7 @@ pub(crate) struct Spare {
     device: ash::Device,
     semaphores: khr::external_semaphore_fd::Device,
     object: Object,
+    maker: MakerProcess,
 }
 
 impl Spare {
@@ -47,13 +49,16 @@ impl Spare {
             semaphores: khr::external_semaphore_fd::Device::new(lost.instance(), &device),
             device,
             object: object.clone(),
+            maker: MakerProcess::this(),
         })
     }
 }
 
 impl Drop for Spare {
     fn drop(&mut self) {
-        if let Some(_going) = TeardownGuard::begin() {
+        if self.maker.is_this()
+            && let Some(_going) = TeardownGuard::begin()
+        {
             // SAFETY: `open` made the device. Every semaphore of the device kept it and is gone.
             unsafe { self.device.destroy_device(None) };
         }
@@ -134,6 +139,9 @@ impl Spare {
 
 impl Drop for SpareSemaphore {
     fn drop(&mut self) {
+        if !self.spare.maker.is_this() {
+            return;
+        }
         // SAFETY: made here, and no submission uses it.
         unsafe { self.spare.device.destroy_semaphore(self.raw, None) };
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use ash::{ext, vk};
 use syncline_core::backend::TeardownGuard;
 use syncline_core::internal::MakerProcess;
-use syncline_core::{Error, Result};
+use syncline_core::{Error, Result, error::Object};
 
 use crate::driver::error::{call_failed, unavailable};
 use crate::driver::validation::{self, Messages};
@@ -45,6 +45,7 @@ struct Inner {
     entry: ash::Entry,
     raw: ash::Instance,
     messenger: Option<Messenger>,
+    maker: MakerProcess,
 }
 
 struct Messenger {
@@ -175,6 +176,7 @@ impl Instance {
             entry,
             raw,
             messenger: None,
+            maker: MakerProcess::this(),
         };
         if synchronization.is_some() {
             let functions = ext::debug_utils::Instance::new(&inner.entry, &inner.raw);
@@ -221,6 +223,14 @@ impl Instance {
         if let Some(messenger) = &self.0.messenger {
             messenger.messages.note_semaphore(semaphore, is_shared);
         }
+    }
+
+    /// Refuses the use of the instance in a forked child.
+    ///
+    /// # Errors
+    /// [`Error::MadeBeforeFork`].
+    pub(crate) fn require_maker(&self) -> Result<()> {
+        self.0.maker.require(&Object::new("Vulkan instance", ""))
     }
 
     /// The loader's functions.
@@ -272,7 +282,8 @@ fn refused(call: &str, code: vk::Result) -> Error {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let Some(_going) = TeardownGuard::begin() else {
+        let going = self.maker.is_this().then(TeardownGuard::begin).flatten();
+        let Some(_going) = going else {
             // The instance and its layer stay, and the layer may still report messages.
             std::mem::forget(self.messenger.take());
             return;

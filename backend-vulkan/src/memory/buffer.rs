@@ -99,7 +99,9 @@ impl Buffer {
     #[must_use]
     pub fn as_words(&self) -> Option<&[AtomicU32]> {
         let words = usize::try_from(self.0.size / 4).ok()?;
-        let Mapping(start) = self.0.mapping.as_ref()?;
+        // A forked child need not inherit the driver's mappings.
+        let mapping = self.0.mapping.as_ref();
+        let Mapping(start) = mapping.filter(|_| !self.0.device.is_forked())?;
         // SAFETY: all of the memory is mapped until it is freed, which `self` prevents, and it is
         // at least as large as the buffer. It is aligned to at least 64 bytes
         // (`minMemoryMapAlignment`), is initialized with zeroes, and the host accesses it only
@@ -274,6 +276,7 @@ impl Device {
             false => usage | TRANSFERS,
         };
         let device = self.inner();
+        device.require_maker()?;
         let failed = |call| move |code| device.failed(device.object(), call, code);
         let handles = match kind.is_shared() {
             true => vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD,
@@ -479,7 +482,9 @@ impl Device {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let device = self.device.raw();
+        let Some(device) = self.device.for_destroy() else {
+            return;
+        };
         // SAFETY: both were created here on this device, which is alive. Nothing uses them, because
         // each submission in flight keeps an `Arc` of this. Null memory is ignored.
         unsafe {

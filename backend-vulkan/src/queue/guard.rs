@@ -15,8 +15,8 @@ use crate::device::open::Device;
 #[must_use = "the queue is unlocked as soon as the guard is dropped"]
 pub struct QueueGuard {
     queue: Arc<DriverQueue>,
-    /// Keeps the device.
-    _device: Device,
+    /// Kept alive.
+    device: Device,
 }
 
 impl QueueGuard {
@@ -51,6 +51,10 @@ impl QueueGuard {
 
 impl Drop for QueueGuard {
     fn drop(&mut self) {
+        // In a forked child nothing of the parent's is submitted.
+        if self.device.inner().is_forked() {
+            return;
+        }
         self.queue.gate().unlock();
     }
 }
@@ -71,6 +75,7 @@ impl Device {
     /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if the device has no such driver
     /// queue.
     pub fn lock_queue(&self, family: u32, index: u32) -> Result<QueueGuard> {
+        self.inner().require_maker()?;
         Ok(self.guard(self.driver_queue(family, index)?))
     }
 
@@ -78,7 +83,7 @@ impl Device {
         queue.gate().lock();
         QueueGuard {
             queue: queue.clone(),
-            _device: self.clone(),
+            device: self.clone(),
         }
     }
 }

@@ -76,6 +76,7 @@ impl Device {
         label: &str,
         exports: vk::ExternalSemaphoreHandleTypeFlags,
     ) -> Result<BinarySemaphore> {
+        self.inner().require_maker()?;
         let mut export = vk::ExportSemaphoreCreateInfo::default().handle_types(exports);
         let mut info = vk::SemaphoreCreateInfo::default();
         if !exports.is_empty() {

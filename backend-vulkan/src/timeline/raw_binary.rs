@@ -67,6 +67,7 @@ impl RawBinary {
         asked: &str,
         call: impl FnOnce(&mut PayloadState) -> Result<T>,
     ) -> Result<T> {
+        self.device.require_maker()?;
         let mut state = self.payload();
         let by = match (state.temporary(), needs) {
             (Some(kind), _) => Some(PayloadUse::Temporary(kind)),
@@ -83,11 +84,13 @@ impl RawBinary {
 
 impl Drop for RawBinary {
     fn drop(&mut self) {
-        if self.owned {
+        if self.owned
+            && let Some(device) = self.device.for_destroy()
+        {
             // SAFETY: made on this device, or adopted with the right to destroy it, and destroyed
             // only here. No submission in flight uses the semaphore, because each keeps an `Arc` of
             // it until it has finished.
-            unsafe { self.device.raw().destroy_semaphore(self.raw, None) };
+            unsafe { device.destroy_semaphore(self.raw, None) };
         }
     }
 }

@@ -150,12 +150,15 @@ impl Semaphore {
 
 impl Drop for Semaphore {
     fn drop(&mut self) {
+        let Some(device) = self.device.for_destroy() else {
+            return;
+        };
         let used = self.used.load(Ordering::Relaxed);
         if self.owned && !self.device.deferred_destroy().defer(used, self.raw) {
             // SAFETY: created on this device, or adopted with the right to destroy it, and
             // destroyed only here or by `DeferredDestroy`. No submission in flight uses the
             // semaphore, because each keeps an `Arc` of it until it has finished.
-            unsafe { self.device.raw().destroy_semaphore(self.raw, None) };
+            unsafe { device.destroy_semaphore(self.raw, None) };
         }
     }
 }

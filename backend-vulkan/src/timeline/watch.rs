@@ -70,6 +70,7 @@ impl Watch for Inner {
     /// Reads a counter and waits with a timeout of 0, because the counter alone may not show the
     /// loss.
     fn check(&self) -> Result<()> {
+        self.require_maker()?;
         if let Some(lost) = self.loss() {
             return Err(lost.clone());
         }

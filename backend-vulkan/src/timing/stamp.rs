@@ -205,6 +205,10 @@ impl backend::Stamp for Stamp {
 
 impl Drop for Stamp {
     fn drop(&mut self) {
+        // In a forked child, a thread of the parent may have held the lock.
+        if self.device.is_forked() {
+            return;
+        }
         self.device.query_pools().give_back(self.pool, self.slot);
     }
 }

@@ -273,6 +273,17 @@ pub enum Error {
         /// The code's name.
         name: String,
     },
+    /// An object of the parent process was used in a forked child.
+    #[error(
+        "{object} was made by process {maker} before a fork, and cannot be used in a forked child: open devices in the child"
+    )]
+    #[non_exhaustive]
+    MadeBeforeFork {
+        /// The object.
+        object: Object,
+        /// The id of the process that made it.
+        maker: u32,
+    },
     /// A signal is not above the value that the timeline has reached.
     #[error("{timeline} cannot be signalled to {asked}: it has already reached {reached}")]
     #[non_exhaustive]

@@ -16,6 +16,8 @@ pub enum ErrorKind {
     Driver,
     /// The device is lost. Drop what belongs to it.
     DeviceLost,
+    /// The object belongs to the parent process. Open devices in the forked child.
+    MadeBeforeFork,
     /// The value cannot be signalled or waited for.
     InvalidValue,
     /// The call would never end, or work would wait for itself.
@@ -55,6 +57,7 @@ impl Error {
             | Self::Import { .. } => ErrorKind::Unsupported,
             Self::Native { .. } => ErrorKind::Driver,
             Self::DeviceLost { .. } => ErrorKind::DeviceLost,
+            Self::MadeBeforeFork { .. } => ErrorKind::MadeBeforeFork,
             Self::SignalNotAboveReached { .. }
             | Self::SignalOverlapsClaim { .. }
             | Self::DuplicateSignal { .. }

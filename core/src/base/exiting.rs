@@ -146,6 +146,18 @@ impl TeardownGuard {
         DriverCalls::begin().map(Self)
     }
 
+    /// Forgets the guards of other threads, which a forked child does not have.
+    ///
+    /// Called in the child, on its only thread.
+    pub(crate) fn forget_other_threads() {
+        INSIDE.store(usize::from(OWN.get() > 0), Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_any_held() -> bool {
+        INSIDE.load(Ordering::Relaxed) != 0
+    }
+
     /// Makes an exit also wait until `queue` is idle, unless the queue is gone by then.
     pub fn register_queue(queue: Weak<dyn RunsInProcess>) {
         Self::register();

@@ -4,6 +4,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use crate::base::error::{Error, Object, Result};
 use crate::base::exiting::{DriverCalls, stop_for_good};
+use crate::base::process::DroppedByMaker;
 use crate::base::run::run_contained;
 use crate::base::sync::Mutex;
 
@@ -13,7 +14,7 @@ type Job = Box<dyn FnOnce() + Send>;
 ///
 /// The thread ends after the closure, or when this is dropped without one.
 #[derive(Debug, Default)]
-pub struct StandbyThread(Mutex<State>);
+pub struct StandbyThread(DroppedByMaker<Mutex<State>>);
 
 #[derive(Debug, Default)]
 enum State {

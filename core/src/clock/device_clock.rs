@@ -12,6 +12,7 @@ use super::map::{Drift, Map};
 use super::sample::{HostClock, Sampled, Sampler};
 use crate::base::error::{Error, Object, Result};
 use crate::base::info::Uuid;
+use crate::base::process::DroppedByMaker;
 use crate::base::sync::{Condvar, Mutex};
 
 /// The clock of a device, in nanoseconds, with its relation to a clock of the host.
@@ -41,7 +42,7 @@ pub struct Clock(
 
 struct Inner {
     object: Object,
-    sampler: Box<dyn Sampler>,
+    sampler: DroppedByMaker<Box<dyn Sampler>>,
     /// Threads that come during a sample share the next sample. So a thread waits for two samples
     /// at most.
     sampling: (Mutex<Sampling>, Condvar),
@@ -88,7 +89,7 @@ impl Inner {
     fn sample(&self) -> Result<Sampled> {
         let started = Instant::now();
         let forget = || *self.map.lock() = Map::default();
-        let sample = self.check.sample(&*self.sampler, forget);
+        let sample = self.check.sample(&**self.sampler, forget);
         *self.failed.lock() = sample.as_ref().err().map(|error| {
             let pause = started.elapsed().saturating_mul(PAUSE_FACTOR).max(refit());
             // No pause if its end is too far away for an `Instant`.
@@ -131,7 +132,7 @@ impl Clock {
         };
         let inner = Inner {
             object,
-            sampler: Box::new(sampler),
+            sampler: DroppedByMaker::new(Box::new(sampler)),
             sampling: Default::default(),
             map: Mutex::new(map),
             check: Check::default(),
@@ -202,6 +203,7 @@ impl Clock {
     /// A driver error. The conversion then stays unchanged.
     pub fn sample(&self) -> Result<Sampled> {
         let inner = &*self.0;
+        inner.sampler.maker().require(&inner.object)?;
         let mut in_progress = {
             let mut sampling = inner.sampling.0.lock();
             let before = sampling.begun;

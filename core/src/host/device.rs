@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Attachment, Backend, BackendQueue, EngineQueue, Home, Identity, Sharing};
+use crate::base::process::MakerProcess;
 use crate::base::sync::Mutex;
 use crate::clock::{Clock, SameClock};
 use crate::host::counter_port::CounterWatch;
@@ -38,6 +39,7 @@ struct Inner {
     memory: DeviceId,
     /// Made with the first such port.
     counter_watch: Mutex<Option<Arc<CounterWatch>>>,
+    maker: MakerProcess,
 }
 
 impl Device {
@@ -109,6 +111,7 @@ impl Device {
             poller: Mutex::default(),
             memory: DeviceId::new::<CounterWatch>(),
             counter_watch: Mutex::default(),
+            maker: MakerProcess::this(),
         }))
     }
 
@@ -122,6 +125,14 @@ impl Device {
         self.0.memory
     }
 
+    /// Refuses a device of the parent process.
+    ///
+    /// # Errors
+    /// [`Error::MadeBeforeFork`](crate::Error::MadeBeforeFork) in a forked child.
+    pub(crate) fn require_maker(&self) -> Result<()> {
+        self.0.maker.require(&self.0.object)
+    }
+
     /// The watch of counters in shared memory.
     pub(crate) fn counter_watch(&self) -> Arc<CounterWatch> {
         let mut counter_watch = self.0.counter_watch.lock();
@@ -132,6 +143,7 @@ impl Device {
 
     /// The watch of imported descriptors.
     pub(crate) fn poller(&self) -> Result<Arc<Poller>> {
+        self.require_maker()?;
         let mut poller = self.0.poller.lock();
         if let Some(poller) = &*poller {
             return Ok(poller.clone());
@@ -152,6 +164,7 @@ impl Home for Device {
     type Enqueue = Worker;
 
     fn port(&self, initial: u64) -> Result<Attachment> {
+        self.require_maker()?;
         Ok(Attachment::new(self.0.id, initial, HostPort).of_nature(Nature::Value))
     }
 }
@@ -169,10 +182,11 @@ impl Backend for Device {
     }
 
     fn check(&self) -> Result<()> {
-        Ok(())
+        self.require_maker()
     }
 
     fn enqueue(&self, _: QueueKind, queue: &Object) -> Result<Worker> {
+        self.require_maker()?;
         Worker::start(self, queue)
     }
 

@@ -69,6 +69,7 @@ impl Device {
     /// [`Error::Unsupported`] if the system makes no such memory. [`Error::Native`] if it has no
     /// memory or no descriptor left. [`Error::ValueOutOfRange`] for `u64::MAX`.
     pub fn exportable_port(&self, initial: u64) -> Result<(Attachment, Exporter)> {
+        self.require_maker()?;
         let can = &self.info().capabilities;
         if !can.exports.contains(&HandleKind::CounterMemfd) {
             let limit = can.limits.iter().find(|(limit, _)| *limit == "exports");
@@ -104,7 +105,8 @@ impl Device {
     /// Each error returns the handle. [`Error::Import`] if the page's head was overwritten since
     /// the handle was made. [`Error::Native`] if the page cannot be mapped.
     pub fn import_timeline(&self, handle: CounterFd) -> Result<Attachment, Rejected<CounterFd>> {
-        match Counter::open(&handle, self.object()) {
+        let opened = self.require_maker();
+        match opened.and_then(|()| Counter::open(&handle, self.object())) {
             Ok(counter) => {
                 let port = CounterPort::new(Arc::new(counter));
                 let attachment = self.attach(Attachment::imported(self.memory(), port));

@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use crate::base::error::{Error, Failure, Result};
-use crate::base::process::MakerProcess;
 use crate::base::run::{Wake, call_backend};
 use crate::base::stage::Stage;
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
@@ -36,8 +35,6 @@ struct Publisher {
     of: Weak<Shared>,
     counter: Arc<Counter>,
     page: Page,
-    /// The process that publishes.
-    maker: MakerProcess,
     writing: Mutex<Writing>,
     /// Registered for the next pending and the next reached value.
     pending: Arc<StageWaker>,
@@ -113,10 +110,6 @@ impl Publish for Publisher {
             of.publish_times(value);
             self.counter.publish(of.pending().max(value), value);
         }
-    }
-
-    fn is_forked(&self) -> bool {
-        !self.maker.is_this()
     }
 }
 
@@ -272,7 +265,6 @@ impl Timeline {
             of: Arc::downgrade(self.shared()),
             counter,
             page,
-            maker: MakerProcess::this(),
             writing: Mutex::new(Writing::Idle { _kept: None }),
             pending: StageWaker::new(publisher, Stage::Pending),
             reached: StageWaker::new(publisher, Stage::Reached),

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use crate::base::error::{Error, Failure, Object, Result};
 use crate::base::exiting::{DriverCalls, is_exiting, stop_for_good};
 use crate::base::info::DeviceId;
+use crate::base::process::DroppedByMaker;
 use crate::base::run::{DeferWakes, Wake, panic_message, wake_all};
 use crate::base::sync::{
     Condvar, Instant, Mutex, caught, per_thread, spawn, system_time, yield_now,
@@ -130,7 +131,7 @@ pub trait Watch: Send + Sync + 'static {
 /// It starts with the first timeline whose home it watches, and ends with the device. It is parked
 /// while no thread or submission waits.
 #[derive(Debug, Default)]
-pub struct Watcher(Arc<Inner>);
+pub struct Watcher(DroppedByMaker<Arc<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -401,6 +402,10 @@ pub(crate) fn take_in(
 
 impl Drop for Watcher {
     fn drop(&mut self) {
+        // In a forked child there is no such thread, and another thread may have held the lock.
+        if !self.0.maker().is_this() {
+            return;
+        }
         self.0.state.lock().stopped = true;
         self.0.changed.notify_one();
     }

@@ -17,6 +17,10 @@ use crate::timeline::state::Dependents;
 
 impl<E: Enqueue> Drop for SubmissionQueue<E> {
     fn drop(&mut self) {
+        if self.is_forked() {
+            // The work and its objects belong to the parent process (P3).
+            return;
+        }
         // No submission is held, because held ones keep their queue. What the driver still runs
         // keeps the driver's part and all objects until it is finished.
         let own = self.own_shared();

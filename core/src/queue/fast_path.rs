@@ -101,6 +101,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         signals: &[Signal<'_>],
         is_bare: bool,
     ) -> Result<Submitted<'q>, Box<Error>> {
+        self.require_maker()?;
         if is_exiting() {
             return Err(Box::new(exit_error(self.object(), "take a submission")));
         }

@@ -32,7 +32,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let mut awaited = AllAwaited::new();
         let is_ready = self.resolve_waits(waits, &mut awaited)?;
         let waits = &awaited[..];
-        self.refresh_before_lock(signals);
+        self.refresh_before_lock(signals)?;
         if self.checks().keeps() {
             drop(self.drop_some_finished(self.lock()));
         }
@@ -185,6 +185,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             let Some(of) = wait.of.filter(|of| of.reached() < wait.value) else {
                 continue;
             };
+            of.require_maker()?;
             let wait = self.awaited(of, wait.value);
             // A pending value was in the legal range when it was claimed.
             is_ready &= wait.has_plainly_come() || self.refresh_wait(wait)?;
@@ -201,14 +202,19 @@ impl<E: Enqueue> SubmissionQueue<E> {
     }
 
     /// Everything that may poll a driver, wake others or drop objects, before the lock is taken.
-    fn refresh_before_lock(&self, signals: &[Signal<'_>]) {
+    ///
+    /// # Errors
+    /// [`Error::MadeBeforeFork`] for a signal of the parent process.
+    fn refresh_before_lock(&self, signals: &[Signal<'_>]) -> Result<()> {
         for signal in signals {
+            signal.of.require_maker()?;
             signal.of.refresh_if_far(signal.value);
         }
         match self.budget() {
             Some(budget) if budget.is_full() => budget.give_back_finished(),
             _ => _ = self.check_finished_if_due(),
         }
+        Ok(())
     }
 
     /// Claims every signal of a submission, or none. True if the predecessors of all signals are

@@ -14,6 +14,7 @@ use super::submitted::{Held, Submitted};
 use super::work::{Work, Write};
 use crate::base::error::{Error, Object, Result};
 use crate::base::info::DeviceId;
+use crate::base::process::DroppedByMaker;
 use crate::base::run::run_contained;
 use crate::base::sync::{AtomicBool, AtomicU64, Instant, Mutex, MutexGuard, Ordering};
 use crate::base::timing::Timing;
@@ -35,11 +36,11 @@ pub struct SubmissionQueue<E: Enqueue> {
     device: DeviceId,
     /// The queue as the graph of held submissions sees it.
     origin: Arc<QueueOrigin>,
-    slot: QueueSlot,
+    slot: DroppedByMaker<QueueSlot>,
     /// The queue's position: signalled once per submission, so its value is the number of finished
     /// ones.
     own: Timeline,
-    driver: Arc<E>,
+    driver: DroppedByMaker<Arc<E>>,
     /// The driver's order domain.
     domain: u64,
     budget: Option<Arc<InFlightBudget>>,
@@ -51,7 +52,7 @@ pub struct SubmissionQueue<E: Enqueue> {
     checks: Checks,
     /// True once the queue has written a time of its device's clock, so that it can.
     writes_times: AtomicBool,
-    state: Mutex<State<E>>,
+    state: DroppedByMaker<Mutex<State<E>>>,
     skipped: Skipped,
     follower: FollowerSlot,
 }
@@ -79,7 +80,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             let position = own.shared().clone();
             let origin = QueueOrigin::new(object.clone(), device, this.clone(), position);
             Self {
-                slot: QueueSlot::take(origin.clone()),
+                slot: DroppedByMaker::new(QueueSlot::take(origin.clone())),
                 origin,
                 skipped: Skipped::new(object.clone()),
                 object,
@@ -87,13 +88,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 own,
                 domain,
                 budget: driver.in_flight_budget().cloned(),
-                driver: Arc::new(driver),
+                driver: DroppedByMaker::new(Arc::new(driver)),
                 last: AtomicU64::new(0),
                 dependents: Dependents::new(),
                 held_guard: HeldGuard::new(this.clone()),
                 checks: Checks::new(),
                 writes_times: AtomicBool::new(false),
-                state: Mutex::new(State::default()),
+                state: DroppedByMaker::default(),
                 follower: FollowerSlot::default(),
             }
         });
@@ -123,6 +124,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// # Errors
     /// Same errors as [`Queue::idle`](crate::backend::Queue::idle).
     pub fn idle(&self, timeout: Duration) -> Result<()> {
+        self.require_maker()?;
         let begun = Instant::now();
         let position = self.position();
         let ended = position.wait(timeout);
@@ -142,6 +144,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// See [`Queue::held`](crate::backend::Queue::held).
     #[must_use]
     pub fn held(&self) -> Held {
+        // In a forked child, a thread of the parent may have held the lock.
+        if self.is_forked() {
+            return Held {
+                count: 0,
+                waiting_for: None,
+            };
+        }
         let (listed, is_driven, last, waiting_for) = {
             let state = self.state.lock();
             let is_driven = !state.driving.is_free();
@@ -187,6 +196,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// A stamp for `fence`: usually the one of an earlier record, else a new one of the driver.
     #[inline]
     fn stamp_for(&self, fence: &Fence) -> Result<Arc<E::Stamp>> {
+        self.require_maker()?;
         let timing = fence.timing();
         if let Some(before) = fence.take_spare_stamp(self.own.at(0)) {
             let before: Arc<dyn Any + Send + Sync> = before;
@@ -220,6 +230,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         fence: &Fence,
         make: impl FnOnce() -> Result<Arc<M>>,
     ) -> Result<Arc<M>> {
+        self.require_maker()?;
         fence.require_recordable(self.device, &self.object)?;
         let mark = make()?;
         fence.record_native(mark.clone());
@@ -258,6 +269,20 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let mut work = Some(work);
         let submitted = self.submit_work(waits, &mut work, signals, false);
         submitted.map_err(|error| refused(&mut work, error))
+    }
+
+    /// True in a forked child of the process that made the queue.
+    pub(super) fn is_forked(&self) -> bool {
+        !self.slot.maker().is_this()
+    }
+
+    /// Refuses a queue of the parent process. One load.
+    ///
+    /// # Errors
+    /// [`Error::MadeBeforeFork`] in a forked child.
+    #[inline]
+    pub(super) fn require_maker(&self) -> Result<()> {
+        self.slot.maker().require(&self.object)
     }
 
     /// Gives the next submission its number. Call it with the lock.
@@ -329,7 +354,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     }
 
     #[inline]
-    pub(super) const fn shared_driver(&self) -> &Arc<E> {
+    pub(super) fn shared_driver(&self) -> &Arc<E> {
         &self.driver
     }
 
@@ -360,7 +385,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     }
 
     #[inline]
-    pub(super) const fn slot(&self) -> &QueueSlot {
+    pub(super) fn slot(&self) -> &QueueSlot {
         &self.slot
     }
 

@@ -36,6 +36,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         work: BoxedWork<E>,
         signals: &[Signal<'_>],
     ) -> Result<Submitted<'q>> {
+        self.require_maker()?;
         let Some(follower) = self.follower().get() else {
             return self.submit_untraced(waits, work, signals);
         };

@@ -90,6 +90,7 @@ impl Claim {
     }
 
     fn note_submitted(&mut self, device: Option<DeviceId>) -> Result<()> {
+        self.of.require_maker()?;
         if self.of.pending() < self.interval.above {
             return Err(self.of.not_pending(self.interval.above));
         }
@@ -111,6 +112,7 @@ impl Drop for Claim {
     fn drop(&mut self) {
         if self.open {
             self.of.drop_raw_claim();
+            // Does nothing in a forked child.
             self.of.withdraw(self.interval);
         }
     }

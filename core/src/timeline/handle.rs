@@ -193,6 +193,7 @@ impl Timeline {
     /// Same errors as [`Timeline::claim`]. [`Error::SignalBehindOwnWait`] if `waited` is not below
     /// `value`.
     pub fn claim_after(&self, value: u64, waited: u64) -> Result<Claim> {
+        self.0.of.require_maker()?;
         if self.0.of.watch().is_none() {
             return Err(Error::unsupported(
                 self.object(),

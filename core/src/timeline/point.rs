@@ -48,6 +48,7 @@ impl<'t> Point<'t> {
 
     #[inline(never)]
     fn is_reached_by_now(self, of: &Arc<Shared>) -> Result<bool> {
+        of.require_maker()?;
         of.refresh_to(self.value);
         let reached = of.reached() >= self.value;
         if reached || !of.is_troubled() {
@@ -68,6 +69,7 @@ impl<'t> Point<'t> {
     /// Same errors as [`Point::is_reached`].
     pub fn is_pending(self) -> Result<bool> {
         let Some(of) = self.of else { return Ok(true) };
+        of.require_maker()?;
         of.refresh_for(Stage::Pending, self.value);
         let standing = of.standing(self.value).into_result(of, self.value)?;
         Ok(matches!(standing, Standing::Reached | Standing::Pending))

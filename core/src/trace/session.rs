@@ -14,6 +14,7 @@ use super::timelines::Timelines;
 use crate::api::Queue;
 use crate::base::error::Result;
 use crate::base::exiting::DriverCalls;
+use crate::base::process::DroppedByMaker;
 use crate::base::sync::Mutex;
 use crate::clock::HostClock;
 use crate::timeline::point::Point;
@@ -31,9 +32,9 @@ use crate::timeline::point::Point;
 /// Dropping the trace ends it. The drop waits while a clock is sampled: at most 30 ms on CUDA, and
 /// a quarter of a second on a Vulkan device without calibrated timestamps. Any thread may use it.
 pub struct Trace {
-    inner: Arc<Inner>,
+    inner: DroppedByMaker<Arc<Inner>>,
     /// The thread that samples the clocks, so that each time is converted between two near samples.
-    sampler: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
+    sampler: DroppedByMaker<Option<(Arc<AtomicBool>, JoinHandle<()>)>>,
 }
 
 struct Inner {
@@ -87,10 +88,10 @@ impl Trace {
             .name("syncline-trace".into())
             .spawn(move || keep_sampling(&sampled, &until));
         Self {
-            inner,
+            inner: DroppedByMaker::new(inner),
             // Without the thread, conversions of a long trace are less exact and state a larger
             // error.
-            sampler: sampler.ok().map(|thread| (ended, thread)),
+            sampler: DroppedByMaker::new(sampler.ok().map(|thread| (ended, thread))),
         }
     }
 
@@ -200,6 +201,10 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
+        // In a forked child there is no such thread, and another thread may have held a lock.
+        if !self.inner.maker().is_this() {
+            return;
+        }
         self.end();
         // On this thread, because these may be the last references to devices.
         let followers = std::mem::take(&mut *self.inner.followers.lock());

@@ -149,6 +149,7 @@ fn block(
             Quantity::Any => Err(Error::NothingToWaitFor),
         };
     }
+    require_maker(points, quantity, stage)?;
     // The usual case is one point that is not reached yet, which a cheaper check can find.
     let single = match points {
         [
@@ -217,6 +218,7 @@ pub(crate) fn wait_pending_or(
 ) -> Result<()> {
     let (points, quantity, stage) = (&[point], Quantity::All, Stage::Pending);
     let Some(of) = point.of else { return Ok(()) };
+    require_maker(points, quantity, stage)?;
     let options = WaitOptions {
         timeout,
         mode: WaitMode::Adaptive,
@@ -302,6 +304,24 @@ fn timed_out(
     }
     // The points have come meanwhile.
     Ok(0)
+}
+
+/// Refuses a wait that needs a timeline of the parent process.
+///
+/// # Errors
+/// [`Error::MadeBeforeFork`] in a forked child. A point that is known to have come needs nothing.
+pub(super) fn require_maker(points: &[Point<'_>], quantity: Quantity, stage: Stage) -> Result<()> {
+    let mut refused = Ok(());
+    for point in points {
+        match point.of {
+            Some(of) if !of.has_plainly_come(stage, point.value) => {
+                refused = refused.and_then(|()| of.require_maker());
+            }
+            _ if quantity == Quantity::Any => return Ok(()),
+            _ => {}
+        }
+    }
+    refused
 }
 
 /// Polls the timelines of the points, as far as `stage` needs it.

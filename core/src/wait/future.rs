@@ -27,12 +27,13 @@ use smallvec::SmallVec;
 
 use crate::base::error::{Error, Result};
 use crate::base::exiting::{exit_error, is_exiting};
+use crate::base::process::DroppedByMaker;
 use crate::base::run::{Wake, run_contained};
 use crate::base::stage::Stage;
 use crate::base::sync::Mutex;
 use crate::timeline::point::{KeptPoint, Point};
 use crate::timeline::state::Registered;
-use crate::wait::blocking::{Quantity, decide, refresh_all};
+use crate::wait::blocking::{Quantity, decide, refresh_all, require_maker};
 
 /// A future that completes once all its points are reached.
 ///
@@ -144,7 +145,7 @@ struct Waiting {
 /// The order of the fields matters. The waker is dropped first, so a wake that begins later does
 /// nothing.
 struct Registration {
-    slot: OwnedSlot,
+    slot: DroppedByMaker<OwnedSlot>,
     _registered: Registered,
 }
 
@@ -218,7 +219,7 @@ impl Waiting {
             }
         }
         self.registration = Some(Registration {
-            slot: OwnedSlot(slot),
+            slot: DroppedByMaker::new(OwnedSlot(slot)),
             _registered: registered,
         });
     }
@@ -228,7 +229,8 @@ impl Waiting {
         if points.is_empty() && self.quantity == Quantity::Any {
             return Some(Err(Error::NothingToWaitFor));
         }
-        let decided = refresh_all(&points, self.stage)
+        let decided = require_maker(&points, self.quantity, self.stage)
+            .and_then(|()| refresh_all(&points, self.stage))
             .and_then(|()| decide(&points, self.quantity, self.stage));
         decided.transpose()
     }

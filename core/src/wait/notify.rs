@@ -51,7 +51,11 @@ impl Point<'_> {
                 reason,
             )
         });
-        let legal = usable.and_then(|()| self.of.map_or(Ok(()), |of| of.check_wait(self.value)));
+        let legal = usable.and_then(|()| {
+            let Some(of) = self.of else { return Ok(()) };
+            of.require_maker()?;
+            of.check_wait(self.value)
+        });
         if let Err(error) = legal {
             return Err(Rejected {
                 handle: eventfd,

@@ -35,6 +35,7 @@ impl Timeline {
     #[inline]
     pub fn signal(&self, value: u64) -> Result<()> {
         let shared = self.shared();
+        shared.require_maker()?;
         shared.signal_observed(value, || shared.signal_from_host(value))
     }
 }

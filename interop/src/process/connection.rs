@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use smallvec::{SmallVec, smallvec};
 use syncline_core::backend::{Condvar, Mutex, MutexGuard};
+use syncline_core::internal::MakerProcess;
 use syncline_core::{
     Error, Result,
     error::{Object, PeerLoss},
@@ -76,6 +77,7 @@ pub(super) struct Connection {
     socket: Socket,
     /// Closes the socket and the descriptors that came through it.
     closer: Arc<Closer>,
+    maker: MakerProcess,
     peer: Peer,
     /// The sequence number of the next message to the peer.
     sending: Mutex<u64>,
@@ -173,6 +175,7 @@ impl Connection {
             object,
             socket,
             closer,
+            maker: MakerProcess::this(),
             peer,
             sending: Mutex::new(1),
             receiving: Mutex::new(Receiving {
@@ -251,6 +254,7 @@ impl Connection {
 
     /// The error that ended the connection, if it has ended.
     pub(super) fn check(&self) -> Result<()> {
+        self.maker.require(&self.object)?;
         self.ended.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
@@ -427,6 +431,8 @@ impl Connection {
         deadline: Deadline,
         mut take: impl FnMut(&mut Inbox) -> Option<T>,
     ) -> Result<T> {
+        // A forked child would take its parent's messages out of the socket.
+        self.maker.require(&self.object)?;
         let mut state = self.lock_receiving();
         let (mut reads, mut overdue) = (0_u32, 0);
         loop {
@@ -588,7 +594,12 @@ impl Connection {
     ///
     /// Calls the observers on this thread, also if the connection has ended before. Only the first
     /// call has an effect, and none after the peer has died: its messages can still be received.
+    ///
+    /// Does nothing in a forked child: the peer is the parent's.
     pub(super) fn give_up(&self) {
+        if !self.maker.is_this() {
+            return;
+        }
         let died = |how: &PeerLoss| matches!(how, PeerLoss::Died { .. });
         if self.loss_observers.lock().reported.iter().any(died)
             || self.is_given_up.swap(true, Ordering::AcqRel)

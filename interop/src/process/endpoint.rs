@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use syncline_core::backend::Mutex;
-use syncline_core::internal::MakerProcess;
+use syncline_core::internal::DroppedByMaker;
 use syncline_core::{Error, Result, error::Object, handle::Rejected};
 
 use super::closing::Closer;
@@ -113,9 +113,8 @@ pub struct Endpoint(Arc<Inner>);
 
 /// The data that all clones of an endpoint share. The watching thread shares only the connection.
 struct Inner {
-    connection: Arc<Connection>,
+    connection: DroppedByMaker<Arc<Connection>>,
     guard: Option<JoinHandle<()>>,
-    maker: MakerProcess,
     /// The timelines that messages refer to by number.
     timelines: NumberedTimelines,
     /// Withdrawals that the socket had no room for. They are sent before the next object.
@@ -125,7 +124,7 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         let guard = self.guard.take();
-        if !self.maker.is_this() {
+        if !self.connection.maker().is_this() {
             // The thread runs in the parent, which shares the eventfd and the socket.
             std::mem::forget(guard);
             return;
@@ -262,9 +261,8 @@ impl Endpoint {
                 // The thread waits for this message.
                 let _ = start.send(Arc::clone(&connection));
                 Ok(Self(Arc::new(Inner {
-                    connection,
+                    connection: DroppedByMaker::new(connection),
                     guard: Some(guard),
-                    maker: MakerProcess::this(),
                     timelines: NumberedTimelines::default(),
                     unsent_withdrawals: Mutex::default(),
                 })))
@@ -338,11 +336,11 @@ impl Endpoint {
         self.connection().object()
     }
 
-    /// Checks that the endpoint is usable, with one atomic load.
+    /// Checks that the endpoint is usable, with two atomic loads.
     ///
     /// # Errors
     /// The error that ended it: [`Error::PeerLost`], or [`Error::Message`] after an invalid
-    /// message.
+    /// message, or [`Error::MadeBeforeFork`] in a forked child.
     pub fn check(&self) -> Result<()> {
         self.connection().check()
     }
@@ -404,7 +402,7 @@ impl Endpoint {
 
     /// True in a forked child of the process that made the endpoint.
     pub(super) fn is_forked(&self) -> bool {
-        !self.0.maker.is_this()
+        !self.0.connection.maker().is_this()
     }
 
     pub(super) fn connection(&self) -> &Connection {

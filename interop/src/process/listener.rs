@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketFlags};
-use syncline_core::internal::MakerProcess;
+use syncline_core::internal::DroppedByMaker;
 use syncline_core::{
     Error, Result,
     error::{Object, PeerLoss},
@@ -53,9 +53,8 @@ pub struct Listener {
     path: PathBuf,
     /// Device and inode of the path.
     bound: Option<(u64, u64)>,
-    maker: MakerProcess,
     /// Closes the sockets of clients that do not become endpoints.
-    closer: Arc<Closer>,
+    closer: DroppedByMaker<Arc<Closer>>,
 }
 
 impl Listener {
@@ -87,10 +86,9 @@ impl Listener {
         rustix::net::bind(&socket, &address).map_err(failed("bind"))?;
         let listener = Self {
             object: object.clone(),
-            closer,
+            closer: DroppedByMaker::new(closer),
             socket,
             bound: inode(path),
-            maker: MakerProcess::this(),
             path: path.to_owned(),
         };
         rustix::net::listen(&listener.socket, BACKLOG).map_err(failed("listen"))?;
@@ -112,6 +110,7 @@ impl Listener {
     /// * [`Error::PeerSilent`] if no client connects and sends a valid greeting in time.
     /// * [`Error::Native`] if a system call fails.
     pub fn accept(&self, label: &str, timeout: Duration) -> Result<Endpoint> {
+        self.closer.maker().require(&self.object)?;
         let deadline = Deadline::after(timeout);
         let mut turned_away = TurnedAway::default();
         loop {
@@ -245,7 +244,7 @@ impl fmt::Display for TurnedAway {
 impl Drop for Listener {
     fn drop(&mut self) {
         // In a forked child, the path belongs to the parent.
-        if !self.maker.is_this() {
+        if !self.closer.maker().is_this() {
             return;
         }
         // Another process may have replaced the file.

@@ -32,9 +32,9 @@
 //! execve(2), and other processes see none of this. The child must not use the copies in any other
 //! way: no thread of the parent runs in the child, and signals of the child would count as the
 //! parent's. The descriptors of the copies stay open in the child until it ends or calls execve(2).
-//! A child that needs timelines must call execve(2) and open its own endpoint. This does not cover
-//! devices and queues of CUDA and Vulkan, because their drivers do not support a drop in a forked
-//! child.
+//! Calls on a timeline or a device of the parent return
+//! [`Error::MadeBeforeFork`](crate::Error::MadeBeforeFork). A child that needs timelines opens its
+//! own devices and its own endpoint.
 
 mod agree;
 mod closing;

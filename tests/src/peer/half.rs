@@ -100,6 +100,7 @@ impl Half {
     /// | `offer LABEL INITIAL` | begins to, and gives it up at once | |
     /// | `signal LABEL VALUE` | submits a signal | |
     /// | `host LABEL VALUE` | signals from the host | |
+    /// | `fork` | forks a child that drops everything but the device | |
     /// | `latched LABEL VALUE` | submits a signal behind work that stands still | |
     /// | `open` | lets that go on | |
     /// | `submit LABEL VALUE` | submits work that waits | `held` or `sent` |
@@ -228,6 +229,13 @@ impl Half {
                 let line = self.signals(label)?;
                 let queue = self.queue()?;
                 queue.submit(&[], |_| Ok(()), &[line.signal_at(value()?)])?;
+                done
+            }
+            "fork" => {
+                crate::forked::in_child(|| {
+                    *self = Self::new(self.device.clone());
+                    Ok(())
+                })?;
                 done
             }
             "host" => {

@@ -25,9 +25,6 @@ pub(crate) trait Publish: Wake {
     ///
     /// Called before the value is visible in this process, by several threads concurrently.
     fn publish_ahead(&self, of: &Shared, value: u64);
-
-    /// True in a forked child of the publishing process. A forked child publishes nothing.
-    fn is_forked(&self) -> bool;
 }
 
 /// The signals of a queue's submissions that must be published, in submission order.
@@ -146,12 +143,6 @@ impl Shared {
     /// True if other processes have the timeline or read its values from a page.
     pub(crate) fn is_published(&self) -> bool {
         self.publisher().is_some()
-    }
-
-    /// True if this process was forked from the one that publishes the timeline.
-    pub(crate) fn is_forked(&self) -> bool {
-        let publisher = self.publisher();
-        publisher.is_some_and(|publisher| publisher.is_forked())
     }
 
     /// Publishes that `value` is reached.

@@ -146,6 +146,10 @@ impl Shared {
 
     /// Removes a registration if it is still there.
     pub(crate) fn unregister(&self, ticket: Ticket) {
+        // In a forked child, a thread of the parent may have held the lock (P3).
+        if self.is_forked() {
+            return;
+        }
         let removed = self.lock().waiters.remove(ticket);
         // A drop of what the waiter owns must not run under the lock.
         drop(removed);

@@ -27,6 +27,10 @@ impl Shared {
 
     /// Polls the home and fails the timeline at the value found.
     pub(crate) fn fail(&self, cause: Failure) {
+        // The timeline of the parent process goes on.
+        if self.is_forked() {
+            return;
+        }
         self.refresh();
         self.fail_frozen(cause);
     }
@@ -50,8 +54,8 @@ impl Shared {
 
     /// Closes the timeline because its last handle is gone, so that no new claims can be made.
     ///
-    /// Does nothing if another process signals it, and in a forked child, where the locks may be
-    /// held forever.
+    /// Does nothing if another process signals it. Does nothing in a forked child (P3), where a
+    /// thread of the parent may have held the locks.
     pub(crate) fn close(&self) {
         if self.has_remote_signaller() || self.is_forked() {
             return;

@@ -36,6 +36,7 @@ impl Shared {
     /// Polls the home. Returns the reached value, or the failure.
     #[inline]
     pub(crate) fn value(&self) -> Result<u64> {
+        self.require_maker()?;
         let value = self.refresh();
         match self.failure() {
             None => Ok(value),
@@ -58,7 +59,8 @@ impl Shared {
         let reached = self.reached();
         let outside = self.has_raw_claims();
         let outstanding = self.pending() > reached || outside;
-        if !outstanding || self.failure().is_some() || is_exiting() {
+        // A forked child must not call its parent's driver, and an exiting process no driver.
+        if !outstanding || self.is_forked() || self.failure().is_some() || is_exiting() {
             return reached;
         }
         if outside {

@@ -12,6 +12,7 @@ use super::owed::OwedSignals;
 use super::recovery::Recovery;
 use crate::base::error::{Failure, Object, Result};
 use crate::base::info::DeviceId;
+use crate::base::process::DroppedByMaker;
 use crate::base::run::Wake;
 use crate::base::stage::Stage;
 use crate::base::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
@@ -67,7 +68,7 @@ struct Claimed {
 /// Fields under locks.
 #[repr(C, align(128))]
 struct Locked {
-    state: Mutex<State>,
+    state: DroppedByMaker<Mutex<State>>,
     /// Keeps host signals in order. Held across the driver call.
     host_signal: Mutex<()>,
     /// The number of waits for this timeline and claims of it in the graph of held submissions.
@@ -93,8 +94,8 @@ pub(crate) trait Bridge: Wake {
 pub(crate) struct Shared {
     object: Object,
     /// Stored inline, because nearly every access is to the home.
-    home: DevicePort,
-    others: Box<[DevicePort]>,
+    home: DroppedByMaker<DevicePort>,
+    others: DroppedByMaker<Box<[DevicePort]>>,
     max_difference: u64,
     /// True if the only port is a host value without shared memory behind it.
     is_counted_here: bool,
@@ -190,8 +191,8 @@ impl Shared {
             engine_signals_all,
             remote_signaller: OnceLock::new(),
             max_difference,
-            home,
-            others,
+            home: DroppedByMaker::new(home),
+            others: DroppedByMaker::new(others),
             seen: Seen {
                 reached: AtomicU64::new(initial),
                 raw_claims: AtomicU64::new(foreign.into()),
@@ -219,10 +220,10 @@ impl Shared {
             owed: OwedSignals::default(),
             times: OnceLock::new(),
             locked: Locked {
-                state: Mutex::new(State {
+                state: DroppedByMaker::new(Mutex::new(State {
                     reached: initial,
                     ..State::default()
-                }),
+                })),
                 host_signal: Mutex::new(()),
                 held_waits: AtomicU64::new(0),
             },
@@ -268,7 +269,7 @@ impl Shared {
     }
 
     pub(super) fn ports(&self) -> impl Iterator<Item = &DevicePort> {
-        [&self.home].into_iter().chain(&self.others)
+        [&*self.home].into_iter().chain(self.others.iter())
     }
 
     pub(crate) fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
@@ -524,9 +525,24 @@ impl Shared {
         self.seen.raw_claims.load(Ordering::Relaxed) > 0
     }
 
+    /// True in a forked child of the process that made the timeline. One load.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        !self.home.maker().is_this()
+    }
+
+    /// Refuses a timeline of the parent process.
+    ///
+    /// # Errors
+    /// [`Error::MadeBeforeFork`](crate::Error::MadeBeforeFork) in a forked child.
+    #[inline]
+    pub(crate) fn require_maker(&self) -> Result<()> {
+        self.home.maker().require(&self.object)
+    }
+
     /// True if it has ports on other devices than its home's.
     #[inline]
-    pub(super) const fn has_other_ports(&self) -> bool {
+    pub(super) fn has_other_ports(&self) -> bool {
         !self.others.is_empty()
     }
 

@@ -4,6 +4,7 @@
 mod adopted;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod forks;
 mod life;
 mod looks;
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
@@ -22,6 +23,7 @@ use crate::{Case, Settings, user};
 pub fn cases() -> Vec<Case<Equipped>> {
     let mut cases = looks::cases();
     cases.extend(life::cases());
+    cases.extend(forks::cases());
     #[cfg(any(feature = "cuda", feature = "vulkan"))]
     cases.extend(adopted::cases());
     #[cfg(any(feature = "cuda", feature = "vulkan"))]

@@ -18,6 +18,7 @@ equipped_cases! {
     "process.a_conflict_on_both_sides": [X1] => conflict;
     "process.what_does_not_fit_is_refused": [X1 P1 E5] => refused;
     "process.leaves_nothing": [X4 P1] => leaves_nothing;
+    "process.a_fork_changes_nothing": [P3] => forked;
 }
 
 const NOTHING: Needs = Needs::empty();
@@ -53,6 +54,27 @@ fn carried_out(world: &World<Equipped>) -> Verdict {
             let ran = scene.by(Side::Waiter, "ran")?;
             check!(ran == value.to_string(), "{ran} ran after {value}");
         }
+        Ok(())
+    })
+}
+
+/// Each process forks a child that drops its copies. The parents go on.
+///
+/// A driver call of a child would reach the descriptors that it shares with its parent.
+fn forked(world: &World<Equipped>) -> Verdict {
+    Scene::each_way(world, |scene, besides| {
+        scene.make(besides, "frames", 0)?;
+        scene.by(Side::Signaller, "signal frames 1")?;
+        scene.by(Side::Waiter, "wait frames 1")?;
+        // With work that waits in the other process.
+        scene.by(Side::Waiter, "submit frames 2")?;
+        scene.by(Side::Signaller, "fork")?;
+        scene.by(Side::Waiter, "fork")?;
+        for value in 2..=4 {
+            scene.by(Side::Signaller, &format!("signal frames {value}"))?;
+            scene.by(Side::Waiter, &format!("wait frames {value}"))?;
+        }
+        scene.by(Side::Waiter, "after 1")?;
         Ok(())
     })
 }

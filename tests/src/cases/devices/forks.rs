@@ -1,0 +1,225 @@
+//! P3, D1, E5: forked children that drop or use what their parent has made.
+
+use std::any::Any;
+use std::time::Duration;
+
+use syncline::backend::{Device as _, Queue as _};
+use syncline::info::BackendKind;
+use syncline::trace::Trace;
+use syncline::wait::future;
+use syncline::{Device, Error, ErrorKind, Memory, QueueKind};
+
+use super::{look, open_again};
+use crate::case::{Stop, Verdict, check, equipped_cases};
+use crate::cases::{WORDS, filling};
+use crate::forked::in_child;
+use crate::workload::Equipped;
+use crate::{Subject as _, World, patience};
+
+equipped_cases! {
+    "device.a_forked_child_drops_its_copies": [P3] => drops;
+    "device.a_forked_child_is_refused": [D1 E5] => refused;
+    "device.a_forked_child_opens_its_own": [D1] => opens;
+}
+
+/// Everything that a process may have when it forks.
+type Everything = Vec<Box<dyn Any>>;
+
+/// A child drops everything that its parent has made, with work in flight, in two orders.
+///
+/// The parent goes on.
+fn drops(world: &World<Equipped>) -> Verdict {
+    let (left, right) = (world.left.subject(), world.right.subject());
+    let shared = left.timeline_with(right, "shared", 0)?;
+    let queues = [("left", left), ("right", right)].map(|(label, side)| {
+        let queue = side.device().queue(QueueKind::Compute, label);
+        queue.map(|queue| (side, queue))
+    });
+    let [(_, first), (_, second)] = {
+        let [first, second] = queues;
+        [first?, second?]
+    };
+    first.submit(&[], |_| Ok(()), &[shared.signal_at(1)])?;
+    second.submit(&[shared.at(1)], |_| Ok(()), &[shared.signal_at(2)])?;
+    shared.at(2).wait(patience())?;
+
+    let inventory = look();
+    let device = open_again(&world.left, &inventory)?;
+    let queue = device.queue(QueueKind::Compute, "forks")?;
+    let (line, gate) = (device.timeline("line")?, device.timeline("gate")?);
+    let (fence, timed) = (device.fence("fence"), device.timed_fence("timed"));
+    let buffer = Memory::host_visible(&device, WORDS as u64 * 4)?;
+    let trace = Trace::new();
+    trace.follow(&queue).ok();
+    queue.submit(&[], filling::<Equipped>(&buffer, 1), &[line.signal_at(1)])?;
+    queue.record(&fence)?;
+    // Not every device has timestamps.
+    let _ = queue.record(&timed);
+    line.at(1).wait(patience())?;
+    queue.submit(
+        &[gate.at(1)],
+        filling::<Equipped>(&buffer, 2),
+        &[line.signal_at(2)],
+    )?;
+    let last = line.at(2).keep();
+    let late = future::all(&[line.at(2)]);
+    let clock = device.clock().ok();
+
+    let mut made: Option<(Everything, Everything)> = Some((
+        vec![
+            Box::new(queue.clone()),
+            Box::new(buffer.clone()),
+            Box::new((fence.clone(), timed)),
+            Box::new(late),
+            Box::new(line.claim(9).ok()),
+            Box::new((shared.clone(), first.clone(), second.clone())),
+        ],
+        vec![Box::new(trace), Box::new(clock), Box::new(last.clone())],
+    ));
+    let mut rest = Some((line, gate, fence, buffer, queue, device, inventory));
+    let mut sharing = Some((shared, first, second, last));
+    for reversed in [false, true] {
+        in_child(|| {
+            // The last handles go in two orders.
+            if reversed {
+                drop((rest.take(), made.take(), sharing.take()));
+            } else {
+                drop((sharing.take(), made.take(), rest.take()));
+            }
+            Ok(())
+        })?;
+    }
+
+    if let (Some((line, gate, fence, buffer, queue, device, _)), Some((shared, first, second, _))) =
+        (&rest, &sharing)
+    {
+        gate.signal(1)?;
+        line.at(2).wait(patience())?;
+        fence.wait(patience())?;
+        let words = Equipped::read(buffer);
+        check!(words.iter().all(|&word| word == 2), "the work has not run");
+        queue.idle(patience())?;
+        first.submit(&[], |_| Ok(()), &[shared.signal_at(3)])?;
+        second.submit(&[shared.at(3)], |_| Ok(()), &[shared.signal_at(4)])?;
+        shared.at(4).wait(patience())?;
+        device.check()?;
+    }
+    drop((made, rest, sharing));
+    world.left.check()?;
+    Ok(())
+}
+
+/// A child that uses its parent's objects gets a typed error at once, from every call.
+fn refused(world: &World<Equipped>) -> Verdict {
+    let device: &Device = world.left.library();
+    let queue = device.queue(QueueKind::Compute, "forks")?;
+    let (line, fence) = (device.timeline("line")?, device.fence("fence"));
+    let shared = world
+        .left
+        .subject()
+        .timeline_with(world.right.subject(), "shared", 0)?;
+    queue.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    line.at(1).wait(patience())?;
+    let maker = std::process::id().to_string();
+    in_child(|| {
+        // A driver in software ends the child if this reaches it.
+        let _ = device.trim();
+        let long = Duration::from_secs(1000);
+        let answers: Vec<(&str, Result<(), Error>)> = vec![
+            (
+                "submit",
+                queue
+                    .submit(&[], |_| Ok(()), &[line.signal_at(2)])
+                    .map(drop),
+            ),
+            (
+                "submit a wait",
+                queue.submit(&[line.at(2)], |_| Ok(()), &[]).map(drop),
+            ),
+            ("record", queue.record(&fence)),
+            ("idle", queue.idle(long)),
+            ("signal", line.signal(2)),
+            ("signal a shared timeline", shared.signal(1)),
+            ("claim", line.claim(2).map(drop)),
+            ("wait", line.at(2).wait(long)),
+            ("wait until pending", line.at(2).wait_pending(long)),
+            (
+                "wait for any",
+                syncline::wait_any(&[line.at(2), shared.at(1)], long).map(drop),
+            ),
+            ("query", line.at(2).is_reached().map(drop)),
+            ("value", line.value().map(drop)),
+            ("make a timeline", device.timeline("child").map(drop)),
+            (
+                "make a queue",
+                device.queue(QueueKind::Compute, "child").map(drop),
+            ),
+            ("check", device.check()),
+            ("make a buffer", Memory::host_visible(device, 64).map(drop)),
+        ];
+        // Words of the host are memory of this process.
+        let own_memory = usize::from(matches!(device, Device::Host(_)));
+        let count = answers.len() - own_memory;
+        for (asked, answer) in answers.into_iter().take(count) {
+            match answer {
+                Err(error) if error.kind() == ErrorKind::MadeBeforeFork => {
+                    let text = error.to_string();
+                    if !text.contains(&maker) {
+                        return Err(format!("{asked}: it does not name process {maker}: {text}"));
+                    }
+                }
+                Err(error) => return Err(format!("{asked}: {error}")),
+                Ok(()) => return Err(format!("{asked} succeeded")),
+            }
+        }
+        // What was reached stays reached, and a device of the child works.
+        line.at(1)
+            .wait(Duration::ZERO)
+            .map_err(|error| error.to_string())?;
+        let own = syncline::host::Device::new();
+        let made = own.timeline("own").and_then(|own| own.signal(1));
+        made.map_err(|error| error.to_string())
+    })?;
+    queue.submit(&[], |_| Ok(()), &[line.signal_at(2)])?;
+    line.at(2).wait(patience())?;
+    Ok(())
+}
+
+/// A child opens a device of its own, unless the API is CUDA.
+///
+/// The child submits no work, because some drivers in software keep one set of threads for all
+/// devices of a process.
+fn opens(world: &World<Equipped>) -> Verdict {
+    if world.is_pair() {
+        return Stop::skip("it is about one device, and shown there");
+    }
+    let name = world.left.info().name.clone();
+    let backend = world.left.info().backend;
+    in_child(|| {
+        let inventory = look();
+        if backend == BackendKind::Cuda {
+            let refused = inventory.unavailable().iter().any(|error| {
+                let text = error.to_string();
+                error.kind() == ErrorKind::MadeBeforeFork && text.contains("open devices")
+            });
+            return match refused {
+                true => Ok(()),
+                false => Err(format!("no refusal: {:?}", inventory.unavailable())),
+            };
+        }
+        let found = inventory
+            .of(backend)
+            .find(|found| found.info().name == name);
+        let made = match found {
+            Some(found) => found.open().and_then(|device| {
+                let line = device.timeline("child")?;
+                line.signal(1)?;
+                line.at(1).wait(patience())
+            }),
+            None => return Err(format!("the child finds no device {name}")),
+        };
+        made.map_err(|error| error.to_string())
+    })?;
+    world.left.check()?;
+    Ok(())
+}
