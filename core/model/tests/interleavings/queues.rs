@@ -198,7 +198,7 @@ fn a_failure_against_a_submission_that_is_not_the_first() {
 #[test]
 fn a_failure_of_one_wait_of_three_against_the_next_release() {
     interrupted(3, || {
-        let device = DeviceId::new();
+        let device = device();
         let (gate, fails) = (timeline(device, "gate"), timeline(device, "fails"));
         let (never, out) = (timeline(device, "never"), timeline(device, "out"));
         let queue = queue(device, "queue", Completes::InTheCall);
