@@ -56,12 +56,15 @@ struct Without {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let inventory = crate::probe(false)?;
     let (mut clocks, without) = clocks(&inventory, args.device.as_deref())?;
+    // No name is cut.
+    let names = clocks.iter().map(|watched| watched.name.chars().count());
+    let width = names.max().unwrap_or(0).max("device".len());
     if !args.json {
         for Without { name, reason } in &without {
             say!("{name}: {reason}");
         }
         say!(
-            "{:>8} {:>3} {:<32} {:>24} {:>22} {:>12} {:>12}",
+            "{:>8} {:>3} {:<width$} {:>24} {:>22} {:>12} {:>12}",
             "s",
             "#",
             "device",
@@ -85,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 say!("{}: {reason}", watched.name);
             }
             if !args.json && watched.read > before {
-                say!("{}", watched.line(started.elapsed()));
+                say!("{}", watched.line(started.elapsed(), width));
             }
         }
         let next = Duration::from_millis(u64::from(args.every)) * (round + 1);
@@ -170,7 +173,8 @@ impl Watched {
         self.clock.drift().filter(|_| self.read > 1)
     }
 
-    fn line(&self, passed: Duration) -> String {
+    /// A line of the table, whose names have `width` columns.
+    fn line(&self, passed: Duration, width: usize) -> String {
         let Some(Sampled {
             sample, expected, ..
         }) = self.looks.last()
@@ -183,7 +187,7 @@ impl Watched {
         );
         let known = expected.map_or_else(|| "-".into(), |expected| expected.error.to_string());
         format!(
-            "{:>8.2} {:>3} {:<32.32} {:>24} {:>22} {:>12} {:>12}",
+            "{:>8.2} {:>3} {:<width$} {:>24} {:>22} {:>12} {:>12}",
             passed.as_secs_f64(),
             self.index,
             self.name,
@@ -279,6 +283,9 @@ mod tests {
         assert_eq!(held, [true, true, true, true, false]);
         assert_eq!((watched.read, watched.silent), (3, 2));
         assert_eq!(watched.looks.len(), looks);
+        let long = "a name that is longer than any column of a table was before";
+        watched.name = long.into();
+        assert!(watched.line(Duration::ZERO, 6).contains(long));
         let told = to_json(&[watched], &[]);
         assert_eq!(told["clocks"][0]["silent"], 2);
     }

@@ -55,7 +55,7 @@ enum Command {
     Bench(bench::Args),
     /// Each device's clock beside the host's, live: offset, drift, and how far that may be off
     Clocks(clocks::Args),
-    /// Any program on the software drivers: `syncline run --software PROGRAM ARGUMENTS`
+    /// Any program on the software drivers: `syncline run PROGRAM ARGUMENTS`
     Run(program::Args),
     /// What prevents CUDA and Vulkan from sharing on this machine, and what to do about it
     ///
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     }
     // Wrong usage exits with 2 here.
     let cli = Cli::parse_from(in_order(std::env::args_os().collect()));
-    let ended = if cli.software && !software::is_on() {
+    let ended = if cli.uses_software() && !software::is_on() {
         software::run_again()
     } else {
         run(&cli)
@@ -103,8 +103,15 @@ fn in_order(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
+impl Cli {
+    /// True if the command uses the software drivers. `run` always does.
+    const fn uses_software(&self) -> bool {
+        self.software || matches!(self.command, Some(Command::Run(_)))
+    }
+}
+
 fn run(cli: &Cli) -> Result<ExitCode, Failure> {
-    if cli.software {
+    if cli.uses_software() {
         software::check()?;
     }
     match &cli.command {

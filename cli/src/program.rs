@@ -5,7 +5,6 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
 use crate::failure::Failure;
-use crate::software;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -18,11 +17,6 @@ pub(crate) struct Args {
 
 /// Replaces this process by the program. Returns only if that fails.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    if !software::is_on() {
-        let words =
-            "run starts a program on the software drivers: write `syncline run --software PROGRAM`";
-        return Err(Failure::Words(words.into()));
-    }
     let error = Command::new(&args.program).args(&args.arguments).exec();
     let program = args.program.display();
     Err(Failure::Words(format!("{program} cannot be run: {error}")))

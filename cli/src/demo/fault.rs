@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args, role: Victim, inventory: &Inventory) -> Result<Ex
     let link = connect(&pair.producer, &pair.consumer);
     let expected = reference(size, args.frames);
     let mut until = Until::default();
-    let mut begun = None;
+    let (mut begun, mut fault_told) = (None, None);
     let ran = Pipeline::new(&link, size)?.run(args.frames, Order::Timelines, |frame, rgba| {
         if expected.recv().is_ok_and(|right| right == rgba) {
             until.whole = u64::from(frame) + 1;
@@ -56,20 +56,22 @@ pub(super) fn run(args: &Args, role: Victim, inventory: &Inventory) -> Result<Ex
             queue.submit(&[], fault, &[])?;
             begun = Some(Instant::now());
             // Frames that the queues have already are in flight meanwhile.
-            let _ = queue.idle(PATIENCE);
+            fault_told = queue.idle(PATIENCE).err();
         }
         Ok::<_, Failure>(())
     });
     let took = begun.map_or(0.0, |begun: Instant| begun.elapsed().as_secs_f64());
+    let is_lost = |error: &Error| matches!(error.root(), Error::DeviceLost { .. });
     let lost = match ran {
-        Err(Failure::Syncline(error)) if matches!(error.root(), Error::DeviceLost { .. }) => error,
+        Err(Failure::Syncline(error)) if is_lost(&error) => error,
         Err(other) => return Err(other),
-        Ok(()) => {
-            return Err(Failure::Words(format!(
+        // The queues had all frames before the device was lost.
+        Ok(()) => fault_told.filter(is_lost).ok_or_else(|| {
+            Failure::Words(format!(
                 "all {} frames were made, although the {role} has run a faulting kernel",
                 args.frames
-            )));
-        }
+            ))
+        })?,
     };
     let words = until.in_words(args.frames);
     if args.json {

@@ -72,18 +72,25 @@ impl Report {
 
     pub(super) fn print(&self) {
         for line in &self.checks {
-            let text = match (&line.what, line.after) {
-                (Some(what), _) => what.clone(),
-                (None, after) => format!("after {}", after.unwrap_or_default()),
-            };
-            say!("{:<8} {:<20} {text}", line.result, line.id);
+            // Skipped checks are counted below.
+            let Some(what) = &line.what else { continue };
+            say!("{:<8} {:<20} {what}", line.result, line.id);
             if let Some(fix) = &line.fix {
                 say!("{:>8} {fix}", "->");
             }
         }
-        say!("");
         let found = self.checks.iter().filter(|line| line.result == "found");
         let found: Vec<_> = found.map(|line| line.id).collect();
+        let skipped = self.checks.iter().filter(|line| line.after.is_some());
+        match skipped.count() {
+            0 => {}
+            count => {
+                let checks = if count == 1 { "check" } else { "checks" };
+                let count = format!("{count} {checks}");
+                say!("{:<8} {count:<20} after {}", "skipped", found.join(", "));
+            }
+        }
+        say!("");
         match found.first() {
             Some(first) => say!(
                 "Found {}. Repair {first} first, then run this again.",

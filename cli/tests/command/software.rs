@@ -281,6 +281,12 @@ fn a_lost_producer_ends_the_demo() {
     let cause = report["cause"].as_str().expect("words");
     assert!(cause.contains("CUDA_ERROR_ILLEGAL_ADDRESS (700)"), "{out}");
     assert!(said.contains(&format!("whole is {whole} of 20")), "{said}");
+    // So few frames that the queues have all of them when the device is lost.
+    for frames in ["1", "6"] {
+        let mut few = fault;
+        few[5] = frames;
+        ends_with(3, "fault", &[&few[..], &["producer"]].concat());
+    }
     let (_, said) = ends_with(2, "fault", &[&fault[..], &["consumer"]].concat());
     assert!(said.contains("needs a CUDA device"), "{said}");
 }
@@ -429,13 +435,13 @@ fn shell(code: i32, name: &str, words: &[&str], script: &str) -> (String, String
 #[test]
 fn a_program_sees_the_software_drivers() {
     let layer = has_vulkan("run");
-    // `--software` may also come before the subcommand.
-    for words in [["run", "--software"], ["--software", "run"]] {
+    // `--software` is not needed, and may also come before the subcommand.
+    for words in [&["run"][..], &["run", "--software"], &["--software", "run"]] {
         let script = "\
             echo \"mark=$SYNCLINE_SOFTWARE layers=$VK_INSTANCE_LAYERS\"
             for name in libcuda.so libcuda.so.1; do test -e \"${LD_LIBRARY_PATH%%:*}/$name\" && echo $name; done
             test \"$SYNCLINE_CUDA_DRIVER\" -ef \"${LD_LIBRARY_PATH%%:*}/libcuda.so\" && echo one driver";
-        let (out, _) = shell(0, "run", &words, script);
+        let (out, _) = shell(0, "run", words, script);
         for part in ["mark=1", "one driver"] {
             assert!(out.contains(part), "no {part:?} in: {out}");
         }
@@ -460,9 +466,6 @@ fn a_program_ends_as_it_likes_and_has_its_own_arguments() {
 
 #[test]
 fn a_program_that_cannot_be_run_is_named() {
-    let (out, error) = shell(2, "run-on-gpu", &["run"], "echo ran");
-    assert!(out.is_empty(), "{out}");
-    assert!(error.contains("syncline run --software PROGRAM"), "{error}");
     let arguments = ["run", "--software", "/nonexistent/engine"];
     let (_, error) = ends_with(2, "run-missing", &arguments);
     assert!(

@@ -20,6 +20,8 @@ use crate::wait::WaitMode;
 /// call. A later record does not move waits that were issued already. Dropping or recording a
 /// pending fence is legal. Handles are cheap to clone, and any thread may use them.
 ///
+/// A fence is no barrier between queues: recorded on a second queue, it forgets the first one.
+///
 /// On every backend the semantics are those of `CUevent` (CUDA driver API, event management).
 ///
 /// A fence can also stand for an object of another API, such as a descriptor
