@@ -124,6 +124,11 @@ impl Attachment {
         self.at.is_some()
     }
 
+    /// True for a page that another process raises to what it signals.
+    pub(crate) fn is_page_of_a_peer(&self) -> bool {
+        self.nature == Nature::Page && self.is_signalled_elsewhere
+    }
+
     /// True if the host can read the counter.
     pub(crate) fn is_readable(&self) -> bool {
         self.port.is_readable()

@@ -54,7 +54,8 @@ impl Timeline {
     /// * [`Error::Unsupported`] without any port, or if a port shows another value. Also if an
     ///   imported home shows a value below `initial`, or the host cannot read the first port. Also
     ///   if a port but the first is [new](crate::backend::Attachment::new): a timeline has one
-    ///   counter, which its other ports import.
+    ///   counter, which its other ports import. Only a home in shared memory that another process
+    ///   signals may have such a port beside it.
     /// * [`Error::Native`] if the system has no thread to watch its device.
     /// * Any error of `attach`.
     pub fn new(
@@ -72,7 +73,11 @@ impl Timeline {
     /// The part of [`Timeline::new`] that does not depend on the closure's type, to be compiled
     /// once.
     fn over(object: Object, initial: u64, attachments: Attachments) -> Result<Self> {
-        if let Some(other) = attachments.iter().skip(1).find(|other| other.is_new()) {
+        let is_of_a_peer = attachments
+            .first()
+            .is_some_and(Attachment::is_page_of_a_peer);
+        let mut others = attachments.iter().skip(1);
+        if let Some(other) = others.find(|other| other.is_new() && !is_of_a_peer) {
             return Err(Error::unsupported(
                 object,
                 "exist",
