@@ -142,3 +142,71 @@ unsafe impl Sharing for Device {
         self.import_timeline(handle)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test's")]
+
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::Timeline;
+    use crate::backend::{Port, Watch, Watcher};
+
+    /// Counts the watches that ended before their time without a nudge.
+    struct Watched {
+        device: Arc<dyn Watch>,
+        nudged: AtomicBool,
+        early: AtomicUsize,
+    }
+
+    impl Watch for Watched {
+        fn watcher(&self) -> &Watcher {
+            self.device.watcher()
+        }
+
+        fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<(), Error> {
+            let ended = self.device.watch(ports, until);
+            if Instant::now() < until && !self.nudged.swap(false, Ordering::SeqCst) {
+                self.early.fetch_add(1, Ordering::SeqCst);
+            }
+            ended
+        }
+
+        fn nudge(&self) {
+            self.nudged.store(true, Ordering::SeqCst);
+            self.device.nudge();
+        }
+
+        fn lends(&self) -> bool {
+            self.device.lends()
+        }
+    }
+
+    /// A claim of the application makes this process poll what is pending.
+    ///
+    /// After the claim is dropped, the new pending value ends one sleep, and then threads sleep again.
+    #[test]
+    fn a_watch_sleeps_after_a_claim_of_the_application() {
+        let (port, exporter) = Device::new().exportable_port(0).unwrap();
+        let watched = Arc::new(Watched {
+            device: port.watch().unwrap().clone(),
+            nudged: AtomicBool::new(false),
+            early: AtomicUsize::new(0),
+        });
+        let port = port.watched_instead_by(watched.clone());
+        let line = Timeline::new("line", 0, |_| Ok([port].into_iter().collect())).unwrap();
+        let mut claim = line.claim(2).unwrap();
+        let counter = exporter.counter();
+        counter.announce(2).unwrap();
+        // With a claim, a query also reads the pending value, which is 0 here.
+        assert!(!line.at(2).is_reached().unwrap());
+        counter.note_pending(2);
+        claim.submitted().unwrap();
+        drop(claim);
+        let told = line.at(2).wait(Duration::from_millis(300));
+        assert!(matches!(told, Err(Error::TimedOut { .. })), "{told:?}");
+        assert_eq!(watched.early.load(Ordering::SeqCst), 1);
+    }
+}

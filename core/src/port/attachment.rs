@@ -156,6 +156,13 @@ impl Attachment {
         self
     }
 
+    /// Replaces the watch of the port, which a test observes.
+    #[cfg(test)]
+    pub(crate) fn watched_instead_by(mut self, watch: Arc<dyn Watch>) -> Self {
+        self.watch = Some(watch);
+        self
+    }
+
     /// Lowers the limit on value differences (T7) to `largest`.
     ///
     /// Has no effect if the limit is lower already.

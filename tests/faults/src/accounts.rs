@@ -6,8 +6,16 @@ use std::{fs, thread};
 
 use crate::gates::Gates;
 
+/// The thread that makes the instance of the process. Threads of drivers get its name, too.
+pub(crate) const INSTANCE_THREAD: &str = "faults-instance";
+
 /// Threads that the software drivers start and end by themselves, and the server's own.
-const DRIVERS_OWN: [&str; 3] = ["software-cuda", "llvmpipe", "faults-watchdog"];
+const DRIVERS_OWN: [&str; 4] = [
+    "software-cuda",
+    "llvmpipe",
+    "faults-watchdog",
+    INSTANCE_THREAD,
+];
 
 /// Counts by names.
 #[derive(Debug, Clone, PartialEq, Eq)]

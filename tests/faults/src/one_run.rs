@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use syncline::Error;
 use syncline::vulkan::Instance;
 
-use crate::accounts::Accounts;
+use crate::accounts::{Accounts, INSTANCE_THREAD};
 use crate::gates::{Calls, Gates};
 use crate::scenarios::{self, Scenario, Stop};
 use crate::seams::{DESCRIPTORS, FewDescriptors};
@@ -167,8 +168,13 @@ pub(crate) fn is_of_the_instance(order: &str) -> bool {
 }
 
 /// Makes the instance of the process, and what its drivers make with the first device.
+///
+/// The drivers' threads stay as long as the instance, and get the name of the thread that makes it.
 fn make_instance() {
-    drop(Instance::load().and_then(|instance| instance.open_first()));
+    let make = || drop(Instance::load().and_then(|instance| instance.open_first()));
+    let making = thread::Builder::new().name(INSTANCE_THREAD.into());
+    // A panic shows in the run that follows, which makes the instance then.
+    let _ = making.spawn(make).map(JoinHandle::join);
 }
 
 /// Runs the scenario with the order, and once more without it if nothing is left over.

@@ -4,12 +4,12 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
 
 use rstest::rstest;
-use syncline_core::backend::{Attachment, ByEngine, Counter, Port, Watch, Watcher};
+use syncline_core::backend::{Attachment, ByEngine, Counter, Port};
 use syncline_core::internal::{Page, RecoveryMode};
 use syncline_core::{Error, Result, error::Object, info::DeviceId};
 
@@ -387,63 +387,6 @@ fn dropping_the_handles_of_an_imported_timeline_keeps_its_points() {
     assert!(weak.at(2).is_none());
 }
 
-/// Counts the watches that ended before their time without a nudge.
-struct Watched {
-    device: Arc<dyn Watch>,
-    nudged: AtomicBool,
-    early: AtomicUsize,
-}
-
-impl Watch for Watched {
-    fn watcher(&self) -> &Watcher {
-        self.device.watcher()
-    }
-
-    fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<(), Error> {
-        let ended = self.device.watch(ports, until);
-        if Instant::now() < until && !self.nudged.swap(false, Ordering::SeqCst) {
-            self.early.fetch_add(1, Ordering::SeqCst);
-        }
-        ended
-    }
-
-    fn nudge(&self) {
-        self.nudged.store(true, Ordering::SeqCst);
-        self.device.nudge();
-    }
-
-    fn lends(&self) -> bool {
-        self.device.lends()
-    }
-}
-
-/// A claim of the application makes this process poll what is pending.
-///
-/// After the claim is dropped, the new pending value ends one sleep, and then threads sleep again.
-#[test]
-fn a_watch_sleeps_after_a_claim_of_the_application() {
-    let _alone = alone();
-    let (port, exporter) = host::Device::new().exportable_port(0).unwrap();
-    let watched = Arc::new(Watched {
-        device: port.watch().unwrap().clone(),
-        nudged: AtomicBool::new(false),
-        early: AtomicUsize::new(0),
-    });
-    let port = port.watched_by(watched.clone());
-    let line = Timeline::new("line", 0, |_| Ok([port].into_iter().collect())).unwrap();
-    let mut claim = line.claim(2).unwrap();
-    let counter = exporter.counter();
-    counter.announce(2).unwrap();
-    // With a claim, a query also reads the pending value, which is 0 here.
-    assert!(!line.at(2).is_reached().unwrap());
-    counter.note_pending(2);
-    claim.submitted().unwrap();
-    drop(claim);
-    let told = line.at(2).wait(Duration::from_millis(300));
-    assert!(matches!(told, Err(Error::TimedOut { .. })), "{told:?}");
-    assert_eq!(watched.early.load(Ordering::SeqCst), 1);
-}
-
 /// A signal and then a failure come while another thread writes an earlier value to the page.
 ///
 /// The page shows the last value that was reached before the failure.
@@ -503,7 +446,7 @@ fn a_lost_device_of_a_living_signaller_is_published() {
     let _alone = alone();
     let (port, exporter) = host::Device::new().exportable_port(0).unwrap();
     let lost = Arc::new(AtomicBool::new(false));
-    let device = Attachment::new(DeviceId::new::<()>(), 0, Lost(lost.clone()));
+    let device = Attachment::imported(DeviceId::new::<()>(), Lost(lost.clone()));
     let signalled = Timeline::new("signalled", 0, |_| Ok([port, device].into_iter().collect()));
     let signalled = signalled.unwrap();
     let counter = exporter.counter();
