@@ -186,7 +186,7 @@ mod tests {
 
     /// A claim of the application makes this process poll what is pending.
     ///
-    /// After the claim is dropped, the new pending value ends one sleep, and then threads sleep again.
+    /// After the claim is dropped, the new pending value ends one sleep. Then threads sleep again.
     #[test]
     fn a_watch_sleeps_after_a_claim_of_the_application() {
         let (port, exporter) = Device::new().exportable_port(0).unwrap();

@@ -457,6 +457,7 @@ fn host_signal_lower() -> Answer {
 
 /// Runs out of descriptors while Vulkan makes semaphores, and destroys one of them afterwards.
 fn descriptors_out_then_destroy() -> Answer {
+    context()?;
     let device = Vulkan::open()?;
     let made = make_until_refused(&device)?;
     line("raised", answer(&device.semaphore(true)));
@@ -468,6 +469,7 @@ fn descriptors_out_then_destroy() -> Answer {
 
 /// Runs out of descriptors while Vulkan makes semaphores, and opens a second device afterwards.
 fn descriptors_out_then_open() -> Answer {
+    context()?;
     let device = Vulkan::open()?;
     make_until_refused(&device)?;
     line("raised", answer(&device.semaphore(true)));
