@@ -8,15 +8,7 @@ use crate::case::{Stop, Verdict};
 /// Seconds after which a signal ends a child that waits for a thread of its parent.
 const PATIENCE: u32 = 60;
 
-/// The status of a child whose driver serves no process that was forked after it was used.
-const NOT_SERVED: libc::c_int = 77;
-
-/// Begins the reason of a child whose driver refuses it.
-pub(crate) const REFUSED_BY_DRIVER: &str = "refused by the driver: ";
-
 /// Runs `run` in a forked child, which ends by `_exit`. Waits for the child.
-///
-/// A reason that begins with [`REFUSED_BY_DRIVER`] skips the case.
 ///
 /// # Errors
 /// The child did not end well, or `run` returned a reason.
@@ -30,10 +22,7 @@ pub(crate) fn in_child(run: impl FnOnce() -> Result<(), String>) -> Verdict {
             Ok(Ok(())) => 0,
             Ok(Err(reason)) => {
                 eprintln!("forked child: {reason}");
-                match reason.starts_with(REFUSED_BY_DRIVER) {
-                    true => NOT_SERVED,
-                    false => 1,
-                }
+                1
             }
             Err(_) => 2,
         };
@@ -43,9 +32,6 @@ pub(crate) fn in_child(run: impl FnOnce() -> Result<(), String>) -> Verdict {
     let mut status = 0;
     // SAFETY: the child's id, and memory for its status.
     let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
-    if ended == child && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == NOT_SERVED {
-        return Stop::skip("the driver opens no device in a child that was forked after its use");
-    }
     if (ended, status) != (child, 0) {
         return Stop::fail(format!(
             "the forked child ended with the status {status:#x} (its reason is on standard error)"
