@@ -31,8 +31,8 @@ const FALSE_POSITIVES: &[(&str, Falsity)] = &[
     ("VUID-VkSubmitInfo-pWaitSemaphores-03242", Falsity::Shared),
     // The layer takes an exported timeline's value for the last value that Vulkan signalled.
     ("VUID-VkSubmitInfo-pSignalSemaphores-03244", Falsity::Shared),
-    // The layer takes signals of another API for pending signals of Vulkan.
-    ("VUID-VkSemaphoreSignalInfo-value-03259", Falsity::Shared),
+    // The layer (1.3.239) takes a signal of a queue for pending after its value shows.
+    ("VUID-VkSemaphoreSignalInfo-value-03259", Falsity::Always),
     // The same for signals from the host.
     ("VUID-VkSemaphoreSignalInfo-value-03260", Falsity::Shared),
     // Since 1.4 (KhronosGroup/Vulkan-ValidationLayers#10055).
