@@ -13,7 +13,7 @@ use crate::lock;
 type Job = Box<dyn FnOnce() + Send>;
 
 /// The time after which an idle thread that is not reserved ends.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_millis(50);
 
 static WORKERS: Mutex<Workers> = Mutex::new(Workers {
     jobs: VecDeque::new(),
