@@ -24,7 +24,8 @@ use crate::timing::stamp::Stamp;
 /// A submission counts four units, and one more for each wait, command buffer and signal. While
 /// 16,384 units are in flight on one `VkQueue`, further submissions to it are held on the host. So
 /// the driver never blocks the submitting thread behind work that waits for that thread. A
-/// submission of more than 16,000 units is refused with [`Error::Unsupported`]. Split it.
+/// submission of more than 16,000 units is refused with
+/// [`Error::Unsupported`](syncline_core::Error::Unsupported). Split it.
 #[derive(Clone)]
 pub struct Queue(EngineQueue<Feed>);
 
