@@ -84,6 +84,7 @@ fn trim(world: &World<Equipped>) -> Verdict {
             #[cfg(feature = "cuda")]
             syncline::Device::Cuda(_) => in_use.events >= before.events + EACH,
             // A pool has at most 64 queries.
+            #[cfg(feature = "vulkan")]
             syncline::Device::Vulkan(_) if is_timed => in_use.query_pools > before.query_pools + 1,
             _ => true,
         };
