@@ -27,7 +27,7 @@ impl Candidate {
             unsafe { PhysicalDevice::probe(instance.entry(), instance.raw(), physical, None) };
         Self {
             info: device.info().clone(),
-            rejected: device.usable().err(),
+            rejected: usable(&device).err(),
             instance: instance.clone(),
             device,
         }
@@ -36,12 +36,13 @@ impl Candidate {
     /// Opens a `VkDevice` with queues of every family.
     ///
     /// # Errors
-    /// The error in [`Candidate::rejected`], or a driver error.
+    /// The error in [`Candidate::rejected`], or a driver error. [`Error::MadeBeforeFork`] for a GPU
+    /// in a forked child, if the parent has listed Vulkan devices or opened one.
     pub fn open(&self) -> Result<Device> {
         // The application may have changed the public fields. The device is opened with the
         // driver's answers.
         self.instance.require_maker()?;
-        self.device.usable()?;
+        usable(&self.device)?;
         Device::open_probed(&self.instance, self.device.clone())
     }
 
@@ -50,6 +51,15 @@ impl Candidate {
     pub const fn physical(&self) -> vk::PhysicalDevice {
         self.device.raw()
     }
+}
+
+/// Refuses a device that lacks something, or that this process cannot open.
+fn usable(device: &PhysicalDevice) -> Result<()> {
+    device.usable()?;
+    if device.info().software {
+        return Ok(());
+    }
+    Instance::require_no_older()
 }
 
 impl Device {

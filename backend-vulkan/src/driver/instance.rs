@@ -41,6 +41,9 @@ struct Shared {
     next: OnceLock<Box<Self>>,
 }
 
+/// Never changed, so that a forked child finds no lock that a thread of its parent holds.
+static FIRST: OnceLock<Box<Shared>> = OnceLock::new();
+
 struct Inner {
     entry: ash::Entry,
     raw: ash::Instance,
@@ -86,8 +89,6 @@ impl Instance {
 
     /// The instance of this process and environment. Makes it first, if there is none.
     fn shared() -> Result<Self> {
-        // Never changed, so that a forked child finds no lock that a thread of its parent holds.
-        static FIRST: OnceLock<Box<Shared>> = OnceLock::new();
         let maker = MakerProcess::this();
         let environment: Vec<_> = std::env::vars_os().collect();
         let mut place = &FIRST;
@@ -233,6 +234,22 @@ impl Instance {
         self.0.maker.require(&Object::new("Vulkan instance", ""))
     }
 
+    /// Refuses the driver of a GPU in a forked child whose parent has made an instance.
+    ///
+    /// NVIDIA's driver makes no device there, also if the parent has listed its devices only
+    /// (`results/h200/fork.txt`). After such an attempt, the parent's device was lost.
+    ///
+    /// # Errors
+    /// [`Error::MadeBeforeFork`].
+    pub(crate) fn require_no_older() -> Result<()> {
+        let mut place = &FIRST;
+        while let Some(shared) = place.get() {
+            shared.instance.require_maker()?;
+            place = &shared.next;
+        }
+        Ok(())
+    }
+
     /// The loader's functions.
     #[must_use]
     pub fn entry(&self) -> &ash::Entry {
@@ -307,5 +324,32 @@ impl std::fmt::Debug for Instance {
         f.debug_struct("Instance")
             .field("validation", &validation)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forked_child_has_an_older_instance() {
+        if Instance::load().is_err() {
+            return;
+        }
+        assert!(Instance::require_no_older().is_ok());
+        // SAFETY: the child takes no lock, and ends below.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let refused = matches!(
+                Instance::require_no_older(),
+                Err(Error::MadeBeforeFork { .. })
+            );
+            // SAFETY: the child ends here.
+            unsafe { libc::_exit(i32::from(!refused)) };
+        }
+        let mut status = -1;
+        // SAFETY: the child's id, and memory for its status.
+        let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!((ended, status), (child, 0));
     }
 }

@@ -87,17 +87,22 @@ fn failed(call: &str, result: vk::Result) -> String {
     format!("{call} returned {}", result.as_raw())
 }
 
-impl Vulkan {
-    /// [`NONE`], if no device is the CUDA device, or the device exports nothing.
-    pub(crate) fn open() -> Result<Self, String> {
-        Self::try_open().ok_or_else(|| NONE.into())
+/// A physical device and its instance.
+pub(crate) struct Listed {
+    entry: Entry,
+    instance: Instance,
+    physical: vk::PhysicalDevice,
+}
+
+impl Listed {
+    /// The first device that is a GPU. [`NONE`], if there is none.
+    pub(crate) fn gpu() -> Result<Self, String> {
+        let is_gpu = |kind, _| kind != vk::PhysicalDeviceType::CPU;
+        Self::of(is_gpu).ok_or_else(|| NONE.into())
     }
 
-    fn try_open() -> Option<Self> {
-        let mut uuid = [0; 16];
-        if cu().device_get_uuid(&mut uuid, 0) != 0 {
-            return None;
-        }
+    /// Makes an instance and looks for a device by its type and UUID.
+    fn of(is_chosen: impl Fn(vk::PhysicalDeviceType, [u8; 16]) -> bool) -> Option<Self> {
         // SAFETY: the system's Vulkan loader, whose initializers have no conditions.
         let entry = unsafe { Entry::load() }.ok()?;
         let application = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_2);
@@ -111,8 +116,21 @@ impl Vulkan {
             let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut id);
             // SAFETY: a device of this instance.
             unsafe { instance.get_physical_device_properties2(*physical, &mut properties) };
-            id.device_uuid == uuid
+            is_chosen(properties.properties.device_type, id.device_uuid)
         })?;
+        Some(Self {
+            entry,
+            instance,
+            physical,
+        })
+    }
+
+    pub(crate) fn open(self) -> Result<Vulkan, String> {
+        let Self {
+            entry,
+            instance,
+            physical,
+        } = self;
         let priorities = [1.0];
         let queues = [vk::DeviceQueueCreateInfo::default().queue_priorities(&priorities)];
         let extensions = [
@@ -125,8 +143,9 @@ impl Vulkan {
             .enabled_extension_names(&extensions)
             .push_next(&mut features);
         // SAFETY: a valid description. A device without the extensions refuses it.
-        let device = unsafe { instance.create_device(physical, &info, None) }.ok()?;
-        Some(Self {
+        let device = unsafe { instance.create_device(physical, &info, None) }
+            .map_err(|result| failed("vkCreateDevice", result))?;
+        Ok(Vulkan {
             // SAFETY: the device has one queue of this family.
             queue: unsafe { device.get_device_queue(0, 0) },
             semaphores: khr::external_semaphore_fd::Device::new(&instance, &device),
@@ -136,6 +155,21 @@ impl Vulkan {
             physical,
             device,
         })
+    }
+}
+
+impl Vulkan {
+    /// [`NONE`], if no device is the CUDA device, or the device exports nothing.
+    pub(crate) fn open() -> Result<Self, String> {
+        Self::try_open().ok_or_else(|| NONE.into())
+    }
+
+    fn try_open() -> Option<Self> {
+        let mut uuid = [0; 16];
+        if cu().device_get_uuid(&mut uuid, 0) != 0 {
+            return None;
+        }
+        Listed::of(|_, id| id == uuid)?.open().ok()
     }
 
     /// A semaphore that can be exported, with the value 0 if it is a timeline.

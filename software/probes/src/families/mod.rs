@@ -11,6 +11,7 @@ mod external;
 mod external_memory;
 mod fault;
 mod forbidden;
+mod fork;
 mod gone;
 mod graph;
 mod host;
@@ -50,6 +51,7 @@ pub(crate) fn all() -> Vec<Probe> {
         external::list(),
         external_memory::list(),
         clock::list(),
+        fork::list(),
     ]
     .into_iter()
     .flatten()

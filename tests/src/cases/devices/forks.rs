@@ -7,7 +7,7 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::info::BackendKind;
 use syncline::trace::Trace;
 use syncline::wait::future;
-use syncline::{Device, Error, ErrorKind, Memory, QueueKind};
+use syncline::{Device, Error, ErrorKind, Found, Memory, QueueKind};
 
 use super::{look, open_again};
 use crate::case::{Stop, Verdict, check, equipped_cases};
@@ -185,7 +185,7 @@ fn refused(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// A child opens a device of its own, unless the API is CUDA.
+/// A child opens a device of its own, or is refused: by CUDA, and by Vulkan on a GPU.
 ///
 /// The child submits no work, because some drivers in software keep one set of threads for all
 /// devices of a process.
@@ -193,38 +193,38 @@ fn opens(world: &World<Equipped>) -> Verdict {
     if world.is_pair() {
         return Stop::skip("it is about one device, and shown there");
     }
-    let name = world.left.info().name.clone();
-    let backend = world.left.info().backend;
-    if backend == BackendKind::Vulkan && !world.left.info().software {
-        // NVIDIA's (580.159) refuses the child, and its parent's device is lost soon after.
-        return Stop::skip(
-            "a driver of a GPU need not serve a child that was forked after its use",
-        );
-    }
+    let info = world.left.info();
+    let (backend, name) = (info.backend, &info.name);
+    let refuses = match backend {
+        BackendKind::Cuda => true,
+        BackendKind::Vulkan => !info.software,
+        _ => false,
+    };
     in_child(|| {
         let inventory = look();
-        if backend == BackendKind::Cuda {
-            let refused = inventory.unavailable().iter().any(|error| {
-                let text = error.to_string();
-                error.kind() == ErrorKind::MadeBeforeFork && text.contains("open devices")
-            });
-            return match refused {
-                true => Ok(()),
-                false => Err(format!("no refusal: {:?}", inventory.unavailable())),
-            };
-        }
-        let found = inventory
-            .of(backend)
-            .find(|found| found.info().name == name);
+        let is_wanted = |found: &&Found| {
+            let info = found.info();
+            info.backend == backend && info.name == *name
+        };
+        let found = inventory.devices().iter().find(is_wanted);
         let made = match found {
             Some(found) => found.open().and_then(|device| {
                 let line = device.timeline("child")?;
                 line.signal(1)?;
                 line.at(1).wait(patience())
             }),
-            None => return Err(format!("the child finds no device {name}")),
+            None => inventory.select(backend.name()).map(drop),
         };
-        made.map_err(|error| error.to_string())
+        match made {
+            Err(error) if refuses => {
+                let text = error.to_string();
+                let is_told =
+                    error.kind() == ErrorKind::MadeBeforeFork && text.contains("open devices");
+                is_told.then_some(()).ok_or(text)
+            }
+            Ok(()) if refuses => Err("the child is not refused".into()),
+            made => made.map_err(|error| error.to_string()),
+        }
     })?;
     world.left.check()?;
     Ok(())
