@@ -93,7 +93,8 @@ impl Inner {
     /// Polls the semaphores until any of them has its value, a nudge comes, or `until` has passed.
     ///
     /// Used if the driver's own wait for any semaphore is a busy loop. Each pause is a quarter of
-    /// the time waited so far, within [`NAPS`].
+    /// the time waited so far, within [`NAPS`]. With one semaphore besides the wake semaphore, the
+    /// pause is a wait of the driver, which a nudge does not end.
     fn poll_repeatedly(
         &self,
         semaphores: &[vk::Semaphore],
@@ -106,8 +107,19 @@ impl Inner {
             if self.wait_semaphores(vk::SemaphoreWaitFlags::ANY, semaphores, values, now)? {
                 return Ok(());
             }
-            let pause = ((now - start) / 4).clamp(NAPS.0, NAPS.1);
-            if now >= until || self.wake().sleep(pause.min(until - now)) {
+            if now >= until {
+                return Ok(());
+            }
+            let pause = ((now - start) / 4).clamp(NAPS.0, NAPS.1).min(until - now);
+            let is_over = match (semaphores, values) {
+                (&[one, _], &[value, _]) => {
+                    let flags = vk::SemaphoreWaitFlags::empty();
+                    let waited = self.wait_semaphores(flags, &[one], &[value], now + pause)?;
+                    waited || self.wake().sleep(Duration::ZERO)
+                }
+                _ => self.wake().sleep(pause),
+            };
+            if is_over {
                 return Ok(());
             }
         }

@@ -9,6 +9,7 @@ mod batch;
 #[cfg(feature = "vulkan")]
 mod bridge;
 mod contend;
+mod cores;
 mod counter;
 mod crew;
 #[cfg(feature = "cuda")]
@@ -233,6 +234,7 @@ pub fn all() -> Vec<Row> {
         bridge::ROWS,
         process::ROWS,
         wait::ROWS,
+        cores::ROWS,
         scale::ROWS,
         alloc::ROWS,
         #[cfg(feature = "vulkan")]

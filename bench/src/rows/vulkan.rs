@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use syncline::QueueKind;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::vulkan::{Device, Queue};
+use syncline::{QueueKind, WaitMode};
 use syncline_conformance::Subject as _;
 use syncline_conformance::workload::Equipped;
 
@@ -220,7 +220,7 @@ fn submit_wait(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let (device, queue, hand) = queue(call, "waited for")?;
     let timeline = device.timeline("waited for")?;
     let semaphores = [hand.semaphore(false)?, hand.semaphore(false)?];
-    let (mut ours, raw) = (0, [Cell::new(0), Cell::new(0)]);
+    let (ours, raw) = (Cell::new(0), [Cell::new(0), Cell::new(0)]);
     let (least_semaphore, position) = (hand.semaphore(false)?, hand.semaphore(false)?);
     let mut floor = 0;
     // The two sides by hand differ only in how they wait.
@@ -237,17 +237,21 @@ fn submit_wait(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
             Ok(())
         })
     };
+    // The two sides of ours, too.
+    let by_us = |n, mode| {
+        timed(|| {
+            for _ in 0..n {
+                let value = ours.get() + 1;
+                ours.set(value);
+                queue.submit(&[], |_| Ok(()), &[timeline.signal_at(value)])?;
+                timeline.at(value).wait_with(mode, LONG)?;
+            }
+            Ok(())
+        })
+    };
     lab.race(vec![
-        Side::ours(|n| {
-            timed(|| {
-                for _ in 0..n {
-                    ours += 1;
-                    queue.submit(&[], |_| Ok(()), &[timeline.signal_at(ours)])?;
-                    timeline.at(ours).wait(LONG)?;
-                }
-                Ok(())
-            })
-        }),
+        Side::ours(|n| by_us(n, WaitMode::Adaptive)),
+        Side::new("blocking", |n| by_us(n, WaitMode::Block)),
         Side::raw(|n| by_hand(n, 0, &|value| hand.wait(semaphores[0].raw, value))),
         Side::new("polling", |n| {
             by_hand(n, 1, &|value| hand.poll(semaphores[1].raw, value))

@@ -88,10 +88,10 @@ fn a_recording_can_be_compared_with_the_baseline(#[case] path: &str) {
     "const SPIN: Duration = Duration::from_micros(30);",
     "to 30 µs"
 )]
-#[case::long_waits(
-    "core/src/timeline/recent_waits.rs",
-    "const LONG: Duration = Duration::from_micros(300);",
-    "longer than 300 µs"
+#[case::back_off(
+    "core/src/timeline/recent_spins.rs",
+    "const MOST: u32 = 64;",
+    "up to 64 waits"
 )]
 #[case::cuda_spin(
     "backend-cuda/src/timeline/watch.rs",

@@ -5,7 +5,7 @@
 use syncline_bench::rows;
 use syncline_bench::{Limit, limit};
 
-const IDS: [&str; 41] = [
+const IDS: [&str; 42] = [
     "cuda.hop.submit",
     "cuda.chain",
     "cuda.query.reached",
@@ -30,6 +30,7 @@ const IDS: [&str; 41] = [
     "wait.any.10",
     "wait.any.1000",
     "wait.any.10000",
+    "wait.cores",
     "counter.pingpong",
     "counter.cuda",
     "bridge.carry",
@@ -95,7 +96,7 @@ fn every_row_has_descriptions_and_variants_with_different_names() {
 }
 
 /// The limits of `docs/benchmark.md`, except for those of the test above.
-const LIMITS: [(&str, &[Limit]); 20] = [
+const LIMITS: [(&str, &[Limit]); 21] = [
     ("cuda.hop.submit", &[Limit::OverFloor(400.0)]),
     ("cuda.chain", &[Limit::OverFloor(200.0)]),
     ("cuda.submit.wait", &[Limit::OverFloor(200.0)]),
@@ -119,6 +120,7 @@ const LIMITS: [(&str, &[Limit]); 20] = [
     ("wait.any.10", WAIT_ANY),
     ("wait.any.1000", WAIT_ANY),
     ("wait.any.10000", WAIT_ANY),
+    ("wait.cores", &[Limit::Figure("ratio_to_block", 1.5)]),
 ];
 const SCALE: &[Limit] = &[
     Limit::Figure("own_bytes_each", 256.0),

@@ -140,9 +140,10 @@ impl fmt::Display for WorkError {
     }
 }
 
+/// Writes the texts that the error had when this was made, and calls no code of the application.
 impl fmt::Debug for WorkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&**self, f)
+        f.debug_tuple("WorkError").field(&self.chain()).finish()
     }
 }
 
@@ -173,9 +174,10 @@ impl fmt::Display for ConflictError {
     }
 }
 
+/// Same as that of [`WorkError`].
 impl fmt::Debug for ConflictError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&**self, f)
+        f.debug_tuple("ConflictError").field(&self.0.chain).finish()
     }
 }
 

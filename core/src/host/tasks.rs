@@ -22,6 +22,7 @@ use crate::base::sync::{AtomicBool, CAN_SPIN, Condvar, Instant, Mutex, Ordering}
 use crate::host::timing::Stamp;
 use crate::host::worker::Worker;
 use crate::timeline::point::{Completion, KeptPoint, NativePoint, Relayed};
+use crate::timeline::recent_spins::RecentSpins;
 use crate::timeline::state::Shared;
 
 /// How long the worker spins for more work before it sleeps: about the cost of waking it.
@@ -385,10 +386,10 @@ impl Tasks {
 
     /// Moves all queued submissions to `list`, once the worker has done what `list` held.
     ///
-    /// Blocks until there are some. False at the end.
-    pub(super) fn take(&self, list: &mut TaskList) -> bool {
+    /// Blocks until there are some. False at the end. `spins` belongs to the worker.
+    pub(super) fn take(&self, list: &mut TaskList, spins: &RecentSpins) -> bool {
         list.trim();
-        self.spin();
+        self.spin(spins);
         let mut state = self.state.lock();
         while state.tasks.is_empty() {
             if state.closed {
@@ -403,10 +404,10 @@ impl Tasks {
         true
     }
 
-    /// Spins for a while until there are tasks. Takes no lock.
-    fn spin(&self) {
+    /// Spins for a while until there are tasks, unless that was in vain before. Takes no lock.
+    fn spin(&self, spins: &RecentSpins) {
         let is_ready = || self.ready.load(Ordering::Acquire);
-        if !CAN_SPIN || is_ready() {
+        if !CAN_SPIN || is_ready() || spins.should_park() {
             return;
         }
         let start = Instant::now();
@@ -414,10 +415,12 @@ impl Tasks {
             for _ in 0..POLLS_PER_CLOCK_READ {
                 std::hint::spin_loop();
                 if is_ready() {
+                    spins.helped();
                     return;
                 }
             }
         }
+        spins.failed();
     }
 }
 
@@ -457,18 +460,18 @@ mod tests {
             of: PhantomData,
         };
         let tasks = Tasks::default();
-        let mut list = TaskList::default();
+        let (mut list, spins) = (TaskList::default(), RecentSpins::default());
         let is_ready = || tasks.ready.load(Ordering::Relaxed);
         assert!(!is_ready());
         for _ in 0..2 {
             tasks.push(&batch, &mut Closures::default());
             assert!(is_ready());
-            assert!(tasks.take(&mut list));
+            assert!(tasks.take(&mut list, &spins));
             assert!(!is_ready());
             assert!(list.next_simple().is_some_and(|task| task.number == 1));
         }
         tasks.close();
         assert!(is_ready());
-        assert!(!tasks.take(&mut list));
+        assert!(!tasks.take(&mut list, &spins));
     }
 }

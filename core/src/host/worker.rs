@@ -14,6 +14,7 @@ use crate::host::Device;
 use crate::host::tasks::{Closures, Step, TaskList, Tasks, call, finish_signal};
 use crate::host::timing::Stamp;
 use crate::timeline::point::{Completion, KeptPoint};
+use crate::timeline::recent_spins::RecentSpins;
 use crate::{Error, Result, error::Object};
 
 /// Records the work of one submission: closures for the worker thread.
@@ -181,10 +182,11 @@ impl Enqueue for Worker {
 fn run_worker(queue: &Object, tasks: &Tasks) {
     crate::port::parker::prepare_thread();
     let mut list = TaskList::default();
+    let spins = RecentSpins::default();
     // The result of the present submission, and its last wait.
     let mut done = Ok(());
     let mut waited = KeptPoint::default();
-    while tasks.take(&mut list) {
+    while tasks.take(&mut list, &spins) {
         // Always there, because the first submission has brought it.
         let Some(own) = tasks.own() else { continue };
         while let Some(simple) = list.next_simple() {

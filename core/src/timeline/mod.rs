@@ -7,7 +7,7 @@ pub(crate) mod held_index;
 pub(crate) mod host_signals;
 pub(crate) mod interval;
 pub(crate) mod point;
-pub(crate) mod recent_waits;
+pub(crate) mod recent_spins;
 pub(crate) mod state;
 pub(crate) mod times;
 pub(crate) mod waiters;

@@ -12,24 +12,28 @@ use crate::base::sync::{CAN_SPIN, Instant};
 use crate::port::parker::Parker;
 use crate::port::watch::on_watcher_thread;
 use crate::timeline::point::Point;
-use crate::timeline::recent_waits::RecentWaits;
+use crate::timeline::recent_spins::RecentSpins;
 use crate::timeline::state::{Registered, Shared};
 
 /// How a host thread waits. Chosen for each wait, where CUDA fixes it when an event is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WaitMode {
     /// Polls until the wait ends. Lowest latency, but occupies a processor core.
+    ///
+    /// After [`WaitMode::SPIN`] it lets other threads of that core run between polls.
     Spin,
     /// Parks after one poll. Takes the least processor time.
     ///
     /// The only waiter of a device watches the device instead, if its backend allows that. On CUDA
     /// this polls with pauses of up to 1 ms.
     Block,
-    /// Polls for this duration, then parks.
+    /// Polls for this duration, as [`WaitMode::Spin`] does, then parks.
     SpinFor(Duration),
     /// Polls for [`WaitMode::SPIN`], then parks.
     ///
-    /// Parks at once if recent waits for the timeline lasted much longer.
+    /// After waits for the timeline that polled in vain, up to 64 waits park at once. So it costs
+    /// little more than [`WaitMode::Block`] where waits are long, or where the waiting thread keeps
+    /// the signaller off its processor.
     #[default]
     Adaptive,
 }
@@ -197,7 +201,11 @@ fn block(
         timeout,
         mode,
         quantity,
-        recent: single.map(|(of, _)| of.recent_waits()),
+        is_single: single.is_some(),
+        spins: points
+            .iter()
+            .find_map(|point| point.of)
+            .map(|of| of.recent_spins()),
     };
     let answer = wait_until(options, needs_check, check, register)?;
     if let Some(index) = answer {
@@ -224,7 +232,8 @@ pub(crate) fn wait_pending_or(
         mode: WaitMode::Adaptive,
         // `is_over` may end the wait, and then the registration for the point is still there.
         quantity: Quantity::Any,
-        recent: None,
+        is_single: false,
+        spins: Some(of.recent_spins()),
     };
     let check = || {
         refresh_all(points, stage)?;
@@ -371,8 +380,10 @@ struct WaitOptions<'w> {
     timeout: Duration,
     mode: WaitMode,
     quantity: Quantity,
-    /// The recent waits for the timeline, if the wait is for one point.
-    recent: Option<&'w RecentWaits>,
+    /// True if the wait is for one point to be reached. Its checks are cheaper.
+    is_single: bool,
+    /// Whether recent waits for the first timeline have gained by polling.
+    spins: Option<&'w RecentSpins>,
 }
 
 /// Spins, then parks, until `check` returns a result. `None` if the time is over.
@@ -392,8 +403,10 @@ fn wait_until<'p, T>(
         timeout,
         mode,
         quantity,
-        recent,
+        is_single,
+        spins,
     } = options;
+    let spins = spins.filter(|_| mode == WaitMode::Adaptive);
     let start = Instant::now();
     // No deadline if the sum overflows.
     let deadline = start.checked_add(timeout);
@@ -403,7 +416,7 @@ fn wait_until<'p, T>(
         WaitMode::Spin => Duration::MAX,
         WaitMode::Block => Duration::ZERO,
         WaitMode::SpinFor(time) => time,
-        WaitMode::Adaptive if recent.is_some_and(RecentWaits::are_long) => Duration::ZERO,
+        WaitMode::Adaptive if spins.is_some_and(RecentSpins::should_park) => Duration::ZERO,
         WaitMode::Adaptive => SPIN,
     };
     if !spin.is_zero() && CAN_SPIN {
@@ -413,18 +426,20 @@ fn wait_until<'p, T>(
                 return Ok(None);
             }
             if spun > spin {
+                spins.inspect(|spins| spins.failed());
                 break;
             }
-            let mut polls_left = if recent.is_some() {
-                POLLS_PER_CLOCK_READ
-            } else {
-                1
-            };
+            if spun > SPIN {
+                // The signaller may wait for this processor.
+                std::thread::yield_now();
+            }
+            let mut polls_left = if is_single { POLLS_PER_CLOCK_READ } else { 1 };
             for _ in 0..CHECKS_PER_CLOCK_READ {
                 // First in the loop, because starting the wait, reading the clock and a pause each
                 // take about as long as another thread takes to signal.
                 if needs_check() {
                     if let Some(answer) = check()? {
+                        spins.inspect(|spins| spins.helped());
                         return Ok(Some(answer));
                     }
                     polls_left -= 1;
@@ -449,10 +464,6 @@ fn wait_until<'p, T>(
     let must_poll = on_watcher_thread();
     loop {
         if let Some(answer) = check()? {
-            if let Some(recent) = recent {
-                // Uses the last reading of the clock. Another one would add to the latency.
-                recent.learn(now.duration_since(start));
-            }
             if let Quantity::All = quantity {
                 // The signalling threads remove the registrations.
                 registered.forget();
@@ -463,9 +474,6 @@ fn wait_until<'p, T>(
             return Ok(None);
         }
         if is_over(now) {
-            if let Some(recent) = recent {
-                recent.at_least(now.duration_since(start));
-            }
             return Ok(None);
         }
         if let Some(leading) = lead.take() {
@@ -484,5 +492,53 @@ fn wait_until<'p, T>(
         }
         parker.park(left);
         now = Instant::now();
+    }
+}
+
+#[cfg(all(test, not(syncline_loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// A wait whose value comes while it polls, or only after it has registered. Tells if it polled.
+    fn polls(spins: &RecentSpins, mode: WaitMode, comes_early: bool) -> bool {
+        let polled = Cell::new(false);
+        let mut checks = 0;
+        let needs_check = || {
+            polled.set(true);
+            comes_early
+        };
+        let check = || {
+            checks += 1;
+            Ok((checks > 1).then_some(()))
+        };
+        let options = WaitOptions {
+            timeout: Duration::MAX,
+            mode,
+            quantity: Quantity::All,
+            is_single: true,
+            spins: Some(spins),
+        };
+        let answer = wait_until(options, needs_check, check, |_, _| None);
+        assert!(matches!(answer, Ok(Some(()))));
+        polled.get()
+    }
+
+    #[test]
+    fn waits_after_one_that_polled_in_vain_park_at_once() {
+        let spins = RecentSpins::default();
+        let expected = [true, false, true, false, false, true, false, false];
+        let found = expected.map(|_| polls(&spins, WaitMode::Adaptive, false));
+        assert_eq!(found, expected);
+        // Neither mode looks at other waits, or changes what they do.
+        assert!(polls(&spins, WaitMode::SpinFor(SPIN), false));
+        assert!(!polls(&spins, WaitMode::Block, false));
+        let expected = [false, false, true];
+        let found = expected.map(|_| polls(&spins, WaitMode::Adaptive, true));
+        assert_eq!(found, expected);
+        // The last one helped.
+        let found = [true; 4].map(|_| polls(&spins, WaitMode::Adaptive, true));
+        assert_eq!(found, [true; 4]);
     }
 }

@@ -20,7 +20,7 @@ use crate::port::attachment::{Attachment, DevicePort, Nature};
 use crate::port::{Port, Watch};
 use crate::timeline::held_index::HeldIndex;
 use crate::timeline::host_signals::HostSignalObservers;
-use crate::timeline::recent_waits::RecentWaits;
+use crate::timeline::recent_spins::RecentSpins;
 use crate::timeline::times::Times;
 
 /// Fields that a polling waiter reads.
@@ -108,7 +108,7 @@ pub(crate) struct Shared {
     /// The value is an object that lives as long as the timeline.
     remote_signaller: OnceLock<Arc<dyn Any + Send + Sync>>,
     /// Recent durations of host waits that had to park.
-    recent_waits: RecentWaits,
+    recent_spins: RecentSpins,
     held_index: HeldIndex,
     host_signals: HostSignalObservers,
     /// The bridge of which it is a side. Set before other threads have the timeline.
@@ -207,7 +207,7 @@ impl Shared {
                 last_value_and_domain: AtomicU64::new(0),
                 last_queue: AtomicU64::new(0),
             },
-            recent_waits: RecentWaits::default(),
+            recent_spins: RecentSpins::default(),
             held_index: HeldIndex::default(),
             host_signals: HostSignalObservers::default(),
             bridge: OnceLock::new(),
@@ -241,8 +241,8 @@ impl Shared {
     }
 
     #[inline]
-    pub(crate) const fn recent_waits(&self) -> &RecentWaits {
-        &self.recent_waits
+    pub(crate) const fn recent_spins(&self) -> &RecentSpins {
+        &self.recent_spins
     }
 
     /// Its index in the graph of held submissions.
