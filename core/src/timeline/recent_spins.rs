@@ -15,11 +15,10 @@ const LEFT: u32 = 0xFFFF;
 /// signaller runs on the same processor. A poll that is not in vain ends the back-off.
 ///
 /// It is only a hint. Two concurrent updates may lose one, and loom does not model it.
+///
+/// The upper half is the length of the back-off, and the lower half is how much of it is left.
 #[derive(Debug, Default)]
-pub(crate) struct RecentSpins(
-    /// The length of the back-off in the upper half, and how much of it is left in the lower.
-    AtomicU32,
-);
+pub(crate) struct RecentSpins(AtomicU32);
 
 impl RecentSpins {
     /// True if a thread should park at once. Counts as one time.

@@ -501,7 +501,7 @@ mod tests {
 
     use super::*;
 
-    /// A wait whose value comes while it polls, or only after it has registered. Tells if it polled.
+    /// True if a wait polls. Its value comes while it polls, or only after it has registered.
     fn polls(spins: &RecentSpins, mode: WaitMode, comes_early: bool) -> bool {
         let polled = Cell::new(false);
         let mut checks = 0;
