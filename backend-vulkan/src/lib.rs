@@ -44,6 +44,7 @@ pub use ash;
 pub use device::open::Device;
 pub use device::physical::Enabled;
 pub use driver::instance::{Instance, InstanceOptions};
+pub use memory::allocation::{Allocation, AllocationInfo};
 pub use memory::buffer::Buffer;
 pub use probe::Candidate;
 pub use queue::guard::QueueGuard;

@@ -50,7 +50,7 @@ pub use crate::driver::enqueue::{
 };
 pub use crate::driver::gate::Gate;
 pub use crate::driver::home::Home;
-pub use crate::driver::import::{ImportFd, memory_refused};
+pub use crate::driver::import::{ImportFd, memory_refused, require_range};
 pub use crate::driver::in_flight::InFlightBudget;
 pub use crate::driver::in_use::{InUse, Unused};
 pub use crate::driver::keep::Keep;

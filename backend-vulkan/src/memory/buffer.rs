@@ -1,96 +1,134 @@
-//! Buffers, each with its own memory allocation.
+//! Buffers, and ranges of them.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::any::Any;
-use std::ptr::NonNull;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use ash::vk;
-use syncline_core::backend::{ImportFd, memory_refused};
-use syncline_core::{Error, Result, error::Object, handle::MemoryFd};
+use smallvec::SmallVec;
+use syncline_core::backend::{memory_refused, require_range};
+use syncline_core::{Error, Result, error::Object};
 
 use crate::device::inner::Inner;
 use crate::device::open::Device;
 use crate::device::physical::{CORE_USAGES, TRANSFERS};
-
-/// Properties of memory types that buffers must not use.
-///
-/// These properties need a feature that is not enabled, or do not apply to buffers.
-const UNUSABLE: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
-    vk::MemoryPropertyFlags::PROTECTED.as_raw()
-        | vk::MemoryPropertyFlags::LAZILY_ALLOCATED.as_raw()
-        | vk::MemoryPropertyFlags::DEVICE_COHERENT_AMD.as_raw()
-        | vk::MemoryPropertyFlags::DEVICE_UNCACHED_AMD.as_raw()
-        | vk::MemoryPropertyFlags::RDMA_CAPABLE_NV.as_raw(),
-);
+use crate::memory::allocation::{Allocation, MemoryKind};
 
 /// All reads and writes.
 const ALL_ACCESS: vk::AccessFlags = vk::AccessFlags::from_raw(
     vk::AccessFlags::MEMORY_READ.as_raw() | vk::AccessFlags::MEMORY_WRITE.as_raw(),
 );
 
-/// A `VkBuffer` with a `VkDeviceMemory` that is only for it. Cheap to clone.
+/// A range of a `VkBuffer`, usually all of it. Cheap to clone.
 ///
 /// All queue families may use the buffer at once, without transfers of ownership. The last handle
-/// frees the buffer.
+/// destroys the `VkBuffer`, and frees its [`Allocation`] if no other buffer is in it.
 #[derive(Clone)]
-pub struct Buffer(Arc<Memory>);
-
-/// The buffer and memory behind a [`Buffer`].
-struct Memory {
-    device: Arc<Inner>,
-    object: Object,
-    buffer: vk::Buffer,
-    memory: vk::DeviceMemory,
+pub struct Buffer {
+    bound: Arc<Bound>,
+    /// Where the range begins in the `VkBuffer`.
+    offset: u64,
     size: u64,
-    /// The size of the whole allocation in bytes.
-    allocated: u64,
-    dedicated: bool,
-    shared: bool,
-    imported: bool,
+}
+
+/// A `VkBuffer` in its memory.
+struct Bound {
+    allocation: Allocation,
+    object: Object,
+    raw: vk::Buffer,
+    /// Where it begins in the allocation.
+    at: u64,
+    size: u64,
     concurrent: bool,
-    mapping: Option<Mapping>,
+    /// True if the application destroys the `VkBuffer`.
+    is_theirs: bool,
 }
 
-/// The address where the memory is mapped until it is freed.
-struct Mapping(NonNull<AtomicU32>);
-
-// SAFETY: a mapping belongs to the process and not to a thread, and is lent out only as atomics.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-/// The memory that a buffer is created with.
-#[derive(Clone, Copy)]
-pub(crate) enum MemoryKind<'h> {
-    Device,
-    /// Device memory that can be exported.
-    Exportable,
-    /// The memory of a handle that an exportable buffer was created with.
-    Imported(&'h MemoryFd),
-    /// Host-visible memory, mapped.
-    Host,
+/// A `VkBuffer` without memory, which is destroyed unless it is bound.
+struct Unbound<'d> {
+    device: &'d Arc<Inner>,
+    raw: vk::Buffer,
+    /// What the driver requires of the memory.
+    needs: vk::MemoryRequirements,
+    /// True if the memory must be for this buffer alone, and if it had better be.
+    needs_dedicated: bool,
+    prefers_dedicated: bool,
 }
 
-impl MemoryKind<'_> {
-    /// True if another API or another `VkDevice` may use the memory too.
-    const fn is_shared(self) -> bool {
-        matches!(self, Self::Exportable | Self::Imported(_))
+impl Drop for Unbound<'_> {
+    fn drop(&mut self) {
+        // SAFETY: created on this device, and never bound or used.
+        unsafe { self.device.raw().destroy_buffer(self.raw, None) };
     }
 }
 
 impl Buffer {
-    /// The raw buffer, valid while a handle lives.
+    /// The raw buffer, valid while a handle lives. The range begins at [`Buffer::offset`].
     #[must_use]
     pub fn raw(&self) -> vk::Buffer {
-        self.0.buffer
+        self.bound.raw
     }
 
-    /// The size in bytes.
+    /// Where the range begins in the `VkBuffer`, in bytes. 0 unless it is a [`Buffer::view`].
     #[must_use]
-    pub fn size(&self) -> u64 {
-        self.0.size
+    pub const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The size of the range in bytes.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The memory that the buffer is bound to.
+    #[must_use]
+    pub fn allocation(&self) -> &Allocation {
+        &self.bound.allocation
+    }
+
+    /// Where the range begins in its [`Allocation`], in bytes.
+    #[must_use]
+    pub fn offset_in_allocation(&self) -> u64 {
+        self.bound.at + self.offset
+    }
+
+    /// A range of this range. It keeps the `VkBuffer` and its memory alive.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] unless both numbers are multiples of 4, `size` is positive, and the
+    /// range ends within this one.
+    pub fn view(&self, offset: u64, size: u64) -> Result<Self> {
+        require_range(self.object(), self.size, offset, size)?;
+        let start = self.offset + offset;
+        Ok(self.part(start..start + size))
+    }
+
+    fn part(&self, range: Range<u64>) -> Self {
+        Self {
+            bound: self.bound.clone(),
+            offset: range.start,
+            size: range.end - range.start,
+        }
+    }
+
+    const fn end(&self) -> u64 {
+        self.offset + self.size
+    }
+
+    /// The parts of this range that `other` does not have. At most two.
+    pub(crate) fn without(&self, other: &Self) -> SmallVec<[Self; 2]> {
+        if self.raw() != other.raw() {
+            return SmallVec::from_iter([self.clone()]);
+        }
+        let parts = [
+            self.offset..self.end().min(other.offset),
+            self.offset.max(other.end())..self.end(),
+        ];
+        let parts = parts.into_iter().filter(|part| !part.is_empty());
+        parts.map(|part| self.part(part)).collect()
     }
 
     /// The words, if the memory is mapped, without an incomplete word at the end.
@@ -98,67 +136,57 @@ impl Buffer {
     /// Writes of the device are visible once a point after them is reached.
     #[must_use]
     pub fn as_words(&self) -> Option<&[AtomicU32]> {
-        let words = usize::try_from(self.0.size / 4).ok()?;
-        // A forked child need not inherit the driver's mappings.
-        let mapping = self.0.mapping.as_ref();
-        let Mapping(start) = mapping.filter(|_| !self.0.device.is_forked())?;
-        // SAFETY: all of the memory is mapped until it is freed, which `self` prevents, and it is
-        // at least as large as the buffer. It is aligned to at least 64 bytes
-        // (`minMemoryMapAlignment`), is initialized with zeroes, and the host accesses it only
-        // through atomics.
-        Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), words) })
+        let words = usize::try_from(self.size / 4).ok()?;
+        self.allocation().words(self.offset_in_allocation(), words)
     }
 
     /// The name in errors.
     #[must_use]
     pub fn object(&self) -> &Object {
-        &self.0.object
+        &self.bound.object
     }
 
     /// What a submission keeps of the buffer.
     pub(crate) fn kept(&self) -> Arc<dyn Any + Send + Sync> {
-        self.0.clone()
-    }
-
-    /// The memory of the buffer, which a handle is exported from.
-    pub(crate) fn memory(&self) -> vk::DeviceMemory {
-        self.0.memory
-    }
-
-    /// The size of the whole allocation in bytes.
-    pub(crate) fn allocated_size(&self) -> u64 {
-        self.0.allocated
-    }
-
-    /// True if the memory is a dedicated allocation.
-    pub(crate) fn is_dedicated(&self) -> bool {
-        self.0.dedicated
+        self.bound.clone()
     }
 
     pub(crate) fn device(&self) -> &Arc<Inner> {
-        &self.0.device
+        self.allocation().device()
     }
 
-    /// True if the buffer was exported or imported, so that another API or `VkDevice` may own it.
+    /// The size for `vkCmdFillBuffer`, which takes whole words unless it fills up to the end.
+    pub(crate) fn size_to_fill(&self) -> u64 {
+        if self.end() == self.bound.size {
+            vk::WHOLE_SIZE
+        } else {
+            self.size
+        }
+    }
+
+    /// True if the memory was exported or imported, so that another API or `VkDevice` may own it.
     ///
     /// The application's own commands acquire such a buffer from `VK_QUEUE_FAMILY_EXTERNAL` first,
     /// with [`Buffer::acquire_barrier`], and release it at the end, with
     /// [`Buffer::release_barrier`]. [`Recorder::acquire`](crate::Recorder::acquire) does both.
     #[must_use]
     pub fn is_exported(&self) -> bool {
-        self.0.shared
+        self.allocation().is_shared()
     }
 
-    /// True if both buffers may use the same memory.
+    /// True if the first `size` bytes of both ranges may be the same memory, in part.
     ///
-    /// An imported buffer may use the memory of any other exported or imported buffer. Drivers do
-    /// not tell whether two handles hold the same memory.
-    pub(crate) fn may_alias(&self, other: &Self) -> bool {
-        let one_imported = self.0.imported || other.0.imported;
-        self.raw() == other.raw() || (self.0.shared && other.0.shared && one_imported)
+    /// Imported memory may be that of any other exported or imported allocation. Drivers do not
+    /// tell whether two handles hold the same memory.
+    pub(crate) fn may_alias(&self, other: &Self, size: u64) -> bool {
+        if self.allocation().raw() != other.allocation().raw() {
+            return self.allocation().may_alias(other.allocation());
+        }
+        let (one, two) = (self.offset_in_allocation(), other.offset_in_allocation());
+        one < two + size && two < one + size
     }
 
-    /// The barrier that acquires an exported buffer from the other API, for queues of `family`.
+    /// The barrier that acquires the range from the other API, for queues of `family`.
     ///
     /// Pass it to `vkCmdPipelineBarrier` at the beginning of the application's own commands, with
     /// `VK_PIPELINE_STAGE_ALL_COMMANDS_BIT` on both sides. Returns `None` for a buffer that is not
@@ -176,7 +204,7 @@ impl Buffer {
         )
     }
 
-    /// The barrier that releases an exported buffer to the other API, at the end of the commands.
+    /// The barrier that releases the range to the other API, at the end of the commands.
     ///
     /// See [`Buffer::acquire_barrier`].
     #[must_use]
@@ -191,15 +219,16 @@ impl Buffer {
     }
 
     fn transfer_barrier(&self) -> Option<vk::BufferMemoryBarrier<'static>> {
-        let whole = vk::BufferMemoryBarrier::default()
-            .buffer(self.0.buffer)
-            .size(vk::WHOLE_SIZE);
-        self.0.shared.then_some(whole)
+        let range = vk::BufferMemoryBarrier::default()
+            .buffer(self.raw())
+            .offset(self.offset)
+            .size(self.size);
+        self.is_exported().then_some(range)
     }
 
     /// The queue family for a transfer of ownership. A concurrent buffer belongs to no family.
     fn family_in_transfers(&self, family: u32) -> u32 {
-        if self.0.concurrent {
+        if self.bound.concurrent {
             vk::QUEUE_FAMILY_IGNORED
         } else {
             family
@@ -208,12 +237,137 @@ impl Buffer {
 
     /// True if queues of several families use the buffer without transfers of ownership.
     ///
-    /// A buffer is concurrent if the physical device has more than one family for graphics, compute
-    /// or transfer, whatever queues the `VkDevice` has. In transfers to or from another API, the
-    /// family of a concurrent buffer is `VK_QUEUE_FAMILY_IGNORED`.
+    /// A buffer of Syncline is concurrent if the physical device has more than one family for
+    /// graphics, compute or transfer, whatever queues the `VkDevice` has. In transfers to or from
+    /// another API, the family of a concurrent buffer is `VK_QUEUE_FAMILY_IGNORED`.
     #[must_use]
     pub fn is_concurrent(&self) -> bool {
-        self.0.concurrent
+        self.bound.concurrent
+    }
+}
+
+impl Unbound<'_> {
+    /// Calls `vkCreateBuffer`, and asks what memory the buffer needs.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a size of 0, for one that no heap has, and for a usage that is
+    /// not of Vulkan 1.0. A driver error.
+    fn new<'d>(
+        device: &'d Device,
+        size: u64,
+        usage: vk::BufferUsageFlags,
+        is_shared: bool,
+    ) -> Result<Unbound<'d>> {
+        let object = Object::new("buffer", "");
+        if size == 0 {
+            return Err(Error::unsupported(
+                &object,
+                "be empty",
+                "a VkBuffer has at least one byte",
+            ));
+        }
+        // No allocation may be larger than its heap (VUID-vkAllocateMemory-pAllocateInfo-01713),
+        // and drivers add to sizes without checking for overflow.
+        let properties = device.memory_properties();
+        let heaps = properties.memory_heaps_as_slice().iter();
+        if heaps.map(|heap| heap.size).max().unwrap_or(0) < size {
+            return Err(device.too_large(size));
+        }
+        let others = usage & !CORE_USAGES;
+        if !others.is_empty() {
+            return Err(Error::unsupported(
+                &object,
+                format!("be used as {others:?}"),
+                "that needs a feature or an extension, which the device is not known to have enabled",
+            ));
+        }
+        let (usage, handles) = match is_shared {
+            true => (CORE_USAGES, vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD),
+            false => (
+                usage | TRANSFERS,
+                vk::ExternalMemoryHandleTypeFlags::empty(),
+            ),
+        };
+        let inner = device.inner();
+        inner.require_maker()?;
+
+        // All families of the physical device, not only those with queues on this `VkDevice`. The
+        // device that imports the memory may have other queues, and must create an identical
+        // buffer.
+        let families = inner.families();
+        let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(handles);
+        let mut info = vk::BufferCreateInfo::default().size(size).usage(usage);
+        if families.len() > 1 {
+            info = info
+                .sharing_mode(vk::SharingMode::CONCURRENT)
+                .queue_family_indices(families);
+        }
+        if is_shared {
+            info = info.push_next(&mut external);
+        }
+        // SAFETY: `info` is valid: the size is not 0, and the usages need no feature. Each family
+        // is one of the physical device's and appears once. It need not have a queue
+        // (VUID-VkBufferCreateInfo-sharingMode-01419). The callers have checked that the device
+        // exports or imports buffers of these usages as these handles.
+        let raw = unsafe { inner.raw().create_buffer(&info, None) };
+        let raw = raw.map_err(|code| inner.failed(inner.object(), "vkCreateBuffer", code))?;
+        let mut unbound = Unbound {
+            device: inner,
+            raw,
+            needs: vk::MemoryRequirements::default(),
+            needs_dedicated: false,
+            prefers_dedicated: false,
+        };
+        let mut dedicated = vk::MemoryDedicatedRequirements::default();
+        let mut needs = vk::MemoryRequirements2::default().push_next(&mut dedicated);
+        let info = vk::BufferMemoryRequirementsInfo2::default().buffer(raw);
+        // SAFETY: the buffer was just created on this device, and the call fills the chained
+        // structures.
+        unsafe {
+            inner
+                .raw()
+                .get_buffer_memory_requirements2(&info, &mut needs)
+        };
+        unbound.needs = needs.memory_requirements;
+        unbound.needs_dedicated = dedicated.requires_dedicated_allocation == vk::TRUE;
+        unbound.prefers_dedicated = dedicated.prefers_dedicated_allocation == vk::TRUE;
+        if unbound.needs.size < size {
+            // The driver has rounded the size up, and it overflowed.
+            return Err(device.too_large(size));
+        }
+        Ok(unbound)
+    }
+
+    /// Calls `vkBindBufferMemory`.
+    ///
+    /// # Safety
+    /// The memory is of the same device. Its type, and its size and alignment from `at` on, are
+    /// what the buffer needs, and it is dedicated to this buffer or to none.
+    unsafe fn bind(self, allocation: Allocation, at: u64, size: u64) -> Result<Buffer> {
+        let device = self.device;
+        // SAFETY: the caller guarantees it. The buffer is bound once.
+        unsafe {
+            device
+                .raw()
+                .bind_buffer_memory(self.raw, allocation.raw(), at)
+        }
+        .map_err(|code| device.failed(device.object(), "vkBindBufferMemory", code))?;
+        let bound = Bound {
+            allocation,
+            object: Object::new("buffer", ""),
+            raw: self.raw,
+            at,
+            size,
+            concurrent: device.families().len() > 1,
+            is_theirs: false,
+        };
+        // The bound buffer destroys it now.
+        std::mem::forget(self);
+        Ok(Buffer {
+            bound: Arc::new(bound),
+            offset: 0,
+            size,
+        })
     }
 }
 
@@ -239,7 +393,7 @@ impl Device {
         self.make_buffer(size, usage, MemoryKind::Device)
     }
 
-    /// Calls `vkCreateBuffer`, `vkAllocateMemory`, `vkBindBufferMemory` and `vkMapMemory`.
+    /// Makes a buffer in an allocation of its own.
     ///
     /// Does not consume an imported handle.
     pub(crate) fn make_buffer(
@@ -248,254 +402,59 @@ impl Device {
         usage: vk::BufferUsageFlags,
         kind: MemoryKind<'_>,
     ) -> Result<Buffer> {
-        let object = Object::new("buffer", "");
-        if size == 0 {
-            return Err(Error::unsupported(
-                &object,
-                "be empty",
-                "a VkBuffer has at least one byte",
-            ));
-        }
-        // No allocation may be larger than its heap (VUID-vkAllocateMemory-pAllocateInfo-01713),
-        // and drivers add to sizes without checking for overflow.
-        let properties = self.memory_properties();
-        let heaps = properties.memory_heaps_as_slice().iter();
-        if heaps.map(|heap| heap.size).max().unwrap_or(0) < size {
-            return Err(self.too_large(size));
-        }
-        let others = usage & !CORE_USAGES;
-        if !others.is_empty() {
-            return Err(Error::unsupported(
-                &object,
-                format!("be used as {others:?}"),
-                "that needs a feature or an extension, which the device is not known to have enabled",
-            ));
-        }
-        let usage = match kind.is_shared() {
-            true => CORE_USAGES,
-            false => usage | TRANSFERS,
-        };
-        let device = self.inner();
-        device.require_maker()?;
-        let failed = |call| move |code| device.failed(device.object(), call, code);
-        let handles = match kind.is_shared() {
-            true => vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD,
-            false => vk::ExternalMemoryHandleTypeFlags::empty(),
-        };
-
-        // All families of the physical device, not only those with queues on this `VkDevice`. The
-        // device that imports the memory may have other queues, and must create an identical
-        // buffer.
-        let families = device.families();
-        let concurrent = families.len() > 1;
-        let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(handles);
-        let mut info = vk::BufferCreateInfo::default().size(size).usage(usage);
-        if concurrent {
-            info = info
-                .sharing_mode(vk::SharingMode::CONCURRENT)
-                .queue_family_indices(families);
-        }
-        if kind.is_shared() {
-            info = info.push_next(&mut external);
-        }
-        // SAFETY: `info` is valid: the size is not 0, and the usages need no feature. Each family
-        // is one of the physical device's and appears once. It need not have a queue
-        // (VUID-VkBufferCreateInfo-sharingMode-01419). The callers have checked that the device
-        // exports or imports buffers of these usages as these handles.
-        let buffer =
-            unsafe { device.raw().create_buffer(&info, None) }.map_err(failed("vkCreateBuffer"))?;
-        // From here on dropping `made` frees everything.
-        let mut made = Memory {
-            device: device.clone(),
-            object,
-            buffer,
-            memory: vk::DeviceMemory::null(),
-            size,
-            allocated: 0,
-            dedicated: false,
-            shared: kind.is_shared(),
-            imported: matches!(kind, MemoryKind::Imported(_)),
-            concurrent,
-            mapping: None,
-        };
-
-        let mut dedicated = vk::MemoryDedicatedRequirements::default();
-        let mut needs = vk::MemoryRequirements2::default().push_next(&mut dedicated);
-        let requirements_info = vk::BufferMemoryRequirementsInfo2::default().buffer(buffer);
-        // SAFETY: the buffer was just created on this device, and the call fills the chained
-        // structures.
-        unsafe {
-            device
-                .raw()
-                .get_buffer_memory_requirements2(&requirements_info, &mut needs)
-        };
-        let needs = needs.memory_requirements;
-        if needs.size < size {
-            // The driver has rounded the size up, and it overflowed.
-            return Err(self.too_large(size));
-        }
-        let required = dedicated.requires_dedicated_allocation == vk::TRUE;
-        made.dedicated = match kind {
+        let unbound = Unbound::new(self, size, usage, kind.is_shared())?;
+        let (needed, mut allocated) = (unbound.needs.size, unbound.needs.size);
+        let dedicated = match kind {
             // As the exporter allocated it.
             MemoryKind::Imported(handle) => handle.dedicated(),
             // Always dedicated, because exporters and importers agree on dedicated memory more
             // often.
             MemoryKind::Exportable => true,
-            _ => required || dedicated.prefers_dedicated_allocation == vk::TRUE,
+            _ => unbound.needs_dedicated || unbound.prefers_dedicated,
         };
-        made.allocated = needs.size;
-        let mut duplicate = None;
         if let MemoryKind::Imported(handle) = kind {
             let refused = |reason: String| memory_refused(self.object(), handle, reason);
-            if handle.size() < needs.size {
-                let needed = needs.size;
+            if handle.size() < needed {
                 return Err(refused(format!(
                     "a buffer of {size} bytes needs {needed} bytes of it"
                 )));
             }
             // VUID-VkMemoryDedicatedAllocateInfo-buffer-02965.
-            if handle.dedicated() && handle.size() != needs.size {
-                let needed = needs.size;
+            if handle.dedicated() && handle.size() != needed {
                 return Err(refused(format!(
                     "it was made for one buffer alone, and a buffer of {size} bytes has {needed} bytes"
                 )));
             }
-            if required && !handle.dedicated() {
+            if unbound.needs_dedicated && !handle.dedicated() {
                 return Err(refused("it was not made for one buffer alone".into()));
             }
-            made.allocated = handle.size();
-            // The driver takes the duplicate if the allocation succeeds. A later step may still
-            // fail, so the handle itself is not passed.
-            let clone = ImportFd::duplicate(handle);
-            duplicate = Some(clone.map_err(|error| refused(error.to_string()))?);
+            allocated = handle.size();
         }
-        let fd = duplicate.as_ref().map_or(-1, ImportFd::number);
-        let mut import = vk::ImportMemoryFdInfoKHR::default()
-            .handle_type(handles)
-            .fd(fd);
-        let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handles);
-        let mut dedicated_info = vk::MemoryDedicatedAllocateInfo::default().buffer(buffer);
-        let mut info = vk::MemoryAllocateInfo::default()
-            .allocation_size(made.allocated)
-            .memory_type_index(self.memory_type(needs.memory_type_bits, made.allocated, kind)?);
-        match kind {
-            MemoryKind::Exportable => info = info.push_next(&mut export),
-            MemoryKind::Imported(_) => info = info.push_next(&mut import),
-            MemoryKind::Device | MemoryKind::Host => {}
-        }
-        if made.dedicated {
-            info = info.push_next(&mut dedicated_info);
-        }
-        // SAFETY: `info` is valid: the size is at least what the buffer requires, and exactly that
-        // for dedicated memory. The memory type is allowed for the buffer. An imported descriptor
-        // is open. `MemoryFd::from_fd` guarantees that it is memory of the same GPU and driver. Its
-        // size, memory type and dedicated buffer are those used here
-        // (VUID-VkMemoryAllocateInfo-allocationSize-01742,
-        // VUID-VkMemoryDedicatedAllocateInfo-buffer-01879).
-        let allocated = unsafe { device.raw().allocate_memory(&info, None) };
-        made.memory = allocated.map_err(|code| match kind {
-            MemoryKind::Imported(handle) => {
-                let what = || format!("memory of {} bytes", handle.size());
-                self.import_error("vkAllocateMemory", code, &what)
-            }
-            _ => failed("vkAllocateMemory")(code),
-        })?;
-        if let Some(duplicate) = duplicate {
-            duplicate.taken();
-        }
-        // SAFETY: both were just created on this device and for each other. The buffer is bound
-        // once, to all of its memory.
-        unsafe { device.raw().bind_buffer_memory(buffer, made.memory, 0) }
-            .map_err(failed("vkBindBufferMemory"))?;
-        if matches!(kind, MemoryKind::Host) {
-            // SAFETY: memory of a host-visible type, just allocated and not mapped yet. Freeing it
-            // unmaps it.
-            let start = unsafe {
-                device
-                    .raw()
-                    .map_memory(made.memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty())
-            };
-            let start = start.map_err(failed("vkMapMemory"))?.cast::<u8>();
-            let length = usize::try_from(size).map_err(|_| self.too_large(size))?;
-            // SAFETY: all of it is mapped, which is at least `size` bytes. No other thread has it
-            // yet.
-            unsafe { start.write_bytes(0, length) };
-            made.mapping = NonNull::new(start.cast()).map(Mapping);
-        }
-        Ok(Buffer(Arc::new(made)))
-    }
-
-    fn too_large(&self, size: u64) -> Error {
-        let asked = format!("make a buffer of {size} bytes");
-        Error::unsupported(
-            self.object(),
-            asked,
-            "no memory heap of the device is so large",
-        )
-    }
-
-    fn memory_properties(&self) -> vk::PhysicalDeviceMemoryProperties {
-        // SAFETY: the physical device belongs to the instance, and the device keeps both.
-        unsafe {
-            self.instance()
-                .get_physical_device_memory_properties(self.physical())
-        }
-    }
-
-    /// The first allowed memory type with the preferred properties, else with the required ones.
-    ///
-    /// Its heap has at least `bytes` bytes.
-    fn memory_type(&self, allowed: u32, bytes: u64, kind: MemoryKind<'_>) -> Result<u32> {
-        use vk::MemoryPropertyFlags as P;
-        let preference: &[P] = match kind {
-            MemoryKind::Host => &[
-                P::from_raw(
-                    P::HOST_VISIBLE.as_raw() | P::HOST_COHERENT.as_raw() | P::HOST_CACHED.as_raw(),
-                ),
-                P::from_raw(P::HOST_VISIBLE.as_raw() | P::HOST_COHERENT.as_raw()),
-            ],
-            MemoryKind::Device | MemoryKind::Exportable | MemoryKind::Imported(_) => {
-                &[P::DEVICE_LOCAL, P::empty()]
-            }
-        };
-        let properties = self.memory_properties();
-        let types = properties.memory_types_as_slice();
-        let heap_size = |of: &vk::MemoryType| properties.memory_heaps[of.heap_index as usize].size;
-        preference
-            .iter()
-            .find_map(|&wanted| {
-                (0..).zip(types).find_map(|(index, memory_type)| {
-                    let fits = allowed & (1 << index) != 0
-                        && memory_type.property_flags.contains(wanted)
-                        && !memory_type.property_flags.intersects(UNUSABLE)
-                        && bytes <= heap_size(memory_type);
-                    fits.then_some(index)
-                })
-            })
-            .ok_or_else(|| {
-                let reason =
-                    "no memory type of the device allows it, in a heap that is large enough";
-                Error::unsupported(self.object(), "make such a buffer", reason)
-            })
+        let memory_type = self.memory_type(unbound.needs.memory_type_bits, allocated, kind)?;
+        let alone = dedicated.then_some(unbound.raw);
+        // SAFETY: the size is at least what the buffer needs, and exactly that if it is dedicated.
+        // The memory type is one that it allows.
+        let allocation =
+            unsafe { Allocation::allocate(self, allocated, memory_type, alone, kind) }?;
+        // SAFETY: allocated just now, for this buffer, on this device.
+        unsafe { unbound.bind(allocation, 0, size) }
     }
 }
 
-impl Drop for Memory {
+impl Drop for Bound {
     fn drop(&mut self) {
-        let Some(device) = self.device.for_destroy() else {
+        let device = self.allocation.device().for_destroy();
+        let Some(device) = device.filter(|_| !self.is_theirs) else {
             return;
         };
-        // SAFETY: both were created here on this device, which is alive. Nothing uses them, because
-        // each submission in flight keeps an `Arc` of this. Null memory is ignored.
-        unsafe {
-            device.destroy_buffer(self.buffer, None);
-            device.free_memory(self.memory, None);
-        }
+        // SAFETY: created here on this device, which is alive. Nothing uses it, because each
+        // submission in flight keeps an `Arc` of this. The memory is freed after this.
+        unsafe { device.destroy_buffer(self.raw, None) };
     }
 }
 
 impl std::fmt::Debug for Buffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({} bytes)", self.0.object, self.0.size)
+        write!(f, "{} ({} bytes)", self.object(), self.size)
     }
 }

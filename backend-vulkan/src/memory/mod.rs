@@ -1,3 +1,4 @@
 //! Buffers and their memory.
 
+pub(crate) mod allocation;
 pub(crate) mod buffer;

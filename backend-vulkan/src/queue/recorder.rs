@@ -152,8 +152,13 @@ impl<'a> Recorder<'a> {
         // buffer is of this device, has the transfer usages, and is kept until the submission has
         // finished.
         unsafe {
-            self.device()
-                .cmd_fill_buffer(commands, buffer.raw(), 0, vk::WHOLE_SIZE, word);
+            self.device().cmd_fill_buffer(
+                commands,
+                buffer.raw(),
+                buffer.offset(),
+                buffer.size_to_fill(),
+                word,
+            );
         }
         self.recording.barrier(commands);
         self.recording.keep(buffer.kept());
@@ -176,23 +181,24 @@ impl<'a> Recorder<'a> {
     pub fn copy_buffer(&mut self, from: &Buffer, to: &Buffer) -> Result<()> {
         self.recording.require_device(from)?;
         self.recording.require_device(to)?;
-        if from.raw() == to.raw() {
-            let reason = "the regions would overlap";
-            return Err(Error::unsupported(
-                from.object(),
-                "be copied onto itself",
-                reason,
-            ));
-        }
-        if from.may_alias(to) {
-            let asked = format!("be copied to {}", to.object());
-            let reason = "one of them was imported, and both may use the same memory";
+        let size = from.size().min(to.size());
+        if from.may_alias(to, size) {
+            let (asked, reason) = match from.allocation().raw() == to.allocation().raw() {
+                true => ("be copied onto itself".into(), "the regions would overlap"),
+                false => (
+                    format!("be copied to {}", to.object()),
+                    "one of them was imported, and both may use the same memory",
+                ),
+            };
             return Err(Error::unsupported(from.object(), asked, reason));
         }
         self.acquire(from)?;
         self.acquire(to)?;
         let commands = self.command_buffer()?;
-        let region = vk::BufferCopy::default().size(from.size().min(to.size()));
+        let region = vk::BufferCopy::default()
+            .src_offset(from.offset())
+            .dst_offset(to.offset())
+            .size(size);
         // SAFETY: the command buffer is begun. All queue families here support transfers. The two
         // buffers have different memory (see `Buffer::may_alias`), are of this device, have the
         // transfer usages, and are kept until the submission has finished. The region is not empty

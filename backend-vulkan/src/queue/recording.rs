@@ -218,13 +218,22 @@ impl Recording {
     /// Acquires an exported buffer. See `Recorder::acquire`.
     pub(crate) fn acquire(&mut self, buffer: &Buffer) -> Result<()> {
         self.require_device(buffer)?;
-        let is_acquired = |held: &Buffer| held.raw() == buffer.raw();
-        if !buffer.is_exported() || self.acquired.iter().any(is_acquired) {
+        if !buffer.is_exported() {
+            return Ok(());
+        }
+        // What no earlier call has acquired.
+        let mut parts: SmallVec<[Buffer; 2]> = SmallVec::from_iter([buffer.clone()]);
+        for held in &self.acquired {
+            parts = parts.iter().flat_map(|part| part.without(held)).collect();
+        }
+        if parts.is_empty() {
             return Ok(());
         }
         let commands = self.command_buffer()?;
-        self.transfer_ownership(commands, buffer, Direction::Acquire);
-        self.acquired.push(buffer.clone());
+        for part in &parts {
+            self.transfer_ownership(commands, part, Direction::Acquire);
+        }
+        self.acquired.extend(parts);
         self.keep.push(buffer.kept());
         Ok(())
     }

@@ -11,12 +11,13 @@ use std::os::fd::AsFd;
 use ash::vk;
 use syncline_core::{
     Error, Result,
-    handle::{HandleKind, MemoryFd, Origin, Rejected},
+    handle::{HandleKind, MemoryFd, Rejected},
 };
 
 use crate::device::file_kind::FileKind;
 use crate::device::open::Device;
-use crate::memory::buffer::{Buffer, MemoryKind};
+use crate::memory::allocation::MemoryKind;
+use crate::memory::buffer::Buffer;
 
 impl Device {
     /// Creates a buffer in dedicated device-local memory, and exports a handle of that memory.
@@ -36,19 +37,7 @@ impl Device {
         let exports = &self.info().capabilities.exports;
         self.require_kind(exports, HandleKind::MemoryOpaqueFd, asked)?;
         let buffer = self.make_buffer(size, usage, MemoryKind::Exportable)?;
-        let info = vk::MemoryGetFdInfoKHR::default()
-            .memory(buffer.memory())
-            .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
-        let functions = self.inner().external().memory(asked)?;
-        // SAFETY: live memory, allocated for handles of this type.
-        let fd = unsafe { functions.get_memory_fd(&info) };
-        let fd = self
-            .inner()
-            .own_fd(buffer.object(), "vkGetMemoryFdKHR", fd)?;
-        let origin = Origin::of(self.info());
-        let (allocated, dedicated) = (buffer.allocated_size(), buffer.is_dedicated());
-        // SAFETY: just exported, and the memory has these properties.
-        let handle = unsafe { MemoryFd::from_fd(fd, origin, allocated, size, dedicated) };
+        let handle = buffer.allocation().export_with(size)?;
         Ok((buffer, handle))
     }
 

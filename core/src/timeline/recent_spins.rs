@@ -35,7 +35,8 @@ impl RecentSpins {
     pub(crate) fn failed(&self) {
         let before = self.0.load(Ordering::Relaxed) / (LEFT + 1);
         let next = (2 * before).clamp(1, MOST);
-        self.0.store(next * (LEFT + 1) | next, Ordering::Relaxed);
+        // In both halves.
+        self.0.store(next * (LEFT + 2), Ordering::Relaxed);
     }
 
     /// Accounts for a thread that need not park.

@@ -1,0 +1,427 @@
+//! Device memory, which buffers are bound to.
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::any::Any;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use ash::vk;
+use syncline_core::backend::{ImportFd, TeardownGuard, memory_refused};
+use syncline_core::internal::DroppedByMaker;
+use syncline_core::{Error, Result, error::Object, handle::MemoryFd};
+
+use crate::device::inner::Inner;
+use crate::device::open::Device;
+
+/// Properties of memory types that buffers must not use.
+///
+/// These properties need a feature that is not enabled, or do not apply to buffers.
+const UNUSABLE: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
+    vk::MemoryPropertyFlags::PROTECTED.as_raw()
+        | vk::MemoryPropertyFlags::LAZILY_ALLOCATED.as_raw()
+        | vk::MemoryPropertyFlags::DEVICE_COHERENT_AMD.as_raw()
+        | vk::MemoryPropertyFlags::DEVICE_UNCACHED_AMD.as_raw()
+        | vk::MemoryPropertyFlags::RDMA_CAPABLE_NV.as_raw(),
+);
+
+/// A `VkDeviceMemory`. Cheap to clone.
+///
+/// It lives as long as a handle of it, or of a [`Buffer`](crate::Buffer) in it.
+#[derive(Clone)]
+pub struct Allocation(Arc<Memory>);
+
+/// The memory behind an [`Allocation`].
+struct Memory {
+    device: Arc<Inner>,
+    object: Object,
+    raw: vk::DeviceMemory,
+    size: u64,
+    memory_type: u32,
+    dedicated: bool,
+    sharing: Sharing,
+    mapping: Option<Mapping>,
+    ownership: Ownership,
+}
+
+/// Whether another API or another `VkDevice` may use the memory too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sharing {
+    Private,
+    Exportable,
+    Imported,
+}
+
+/// What frees the memory.
+enum Ownership {
+    Ours,
+    /// The application. The owner, if there is one, is dropped here.
+    Theirs(Option<DroppedByMaker<Arc<dyn Any + Send + Sync>>>),
+}
+
+/// The address where the memory is mapped until it is freed.
+struct Mapping(NonNull<AtomicU32>);
+
+// SAFETY: a mapping belongs to the process and not to a thread, and is lent out only as atomics.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// How memory is allocated.
+#[derive(Clone, Copy)]
+pub(crate) enum MemoryKind<'h> {
+    Device,
+    /// Device memory that can be exported.
+    Exportable,
+    /// The memory of a handle.
+    Imported(&'h MemoryFd),
+    /// Host-visible memory, mapped.
+    Host,
+}
+
+impl MemoryKind<'_> {
+    const fn sharing(self) -> Sharing {
+        match self {
+            Self::Device | Self::Host => Sharing::Private,
+            Self::Exportable => Sharing::Exportable,
+            Self::Imported(_) => Sharing::Imported,
+        }
+    }
+
+    /// True if another API or another `VkDevice` may use the memory too.
+    pub(crate) const fn is_shared(self) -> bool {
+        !matches!(self.sharing(), Sharing::Private)
+    }
+}
+
+/// The properties of a `VkDeviceMemory` that the application has allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AllocationInfo {
+    /// `VkMemoryAllocateInfo::allocationSize`, in bytes.
+    pub size: u64,
+    /// `VkMemoryAllocateInfo::memoryTypeIndex`.
+    pub memory_type: u32,
+    /// True if it was allocated with `VkMemoryDedicatedAllocateInfo`.
+    pub dedicated: bool,
+    /// True if it was allocated with `VkExportMemoryAllocateInfo` for opaque file descriptors.
+    pub exportable: bool,
+}
+
+impl Allocation {
+    /// Calls `vkAllocateMemory`, and `vkMapMemory` for host memory, which it fills with zeroes.
+    ///
+    /// `dedicated` is the buffer that the memory is for alone. Does not consume an imported handle.
+    ///
+    /// # Safety
+    /// `size` is at least what each buffer needs that is bound to all of the memory, and exactly
+    /// that for dedicated memory. `memory_type` is allowed for them.
+    pub(crate) unsafe fn allocate(
+        device: &Device,
+        size: u64,
+        memory_type: u32,
+        dedicated: Option<vk::Buffer>,
+        kind: MemoryKind<'_>,
+    ) -> Result<Self> {
+        let inner = device.inner();
+        let failed = |call| move |code| inner.failed(inner.object(), call, code);
+        let duplicate = match kind {
+            // The driver takes the duplicate if the allocation succeeds. A later step may still
+            // fail, so the handle itself is not passed.
+            MemoryKind::Imported(handle) => {
+                let duplicate = ImportFd::duplicate(handle);
+                let refused = |error: std::io::Error| {
+                    memory_refused(inner.object(), handle, error.to_string())
+                };
+                Some(duplicate.map_err(refused)?)
+            }
+            _ => None,
+        };
+        let handles = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
+        let mut import = vk::ImportMemoryFdInfoKHR::default()
+            .handle_type(handles)
+            .fd(duplicate.as_ref().map_or(-1, ImportFd::number));
+        let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handles);
+        let mut alone =
+            vk::MemoryDedicatedAllocateInfo::default().buffer(dedicated.unwrap_or_default());
+        let mut info = vk::MemoryAllocateInfo::default()
+            .allocation_size(size)
+            .memory_type_index(memory_type);
+        match kind {
+            MemoryKind::Exportable => info = info.push_next(&mut export),
+            MemoryKind::Imported(_) => info = info.push_next(&mut import),
+            MemoryKind::Device | MemoryKind::Host => {}
+        }
+        if dedicated.is_some() {
+            info = info.push_next(&mut alone);
+        }
+        // SAFETY: `info` is valid, as the caller guarantees for the size and the type. An imported
+        // descriptor is open. `MemoryFd::from_fd` guarantees that it is memory of the same GPU and
+        // driver. Its size, memory type and dedicated buffer are those used here
+        // (VUID-VkMemoryAllocateInfo-allocationSize-01742,
+        // VUID-VkMemoryDedicatedAllocateInfo-buffer-01879).
+        let raw = unsafe { inner.raw().allocate_memory(&info, None) };
+        let raw = raw.map_err(|code| match kind {
+            MemoryKind::Imported(handle) => {
+                let what = || format!("memory of {} bytes", handle.size());
+                device.import_error("vkAllocateMemory", code, &what)
+            }
+            _ => failed("vkAllocateMemory")(code),
+        })?;
+        if let Some(duplicate) = duplicate {
+            duplicate.taken();
+        }
+        // From here on dropping `made` frees it.
+        let mut made = Memory {
+            device: inner.clone(),
+            object: Object::new("allocation", ""),
+            raw,
+            size,
+            memory_type,
+            dedicated: dedicated.is_some(),
+            sharing: kind.sharing(),
+            mapping: None,
+            ownership: Ownership::Ours,
+        };
+        if matches!(kind, MemoryKind::Host) {
+            let flags = vk::MemoryMapFlags::empty();
+            // SAFETY: memory of a host-visible type, just allocated and not mapped yet. Freeing it
+            // unmaps it.
+            let start = unsafe { inner.raw().map_memory(raw, 0, vk::WHOLE_SIZE, flags) };
+            let start = start.map_err(failed("vkMapMemory"))?.cast::<u8>();
+            let length = usize::try_from(size).map_err(|_| device.too_large(size))?;
+            // SAFETY: all of it is mapped. No other thread has it yet.
+            unsafe { start.write_bytes(0, length) };
+            made.mapping = NonNull::new(start.cast()).map(Mapping);
+        }
+        Ok(Self(Arc::new(made)))
+    }
+
+    /// The raw memory, valid while a handle lives.
+    #[must_use]
+    pub fn raw(&self) -> vk::DeviceMemory {
+        self.0.raw
+    }
+
+    /// The size in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.0.size
+    }
+
+    /// The index of its memory type.
+    #[must_use]
+    pub fn memory_type(&self) -> u32 {
+        self.0.memory_type
+    }
+
+    /// True if it is for one buffer or image alone (`VkMemoryDedicatedAllocateInfo`).
+    #[must_use]
+    pub fn is_dedicated(&self) -> bool {
+        self.0.dedicated
+    }
+
+    /// True if it can be exported or was imported.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.0.sharing != Sharing::Private
+    }
+
+    /// The name in errors.
+    #[must_use]
+    pub fn object(&self) -> &Object {
+        &self.0.object
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Inner> {
+        &self.0.device
+    }
+
+    /// True if another allocation may be the same memory, as far as drivers tell.
+    pub(crate) fn may_alias(&self, other: &Self) -> bool {
+        let is_imported = |of: &Self| of.0.sharing == Sharing::Imported;
+        self.is_shared() && other.is_shared() && (is_imported(self) || is_imported(other))
+    }
+
+    /// `count` words at the offset `at`, if the memory is mapped.
+    ///
+    /// They lie within the memory, and `at` is a multiple of 4.
+    pub(crate) fn words(&self, at: u64, count: usize) -> Option<&[AtomicU32]> {
+        // A forked child need not inherit the driver's mappings.
+        let mapping = self.0.mapping.as_ref();
+        let Mapping(start) = mapping.filter(|_| !self.0.device.is_forked())?;
+        let first = usize::try_from(at / 4).ok()?;
+        // SAFETY: all of the memory is mapped until it is freed, which `self` prevents. Buffers lie
+        // within it. It is aligned to at least 64 bytes (`minMemoryMapAlignment`), is initialized
+        // with zeroes, and the host accesses it only through atomics.
+        Some(unsafe { std::slice::from_raw_parts(start.as_ptr().add(first), count) })
+    }
+
+    /// Exports a handle of the memory, with `vkGetMemoryFdKHR`.
+    ///
+    /// The handle's [length](MemoryFd::length) is the size of the allocation.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the memory was not allocated for export. A driver error.
+    pub fn export(&self) -> Result<MemoryFd> {
+        self.export_with(self.size())
+    }
+
+    /// Same as [`Allocation::export`], for a buffer of `length` bytes at the start.
+    pub(crate) fn export_with(&self, length: u64) -> Result<MemoryFd> {
+        let (asked, inner) = ("export memory", &self.0.device);
+        if self.0.sharing != Sharing::Exportable {
+            let reason = "it was not allocated for export";
+            return Err(Error::unsupported(self.object(), asked, reason));
+        }
+        let info = vk::MemoryGetFdInfoKHR::default()
+            .memory(self.raw())
+            .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+        let functions = inner.external().memory(asked)?;
+        // SAFETY: live memory, allocated for handles of this type.
+        let fd = unsafe { functions.get_memory_fd(&info) };
+        let fd = inner.own_fd(self.object(), "vkGetMemoryFdKHR", fd)?;
+        let origin = syncline_core::handle::Origin::of(inner.info());
+        // SAFETY: just exported, and the memory has these properties.
+        Ok(unsafe { MemoryFd::from_fd(fd, origin, self.size(), length, self.is_dedicated()) })
+    }
+}
+
+impl Device {
+    /// Adopts memory that the application has allocated. Makes no driver call.
+    ///
+    /// `owner` is kept as long as the allocation or a buffer in it lives, and while a submission
+    /// uses one of them.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a size of 0, for a memory type that the device does not have, and
+    /// for exportable memory if the device was made without `VK_KHR_external_memory_fd`.
+    /// [`Error::MadeBeforeFork`] in a forked child.
+    ///
+    /// # Safety
+    /// `memory` belongs to this `VkDevice` and has the properties that `info` says. It lives until
+    /// the owner is dropped; without an owner, until nothing uses the allocation, its buffers and
+    /// submissions with them. Memory that is exportable is allocated for opaque file descriptors
+    /// alone.
+    pub unsafe fn adopt_allocation(
+        &self,
+        memory: vk::DeviceMemory,
+        info: &AllocationInfo,
+        owner: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> Result<Allocation> {
+        let (inner, object) = (self.inner(), Object::new("allocation", "adopted"));
+        inner.require_maker()?;
+        let refuse = |reason: String| {
+            let asked = format!("be {} bytes of memory type {}", info.size, info.memory_type);
+            Err(Error::unsupported(&object, asked, reason))
+        };
+        let types = self.memory_properties().memory_type_count;
+        if info.size == 0 {
+            return refuse("an allocation has at least one byte".into());
+        }
+        if info.memory_type >= types {
+            return refuse(format!("the device has {types} memory types"));
+        }
+        if info.exportable {
+            inner.external().memory("export memory")?;
+        }
+        Ok(Allocation(Arc::new(Memory {
+            device: inner.clone(),
+            object,
+            raw: memory,
+            size: info.size,
+            memory_type: info.memory_type,
+            dedicated: info.dedicated,
+            sharing: match info.exportable {
+                true => Sharing::Exportable,
+                false => Sharing::Private,
+            },
+            mapping: None,
+            ownership: Ownership::Theirs(owner.map(DroppedByMaker::new)),
+        })))
+    }
+
+    pub(crate) fn too_large(&self, size: u64) -> Error {
+        let asked = format!("make a buffer of {size} bytes");
+        Error::unsupported(
+            self.object(),
+            asked,
+            "no memory heap of the device is so large",
+        )
+    }
+
+    pub(crate) fn memory_properties(&self) -> vk::PhysicalDeviceMemoryProperties {
+        // SAFETY: the physical device belongs to the instance, and the device keeps both.
+        unsafe {
+            self.instance()
+                .get_physical_device_memory_properties(self.physical())
+        }
+    }
+
+    /// The first allowed memory type with the preferred properties, else with the required ones.
+    ///
+    /// Its heap has at least `bytes` bytes.
+    pub(crate) fn memory_type(
+        &self,
+        allowed: u32,
+        bytes: u64,
+        kind: MemoryKind<'_>,
+    ) -> Result<u32> {
+        use vk::MemoryPropertyFlags as P;
+        let preference: &[P] = match kind {
+            MemoryKind::Host => &[
+                P::from_raw(
+                    P::HOST_VISIBLE.as_raw() | P::HOST_COHERENT.as_raw() | P::HOST_CACHED.as_raw(),
+                ),
+                P::from_raw(P::HOST_VISIBLE.as_raw() | P::HOST_COHERENT.as_raw()),
+            ],
+            MemoryKind::Device | MemoryKind::Exportable | MemoryKind::Imported(_) => {
+                &[P::DEVICE_LOCAL, P::empty()]
+            }
+        };
+        let properties = self.memory_properties();
+        let types = properties.memory_types_as_slice();
+        let heap_size = |of: &vk::MemoryType| properties.memory_heaps[of.heap_index as usize].size;
+        preference
+            .iter()
+            .find_map(|&wanted| {
+                (0..).zip(types).find_map(|(index, memory_type)| {
+                    let fits = allowed & (1 << index) != 0
+                        && memory_type.property_flags.contains(wanted)
+                        && !memory_type.property_flags.intersects(UNUSABLE)
+                        && bytes <= heap_size(memory_type);
+                    fits.then_some(index)
+                })
+            })
+            .ok_or_else(|| {
+                let reason =
+                    "no memory type of the device allows it, in a heap that is large enough";
+                Error::unsupported(self.object(), "make such a buffer", reason)
+            })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        match &mut self.ownership {
+            Ownership::Ours => {
+                if let Some(device) = self.device.for_destroy() {
+                    // SAFETY: allocated here on this device, which is alive. Nothing uses it,
+                    // because each buffer in it keeps an `Arc` of this, and each submission in
+                    // flight keeps its buffers.
+                    unsafe { device.free_memory(self.raw, None) };
+                }
+            }
+            Ownership::Theirs(owner) => {
+                if let Some(owner) = owner.take() {
+                    TeardownGuard::drop_owner(owner);
+                }
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Allocation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({} bytes)", self.0.object, self.0.size)
+    }
+}
