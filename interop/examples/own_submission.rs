@@ -1,4 +1,4 @@
-//! The application's own `vkQueueSubmit` signals a timeline that Syncline's queues wait for.
+//! The application's own `vkQueueSubmit2` signals a timeline that Syncline's queues wait for.
 
 #![allow(unsafe_code, reason = "submits to the driver")]
 
@@ -19,16 +19,13 @@ fn main() -> syncline::Result<()> {
 
     let functions = device.raw().clone();
     let submit = move |raw: vulkan::RawSubmission<'_>| {
-        let mut values = vk::TimelineSemaphoreSubmitInfo::default()
-            .wait_semaphore_values(raw.wait_values)
-            .signal_semaphore_values(raw.signal_values);
-        let info = vk::SubmitInfo::default() // with command buffers of the application
-            .wait_semaphores(raw.waits)
-            .wait_dst_stage_mask(raw.wait_stages)
-            .signal_semaphores(raw.signals)
-            .push_next(&mut values);
+        let waits: Vec<_> = raw.wait_infos().collect();
+        let signals: Vec<_> = raw.signal_infos().collect();
+        let info = vk::SubmitInfo2::default() // with command buffers of the application
+            .wait_semaphore_infos(&waits)
+            .signal_semaphore_infos(&signals);
         // SAFETY: the queue is locked, and the handles live until the submission has finished.
-        unsafe { functions.queue_submit(raw.queue, &[info], vk::Fence::null()) }
+        unsafe { functions.queue_submit2(raw.queue, &[info], vk::Fence::null()) }
     };
     // Held: nothing signals 1 yet. The caller is not blocked.
     queue.submit_raw(&[line.at(1)], &[line.signal_at(2)], submit)?;

@@ -60,8 +60,8 @@ impl Renderer {
         let none = |reason: &dyn std::fmt::Display| Stop::NoVulkan(reason.to_string());
         // SAFETY: the loader's initializers are trusted.
         let entry = unsafe { ash::Entry::load() }.map_err(|error| none(&error))?;
-        // Version 1.2 has timeline semaphores. Its instances need no extension for external ones.
-        let application = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_2);
+        // Syncline needs 1.2. Version 1.3 has `vkQueueSubmit2`.
+        let application = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_3);
         let info = vk::InstanceCreateInfo::default().application_info(&application);
         // SAFETY: the structure is valid.
         let instance = unsafe { entry.create_instance(&info, None) }.map_err(|code| none(&code))?;
@@ -82,7 +82,7 @@ impl Renderer {
         uuid: Option<Uuid>,
     ) -> Result<Self, Stop> {
         let (mut offers, mut refused) = (Vec::new(), Vec::new());
-        // SAFETY: a live instance, created for 1.2 with this loader.
+        // SAFETY: a live instance, created for 1.3 with this loader.
         unsafe {
             for physical in instance.enumerate_physical_devices()? {
                 match Offer::of(entry, instance, physical) {
@@ -111,17 +111,21 @@ impl Renderer {
         let queues = [vk::DeviceQueueCreateInfo::default()
             .queue_family_index(family)
             .queue_priorities(&[1.0])];
-        // Syncline needs these extensions and two features to adopt the device.
+        // Syncline needs these extensions and the first two features to adopt the device.
         let extensions: Vec<_> = offer.extensions.iter().map(|name| name.as_ptr()).collect();
         let mut timelines =
             vk::PhysicalDeviceTimelineSemaphoreFeatures::default().timeline_semaphore(true);
         let mut reset = vk::PhysicalDeviceHostQueryResetFeatures::default()
             .host_query_reset(offer.enabled.host_query_reset);
+        // The renderer itself needs this feature for `vkQueueSubmit2`.
+        let mut synchronization =
+            vk::PhysicalDeviceSynchronization2Features::default().synchronization2(true);
         let info = vk::DeviceCreateInfo::default()
             .queue_create_infos(&queues)
             .enabled_extension_names(&extensions)
             .push_next(&mut timelines)
-            .push_next(&mut reset);
+            .push_next(&mut reset)
+            .push_next(&mut synchronization);
         // SAFETY: the structure is valid, and the device offers what it asks for.
         let device = unsafe { instance.create_device(physical, &info, None) }?;
         // SAFETY: the device was created with this queue.
@@ -186,7 +190,7 @@ impl Renderer {
         Ok(commands)
     }
 
-    /// Calls `vkQueueSubmit`. No other thread may use `queue` meanwhile.
+    /// Calls `vkQueueSubmit2`. No other thread may use `queue` meanwhile.
     ///
     /// # Errors
     /// Errors of Vulkan.
@@ -197,21 +201,21 @@ impl Renderer {
         wait: Option<Semaphore>,
         signal: Semaphore,
     ) -> Result<(), vk::Result> {
-        let (waits, wait_values): (Vec<_>, Vec<_>) = wait.into_iter().unzip();
-        let stages = [vk::PipelineStageFlags::ALL_COMMANDS];
-        let (commands, signals, signal_values) = ([commands], [signal.0], [signal.1]);
-        let mut timeline = vk::TimelineSemaphoreSubmitInfo::default()
-            .wait_semaphore_values(&wait_values)
-            .signal_semaphore_values(&signal_values);
-        let info = vk::SubmitInfo::default()
-            .wait_semaphores(&waits)
-            .wait_dst_stage_mask(&stages[..waits.len()])
-            .command_buffers(&commands)
-            .signal_semaphores(&signals)
-            .push_next(&mut timeline);
+        let info = |(semaphore, value)| {
+            vk::SemaphoreSubmitInfo::default()
+                .semaphore(semaphore)
+                .value(value)
+                .stage_mask(vk::PipelineStageFlags2::ALL_COMMANDS)
+        };
+        let (waits, signals) = (wait.map(info), [info(signal)]);
+        let commands = [vk::CommandBufferSubmitInfo::default().command_buffer(commands)];
+        let info = vk::SubmitInfo2::default()
+            .wait_semaphore_infos(waits.as_slice())
+            .command_buffer_infos(&commands)
+            .signal_semaphore_infos(&signals);
         // SAFETY: no other thread uses the queue, and the caller keeps the frame's objects until it
         // has finished.
-        unsafe { self.device.queue_submit(queue, &[info], vk::Fence::null()) }
+        unsafe { self.device.queue_submit2(queue, &[info], vk::Fence::null()) }
     }
 }
 

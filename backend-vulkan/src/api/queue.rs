@@ -24,7 +24,7 @@ impl BackendQueue for Queue {
 }
 
 impl Queue {
-    /// Submits by a `vkQueueSubmit` of the application's own, in place of recorded work.
+    /// Submits by a driver call of the application's own, in place of recorded work.
     ///
     /// `submit` is held like any other work until all `waits` may go to the driver. Then it is
     /// called once with the `VkQueue` locked, on this thread or on the thread that releases the
@@ -50,7 +50,7 @@ impl Queue {
     /// `submit` is a driver error of `vkQueueSubmit`. It refuses the submission. If the submission
     /// was held, its timelines fail with the error instead (Q5).
     ///
-    /// See `vkQueueSubmit` and `VkTimelineSemaphoreSubmitInfo`.
+    /// See `vkQueueSubmit2`, or `vkQueueSubmit` and `VkTimelineSemaphoreSubmitInfo`.
     pub fn submit_raw<'q, W>(
         &'q self,
         waits: &[Point<'_>],

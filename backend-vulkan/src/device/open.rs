@@ -86,6 +86,9 @@ impl Device {
     }
 
     /// The device's functions and its raw handle, valid while a handle of this device lives.
+    ///
+    /// A device of Vulkan 1.3 that Syncline has opened has the feature `synchronization2`, which
+    /// `vkQueueSubmit2` and `vkCmdPipelineBarrier2` need.
     #[must_use]
     pub fn raw(&self) -> &ash::Device {
         self.inner().raw()

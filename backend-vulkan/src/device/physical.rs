@@ -73,6 +73,8 @@ pub(crate) struct PhysicalDevice {
     rejected: Option<Error>,
     families: Vec<Family>,
     enabled: Enabled,
+    /// True if the device is of Vulkan 1.3, which has the feature `synchronization2`.
+    has_synchronization2: bool,
     host_clock: Option<HostClock>,
     /// True if the driver is lavapipe, Mesa's driver for the CPU.
     is_lavapipe: bool,
@@ -121,6 +123,7 @@ impl PhysicalDevice {
             rejected: None,
             families: Vec::new(),
             enabled: Enabled::default(),
+            has_synchronization2: base.api_version >= vk::API_VERSION_1_3,
             host_clock: None,
             is_lavapipe: false,
             binary_exports: vk::ExternalSemaphoreHandleTypeFlags::empty(),
@@ -257,11 +260,17 @@ impl PhysicalDevice {
             vk::PhysicalDeviceTimelineSemaphoreFeatures::default().timeline_semaphore(true);
         let mut reset = vk::PhysicalDeviceHostQueryResetFeatures::default()
             .host_query_reset(self.enabled.host_query_reset);
-        let info = vk::DeviceCreateInfo::default()
+        // For calls of the application.
+        let mut synchronization =
+            vk::PhysicalDeviceSynchronization2Features::default().synchronization2(true);
+        let mut info = vk::DeviceCreateInfo::default()
             .queue_create_infos(&queues)
             .enabled_extension_names(&extensions)
             .push_next(&mut timelines)
             .push_next(&mut reset);
+        if self.has_synchronization2 {
+            info = info.push_next(&mut synchronization);
+        }
         // SAFETY: `info` is valid and enables only what the physical device offers. The caller
         // guarantees that the physical device is of this instance.
         let device = unsafe { instance.raw().create_device(self.raw, &info, None) }

@@ -146,7 +146,8 @@ impl Instance {
         let application = vk::ApplicationInfo::default()
             .application_name(&application)
             .engine_name(c"syncline")
-            .api_version(vk::API_VERSION_1_2);
+            // Version 1.3 has `vkQueueSubmit2`. A loader of version 1.2 takes it, too.
+            .api_version(vk::API_VERSION_1_3);
         let messages = Arc::new(Messages::default());
         let mut report = messages.create_info();
         let enabled = [vk::ValidationFeatureEnableEXT::SYNCHRONIZATION_VALIDATION];

@@ -9,10 +9,11 @@ use syncline_core::backend::Mutex;
 
 /// What a `vkQueueSubmit` of the application's own must wait for and signal.
 ///
-/// All lists of waits have the same length, and so have all lists of signals. A list may be empty.
-/// The lists fit into `VkSubmitInfo` and `VkTimelineSemaphoreSubmitInfo` without changes. The
-/// application may add waits and signals of its own. Binary semaphores have the value 0, which
-/// Vulkan ignores.
+/// [`wait_infos`](Self::wait_infos) and [`signal_infos`](Self::signal_infos) are for
+/// `vkQueueSubmit2`. The lists are the same waits and signals for `vkQueueSubmit`. They fit into
+/// `VkSubmitInfo` and `VkTimelineSemaphoreSubmitInfo` without changes. All lists of waits have the
+/// same length, and so have all lists of signals. A list may be empty. The application may add
+/// waits and signals of its own. Binary semaphores have the value 0, which Vulkan ignores.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct RawSubmission<'s> {
@@ -62,6 +63,34 @@ impl<'s> RawSubmission<'s> {
         }
     }
 
+    /// The waits for `VkSubmitInfo2`, with their values and stages.
+    ///
+    /// See `vkQueueSubmit2`, for which the device needs the feature `synchronization2`.
+    pub fn wait_infos(
+        &self,
+    ) -> impl ExactSizeIterator<Item = vk::SemaphoreSubmitInfo<'static>> + 's {
+        let semaphores = self.waits.iter().zip(self.wait_values);
+        semaphores
+            .zip(self.wait_stages)
+            .map(|((&semaphore, &value), stages)| {
+                // The stages of Vulkan 1.0 have the same bits in both types.
+                let stages = vk::PipelineStageFlags2::from_raw(stages.as_raw().into());
+                semaphore_info(semaphore, value, stages)
+            })
+    }
+
+    /// The signals for `VkSubmitInfo2`, with their values. They come after all stages.
+    ///
+    /// See [`RawSubmission::wait_infos`].
+    pub fn signal_infos(
+        &self,
+    ) -> impl ExactSizeIterator<Item = vk::SemaphoreSubmitInfo<'static>> + 's {
+        let semaphores = self.signals.iter().zip(self.signal_values);
+        semaphores.map(|(&semaphore, &value)| {
+            semaphore_info(semaphore, value, vk::PipelineStageFlags2::ALL_COMMANDS)
+        })
+    }
+
     /// Keeps `object` alive until the submission has finished, or has been refused.
     pub fn keep(&self, object: Arc<dyn Any + Send + Sync>) {
         if let Some(KeptByCall(kept)) = self.kept {
@@ -94,5 +123,56 @@ impl<'s> RawSubmission<'s> {
             .push_next(&mut values);
         // SAFETY: the caller guarantees it.
         unsafe { device.queue_submit(self.queue, &[info], fence) }
+    }
+}
+
+fn semaphore_info(
+    semaphore: vk::Semaphore,
+    value: u64,
+    stages: vk::PipelineStageFlags2,
+) -> vk::SemaphoreSubmitInfo<'static> {
+    vk::SemaphoreSubmitInfo::default()
+        .semaphore(semaphore)
+        .value(value)
+        .stage_mask(stages)
+}
+
+#[cfg(test)]
+mod tests {
+    use ash::vk::Handle as _;
+
+    use super::*;
+
+    #[test]
+    fn both_forms_have_the_same_waits_and_signals() {
+        let semaphores = [11, 12, 13].map(vk::Semaphore::from_raw);
+        let stages = [
+            vk::PipelineStageFlags::ALL_COMMANDS,
+            vk::PipelineStageFlags::TRANSFER | vk::PipelineStageFlags::HOST,
+        ];
+        let raw = RawSubmission::new(
+            vk::Queue::null(),
+            (&semaphores[..2], &[5, 0], &stages),
+            (&semaphores[2..], &[7]),
+            None,
+        );
+        let parts = |info: vk::SemaphoreSubmitInfo<'_>| {
+            (
+                info.semaphore,
+                info.value,
+                info.stage_mask,
+                info.device_index,
+            )
+        };
+        let all = vk::PipelineStageFlags2::ALL_COMMANDS;
+        let some = vk::PipelineStageFlags2::ALL_TRANSFER | vk::PipelineStageFlags2::HOST;
+        assert_eq!(
+            raw.wait_infos().map(parts).collect::<Vec<_>>(),
+            [(semaphores[0], 5, all, 0), (semaphores[1], 0, some, 0)]
+        );
+        assert_eq!(
+            raw.signal_infos().map(parts).collect::<Vec<_>>(),
+            [(semaphores[2], 7, all, 0)]
+        );
     }
 }

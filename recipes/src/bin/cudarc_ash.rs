@@ -1,6 +1,6 @@
 //! An application with a cudarc context and a renderer on `ash`. Both are its own.
 //!
-//! CUDA makes frames, and the renderer's own `vkQueueSubmit` uses them. Neither side waits on the
+//! CUDA makes frames, and the renderer's own `vkQueueSubmit2` uses them. Neither side waits on the
 //! host for the other.
 //!
 //! What to copy: `adopt` and `Compute::adopt`, which adopt both in Syncline, and the loop in `run`.

@@ -5,7 +5,7 @@ use vulkan::ash::vk;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Renders with the application's own `vkQueueSubmit`, then lets CUDA read the result.
+/// Renders with the application's own `vkQueueSubmit2`, then lets CUDA read the result.
 pub fn render_then_compute(
     device: &vulkan::Device,
     queue: &vulkan::Queue,
@@ -19,18 +19,15 @@ pub fn render_then_compute(
 
     let functions = device.raw().clone();
     queue.submit_raw(&[], &[frames.signal_at(n)], move |raw| {
-        let buffers = [commands];
-        let mut values = vk::TimelineSemaphoreSubmitInfo::default()
-            .wait_semaphore_values(raw.wait_values)
-            .signal_semaphore_values(raw.signal_values);
-        let info = vk::SubmitInfo::default()
-            .wait_semaphores(raw.waits)
-            .wait_dst_stage_mask(raw.wait_stages)
-            .command_buffers(&buffers)
-            .signal_semaphores(raw.signals)
-            .push_next(&mut values);
+        let waits: Vec<_> = raw.wait_infos().collect();
+        let signals: Vec<_> = raw.signal_infos().collect();
+        let buffers = [vk::CommandBufferSubmitInfo::default().command_buffer(commands)];
+        let info = vk::SubmitInfo2::default()
+            .wait_semaphore_infos(&waits)
+            .command_buffer_infos(&buffers)
+            .signal_semaphore_infos(&signals);
         // SAFETY: the queue is locked. All handles live until the submission has finished.
-        unsafe { functions.queue_submit(raw.queue, &[info], vk::Fence::null()) }
+        unsafe { functions.queue_submit2(raw.queue, &[info], vk::Fence::null()) }
     })?;
     frames.at(n).wait(PATIENCE)
 }

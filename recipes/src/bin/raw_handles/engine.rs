@@ -23,7 +23,7 @@ pub(crate) struct Handles {
     pub(crate) cuda_stream: *mut c_void,
     /// `vkGetInstanceProcAddr`, as the engine found it.
     pub(crate) get_instance_proc_addr: vk::PFN_vkGetInstanceProcAddr,
-    /// `VkInstance`, created for Vulkan 1.2.
+    /// `VkInstance`, created for Vulkan 1.3.
     pub(crate) instance: *mut c_void,
     /// `VkPhysicalDevice`.
     pub(crate) physical_device: *mut c_void,
@@ -122,7 +122,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Draws a frame with its own `vkQueueSubmit`. No other thread may use the queue meanwhile.
+    /// Draws a frame with its own `vkQueueSubmit2`. No other thread may use the queue meanwhile.
     pub(crate) fn draw(
         &self,
         draw: &Draw<'_>,

@@ -17,6 +17,7 @@ use crate::{World, patience};
 
 equipped_cases! {
     "own_call.is_held_and_ordered_like_work": [Q2 Q8] => held_and_ordered;
+    "own_call.by_queue_submit_2": [Q8] => newer_call;
     "own_call.that_fails_is_rejected": [Q5 Q8] => rejected;
     "own_call.is_skipped_after_a_failed_wait": [E2 Q8] => skipped;
     "own_call.signals_have_times": [M6 Q8] => timed;
@@ -28,6 +29,8 @@ equipped_cases! {
 #[derive(Clone, Default)]
 struct Calls {
     made: Arc<AtomicUsize>,
+    /// True if the calls of Vulkan are `vkQueueSubmit2`.
+    are_newer: bool,
     kept: Option<Arc<()>>,
 }
 
@@ -84,6 +87,19 @@ fn submit_raw<'q>(
                     Ends::InError => return Err(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY),
                     Ends::InPanic => panic!("the application's call"),
                 }
+                if calls.are_newer {
+                    let (waits, signals): (Vec<_>, Vec<_>) =
+                        (raw.wait_infos().collect(), raw.signal_infos().collect());
+                    let info = vk::SubmitInfo2::default()
+                        .wait_semaphore_infos(&waits)
+                        .signal_semaphore_infos(&signals);
+                    // SAFETY: the queue is locked, and the semaphores are the submission's. The
+                    // device is of Vulkan 1.3, and was opened with `synchronization2`.
+                    return unsafe {
+                        let raw_device = device.raw();
+                        raw_device.queue_submit2(raw.queue, &[info], vk::Fence::null())
+                    };
+                }
                 let mut values = vk::TimelineSemaphoreSubmitInfo::default()
                     .wait_semaphore_values(raw.wait_values)
                     .signal_semaphore_values(raw.signal_values);
@@ -106,9 +122,36 @@ fn submit_raw<'q>(
 
 /// The call is not made before its wait is pending, and signals in the queue's order.
 fn held_and_ordered(world: &World<Equipped>) -> Verdict {
+    order_of(world, Calls::default())
+}
+
+/// The same with `vkQueueSubmit2`.
+fn newer_call(world: &World<Equipped>) -> Verdict {
+    #[cfg(feature = "vulkan")]
+    if let syncline::Device::Vulkan(device) = world.left.library() {
+        use syncline::vulkan::ash::vk;
+        // SAFETY: the physical device is of this instance.
+        let of = unsafe {
+            let instance = device.instance();
+            instance.get_physical_device_properties(device.physical())
+        };
+        if of.api_version < vk::API_VERSION_1_3 {
+            return Stop::skip("the device is older than Vulkan 1.3");
+        }
+        let calls = Calls {
+            are_newer: true,
+            ..Calls::default()
+        };
+        return order_of(world, calls);
+    }
+    let _ = world;
+    Stop::skip("only Vulkan has vkQueueSubmit2")
+}
+
+fn order_of(world: &World<Equipped>, calls: Calls) -> Verdict {
     let (gate, line) = (world.timeline("gate")?, world.timeline("line")?);
     let (own, other) = (world.left_queue("own")?, world.right_queue("other")?);
-    let (calls, queue) = (Calls::default(), own.library());
+    let queue = own.library();
     let (gate_1, signal) = ([gate.library().at(1)], [line.library().signal_at(2)]);
     let own_submission = submit_raw(queue, &gate_1, &signal, &calls, Ends::Ok)??;
     let waiting = other.submit(&[line.at(2)], |_| Ok(()), &[line.signal_at(3)])?;
