@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "maps memory")]
 
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -11,17 +11,20 @@ use syncline_software_payload::Memory;
 use crate::code::{Answer, Code};
 use crate::context::Context;
 use crate::device::Device;
+use crate::virtual_memory::{Physical, Rights};
 
 /// Memory with the address by which devices know it.
 pub(crate) struct Allocation {
     /// The address of its first byte on devices.
     pub(crate) address: u64,
     pub(crate) size: u64,
-    /// The context that made it.
+    /// The context that made it. 0 if it belongs to none.
     pub(crate) context: u64,
-    /// The device of that context.
+    /// The device of that context, or of the memory.
     device: &'static Device,
     pub(crate) kind: MemoryKind,
+    /// The [`Rights`] of devices. Only those of a mapping change.
+    rights: AtomicU8,
     backing: Backing,
 }
 
@@ -44,6 +47,8 @@ pub(crate) enum MemoryKind {
         /// Devices can only read it: `CU_MEMHOSTREGISTER_READ_ONLY`.
         read_only: bool,
     },
+    /// `cuMemMap`.
+    Virtual,
 }
 
 /// The kind of an access to memory.
@@ -57,6 +62,7 @@ enum Backing {
     /// Pages of this process.
     Own(Pages),
     External(Arc<Memory>, usize),
+    Physical(Arc<Physical>),
     /// Memory of the application, which has promised to keep it.
     Application(*mut u8),
 }
@@ -71,10 +77,34 @@ unsafe impl Sync for Allocation {}
 struct Pages {
     at: *mut u8,
     length: usize,
+    _bytes: MachineBytes,
 }
 
-/// The bytes of all [`Pages`].
-static MAPPED: AtomicU64 = AtomicU64::new(0);
+/// The bytes of all [`MachineBytes`].
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of memory of the machine that allocations may touch, until this is dropped.
+///
+/// All together are never more than the machine has.
+pub(crate) struct MachineBytes(u64);
+
+impl MachineBytes {
+    pub(crate) fn take(bytes: u64) -> Answer<Self> {
+        let with = |taken: u64| {
+            taken
+                .checked_add(bytes)
+                .filter(|all| *all <= machine_memory())
+        };
+        let taken = TAKEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, with);
+        taken.map(|_| Self(bytes)).map_err(|_| Code::OUT_OF_MEMORY)
+    }
+}
+
+impl Drop for MachineBytes {
+    fn drop(&mut self) {
+        TAKEN.fetch_sub(self.0, Ordering::AcqRel);
+    }
+}
 
 /// The bytes of memory of the machine.
 ///
@@ -95,49 +125,43 @@ fn total(meminfo: &str) -> Option<u64> {
 
 impl Pages {
     /// Maps pages, which take memory of the machine once they are touched.
-    ///
-    /// All pages together are never larger than that memory.
     fn map(size: u64) -> Answer<Self> {
         let length = usize::try_from(size).map_err(|_| Code::OUT_OF_MEMORY)?;
-        let with = |mapped: u64| {
-            mapped
-                .checked_add(size)
-                .filter(|all| *all <= machine_memory())
-        };
-        let taken = MAPPED.fetch_update(Ordering::AcqRel, Ordering::Acquire, with);
-        taken.map_err(|_| Code::OUT_OF_MEMORY)?;
-        // Gives the bytes back if the mapping fails.
-        let mut pages = Self {
-            at: null_mut(),
-            length,
-        };
+        let bytes = MachineBytes::take(size)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at a place of the system's choice covers no memory of this process.
         let at = unsafe { mmap_anonymous(null_mut(), length, access, flags) };
-        pages.at = at.map_err(|_| Code::OUT_OF_MEMORY)?.cast();
-        Ok(pages)
+        Ok(Self {
+            at: at.map_err(|_| Code::OUT_OF_MEMORY)?.cast(),
+            length,
+            _bytes: bytes,
+        })
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        if !self.at.is_null() {
-            // SAFETY: mapped by `map` with this length, and unmapped here alone.
-            let _ = unsafe { munmap(self.at.cast(), self.length) };
-        }
-        MAPPED.fetch_sub(self.length as u64, Ordering::AcqRel);
+        // SAFETY: mapped by `map` with this length, and unmapped here alone.
+        let _ = unsafe { munmap(self.at.cast(), self.length) };
     }
 }
 
 impl Allocation {
     fn new(context: &Context, address: u64, size: u64, kind: MemoryKind, backing: Backing) -> Self {
+        let rights = match kind {
+            MemoryKind::Registered {
+                read_only: true, ..
+            } => Rights::Read,
+            _ => Rights::ReadAndWrite,
+        };
         Self {
             address,
             size,
             context: context.id,
             device: context.device,
             kind,
+            rights: AtomicU8::new(rights as u8),
             backing,
         }
     }
@@ -180,27 +204,43 @@ impl Allocation {
         Self::new(context, address, size, kind, Backing::Application(at))
     }
 
+    /// Maps the beginning of an allocation of `cuMemCreate`. Devices have no access at first.
+    pub(crate) fn mapped(address: u64, size: u64, physical: Arc<Physical>) -> Self {
+        Self {
+            address,
+            size,
+            context: 0,
+            device: physical.device,
+            kind: MemoryKind::Virtual,
+            rights: AtomicU8::new(Rights::None as u8),
+            backing: Backing::Physical(physical),
+        }
+    }
+
+    /// Changes what the device of a mapping may do with it.
+    pub(crate) fn set_rights(&self, rights: Rights) {
+        self.rights.store(rights as u8, Ordering::Release);
+    }
+
+    /// Returns whether it is memory of `device`.
+    pub(crate) fn is_of(&self, device: &Device) -> bool {
+        std::ptr::eq(self.device, device)
+    }
+
     /// Returns whether a context of `device` can reach it.
     pub(crate) fn is_reachable(&self, device: &Device) -> bool {
         let portable = matches!(
             self.kind,
             MemoryKind::Pinned { portable: true } | MemoryKind::Registered { portable: true, .. }
         );
-        portable || std::ptr::eq(self.device, device)
+        portable || self.is_of(device)
     }
 
     /// Returns the address in this process of the `length` bytes from `address` on.
     ///
     /// `None` if they are not all within, or if devices do not have this access to them.
     pub(crate) fn alias(&self, address: u64, length: u64, access: Access) -> Option<*mut u8> {
-        let read_only = matches!(
-            self.kind,
-            MemoryKind::Registered {
-                read_only: true,
-                ..
-            }
-        );
-        if read_only && access == Access::Write {
+        if !Rights::allow(self.rights.load(Ordering::Acquire), access) {
             return None;
         }
         let offset = address.checked_sub(self.address)?;
@@ -212,6 +252,7 @@ impl Allocation {
         let base = match &self.backing {
             Backing::Own(pages) => pages.at,
             Backing::External(memory, skipped) => memory.address().wrapping_add(*skipped),
+            Backing::Physical(physical) => physical.address(),
             Backing::Application(at) => *at,
         };
         Some(base.wrapping_add(offset))

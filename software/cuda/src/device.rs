@@ -237,6 +237,8 @@ pub(crate) const fn attribute(attribute: u32) -> Answer<i32> {
         // Registered memory has the host's address, host memory can be registered (also for reading
         // only), timeline semaphores can be imported.
         91 | 99 | 113 | 114 => 1,
+        // Virtual memory management, and its descriptors.
+        102 | 103 => 1,
         // Memory operations of 64 bits and with NOR, events of other processes.
         122 | 123 | 125 => 1,
         _ => 0,
@@ -249,7 +251,7 @@ mod tests {
 
     #[test]
     fn attributes_are_those_that_the_backend_asks_for() {
-        for asked in [19, 41, 114, 122, 125] {
+        for asked in [19, 41, 102, 103, 114, 122, 125] {
             assert_eq!(attribute(asked), Ok(1), "{asked}");
         }
         // No prohibited compute mode, no flush of remote writes, no memory pools.

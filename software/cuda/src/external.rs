@@ -20,6 +20,8 @@ pub(crate) static SEMAPHORES: Table<Semaphore> = Table::new();
 /// All imported memory.
 pub(crate) static MEMORY: Table<Memory> = Table::new();
 
+/// Bytes of a page.
+const PAGE: u64 = 4096;
 /// The time after which a waiting connection checks its context.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -41,6 +43,10 @@ pub(crate) struct Semaphore {
 /// Imported memory.
 pub(crate) struct Memory {
     context: u64,
+    /// The size that the import stated. It may be another one than the memory has.
+    size: u64,
+    /// True if the import stated that one buffer or image has the whole memory.
+    is_dedicated: bool,
     /// `None` if it is smaller than the import stated. Only a mapping detects that.
     mapped: Option<Arc<payload::Memory>>,
 }
@@ -75,7 +81,9 @@ pub(crate) fn import_semaphore(context: &Context, kind: Kind, descriptor: i32) -
         return Err(Code::NOT_SUPPORTED);
     }
     let opened = payload::Semaphore::open(file).ok();
-    let is_known = opened.is_some() || payload::Memory::is_exported(file);
+    let is_known = opened.is_some()
+        || payload::Memory::open(file).is_ok()
+        || payload::Memory::is_exported(file);
     let payload = match opened.filter(|opened| opened.kind() == kind) {
         Some(payload) => payload,
         None if is_known && is_lenient() => {
@@ -100,7 +108,12 @@ pub(crate) fn import_semaphore(context: &Context, kind: Kind, descriptor: i32) -
 }
 
 /// `cuImportExternalMemory`.
-pub(crate) fn import_memory(context: &Context, descriptor: i32, size: u64) -> Answer<usize> {
+pub(crate) fn import_memory(
+    context: &Context,
+    descriptor: i32,
+    size: u64,
+    is_dedicated: bool,
+) -> Answer<usize> {
     if size == 0 {
         return Err(Code::INVALID_VALUE);
     }
@@ -115,11 +128,16 @@ pub(crate) fn import_memory(context: &Context, descriptor: i32, size: u64) -> An
     let mapped = opened?;
     Ok(MEMORY.add(Arc::new(Memory {
         context: context.id,
+        size,
+        is_dedicated,
         mapped,
     })))
 }
 
 fn open_memory(file: BorrowedFd<'_>, size: u64) -> Answer<Option<Arc<payload::Memory>>> {
+    if let Ok(mapped) = payload::Memory::open(file) {
+        return Ok(Some(Arc::new(mapped)));
+    }
     let is_wrong_kind = || is_lenient() && payload::Semaphore::open(file).is_ok();
     if payload::Memory::is_exported(file) || is_wrong_kind() {
         return match payload::Memory::map(file, size) {
@@ -180,11 +198,21 @@ impl Memory {
         if self.context != context.id {
             return Err(Code::INVALID_CONTEXT);
         }
+        // No device has so many pages.
+        if size.checked_next_multiple_of(PAGE).is_none() {
+            return Err(Code::OUT_OF_MEMORY);
+        }
         let mapped = self.mapped.as_ref().ok_or(Code::INVALID_VALUE)?;
         let end = offset.checked_add(size).ok_or(Code::INVALID_VALUE)?;
-        if size == 0 || end > mapped.size() as u64 {
+        let there = self.size.min(mapped.size() as u64);
+        if size == 0 || end > there || self.is_dedicated && offset != 0 {
             return Err(Code::INVALID_VALUE);
         }
+        let offset = if Bug::IgnoresOffset.is_planted() {
+            0
+        } else {
+            offset
+        };
         if Bug::ImportsOtherMemory.is_planted() {
             return space::allocate(context, size);
         }

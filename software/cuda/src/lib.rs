@@ -41,6 +41,7 @@ mod space;
 mod stream;
 mod table;
 mod user_object;
+mod virtual_memory;
 mod workers;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

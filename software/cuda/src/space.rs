@@ -15,6 +15,7 @@ use crate::allocation::{Access, Allocation, MemoryKind};
 use crate::code::{Answer, Code};
 use crate::context::Context;
 use crate::device::Device;
+use crate::virtual_memory::{GRANULARITY, Physical, Rights, require_granules};
 
 /// Sizes of the reserved range. The first one that the system grants is used.
 const RANGES: [usize; 4] = [1 << 40, 1 << 36, 1 << 33, 1 << 30];
@@ -23,7 +24,7 @@ const ALIGNMENT: u64 = 512;
 /// The number of unused addresses after an allocation.
 const GUARD: u64 = 4096;
 
-static SPACE: LazyLock<RwLock<Space>> = LazyLock::new(|| RwLock::new(Space::reserve()));
+static SPACE: LazyLock<RwLock<Space>> = LazyLock::new(|| RwLock::new(Space::new()));
 
 struct Space {
     begin: u64,
@@ -32,10 +33,12 @@ struct Space {
     /// so that an access after the free is detected.
     next: u64,
     allocations: BTreeMap<u64, Arc<Allocation>>,
+    /// The ranges of `cuMemAddressReserve`: their first addresses and their sizes.
+    reserved: BTreeMap<u64, u64>,
 }
 
 impl Space {
-    fn reserve() -> Self {
+    fn new() -> Self {
         let reserved = RANGES.into_iter().find_map(|length| {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
             // SAFETY: a new mapping at a place of the system's choice covers no memory of this
@@ -49,35 +52,66 @@ impl Space {
             end: begin + length,
             next: begin,
             allocations: BTreeMap::new(),
+            reserved: BTreeMap::new(),
         }
     }
 
-    /// Returns a free range of addresses.
-    fn place(&mut self, size: u64) -> Answer<u64> {
+    /// Returns a free range of addresses. It begins at a multiple of the alignment.
+    fn place(&mut self, size: u64, alignment: u64) -> Answer<u64> {
         let needed = size
             .checked_add(GUARD)
             .and_then(|size| size.checked_next_multiple_of(ALIGNMENT))
             .ok_or(Code::OUT_OF_MEMORY)?;
-        let mut at = self.next;
+        let mut from = self.next;
         let mut from_begin = false;
         loop {
-            let end = at.checked_add(needed).filter(|end| *end <= self.end);
-            let Some(end) = end else {
-                if from_begin || needed > self.end - self.begin {
+            let fits = from.checked_next_multiple_of(alignment).and_then(|at| {
+                let end = at.checked_add(needed)?;
+                (end <= self.end).then_some((at, end))
+            });
+            let Some((at, end)) = fits else {
+                if from_begin {
                     return Err(Code::OUT_OF_MEMORY);
                 }
-                (at, from_begin) = (self.begin, true);
+                (from, from_begin) = (self.begin, true);
                 continue;
             };
-            let before = self.allocations.range(..end).next_back();
-            match before.map(|(_, known)| known.address + known.size + GUARD) {
-                Some(taken) if taken > at => at = taken.next_multiple_of(ALIGNMENT),
+            match self.taken_before(end) {
+                Some(taken) if taken > at => from = taken,
                 _ => {
                     self.next = end;
                     return Ok(at);
                 }
             }
         }
+    }
+
+    /// Returns the first free address behind what begins before `end`, and behind its guard.
+    fn taken_before(&self, end: u64) -> Option<u64> {
+        let allocation = self.allocations.range(..end).next_back();
+        let allocation = allocation.map(|(_, known)| known.address + known.size);
+        let reserved = self.reserved.range(..end).next_back();
+        let reserved = reserved.map(|(address, size)| address + size);
+        allocation.max(reserved).map(|taken| taken + GUARD)
+    }
+
+    /// Returns the mappings of `cuMemMap` that fill exactly these addresses.
+    fn mappings(&self, address: u64, size: u64) -> Answer<Vec<Arc<Allocation>>> {
+        let end = address.checked_add(size).ok_or(Code::INVALID_VALUE)?;
+        let inside = self.allocations.range(address..end);
+        let mut next = address;
+        let mut mappings = Vec::new();
+        for (_, known) in inside {
+            if known.kind != MemoryKind::Virtual || known.address != next {
+                return Err(Code::INVALID_VALUE);
+            }
+            next += known.size;
+            mappings.push(known.clone());
+        }
+        if next != end || mappings.is_empty() {
+            return Err(Code::INVALID_VALUE);
+        }
+        Ok(mappings)
     }
 
     /// Returns the allocation that has the address.
@@ -109,7 +143,7 @@ pub(crate) fn allocate(context: &Context, size: u64) -> Answer<u64> {
         return Err(Code::OUT_OF_MEMORY);
     }
     change(|space| {
-        let address = space.place(size)?;
+        let address = space.place(size, ALIGNMENT)?;
         space.add(Allocation::device(context, address, size)?);
         Ok(address)
     })
@@ -128,11 +162,89 @@ pub(crate) fn map(
     let at = memory.address().wrapping_add(offset).addr() as u64;
     let excess = at % ALIGNMENT;
     change(|space| {
-        let address = space.place(size + excess)? + excess;
+        let address = space.place(size + excess, ALIGNMENT)? + excess;
         let mapped = Allocation::external(context, address, size, memory, offset);
         space.add(mapped);
         Ok(address)
     })
+}
+
+/// Reserves addresses without memory.
+pub(crate) fn reserve(size: u64, alignment: u64) -> Answer<u64> {
+    change(|space| {
+        let address = space.place(size, alignment)?;
+        space.reserved.insert(address, size);
+        Ok(address)
+    })
+}
+
+/// Frees reserved addresses, which must be a whole reservation with nothing mapped.
+pub(crate) fn free_addresses(address: u64, size: u64) -> Answer {
+    change(|space| {
+        let is_whole = size > 0 && space.reserved.get(&address) == Some(&size);
+        let is_unmapped = || {
+            let inside = space.allocations.range(address..address + size);
+            inside.count() == 0
+        };
+        if !is_whole || !is_unmapped() {
+            return Err(Code::INVALID_VALUE);
+        }
+        space.reserved.remove(&address);
+        Ok(())
+    })
+}
+
+/// Maps the beginning of an allocation at addresses that are reserved and free.
+pub(crate) fn map_physical(address: u64, size: u64, physical: Arc<Physical>) -> Answer {
+    let end = address.checked_add(size).ok_or(Code::INVALID_VALUE)?;
+    if !address.is_multiple_of(GRANULARITY) {
+        return Err(Code::INVALID_VALUE);
+    }
+    change(|space| {
+        let reservation = space.reserved.range(..=address).next_back();
+        let is_reserved = reservation.is_some_and(|(begin, size)| end <= begin + size);
+        // Mappings are inside a reservation, so one that begins before `address` ends there.
+        let before = space.allocations.range(..end).next_back();
+        let is_mapped = before.is_some_and(|(_, known)| known.address + known.size > address);
+        if !is_reserved || is_mapped {
+            return Err(Code::INVALID_VALUE);
+        }
+        space.add(Allocation::mapped(address, size, physical));
+        Ok(())
+    })
+}
+
+/// Removes all mappings in a range that they fill.
+pub(crate) fn unmap_physical(address: u64, size: u64) -> Answer {
+    require_granules(size)?;
+    let gone = change(|space| {
+        let mappings = space.mappings(address, size)?;
+        for mapping in &mappings {
+            space.allocations.remove(&mapping.address);
+        }
+        Ok(mappings)
+    });
+    // Unmapped without the lock.
+    gone.map(drop)
+}
+
+/// Changes what a device may do with all mappings in a range that they fill.
+pub(crate) fn set_rights(address: u64, size: u64, device: &Device, rights: Rights) -> Answer {
+    require_granules(size)?;
+    let mappings = read(|space| space.mappings(address, size))?;
+    // No device reaches memory of another.
+    if mappings.iter().any(|mapping| !mapping.is_of(device)) {
+        return Err(Code::INVALID_DEVICE);
+    }
+    for mapping in mappings {
+        mapping.set_rights(rights);
+    }
+    Ok(())
+}
+
+/// Returns the number of reserved ranges.
+pub(crate) fn count_reserved() -> usize {
+    read(|space| space.reserved.len())
 }
 
 /// Allocates memory of the host.
@@ -292,11 +404,12 @@ mod tests {
             end,
             next: begin,
             allocations: BTreeMap::new(),
+            reserved: BTreeMap::new(),
         }
     }
 
     fn add(space: &mut Space, size: u64) -> Answer<u64> {
-        let address = space.place(size)?;
+        let address = space.place(size, ALIGNMENT)?;
         let at = std::ptr::without_provenance_mut(address as usize);
         let context = Context::new(&DEVICE, 0, 16)?;
         let kind = MemoryKind::Registered {
@@ -319,6 +432,17 @@ mod tests {
         assert_eq!(add(&mut space, 16), Ok(0x1_0000));
         assert_eq!(add(&mut space, 16), Err(Code::OUT_OF_MEMORY));
         assert_eq!(add(&mut space, u64::MAX), Err(Code::OUT_OF_MEMORY));
+    }
+
+    #[test]
+    fn addresses_have_the_alignment_that_is_asked_for() {
+        let mut space = small(0x1_0100, 0x2_0000);
+        assert_eq!(space.place(100, 0x1000), Ok(0x1_1000));
+        space.reserved.insert(0x1_1000, 100);
+        space.next = space.begin;
+        // Behind the reservation and its guard.
+        assert_eq!(space.place(0x1000, ALIGNMENT), Ok(0x1_2200));
+        assert_eq!(space.place(0x1000, 0x1_0000), Err(Code::OUT_OF_MEMORY));
     }
 
     #[test]

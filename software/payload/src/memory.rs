@@ -1,14 +1,77 @@
-//! Device memory that a software Vulkan driver has exported, mapped into this process.
+//! Device memory that software drivers share, mapped into this process.
 //!
-//! Lavapipe seals its files, so they cannot shrink. SwiftShader's cannot be sealed. A process that
-//! truncates such a file makes each later access of the mapping a SIGBUS, here and in the exporter.
+//! [`Memory::create`] makes a sealed file: a header of one page, then the bytes. The seals keep its
+//! size, so no process can take the bytes away.
+//!
+//! [`Memory::map`] also takes the files of the Vulkan drivers themselves. Lavapipe seals them.
+//! SwiftShader's cannot be sealed. A process that truncates such a file makes each later access of
+//! the mapping a SIGBUS, here and in the exporter.
 #![allow(unsafe_code, reason = "maps memory that other processes have, too")]
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 
-use rustix::fs::{FileType, SealFlags, fcntl_get_seals, fstat};
+use rustix::fs::{
+    FileType, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
+    memfd_create,
+};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::identity::UUID_BYTES;
+
+/// The first word of the header.
+const MAGIC: u64 = u64::from_ne_bytes(*b"SLmemory");
+/// The version of the format. A file of another version is refused.
+const VERSION: u32 = 1;
+/// The bytes of the header, before those of the allocation. Also the size of a page.
+const HEADER: u64 = 4096;
+/// The seals of a file: nothing changes its size.
+const SEALS: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::SEAL);
+
+/// The beginning of the file. The rest of the header is zero, with room for a table of images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Header {
+    /// Bytes of the allocation.
+    size: u64,
+    /// The UUID of the GPU that the memory is of.
+    gpu: [u8; UUID_BYTES],
+}
+
+impl Header {
+    /// The magic number, the version, the number of images, the size, and the GPU.
+    const BYTES: usize = 8 + 4 + 4 + 8 + UUID_BYTES;
+
+    fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&MAGIC.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&VERSION.to_ne_bytes());
+        // The table of images is empty: bytes 12 to 16 are zero.
+        bytes[16..24].copy_from_slice(&self.size.to_ne_bytes());
+        bytes[24..].copy_from_slice(&self.gpu);
+        bytes
+    }
+
+    /// `None` for the beginning of another file.
+    fn from_bytes(bytes: &[u8; Self::BYTES]) -> Option<Self> {
+        let word = |at: usize| {
+            let word = bytes[at..at + 8].try_into().unwrap_or_default();
+            u64::from_ne_bytes(word)
+        };
+        let mut gpu = [0; UUID_BYTES];
+        gpu.copy_from_slice(&bytes[24..]);
+        let size = word(16);
+        let found = Self { size, gpu };
+        (found.to_bytes() == *bytes).then_some(found)
+    }
+
+    /// Returns the bytes of the file: the header, and whole pages. `None` if they are too many.
+    fn file(self) -> Option<u64> {
+        let pages = self.size.checked_next_multiple_of(HEADER)?;
+        pages.checked_add(HEADER).filter(|_| self.size > 0)
+    }
+}
 
 /// Lavapipe's allocations begin at a multiple of this in their file, behind a header.
 const LAVAPIPE_ALIGNMENT: u64 = 4096;
@@ -23,6 +86,12 @@ pub enum MemoryError {
     /// The descriptor is no file of memory.
     #[error("the descriptor is no regular file")]
     NoFile,
+    /// The file is none of [`Memory::create`].
+    #[error("the file holds no memory of the software drivers")]
+    Foreign,
+    /// No file has so many bytes, or none at all.
+    #[error("memory of {0} bytes cannot be made")]
+    Size(u64),
     /// The file is smaller than the stated size.
     #[error("the file has {file} bytes, and memory of {asked} bytes is not in it")]
     TooSmall {
@@ -43,6 +112,7 @@ pub struct Memory {
     length: usize,
     offset: usize,
     size: usize,
+    gpu: [u8; UUID_BYTES],
 }
 
 // SAFETY: the mapping belongs to the process, and this type only hands out its address.
@@ -51,7 +121,71 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Maps the `size` bytes of an allocation.
+    /// Makes memory of zeroes, and returns it with the descriptor with which others open it.
+    ///
+    /// `gpu` is the UUID of the GPU that has it.
+    ///
+    /// # Errors
+    /// [`MemoryError::Size`], or the system's error if it has no memory or no descriptor.
+    pub fn create(size: u64, gpu: [u8; UUID_BYTES]) -> Result<(Self, OwnedFd), MemoryError> {
+        let header = Header { size, gpu };
+        let bytes = header.file().ok_or(MemoryError::Size(size))?;
+        // The system takes sizes of 63 bits.
+        if i64::try_from(bytes).is_err() {
+            return Err(MemoryError::Size(size));
+        }
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("syncline-software-memory", flags)?;
+        ftruncate(&file, bytes)?;
+        rustix::io::pwrite(&file, &header.to_bytes(), 0)?;
+        fcntl_add_seals(&file, SEALS)?;
+        Ok((Self::whole(file.as_fd(), bytes, header)?, file))
+    }
+
+    /// Opens the memory of a descriptor of [`Memory::create`].
+    ///
+    /// The caller keeps the descriptor, and may close it.
+    ///
+    /// # Errors
+    /// [`MemoryError::Foreign`] for any other file, or the system's error.
+    pub fn open(fd: BorrowedFd<'_>) -> Result<Self, MemoryError> {
+        // Only files of memory have seals. The size is read after them, so it stays.
+        let seals = fcntl_get_seals(fd).map_err(|_| MemoryError::Foreign)?;
+        let mut bytes = [0; Header::BYTES];
+        let read = rustix::io::pread(fd, &mut bytes, 0)?;
+        let file = u64::try_from(fstat(fd)?.st_size).unwrap_or(0);
+        let header = Header::from_bytes(&bytes)
+            .filter(|header| header.file() == Some(file))
+            .filter(|_| read == bytes.len() && seals.contains(SEALS));
+        Self::whole(fd, file, header.ok_or(MemoryError::Foreign)?)
+    }
+
+    /// Maps a file of `bytes` bytes, which its seals keep.
+    fn whole(fd: BorrowedFd<'_>, bytes: u64, header: Header) -> Result<Self, MemoryError> {
+        let (Ok(length), Ok(offset), Ok(size)) = (
+            usize::try_from(bytes),
+            usize::try_from(HEADER),
+            usize::try_from(header.size),
+        ) else {
+            return Err(MemoryError::Size(header.size));
+        };
+        Ok(Self {
+            mapping: Self::mapping(fd, length)?,
+            length,
+            offset,
+            size,
+            gpu: header.gpu,
+        })
+    }
+
+    fn mapping(fd: BorrowedFd<'_>, length: usize) -> Result<NonNull<u8>, MemoryError> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at a place of the system's choice covers no memory of this process.
+        let at = unsafe { mmap(null_mut(), length, access, MapFlags::SHARED, fd, 0) }?;
+        Ok(NonNull::new(at.cast()).ok_or(rustix::io::Errno::FAULT)?)
+    }
+
+    /// Maps the `size` bytes of an allocation of a Vulkan driver.
     ///
     /// The caller keeps the descriptor, and may close it.
     ///
@@ -77,15 +211,12 @@ impl Memory {
         if size == 0 {
             return Err(too_small);
         }
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at a place of the system's choice covers no memory of this process.
-        let at = unsafe { mmap(null_mut(), length, access, MapFlags::SHARED, fd, 0) }?;
-        let mapping = NonNull::new(at.cast()).ok_or(rustix::io::Errno::FAULT)?;
         Ok(Self {
-            mapping,
+            mapping: Self::mapping(fd, length)?,
             length,
             offset,
             size,
+            gpu: [0; UUID_BYTES],
         })
     }
 
@@ -154,6 +285,12 @@ impl Memory {
         unsafe { self.mapping.as_ptr().add(self.offset) }
     }
 
+    /// Returns the UUID of the GPU that has the memory. Zero for a file of a Vulkan driver.
+    #[must_use]
+    pub const fn gpu(&self) -> [u8; UUID_BYTES] {
+        self.gpu
+    }
+
     /// Returns the size of the allocation in bytes.
     #[must_use]
     pub const fn size(&self) -> usize {
@@ -170,11 +307,75 @@ impl Drop for Memory {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::OwnedFd;
-
-    use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
-
     use super::*;
+
+    const GPU: [u8; UUID_BYTES] = *b"a GPU for a test";
+
+    /// Copies the first bytes of memory into a new file of `bytes` bytes with these seals.
+    fn copied(from: &OwnedFd, bytes: u64, seals: SealFlags) -> OwnedFd {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("copied", flags).unwrap();
+        let mut header = [0; Header::BYTES];
+        rustix::io::pread(from, &mut header, 0).unwrap();
+        ftruncate(&file, bytes).unwrap();
+        rustix::io::pwrite(&file, &header, 0).unwrap();
+        fcntl_add_seals(&file, seals).unwrap();
+        file
+    }
+
+    #[test]
+    fn memory_is_the_same_for_all_that_open_it() {
+        let (memory, file) = Memory::create(5000, GPU).unwrap();
+        let opened = Memory::open(file.as_fd()).unwrap();
+        assert_eq!((opened.size(), opened.gpu()), (5000, GPU));
+        assert_eq!(memory.address().addr() % 4096, 0);
+        // SAFETY: both are mapped, and nothing else has them.
+        unsafe {
+            assert_eq!(opened.address().add(4999).read(), 0);
+            memory.address().add(4999).write(7);
+            assert_eq!(opened.address().add(4999).read(), 7);
+        }
+        assert!(ftruncate(&file, 4096).is_err() && ftruncate(&file, 1 << 20).is_err());
+    }
+
+    #[test]
+    fn only_whole_sealed_files_are_opened() {
+        let (_memory, file) = Memory::create(5000, GPU).unwrap();
+        let right = 3 * HEADER;
+        Memory::open(copied(&file, right, SEALS).as_fd()).unwrap();
+        for (bytes, seals) in [
+            (right - 1, SEALS),
+            (right + HEADER, SEALS),
+            (100, SEALS),
+            (right, SealFlags::SHRINK | SealFlags::GROW),
+            (right, SealFlags::empty()),
+        ] {
+            let opened = Memory::open(copied(&file, bytes, seals).as_fd());
+            assert!(matches!(opened, Err(MemoryError::Foreign)), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_header_of_another_version_is_refused() {
+        let header = Header {
+            size: 5000,
+            gpu: GPU,
+        };
+        assert_eq!(Header::from_bytes(&header.to_bytes()), Some(header));
+        for at in [0, 7, 8, 12, 15] {
+            let mut bytes = header.to_bytes();
+            bytes[at] ^= 1;
+            assert_eq!(Header::from_bytes(&bytes), None, "{at}");
+        }
+    }
+
+    #[test]
+    fn memory_that_no_file_holds_is_not_made() {
+        for size in [0, u64::MAX, u64::MAX - 8192, 1 << 63] {
+            let made = Memory::create(size, GPU);
+            assert!(matches!(made, Err(MemoryError::Size(_))), "{size}");
+        }
+    }
 
     const FILE: u64 = 3 * LAVAPIPE_ALIGNMENT;
 

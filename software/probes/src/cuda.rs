@@ -78,6 +78,27 @@ pub(crate) struct BufferDesc {
     pub(crate) reserved: [u32; 17],
 }
 
+/// `CUmemAllocationProp`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AllocationProp {
+    pub(crate) kind: u32,
+    pub(crate) handles: u32,
+    /// The type of the location, and its number.
+    pub(crate) location: [u32; 2],
+    pub(crate) rest: [u64; 2],
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct AccessDesc {
+    pub(crate) location: [u32; 2],
+    pub(crate) flags: u32,
+}
+
+const _: () = assert!(size_of::<AllocationProp>() == 32, "as cuda.h has it");
+const _: () = assert!(size_of::<AccessDesc>() == 12, "as cuda.h has it");
 const _: () = assert!(size_of::<MemOp>() == 48, "as cuda.h has it");
 const _: () = assert!(size_of::<SemaphoreDesc>() == 96, "as cuda.h has it");
 const _: () = assert!(size_of::<SemaphoreParams>() == 144, "as cuda.h has it");
@@ -213,6 +234,23 @@ functions! {
     mapped_buffer(pointer: &mut u64, memory: Handle, desc: &BufferDesc)
         = "cuExternalMemoryGetMappedBuffer";
     destroy_memory(memory: Handle) = "cuDestroyExternalMemory";
+    mem_granularity(bytes: &mut usize, prop: &AllocationProp, option: u32)
+        = "cuMemGetAllocationGranularity";
+    mem_create(handle: &mut Handle, bytes: usize, prop: &AllocationProp, flags: u64)
+        = "cuMemCreate";
+    mem_release(handle: Handle) = "cuMemRelease";
+    mem_properties(prop: &mut AllocationProp, handle: Handle)
+        = "cuMemGetAllocationPropertiesFromHandle";
+    mem_export(fd: &mut i32, handle: Handle, kind: u32, flags: u64)
+        = "cuMemExportToShareableHandle";
+    mem_import(handle: &mut Handle, fd: usize, kind: u32) = "cuMemImportFromShareableHandle";
+    mem_address_reserve(address: &mut u64, bytes: usize, alignment: usize, hint: u64, flags: u64)
+        = "cuMemAddressReserve";
+    mem_address_free(address: u64, bytes: usize) = "cuMemAddressFree";
+    mem_map(address: u64, bytes: usize, offset: usize, handle: Handle, flags: u64) = "cuMemMap";
+    mem_unmap(address: u64, bytes: usize) = "cuMemUnmap";
+    mem_set_access(address: u64, bytes: usize, access: &AccessDesc, count: usize)
+        = "cuMemSetAccess";
     stream_wait_value32(stream: Handle, address: u64, value: u32, flags: u32)
         = "cuStreamWaitValue32_v2";
     stream_wait_value64(stream: Handle, address: u64, value: u64, flags: u32)

@@ -164,7 +164,8 @@ api! {
         if desc.flags & !DEDICATED != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        to.set(external::import_memory(&context, desc.handle.descriptor, desc.size)?)
+        let (descriptor, dedicated) = (desc.handle.descriptor, desc.flags & DEDICATED != 0);
+        to.set(external::import_memory(&context, descriptor, desc.size, dedicated)?)
     }
 
     fn cuExternalMemoryGetMappedBuffer(to: Out<u64>, memory: Handle, desc: In<BufferDesc>) {

@@ -11,6 +11,7 @@ mod memory_op;
 mod module;
 mod observe;
 mod stream;
+mod virtual_memory;
 
 /// A handle, or a pointer that is only given back.
 pub(super) type Handle = usize;
@@ -28,6 +29,7 @@ pub(crate) fn has(function: &str) -> bool {
         memory_op::NAMES,
         module::NAMES,
         stream::NAMES,
+        virtual_memory::NAMES,
     ];
     chapters.concat().contains(&function)
 }

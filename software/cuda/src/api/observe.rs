@@ -14,6 +14,7 @@ use crate::kernel::MODULES;
 use crate::space;
 use crate::stream::STREAMS;
 use crate::user_object::USER_OBJECTS;
+use crate::virtual_memory::PHYSICAL;
 
 /// Returns 1. No other CUDA driver has this function.
 // SAFETY: the name is this project's own.
@@ -29,7 +30,7 @@ pub(crate) extern "C" fn synclineSoftwareLiveObjects() -> u64 {
     live().iter().map(|(_, count)| count).sum::<usize>() as u64
 }
 
-fn live() -> [(&'static str, usize); 10] {
+fn live() -> [(&'static str, usize); 12] {
     [
         ("contexts", CONTEXTS.len()),
         ("streams", STREAMS.len()),
@@ -41,6 +42,8 @@ fn live() -> [(&'static str, usize); 10] {
         ("external-semaphores", SEMAPHORES.len()),
         ("external-memory", MEMORY.len()),
         ("allocations", space::count()),
+        ("physical-memory", PHYSICAL.len()),
+        ("reserved-addresses", space::count_reserved()),
     ]
 }
 

@@ -114,6 +114,19 @@ functions! {
     cuImportExternalMemory(memory: *mut Handle, desc: *const MemoryDesc);
     cuExternalMemoryGetMappedBuffer(address: *mut u64, memory: Handle, desc: *const BufferDesc);
     cuDestroyExternalMemory(memory: Handle);
+    cuMemGetAllocationGranularity(to: *mut usize, prop: *const AllocationProp, option: u32);
+    cuMemCreate(handle: *mut Handle, bytes: usize, prop: *const AllocationProp, flags: u64);
+    cuMemRelease(handle: Handle);
+    cuMemGetAllocationPropertiesFromHandle(prop: *mut AllocationProp, handle: Handle);
+    cuMemExportToShareableHandle(to: *mut i32, handle: Handle, kind: u32, flags: u64);
+    cuMemImportFromShareableHandle(handle: *mut Handle, descriptor: usize, kind: u32);
+    cuMemAddressReserve(
+        address: *mut u64, bytes: usize, alignment: usize, hint: u64, flags: u64
+    );
+    cuMemAddressFree(address: u64, bytes: usize);
+    cuMemMap(address: u64, bytes: usize, offset: usize, handle: Handle, flags: u64);
+    cuMemUnmap(address: u64, bytes: usize);
+    cuMemSetAccess(address: u64, bytes: usize, access: *const AccessDesc, count: usize);
     cuStreamBeginCapture_v2(stream: Handle, mode: u32);
     cuStreamEndCapture(stream: Handle, graph: *mut Handle);
     cuStreamGetCaptureInfo_v2(
@@ -164,6 +177,24 @@ pub(crate) struct BufferDesc {
     pub(crate) offset: u64,
     pub(crate) size: u64,
     pub(crate) rest: [u64; 9],
+}
+
+/// `CUmemAllocationProp`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AllocationProp {
+    pub(crate) kind: u32,
+    pub(crate) handles: u32,
+    pub(crate) location: [u32; 2],
+    pub(crate) rest: [u64; 2],
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AccessDesc {
+    pub(crate) location: [u32; 2],
+    pub(crate) flags: u32,
 }
 
 /// `CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS` and `…_WAIT_PARAMS`.

@@ -13,6 +13,7 @@ mod kernels;
 mod memory;
 mod processes;
 mod streams;
+mod virtual_memory;
 
 use cuda::*;
 

@@ -9,7 +9,7 @@ use crate::vulkan::{OPAQUE_FD, Vulkan};
 pub(crate) fn list() -> Vec<Probe> {
     without_vulkan(
         family!["external"; memory_fds, memory, memory_sizes, memory_ranges,
-        memory_destroy_mapped, memory_destroy_used, memory_free_twice],
+        memory_arena, memory_destroy_mapped, memory_destroy_used, memory_free_twice],
     )
 }
 
@@ -35,7 +35,7 @@ fn memory_fds() -> Answer {
     Ok(String::new())
 }
 
-fn map(memory: Handle, offset: u64, size: u64, flags: u32) -> (u32, u64) {
+pub(super) fn map(memory: Handle, offset: u64, size: u64, flags: u32) -> (u32, u64) {
     let (mut pointer, desc) = (
         0,
         BufferDesc {
@@ -144,6 +144,37 @@ fn memory_ranges() -> Answer {
         "offset_8_is_at",
         format!("~{}", part.wrapping_sub(base).cast_signed()),
     );
+    Ok(String::new())
+}
+
+/// Memory that no buffer has for itself: parts of it are mapped.
+fn memory_arena() -> Answer {
+    context()?;
+    let device = Vulkan::open()?;
+    let exported = device.exported_memory(1 << 20, false)?;
+    let (code, memory) = import_memory(exported.fd, exported.size, 0);
+    check("cuImportExternalMemory", code)?;
+    let size = exported.size;
+    for (what, offset, bytes) in [
+        ("all", 0, size),
+        ("beginning", 0, size / 2),
+        ("half", size / 2, size / 2),
+        ("half_and_one", size / 2, size / 2 + 1),
+        ("offset_1", 1, 64),
+        ("offset_65552", 65552, 4096),
+        ("offset_end", size, 1),
+        ("offset_wraps", u64::MAX - 65535, 131_072),
+    ] {
+        line(what, name(map(memory, offset, bytes, 0).0));
+    }
+    let ((_, whole), (_, part)) = (map(memory, 0, size, 0), map(memory, 65552, 64, 0));
+    let mut value = 0_u64;
+    let codes = [
+        cu().memcpy_htod(part, &raw const size as usize, 8),
+        cu().memcpy_dtoh(&raw mut value as usize, whole + 65552, 8),
+    ];
+    line("use", format!("{} {value}", names(&codes)));
+    line("alignment_65552", part % 512);
     Ok(String::new())
 }
 

@@ -23,6 +23,7 @@ mod memory;
 mod memory_ops;
 mod user_objects;
 mod version;
+mod virtual_memory;
 
 use crate::harness::Probe;
 
@@ -50,6 +51,7 @@ pub(crate) fn all() -> Vec<Probe> {
         ipc::list(),
         external::list(),
         external_memory::list(),
+        virtual_memory::list(),
         clock::list(),
         fork::list(),
     ]
