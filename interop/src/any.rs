@@ -329,8 +329,9 @@ impl Recorder<'_> {
     /// Copies the whole of `from` to the start of `to`. The submission keeps both.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if `to` is smaller, and for the reasons of [`Recorder::fill`]. On
-    /// Vulkan also for memory that may overlap: see `vulkan::Recorder::copy_buffer`.
+    /// [`Error::Unsupported`] if `to` is smaller, for the reasons of [`Recorder::fill`], and if
+    /// both are ranges of one memory and the copy would overlap (X8). On Vulkan also for memory that may
+    /// overlap: see `vulkan::Recorder::copy_buffer`.
     /// [`Error::WrongDevice`]. A driver error.
     pub fn copy(&mut self, from: &Memory, to: &Memory) -> Result<()> {
         if from.bytes() > to.bytes() {
@@ -343,6 +344,13 @@ impl Recorder<'_> {
         match self {
             Self::Host(recorder) => {
                 let (from, to) = (addressable(from)?.clone(), addressable(to)?.clone());
+                if overlap(&from, &to) {
+                    return Err(Error::unsupported(
+                        Object::new("memory", ""),
+                        "be copied onto itself",
+                        "the regions would overlap",
+                    ));
+                }
                 recorder.run(move || {
                     let words = from.words().into_iter().flatten();
                     for (from, to) in words.zip(to.words().into_iter().flatten()) {
@@ -362,6 +370,16 @@ impl Recorder<'_> {
     pub fn keep(&mut self, object: std::sync::Arc<dyn std::any::Any + Send + Sync>) {
         each!(Recorder, self, recorder => recorder.keep(object));
     }
+}
+
+/// True if a copy of all of `from` to the start of `to` would write what it reads.
+fn overlap(from: &Memory, to: &Memory) -> bool {
+    let (Some(from), Some(to)) = (from.words(), to.words()) else {
+        return false;
+    };
+    let (one, two) = (from.as_ptr_range(), to.as_ptr());
+    let end = two.wrapping_add(from.len());
+    one.start < end && two < one.end
 }
 
 /// Memory that the host can address, for a host queue.

@@ -13,7 +13,7 @@ use crate::another_backend::another_backend;
 use crate::any::Device;
 #[cfg(feature = "cuda")]
 use crate::cuda;
-use crate::memory::Memory;
+use crate::memory::{HostWords, Memory};
 use crate::negotiate::Mechanism;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
@@ -31,7 +31,7 @@ impl Memory {
     /// Vulkan accepts any positive number of bytes. A driver error.
     pub fn host_visible(device: &Device, bytes: u64) -> Result<Self> {
         let memory = match device {
-            Device::Host(_) => Self::Host(words(device, bytes)?),
+            Device::Host(_) => Self::Host(HostWords::new(words(device, bytes)?)),
             #[cfg(feature = "cuda")]
             Device::Cuda(device) => Self::Cuda(device.host_buffer(bytes)?),
             #[cfg(feature = "vulkan")]
@@ -120,6 +120,35 @@ impl<'d> Pass<'d> {
                 let (exported, handle) = from.export_buffer(bytes, STORAGE)?;
                 let imported = to.import_buffer(handle)?;
                 Ok((Memory::Vulkan(exported), Memory::Vulkan(imported)))
+            }
+        }
+    }
+
+    /// Imports the whole allocation, and makes the importer's view of each of the buffers in it.
+    fn import(
+        &self,
+        allocation: &vulkan::Allocation,
+        buffers: &[vulkan::Buffer],
+    ) -> Result<Vec<Memory>> {
+        match self {
+            #[cfg(feature = "cuda")]
+            Self::Cuda(_, to) => {
+                let whole = to.import_memory(allocation.export()?)?;
+                let view = |of: &vulkan::Buffer| whole.view(of.offset_in_allocation(), of.size());
+                buffers
+                    .iter()
+                    .map(|of| Ok(Memory::Cuda(view(of)?)))
+                    .collect()
+            }
+            Self::Vulkan(_, to) => {
+                let whole = to.import_allocation_of(allocation)?;
+                let view = |of: &vulkan::Buffer| {
+                    whole.buffer(of.offset_in_allocation(), of.size(), STORAGE)
+                };
+                buffers
+                    .iter()
+                    .map(|of| Ok(Memory::Vulkan(view(of)?)))
+                    .collect()
             }
         }
     }
@@ -228,6 +257,57 @@ impl Views {
         let (exported, imported) = pass.make(bytes)?;
         Ok(Some(made(imported, exported, pass.how())))
     }
+
+    /// Both views of each of `buffers`, which one of the devices has exported.
+    ///
+    /// An allocation is imported once. `None` if the devices cannot share memory.
+    #[cfg(feature = "vulkan")]
+    fn of_exported(
+        left: &Device,
+        right: &Device,
+        mechanism: Mechanism,
+        buffers: &[vulkan::Buffer],
+    ) -> Result<Option<Vec<Self>>> {
+        let mut all = Vec::new();
+        let same = |one: &vulkan::Buffer, two: &vulkan::Buffer| {
+            one.allocation().raw() == two.allocation().raw()
+        };
+        for group in buffers.chunk_by(same) {
+            let Some(first) = group.first() else { continue };
+            let allocation = first.allocation();
+            let owner = Device::Vulkan(allocation.device());
+            let (from_left, to) = match (owner.id() == left.id(), owner.id() == right.id()) {
+                (true, _) => (true, right),
+                (_, true) => (false, left),
+                _ => {
+                    return Err(Error::wrong_device(
+                        first.object(),
+                        owner.object(),
+                        left.object(),
+                    ));
+                }
+            };
+            let Some(pass) = Pass::of(mechanism, &owner, to) else {
+                return Ok(None);
+            };
+            let imported = pass.import(allocation, group)?;
+            for (exported, imported) in group.iter().zip(imported) {
+                let exported = Memory::Vulkan(exported.clone());
+                let (left, right) = match from_left {
+                    true => (exported, imported),
+                    false => (imported, exported),
+                };
+                all.push(Self {
+                    bytes: left.bytes(),
+                    left,
+                    right,
+                    how: pass.how(),
+                    relayed: false,
+                });
+            }
+        }
+        Ok(Some(all))
+    }
 }
 
 impl<A: BufferDevice, B: BufferDevice> SharedBuffer<A, B> {
@@ -235,14 +315,51 @@ impl<A: BufferDevice, B: BufferDevice> SharedBuffer<A, B> {
     pub(crate) fn new(left: &A, right: &B, mechanism: Mechanism, bytes: u64) -> Result<Self> {
         let devices: (Device, Device) = (left.clone().into(), right.clone().into());
         let views = Views::new(&devices.0, &devices.1, mechanism, bytes)?;
-        let other_type = |device: &Object| another_backend(device, "its own type of memory");
-        let left = A::Buffer::try_from(views.left.clone()).map_err(|_| other_type(left.object()));
-        let right =
-            B::Buffer::try_from(views.right.clone()).map_err(|_| other_type(right.object()));
+        Self::of(views)
+    }
+
+    /// Shares buffers in memory that the application has allocated. `None` if that is impossible.
+    #[cfg(feature = "vulkan")]
+    pub(crate) fn of_exported(
+        left: &A,
+        right: &B,
+        mechanism: Mechanism,
+        buffers: &[vulkan::Buffer],
+    ) -> Result<Option<Vec<Self>>> {
+        let (left, right): (Device, Device) = (left.clone().into(), right.clone().into());
+        let views = Views::of_exported(&left, &right, mechanism, buffers)?;
+        let shared = views.map(|views| views.into_iter().map(Self::of).collect());
+        shared.transpose()
+    }
+
+    fn of(views: Views) -> Result<Self> {
+        let other_type = |_| another_backend(&Object::new("memory", ""), "its own type of memory");
         Ok(Self {
-            left: left?,
-            right: right?,
+            left: A::Buffer::try_from(views.left.clone()).map_err(|_| other_type(()))?,
+            right: B::Buffer::try_from(views.right.clone()).map_err(|_| other_type(()))?,
             views,
+        })
+    }
+
+    /// A range of this buffer, on both sides. It keeps the whole allocation.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] unless both numbers are multiples of 4, `bytes` is positive, and the
+    /// range ends within this buffer.
+    pub fn view(&self, offset: u64, bytes: u64) -> Result<Self> {
+        let Views {
+            left,
+            right,
+            how,
+            relayed,
+            ..
+        } = &self.views;
+        Self::of(Views {
+            bytes,
+            left: left.view(offset, bytes)?,
+            right: right.view(offset, bytes)?,
+            how,
+            relayed: *relayed,
         })
     }
 

@@ -146,6 +146,6 @@ pub use any::{Device, Queue, Recorder};
 pub use binary::BinarySemaphore;
 pub use buffer::{BufferDevice, SharedBuffer};
 pub use link::{Link, connect, share};
-pub use memory::Memory;
+pub use memory::{HostWords, Memory};
 pub use negotiate::Mechanism;
 pub use probe::{Found, Inventory, ProbeOptions};

@@ -8,6 +8,8 @@ use syncline_core::{Error, Result, Timeline, error::ConflictError};
 use crate::any::Device;
 use crate::buffer::{BufferDevice, SharedBuffer};
 use crate::negotiate::{Mechanism, Needs, Obstacle, Party, Plan, Requirements, list, negotiate};
+#[cfg(feature = "vulkan")]
+use crate::vulkan;
 
 /// Two devices, and how they synchronize.
 ///
@@ -155,13 +157,36 @@ impl<A: BufferDevice, B: BufferDevice> Link<A, B> {
         if !buffer.is_relayed() {
             return Ok(buffer);
         }
-        Err(Error::cannot_share(
+        Err(self.no_memory())
+    }
+
+    fn no_memory(&self) -> Error {
+        Error::cannot_share(
             describe(&self.left),
             describe(&self.right),
             "memory",
             "neither exports memory that the other one imports",
             None,
-        ))
+        )
+    }
+
+    /// Shares buffers in memory that the application has allocated.
+    ///
+    /// The memory is exportable and was [adopted](vulkan::Device::adopt_allocation) by one of the
+    /// two devices. The other device imports each allocation once, and gets a view of each buffer
+    /// at its offset. The views keep the memory. Buffers of one allocation stand together in the
+    /// list.
+    ///
+    /// # Errors
+    /// [`Error::CannotShare`] if the other device cannot import the memory. [`Error::WrongDevice`]
+    /// for a buffer of a third device. [`Error::Unsupported`] for memory that is not exportable,
+    /// for a buffer whose size or offset is no multiple of 4, and for one that another `VkDevice`
+    /// cannot make again. A driver error.
+    #[cfg(feature = "vulkan")]
+    pub fn share_buffers(&self, buffers: &[vulkan::Buffer]) -> Result<Vec<SharedBuffer<A, B>>> {
+        let mechanism = self.mechanism();
+        let shared = SharedBuffer::of_exported(&self.left, &self.right, mechanism, buffers)?;
+        shared.ok_or_else(|| self.no_memory())
     }
 
     /// Makes memory that both sides use: one allocation, or one on each device.

@@ -1,9 +1,11 @@
 //! Memory of any backend.
 
+use std::fmt;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
+use syncline_core::backend::require_range;
 use syncline_core::{Error, Result, error::Object};
 
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
@@ -13,12 +15,49 @@ use crate::cuda;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
-/// Memory as one device sees it.
+/// A range of words of this process. Cheap to clone.
+#[derive(Clone)]
+pub struct HostWords {
+    all: Arc<[AtomicU32]>,
+    range: Range<usize>,
+}
+
+impl HostWords {
+    pub(crate) fn new(all: Arc<[AtomicU32]>) -> Self {
+        let range = 0..all.len();
+        Self { all, range }
+    }
+
+    /// `bytes` bytes at `offset`, which lie within it and are whole words.
+    fn view(&self, offset: u64, bytes: u64) -> Option<Self> {
+        let start = self.range.start + usize::try_from(offset / 4).ok()?;
+        let range = start..start + usize::try_from(bytes / 4).ok()?;
+        let all = self.all.clone();
+        self.all.get(range.clone())?;
+        Some(Self { all, range })
+    }
+}
+
+impl Deref for HostWords {
+    type Target = [AtomicU32];
+
+    fn deref(&self) -> &[AtomicU32] {
+        &self.all[self.range.clone()]
+    }
+}
+
+impl fmt::Debug for HostWords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "host memory ({} bytes)", 4 * self.range.len())
+    }
+}
+
+/// A range of memory as one device sees it. Cheap to clone.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Memory {
     /// Words of this process.
-    Host(Arc<[AtomicU32]>),
+    Host(HostWords),
     /// Memory that CUDA can address.
     #[cfg(feature = "cuda")]
     Cuda(cuda::DeviceBuffer),
@@ -38,6 +77,26 @@ impl Memory {
             #[cfg(feature = "vulkan")]
             Self::Vulkan(buffer) => buffer.size(),
         }
+    }
+
+    /// A range of this memory. It keeps the whole allocation.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] unless both numbers are multiples of 4, `bytes` is positive, and the
+    /// range ends within this one.
+    pub fn view(&self, offset: u64, bytes: u64) -> Result<Self> {
+        Ok(match self {
+            Self::Host(words) => {
+                let object = Object::new("host memory", "");
+                require_range(&object, self.bytes(), offset, bytes)?;
+                let beyond = || Error::unsupported(&object, "show a range", "it has no such range");
+                Self::Host(words.view(offset, bytes).ok_or_else(beyond)?)
+            }
+            #[cfg(feature = "cuda")]
+            Self::Cuda(buffer) => Self::Cuda(buffer.view(offset, bytes)?),
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan(buffer) => Self::Vulkan(buffer.view(offset, bytes)?),
+        })
     }
 
     /// The words of the memory, or `None` if the host cannot address them.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cudarc::driver::sys;
+use syncline_core::backend::require_range;
 use syncline_core::{Error, Result, error::Object, info::DeviceId};
 
 use crate::device::deferred_free::Resource;
@@ -17,10 +18,10 @@ use crate::driver::table::{Code, Driver, Raw};
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
 const PINNED: u32 = 3;
 
-/// A buffer of 32-bit words in device memory or pinned host memory. Cheap to clone.
+/// A range of 32-bit words in device memory or pinned host memory. Cheap to clone.
 ///
-/// The last clone frees the memory. Submissions that use the buffer keep a clone until they have
-/// finished.
+/// The last clone of all its ranges frees the memory. Submissions that use the buffer keep a clone
+/// until they have finished.
 ///
 /// Freeing may block until all work of the context has finished, and blocks other threads that
 /// submit to the context meanwhile (`cuMemFree`). Drop the last clone where this is harmless. If a
@@ -32,7 +33,12 @@ const PINNED: u32 = 3;
 /// * The application calls [`Device::free_what_is_due`].
 /// * The context ends.
 #[derive(Clone)]
-pub struct DeviceBuffer(Arc<Memory>);
+pub struct DeviceBuffer {
+    memory: Arc<Memory>,
+    /// Where the range begins in the memory.
+    offset: u64,
+    bytes: u64,
+}
 
 struct Memory {
     device_ref: DeviceRef,
@@ -182,32 +188,57 @@ impl DeviceBuffer {
             Resource::Pinned(host) => ("pinned memory", Some(Raw(host.0))),
             _ => ("device memory", None),
         };
-        Self(Arc::new(Memory {
+        let memory = Memory {
             device_ref: device_ref.clone(),
             object: Object::new("buffer", label),
             pointer,
             bytes,
             host,
             resource: Some(resource),
-        }))
+        };
+        Self {
+            memory: Arc::new(memory),
+            offset: 0,
+            bytes,
+        }
     }
 
-    /// The address on the device.
+    /// A range of this range. It keeps the memory.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] unless both numbers are multiples of 4, `bytes` is positive, and the
+    /// range ends within this one.
+    pub fn view(&self, offset: u64, bytes: u64) -> Result<Self> {
+        require_range(self.object(), self.bytes, offset, bytes)?;
+        Ok(Self {
+            memory: self.memory.clone(),
+            offset: self.offset + offset,
+            bytes,
+        })
+    }
+
+    /// The address of the range on the device.
     #[must_use]
     pub fn pointer(&self) -> sys::CUdeviceptr {
-        self.0.pointer
+        self.memory.pointer + self.offset
     }
 
-    /// The size in bytes.
+    /// Where the range begins in its memory, in bytes. 0 unless it is a [`DeviceBuffer::view`].
     #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.0.bytes
+    pub const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The size of the range in bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The name in errors.
     #[must_use]
     pub fn object(&self) -> &Object {
-        &self.0.object
+        &self.memory.object
     }
 
     /// The words, if the host can address them.
@@ -216,16 +247,19 @@ impl DeviceBuffer {
     #[must_use]
     pub fn as_words(&self) -> Option<&[AtomicU32]> {
         let host = self.host()?;
-        // SAFETY: pinned memory with this many words, page-aligned and initialized (see `new`). It
-        // is freed with the last clone, and `self` is a clone. The host accesses it only through
+        // SAFETY: pinned memory with this many words, aligned and initialized (see `new`). It is
+        // freed with the last clone, and `self` is a clone. The host accesses it only through
         // atomics.
-        Some(unsafe { std::slice::from_raw_parts(host.0.cast::<AtomicU32>(), self.words()) })
+        Some(unsafe { std::slice::from_raw_parts(host.cast::<AtomicU32>(), self.words()) })
     }
 
     /// The address for the host. A forked child does not inherit the driver's mappings.
-    fn host(&self) -> Option<&Raw<c_void>> {
-        let host = self.0.host.as_ref();
-        host.filter(|_| !self.0.device_ref.context().driver().is_forked())
+    fn host(&self) -> Option<*mut c_void> {
+        let host = self.memory.host.as_ref();
+        let host = host.filter(|_| !self.memory.device_ref.context().driver().is_forked())?;
+        // The range begins within the memory, which the host can address.
+        let offset = usize::try_from(self.offset).ok()?;
+        Some(host.0.wrapping_byte_add(offset))
     }
 
     /// Same as [`DeviceBuffer::as_words`], as 64-bit words.
@@ -233,9 +267,11 @@ impl DeviceBuffer {
     /// No code accesses one buffer in both ways.
     pub(crate) fn as_long_words(&self) -> Option<&[AtomicU64]> {
         let host = self.host()?;
-        // SAFETY: as for the 32-bit words, of which there are twice as many. Page alignment
-        // suffices.
-        Some(unsafe { std::slice::from_raw_parts(host.0.cast::<AtomicU64>(), self.words() / 2) })
+        if !host.cast::<AtomicU64>().is_aligned() {
+            return None;
+        }
+        // SAFETY: as for the 32-bit words, of which there are twice as many. It is aligned.
+        Some(unsafe { std::slice::from_raw_parts(host.cast::<AtomicU64>(), self.words() / 2) })
     }
 
     /// Copies the current words. Blocks during the copy, which is not ordered with any queue.
@@ -259,17 +295,11 @@ impl DeviceBuffer {
             )
         })?;
         words.resize(self.words(), 0_u32);
-        self.transfer(|memory| {
+        self.transfer(|driver| {
             let (to, bytes) = (words.as_mut_ptr().cast(), words.len() * 4);
             // SAFETY: both sides have `bytes` bytes. `words` is borrowed for the call, which
             // returns after the copy.
-            unsafe {
-                memory
-                    .device_ref
-                    .context()
-                    .driver()
-                    .memcpy_dtoh(to, memory.pointer, bytes)
-            }
+            unsafe { driver.memcpy_dtoh(to, self.pointer(), bytes) }
         })?;
         Ok(words)
     }
@@ -293,27 +323,36 @@ impl DeviceBuffer {
             }
             return Ok(());
         }
-        self.transfer(|memory| {
+        self.transfer(|driver| {
             let (from, bytes) = (words.as_ptr().cast(), size_of_val(words));
-            let driver = memory.device_ref.context().driver();
             // SAFETY: both sides have `bytes` bytes (checked above). The call has read `words` when
             // it returns.
-            unsafe { driver.memcpy_htod(memory.pointer, from, bytes) }?;
+            unsafe { driver.memcpy_htod(self.pointer(), from, bytes) }?;
             // The call may return before the copy has ended, and other streams do not wait for it.
             // SAFETY: the legacy default stream of the current context, where the copy runs.
             unsafe { driver.stream_synchronize(null_mut()) }
         })
     }
 
-    fn transfer(&self, copy: impl FnOnce(&Memory) -> Result<(), Code>) -> Result<()> {
-        let _bound = self.0.device_ref.context().bind_outside_capture()?;
-        copy(&self.0).map_err(|code| self.0.device_ref.context().error(code))
+    fn transfer(&self, copy: impl FnOnce(&Driver) -> Result<(), Code>) -> Result<()> {
+        let context = self.memory.device_ref.context();
+        let _bound = context.bind_outside_capture()?;
+        copy(context.driver()).map_err(|code| context.error(code))
     }
 
     /// The number of whole words. A partial word at the end of imported memory is not used.
     pub(crate) fn words(&self) -> usize {
         // Allocated sizes fit. Imported sizes are clamped to what the host can count.
-        usize::try_from(self.0.bytes / 4).unwrap_or(usize::MAX)
+        usize::try_from(self.bytes / 4).unwrap_or(usize::MAX)
+    }
+
+    /// True if the first `bytes` bytes of both ranges have memory in common.
+    ///
+    /// Two imports of one memory do not know of each other.
+    pub(crate) fn overlaps(&self, other: &Self, bytes: u64) -> bool {
+        Arc::ptr_eq(&self.memory, &other.memory)
+            && self.offset < other.offset + bytes
+            && other.offset < self.offset + bytes
     }
 
     /// Rejects a buffer of another device.
@@ -321,18 +360,18 @@ impl DeviceBuffer {
     /// # Errors
     /// [`Error::WrongDevice`].
     pub(crate) fn require_device(&self, device: DeviceId, asked: &Object) -> Result<()> {
-        if self.0.device_ref.id() == device {
+        if self.memory.device_ref.id() == device {
             return Ok(());
         }
         Err(Error::wrong_device(
-            &self.0.object,
-            self.0.device_ref.object(),
+            self.object(),
+            self.memory.device_ref.object(),
             asked,
         ))
     }
 
     pub(crate) fn keep(&self) -> Arc<dyn std::any::Any + Send + Sync> {
-        self.0.clone()
+        self.memory.clone()
     }
 }
 
@@ -348,7 +387,7 @@ impl Drop for Memory {
 
 impl std::fmt::Debug for DeviceBuffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({} bytes)", self.0.object, self.0.bytes)
+        write!(f, "{} ({} bytes)", self.object(), self.bytes)
     }
 }
 

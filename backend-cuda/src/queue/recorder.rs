@@ -212,7 +212,8 @@ impl<'a> Recorder<'a> {
     /// Copies the whole of `from` to the start of `to`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if `to` is too small, [`Error::WrongDevice`], or a driver error.
+    /// [`Error::Unsupported`] if `to` is too small, or if both are ranges of one memory and the
+    /// copy would overlap. [`Error::WrongDevice`], or a driver error.
     pub fn copy(&mut self, from: &DeviceBuffer, to: &DeviceBuffer) -> Result<()> {
         for buffer in [from, to] {
             buffer.require_device(self.device().id(), self.queue.object())?;
@@ -224,14 +225,22 @@ impl<'a> Recorder<'a> {
                 format!("it holds {}", to.bytes()),
             ));
         }
+        if from.overlaps(to, from.bytes()) {
+            let reason = "the regions would overlap";
+            return Err(Error::unsupported(
+                from.object(),
+                "be copied onto itself",
+                reason,
+            ));
+        }
         self.keep.push(from.keep());
         self.keep.push(to.keep());
         let (stream, _bound) = self.bound_stream()?;
         let driver = stream.context().driver();
         // SAFETY: both buffers have this many bytes, as checked above, belong to this device, and
         // are kept until the submission has finished. Two imports may have the same memory, which
-        // the driver API does not forbid (cudaMemcpy does). Then each byte is copied to itself.
-        // The stream belongs to this device's context, and the queue keeps it.
+        // the driver API does not forbid (cudaMemcpy does). The stream belongs to this device's
+        // context, and the queue keeps it.
         let done = unsafe {
             driver.memcpy_dtod_async(to.pointer(), from.pointer(), from.words() * 4, stream.raw())
         };

@@ -232,7 +232,13 @@ impl Allocation {
         &self.0.object
     }
 
-    pub(crate) fn device(&self) -> &Arc<Inner> {
+    /// The device that the memory belongs to.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        Device::of(self.0.device.clone())
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.0.device
     }
 

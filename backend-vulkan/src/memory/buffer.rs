@@ -152,7 +152,7 @@ impl Buffer {
     }
 
     pub(crate) fn device(&self) -> &Arc<Inner> {
-        self.allocation().device()
+        self.allocation().inner()
     }
 
     /// The size for `vkCmdFillBuffer`, which takes whole words unless it fills up to the end.
@@ -441,9 +441,104 @@ impl Device {
     }
 }
 
+impl Allocation {
+    /// Creates a `VkBuffer` of `size` bytes at `offset`, which must be aligned as the driver says.
+    ///
+    /// In shared memory it has all usages of Vulkan 1.0. Elsewhere transfers are always among the
+    /// usages. Buffers may overlap.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a size of 0, a usage that is not of Vulkan 1.0, a dedicated
+    /// allocation, a memory type that such a buffer cannot have, an offset that is not aligned, and
+    /// for a buffer that needs more bytes than there are behind the offset. A driver error.
+    pub fn buffer(&self, offset: u64, size: u64, usage: vk::BufferUsageFlags) -> Result<Buffer> {
+        let refuse = |reason: String| {
+            let asked = format!("hold a buffer of {size} bytes at offset {offset}");
+            Err(Error::unsupported(self.object(), asked, reason))
+        };
+        if self.is_dedicated() {
+            return refuse("it is for one buffer or image alone".into());
+        }
+        let device = self.device();
+        let unbound = Unbound::new(&device, size, usage, self.is_shared())?;
+        let vk::MemoryRequirements {
+            size: needed,
+            alignment,
+            memory_type_bits,
+        } = unbound.needs;
+        if unbound.needs_dedicated {
+            return refuse("the driver wants an allocation for such a buffer alone".into());
+        }
+        if memory_type_bits & (1 << self.memory_type()) == 0 {
+            let memory_type = self.memory_type();
+            return refuse(format!(
+                "such a buffer cannot have memory type {memory_type}"
+            ));
+        }
+        if !offset.is_multiple_of(alignment) {
+            return refuse(format!("such a buffer begins at a multiple of {alignment}"));
+        }
+        if offset
+            .checked_add(needed)
+            .is_none_or(|end| end > self.size())
+        {
+            let has = self.size();
+            return refuse(format!(
+                "it needs {needed} bytes, and the allocation has {has}"
+            ));
+        }
+        // SAFETY: as checked: the memory type, the size and the alignment. It is not dedicated.
+        unsafe { unbound.bind(self.clone(), offset, size) }
+    }
+
+    /// Adopts a `VkBuffer` that the application has bound to this memory at `offset`.
+    ///
+    /// Makes no driver call. Syncline never destroys it.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a size of 0, and for a buffer that ends behind the allocation.
+    ///
+    /// # Safety
+    /// * `buffer` belongs to the same `VkDevice`, has `size` bytes, and is bound to this memory at
+    ///   `offset`. It lives as long as the [adopted](Device::adopt_allocation) memory.
+    /// * It has the transfer usages if [`Recorder::fill_buffer`](crate::Recorder::fill_buffer) or
+    ///   [`copy_buffer`](crate::Recorder::copy_buffer) take it.
+    /// * `concurrent` says that its sharing mode is concurrent, for all families whose queues use
+    ///   it here.
+    /// * In exportable memory it was created with `VkExternalMemoryBufferCreateInfo` for opaque
+    ///   file descriptors.
+    pub unsafe fn adopt_buffer(
+        &self,
+        buffer: vk::Buffer,
+        offset: u64,
+        size: u64,
+        concurrent: bool,
+    ) -> Result<Buffer> {
+        if size == 0 || offset.checked_add(size).is_none_or(|end| end > self.size()) {
+            let asked = format!("hold a buffer of {size} bytes at offset {offset}");
+            let reason = format!("a buffer has bytes, all of them among {}", self.size());
+            return Err(Error::unsupported(self.object(), asked, reason));
+        }
+        let bound = Bound {
+            allocation: self.clone(),
+            object: Object::new("buffer", "adopted"),
+            raw: buffer,
+            at: offset,
+            size,
+            concurrent,
+            is_theirs: true,
+        };
+        Ok(Buffer {
+            bound: Arc::new(bound),
+            offset: 0,
+            size,
+        })
+    }
+}
+
 impl Drop for Bound {
     fn drop(&mut self) {
-        let device = self.allocation.device().for_destroy();
+        let device = self.allocation.inner().for_destroy();
         let Some(device) = device.filter(|_| !self.is_theirs) else {
             return;
         };

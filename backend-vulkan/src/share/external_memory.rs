@@ -9,6 +9,7 @@
 use std::os::fd::AsFd;
 
 use ash::vk;
+use syncline_core::backend::memory_refused;
 use syncline_core::{
     Error, Result,
     handle::{HandleKind, MemoryFd, Rejected},
@@ -16,7 +17,7 @@ use syncline_core::{
 
 use crate::device::file_kind::FileKind;
 use crate::device::open::Device;
-use crate::memory::allocation::MemoryKind;
+use crate::memory::allocation::{Allocation, MemoryKind};
 use crate::memory::buffer::Buffer;
 
 impl Device {
@@ -55,18 +56,71 @@ impl Device {
     /// for the buffer, or if the driver refuses the handle. Also if dedicated memory has another
     /// size than the buffer requires. A driver error. Each error returns the handle, still open.
     pub fn import_buffer(&self, handle: MemoryFd) -> Result<Buffer, Rejected<MemoryFd>> {
-        let kind = HandleKind::MemoryOpaqueFd;
-        let imported = self
-            .require_same_driver("memory", handle.origin())
-            .and_then(|()| {
-                let imports = &self.info().capabilities.imports;
-                self.require_kind(imports, kind, "import memory")?;
-                self.require_memory_file(&handle)?;
-                let usage = vk::BufferUsageFlags::empty();
-                self.make_buffer(handle.length(), usage, MemoryKind::Imported(&handle))
-            });
+        let imported = self.require_memory(&handle).and_then(|()| {
+            let usage = vk::BufferUsageFlags::empty();
+            self.make_buffer(handle.length(), usage, MemoryKind::Imported(&handle))
+        });
         // The driver has taken a duplicate, so on success the original is closed here.
         imported.map_err(|error| Rejected { handle, error })
+    }
+
+    /// Imports memory that holds several buffers, which [`Allocation::buffer`] makes again.
+    ///
+    /// Calls `vkAllocateMemory` with `VkImportMemoryFdInfoKHR`. `memory_type` is the index with
+    /// which the exporter has allocated it. No driver checks it
+    /// (VUID-VkMemoryAllocateInfo-allocationSize-01742).
+    ///
+    /// # Errors
+    /// Same errors as [`Device::import_buffer`]. [`Error::Import`] for dedicated memory, which
+    /// `import_buffer` takes, and for a memory type that the device does not have. Each error
+    /// returns the handle, still open.
+    ///
+    /// # Safety
+    /// The exporter has allocated the memory with this memory type, or, if another API has made
+    /// it, that API's documentation allows this type.
+    pub unsafe fn import_allocation(
+        &self,
+        handle: MemoryFd,
+        memory_type: u32,
+    ) -> Result<Allocation, Rejected<MemoryFd>> {
+        let imported = self.require_memory(&handle).and_then(|()| {
+            let types = self.memory_properties().memory_type_count;
+            let reason = if handle.dedicated() {
+                "it was made for one buffer alone: import that buffer".into()
+            } else if memory_type >= types {
+                format!("memory type {memory_type} was asked for, and there are {types}")
+            } else {
+                self.inner().require_maker()?;
+                let kind = MemoryKind::Imported(&handle);
+                // SAFETY: buffers are checked when they are bound. The caller guarantees the type.
+                return unsafe {
+                    Allocation::allocate(self, handle.size(), memory_type, None, kind)
+                };
+            };
+            Err(memory_refused(self.object(), &handle, reason))
+        });
+        // The driver has taken a duplicate, so on success the original is closed here.
+        imported.map_err(|error| Rejected { handle, error })
+    }
+
+    /// Exports memory of another `VkDevice` of this process, and imports it here.
+    ///
+    /// # Errors
+    /// Same errors as [`Allocation::export`] and [`Device::import_allocation`].
+    pub fn import_allocation_of(&self, allocation: &Allocation) -> Result<Allocation> {
+        let handle = allocation.export()?;
+        // SAFETY: the import is refused unless the device is of the same GPU and driver, where this
+        // index stands for the same memory type.
+        let imported = unsafe { self.import_allocation(handle, allocation.memory_type()) };
+        Ok(imported?)
+    }
+
+    /// Refuses memory of another GPU or driver, or what is no memory.
+    fn require_memory(&self, handle: &MemoryFd) -> Result<()> {
+        self.require_same_driver("memory", handle.origin())?;
+        let imports = &self.info().capabilities.imports;
+        self.require_kind(imports, HandleKind::MemoryOpaqueFd, "import memory")?;
+        self.require_memory_file(handle)
     }
 
     /// Refuses a descriptor of another kind of file than this driver exports for memory.

@@ -114,9 +114,11 @@ fn what_the_documents_show_is_what_is_run() {
         ("docs/timing.md", vec![how_long_it_took::TEXT.trim().into()]),
         (
             "docs/adopt.md",
-            [from_vulkan_to_cuda::TEXT, your_own_submissions::TEXT]
-                .map(|text| text.trim().into())
-                .into(),
+            vec![
+                from_vulkan_to_cuda::TEXT.trim().into(),
+                your_own_submissions::TEXT.trim().into(),
+                example("own_memory/adopt"),
+            ],
         ),
         ("docs/presenting.md", vec![example("window/main")]),
     ];

@@ -33,6 +33,7 @@ pub(crate) mod lost;
 mod mechanism;
 mod memory;
 mod plans;
+mod ranges;
 
 use syncline::{Device, Link, Mechanism, connect, share};
 
@@ -50,6 +51,7 @@ pub fn cases() -> Vec<Case<Equipped>> {
         life::cases(),
         lost::cases(),
         plans::cases(),
+        ranges::cases(),
     ];
     files.into_iter().flatten().collect()
 }

@@ -1,0 +1,354 @@
+//! X8, D4, E5: ranges of shared memory, and memory that the application has allocated.
+
+use syncline::{Error, Memory, SharedBuffer};
+
+use super::bridge::{copy, fill};
+use crate::case::{Stop, Verdict, check, check_error};
+use crate::workload::Equipped;
+use crate::{Subject as _, World, patience};
+
+linked_cases! {
+    "ranges_are_the_same_bytes": [X8 Q9] or [X8 Q9] => same_bytes;
+    "ranges_are_checked": [X8 E5] or [X8 E5] => checked;
+    "ranges_that_overlap_are_not_copied": [X8 E5] or [X8 E5] => overlapping;
+    "memory_of_the_application": [X8 D4] or [X8 D4] => application::shared;
+}
+
+const BYTES: u64 = 64 << 10;
+/// Offsets and sizes: at the start, across a page, of one word, and at the end.
+const RANGES: [(u64, u64); 4] = [(0, 4096), (8188, 4100), (20_000, 4), (BYTES - 4096, 4096)];
+
+/// A buffer of both sides, which is one allocation.
+fn one_buffer(world: &World<Equipped>) -> Result<SharedBuffer, Stop> {
+    let link = super::linked(world.left.library(), world.right.library());
+    match link.buffer_or_relay(BYTES)? {
+        shared if shared.is_relayed() => Stop::skip("the two have no memory in common"),
+        shared => Ok(shared),
+    }
+}
+
+/// What each word of a buffer should be, if `base` is where no range is.
+fn expected(base: u32, first: u32) -> Vec<u32> {
+    let mut words = vec![base; BYTES as usize / 4];
+    for (value, (offset, bytes)) in (first..).zip(RANGES) {
+        let start = offset as usize / 4;
+        words[start..start + bytes as usize / 4].fill(value);
+    }
+    words
+}
+
+/// One side writes ranges, the other side reads the whole, and the other way round.
+///
+/// `whole` and `parts` are views of the same memory.
+fn exchange(
+    world: &World<Equipped>,
+    whole: &SharedBuffer,
+    parts: &[SharedBuffer],
+    expected: impl Fn(u32, u32) -> Vec<u32>,
+) -> Verdict {
+    let link = super::linked(world.left.library(), world.right.library());
+    let line = world.left.own(link.timeline("line")?);
+    let words = whole.bytes() as usize / 4;
+    let sides = [
+        (world.left_queue("left")?, &world.left),
+        (world.right_queue("right")?, &world.right),
+    ];
+    let side_of =
+        |of: &SharedBuffer, side: usize| -> Memory { [of.left(), of.right()][side].clone() };
+    for round in 0..4_u64 {
+        let (writer, reader) = (round as usize % 2, (round as usize + 1) % 2);
+        let (base, first) = (100 * round as u32 + 7, 100 * round as u32 + 11);
+        let memory = side_of(whole, writer);
+        let ranges: Vec<_> = parts.iter().map(|part| side_of(part, writer)).collect();
+        let fills = move |recorder: &mut syncline::Recorder<'_>| {
+            fill(recorder, &memory, base)?;
+            for (value, range) in (first..).zip(&ranges) {
+                fill(recorder, range, value)?;
+            }
+            Ok(())
+        };
+        let (queue, _) = &sides[writer];
+        queue.submit(&[], fills, &[line.signal_at(2 * round + 1)])?;
+        let (queue, device) = &sides[reader];
+        let target = device.buffer(words)?;
+        let targets = parts
+            .iter()
+            .map(|part| device.buffer(part.bytes() as usize / 4));
+        let targets: Vec<Memory> = targets.collect::<syncline::Result<_>>()?;
+        let pairs = parts
+            .iter()
+            .map(|part| side_of(part, reader))
+            .zip(targets.clone());
+        let pairs: Vec<_> = pairs.collect();
+        let (from, to) = (side_of(whole, reader), target.clone());
+        let copies = move |recorder: &mut syncline::Recorder<'_>| {
+            copy(recorder, &from, &to)?;
+            pairs
+                .iter()
+                .try_for_each(|(from, to)| copy(recorder, from, to))
+        };
+        let signals = [line.signal_at(2 * round + 2)];
+        queue.submit(&[line.at(2 * round + 1)], copies, &signals)?;
+        line.at(2 * round + 2).wait(patience())?;
+        let (found, expected) = (Equipped::read(&target), expected(base, first));
+        let wrong = found
+            .iter()
+            .zip(&expected)
+            .position(|(one, two)| one != two);
+        check!(
+            wrong.is_none(),
+            "round {round}: word {wrong:?} is {:?}",
+            wrong.map(|index| (found[index], expected[index]))
+        );
+        for (value, range) in (first..).zip(&targets) {
+            let found = Equipped::read(range);
+            check!(
+                found.iter().all(|&word| word == value),
+                "round {round}: a range reads {:?} instead of {value}",
+                found.first()
+            );
+        }
+    }
+    Ok(())
+}
+
+fn same_bytes(world: &World<Equipped>) -> Verdict {
+    let whole = one_buffer(world)?;
+    let mut parts = Vec::new();
+    for (offset, bytes) in RANGES {
+        // A range of a range, where that is not the whole.
+        let outer = whole.view(offset - offset % 8, bytes + offset % 8)?;
+        parts.push(outer.view(offset % 8, bytes)?);
+    }
+    exchange(world, &whole, &parts, expected)
+}
+
+fn checked(world: &World<Equipped>) -> Verdict {
+    let whole = one_buffer(world)?;
+    let bad = [
+        (0, 0),
+        (0, 6),
+        (2, 4),
+        (BYTES, 4),
+        (BYTES - 4, 8),
+        (4, u64::MAX - 3),
+        (u64::MAX - 3, 8),
+    ];
+    for (offset, bytes) in bad {
+        let is_told =
+            |asked: &str| asked.contains(&offset.to_string()) && asked.contains(&bytes.to_string());
+        check_error!(
+            whole.view(offset, bytes),
+            Error::Unsupported { asked, .. } if is_told(&asked)
+        );
+        for memory in [whole.left(), whole.right()] {
+            check_error!(
+                memory.view(offset, bytes),
+                Error::Unsupported { asked, .. } if is_told(&asked)
+            );
+        }
+    }
+    let whole_again = whole.view(0, BYTES)?;
+    check!(whole_again.bytes() == BYTES, "it is another size");
+    Ok(())
+}
+
+/// A copy within one allocation is made if the regions are apart, and refused if not.
+fn overlapping(world: &World<Equipped>) -> Verdict {
+    let whole = one_buffer(world)?;
+    let link = super::linked(world.left.library(), world.right.library());
+    let line = world.left.own(link.timeline("line")?);
+    let sides = [
+        (world.left_queue("left")?, whole.left()),
+        (world.right_queue("right")?, whole.right()),
+    ];
+    let mut value = 0;
+    for (queue, memory) in &sides {
+        let copies = |from: (u64, u64), to: (u64, u64)| -> Result<_, Stop> {
+            let (from, to) = (memory.view(from.0, from.1)?, memory.view(to.0, to.1)?);
+            Ok(move |recorder: &mut syncline::Recorder<'_>| recorder.copy(&from, &to))
+        };
+        if memory.words().is_none() && matches!(memory, Memory::Host(_)) {
+            return Stop::fail("the host does not address its own words");
+        }
+        for (from, to) in [((0, 64), (0, 64)), ((0, 64), (60, 64)), ((60, 64), (0, 64))] {
+            check_error!(
+                queue.submit(&[], copies(from, to)?, &[]),
+                Error::Unsupported { reason, .. } if reason.contains("overlap")
+            );
+        }
+        value += 1;
+        let apart = copies((0, 64), (64, 64))?;
+        queue.submit(&[line.at(value - 1)], apart, &[line.signal_at(value)])?;
+    }
+    line.at(value).wait(patience())?;
+    Ok(())
+}
+
+#[cfg(not(feature = "vulkan"))]
+mod application {
+    use super::*;
+
+    pub(super) fn shared(_: &World<Equipped>) -> Verdict {
+        Stop::skip("only Vulkan's memory is adopted")
+    }
+}
+
+#[cfg(feature = "vulkan")]
+mod application {
+    #![allow(unsafe_code, reason = "an application's own memory is raw")]
+
+    use std::sync::Arc;
+
+    use syncline::backend::Device as _;
+    use syncline::vulkan::ash::vk;
+    use syncline::vulkan::{AllocationInfo, Device};
+
+    use super::*;
+
+    /// Memory of an application with two buffers, behind a gap.
+    struct Arena {
+        device: Device,
+        memory: vk::DeviceMemory,
+        info: AllocationInfo,
+        buffers: [(vk::Buffer, u64); 2],
+    }
+
+    impl Arena {
+        /// Allocates as an engine does: two buffers, then memory for both, by hand.
+        fn new(device: &Device) -> Result<Self, Stop> {
+            let raw = device.raw();
+            let handles = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
+            let failed = |code: vk::Result| Stop::from(Error::work(code));
+            let mut made = Self {
+                device: device.clone(),
+                memory: vk::DeviceMemory::null(),
+                info: AllocationInfo {
+                    size: 0,
+                    memory_type: 0,
+                    dedicated: false,
+                    exportable: true,
+                },
+                buffers: [(vk::Buffer::null(), 0); 2],
+            };
+            let (mut allowed, mut end) = (u32::MAX, 4096);
+            for (buffer, offset) in &mut made.buffers {
+                let mut external =
+                    vk::ExternalMemoryBufferCreateInfo::default().handle_types(handles);
+                let info = vk::BufferCreateInfo::default()
+                    .size(BYTES)
+                    .usage(vk::BufferUsageFlags::TRANSFER_SRC | vk::BufferUsageFlags::TRANSFER_DST)
+                    .push_next(&mut external);
+                // SAFETY: a valid description, of exclusive sharing mode.
+                *buffer = unsafe { raw.create_buffer(&info, None) }.map_err(failed)?;
+                // SAFETY: just created.
+                let needs = unsafe { raw.get_buffer_memory_requirements(*buffer) };
+                allowed &= needs.memory_type_bits;
+                *offset = u64::next_multiple_of(end, needs.alignment);
+                end = *offset + needs.size;
+            }
+            // The importer's side may need more than the driver here.
+            made.info.size = end.next_multiple_of(1 << 16);
+            made.info.memory_type = allowed.trailing_zeros();
+            let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handles);
+            let info = vk::MemoryAllocateInfo::default()
+                .allocation_size(made.info.size)
+                .memory_type_index(made.info.memory_type)
+                .push_next(&mut export);
+            // SAFETY: a type that both buffers allow.
+            made.memory = unsafe { raw.allocate_memory(&info, None) }.map_err(failed)?;
+            for (buffer, offset) in made.buffers {
+                // SAFETY: aligned, and within the memory.
+                unsafe { raw.bind_buffer_memory(buffer, made.memory, offset) }.map_err(failed)?;
+            }
+            Ok(made)
+        }
+    }
+
+    impl Drop for Arena {
+        fn drop(&mut self) {
+            let raw = self.device.raw();
+            // SAFETY: made here, and the library keeps this as long as it uses them.
+            unsafe {
+                for (buffer, _) in self.buffers {
+                    raw.destroy_buffer(buffer, None);
+                }
+                raw.free_memory(self.memory, None);
+            }
+        }
+    }
+
+    /// Both sides use two buffers of the application's, at their offsets. Its memory is kept.
+    pub(super) fn shared(world: &World<Equipped>) -> Verdict {
+        let device = match (world.left.library(), world.right.library()) {
+            (syncline::Device::Vulkan(device), _) | (_, syncline::Device::Vulkan(device)) => device,
+            _ => return Stop::skip("only Vulkan's memory is adopted"),
+        };
+        let kind = &syncline::handle::HandleKind::MemoryOpaqueFd;
+        if !device.info().capabilities.exports.contains(kind) {
+            return Stop::skip("the device exports no memory");
+        }
+        let arena = Arc::new(Arena::new(device)?);
+        let is_dropped = Arc::downgrade(&arena);
+        let (memory, info, buffers) = (arena.memory, arena.info, arena.buffers);
+        // SAFETY: the arena owns it, was allocated like that, and is the owner.
+        let allocation = unsafe { device.adopt_allocation(memory, &info, Some(arena)) }?;
+        let mut adopted = Vec::new();
+        for (buffer, offset) in buffers {
+            // SAFETY: bound to this memory, with these properties.
+            adopted.push(unsafe { allocation.adopt_buffer(buffer, offset, BYTES, false) }?);
+        }
+        let link = super::super::linked(world.left.library(), world.right.library());
+        let shared = match link.share_buffers(&adopted) {
+            Ok(shared) => shared,
+            Err(Error::CannotShare { what: "memory", .. }) => {
+                return Stop::skip("the other device imports no memory of this one");
+            }
+            Err(error) => return Err(error.into()),
+        };
+        drop((allocation, adopted));
+        for (one, other) in [(0, 1), (1, 0)] {
+            let mut parts = Vec::new();
+            for (offset, bytes) in RANGES {
+                parts.push(shared[one].view(offset, bytes)?);
+            }
+            // The other buffer keeps what it has.
+            fill_both(world, &shared[other], 5)?;
+            exchange(world, &shared[one], &parts, expected)?;
+            check_all(world, &shared[other], 5)?;
+        }
+        drop(shared);
+        let end = std::time::Instant::now() + patience();
+        while is_dropped.strong_count() > 0 {
+            check!(
+                std::time::Instant::now() < end,
+                "the application's memory is kept"
+            );
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    fn fill_both(world: &World<Equipped>, buffer: &SharedBuffer, value: u32) -> Verdict {
+        let queue = world.left_queue("fills")?;
+        let memory = buffer.left().clone();
+        queue.submit(&[], move |recorder| fill(recorder, &memory, value), &[])?;
+        queue.idle(patience())?;
+        Ok(())
+    }
+
+    fn check_all(world: &World<Equipped>, buffer: &SharedBuffer, value: u32) -> Verdict {
+        let queue = world.right_queue("reads")?;
+        let target = world.right.buffer(buffer.bytes() as usize / 4)?;
+        let (from, to) = (buffer.right().clone(), target.clone());
+        queue.submit(&[], move |recorder| copy(recorder, &from, &to), &[])?;
+        queue.idle(patience())?;
+        let words = Equipped::read(&target);
+        let wrong = words.iter().position(|&word| word != value);
+        check!(
+            wrong.is_none(),
+            "word {wrong:?} of the other buffer has changed"
+        );
+        Ok(())
+    }
+}
