@@ -1,5 +1,6 @@
 //! The backend on every Vulkan device of the machine.
 
+mod allocations;
 mod binary;
 mod clock;
 mod common;
@@ -16,6 +17,7 @@ fn main() -> std::process::ExitCode {
         submissions::tests(),
         external::tests(),
         binary::tests(),
+        allocations::tests(),
         raw::tests(),
         clock::tests(),
         exits::tests(),
