@@ -330,8 +330,8 @@ impl Recorder<'_> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if `to` is smaller, for the reasons of [`Recorder::fill`], and if
-    /// both are ranges of one memory and the copy would overlap (X8). On Vulkan also for memory that
-    /// may overlap: see `vulkan::Recorder::copy_buffer`.
+    /// both are ranges of one memory and the copy would overlap (X8). On Vulkan also for memory
+    /// that may overlap: see `vulkan::Recorder::copy_buffer`.
     /// [`Error::WrongDevice`]. A driver error.
     pub fn copy(&mut self, from: &Memory, to: &Memory) -> Result<()> {
         if from.bytes() > to.bytes() {
