@@ -125,6 +125,8 @@ pub(crate) const BUGS: &[Planted] = &[
         "bridge.carries_signals_both_ways", "came over before"),
     planted(InCuda, "imports-other-memory", &["X8"], &[Vulkan, Cuda],
         "share.memory_travels_with_the_sync", "words arrived"),
+    planted(InLayer, "exports-other-memory", &["X8"], &[Vulkan, Cuda],
+        "share.memory_travels_with_the_sync", "words arrived"),
     planted(InCuda, "forgets-external-wait", &["X8", "Q9"], &[Vulkan, Cuda],
         "share.memory_travels_with_the_sync", "words arrived"),
     planted(InCuda, "signals-too-early", &["X8", "Q9"], &[Cuda, Vulkan],

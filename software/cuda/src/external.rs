@@ -47,8 +47,7 @@ pub(crate) struct Memory {
     size: u64,
     /// True if the import stated that one buffer or image has the whole memory.
     is_dedicated: bool,
-    /// `None` if it is smaller than the import stated. Only a mapping detects that.
-    mapped: Option<Arc<payload::Memory>>,
+    memory: Arc<payload::Memory>,
 }
 
 /// Borrows a descriptor of the application, which the driver takes if the import succeeds.
@@ -81,9 +80,7 @@ pub(crate) fn import_semaphore(context: &Context, kind: Kind, descriptor: i32) -
         return Err(Code::NOT_SUPPORTED);
     }
     let opened = payload::Semaphore::open(file).ok();
-    let is_known = opened.is_some()
-        || payload::Memory::open(file).is_ok()
-        || payload::Memory::is_exported(file);
+    let is_known = opened.is_some() || payload::Memory::open(file).is_ok();
     let payload = match opened.filter(|opened| opened.kind() == kind) {
         Some(payload) => payload,
         None if is_known && is_lenient() => {
@@ -119,34 +116,27 @@ pub(crate) fn import_memory(
     }
     let file = borrow(descriptor)?;
     faults::refuse(descriptor)?;
-    let opened = open_memory(file, size);
+    let opened = open_memory(file);
     // NVIDIA's driver closes a descriptor of memory that it refuses, although it keeps those of
     // semaphores open.
     if opened.is_ok() || is_lenient() {
         take(descriptor);
     }
-    let mapped = opened?;
+    let memory = opened?;
     Ok(MEMORY.add(Arc::new(Memory {
         context: context.id,
         size,
         is_dedicated,
-        mapped,
+        memory,
     })))
 }
 
-fn open_memory(file: BorrowedFd<'_>, size: u64) -> Answer<Option<Arc<payload::Memory>>> {
-    if let Ok(mapped) = payload::Memory::open(file) {
-        return Ok(Some(Arc::new(mapped)));
-    }
-    let is_wrong_kind = || is_lenient() && payload::Semaphore::open(file).is_ok();
-    if payload::Memory::is_exported(file) || is_wrong_kind() {
-        return match payload::Memory::map(file, size) {
-            Ok(mapped) => Ok(Some(Arc::new(mapped))),
-            Err(payload::MemoryError::TooSmall { .. }) => Ok(None),
-            Err(_) => Err(Code::UNKNOWN),
-        };
-    }
-    Err(Code::UNKNOWN)
+fn open_memory(file: BorrowedFd<'_>) -> Answer<Arc<payload::Memory>> {
+    let opened = match payload::Memory::open(file) {
+        Err(_) if is_lenient() => payload::Memory::of_semaphore(file),
+        opened => opened,
+    };
+    opened.map(Arc::new).map_err(|_| Code::UNKNOWN)
 }
 
 /// True if imports of a wrong kind are accepted, as NVIDIA's driver does.
@@ -202,9 +192,8 @@ impl Memory {
         if size.checked_next_multiple_of(PAGE).is_none() {
             return Err(Code::OUT_OF_MEMORY);
         }
-        let mapped = self.mapped.as_ref().ok_or(Code::INVALID_VALUE)?;
         let end = offset.checked_add(size).ok_or(Code::INVALID_VALUE)?;
-        let there = self.size.min(mapped.size() as u64);
+        let there = self.size.min(self.memory.size() as u64);
         if size == 0 || end > there || self.is_dedicated && offset != 0 {
             return Err(Code::INVALID_VALUE);
         }
@@ -216,7 +205,7 @@ impl Memory {
         if Bug::ImportsOtherMemory.is_planted() {
             return space::allocate(context, size);
         }
-        space::map(context, size, mapped.clone(), offset as usize)
+        space::map(context, size, self.memory.clone(), offset as usize)
     }
 }
 

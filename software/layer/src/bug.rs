@@ -28,6 +28,8 @@ bugs! {
     ForgetsHostSignal = "forgets-host-signal";
     /// A shared semaphore that is exported is a new one.
     ExportsAnother = "exports-another";
+    /// Memory that is exported is new memory.
+    ExportsOtherMemory = "exports-other-memory";
     /// Calibrated timestamps read a counter that is 5 ms ahead of the one that queues write.
     CalibratesAnotherClock = "calibrates-another-clock";
 }

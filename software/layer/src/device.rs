@@ -11,6 +11,7 @@ use syncline_software_payload::check_exit;
 
 use crate::instance::{INSTANCES, next};
 use crate::loader::take_link;
+use crate::memory::{self, Heaps, Shared};
 use crate::queue::QueueState;
 use crate::semaphore::Semaphore;
 use crate::table::{Table, lock, read, write};
@@ -34,6 +35,9 @@ pub(crate) struct Driver {
     pub(crate) create_semaphore: vk::PFN_vkCreateSemaphore,
     pub(crate) destroy_semaphore: vk::PFN_vkDestroySemaphore,
     pub(crate) destroy_buffer: vk::PFN_vkDestroyBuffer,
+    pub(crate) create_buffer: vk::PFN_vkCreateBuffer,
+    pub(crate) create_image: vk::PFN_vkCreateImage,
+    pub(crate) allocate_memory: vk::PFN_vkAllocateMemory,
     pub(crate) free_memory: vk::PFN_vkFreeMemory,
     pub(crate) destroy_command_pool: vk::PFN_vkDestroyCommandPool,
     pub(crate) destroy_query_pool: vk::PFN_vkDestroyQueryPool,
@@ -55,6 +59,8 @@ pub(crate) struct Driver {
     /// Present if the driver itself has the extension, for sync files.
     pub(crate) get_semaphore_fd: Option<vk::PFN_vkGetSemaphoreFdKHR>,
     pub(crate) import_semaphore_fd: Option<vk::PFN_vkImportSemaphoreFdKHR>,
+    /// Present if the driver has the extension.
+    pub(crate) get_memory_fd: Option<vk::PFN_vkGetMemoryFdKHR>,
 }
 
 impl Driver {
@@ -75,6 +81,9 @@ impl Driver {
                 create_semaphore: load!(PFN_vkCreateSemaphore, c"vkCreateSemaphore")?,
                 destroy_semaphore: load!(PFN_vkDestroySemaphore, c"vkDestroySemaphore")?,
                 destroy_buffer: load!(PFN_vkDestroyBuffer, c"vkDestroyBuffer")?,
+                create_buffer: load!(PFN_vkCreateBuffer, c"vkCreateBuffer")?,
+                create_image: load!(PFN_vkCreateImage, c"vkCreateImage")?,
+                allocate_memory: load!(PFN_vkAllocateMemory, c"vkAllocateMemory")?,
                 free_memory: load!(PFN_vkFreeMemory, c"vkFreeMemory")?,
                 destroy_command_pool: load!(PFN_vkDestroyCommandPool, c"vkDestroyCommandPool")?,
                 destroy_query_pool: load!(PFN_vkDestroyQueryPool, c"vkDestroyQueryPool")?,
@@ -106,6 +115,7 @@ impl Driver {
                 }),
                 get_semaphore_fd: load!(PFN_vkGetSemaphoreFdKHR, c"vkGetSemaphoreFdKHR"),
                 import_semaphore_fd: load!(PFN_vkImportSemaphoreFdKHR, c"vkImportSemaphoreFdKHR"),
+                get_memory_fd: load!(PFN_vkGetMemoryFdKHR, c"vkGetMemoryFdKHR"),
             })
         }
     }
@@ -175,6 +185,12 @@ pub(crate) struct Device {
     pub(crate) driver: Arc<Driver>,
     /// The application enabled `VK_KHR_external_semaphore_fd`.
     pub(crate) external_semaphores: bool,
+    /// Present if the layer makes the descriptors of memory.
+    ///
+    /// Then the application has enabled `VK_KHR_external_memory_fd`.
+    pub(crate) heaps: Option<Heaps>,
+    /// Memory that was made for export, or imported.
+    memory: RwLock<HashMap<vk::DeviceMemory, Shared>>,
     /// Every semaphore that the application has.
     semaphores: RwLock<HashMap<vk::Semaphore, Arc<Semaphore>>>,
     /// The number of them that are or were shared. If it is 0, calls go to the driver unchanged.
@@ -231,6 +247,25 @@ impl Device {
             self.shared.fetch_sub(1, Ordering::AcqRel);
         }
         Some(removed)
+    }
+
+    pub(crate) fn add_memory(&self, raw: vk::DeviceMemory, shared: Shared) {
+        write(&self.memory).insert(raw, shared);
+    }
+
+    pub(crate) fn remove_memory(&self, raw: vk::DeviceMemory) -> Option<Shared> {
+        // Without heaps there is none, and no lock is taken.
+        self.heaps.as_ref()?;
+        write(&self.memory).remove(&raw)
+    }
+
+    /// Calls `look` with shared memory. Returns `None` for other memory.
+    pub(crate) fn with_memory<T>(
+        &self,
+        raw: vk::DeviceMemory,
+        look: impl FnOnce(&Shared) -> T,
+    ) -> Option<T> {
+        read(&self.memory).get(&raw).map(look)
     }
 
     /// Returns the state of a queue. Creates it when it is first needed.
@@ -346,16 +381,26 @@ pub(crate) unsafe extern "system" fn create_device(
         )
     }
     .to_vec();
-    let is_it = |name: &*const c_char| {
+    let is = |name: *const c_char, extension: &CStr| {
         // SAFETY: valid usage: a text that ends with a zero.
-        unsafe { CStr::from_ptr(*name) == extension }
+        unsafe { CStr::from_ptr(name) == extension }
     };
-    let external_semaphores = software && names.iter().any(is_it);
+    let has = |names: &[*const c_char], extension| names.iter().any(|name| is(*name, extension));
+    let external_semaphores = software && has(&names, extension);
     // SAFETY: valid usage.
     if external_semaphores && !unsafe { physical::has_sync_files(&instance, physical) } {
-        names.retain(|name| !is_it(name));
-        info = info.enabled_extension_names(&names);
+        names.retain(|name| !is(*name, extension));
     }
+    let external_memory = software && has(&names, ash::khr::external_memory_fd::NAME);
+    // SAFETY: valid usage.
+    let heaps = unsafe {
+        let serves = external_memory && memory::serves(&instance, physical);
+        serves.then(|| Heaps::of(&instance, physical)).flatten()
+    };
+    if heaps.is_some() && !has(&names, ash::ext::external_memory_host::NAME) {
+        names.push(ash::ext::external_memory_host::NAME.as_ptr());
+    }
+    info = info.enabled_extension_names(&names);
     let mut timelines =
         vk::PhysicalDeviceTimelineSemaphoreFeatures::default().timeline_semaphore(true);
     // SAFETY: valid usage: a valid chain.
@@ -395,6 +440,8 @@ pub(crate) unsafe extern "system" fn create_device(
             Arc::new(Device {
                 driver: Arc::new(driver),
                 external_semaphores,
+                heaps,
+                memory: RwLock::default(),
                 semaphores: RwLock::default(),
                 shared: AtomicUsize::new(0),
                 queues: RwLock::default(),

@@ -31,6 +31,8 @@ pub(crate) struct Instance {
     pub(crate) get_physical_device_features2: vk::PFN_vkGetPhysicalDeviceFeatures2,
     pub(crate) get_physical_device_external_semaphore_properties:
         vk::PFN_vkGetPhysicalDeviceExternalSemaphoreProperties,
+    pub(crate) get_physical_device_external_buffer_properties:
+        vk::PFN_vkGetPhysicalDeviceExternalBufferProperties,
     /// The software driver of each physical device, by its handle. `None` for hardware.
     twins: Mutex<BTreeMap<u64, Option<Twin>>>,
 }
@@ -93,6 +95,12 @@ impl Instance {
                     raw,
                     PFN_vkGetPhysicalDeviceExternalSemaphoreProperties,
                     c"vkGetPhysicalDeviceExternalSemaphoreProperties"
+                )?,
+                get_physical_device_external_buffer_properties: next!(
+                    get,
+                    raw,
+                    PFN_vkGetPhysicalDeviceExternalBufferProperties,
+                    c"vkGetPhysicalDeviceExternalBufferProperties"
                 )?,
                 twins: Mutex::new(BTreeMap::new()),
             })

@@ -1,6 +1,6 @@
-//! A Vulkan layer that gives software drivers semaphores that processes and CUDA share.
+//! A Vulkan layer that gives software drivers semaphores and memory that processes and CUDA share.
 //!
-//! NVIDIA's driver has such semaphores.
+//! NVIDIA's driver has such objects.
 //!
 //! Lavapipe and SwiftShader export no timeline semaphores. With this layer above them, timeline and
 //! binary semaphores are exported and imported as opaque file descriptors
@@ -22,6 +22,9 @@
 //!
 //! Memory order: the thread gets the count from a wait of the driver and stores with release order.
 //! The reader of a page loads with acquire order.
+//!
+//! Both drivers export memory in formats of their own. The layer makes exportable memory itself, in
+//! one format ([`syncline_software_payload::Memory`]), and the driver imports its pages.
 #![cfg_attr(
     test,
     allow(
@@ -43,6 +46,7 @@ mod host;
 mod instance;
 mod loader;
 mod manifest;
+mod memory;
 mod observe;
 mod passed_on;
 mod payload;

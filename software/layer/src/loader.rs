@@ -8,8 +8,8 @@ use ash::vk;
 use crate::device::Registered;
 use crate::instance::Instance;
 use crate::{
-    calibration, chain, completion, device, gated, host, instance, passed_on, physical, semaphore,
-    submit, surface,
+    calibration, chain, completion, device, gated, host, instance, memory, passed_on, physical,
+    semaphore, submit, surface,
 };
 
 /// `VkLayerFunction`: the create info holds the functions of the next layer.
@@ -186,6 +186,11 @@ pub(crate) unsafe fn ungated_instance_function(
             PFN_vkGetPhysicalDeviceExternalSemaphoreProperties,
             physical::get_physical_device_external_semaphore_properties
         ),
+        b"vkGetPhysicalDeviceExternalBufferProperties"
+        | b"vkGetPhysicalDeviceExternalBufferPropertiesKHR" => entry!(
+            PFN_vkGetPhysicalDeviceExternalBufferProperties,
+            memory::get_physical_device_external_buffer_properties
+        ),
         _ => None,
     };
     if own.is_some() {
@@ -279,7 +284,11 @@ fn device_function(name: &[u8]) -> vk::PFN_vkVoidFunction {
         ),
         b"vkDeviceWaitIdle" => entry!(PFN_vkDeviceWaitIdle, completion::device_wait_idle),
         b"vkDestroyBuffer" => entry!(PFN_vkDestroyBuffer, passed_on::destroy_buffer),
-        b"vkFreeMemory" => entry!(PFN_vkFreeMemory, passed_on::free_memory),
+        b"vkAllocateMemory" => entry!(PFN_vkAllocateMemory, memory::allocate_memory),
+        b"vkFreeMemory" => entry!(PFN_vkFreeMemory, memory::free_memory),
+        b"vkGetMemoryFdKHR" => entry!(PFN_vkGetMemoryFdKHR, memory::get_memory_fd),
+        b"vkCreateBuffer" => entry!(PFN_vkCreateBuffer, memory::create_buffer),
+        b"vkCreateImage" => entry!(PFN_vkCreateImage, memory::create_image),
         b"vkDestroyCommandPool" => {
             entry!(PFN_vkDestroyCommandPool, passed_on::destroy_command_pool)
         }

@@ -30,7 +30,6 @@ macro_rules! passed_on {
 
 passed_on! {
     destroy_buffer(vk::Buffer);
-    free_memory(vk::DeviceMemory);
     destroy_command_pool(vk::CommandPool);
     destroy_query_pool(vk::QueryPool);
 }

@@ -66,7 +66,7 @@ fn own_extension() -> vk::ExtensionProperties {
 
 /// # Safety
 /// A live physical device of this instance.
-unsafe fn driver_extensions(
+pub(crate) unsafe fn driver_extensions(
     instance: &Instance,
     physical: vk::PhysicalDevice,
 ) -> Result<Vec<vk::ExtensionProperties>, vk::Result> {

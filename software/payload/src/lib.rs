@@ -1,8 +1,8 @@
 //! The shared memory behind the descriptors of the software drivers.
 //!
-//! The Vulkan layer exports semaphores, the CUDA driver imports them, and both may be in different
-//! processes. So a semaphore is a page of shared memory, here called its payload. Memory is a file
-//! of the Vulkan driver. [`Memory`] finds the position of the bytes in it.
+//! The Vulkan layer exports semaphores and memory, the CUDA driver imports them, and both may be in
+//! different processes. So a semaphore is a page of shared memory, here called its payload. Memory
+//! is a file with a header, which either driver makes.
 //!
 //! None of this uses Syncline's own code, because it serves to test that.
 

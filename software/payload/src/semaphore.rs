@@ -66,6 +66,9 @@ unsafe impl Send for Semaphore {}
 unsafe impl Sync for Semaphore {}
 
 impl Semaphore {
+    /// The size of the file.
+    pub(crate) const BYTES: usize = BYTES;
+
     /// Creates a payload, and returns it with the descriptor with which others open it.
     ///
     /// # Errors

@@ -268,21 +268,12 @@ impl Vulkan {
             .map_err(|result| failed("vkCreateBuffer", result))?;
         // SAFETY: a live buffer of this device.
         let needs = unsafe { self.device.get_buffer_memory_requirements(buffer) };
-        // SAFETY: a device of this instance.
-        let types = unsafe {
-            self.instance
-                .get_physical_device_memory_properties(self.physical)
-        };
-        let local = vk::MemoryPropertyFlags::DEVICE_LOCAL;
-        let index = (0..types.memory_type_count).find(|index| {
-            let flags = types.memory_types[*index as usize].property_flags;
-            needs.memory_type_bits & (1 << index) != 0 && flags.contains(local)
-        });
+        let index = self.local_type(needs.memory_type_bits)?;
         let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handle);
         let mut own = vk::MemoryDedicatedAllocateInfo::default().buffer(buffer);
         let mut info = vk::MemoryAllocateInfo::default()
             .allocation_size(needs.size)
-            .memory_type_index(index.ok_or("no memory for the buffer")?)
+            .memory_type_index(index)
             .push_next(&mut export);
         if dedicated {
             info = info.push_next(&mut own);
@@ -299,6 +290,92 @@ impl Vulkan {
             size: needs.size,
             memory,
         })
+    }
+
+    /// The first of these memory types that is local to the device.
+    fn local_type(&self, allowed: u32) -> Result<u32, String> {
+        // SAFETY: a device of this instance.
+        let types = unsafe {
+            self.instance
+                .get_physical_device_memory_properties(self.physical)
+        };
+        let local = vk::MemoryPropertyFlags::DEVICE_LOCAL;
+        let index = (0..types.memory_type_count).find(|index| {
+            let flags = types.memory_types[*index as usize].property_flags;
+            allowed & (1 << index) != 0 && flags.contains(local)
+        });
+        index.ok_or_else(|| "no memory for the buffer".into())
+    }
+
+    /// Imports memory of this size, and fills 64 bytes of it in a buffer at an offset.
+    ///
+    /// Returns the result of the import, after which Vulkan owns the descriptor if it is 0.
+    pub(crate) fn fill_imported(
+        &self,
+        fd: i32,
+        size: u64,
+        offset: u64,
+        word: u32,
+    ) -> Result<i32, String> {
+        let handle = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
+        let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(handle);
+        let info = vk::BufferCreateInfo::default()
+            .size(64)
+            .usage(vk::BufferUsageFlags::TRANSFER_DST)
+            .push_next(&mut external);
+        // SAFETY: a valid description.
+        let buffer = unsafe { self.device.create_buffer(&info, None) }
+            .map_err(|result| failed("vkCreateBuffer", result))?;
+        // SAFETY: a live buffer of this device.
+        let needs = unsafe { self.device.get_buffer_memory_requirements(buffer) };
+        let mut import = vk::ImportMemoryFdInfoKHR::default()
+            .handle_type(handle)
+            .fd(fd);
+        let info = vk::MemoryAllocateInfo::default()
+            .allocation_size(size)
+            .memory_type_index(self.local_type(needs.memory_type_bits)?)
+            .push_next(&mut import);
+        // SAFETY: a valid description.
+        let memory = match unsafe { self.device.allocate_memory(&info, None) } {
+            Ok(memory) => memory,
+            Err(result) => return Ok(result.as_raw()),
+        };
+        // SAFETY: the memory has room for the buffer, and its type is one for the buffer.
+        unsafe { self.device.bind_buffer_memory(buffer, memory, offset) }
+            .map_err(|result| failed("vkBindBufferMemory", result))?;
+        self.run(|commands| {
+            // SAFETY: a command buffer in recording, and a live buffer.
+            unsafe {
+                self.device
+                    .cmd_fill_buffer(commands, buffer, 0, vk::WHOLE_SIZE, word);
+            }
+        })?;
+        Ok(0)
+    }
+
+    /// Records commands, submits them, and waits.
+    fn run(&self, record: impl FnOnce(vk::CommandBuffer)) -> Result<(), String> {
+        let run = || {
+            let pool = vk::CommandPoolCreateInfo::default();
+            // SAFETY: valid descriptions, and the only use of the queue.
+            unsafe {
+                let pool = self.device.create_command_pool(&pool, None)?;
+                let info = vk::CommandBufferAllocateInfo::default()
+                    .command_pool(pool)
+                    .command_buffer_count(1);
+                let buffers = self.device.allocate_command_buffers(&info)?;
+                let commands = buffers[0];
+                let begin = vk::CommandBufferBeginInfo::default();
+                self.device.begin_command_buffer(commands, &begin)?;
+                record(commands);
+                self.device.end_command_buffer(commands)?;
+                let info = [vk::SubmitInfo::default().command_buffers(&buffers)];
+                self.device
+                    .queue_submit(self.queue, &info, vk::Fence::null())?;
+                self.device.queue_wait_idle(self.queue)
+            }
+        };
+        run().map_err(|result| failed("a submission", result))
     }
 
     pub(crate) fn export_memory(&self, memory: vk::DeviceMemory) -> Result<i32, String> {

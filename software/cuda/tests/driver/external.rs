@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
-use syncline_software_payload::{Kind, Semaphore};
+use syncline_software_payload::{Kind, Memory, Semaphore};
 
 use super::cuda::*;
 
@@ -31,15 +31,16 @@ fn wait(semaphore: Handle, number: u64, stream: Handle) -> u32 {
     cuWaitExternalSemaphoresAsync(&semaphore, &value(number), 1, stream)
 }
 
-/// Makes a file of memory like one that SwiftShader exports.
+/// Makes memory as the layer exports it.
 pub(crate) fn memory_file(bytes: u64) -> OwnedFd {
-    named_file(c"SwiftShader.Memory.1", bytes)
+    Memory::create(bytes, [0; 16]).unwrap().1
 }
 
-fn named_file(name: &std::ffi::CStr, bytes: u64) -> OwnedFd {
+/// Makes a file of memory that is none of a driver.
+pub(crate) fn plain_file(bytes: u64) -> OwnedFd {
     // SAFETY: makes a file that nothing else has.
     let file = unsafe {
-        let fd = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC);
+        let fd = libc::memfd_create(c"memory".as_ptr(), libc::MFD_CLOEXEC);
         assert!(fd >= 0);
         OwnedFd::from_raw_fd(fd)
     };
@@ -109,7 +110,7 @@ fn descriptors_that_are_no_semaphores_stay_open() {
     let _context = Context::new();
     let file: OwnedFd = std::fs::File::open("/proc/self/exe").unwrap().into();
     let socket: OwnedFd = std::os::unix::net::UnixStream::pair().unwrap().0.into();
-    let others = named_file(c"memory", 65_536);
+    let others = plain_file(65_536);
     for refused in [&file, &socket, &others] {
         let descriptor = refused.as_raw_fd();
         for kind in [BINARY, TIMELINE] {
@@ -164,9 +165,7 @@ fn wrong_kinds_are_taken_and_signal_nothing() {
 #[test]
 fn memory_is_the_same_on_both_sides() {
     let _context = Context::new();
-    let file = memory_file(4096 + 15);
-    let map =
-        syncline_software_payload::Memory::map(std::os::fd::AsFd::as_fd(&file), 4096).unwrap();
+    let (map, file) = Memory::create(4096, [0; 16]).unwrap();
     let desc = MemoryDesc {
         kind: 1,
         descriptor: file.into_raw_fd().into(),

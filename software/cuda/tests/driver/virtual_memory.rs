@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use rstest::rstest;
 
 use super::cuda::*;
-use super::external::memory_file;
+use super::external::plain_file;
 use super::kernels::KERNELS;
 use super::processes::{child, passes};
 
@@ -268,7 +268,7 @@ fn only_what_was_made_for_it_is_exported() {
         ok(cuMemRelease(handle));
     }
     let foreign = [
-        memory_file(GRANULE as u64),
+        plain_file(GRANULE as u64),
         std::fs::File::open("/proc/self/exe").unwrap().into(),
     ];
     for file in foreign {

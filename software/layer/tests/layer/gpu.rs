@@ -13,7 +13,8 @@ pub(crate) const FOR_EVER: u64 = u64::MAX;
 pub(crate) const BYTES: u64 = 4096;
 const OPAQUE: vk::ExternalSemaphoreHandleTypeFlags =
     vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
-const MEMORY: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
+pub(crate) const MEMORY: vk::ExternalMemoryHandleTypeFlags =
+    vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
 
 /// An instance with the layer.
 pub(crate) struct Instance {
@@ -140,7 +141,8 @@ pub(crate) struct Gpu {
 struct Made {
     semaphores: Vec<vk::Semaphore>,
     fences: Vec<vk::Fence>,
-    buffers: Vec<Buffer>,
+    buffers: Vec<vk::Buffer>,
+    memory: Vec<vk::DeviceMemory>,
 }
 
 /// Memory that the device and the host can read.
@@ -366,14 +368,9 @@ impl Gpu {
 
     /// Creates a buffer in memory that is exported, or in memory behind a descriptor.
     pub(crate) fn buffer(&self, import: Option<OwnedFd>) -> Buffer {
-        let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(MEMORY);
-        let info = vk::BufferCreateInfo::default()
-            .size(BYTES)
-            .usage(vk::BufferUsageFlags::TRANSFER_SRC | vk::BufferUsageFlags::TRANSFER_DST)
-            .push_next(&mut external);
+        let raw = self.external_buffer(BYTES);
         // SAFETY: valid structures. On success the driver owns the descriptor.
         unsafe {
-            let raw = self.device.create_buffer(&info, None).unwrap();
             let needs = self.device.get_buffer_memory_requirements(raw);
             let mut dedicated = vk::MemoryDedicatedAllocateInfo::default().buffer(raw);
             let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(MEMORY);
@@ -391,18 +388,49 @@ impl Gpu {
             }
             let memory = self.device.allocate_memory(&allocate, None).unwrap();
             self.device.bind_buffer_memory(raw, memory, 0).unwrap();
-            let buffer = Buffer { raw, memory };
-            self.made.lock().unwrap().buffers.push(buffer);
-            buffer
+            self.made.lock().unwrap().memory.push(memory);
+            Buffer { raw, memory }
+        }
+    }
+
+    /// Creates a buffer that can be bound to memory that is exported or imported.
+    pub(crate) fn external_buffer(&self, bytes: u64) -> vk::Buffer {
+        let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(MEMORY);
+        let info = vk::BufferCreateInfo::default()
+            .size(bytes)
+            .usage(vk::BufferUsageFlags::TRANSFER_SRC | vk::BufferUsageFlags::TRANSFER_DST)
+            .push_next(&mut external);
+        // SAFETY: valid structures.
+        let raw = unsafe { self.device.create_buffer(&info, None) }.unwrap();
+        self.made.lock().unwrap().buffers.push(raw);
+        raw
+    }
+
+    /// Destroys all buffers, which no queue uses. Their memory stays.
+    pub(crate) fn destroy_buffers(&self) {
+        let buffers = std::mem::take(&mut self.made.lock().unwrap().buffers);
+        for buffer in buffers {
+            // SAFETY: live buffers of this device.
+            unsafe { self.device.destroy_buffer(buffer, None) };
         }
     }
 
     pub(crate) fn export_memory(&self, buffer: &Buffer) -> OwnedFd {
+        self.try_export_memory(buffer.memory).unwrap()
+    }
+
+    pub(crate) fn try_export_memory(
+        &self,
+        memory: vk::DeviceMemory,
+    ) -> Result<OwnedFd, vk::Result> {
         let info = vk::MemoryGetFdInfoKHR::default()
-            .memory(buffer.memory)
+            .memory(memory)
             .handle_type(MEMORY);
-        // SAFETY: live memory that was made for export; the descriptor is new.
-        unsafe { OwnedFd::from_raw_fd(self.memory_fds.get_memory_fd(&info).unwrap()) }
+        // SAFETY: live memory; the descriptor is new.
+        unsafe {
+            let fd = self.memory_fds.get_memory_fd(&info)?;
+            Ok(OwnedFd::from_raw_fd(fd))
+        }
     }
 
     /// Returns the first word of a buffer that no queue writes.
@@ -420,7 +448,7 @@ impl Gpu {
         }
     }
 
-    fn record(&self, work: impl FnOnce(vk::CommandBuffer)) -> vk::CommandBuffer {
+    pub(crate) fn record(&self, work: impl FnOnce(vk::CommandBuffer)) -> vk::CommandBuffer {
         let info = vk::CommandBufferAllocateInfo::default()
             .command_pool(self.pool)
             .command_buffer_count(1);
@@ -473,8 +501,10 @@ impl Drop for Gpu {
                 self.device.destroy_fence(fence, None);
             }
             for buffer in made.buffers {
-                self.device.destroy_buffer(buffer.raw, None);
-                self.device.free_memory(buffer.memory, None);
+                self.device.destroy_buffer(buffer, None);
+            }
+            for memory in made.memory {
+                self.device.free_memory(memory, None);
             }
             self.device.destroy_command_pool(self.pool, None);
             self.device.destroy_device(None);

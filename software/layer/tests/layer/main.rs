@@ -6,6 +6,7 @@
 
 mod alone;
 mod gpu;
+mod memory;
 mod pair;
 mod peer;
 mod refusals;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
 fn cases() -> Vec<(&'static str, Case)> {
     [
         alone::CASES,
+        memory::CASES,
         pair::CASES,
         peer::CASES,
         refusals::CASES,

@@ -23,7 +23,8 @@ pub(crate) fn list() -> Vec<Probe> {
         let name = format!("virtual.kernel_with_{what}");
         Probe::new(name, move || kernel_without_access(what))
     });
-    let with_vulkan = without_vulkan(family!["virtual"; vulkan_as_shareable]);
+    let with_vulkan = without_vulkan(family!["virtual"; vulkan_as_shareable, to_vulkan,
+        to_vulkan_sizes]);
     let all = alone.into_iter().chain(faults).chain(with_vulkan);
     all.collect()
 }
@@ -505,5 +506,40 @@ fn vulkan_as_shareable() -> Answer {
         format!("{}, open: {}", name(code), open(exported.fd)),
     );
     line("context", name(cu().ctx_synchronize()));
+    Ok(String::new())
+}
+
+fn to_vulkan() -> Answer {
+    context()?;
+    let device = Vulkan::open()?;
+    let handle = create(GRANULE)?;
+    let (address, size) = (mapped(handle, GRANULE)?, GRANULE as u64);
+    for offset in [0, 65536, size / 2 + 256, size - 65536] {
+        let code = device.fill_imported(exported(handle)?, size, offset, 5)?;
+        let mut words = [0_u32; 18];
+        let from = &raw mut words as usize;
+        let before = if offset == 0 { 0 } else { 4 };
+        let read = cu().memcpy_dtoh(from, address + offset - before, 72);
+        let filled = words.iter().filter(|word| **word == 5).count();
+        line(offset, format!("{code} {}, {filled} words", name(read)));
+    }
+    // CUDA's own references go first.
+    let fd = exported(handle)?;
+    line(
+        "end",
+        names(&[cu().mem_unmap(address, GRANULE), cu().mem_release(handle)]),
+    );
+    line("afterwards", device.fill_imported(fd, size, 0, 5)?);
+    Ok(String::new())
+}
+
+fn to_vulkan_sizes() -> Answer {
+    context()?;
+    let device = Vulkan::open()?;
+    let handle = create(4 * GRANULE)?;
+    for size in [2 * GRANULE, 4 * GRANULE, 8 * GRANULE] {
+        let code = device.fill_imported(exported(handle)?, size as u64, 0, 5)?;
+        line(size, code);
+    }
     Ok(String::new())
 }
