@@ -143,7 +143,7 @@ impl<'d> Pass<'d> {
             Self::Vulkan(_, to) => {
                 let whole = to.import_allocation_of(allocation)?;
                 let view = |of: &vulkan::Buffer| {
-                    whole.buffer(of.offset_in_allocation(), of.size(), STORAGE)
+                    whole.range(of.offset_in_allocation(), of.size(), STORAGE)
                 };
                 buffers
                     .iter()

@@ -7,6 +7,8 @@
 //! case split over both. Every subject has a child process that is killed when a case hangs. A case
 //! that a device cannot run is skipped, with the reason.
 
+#[cfg(feature = "vulkan")]
+mod arena;
 pub mod blocked;
 pub mod case;
 pub mod cases;

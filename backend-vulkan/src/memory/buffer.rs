@@ -491,6 +491,25 @@ impl Allocation {
         unsafe { unbound.bind(self.clone(), offset, size) }
     }
 
+    /// Same as [`Allocation::buffer`], for an offset that is not aligned.
+    ///
+    /// The `VkBuffer` begins at the last aligned offset before. The result is a range of it.
+    ///
+    /// # Errors
+    /// Same errors as [`Allocation::buffer`], and [`Error::Unsupported`] unless both numbers are
+    /// multiples of 4.
+    pub fn range(&self, offset: u64, size: u64, usage: vk::BufferUsageFlags) -> Result<Buffer> {
+        require_range(self.object(), self.size(), offset, size)?;
+        let device = self.device();
+        // All buffers of one usage have one alignment (Vulkan 1.3, 12.7).
+        let alignment = Unbound::new(&device, size, usage, self.is_shared())?
+            .needs
+            .alignment;
+        let before = offset % alignment;
+        let whole = self.buffer(offset - before, size + before, usage)?;
+        whole.view(before, size)
+    }
+
     /// Adopts a `VkBuffer` that the application has bound to this memory at `offset`.
     ///
     /// Makes no driver call. Syncline never destroys it.

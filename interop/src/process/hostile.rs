@@ -282,8 +282,10 @@ pub(super) fn samples() -> Vec<Message> {
         }),
         extent: Some(Extent {
             size: 4096,
+            offset: 64,
             length: 1000,
-            dedicated: true,
+            memory_type: 3,
+            dedicated: false,
         }),
         ..offer(4, &[HandleKind::MemoryOpaqueFd])
     };

@@ -45,7 +45,7 @@ use crate::negotiate::{Party, PartyId, Process};
 /// The first bytes of each message.
 pub(crate) const MAGIC: [u8; 4] = *b"SYNL";
 /// The version of the message format.
-pub(crate) const VERSION: u16 = 3;
+pub(crate) const VERSION: u16 = 4;
 /// Bytes of a header.
 pub(crate) const HEADER: usize = 20;
 /// Maximum bytes of a message, including its header.
@@ -87,8 +87,12 @@ impl Content {
 pub(crate) struct Extent {
     /// Bytes of the whole allocation.
     pub(crate) size: u64,
-    /// Bytes in use, from the start.
+    /// Where the bytes in use begin.
+    pub(crate) offset: u64,
+    /// Bytes in use.
     pub(crate) length: u64,
+    /// The index of Vulkan's memory type. 0 for memory of the host.
+    pub(crate) memory_type: u32,
     /// True for a dedicated allocation.
     pub(crate) dedicated: bool,
 }
@@ -279,7 +283,7 @@ impl Message {
         let version = from.u16("the version of a message")?;
         if version != VERSION {
             let found = format_args!("version {version}");
-            return Err(Malformed::new("messages of version 3", found));
+            return Err(Malformed::new("messages of version 4", found));
         }
         let kind = from.u16("the kind of a message")?;
         let length = from.u32("the length of a message")?;
@@ -385,7 +389,9 @@ impl Offer {
         to.flag(extent.is_some())?;
         if let Some(extent) = extent {
             to.u64(extent.size)?;
+            to.u64(extent.offset)?;
             to.u64(extent.length)?;
+            to.u32(extent.memory_type)?;
             to.flag(extent.dedicated)?;
         }
         to.flag(event.is_some())?;
@@ -442,6 +448,11 @@ impl Offer {
                 found,
             ));
         }
+        let is_whole = content == Content::HostMemory || extent.is_some_and(|all| all.dedicated);
+        if let Some(Extent { offset: 1.., .. }) = extent.filter(|_| is_whole) {
+            let found = format_args!("{extent:?} for {content:?}");
+            return Err(Malformed::new("memory from its start on", found));
+        }
         let event = match from.flag("an event or none")? {
             false => None,
             true => Some(from.fixed("an event's handle")?),
@@ -470,13 +481,21 @@ impl Offer {
 fn read_extent(from: &mut Reader<'_>) -> Result<Extent, Malformed> {
     let extent = Extent {
         size: from.u64("a size")?,
+        offset: from.u64("an offset")?,
         length: from.u64("a length")?,
+        memory_type: from.u32("a memory type")?,
         dedicated: from.flag("whether memory is dedicated")?,
     };
-    let Extent { size, length, .. } = extent;
+    let Extent {
+        size,
+        offset,
+        length,
+        ..
+    } = extent;
+    let end = offset.checked_add(length);
     // No allocation is that large. The bound lets callers add without overflow.
-    if length == 0 || length > size || size > i64::MAX as u64 {
-        let found = format_args!("{length} of {size} bytes");
+    if length == 0 || end.is_none_or(|end| end > size) || size > i64::MAX as u64 {
+        let found = format_args!("{length} of {size} bytes, from {offset} on");
         return Err(Malformed::new("a size of memory", found));
     }
     Ok(extent)

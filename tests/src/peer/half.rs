@@ -16,6 +16,8 @@ use syncline::{
 
 use super::binaries::Late;
 use super::bug::Bug;
+#[cfg(feature = "vulkan")]
+use crate::arena::Arena;
 use crate::case::Stop;
 use crate::workload::{Equipped, Latch};
 use crate::{Subject as _, patience};
@@ -362,6 +364,12 @@ impl Half {
                 self.memory = made.into_iter().next().map(|(_, memory)| memory);
                 done
             }
+            #[cfg(feature = "vulkan")]
+            "own_memory" => {
+                let memory = self.own_memory(number(label)?)?;
+                self.memory = memory;
+                done
+            }
             "fill" => {
                 let device = self.device.clone();
                 let late = move |r: &mut syncline::Recorder<'_>| device.busy(r, LATE);
@@ -494,6 +502,28 @@ impl Half {
             }
             std::thread::yield_now();
         }
+    }
+
+    /// Shares memory of the application, if this is the process of the plan's home.
+    ///
+    /// It is a range of a buffer behind another one. The other process does as for other memory.
+    #[cfg(feature = "vulkan")]
+    fn own_memory(&self, bytes: u64) -> Result<Option<Memory>, Stop> {
+        let (plan, endpoint, devices) = (self.plan()?, self.endpoint()?, self.devices());
+        let (label, peers) = ("memory", [&endpoint]);
+        let is_home = plan.home().id() == Party::of(&devices[0]).id();
+        let made = match &devices[0] {
+            Device::Vulkan(vulkan) if is_home => {
+                let buffers = Arc::new(Arena::new(vulkan)?).adopt()?;
+                let Some(last) = buffers.last() else {
+                    return Stop::fail("there is no buffer");
+                };
+                let range = last.view(64, bytes)?;
+                plan.buffer_across(label, &range, &devices, &peers, patience())?
+            }
+            _ => plan.memory_across(label, bytes, &devices, &peers, patience())?,
+        };
+        Ok(made.into_iter().next().map(|(_, memory)| memory))
     }
 
     fn word(&self, at: &str) -> Result<&AtomicU32, Stop> {

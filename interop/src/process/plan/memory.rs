@@ -9,6 +9,8 @@ use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+#[cfg(feature = "vulkan")]
+use syncline_core::backend::Device as _;
 use syncline_core::{
     Error, Result,
     handle::{HandleKind, Origin, SharedWords, WordsFd},
@@ -23,6 +25,8 @@ use crate::process::endpoint::Endpoint;
 use crate::process::handover::{OutgoingObject, hand_over};
 use crate::process::message::{Content, Extent, Handle, Offer};
 use crate::process::poll::Deadline;
+#[cfg(feature = "vulkan")]
+use crate::vulkan;
 
 impl Plan {
     /// Shares device memory of the plan's [home](Plan::home) with the other devices.
@@ -52,20 +56,49 @@ impl Plan {
         timeout: Duration,
     ) -> Result<Vec<(PartyId, Memory)>> {
         let execution = Execution::new(self, "memory", label, devices, peers, timeout)?;
-        let shares = self.parties().iter();
-        let mut shares = shares.filter(|party| party.needs().contains(Needs::MEMORY));
-        if !execution.is_external() || shares.next().is_none() {
-            return Err(execution.cannot("no memory of a device goes with it"));
-        }
+        execution.require_memory()?;
         if execution.is_home() {
             execution.export_memory(bytes)
         } else {
             execution.import_memory(bytes)
         }
     }
+
+    /// Same as [`Plan::memory_across`], for a buffer in memory that the application has allocated.
+    ///
+    /// The process of the plan's [home](Plan::home) calls it, and the others call `memory_across`
+    /// with the size of this buffer. The result has the buffer itself for the home.
+    ///
+    /// # Errors
+    /// Same errors as [`Plan::memory_across`]. [`Error::Unsupported`] if the home is not a Vulkan
+    /// device of this process, and for memory that is not exportable or is dedicated.
+    /// [`Error::WrongDevice`] for a buffer of another device. Its offset in its memory and its size
+    /// must be multiples of 4.
+    #[cfg(feature = "vulkan")]
+    pub fn buffer_across(
+        &self,
+        label: &str,
+        buffer: &vulkan::Buffer,
+        devices: &[Device],
+        peers: &[&Endpoint],
+        timeout: Duration,
+    ) -> Result<Vec<(PartyId, Memory)>> {
+        let execution = Execution::new(self, "memory", label, devices, peers, timeout)?;
+        execution.require_memory()?;
+        execution.export_own(buffer)
+    }
 }
 
 impl Execution<'_> {
+    /// Refuses a plan that shares no device memory.
+    fn require_memory(&self) -> Result<()> {
+        let mut parties = self.plan().parties().iter();
+        if self.is_external() && parties.any(|party| party.needs().contains(Needs::MEMORY)) {
+            return Ok(());
+        }
+        Err(self.cannot("no memory of a device goes with it"))
+    }
+
     /// The devices that import the memory.
     fn importers(&self) -> impl Iterator<Item = PartyId> {
         let home = self.plan().home().id();
@@ -93,14 +126,53 @@ impl Execution<'_> {
 
     #[cfg(feature = "vulkan")]
     fn export_memory(&self, bytes: u64) -> Result<Vec<(PartyId, Memory)>> {
+        let (buffer, exported) = self
+            .exporter()?
+            .export_buffer(bytes, crate::buffer::STORAGE)?;
+        self.hand_out(buffer, &exported)
+    }
+
+    /// The plan's home, if it is a Vulkan device of this process.
+    #[cfg(feature = "vulkan")]
+    fn exporter(&self) -> Result<&vulkan::Device> {
+        match self.device(self.plan().home().id()) {
+            Some(Device::Vulkan(vulkan)) => Ok(vulkan),
+            _ => Err(self.cannot("only Vulkan's devices export memory")),
+        }
+    }
+
+    /// Exports a buffer of the application.
+    #[cfg(feature = "vulkan")]
+    fn export_own(&self, buffer: &vulkan::Buffer) -> Result<Vec<(PartyId, Memory)>> {
+        let (exporter, owner) = (self.exporter()?, buffer.allocation().device());
+        if exporter.id() != owner.id() {
+            let (of, asked) = (owner.object(), exporter.object());
+            return Err(Error::wrong_device(buffer.object(), of, asked));
+        }
+        if buffer.allocation().is_dedicated() {
+            let reason = "its memory is for one buffer alone, which importers cannot make again";
+            return Err(Error::unsupported(
+                buffer.object(),
+                "be shared across processes",
+                reason,
+            ));
+        }
+        self.hand_out(buffer.clone(), &buffer.allocation().export()?)
+    }
+
+    /// Imports the home's memory into the devices of this process, and sends it to the others.
+    #[cfg(feature = "vulkan")]
+    fn hand_out(
+        &self,
+        buffer: vulkan::Buffer,
+        exported: &syncline_core::handle::MemoryFd,
+    ) -> Result<Vec<(PartyId, Memory)>> {
         let home = self.plan().home().id();
-        let Some(Device::Vulkan(vulkan)) = self.device(home) else {
-            return Err(self.cannot("only Vulkan's devices export memory"));
-        };
-        let (buffer, exported) = vulkan.export_buffer(bytes, crate::buffer::STORAGE)?;
         let extent = Extent {
             size: exported.size(),
-            length: exported.length(),
+            offset: buffer.offset_in_allocation(),
+            length: buffer.size(),
+            memory_type: buffer.allocation().memory_type(),
             dedicated: exported.dedicated(),
         };
         let mut all = vec![(home, Memory::Vulkan(buffer))];
@@ -183,13 +255,23 @@ impl Execution<'_> {
                 // sending process. The application trusts that process
                 // (`Endpoint::trust_handles`), otherwise the endpoint refuses such handles.
                 let handle = unsafe { handle(fd, origin, extent) };
-                Ok(Memory::Cuda(cuda.import_memory(handle)?))
+                let whole = cuda.import_memory(handle)?;
+                Ok(Memory::Cuda(match extent.dedicated {
+                    true => whole,
+                    false => whole.view(extent.offset, extent.length)?,
+                }))
             }
             #[cfg(feature = "vulkan")]
             Some(Device::Vulkan(vulkan)) => {
                 // SAFETY: as above.
                 let handle = unsafe { handle(fd, origin, extent) };
-                Ok(Memory::Vulkan(vulkan.import_buffer(handle)?))
+                Ok(Memory::Vulkan(if extent.dedicated {
+                    vulkan.import_buffer(handle)?
+                } else {
+                    // SAFETY: as above, for the memory type.
+                    let whole = unsafe { vulkan.import_allocation(handle, extent.memory_type) }?;
+                    whole.range(extent.offset, extent.length, crate::buffer::STORAGE)?
+                }))
             }
             _ => {
                 let _ = (fd, extent, origin);
@@ -203,11 +285,12 @@ impl Execution<'_> {
 /// `fd` is memory that a device of this origin has exported, of this extent.
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 unsafe fn handle(fd: OwnedFd, origin: Origin, extent: Extent) -> syncline_core::handle::MemoryFd {
-    let Extent {
-        size,
-        length,
-        dedicated,
-    } = extent;
+    // Memory of one buffer alone has that buffer's length.
+    let length = match extent.dedicated {
+        true => extent.length,
+        false => extent.size,
+    };
+    let (size, dedicated) = (extent.size, extent.dedicated);
     // SAFETY: by this function's contract.
     unsafe { syncline_core::handle::MemoryFd::from_fd(fd, origin, size, length, dedicated) }
 }
@@ -244,7 +327,9 @@ impl Endpoint {
             origin: None,
             extent: Some(Extent {
                 size: length,
+                offset: 0,
                 length,
+                memory_type: 0,
                 dedicated: false,
             }),
             event: None,

@@ -46,12 +46,12 @@ fn the_bytes_of_a_point_are_fixed() {
     );
     let expected = [
         &b"SYNL"[..],
-        &[3, 0, 7, 0, 12, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0],
+        &[4, 0, 7, 0, 12, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0],
         &[4, 3, 2, 1, 0x22, 0x11, 0, 0, 0, 0, 0, 0],
     ];
     assert_eq!(bytes, expected.concat());
     assert_eq!(bytes.len(), POINT_MESSAGE);
-    assert_eq!((MAGIC, VERSION, HEADER), (*b"SYNL", 3, 20));
+    assert_eq!((MAGIC, VERSION, HEADER), (*b"SYNL", 4, 20));
 }
 
 #[test]
@@ -94,8 +94,8 @@ fn wrong_headers_and_values_are_refused() {
         bytes
     };
     refused(&with(0, b'X'), "of this library");
-    refused(&with(4, 2), "version 3");
-    refused(&with(4, 4), "version 3");
+    refused(&with(4, 3), "version 4");
+    refused(&with(4, 5), "version 4");
     refused(&with(6, 0), "known kind");
     refused(&with(6, 11), "known kind");
     refused(&with(8, 13), "as many bytes");
@@ -112,7 +112,7 @@ fn wrong_headers_and_values_are_refused() {
 fn body(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
     let body = parts.concat();
     let length = u32::try_from(body.len()).unwrap().to_le_bytes();
-    let header = [b"SYNL".as_slice(), &[3, 0, kind, 0], &length, &[0; 8]];
+    let header = [b"SYNL".as_slice(), &[4, 0, kind, 0], &length, &[0; 8]];
     [header.concat(), body].concat()
 }
 
@@ -189,11 +189,20 @@ fn every_field_is_bounded_and_checked() {
     refused(&object(1, one, one, &[0, 2, 0, 0]), "an origin or none");
     refused(&object(3, one, one, &[0, 0, 0, 0]), "an extent for memory");
     refused(&object(5, one, one, &[0, 0, 0, 0]), "a handle for an event");
-    let extent =
-        |size: u8, length: u8| [&[0, 0, 1, size], &[0; 7][..], &[length], &[0; 9]].concat();
-    assert!(Message::decode(&object(3, one, one, &extent(8, 8))).is_ok());
-    refused(&object(3, one, one, &extent(8, 9)), "a size of memory");
-    refused(&object(3, one, one, &extent(8, 0)), "a size of memory");
+    let extent = |size: u8, offset: u8, length: u8, dedicated: u8| {
+        let numbers = [[size, 0, 0, 0, 0, 0, 0, 0], [offset, 0, 0, 0, 0, 0, 0, 0]].concat();
+        let length = [length, 0, 0, 0, 0, 0, 0, 0];
+        // The memory type, and no event.
+        [&[0, 0, 1], &numbers[..], &length, &[0; 4], &[dedicated, 0]].concat()
+    };
+    let memory = |content, extent: Vec<u8>| object(content, one, one, &extent);
+    assert!(Message::decode(&memory(3, extent(8, 0, 8, 1))).is_ok());
+    assert!(Message::decode(&memory(3, extent(8, 4, 4, 0))).is_ok());
+    refused(&memory(3, extent(8, 0, 9, 0)), "a size of memory");
+    refused(&memory(3, extent(8, 0, 0, 0)), "a size of memory");
+    refused(&memory(3, extent(8, 4, 8, 0)), "a size of memory");
+    refused(&memory(3, extent(8, 4, 4, 1)), "memory from its start");
+    refused(&memory(4, extent(8, 4, 4, 0)), "memory from its start");
 }
 
 #[test]

@@ -468,7 +468,9 @@ fn memory_larger_than_the_limit_is_not_mapped(#[case] bytes: u64, #[case] max: u
         content: Content::HostMemory,
         extent: Some(Extent {
             size: bytes,
+            offset: 0,
             length: bytes,
+            memory_type: 0,
             dedicated: false,
         }),
         ..offer(one.next_number(), &[HandleKind::WordsMemfd])

@@ -14,6 +14,7 @@ equipped_cases! {
     "process.words_of_memory": [X8 Q9] => words;
     "process.what_was_given_up_is_not_taken": [P1 X4] => given_up;
     "process.memory_of_one_gpu": [X8 Q9] => memory;
+    "process.memory_of_the_application": [X8 P1] => own_memory;
 }
 
 fn points(world: &World<Equipped>) -> Verdict {
@@ -101,12 +102,24 @@ fn given_up(world: &World<Equipped>) -> Verdict {
 
 /// Memory of one GPU: after a wait the data is there, and without a wait the old data.
 fn memory(world: &World<Equipped>) -> Verdict {
+    exchange(world, "memory 4096")
+}
+
+/// A range in a buffer that the home's application has allocated, behind another buffer.
+fn own_memory(world: &World<Equipped>) -> Verdict {
+    exchange(world, "own_memory 4096")
+}
+
+fn exchange(world: &World<Equipped>, make: &str) -> Verdict {
+    if !cfg!(feature = "vulkan") {
+        return Stop::skip("only Vulkan's devices export memory");
+    }
     Scene::both_ways(world, |scene| {
         scene.make(Needs::MEMORY, "frames", 0)?;
         if scene.here().mechanism()? != Mechanism::ExternalTimeline {
             return Stop::skip("no memory of a device goes with the timeline");
         }
-        scene.together("memory 4096", "memory 4096")?;
+        scene.together(make, make)?;
         for value in 1..=5 {
             scene.by(Side::Signaller, &format!("fill frames {value}"))?;
             let read = scene.by(Side::Waiter, &format!("check frames {value}"))?;

@@ -14,6 +14,7 @@ linked_cases! {
     "memory_of_the_application": [X8 D4] or [X8 D4] => application::shared;
 }
 
+/// As the buffers of an [`Arena`](crate::arena::Arena).
 const BYTES: u64 = 64 << 10;
 /// Offsets and sizes: at the start, across a page, of one word, and at the end.
 const RANGES: [(u64, u64); 4] = [(0, 4096), (8188, 4100), (20_000, 4), (BYTES - 4096, 4096)];
@@ -196,87 +197,11 @@ mod application {
 
 #[cfg(feature = "vulkan")]
 mod application {
-    #![allow(unsafe_code, reason = "an application's own memory is raw")]
-
     use std::sync::Arc;
 
-    use syncline::backend::Device as _;
-    use syncline::vulkan::ash::vk;
-    use syncline::vulkan::{AllocationInfo, Device};
-
     use super::*;
-
-    /// Memory of an application with two buffers, behind a gap.
-    struct Arena {
-        device: Device,
-        memory: vk::DeviceMemory,
-        info: AllocationInfo,
-        buffers: [(vk::Buffer, u64); 2],
-    }
-
-    impl Arena {
-        /// Allocates as an engine does: two buffers, then memory for both, by hand.
-        fn new(device: &Device) -> Result<Self, Stop> {
-            let raw = device.raw();
-            let handles = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
-            let failed = |code: vk::Result| Stop::from(Error::work(code));
-            let mut made = Self {
-                device: device.clone(),
-                memory: vk::DeviceMemory::null(),
-                info: AllocationInfo {
-                    size: 0,
-                    memory_type: 0,
-                    dedicated: false,
-                    exportable: true,
-                },
-                buffers: [(vk::Buffer::null(), 0); 2],
-            };
-            let (mut allowed, mut end) = (u32::MAX, 4096);
-            for (buffer, offset) in &mut made.buffers {
-                let mut external =
-                    vk::ExternalMemoryBufferCreateInfo::default().handle_types(handles);
-                let info = vk::BufferCreateInfo::default()
-                    .size(BYTES)
-                    .usage(vk::BufferUsageFlags::TRANSFER_SRC | vk::BufferUsageFlags::TRANSFER_DST)
-                    .push_next(&mut external);
-                // SAFETY: a valid description, of exclusive sharing mode.
-                *buffer = unsafe { raw.create_buffer(&info, None) }.map_err(failed)?;
-                // SAFETY: just created.
-                let needs = unsafe { raw.get_buffer_memory_requirements(*buffer) };
-                allowed &= needs.memory_type_bits;
-                *offset = u64::next_multiple_of(end, needs.alignment);
-                end = *offset + needs.size;
-            }
-            // The importer's side may need more than the driver here.
-            made.info.size = end.next_multiple_of(1 << 16);
-            made.info.memory_type = allowed.trailing_zeros();
-            let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handles);
-            let info = vk::MemoryAllocateInfo::default()
-                .allocation_size(made.info.size)
-                .memory_type_index(made.info.memory_type)
-                .push_next(&mut export);
-            // SAFETY: a type that both buffers allow.
-            made.memory = unsafe { raw.allocate_memory(&info, None) }.map_err(failed)?;
-            for (buffer, offset) in made.buffers {
-                // SAFETY: aligned, and within the memory.
-                unsafe { raw.bind_buffer_memory(buffer, made.memory, offset) }.map_err(failed)?;
-            }
-            Ok(made)
-        }
-    }
-
-    impl Drop for Arena {
-        fn drop(&mut self) {
-            let raw = self.device.raw();
-            // SAFETY: made here, and the library keeps this as long as it uses them.
-            unsafe {
-                for (buffer, _) in self.buffers {
-                    raw.destroy_buffer(buffer, None);
-                }
-                raw.free_memory(self.memory, None);
-            }
-        }
-    }
+    use crate::arena::Arena;
+    use syncline::backend::Device as _;
 
     /// Both sides use two buffers of the application's, at their offsets. Its memory is kept.
     pub(super) fn shared(world: &World<Equipped>) -> Verdict {
@@ -290,14 +215,7 @@ mod application {
         }
         let arena = Arc::new(Arena::new(device)?);
         let is_dropped = Arc::downgrade(&arena);
-        let (memory, info, buffers) = (arena.memory, arena.info, arena.buffers);
-        // SAFETY: the arena owns it, was allocated like that, and is the owner.
-        let allocation = unsafe { device.adopt_allocation(memory, &info, Some(arena)) }?;
-        let mut adopted = Vec::new();
-        for (buffer, offset) in buffers {
-            // SAFETY: bound to this memory, with these properties.
-            adopted.push(unsafe { allocation.adopt_buffer(buffer, offset, BYTES, false) }?);
-        }
+        let adopted = arena.adopt()?;
         let link = super::super::linked(world.left.library(), world.right.library());
         let shared = match link.share_buffers(&adopted) {
             Ok(shared) => shared,
@@ -306,7 +224,7 @@ mod application {
             }
             Err(error) => return Err(error.into()),
         };
-        drop((allocation, adopted));
+        drop(adopted);
         for (one, other) in [(0, 1), (1, 0)] {
             let mut parts = Vec::new();
             for (offset, bytes) in RANGES {
