@@ -125,6 +125,8 @@ pub(crate) const BUGS: &[Planted] = &[
         "bridge.carries_signals_both_ways", "came over before"),
     planted(InCuda, "imports-other-memory", &["X8"], &[Vulkan, Cuda],
         "share.memory_travels_with_the_sync", "words arrived"),
+    planted(InLayer, "ignores-offset", &["X8"], &[Vulkan, Cuda],
+        "share.memory_of_the_application", "round 0: word"),
     planted(InLayer, "exports-other-memory", &["X8"], &[Vulkan, Cuda],
         "share.memory_travels_with_the_sync", "words arrived"),
     planted(InCuda, "forgets-external-wait", &["X8", "Q9"], &[Vulkan, Cuda],

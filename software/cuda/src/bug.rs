@@ -35,8 +35,6 @@ bugs! {
     ImportsOtherKind = "imports-other-kind";
     /// Imported memory is separate memory.
     ImportsOtherMemory = "imports-other-memory";
-    /// A buffer is mapped at the beginning of imported memory, whatever its offset.
-    IgnoresOffset = "ignores-offset";
     /// A stream does not wait for an event.
     ForgetsEventWait = "forgets-event-wait";
     /// A stream does not wait for an imported semaphore.

@@ -197,11 +197,6 @@ impl Memory {
         if size == 0 || end > there || self.is_dedicated && offset != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let offset = if Bug::IgnoresOffset.is_planted() {
-            0
-        } else {
-            offset
-        };
         if Bug::ImportsOtherMemory.is_planted() {
             return space::allocate(context, size);
         }

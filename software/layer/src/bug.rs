@@ -30,6 +30,8 @@ bugs! {
     ExportsAnother = "exports-another";
     /// Memory that is exported is new memory.
     ExportsOtherMemory = "exports-other-memory";
+    /// A buffer is bound to the beginning of shared memory, whatever its offset.
+    IgnoresOffset = "ignores-offset";
     /// Calibrated timestamps read a counter that is 5 ms ahead of the one that queues write.
     CalibratesAnotherClock = "calibrates-another-clock";
 }

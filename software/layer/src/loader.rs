@@ -288,6 +288,7 @@ fn device_function(name: &[u8]) -> vk::PFN_vkVoidFunction {
         b"vkFreeMemory" => entry!(PFN_vkFreeMemory, memory::free_memory),
         b"vkGetMemoryFdKHR" => entry!(PFN_vkGetMemoryFdKHR, memory::get_memory_fd),
         b"vkCreateBuffer" => entry!(PFN_vkCreateBuffer, memory::create_buffer),
+        b"vkBindBufferMemory" => entry!(PFN_vkBindBufferMemory, memory::bind_buffer_memory),
         b"vkCreateImage" => entry!(PFN_vkCreateImage, memory::create_image),
         b"vkDestroyCommandPool" => {
             entry!(PFN_vkDestroyCommandPool, passed_on::destroy_command_pool)

@@ -261,6 +261,23 @@ pub(crate) unsafe extern "system" fn get_memory_fd(
     }
 }
 
+/// `vkBindBufferMemory`: the driver's, unless a bug is planted.
+pub(crate) unsafe extern "system" fn bind_buffer_memory(
+    raw: vk::Device,
+    buffer: vk::Buffer,
+    memory: vk::DeviceMemory,
+    offset: vk::DeviceSize,
+) -> vk::Result {
+    // SAFETY: valid usage: a live device.
+    let Some(device) = (unsafe { Device::of(raw) }) else {
+        return vk::Result::ERROR_INITIALIZATION_FAILED;
+    };
+    let ignored = Bug::IgnoresOffset.is_planted() && device.with_memory(memory, |_| ()).is_some();
+    let offset = if ignored { 0 } else { offset };
+    // SAFETY: valid usage. The memory has room at its beginning, too.
+    unsafe { (device.driver.bind_buffer_memory)(raw, buffer, memory, offset) }
+}
+
 /// Replaces descriptors by memory of the host.
 const fn below(
     handle_types: vk::ExternalMemoryHandleTypeFlags,
