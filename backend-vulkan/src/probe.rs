@@ -105,12 +105,14 @@ impl Instance {
     ///
     /// # Errors
     /// [`Error::Unavailable`], with the name of every device and the reason why it cannot be used.
-    /// Same errors as [`Candidate::open`].
+    /// [`Error::MadeBeforeFork`] if a GPU comes before the first such device. Same errors as
+    /// [`Candidate::open`].
     pub fn open_first(&self) -> Result<Device> {
         let mut reasons = Vec::new();
         for candidate in self.devices()? {
             match &candidate.rejected {
                 None => return candidate.open(),
+                Some(forked @ Error::MadeBeforeFork { .. }) => return Err(forked.clone()),
                 Some(Error::Unavailable { reason, .. }) => reasons.push(reason.clone()),
                 Some(other) => reasons.push(other.to_string()),
             }

@@ -13,7 +13,7 @@ use crate::another_backend::another_backend;
 use crate::any::Device;
 #[cfg(feature = "cuda")]
 use crate::cuda;
-use crate::memory::{HostWords, Memory};
+use crate::memory::Memory;
 use crate::negotiate::Mechanism;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
@@ -31,7 +31,7 @@ impl Memory {
     /// Vulkan accepts any positive number of bytes. A driver error.
     pub fn host_visible(device: &Device, bytes: u64) -> Result<Self> {
         let memory = match device {
-            Device::Host(_) => Self::Host(HostWords::new(words(device, bytes)?)),
+            Device::Host(_) => Self::Host(words(device, bytes)?.into()),
             #[cfg(feature = "cuda")]
             Device::Cuda(device) => Self::Cuda(device.host_buffer(bytes)?),
             #[cfg(feature = "vulkan")]
@@ -133,7 +133,8 @@ impl<'d> Pass<'d> {
         match self {
             #[cfg(feature = "cuda")]
             Self::Cuda(_, to) => {
-                let whole = to.import_memory(allocation.export()?)?;
+                let exporter = Some(std::sync::Arc::new(allocation.clone()) as _);
+                let whole = to.import_memory_of(allocation.export()?, exporter)?;
                 let view = |of: &vulkan::Buffer| whole.view(of.offset_in_allocation(), of.size());
                 buffers
                     .iter()
@@ -269,9 +270,11 @@ impl Views {
         buffers: &[vulkan::Buffer],
     ) -> Result<Option<Vec<Self>>> {
         let mut all = Vec::new();
-        let same = |one: &vulkan::Buffer, two: &vulkan::Buffer| {
-            one.allocation().raw() == two.allocation().raw()
+        let of = |buffer: &vulkan::Buffer| {
+            let allocation = buffer.allocation();
+            (allocation.device().id(), allocation.raw())
         };
+        let same = |one: &vulkan::Buffer, two: &vulkan::Buffer| of(one) == of(two);
         for group in buffers.chunk_by(same) {
             let Some(first) = group.first() else { continue };
             let allocation = first.allocation();

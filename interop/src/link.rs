@@ -174,14 +174,16 @@ impl<A: BufferDevice, B: BufferDevice> Link<A, B> {
     ///
     /// The memory is exportable and was [adopted](vulkan::Device::adopt_allocation) by one of the
     /// two devices. The other device imports each allocation once, and gets a view of each buffer
-    /// at its offset. The views keep the memory. Buffers of one allocation stand together in the
-    /// list.
+    /// at its offset. The views of both sides keep the memory and its owner. Buffers of one
+    /// allocation are next to each other in the list; otherwise it is imported again.
     ///
     /// # Errors
     /// [`Error::CannotShare`] if the other device cannot import the memory. [`Error::WrongDevice`]
-    /// for a buffer of a third device. [`Error::Unsupported`] for memory that is not exportable,
-    /// for a buffer whose size or offset is no multiple of 4, and for one that another `VkDevice`
-    /// cannot make again. A driver error.
+    /// for a buffer of a third device. [`Error::Unsupported`] for memory that is not exportable or
+    /// is dedicated, and for a buffer whose size or offset is no multiple of 4. Another `VkDevice`
+    /// makes buffers with all usages of Vulkan 1.0: [`Error::Unsupported`] also if such a buffer
+    /// cannot have the memory type, or needs more bytes than there are behind its offset. A driver
+    /// error.
     #[cfg(feature = "vulkan")]
     pub fn share_buffers(&self, buffers: &[vulkan::Buffer]) -> Result<Vec<SharedBuffer<A, B>>> {
         let mechanism = self.mechanism();

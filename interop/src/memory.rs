@@ -22,12 +22,14 @@ pub struct HostWords {
     range: Range<usize>,
 }
 
-impl HostWords {
-    pub(crate) fn new(all: Arc<[AtomicU32]>) -> Self {
+impl From<Arc<[AtomicU32]>> for HostWords {
+    fn from(all: Arc<[AtomicU32]>) -> Self {
         let range = 0..all.len();
         Self { all, range }
     }
+}
 
+impl HostWords {
     /// `bytes` bytes at `offset`, which lie within it and are whole words.
     fn view(&self, offset: u64, bytes: u64) -> Option<Self> {
         let start = self.range.start + usize::try_from(offset / 4).ok()?;

@@ -55,7 +55,7 @@ impl Arena {
         }
         // The importer's side may need more than the driver here.
         made.info.size = end.next_multiple_of(1 << 16);
-        made.info.memory_type = allowed.trailing_zeros();
+        made.info.memory_type = device_local(device, allowed)?;
         let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handles);
         let info = vk::MemoryAllocateInfo::default()
             .allocation_size(made.info.size)
@@ -69,6 +69,21 @@ impl Arena {
         }
         Ok(made)
     }
+}
+
+/// The first device-local memory type of these, as an engine takes it.
+fn device_local(device: &Device, allowed: u32) -> Result<u32, Stop> {
+    // SAFETY: the physical device of this instance.
+    let types = unsafe {
+        let instance = device.instance();
+        instance.get_physical_device_memory_properties(device.physical())
+    };
+    let local = vk::MemoryPropertyFlags::DEVICE_LOCAL;
+    let mut all = (0..).zip(types.memory_types_as_slice());
+    let found = all.find(|(index, memory_type)| {
+        allowed & (1 << index) != 0 && memory_type.property_flags.contains(local)
+    });
+    found.map_or_else(|| Stop::fail("no memory type fits"), |(index, _)| Ok(index))
 }
 
 impl Drop for Arena {
@@ -93,7 +108,9 @@ impl Arena {
         let allocation = unsafe { device.adopt_allocation(memory, &info, Some(self)) }?;
         let adopt = |(buffer, offset)| {
             // SAFETY: bound to this memory, with these properties.
-            unsafe { allocation.adopt_buffer(buffer, offset, BYTES, false) }
+            unsafe {
+                allocation.adopt_buffer(buffer, offset, BYTES, vk::SharingMode::EXCLUSIVE, None)
+            }
         };
         buffers.map(adopt).into_iter().collect()
     }

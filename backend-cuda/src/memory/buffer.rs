@@ -1,13 +1,15 @@
 //! Buffers for demonstrations and tests, and for memory of other APIs.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
+use std::any::Any;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cudarc::driver::sys;
-use syncline_core::backend::require_range;
+use syncline_core::backend::{TeardownGuard, require_range};
+use syncline_core::internal::DroppedByMaker;
 use syncline_core::{Error, Result, error::Object, info::DeviceId};
 
 use crate::device::deferred_free::Resource;
@@ -49,6 +51,8 @@ struct Memory {
     host: Option<Raw<c_void>>,
     /// Freed when the buffer is dropped.
     resource: Option<Resource>,
+    /// What the memory belongs to. Dropped after the resource is freed.
+    owner: Option<DroppedByMaker<Arc<dyn Any + Send + Sync>>>,
 }
 
 impl Device {
@@ -195,12 +199,21 @@ impl DeviceBuffer {
             bytes,
             host,
             resource: Some(resource),
+            owner: None,
         };
         Self {
             memory: Arc::new(memory),
             offset: 0,
             bytes,
         }
+    }
+
+    /// Keeps what the memory belongs to, which is just imported and has no other range.
+    pub(crate) fn keeping(mut self, owner: Option<Arc<dyn Any + Send + Sync>>) -> Self {
+        if let Some(memory) = Arc::get_mut(&mut self.memory) {
+            memory.owner = owner.map(DroppedByMaker::new);
+        }
+        self
     }
 
     /// A range of this range. It keeps the memory.
@@ -381,6 +394,9 @@ impl Drop for Memory {
             self.device_ref
                 .context()
                 .free_or_defer(resource, self.bytes);
+        }
+        if let Some(owner) = self.owner.take() {
+            TeardownGuard::drop_owner(owner);
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Imported memory of other APIs.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
+use std::any::Any;
 use std::ptr::null_mut;
+use std::sync::Arc;
 
 use cudarc::driver::sys;
 #[cfg(doc)]
@@ -28,9 +30,25 @@ impl Device {
     /// the device imports no memory. Both are checked before any driver call. A driver error. Each
     /// error returns the handle, still open.
     pub fn import_memory(&self, handle: MemoryFd) -> Result<DeviceBuffer, Rejected<MemoryFd>> {
+        self.import_memory_of(handle, None)
+    }
+
+    /// Same as [`Device::import_memory`], and keeps the owner of the memory.
+    ///
+    /// `owner` is kept as long as a range of the buffer lives, and while a submission uses one. It
+    /// may be dropped on a thread of Syncline.
+    ///
+    /// # Errors
+    /// Same errors as [`Device::import_memory`].
+    pub fn import_memory_of(
+        &self,
+        handle: MemoryFd,
+        owner: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> Result<DeviceBuffer, Rejected<MemoryFd>> {
         let imported = self
             .require(handle.origin(), HandleKind::MemoryOpaqueFd, "memory")
-            .and_then(|()| self.map_memory(&handle));
+            .and_then(|()| self.map_memory(&handle))
+            .map(|buffer| buffer.keeping(owner));
         // The driver has taken a duplicate, so on success the original is closed here.
         imported.map_err(|error| Rejected { handle, error })
     }
@@ -130,8 +148,9 @@ mod tests {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let inode = rustix::fs::fstat(&file).unwrap().st_ino;
         // SAFETY: the emulated driver does not use the memory.
-        let handle =
-            unsafe { MemoryFd::from_fd(file.into(), Origin::of(device.info()), 64, 64, true) };
+        let handle = unsafe {
+            MemoryFd::from_fd(file.into(), Origin::of(device.info()), 64, 64, true, None)
+        };
         // A deferred free makes the import try again when memory is short.
         device
             .context()

@@ -99,7 +99,7 @@ fn hostile_handles_stay_with_the_caller() {
     }
     for (index, fd) in hostile().into_iter().enumerate() {
         // SAFETY: as above.
-        let handle = unsafe { MemoryFd::from_fd(fd, origin.clone(), 4096, 4096, true) };
+        let handle = unsafe { MemoryFd::from_fd(fd, origin.clone(), 4096, 4096, true, None) };
         let rejected = gpu.device.import_memory(handle).expect_err("no memory");
         eprintln!("memory {index}: {}", rejected.error);
         still_the_callers(index, rejected.handle.into_fd());

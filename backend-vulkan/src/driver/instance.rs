@@ -238,7 +238,7 @@ impl Instance {
     /// Refuses the driver of a GPU in a forked child whose parent has made an instance.
     ///
     /// NVIDIA's driver makes no device there, also if the parent has listed its devices only
-    /// (`results/h200/fork.txt`). After such an attempt, the parent's device was lost.
+    /// (`results/h200/fork.txt`). In one run of the suite, the parent's device was lost later.
     ///
     /// # Errors
     /// [`Error::MadeBeforeFork`].
@@ -338,7 +338,7 @@ mod tests {
             return;
         }
         assert!(Instance::require_no_older().is_ok());
-        // SAFETY: the child takes no lock, and ends below.
+        // SAFETY: the child calls no driver, and ends below.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let refused = matches!(

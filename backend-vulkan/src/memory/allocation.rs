@@ -8,8 +8,9 @@ use std::sync::atomic::AtomicU32;
 
 use ash::vk;
 use syncline_core::backend::{ImportFd, TeardownGuard, memory_refused};
+use syncline_core::handle::{HandleKind, MemoryFd, Origin};
 use syncline_core::internal::DroppedByMaker;
-use syncline_core::{Error, Result, error::Object, handle::MemoryFd};
+use syncline_core::{Error, Result, error::Object};
 
 use crate::device::inner::Inner;
 use crate::device::open::Device;
@@ -42,6 +43,8 @@ struct Memory {
     sharing: Sharing,
     mapping: Option<Mapping>,
     ownership: Ownership,
+    /// The allocation of this process that was imported, if it was one.
+    _exporter: Option<Allocation>,
 }
 
 /// Whether another API or another `VkDevice` may use the memory too.
@@ -110,7 +113,8 @@ pub struct AllocationInfo {
 impl Allocation {
     /// Calls `vkAllocateMemory`, and `vkMapMemory` for host memory, which it fills with zeroes.
     ///
-    /// `dedicated` is the buffer that the memory is for alone. Does not consume an imported handle.
+    /// `dedicated` is the buffer that the memory is for alone. Does not consume an imported handle,
+    /// and keeps its exporter.
     ///
     /// # Safety
     /// `size` is at least what each buffer needs that is bound to all of the memory, and exactly
@@ -121,6 +125,7 @@ impl Allocation {
         memory_type: u32,
         dedicated: Option<vk::Buffer>,
         kind: MemoryKind<'_>,
+        exporter: Option<Self>,
     ) -> Result<Self> {
         let inner = device.inner();
         let failed = |call| move |code| inner.failed(inner.object(), call, code);
@@ -181,6 +186,7 @@ impl Allocation {
             sharing: kind.sharing(),
             mapping: None,
             ownership: Ownership::Ours,
+            _exporter: exporter,
         };
         if matches!(kind, MemoryKind::Host) {
             let flags = vk::MemoryMapFlags::empty();
@@ -267,8 +273,13 @@ impl Allocation {
     /// The handle's [length](MemoryFd::length) is the size of the allocation.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the memory was not allocated for export. A driver error.
+    /// [`Error::Unsupported`] if the memory was not allocated for export, or is dedicated: see
+    /// [`Device::export_buffer`]. A driver error. [`Error::MadeBeforeFork`] in a forked child.
     pub fn export(&self) -> Result<MemoryFd> {
+        if self.is_dedicated() {
+            let reason = "it is for one buffer alone, which importers would have to make again";
+            return Err(Error::unsupported(self.object(), "export memory", reason));
+        }
         self.export_with(self.size())
     }
 
@@ -286,28 +297,37 @@ impl Allocation {
         // SAFETY: live memory, allocated for handles of this type.
         let fd = unsafe { functions.get_memory_fd(&info) };
         let fd = inner.own_fd(self.object(), "vkGetMemoryFdKHR", fd)?;
-        let origin = syncline_core::handle::Origin::of(inner.info());
-        // SAFETY: just exported, and the memory has these properties.
-        Ok(unsafe { MemoryFd::from_fd(fd, origin, self.size(), length, self.is_dedicated()) })
+        let origin = Origin::of(inner.info());
+        let (size, memory_type) = (self.size(), u8::try_from(self.memory_type()).ok());
+        // SAFETY: just exported, and the memory has these properties. Dedicated memory is that of
+        // `Device::export_buffer`.
+        Ok(
+            unsafe {
+                MemoryFd::from_fd(fd, origin, size, length, self.is_dedicated(), memory_type)
+            },
+        )
     }
 }
 
 impl Device {
     /// Adopts memory that the application has allocated. Makes no driver call.
     ///
-    /// `owner` is kept as long as the allocation or a buffer in it lives, and while a submission
-    /// uses one of them.
+    /// `owner` is kept as long as the allocation, a buffer in it, or an import of it by
+    /// [`Device::import_allocation_of`] lives, and while a submission uses one of them. It may be
+    /// dropped on a thread of Syncline.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a size of 0, for a memory type that the device does not have, and
-    /// for exportable memory if the device was made without `VK_KHR_external_memory_fd`.
+    /// for exportable memory if the device exports none.
     /// [`Error::MadeBeforeFork`] in a forked child.
     ///
     /// # Safety
-    /// `memory` belongs to this `VkDevice` and has the properties that `info` says. It lives until
-    /// the owner is dropped; without an owner, until nothing uses the allocation, its buffers and
-    /// submissions with them. Memory that is exportable is allocated for opaque file descriptors
-    /// alone.
+    /// * `memory` belongs to this `VkDevice` and has the properties that `info` says, and no
+    ///   `VkMemoryAllocateFlagsInfo`.
+    /// * It lives until the owner is dropped; without an owner, until nothing uses the allocation,
+    ///   its buffers, imports of them and submissions with them.
+    /// * Exportable memory is allocated for opaque file descriptors alone. Other memory is neither
+    ///   imported nor allocated for export.
     pub unsafe fn adopt_allocation(
         &self,
         memory: vk::DeviceMemory,
@@ -317,7 +337,10 @@ impl Device {
         let (inner, object) = (self.inner(), Object::new("allocation", "adopted"));
         inner.require_maker()?;
         let refuse = |reason: String| {
-            let asked = format!("be {} bytes of memory type {}", info.size, info.memory_type);
+            let asked = format!(
+                "be adopted with {} bytes of memory type {}",
+                info.size, info.memory_type
+            );
             Err(Error::unsupported(&object, asked, reason))
         };
         let types = self.memory_properties().memory_type_count;
@@ -328,7 +351,10 @@ impl Device {
             return refuse(format!("the device has {types} memory types"));
         }
         if info.exportable {
-            inner.external().memory("export memory")?;
+            let exports = &self.info().capabilities.exports;
+            if !exports.contains(&HandleKind::MemoryOpaqueFd) {
+                return refuse("the device exports no memory".into());
+            }
         }
         Ok(Allocation(Arc::new(Memory {
             device: inner.clone(),
@@ -343,7 +369,22 @@ impl Device {
             },
             mapping: None,
             ownership: Ownership::Theirs(owner.map(DroppedByMaker::new)),
+            _exporter: None,
         })))
+    }
+
+    /// The memory type of a handle, by the word of its exporter.
+    ///
+    /// # Errors
+    /// [`Error::Import`] if it is not known, or if the device does not have it.
+    pub(crate) fn imported_type(&self, handle: &MemoryFd) -> Result<u32> {
+        let count = self.memory_properties().memory_type_count;
+        let reason = match handle.memory_type() {
+            Some(index) if u32::from(index) < count => return Ok(index.into()),
+            Some(index) => format!("it has memory type {index}, and the device has {count} types"),
+            None => "its memory type is not known".into(),
+        };
+        Err(memory_refused(self.object(), handle, reason))
     }
 
     pub(crate) fn too_large(&self, size: u64) -> Error {

@@ -8,7 +8,8 @@ use std::sync::atomic::AtomicU32;
 
 use ash::vk;
 use smallvec::SmallVec;
-use syncline_core::backend::{memory_refused, require_range};
+use syncline_core::backend::{TeardownGuard, memory_refused, require_range};
+use syncline_core::internal::DroppedByMaker;
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::inner::Inner;
@@ -23,8 +24,8 @@ const ALL_ACCESS: vk::AccessFlags = vk::AccessFlags::from_raw(
 
 /// A range of a `VkBuffer`, usually all of it. Cheap to clone.
 ///
-/// All queue families may use the buffer at once, without transfers of ownership. The last handle
-/// destroys the `VkBuffer`, and frees its [`Allocation`] if no other buffer is in it.
+/// All queue families may use a buffer of Syncline at once, without transfers of ownership. The
+/// last handle destroys the `VkBuffer`, and frees its [`Allocation`] if nothing else is in it.
 #[derive(Clone)]
 pub struct Buffer {
     bound: Arc<Bound>,
@@ -42,8 +43,14 @@ struct Bound {
     at: u64,
     size: u64,
     concurrent: bool,
-    /// True if the application destroys the `VkBuffer`.
-    is_theirs: bool,
+    ownership: Ownership,
+}
+
+/// What destroys the `VkBuffer`.
+enum Ownership {
+    Ours,
+    /// The application. The owner, if there is one, is dropped here.
+    Theirs(Option<DroppedByMaker<Arc<dyn Any + Send + Sync>>>),
 }
 
 /// A `VkBuffer` without memory, which is destroyed unless it is bound.
@@ -52,15 +59,26 @@ struct Unbound<'d> {
     raw: vk::Buffer,
     /// What the driver requires of the memory.
     needs: vk::MemoryRequirements,
-    /// True if the memory must be for this buffer alone, and if it had better be.
+    /// True if the memory must be for this buffer alone.
     needs_dedicated: bool,
+    /// True if the driver prefers that.
     prefers_dedicated: bool,
+}
+
+/// The parts of `own` before and after `other`. Each may be empty.
+fn outside(own: Range<u64>, other: Range<u64>) -> [Range<u64>; 2] {
+    [
+        own.start..own.end.min(other.start),
+        own.start.max(other.end)..own.end,
+    ]
 }
 
 impl Drop for Unbound<'_> {
     fn drop(&mut self) {
-        // SAFETY: created on this device, and never bound or used.
-        unsafe { self.device.raw().destroy_buffer(self.raw, None) };
+        if let Some(device) = self.device.for_destroy() {
+            // SAFETY: created on this device, and never bound or used.
+            unsafe { device.destroy_buffer(self.raw, None) };
+        }
     }
 }
 
@@ -123,10 +141,7 @@ impl Buffer {
         if self.raw() != other.raw() {
             return SmallVec::from_iter([self.clone()]);
         }
-        let parts = [
-            self.offset..self.end().min(other.offset),
-            self.offset.max(other.end())..self.end(),
-        ];
+        let parts = outside(self.offset..self.end(), other.offset..other.end());
         let parts = parts.into_iter().filter(|part| !part.is_empty());
         parts.map(|part| self.part(part)).collect()
     }
@@ -258,6 +273,7 @@ impl Unbound<'_> {
         usage: vk::BufferUsageFlags,
         is_shared: bool,
     ) -> Result<Unbound<'d>> {
+        device.inner().require_maker()?;
         let object = Object::new("buffer", "");
         if size == 0 {
             return Err(Error::unsupported(
@@ -289,7 +305,6 @@ impl Unbound<'_> {
             ),
         };
         let inner = device.inner();
-        inner.require_maker()?;
 
         // All families of the physical device, not only those with queues on this `VkDevice`. The
         // device that imports the memory may have other queues, and must create an identical
@@ -359,7 +374,7 @@ impl Unbound<'_> {
             at,
             size,
             concurrent: device.families().len() > 1,
-            is_theirs: false,
+            ownership: Ownership::Ours,
         };
         // The bound buffer destroys it now.
         std::mem::forget(self);
@@ -430,12 +445,23 @@ impl Device {
             }
             allocated = handle.size();
         }
-        let memory_type = self.memory_type(unbound.needs.memory_type_bits, allocated, kind)?;
+        let allowed = unbound.needs.memory_type_bits;
+        let memory_type = match kind {
+            MemoryKind::Imported(handle) => {
+                let index = self.imported_type(handle)?;
+                if allowed & (1 << index) == 0 {
+                    let reason = format!("a buffer cannot have its memory type, {index}");
+                    return Err(memory_refused(self.object(), handle, reason));
+                }
+                index
+            }
+            _ => self.memory_type(allowed, allocated, kind)?,
+        };
         let alone = dedicated.then_some(unbound.raw);
         // SAFETY: the size is at least what the buffer needs, and exactly that if it is dedicated.
         // The memory type is one that it allows.
         let allocation =
-            unsafe { Allocation::allocate(self, allocated, memory_type, alone, kind) }?;
+            unsafe { Allocation::allocate(self, allocated, memory_type, alone, kind, None) }?;
         // SAFETY: allocated just now, for this buffer, on this device.
         unsafe { unbound.bind(allocation, 0, size) }
     }
@@ -512,18 +538,23 @@ impl Allocation {
 
     /// Adopts a `VkBuffer` that the application has bound to this memory at `offset`.
     ///
-    /// Makes no driver call. Syncline never destroys it.
+    /// Makes no driver call. Syncline never destroys it. `owner` is kept as long as a handle of the
+    /// buffer lives, and while a submission uses it. It may be dropped on a thread of Syncline.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a size of 0, and for a buffer that ends behind the allocation.
+    /// [`Error::MadeBeforeFork`] in a forked child.
     ///
     /// # Safety
     /// * `buffer` belongs to the same `VkDevice`, has `size` bytes, and is bound to this memory at
-    ///   `offset`. It lives as long as the [adopted](Device::adopt_allocation) memory.
+    ///   `offset`. It lives until its owner is dropped; without one, as long as the
+    ///   [adopted](Device::adopt_allocation) memory.
     /// * It has the transfer usages if [`Recorder::fill_buffer`](crate::Recorder::fill_buffer) or
     ///   [`copy_buffer`](crate::Recorder::copy_buffer) take it.
-    /// * `concurrent` says that its sharing mode is concurrent, for all families whose queues use
-    ///   it here.
+    /// * With a concurrent `sharing_mode`, it may be used by the families of all queues that use it
+    ///   here. With an exclusive one, queues of one family use it. If that family owns it already,
+    ///   the application releases it to `VK_QUEUE_FAMILY_EXTERNAL` first, because the first
+    ///   submission that uses it here acquires it from there.
     /// * In exportable memory it was created with `VkExternalMemoryBufferCreateInfo` for opaque
     ///   file descriptors.
     pub unsafe fn adopt_buffer(
@@ -531,11 +562,16 @@ impl Allocation {
         buffer: vk::Buffer,
         offset: u64,
         size: u64,
-        concurrent: bool,
+        sharing_mode: vk::SharingMode,
+        owner: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Result<Buffer> {
+        self.inner().require_maker()?;
         if size == 0 || offset.checked_add(size).is_none_or(|end| end > self.size()) {
             let asked = format!("hold a buffer of {size} bytes at offset {offset}");
-            let reason = format!("a buffer has bytes, all of them among {}", self.size());
+            let reason = format!(
+                "a buffer has at least one byte, and ends within the {} bytes",
+                self.size()
+            );
             return Err(Error::unsupported(self.object(), asked, reason));
         }
         let bound = Bound {
@@ -544,8 +580,8 @@ impl Allocation {
             raw: buffer,
             at: offset,
             size,
-            concurrent,
-            is_theirs: true,
+            concurrent: sharing_mode == vk::SharingMode::CONCURRENT,
+            ownership: Ownership::Theirs(owner.map(DroppedByMaker::new)),
         };
         Ok(Buffer {
             bound: Arc::new(bound),
@@ -557,18 +593,51 @@ impl Allocation {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        let device = self.allocation.inner().for_destroy();
-        let Some(device) = device.filter(|_| !self.is_theirs) else {
-            return;
-        };
-        // SAFETY: created here on this device, which is alive. Nothing uses it, because each
-        // submission in flight keeps an `Arc` of this. The memory is freed after this.
-        unsafe { device.destroy_buffer(self.raw, None) };
+        match &mut self.ownership {
+            Ownership::Ours => {
+                if let Some(device) = self.allocation.inner().for_destroy() {
+                    // SAFETY: created here on this device, which is alive. Nothing uses it, because
+                    // each submission in flight keeps an `Arc` of this. The memory is freed after
+                    // this.
+                    unsafe { device.destroy_buffer(self.raw, None) };
+                }
+            }
+            Ownership::Theirs(owner) => {
+                if let Some(owner) = owner.take() {
+                    TeardownGuard::drop_owner(owner);
+                }
+            }
+        }
     }
 }
 
 impl std::fmt::Debug for Buffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({} bytes)", self.object(), self.size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_without_another_is_what_is_before_and_after() {
+        let cases: [(Range<u64>, &[(u64, u64)]); 8] = [
+            (0..4, &[(8, 16)]),
+            (0..8, &[(8, 16)]),
+            (4..12, &[(12, 16)]),
+            (8..16, &[]),
+            (4..20, &[]),
+            (10..12, &[(8, 10), (12, 16)]),
+            (12..20, &[(8, 12)]),
+            (16..20, &[(8, 16)]),
+        ];
+        for (other, expected) in cases {
+            let parts = outside(8..16, other.clone()).into_iter();
+            let parts = parts.filter(|part| !part.is_empty());
+            let parts: Vec<_> = parts.map(|part| (part.start, part.end)).collect();
+            assert_eq!(parts, expected, "without {other:?}");
+        }
     }
 }

@@ -170,14 +170,15 @@ impl<'a> Recorder<'a> {
     /// Copies as many bytes as the smaller buffer has. The submission keeps both buffers.
     ///
     /// Vulkan allows no copy between regions that overlap
-    /// (VUID-vkCmdCopyBuffer-pRegions-00117). An imported buffer may use the memory of any other
-    /// exported or imported buffer, so a copy between them is refused. Copy over a buffer that is
-    /// not exported. If the memory is known to be different, [acquire](Recorder::acquire) both
-    /// buffers, and record the copy into the [command buffer](Recorder::command_buffer).
+    /// (VUID-vkCmdCopyBuffer-pRegions-00117). Imported memory may be that of any other exported or
+    /// imported allocation, so a copy between two such allocations is refused. Copy over a buffer
+    /// that is not exported. If the memory is known to be different, [acquire](Recorder::acquire)
+    /// both buffers, and record the copy into the [command buffer](Recorder::command_buffer).
     ///
     /// # Errors
-    /// [`Error::WrongDevice`]. [`Error::Unsupported`] if both are the same buffer, or if both [are
-    /// exported](Buffer::is_exported) and at least one was imported. A driver error.
+    /// [`Error::WrongDevice`]. [`Error::Unsupported`] if the regions overlap in one allocation, or
+    /// if both allocations [are shared](Buffer::is_exported) and at least one was imported. A
+    /// driver error.
     pub fn copy_buffer(&mut self, from: &Buffer, to: &Buffer) -> Result<()> {
         self.recording.require_device(from)?;
         self.recording.require_device(to)?;
@@ -200,9 +201,9 @@ impl<'a> Recorder<'a> {
             .dst_offset(to.offset())
             .size(size);
         // SAFETY: the command buffer is begun. All queue families here support transfers. The two
-        // buffers have different memory (see `Buffer::may_alias`), are of this device, have the
-        // transfer usages, and are kept until the submission has finished. The region is not empty
-        // and lies within both.
+        // regions have different memory (see `Buffer::may_alias`). The buffers are of this device,
+        // have the transfer usages, and are kept until the submission has finished. The region is
+        // not empty and lies within both.
         unsafe {
             self.device()
                 .cmd_copy_buffer(commands, from.raw(), to.raw(), &[region]);

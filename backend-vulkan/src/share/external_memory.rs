@@ -66,57 +66,42 @@ impl Device {
 
     /// Imports memory that holds several buffers, which [`Allocation::buffer`] makes again.
     ///
-    /// Calls `vkAllocateMemory` with `VkImportMemoryFdInfoKHR`. `memory_type` is the index with
-    /// which the exporter has allocated it. No driver checks it
-    /// (VUID-VkMemoryAllocateInfo-allocationSize-01742).
+    /// Calls `vkAllocateMemory` with `VkImportMemoryFdInfoKHR`.
     ///
     /// # Errors
     /// Same errors as [`Device::import_buffer`]. [`Error::Import`] for dedicated memory, which
-    /// `import_buffer` takes, and for a memory type that the device does not have. Each error
-    /// returns the handle, still open.
-    ///
-    /// # Safety
-    /// The exporter has allocated the memory with this memory type, or, if another API has made
-    /// it, that API's documentation allows this type.
-    pub unsafe fn import_allocation(
-        &self,
-        handle: MemoryFd,
-        memory_type: u32,
-    ) -> Result<Allocation, Rejected<MemoryFd>> {
-        let imported = self.require_memory(&handle).and_then(|()| {
-            let types = self.memory_properties().memory_type_count;
-            let reason = if handle.dedicated() {
-                "it was made for one buffer alone: import that buffer".into()
-            } else if memory_type >= types {
-                format!("memory type {memory_type} was asked for, and there are {types}")
-            } else {
-                self.inner().require_maker()?;
-                let kind = MemoryKind::Imported(&handle);
-                // SAFETY: buffers are checked when they are bound. The caller guarantees the type.
-                return unsafe {
-                    Allocation::allocate(self, handle.size(), memory_type, None, kind)
-                };
-            };
-            Err(memory_refused(self.object(), &handle, reason))
-        });
+    /// `import_buffer` takes. Each error returns the handle, still open.
+    pub fn import_allocation(&self, handle: MemoryFd) -> Result<Allocation, Rejected<MemoryFd>> {
+        let imported = self.import_for(&handle, None);
         // The driver has taken a duplicate, so on success the original is closed here.
         imported.map_err(|error| Rejected { handle, error })
     }
 
     /// Exports memory of another `VkDevice` of this process, and imports it here.
     ///
+    /// The import keeps `allocation`, and so the owner of adopted memory.
+    ///
     /// # Errors
     /// Same errors as [`Allocation::export`] and [`Device::import_allocation`].
     pub fn import_allocation_of(&self, allocation: &Allocation) -> Result<Allocation> {
-        let handle = allocation.export()?;
-        // SAFETY: the import is refused unless the device is of the same GPU and driver, where this
-        // index stands for the same memory type.
-        let imported = unsafe { self.import_allocation(handle, allocation.memory_type()) };
-        Ok(imported?)
+        self.import_for(&allocation.export()?, Some(allocation.clone()))
+    }
+
+    fn import_for(&self, handle: &MemoryFd, exporter: Option<Allocation>) -> Result<Allocation> {
+        self.require_memory(handle)?;
+        if handle.dedicated() {
+            let reason = "it was made for one buffer alone: import that buffer";
+            return Err(memory_refused(self.object(), handle, reason));
+        }
+        let (size, kind) = (handle.size(), MemoryKind::Imported(handle));
+        let memory_type = self.imported_type(handle)?;
+        // SAFETY: buffers are checked when they are bound. The memory type is the exporter's.
+        unsafe { Allocation::allocate(self, size, memory_type, None, kind, exporter) }
     }
 
     /// Refuses memory of another GPU or driver, or what is no memory.
     fn require_memory(&self, handle: &MemoryFd) -> Result<()> {
+        self.inner().require_maker()?;
         self.require_same_driver("memory", handle.origin())?;
         let imports = &self.info().capabilities.imports;
         self.require_kind(imports, HandleKind::MemoryOpaqueFd, "import memory")?;

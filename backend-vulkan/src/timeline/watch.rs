@@ -14,6 +14,9 @@ use crate::timeline::port::Port;
 /// The shortest and the longest pause between polls, if the driver cannot wait for any semaphore.
 const NAPS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
 
+/// The longest wait of the driver that a nudge does not end.
+const DEAF: Duration = Duration::from_micros(200);
+
 type Semaphores = SmallVec<[vk::Semaphore; 16]>;
 type Values = SmallVec<[u64; 16]>;
 
@@ -113,8 +116,8 @@ impl Inner {
             let pause = ((now - start) / 4).clamp(NAPS.0, NAPS.1).min(until - now);
             let is_over = match (semaphores, values) {
                 (&[one, _], &[value, _]) => {
-                    let flags = vk::SemaphoreWaitFlags::empty();
-                    let waited = self.wait_semaphores(flags, &[one], &[value], now + pause)?;
+                    let (flags, end) = (vk::SemaphoreWaitFlags::empty(), now + pause.min(DEAF));
+                    let waited = self.wait_semaphores(flags, &[one], &[value], end)?;
                     waited || self.wake().sleep(Duration::ZERO)
                 }
                 _ => self.wake().sleep(pause),

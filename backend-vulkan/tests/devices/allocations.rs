@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::handle::HandleKind;
+use syncline_core::handle::{HandleKind, MemoryFd};
 use syncline_core::{Error, QueueKind};
 use syncline_vulkan::ash::vk;
 use syncline_vulkan::{Allocation, AllocationInfo, Buffer, Device, Recorder};
@@ -98,9 +98,12 @@ fn buffers_lie_at_their_offsets_on_both_devices() {
         assert_eq!(passes(theirs, &one, ours, &other, 7), 7);
         let before = written[1].view(0, 64).unwrap();
         assert_eq!(passes(theirs, &one, ours, &before, 7), 2);
-        drop(allocation);
-        assert!(Arc::strong_count(&owner) > 1, "the buffers need the memory");
-        drop((written, read, one, other, before, imported));
+        drop((allocation, written, other, before));
+        assert!(
+            Arc::strong_count(&owner) > 1,
+            "the imported buffers need the memory"
+        );
+        drop((read, one, imported));
         common::wait_until_alone(&owner);
     });
 }
@@ -111,7 +114,7 @@ fn what_does_not_fit_an_allocation_is_refused() {
             return common::skip("it shares no memory");
         }
         let (allocation, _owner) = adopted(ours);
-        let none = vk::BufferUsageFlags::empty();
+        let (none, mode) = (vk::BufferUsageFlags::empty(), vk::SharingMode::EXCLUSIVE);
         for (offset, size) in [
             (0, 0),
             (0, SIZE + 1),
@@ -125,7 +128,7 @@ fn what_does_not_fit_an_allocation_is_refused() {
             assert!(matches!(error, Error::Unsupported { .. }), "{error}");
             // SAFETY: refused, as it has no bytes or too many.
             let adopted =
-                unsafe { allocation.adopt_buffer(vk::Buffer::null(), offset, size, false) };
+                unsafe { allocation.adopt_buffer(vk::Buffer::null(), offset, size, mode, None) };
             if offset != 1 {
                 assert!(
                     matches!(adopted, Err(Error::Unsupported { .. })),
@@ -149,31 +152,49 @@ fn what_does_not_fit_an_allocation_is_refused() {
             let error = unsafe { ours.adopt_allocation(vk::DeviceMemory::null(), &info, None) };
             assert!(matches!(error, Err(Error::Unsupported { .. })), "{error:?}");
         }
-        // Memory for one buffer alone holds no other one, and is imported with its buffer.
+        // Memory for one buffer alone holds no other one, and goes with its buffer only.
         let (dedicated, handle) = ours.export_buffer(4096, none).unwrap();
-        let error = dedicated.allocation().buffer(0, 4, none).unwrap_err();
-        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
-        // SAFETY: refused, because it is dedicated.
-        let rejected = unsafe { theirs.import_allocation(handle, 0) }.unwrap_err();
+        let errors = [
+            dedicated.allocation().buffer(0, 4, none).map(drop),
+            dedicated.allocation().export().map(drop),
+            theirs
+                .import_allocation_of(dedicated.allocation())
+                .map(drop),
+        ];
+        for error in errors {
+            assert!(matches!(error, Err(Error::Unsupported { .. })), "{error:?}");
+        }
+        let rejected = theirs.import_allocation(handle).unwrap_err();
         assert!(
             matches!(rejected.error, Error::Import { .. }),
             "{}",
             rejected.error
         );
-        // A memory type that there is not.
-        let handle = allocation.export().unwrap();
-        assert_eq!((handle.size(), handle.dedicated()), (SIZE, false));
-        // SAFETY: refused, because the device has no such type.
-        let rejected = unsafe { theirs.import_allocation(handle, 32) }.unwrap_err();
-        assert!(
-            matches!(rejected.error, Error::Import { .. }),
-            "{}",
-            rejected.error
-        );
-        assert!(
-            rejected.handle.into_fd().try_clone().is_ok(),
-            "it was closed"
-        );
+        // A memory type that there is not, and one that is not known.
+        for memory_type in [Some(32), Some(u8::MAX), None] {
+            let handle = allocation.export().unwrap();
+            let (size, origin) = (handle.size(), handle.origin().clone());
+            assert_eq!((size, handle.dedicated()), (SIZE, false));
+            let fd = handle.into_fd();
+            // SAFETY: refused, because the device has no such type.
+            let handle = unsafe { MemoryFd::from_fd(fd, origin, size, 64, false, memory_type) };
+            let rejected = theirs.import_allocation(handle).unwrap_err();
+            assert!(
+                matches!(rejected.error, Error::Import { .. }),
+                "{}",
+                rejected.error
+            );
+            let rejected = theirs.import_buffer(rejected.handle).unwrap_err();
+            assert!(
+                matches!(rejected.error, Error::Import { .. }),
+                "{}",
+                rejected.error
+            );
+            assert!(
+                rejected.handle.into_fd().try_clone().is_ok(),
+                "it was closed"
+            );
+        }
         // Memory that is not for export.
         let own = ours.host_buffer(64, none).unwrap();
         let error = own.allocation().export().unwrap_err();

@@ -366,27 +366,28 @@ fn a_memory_handle_that_does_not_fit_is_returned() {
         };
         let pipe = || OwnedFd::from(std::io::pipe().unwrap().0);
         // SAFETY: refused because of its origin, without a driver call.
-        let handle = unsafe { MemoryFd::from_fd(pipe(), foreign, 4096, 4096, true) };
+        let handle = unsafe { MemoryFd::from_fd(pipe(), foreign, 4096, 4096, true, Some(0)) };
         let (error, _) = refused("of another GPU", handle);
         assert!(matches!(error, Error::CannotShare { .. }), "{error}");
         if !shares_memory(ours) {
             let own = Origin::of(ours.info());
             // SAFETY: refused, because the device imports no memory.
-            let handle = unsafe { MemoryFd::from_fd(pipe(), own, 4096, 4096, true) };
+            let handle = unsafe { MemoryFd::from_fd(pipe(), own, 4096, 4096, true, Some(0)) };
             let (error, _) = refused("where none is taken", handle);
             assert!(matches!(error, Error::Unsupported { .. }), "{error}");
             return;
         }
         let origin = || Origin::of(ours.info());
         // SAFETY: refused because of the kind of its file.
-        let handle = unsafe { MemoryFd::from_fd(pipe(), origin(), 4096, 4096, true) };
+        let handle = unsafe { MemoryFd::from_fd(pipe(), origin(), 4096, 4096, true, Some(0)) };
         let (error, _) = refused("a pipe", handle);
         assert!(matches!(error, Error::Import { .. }), "{error}");
         let (_kept, handle) = ours.export_buffer(4096, Default::default()).unwrap();
-        let (size, mut fd) = (handle.size(), handle.into_fd());
+        let (size, memory_type) = (handle.size(), handle.memory_type());
+        let mut fd = handle.into_fd();
         for length in [0, size + 1, u64::MAX] {
             // SAFETY: refused, because the buffer does not fit into the memory.
-            let handle = unsafe { MemoryFd::from_fd(fd, origin(), size, length, true) };
+            let handle = unsafe { MemoryFd::from_fd(fd, origin(), size, length, true, Some(0)) };
             let (error, back) = refused("a buffer that does not fit", handle);
             let fine = matches!(error, Error::Import { .. } | Error::Unsupported { .. });
             assert!(fine, "{error}");
@@ -396,11 +397,11 @@ fn a_memory_handle_that_does_not_fit_is_returned() {
         let (_large, handle) = ours.export_buffer(1 << 20, Default::default()).unwrap();
         let (large, large_fd) = (handle.size(), handle.into_fd());
         // SAFETY: refused, because dedicated memory has exactly the size of its buffer.
-        let handle = unsafe { MemoryFd::from_fd(large_fd, origin(), large, 4096, true) };
+        let handle = unsafe { MemoryFd::from_fd(large_fd, origin(), large, 4096, true, Some(0)) };
         let (error, _) = refused("memory of a larger buffer", handle);
         assert!(matches!(error, Error::Import { .. }), "{error}");
         // SAFETY: the same properties as at the export.
-        let handle = unsafe { MemoryFd::from_fd(fd, origin(), size, 4096, true) };
+        let handle = unsafe { MemoryFd::from_fd(fd, origin(), size, 4096, true, memory_type) };
         assert_eq!(theirs.import_buffer(handle).unwrap().size(), 4096);
     });
 }

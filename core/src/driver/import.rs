@@ -32,7 +32,7 @@ pub fn require_range(object: &Object, whole: u64, offset: u64, bytes: u64) -> Re
     } else {
         return Ok(());
     };
-    let asked = format!("show {bytes} bytes from offset {offset} on");
+    let asked = format!("give {bytes} bytes at offset {offset}");
     Err(Error::unsupported(object, asked, reason))
 }
 

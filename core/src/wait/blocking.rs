@@ -202,16 +202,20 @@ fn block(
         mode,
         quantity,
         is_single: single.is_some(),
-        spins: points
-            .iter()
-            .find_map(|point| point.of)
-            .map(|of| of.recent_spins()),
+        spins: one_timeline(points).map(|of| of.recent_spins()),
     };
     let answer = wait_until(options, needs_check, check, register)?;
     if let Some(index) = answer {
         return Ok(index);
     }
     timed_out(points, quantity, stage, timeout)
+}
+
+/// The timeline of all points, if it is one. A wait for several timelines polls each time.
+fn one_timeline<'p>(points: &[Point<'p>]) -> Option<&'p Arc<Shared>> {
+    let mut all = points.iter().filter_map(|point| point.of);
+    let first = all.next()?;
+    all.all(|of| Arc::ptr_eq(of, first)).then_some(first)
 }
 
 /// Waits until a point is pending or `is_over` returns true.
@@ -382,7 +386,7 @@ struct WaitOptions<'w> {
     quantity: Quantity,
     /// True if the wait is for one point to be reached. Its checks are cheaper.
     is_single: bool,
-    /// Whether recent waits for the first timeline have gained by polling.
+    /// Whether recent waits for the timeline have gained by polling, if the wait is for one.
     spins: Option<&'w RecentSpins>,
 }
 

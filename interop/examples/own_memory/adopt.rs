@@ -39,7 +39,13 @@ pub(crate) unsafe fn share_block(
             .left()
             .adopt_allocation(block.memory, &info, Some(block.owner))?;
         for (buffer, offset, size) in block.buffers {
-            buffers.push(memory.adopt_buffer(buffer, offset, size, false)?);
+            buffers.push(memory.adopt_buffer(
+                buffer,
+                offset,
+                size,
+                vk::SharingMode::EXCLUSIVE,
+                None,
+            )?);
         }
     }
     link.share_buffers(&buffers)

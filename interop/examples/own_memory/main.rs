@@ -105,7 +105,20 @@ fn allocate(device: &vulkan::Device, sizes: &[u64]) -> Result<Block, vk::Result>
         buffers.push((buffer, offset, size));
         (end, allowed) = (offset + needs.size, allowed & needs.memory_type_bits);
     }
-    let memory_type = allowed.trailing_zeros(); // an engine looks for a device-local one
+    // SAFETY: the physical device of this instance.
+    let types = unsafe {
+        let instance = device.instance();
+        instance.get_physical_device_memory_properties(device.physical())
+    };
+    let local = vk::MemoryPropertyFlags::DEVICE_LOCAL;
+    let is_local = |index: u32| {
+        types.memory_types[index as usize]
+            .property_flags
+            .contains(local)
+    };
+    let fits = |index: &u32| allowed & (1 << index) != 0 && is_local(*index);
+    let memory_type = (0..types.memory_type_count).find(fits);
+    let memory_type = memory_type.ok_or(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY)?;
     let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(HANDLES);
     let info = vk::MemoryAllocateInfo::default()
         .allocation_size(end)

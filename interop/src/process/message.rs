@@ -92,7 +92,7 @@ pub(crate) struct Extent {
     /// Bytes in use.
     pub(crate) length: u64,
     /// The index of Vulkan's memory type. 0 for memory of the host.
-    pub(crate) memory_type: u32,
+    pub(crate) memory_type: u8,
     /// True for a dedicated allocation.
     pub(crate) dedicated: bool,
 }
@@ -391,7 +391,7 @@ impl Offer {
             to.u64(extent.size)?;
             to.u64(extent.offset)?;
             to.u64(extent.length)?;
-            to.u32(extent.memory_type)?;
+            to.u8(extent.memory_type)?;
             to.flag(extent.dedicated)?;
         }
         to.flag(event.is_some())?;
@@ -483,7 +483,7 @@ fn read_extent(from: &mut Reader<'_>) -> Result<Extent, Malformed> {
         size: from.u64("a size")?,
         offset: from.u64("an offset")?,
         length: from.u64("a length")?,
-        memory_type: from.u32("a memory type")?,
+        memory_type: from.u8("a memory type")?,
         dedicated: from.flag("whether memory is dedicated")?,
     };
     let Extent {

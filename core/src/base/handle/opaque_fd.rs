@@ -133,26 +133,22 @@ handle! {
         /// The size of the buffer at its start, in bytes. Drivers round allocations up.
         length: u64,
         /// True for a dedicated allocation of one buffer. An importer must then say so, too.
-        dedicated: bool
+        dedicated: bool,
+        /// `VkMemoryAllocateInfo::memoryTypeIndex`, which is below 32. `None` if it is not known.
+        memory_type: Option<u8>
     }
     ///
-    /// A `VkDevice` that imports memory of Vulkan must allocate it as the exporter did and make the
-    /// same buffer (VUID-VkMemoryAllocateInfo-allocationSize-01742,
-    /// VUID-VkMemoryDedicatedAllocateInfo-buffer-01879). It cannot query how. So memory of Vulkan
-    /// must have been made like this:
-    /// * The buffer has `length` bytes, no flags, all usages of Vulkan 1.0 and no other usage. Its
-    ///   external handle type is the opaque file descriptor only.
-    /// * Its sharing mode is concurrent for all families that
-    ///   [`Capabilities::queues`](crate::info::Capabilities::queues) lists, or exclusive if there
-    ///   is only one family.
-    /// * The memory has `size` bytes and no `VkMemoryAllocateFlagsInfo`.
-    /// * Its memory type is the first device-local type that the buffer allows. If there is none,
-    ///   it is the first type that the buffer allows. Only types in a heap of at least `size` bytes
-    ///   count. These types do not count: protected, lazily allocated, AMD's device-coherent and
-    ///   device-uncached, NVIDIA's RDMA-capable.
-    /// * If `dedicated`, the memory was allocated with `VkMemoryDedicatedAllocateInfo` for that
-    ///   buffer, else without.
+    /// What must be right depends on the importer:
     ///
-    /// Syncline makes its own exports like this.
+    /// * CUDA uses `size`, `length` and `dedicated`.
+    /// * A `VkDevice` uses `memory_type` as well, and refuses memory without it
+    ///   (VUID-VkMemoryAllocateInfo-allocationSize-01742). The memory was allocated without
+    ///   `VkMemoryAllocateFlagsInfo`.
+    /// * A `VkDevice` makes the buffer of a `dedicated` allocation again, and cannot query how
+    ///   (VUID-VkMemoryDedicatedAllocateInfo-buffer-01879). That buffer must have `length` bytes,
+    ///   no flags, and all usages of Vulkan 1.0 and no other. Its external handle type is the
+    ///   opaque file descriptor only. Its sharing mode is concurrent for all families that
+    ///   [`Capabilities::queues`](crate::info::Capabilities::queues) lists, or exclusive if there
+    ///   is only one family. Syncline makes its own exports like this.
     unsafe
 }

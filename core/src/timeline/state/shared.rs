@@ -107,7 +107,7 @@ pub(crate) struct Shared {
     ///
     /// The value is an object that lives as long as the timeline.
     remote_signaller: OnceLock<Arc<dyn Any + Send + Sync>>,
-    /// Recent durations of host waits that had to park.
+    /// Whether recent host waits have gained by polling before parking.
     recent_spins: RecentSpins,
     held_index: HeldIndex,
     host_signals: HostSignalObservers,

@@ -172,7 +172,7 @@ impl Execution<'_> {
             size: exported.size(),
             offset: buffer.offset_in_allocation(),
             length: buffer.size(),
-            memory_type: buffer.allocation().memory_type(),
+            memory_type: exported.memory_type().unwrap_or_default(),
             dedicated: exported.dedicated(),
         };
         let mut all = vec![(home, Memory::Vulkan(buffer))];
@@ -268,8 +268,7 @@ impl Execution<'_> {
                 Ok(Memory::Vulkan(if extent.dedicated {
                     vulkan.import_buffer(handle)?
                 } else {
-                    // SAFETY: as above, for the memory type.
-                    let whole = unsafe { vulkan.import_allocation(handle, extent.memory_type) }?;
+                    let whole = vulkan.import_allocation(handle)?;
                     whole.range(extent.offset, extent.length, crate::buffer::STORAGE)?
                 }))
             }
@@ -291,8 +290,11 @@ unsafe fn handle(fd: OwnedFd, origin: Origin, extent: Extent) -> syncline_core::
         false => extent.size,
     };
     let (size, dedicated) = (extent.size, extent.dedicated);
+    let memory_type = Some(extent.memory_type);
     // SAFETY: by this function's contract.
-    unsafe { syncline_core::handle::MemoryFd::from_fd(fd, origin, size, length, dedicated) }
+    unsafe {
+        syncline_core::handle::MemoryFd::from_fd(fd, origin, size, length, dedicated, memory_type)
+    }
 }
 
 #[cfg(feature = "vulkan")]

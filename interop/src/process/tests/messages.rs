@@ -193,7 +193,7 @@ fn every_field_is_bounded_and_checked() {
         let numbers = [[size, 0, 0, 0, 0, 0, 0, 0], [offset, 0, 0, 0, 0, 0, 0, 0]].concat();
         let length = [length, 0, 0, 0, 0, 0, 0, 0];
         // The memory type, and no event.
-        [&[0, 0, 1], &numbers[..], &length, &[0; 4], &[dedicated, 0]].concat()
+        [&[0, 0, 1], &numbers[..], &length, &[0, dedicated, 0]].concat()
     };
     let memory = |content, extent: Vec<u8>| object(content, one, one, &extent);
     assert!(Message::decode(&memory(3, extent(8, 0, 8, 1))).is_ok());

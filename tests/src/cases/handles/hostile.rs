@@ -117,7 +117,7 @@ fn memory(world: &World<Equipped>) -> Verdict {
     for (what, fd) in kinds()? {
         let number = fd.as_raw_fd();
         // SAFETY: the kind is wrong on purpose. Drivers answer such descriptors with an error.
-        let handle = unsafe { MemoryFd::from_fd(fd, origin.clone(), 4096, 4096, false) };
+        let handle = unsafe { MemoryFd::from_fd(fd, origin.clone(), 4096, 4096, false, Some(0)) };
         refused(importer, what, number, outcome(cuda.import_memory(handle)))?;
         unharmed(exporter, importer, what)?;
         let bytes = 4096;
@@ -154,7 +154,7 @@ fn refused_memory(world: &World<Equipped>) -> Verdict {
         let number = fd.as_raw_fd();
         // SAFETY: not memory of the driver, on purpose. Drivers look at the first bytes, or map the
         // file, which is large enough.
-        let handle = unsafe { MemoryFd::from_fd(fd, origin.clone(), BYTES, BYTES, false) };
+        let handle = unsafe { MemoryFd::from_fd(fd, origin.clone(), BYTES, BYTES, false, Some(0)) };
         let canary = rustix::fs::memfd_create("canary", MemfdFlags::CLOEXEC).map_err(system)?;
         let imported = outcome(vulkan.import_buffer(handle));
         // SwiftShader imports any file.
