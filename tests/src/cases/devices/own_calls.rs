@@ -30,6 +30,10 @@ equipped_cases! {
 struct Calls {
     made: Arc<AtomicUsize>,
     /// True if the calls of Vulkan are `vkQueueSubmit2`.
+    #[cfg_attr(
+        not(feature = "vulkan"),
+        expect(dead_code, reason = "about Vulkan alone")
+    )]
     are_newer: bool,
     kept: Option<Arc<()>>,
 }
