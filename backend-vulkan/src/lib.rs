@@ -19,7 +19,7 @@
 // |---|---|
 // | `driver/` | the loader and the `instance`, the `validation` layer, and typed errors of driver calls (`error`) |
 // | `device/` | `open`: a `VkDevice`; `inner`: its state; `native`: its raw handles; `physical`: a physical device, what it can do, and creating a `VkDevice` of it; `limits`: why it cannot do more; `driver_queue`: a `VkQueue` behind a gate; `query_pools`; `clock_readings`; `wake`: ends a watch; `deferred_destroy` of semaphores; `external`: functions for handles; `file_kind`: checks descriptors; `spare`: a second `VkDevice` after a loss |
-// | `memory/` | `buffer` |
+// | `memory/` | `ownership`: barriers for another API; `allocation`; `buffer`: ranges of `VkBuffer`s |
 // | `timeline/` | `port`: a timeline `semaphore` as a port; `watch`: watches ports while a thread waits; `attach`: attaches ports to timelines; `raw_binary`: binary semaphores and the uses of their payload |
 // | `timing/` | `stamp`: timestamp queries; `clock`: the device's clock, read by the driver together with the host's |
 // | `queue/` | `submission`: how a submission becomes a `vkQueueSubmit`; `recorder`: what work records with; `recording`: the work of one submission; `submit_lists`: its semaphores and its `vkQueueSubmit`; `raw_submission`: what a `vkQueueSubmit` of the application's own gets; `command_pool`: command buffers and their reuse; `choose`: the driver queue of a new queue; `guard`: the application's lock; `submitted_clock`: the device's clock, read with submitted timestamps if the driver calibrates none |
@@ -46,6 +46,7 @@ pub use device::physical::Enabled;
 pub use driver::instance::{Instance, InstanceOptions};
 pub use memory::allocation::{Allocation, AllocationInfo};
 pub use memory::buffer::Buffer;
+pub use memory::ownership::OwnershipBarrier;
 pub use probe::Candidate;
 pub use queue::guard::QueueGuard;
 pub use queue::raw_submission::RawSubmission;

@@ -7,7 +7,7 @@
 
 use ash::vk;
 use syncline::info::Uuid;
-use syncline::vulkan::{Enabled, Offer};
+use syncline::vulkan::{Enabled, Offer, OwnershipBarrier};
 
 use crate::{SLOTS, Stop, pick};
 
@@ -36,7 +36,7 @@ pub type Semaphore = (vk::Semaphore, u64);
 
 /// The inputs of a frame.
 #[derive(Debug)]
-pub struct Draw<'a> {
+pub struct Draw {
     /// Index of its command buffer. The frame that used it before has finished.
     pub slot: usize,
     /// The buffer that the producer has written.
@@ -46,9 +46,9 @@ pub struct Draw<'a> {
     /// Number of bytes.
     pub bytes: u64,
     /// The barrier that takes `from` from another API.
-    pub take: Option<vk::BufferMemoryBarrier<'a>>,
+    pub take: Option<OwnershipBarrier>,
     /// The barrier that gives `from` back.
-    pub give: Option<vk::BufferMemoryBarrier<'a>>,
+    pub give: Option<OwnershipBarrier>,
 }
 
 impl Renderer {
@@ -117,7 +117,7 @@ impl Renderer {
             vk::PhysicalDeviceTimelineSemaphoreFeatures::default().timeline_semaphore(true);
         let mut reset = vk::PhysicalDeviceHostQueryResetFeatures::default()
             .host_query_reset(offer.enabled.host_query_reset);
-        // The renderer itself needs this feature for `vkQueueSubmit2`.
+        // The renderer itself needs this feature for `vkQueueSubmit2` and its barriers.
         let mut synchronization =
             vk::PhysicalDeviceSynchronization2Features::default().synchronization2(true);
         let info = vk::DeviceCreateInfo::default()
@@ -150,17 +150,15 @@ impl Renderer {
     ///
     /// # Errors
     /// Errors of Vulkan.
-    pub fn record(&self, draw: &Draw<'_>) -> Result<vk::CommandBuffer, vk::Result> {
+    pub fn record(&self, draw: &Draw) -> Result<vk::CommandBuffer, vk::Result> {
         let (device, commands) = (&self.device, self.commands[draw.slot]);
-        let all = vk::PipelineStageFlags::ALL_COMMANDS;
-        let transfer = |buffer: Option<vk::BufferMemoryBarrier<'_>>| {
+        let transfer = |buffer: Option<OwnershipBarrier>| {
             if let Some(buffer) = buffer {
-                let none = vk::DependencyFlags::empty();
+                let buffer = [buffer.into()];
+                let info = vk::DependencyInfo::default().buffer_memory_barriers(&buffer);
                 // SAFETY: called below, while the commands are recorded. The caller keeps the
                 // buffer.
-                unsafe {
-                    device.cmd_pipeline_barrier(commands, all, all, none, &[], &[buffer], &[]);
-                }
+                unsafe { device.cmd_pipeline_barrier2(commands, &info) };
             }
         };
         let begin = vk::CommandBufferBeginInfo::default()

@@ -16,11 +16,7 @@ use crate::device::inner::Inner;
 use crate::device::open::Device;
 use crate::device::physical::{CORE_USAGES, TRANSFERS};
 use crate::memory::allocation::{Allocation, MemoryKind};
-
-/// All reads and writes.
-const ALL_ACCESS: vk::AccessFlags = vk::AccessFlags::from_raw(
-    vk::AccessFlags::MEMORY_READ.as_raw() | vk::AccessFlags::MEMORY_WRITE.as_raw(),
-);
+use crate::memory::ownership::OwnershipBarrier;
 
 /// A range of a `VkBuffer`, usually all of it. Cheap to clone.
 ///
@@ -203,37 +199,26 @@ impl Buffer {
 
     /// The barrier that acquires the range from the other API, for queues of `family`.
     ///
-    /// Pass it to `vkCmdPipelineBarrier` at the beginning of the application's own commands, with
-    /// `VK_PIPELINE_STAGE_ALL_COMMANDS_BIT` on both sides. Returns `None` for a buffer that is not
-    /// exported, which needs no barrier.
-    ///
-    /// See the ownership transfer to `VK_QUEUE_FAMILY_EXTERNAL` (Vulkan 1.3, 7.7.4).
+    /// It belongs at the beginning of the application's own commands. Returns `None` for a buffer
+    /// that is not exported, which needs no barrier.
     #[must_use]
-    pub fn acquire_barrier(&self, family: u32) -> Option<vk::BufferMemoryBarrier<'static>> {
-        let barrier = self.transfer_barrier()?;
-        Some(
-            barrier
-                .dst_access_mask(ALL_ACCESS)
-                .src_queue_family_index(vk::QUEUE_FAMILY_EXTERNAL)
-                .dst_queue_family_index(self.family_in_transfers(family)),
-        )
+    pub fn acquire_barrier(&self, family: u32) -> Option<OwnershipBarrier> {
+        let range = self.range_to_transfer()?;
+        let family = self.family_in_transfers(family);
+        Some(OwnershipBarrier::acquire(range, family))
     }
 
     /// The barrier that releases the range to the other API, at the end of the commands.
     ///
     /// See [`Buffer::acquire_barrier`].
     #[must_use]
-    pub fn release_barrier(&self, family: u32) -> Option<vk::BufferMemoryBarrier<'static>> {
-        let barrier = self.transfer_barrier()?;
-        Some(
-            barrier
-                .src_access_mask(ALL_ACCESS)
-                .src_queue_family_index(self.family_in_transfers(family))
-                .dst_queue_family_index(vk::QUEUE_FAMILY_EXTERNAL),
-        )
+    pub fn release_barrier(&self, family: u32) -> Option<OwnershipBarrier> {
+        let range = self.range_to_transfer()?;
+        let family = self.family_in_transfers(family);
+        Some(OwnershipBarrier::release(range, family))
     }
 
-    fn transfer_barrier(&self) -> Option<vk::BufferMemoryBarrier<'static>> {
+    fn range_to_transfer(&self) -> Option<vk::BufferMemoryBarrier<'static>> {
         let range = vk::BufferMemoryBarrier::default()
             .buffer(self.raw())
             .offset(self.offset)

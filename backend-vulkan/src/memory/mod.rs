@@ -2,3 +2,4 @@
 
 pub(crate) mod allocation;
 pub(crate) mod buffer;
+pub(crate) mod ownership;

@@ -289,7 +289,7 @@ impl Recording {
                 stages,
                 vk::DependencyFlags::empty(),
                 &[],
-                &[barrier],
+                &[barrier.into()],
                 &[],
             );
         }

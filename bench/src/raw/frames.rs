@@ -165,7 +165,7 @@ impl Recording {
                 stages,
                 vk::DependencyFlags::empty(),
                 &[],
-                &[barrier],
+                &[barrier.into()],
                 &[],
             );
         }

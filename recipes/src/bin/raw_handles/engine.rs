@@ -125,7 +125,7 @@ impl Engine {
     /// Draws a frame with its own `vkQueueSubmit2`. No other thread may use the queue meanwhile.
     pub(crate) fn draw(
         &self,
-        draw: &Draw<'_>,
+        draw: &Draw,
         wait: Option<Semaphore>,
         signal: Semaphore,
     ) -> Result<(), vk::Result> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use syncline::backend::Device as _;
 use syncline::vulkan::ash::vk;
-use syncline::vulkan::{self, AdoptInfo, Enabled, Offer};
+use syncline::vulkan::{self, AdoptInfo, Enabled, Offer, OwnershipBarrier};
 use syncline::{Claim, Point, Timeline, info::Uuid};
 use syncline_recipes::{LIMIT, Stop, pick};
 use wgpu::hal::api::Vulkan;
@@ -187,7 +187,7 @@ impl Gpu {
     /// records its own commands only when their encoder is finished.
     pub(crate) fn transfer(
         &self,
-        barrier: impl FnOnce(u32) -> Option<vk::BufferMemoryBarrier<'static>>,
+        barrier: impl FnOnce(u32) -> Option<OwnershipBarrier>,
     ) -> Result<wgpu::CommandBuffer, Stop> {
         let family = {
             // SAFETY: nothing of the device is destroyed.
@@ -197,6 +197,8 @@ impl Gpu {
         };
         let mut encoder = self.device.create_command_encoder(&Default::default());
         if let Some(barrier) = barrier(family) {
+            // wgpu does not enable the feature that the newer form needs.
+            let barrier = [barrier.into()];
             let all = vk::PipelineStageFlags::ALL_COMMANDS;
             let none = vk::DependencyFlags::empty();
             // SAFETY: the encoder is used for nothing else, and its command buffer is open. The
@@ -205,7 +207,7 @@ impl Gpu {
                 encoder.as_hal_mut::<Vulkan, _, _>(|hal| {
                     let commands = hal?.raw_handle();
                     let device = self.adopted.raw();
-                    device.cmd_pipeline_barrier(commands, all, all, none, &[], &[barrier], &[]);
+                    device.cmd_pipeline_barrier(commands, all, all, none, &[], &barrier, &[]);
                     Some(())
                 })
             };
