@@ -45,6 +45,7 @@ pub use timeline::Timeline;
 pub use timeline::access::{SignalOnly, WaitOnly};
 pub use timeline::claim::Claim;
 pub use timeline::point::{KeptPoint, Point, Signal};
+pub use timeline::slots::{Slot, Slots};
 pub use wait::{WaitMode, wait_all, wait_any};
 
 /// Errors, and what they contain: names of objects, causes, ends of processes.

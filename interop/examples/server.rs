@@ -8,7 +8,7 @@ use std::{env, error::Error, process::Command, thread, time::Duration};
 
 use syncline::prelude::*;
 use syncline::process::{Endpoint, Listener};
-use syncline::{Device, handle::SharedWords, host, negotiate::Party};
+use syncline::{Device, Slots, handle::SharedWords, host, negotiate::Party};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const FRAMES: u64 = 5;
@@ -47,14 +47,16 @@ fn serve(client: Endpoint, device: &Device) -> Outcome {
     let ready = client.timeline("ready", own.clone().signals(), &devices, PATIENCE)?;
     let taken = client.timeline("taken", own.clone().waits(), &devices, PATIENCE)?;
     let (ready, taken) = (ready.signal_only(own.id())?, taken.wait_only(own.id())?);
-    let slots = SharedWords::new(4 * SLOTS as u64)?;
-    client.send_words("slots", &slots, PATIENCE)?;
+    let slots = Slots::new(taken.clone(), SLOTS)?;
+    let words = SharedWords::new(4 * SLOTS as u64)?;
+    client.send_words("words", &words, PATIENCE)?;
     let queue = device.queue(QueueKind::Compute, "of one client")?;
     for n in 1..=FRAMES {
-        let slots = slots.clone();
-        let paint = move || slots.words()[n as usize % SLOTS].store((n * n) as u32, Relaxed);
+        let (slot, words) = (slots.frame(n)?, words.clone());
+        let at = slot.index(); // n % SLOTS
+        let paint = move || words.words()[at].store((n * n) as u32, Relaxed);
         // Held until the client has taken the frame in that slot. The call does not block.
-        let (free, done) = (taken.at(n.saturating_sub(2)), ready.signal_at(n));
+        let (free, done) = (slot.free(), ready.signal_at(n));
         queue.submit(&[free], |work| work.host().map(|w| w.run(paint)), &[done])?;
     }
     if (1..=FRAMES).any(|n| taken.at(n).wait(PATIENCE).is_err()) {
@@ -69,10 +71,10 @@ fn client(server: &Endpoint, device: &Device, last: u64) -> Outcome {
     let ready = server.timeline("ready", own.clone().waits(), &devices, PATIENCE)?;
     let taken = server.timeline("taken", own.clone().signals(), &devices, PATIENCE)?;
     let (ready, taken) = (ready.wait_only(own.id())?, taken.signal_only(own.id())?);
-    let slots = server.receive_words("slots", 4 * SLOTS as u64, PATIENCE)?;
+    let words = server.receive_words("words", 4 * SLOTS as u64, PATIENCE)?;
     for n in 1..=last {
         ready.at(n).wait(PATIENCE)?; // or a submission waits
-        println!("frame {n} is {:?}", slots.words()[n as usize % SLOTS]);
+        println!("frame {n} is {:?}", words.words()[n as usize % SLOTS]);
         taken.signal(n)?;
     }
     let _ = server.receive_point(Duration::MAX); // until the server closes the connection

@@ -41,6 +41,7 @@
 //! | choose them at run time | [`Device`], [`Queue`], [`Recorder`]: enums over the backends |
 //! | share timelines and memory | [`share`](fn@share), [`connect`], [`Link`], [`SharedBuffer`] |
 //! | submit work | `submit` of a queue: [`backend::Queue::submit`] |
+//! | have frames in flight | [`Slots`] |
 //! | submit by a driver call of your own | `vulkan::Queue::submit_raw`, `cuda::Queue::submit_raw`, [`Claim`] |
 //! | wait on the host | [`Point::wait`], [`wait_any`], [`wait::future`] |
 //! | understand an error | [`Error::kind`], [`Error::root`], [`error`] |
@@ -75,8 +76,8 @@
 #[doc(inline)]
 pub use syncline_core::{
     Claim, Error, ErrorKind, Fence, Held, KeptPoint, Point, QueueKind, Result, Signal, SignalOnly,
-    Stopwatch, Submitted, Timeline, WaitMode, WaitOnly, clock, error, handle, host, info, trace,
-    wait, wait_all, wait_any,
+    Slot, Slots, Stopwatch, Submitted, Timeline, WaitMode, WaitOnly, clock, error, handle, host,
+    info, trace, wait, wait_all, wait_any,
 };
 
 #[cfg(feature = "cuda")]

@@ -35,7 +35,7 @@ pub const WORDS: u32 = 1 << 16;
 /// Bytes of a frame.
 pub const BYTES: u64 = WORDS as u64 * 4;
 /// Number of frames in flight, each in a buffer of its own.
-pub const SLOTS: u64 = 3;
+pub const SLOTS: usize = 3;
 /// Time limit for every wait.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
@@ -43,9 +43,3 @@ pub const LIMIT: Duration = Duration::from_secs(30);
 pub const PTX: &str = include_str!("produce.ptx");
 /// Threads per block of that kernel.
 pub const BLOCK: u32 = 256;
-
-/// Returns the buffer of a frame.
-#[must_use]
-pub const fn slot(frame: u64) -> usize {
-    (frame % SLOTS) as usize
-}

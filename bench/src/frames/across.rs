@@ -9,7 +9,7 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::negotiate::{Made, Mechanism, Needs, Party, Plan};
 use syncline::process::Endpoint;
 use syncline::{
-    Device, Error, Memory, Point, Queue, QueueKind, Recorder, Result, SignalOnly, Timeline,
+    Device, Error, Memory, Point, Queue, QueueKind, Recorder, Result, SignalOnly, Slots, Timeline,
     WaitOnly, handle::SharedWords, host,
 };
 
@@ -136,11 +136,6 @@ fn number(frame: u32) -> u64 {
     u64::from(frame) + 1
 }
 
-/// The value of the last frame that had the slot of `frame`.
-fn before(frame: u32) -> u64 {
-    number(frame).saturating_sub(SLOTS as u64)
-}
-
 /// The point, or nothing in a run that shows what the waits are for.
 fn if_synchronized(synchronized: bool, point: Point<'_>) -> Point<'_> {
     if synchronized { point } else { Point::EMPTY }
@@ -155,17 +150,21 @@ struct Relay {
     filled: Timeline,
     /// Reaches n when frame n has been copied from there.
     emptied: Timeline,
+    /// The slots of the device, which `emptied` frees.
+    ring: Slots,
 }
 
 impl Relay {
     fn new(worker: host::Queue, words: Vec<SharedWords>, slots: Vec<Memory>) -> Result<Self> {
         let host = worker.device();
+        let emptied = host.timeline("emptied")?;
         Ok(Self {
             worker,
             words,
             slots,
             filled: host.timeline("filled")?,
-            emptied: host.timeline("emptied")?,
+            ring: Slots::new(emptied.wait_only(), SLOTS)?,
+            emptied,
         })
     }
 }
@@ -177,6 +176,10 @@ pub struct Producing {
     relay: Option<Relay>,
     produced: SignalOnly,
     consumed: WaitOnly,
+    /// The slots that both processes have, which `consumed` frees.
+    ring: Slots,
+    /// Bounds how many frames are submitted ahead.
+    ahead: Slots,
     shared: Shared,
 }
 
@@ -187,12 +190,15 @@ impl Producing {
     /// The reason why the two cannot do it.
     pub fn new(device: &Device, size: Size, endpoint: &Endpoint) -> Result<Self> {
         let (shared, slots, relay) = Shared::new(Role::Producer, device, size, endpoint)?;
+        let consumed = shared.consumed.wait_only(shared.party)?;
         Ok(Self {
             queue: device.queue(QueueKind::Compute, "simulate")?,
             stage: Producer::new(device, size, slots)?,
             relay,
             produced: shared.produced.signal_only(shared.party)?,
-            consumed: shared.consumed.wait_only(shared.party)?,
+            ring: Slots::new(consumed.clone(), SLOTS)?,
+            ahead: Slots::new(consumed.clone(), 2 * SLOTS)?,
+            consumed,
             shared,
         })
     }
@@ -215,9 +221,7 @@ impl Producing {
     /// A driver error; a frame that takes too long; the other process is lost.
     pub fn run(&self, frames: u32, synchronized: bool, endpoint: &Endpoint) -> Result<()> {
         let made = (0..frames).try_for_each(|frame| {
-            // The number of frames that are submitted ahead.
-            let ahead = before(frame).saturating_sub(SLOTS as u64);
-            self.consumed.at(ahead).wait(TIMEOUT)?;
+            self.ahead.frame(number(frame))?.free().wait(TIMEOUT)?;
             self.submit(frame, synchronized)
         });
         let last = self.consumed.at(frames.into());
@@ -234,13 +238,13 @@ impl Producing {
         let slot = frame as usize % SLOTS;
         let stage = self.stage.clone();
         let record = move |recorder: &mut Recorder<'_>| stage.record(recorder, frame, slot, late);
-        let free = if_synchronized(synchronized, self.consumed.at(before(frame)));
+        let free = if_synchronized(synchronized, self.ring.frame(number(frame))?.free());
         let produced = self.produced.signal_at(number(frame));
         let Some(relay) = &self.relay else {
             self.queue.submit(&[free], record, &[produced])?;
             return Ok(());
         };
-        let emptied = relay.emptied.at(before(frame));
+        let emptied = relay.ring.frame(number(frame))?.free();
         let filled = relay.filled.signal_at(number(frame));
         self.queue.submit(&[emptied], record, &[filled])?;
         let (from, to) = (relay.slots[slot].clone(), relay.words[slot].clone());
@@ -362,7 +366,7 @@ impl Consuming {
             recorder.run(move || copy(from.words(), to.words().unwrap_or_default()));
             Ok(())
         };
-        let emptied = relay.emptied.at(before(frame));
+        let emptied = relay.ring.frame(number(frame))?.free();
         let filled = relay.filled.signal_at(number(frame));
         relay
             .worker

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use syncline::backend::{Device as _, Queue as _, Submitted};
 use syncline::trace::Trace;
 use syncline::{
-    Error, Link, Memory, Point, Queue, QueueKind, Recorder, Result, SharedBuffer, Timeline,
+    Error, Link, Memory, Point, Queue, QueueKind, Recorder, Result, SharedBuffer, Slots, Timeline,
     WaitMode, host,
 };
 
@@ -107,6 +107,8 @@ pub struct Pipeline {
     relayed: Timeline,
     /// Reaches n when frame n has been shaded and its slot is free again.
     consumed: Timeline,
+    /// The slots, which `consumed` frees.
+    ring: Slots,
     trace: Option<Arc<Trace>>,
 }
 
@@ -129,6 +131,7 @@ impl Pipeline {
         let relaying = relayed
             .then(|| host.queue(QueueKind::Transfer, "relay"))
             .transpose()?;
+        let consumed = link.timeline("consumed")?;
         Ok(Self {
             producer: Producer::new(link.left(), size, left)?,
             consumer: Consumer::new(link.right(), size, right, readbacks.clone())?,
@@ -139,7 +142,8 @@ impl Pipeline {
             readbacks,
             produced: link.timeline("produced")?,
             relayed: host.timeline("relayed")?,
-            consumed: link.timeline("consumed")?,
+            ring: Slots::new(consumed.wait_only(), SLOTS)?,
+            consumed,
             trace: None,
         })
     }
@@ -279,7 +283,7 @@ impl Pipeline {
     fn produce(&self, frame: u32, order: Order) -> Result<()> {
         let number = u64::from(frame) + 1;
         let free = match order {
-            Order::Timelines => self.consumed.at(number.saturating_sub(SLOTS as u64)),
+            Order::Timelines => self.ring.frame(number)?.free(),
             Order::HostSynchronized | Order::None => Point::EMPTY,
         };
         let producer = self.producer.clone();

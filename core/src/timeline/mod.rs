@@ -8,6 +8,7 @@ pub(crate) mod host_signals;
 pub(crate) mod interval;
 pub(crate) mod point;
 pub(crate) mod recent_spins;
+pub(crate) mod slots;
 pub(crate) mod state;
 pub(crate) mod times;
 pub(crate) mod waiters;

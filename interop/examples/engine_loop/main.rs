@@ -7,7 +7,7 @@ mod loss;
 use std::time::Duration;
 
 use syncline::prelude::*;
-use syncline::{Device, ErrorKind, Memory, Queue, Recorder};
+use syncline::{Device, ErrorKind, Memory, Queue, Recorder, Slots};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -16,6 +16,7 @@ struct Engine {
     device: Device,
     queue: Queue,
     frames: Timeline,
+    slots: Slots,
     targets: [Memory; 2],
 }
 
@@ -24,17 +25,20 @@ impl Engine {
         let inventory = Inventory::probe(&ProbeOptions::default());
         let device = inventory.select(name)?.open()?;
         println!("{} {}", device.info().backend, device.info().name);
+        let frames = device.timeline_from("frames", frames)?;
         Ok(Self {
             queue: device.queue(QueueKind::Compute, "draw")?,
-            frames: device.timeline_from("frames", frames)?,
+            slots: Slots::new(frames.wait_only(), 2)?, // two frames are in flight
+            frames,
             targets: targets(&device, bytes)?,
             device,
         })
     }
 
     fn frame(&self, n: u64) -> syncline::Result<()> {
-        self.frames.at(n.saturating_sub(2)).wait(PATIENCE)?; // two frames are in flight
-        let target = self.targets[(n % 2) as usize].clone();
+        let slot = self.slots.frame(n)?;
+        slot.free().wait(PATIENCE)?;
+        let target = self.targets[slot.index()].clone();
         let draw = move |recorder: &mut Recorder<'_>| recorder.fill(&target, n as u32);
         self.queue.submit(&[], draw, &[self.frames.signal_at(n)])?;
         Ok(())

@@ -16,10 +16,10 @@ use cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKe
 use cudarc::nvrtc::Ptx;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::vulkan::ash::vk;
-use syncline::{Memory, Point, Signal, cuda, vulkan};
+use syncline::{Memory, Point, Signal, Slots, cuda, vulkan};
 use syncline_recipes::{
     Arguments, BLOCK, BYTES, Draw, Host, LIMIT, PTX, Renderer, SLOTS, Stop, Verdict, WORDS, end,
-    link, produced, slot,
+    link, produced,
 };
 
 fn main() -> ExitCode {
@@ -40,12 +40,13 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
         Some(host) => Producer::Host(host),
         None => Producer::Cuda(compute?),
     };
-    let slots = (0..SLOTS)
+    let buffers = (0..SLOTS)
         .map(|_| link.buffer(BYTES))
         .collect::<Result<Vec<_>, _>>()?;
-    println!("memory: {}", slots[0].how());
+    println!("memory: {}", buffers[0].how());
     // One timeline for each direction. One side signals it, with the number of the frame.
     let (drawable, drawn) = (link.timeline("drawable")?, link.timeline("drawn")?);
+    let slots = Slots::new(drawn.wait_only(), SLOTS)?;
     let graphics = vulkan.queue_on(renderer.family, 0, "the renderer's")?;
     let readbacks = (0..SLOTS)
         .map(|_| vulkan.host_buffer(BYTES, vk::BufferUsageFlags::empty()))
@@ -55,18 +56,28 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
     let mut verify = |frame: u64| {
         // After the draw has finished, the host can read what it wrote.
         drawn.at(frame).wait(LIMIT)?;
-        let words = readbacks[slot(frame)].as_words().unwrap_or_default();
+        let words = readbacks[slots.frame(frame)?.index()]
+            .as_words()
+            .unwrap_or_default();
         let words = words.iter().map(|word| word.load(Ordering::Relaxed));
         verdict.compare(frame as u32, words, produced);
         Ok::<_, Stop>(())
     };
     let frames = u64::from(arguments.frames);
-    for frame in 1..=frames {
-        let buffer = &slots[slot(frame)];
+    // After the last frame only the comparison is left.
+    for frame in 1..=frames + SLOTS as u64 {
+        let slot = slots.frame(frame)?;
+        // Compares the frame that had the slot before, so that all slots are in use at once.
+        if let Some(before) = slot.before() {
+            verify(before)?;
+        }
+        if frame > frames {
+            continue;
+        }
+        let buffer = &buffers[slot.index()];
 
-        // The producer waits until the last frame in this buffer has been drawn. For the first
-        // frames that is value 0, which is reached.
-        let free = [drawn.at(frame.saturating_sub(SLOTS))];
+        // The producer waits until the last frame in this buffer has been drawn.
+        let free = [slot.free()];
         let waits = if arguments.no_sync { &[] } else { &free[..] };
         producer.produce(
             frame,
@@ -80,9 +91,9 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
         // its signal.
         let from = buffer.left();
         let commands = renderer.record(&Draw {
-            slot: slot(frame),
+            slot: slot.index(),
             from: from.raw(),
-            to: readbacks[slot(frame)].raw(),
+            to: readbacks[slot.index()].raw(),
             bytes: BYTES,
             take: from.acquire_barrier(renderer.family),
             give: from.release_barrier(renderer.family),
@@ -102,14 +113,6 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
         renderer.submit(guard.raw(), commands, wait, signal)?;
         drop(guard);
         claim.submitted_on(vulkan.id())?;
-
-        // Compares an earlier frame, so that all three work at once.
-        if frame >= SLOTS {
-            verify(frame + 1 - SLOTS)?;
-        }
-    }
-    for frame in (frames + 2).saturating_sub(SLOTS).max(1)..=frames {
-        verify(frame)?;
     }
     // All submissions must finish before the program ends.
     producer.idle()?;

@@ -96,6 +96,7 @@ fn what_the_documents_show_is_what_is_run() {
             [
                 "hello",
                 "cuda_to_vulkan",
+                "in_flight",
                 "failure",
                 "own_submission",
                 "trace",

@@ -19,9 +19,9 @@ use clap::Parser;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::vulkan::ash::vk::{self, Handle as _};
 use syncline::vulkan::{AdoptInfo, Enabled};
-use syncline::{Memory, Timeline, cuda, vulkan};
+use syncline::{Memory, Slots, Timeline, cuda, vulkan};
 use syncline_recipes::{
-    Arguments, BYTES, Draw, Host, LIMIT, SLOTS, Stop, Verdict, end, link, produced, slot,
+    Arguments, BYTES, Draw, Host, LIMIT, SLOTS, Stop, Verdict, end, link, produced,
 };
 
 use engine::{Engine, Handles, Semaphore};
@@ -59,10 +59,11 @@ fn frames(
     let link = link(&borrowed.vulkan, cuda, arguments.producer)?;
     let host = Host::new(link.right())?;
     let (drawable, drawn) = (link.timeline("drawable")?, link.timeline("drawn")?);
-    let slots = (0..SLOTS)
+    let slots = Slots::new(drawn.wait_only(), SLOTS)?;
+    let buffers = (0..SLOTS)
         .map(|_| link.buffer(BYTES))
         .collect::<Result<Vec<_>, _>>()?;
-    println!("memory: {}", slots[0].how());
+    println!("memory: {}", buffers[0].how());
     let readbacks = (0..SLOTS)
         .map(|_| {
             let usage = vk::BufferUsageFlags::empty();
@@ -73,15 +74,25 @@ fn frames(
     let mut verdict = Verdict::default();
     let mut verify = |frame: u64| {
         drawn.at(frame).wait(LIMIT)?;
-        let words = readbacks[slot(frame)].as_words().unwrap_or_default();
+        let words = readbacks[slots.frame(frame)?.index()]
+            .as_words()
+            .unwrap_or_default();
         let words = words.iter().map(|word| word.load(Ordering::Relaxed));
         verdict.compare(frame as u32, words, produced);
         Ok::<_, Stop>(())
     };
     let last = u64::from(arguments.frames);
-    for frame in 1..=last {
-        let buffer = &slots[slot(frame)];
-        let free = [drawn.at(frame.saturating_sub(SLOTS))];
+    // After the last frame only the comparison is left.
+    for frame in 1..=last + SLOTS as u64 {
+        let slot = slots.frame(frame)?;
+        if let Some(before) = slot.before() {
+            verify(before)?;
+        }
+        if frame > last {
+            continue;
+        }
+        let buffer = &buffers[slot.index()];
+        let free = [slot.free()];
         let waits = if arguments.no_sync { &[] } else { &free[..] };
         match (&host, &borrowed.cuda, buffer.right()) {
             (None, Some((device, stream)), Memory::Cuda(words)) => {
@@ -112,9 +123,9 @@ fn frames(
 
         let from = buffer.left();
         let draw = Draw {
-            slot: slot(frame),
+            slot: slot.index(),
             from: from.raw(),
-            to: readbacks[slot(frame)].raw(),
+            to: readbacks[slot.index()].raw(),
             bytes: BYTES,
             take: from.acquire_barrier(borrowed.family),
             give: from.release_barrier(borrowed.family),
@@ -123,13 +134,6 @@ fn frames(
         borrowed.next_frame(frame, wait, &drawn, |wait, signal| {
             engine.draw(&draw, wait, signal)
         })?;
-
-        if frame >= SLOTS {
-            verify(frame + 1 - SLOTS)?;
-        }
-    }
-    for frame in (last + 2).saturating_sub(SLOTS).max(1)..=last {
-        verify(frame)?;
     }
     if let Some(host) = &host {
         host.idle(LIMIT)?;

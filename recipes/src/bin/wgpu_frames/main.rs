@@ -14,8 +14,9 @@ mod shader;
 use std::process::ExitCode;
 
 use clap::Parser;
+use syncline::Slots;
 use syncline::backend::Device as _;
-use syncline_recipes::{Arguments, BYTES, SLOTS, Stop, Verdict, end, link, slot};
+use syncline_recipes::{Arguments, BYTES, SLOTS, Stop, Verdict, end, link};
 
 use gpu::Gpu;
 use producer::{Producer, first_cuda};
@@ -34,11 +35,12 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
     let producer = Producer::new(link.right())?;
     let (drawable, drawn) = (link.timeline("drawable")?, link.timeline("drawn")?);
     // wgpu's buffers are dropped first, then the shared memory, then the device.
-    let slots = (0..SLOTS)
+    let slots = Slots::new(drawn.wait_only(), SLOTS)?;
+    let buffers = (0..SLOTS)
         .map(|_| link.buffer(BYTES))
         .collect::<Result<Vec<_>, _>>()?;
-    println!("memory: {}", slots[0].how());
-    let frames: Vec<_> = slots
+    println!("memory: {}", buffers[0].how());
+    let frames: Vec<_> = buffers
         .iter()
         .map(|buffer| Frame::new(&gpu, buffer.left()))
         .collect();
@@ -47,25 +49,25 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
     let mut verdict = Verdict::default();
     let mut submissions = Vec::new();
     let mut verify = |frame: u64, submission: wgpu::SubmissionIndex| {
-        let words = frames[slot(frame)].read(&gpu, submission)?;
+        let words = frames[slots.frame(frame)?.index()].read(&gpu, submission)?;
         verdict.compare(frame as u32, words.into_iter(), shaded);
         Ok::<_, Stop>(())
     };
     for frame in 1..=u64::from(arguments.frames) {
-        // The producer waits until the last frame in this buffer has been shaded. For the first
-        // frames that is value 0, which is reached.
-        let free = [drawn.at(frame.saturating_sub(SLOTS))];
+        // The producer waits until the last frame in this buffer has been shaded.
+        let slot = slots.frame(frame)?;
+        let free = [slot.free()];
         let waits = if arguments.no_sync { &[] } else { &free[..] };
-        let memory = slots[slot(frame)].right();
+        let memory = buffers[slot.index()].right();
         producer.produce(frame, memory, arguments, waits, drawable.signal_at(frame))?;
 
-        let commands = shader.commands(&gpu, frame, &frames[slot(frame)])?;
+        let commands = shader.commands(&gpu, slot.index(), &frames[slot.index()])?;
         let wait = (!arguments.no_sync).then(|| drawable.at(frame));
         let mut claim = drawn.claim(frame)?;
         submissions.push(gpu.submit(commands, wait, &drawn, &mut claim)?);
 
-        if submissions.len() == SLOTS as usize {
-            verify(frame + 1 - SLOTS, submissions.remove(0))?;
+        if submissions.len() == SLOTS {
+            verify(frame + 1 - SLOTS as u64, submissions.remove(0))?;
         }
     }
     let left = submissions.len() as u64;

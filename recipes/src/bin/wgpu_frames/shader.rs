@@ -1,7 +1,7 @@
 //! The application's shader, in wgpu.
 
 use syncline::vulkan;
-use syncline_recipes::{BYTES, LIMIT, Stop, WORDS, produced, slot};
+use syncline_recipes::{BYTES, LIMIT, Stop, WORDS, produced};
 
 use crate::gpu::Gpu;
 
@@ -120,13 +120,13 @@ impl Shader {
     pub(crate) fn commands(
         &self,
         gpu: &Gpu,
-        number: u64,
+        slot: usize,
         frame: &Frame,
     ) -> Result<[wgpu::CommandBuffer; 3], Stop> {
         let mut encoder = gpu.device.create_command_encoder(&Default::default());
         let mut pass = encoder.begin_compute_pass(&Default::default());
         pass.set_pipeline(&self.pipeline);
-        pass.set_bind_group(0, &self.frames[slot(number)], &[]);
+        pass.set_bind_group(0, &self.frames[slot], &[]);
         pass.dispatch_workgroups(WORDS / 64, 1, 1);
         drop(pass);
         encoder.copy_buffer_to_buffer(&self.picture, 0, &frame.readback, 0, BYTES);
