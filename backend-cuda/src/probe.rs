@@ -5,7 +5,7 @@ use syncline_core::{
     Error, QueueKind, Result,
     error::Object,
     handle::HandleKind,
-    info::{BackendKind, Capabilities, Info, QueueFamily},
+    info::{BackendKind, Capabilities, Info, QueueFamily, Uuid},
 };
 
 use crate::device::limits::{CLOCK_LIMIT, EVENTS_LIMIT, MEMORY_OPS_LIMIT, SYNC_FILES_LIMIT};
@@ -106,6 +106,30 @@ impl Driver {
                 Candidate::new(self, device, info, rejected)
             });
         Ok(candidates.collect())
+    }
+
+    /// CUDA's ordinal of the GPU with this UUID, for `cuDeviceGet` or `CudaContext::new`.
+    ///
+    /// For a program that has a Vulkan device and makes a CUDA context on the same GPU. Vulkan's
+    /// `deviceUUID` is the same UUID. Makes no context. Ordinals count only what the variable
+    /// `CUDA_VISIBLE_DEVICES` shows. A MIG partition is found by its own UUID alone.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDevice`] with all devices and their UUIDs. Same errors as
+    /// [`Driver::devices`].
+    pub fn ordinal_of(&self, uuid: Uuid) -> Result<usize> {
+        let devices = self.devices()?;
+        let found = devices.iter().position(|it| it.info.uuid == Some(uuid));
+        found.ok_or_else(|| {
+            let uuid_of = |info: &Info| info.uuid.map(|uuid| format!(" {uuid}"));
+            let lines = devices.iter().enumerate().map(|(ordinal, Candidate { info, .. })| {
+                let name = format!("{ordinal} \"{}\"", info.name);
+                name + &uuid_of(info).unwrap_or_default()
+            });
+            let have = lines.collect::<Vec<_>>().join(", ");
+            let have = if have.is_empty() { "none".into() } else { have };
+            Error::no_such_device(format!("cuda {uuid}"), have)
+        })
     }
 
     /// A candidate for a device that does not answer.

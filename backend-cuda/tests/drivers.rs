@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cudarc::driver::CudaContext;
-use syncline_core::Error;
+use syncline_core::backend::Device as _;
+use syncline_core::{Error, info::Uuid};
 use syncline_cuda::{Device, Driver};
 
 /// The software CUDA driver, which cargo has built beside this program.
@@ -57,6 +58,46 @@ fn two_libraries_are_two_drivers() {
     // Another file is another library to the system, whatever is in it.
     fs::copy(library(), folder.join("libcuda.so")).unwrap();
     runs("two_drivers_do_not", &folder);
+}
+
+#[test]
+fn an_ordinal_is_found_without_a_context() {
+    runs("ordinals_need_no_context", &folder("ordinals"));
+}
+
+#[test]
+#[ignore = "runs in a process of its own"]
+fn ordinals_need_no_context() {
+    let driver = Driver::load().unwrap();
+    let devices = driver.devices().unwrap();
+    let uuids: Vec<_> = devices.iter().map(|it| it.info.uuid.unwrap()).collect();
+    assert_eq!(uuids.len(), 2);
+    for (ordinal, uuid) in uuids.iter().enumerate() {
+        assert_eq!(driver.ordinal_of(*uuid).unwrap(), ordinal);
+    }
+    let none = Uuid([7; 16]);
+    let refused = driver.ordinal_of(none).unwrap_err();
+    assert!(matches!(refused, Error::NoSuchDevice { .. }), "{refused:?}");
+    let text = refused.to_string();
+    for uuid in uuids.iter().chain([&none]) {
+        assert!(text.contains(&uuid.to_string()), "no {uuid} in: {text}");
+    }
+    assert_eq!(live_objects(), 0);
+    // The count is of this driver, and counts a context.
+    let device = Device::open(1).unwrap();
+    assert_eq!(device.info().uuid, Some(uuids[1]));
+    assert!(live_objects() > 0);
+}
+
+/// The objects that the software driver has made and not destroyed.
+#[allow(unsafe_code, reason = "calls a function of the software driver")]
+fn live_objects() -> u64 {
+    // SAFETY: the library is loaded already, and the function is declared so.
+    unsafe {
+        let library = libloading::Library::new("libcuda.so.1").unwrap();
+        let count = library.get::<unsafe extern "C" fn() -> u64>(b"synclineSoftwareLiveObjects");
+        count.unwrap()()
+    }
 }
 
 #[test]
