@@ -122,10 +122,13 @@ impl Driver {
         let found = devices.iter().position(|it| it.info.uuid == Some(uuid));
         found.ok_or_else(|| {
             let uuid_of = |info: &Info| info.uuid.map(|uuid| format!(" {uuid}"));
-            let lines = devices.iter().enumerate().map(|(ordinal, Candidate { info, .. })| {
-                let name = format!("{ordinal} \"{}\"", info.name);
-                name + &uuid_of(info).unwrap_or_default()
-            });
+            let lines = devices
+                .iter()
+                .enumerate()
+                .map(|(ordinal, Candidate { info, .. })| {
+                    let name = format!("{ordinal} \"{}\"", info.name);
+                    name + &uuid_of(info).unwrap_or_default()
+                });
             let have = lines.collect::<Vec<_>>().join(", ");
             let have = if have.is_empty() { "none".into() } else { have };
             Error::no_such_device(format!("cuda {uuid}"), have)

@@ -1,0 +1,88 @@
+//! What an engine's allocator does, by hand.
+
+use std::sync::Arc;
+
+use syncline::vulkan;
+use syncline::vulkan::ash::vk;
+
+use crate::adopt::Block;
+
+const HANDLES: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
+
+/// Frees the memory and the buffers when Syncline uses them no more.
+struct Owned {
+    device: vulkan::Device,
+    memory: vk::DeviceMemory,
+    buffers: Vec<vk::Buffer>,
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let raw = self.device.raw();
+        // SAFETY: made by `allocate`. Syncline keeps this until nothing uses them.
+        unsafe {
+            self.buffers
+                .iter()
+                .for_each(|buffer| raw.destroy_buffer(*buffer, None));
+            raw.free_memory(self.memory, None);
+        }
+    }
+}
+
+/// Makes buffers of these sizes, and one block of memory for all of them.
+pub(crate) fn allocate(device: &vulkan::Device, sizes: &[u64]) -> Result<Block, vk::Result> {
+    let raw = device.raw();
+    let mut owned = Owned {
+        device: device.clone(),
+        memory: vk::DeviceMemory::null(),
+        buffers: Vec::new(),
+    };
+    let (mut buffers, mut end, mut allowed) = (Vec::new(), 0_u64, u32::MAX);
+    for &size in sizes {
+        let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(HANDLES);
+        let info = vk::BufferCreateInfo::default()
+            .size(size)
+            .usage(vk::BufferUsageFlags::TRANSFER_SRC | vk::BufferUsageFlags::TRANSFER_DST)
+            .push_next(&mut external);
+        // SAFETY: a valid description.
+        let buffer = unsafe { raw.create_buffer(&info, None) }?;
+        owned.buffers.push(buffer);
+        // SAFETY: just created.
+        let needs = unsafe { raw.get_buffer_memory_requirements(buffer) };
+        let offset = end.next_multiple_of(needs.alignment);
+        buffers.push((buffer, offset, size));
+        (end, allowed) = (offset + needs.size, allowed & needs.memory_type_bits);
+    }
+    // SAFETY: the physical device of this instance.
+    let types = unsafe {
+        let instance = device.instance();
+        instance.get_physical_device_memory_properties(device.physical())
+    };
+    let local = vk::MemoryPropertyFlags::DEVICE_LOCAL;
+    let is_local = |index: u32| {
+        types.memory_types[index as usize]
+            .property_flags
+            .contains(local)
+    };
+    let fits = |index: &u32| allowed & (1 << index) != 0 && is_local(*index);
+    let memory_type = (0..types.memory_type_count).find(fits);
+    let memory_type = memory_type.ok_or(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY)?;
+    let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(HANDLES);
+    let info = vk::MemoryAllocateInfo::default()
+        .allocation_size(end)
+        .memory_type_index(memory_type)
+        .push_next(&mut export);
+    // SAFETY: a memory type that all buffers allow.
+    owned.memory = unsafe { raw.allocate_memory(&info, None) }?;
+    for &(buffer, offset, _) in &buffers {
+        // SAFETY: aligned, within the memory, and of a type that the buffer allows.
+        unsafe { raw.bind_buffer_memory(buffer, owned.memory, offset) }?;
+    }
+    Ok(Block {
+        memory: owned.memory,
+        size: end,
+        memory_type,
+        owner: Arc::new(owned),
+        buffers,
+    })
+}
