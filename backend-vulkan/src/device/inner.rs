@@ -16,6 +16,7 @@ use crate::device::clock_readings::DeviceClock;
 use crate::device::deferred_destroy::DeferredDestroy;
 use crate::device::driver_queue::DriverQueue;
 use crate::device::external::External;
+use crate::device::memory_pool::MemoryPool;
 use crate::device::native::Native;
 use crate::device::open::Device;
 use crate::device::physical::{Enabled, PhysicalDevice, QueueHandle};
@@ -32,6 +33,7 @@ pub(crate) struct Inner {
     queues: Vec<Arc<DriverQueue>>,
     families: Vec<u32>,
     query_pools: QueryPools,
+    memory_pool: MemoryPool,
     clock: DeviceClock,
     external: External,
     /// The first error that said that the device is lost.
@@ -74,6 +76,7 @@ impl Inner {
             queues,
             families: families.iter().map(|family| family.index).collect(),
             query_pools: QueryPools::default(),
+            memory_pool: MemoryPool::new(native.instance(), native.physical(), native.device()),
             clock: DeviceClock::new(physical.host_clock()),
             loss: OnceLock::new(),
             spare: Mutex::default(),
@@ -143,6 +146,11 @@ impl Inner {
 
     pub(crate) const fn query_pools(&self) -> &QueryPools {
         &self.query_pools
+    }
+
+    /// The blocks of private memory.
+    pub(crate) const fn memory_pool(&self) -> &MemoryPool {
+        &self.memory_pool
     }
 
     pub(crate) const fn clock(&self) -> &DeviceClock {
@@ -257,6 +265,7 @@ impl Inner {
         let mut left = Pooled::default();
         left.query_pools = self.query_pools.trim(device);
         left.semaphores = self.deferred_destroy.count();
+        left.memory_blocks = self.memory_pool.trim();
         left
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod external;
 pub(crate) mod file_kind;
 pub(crate) mod inner;
 pub(crate) mod limits;
+pub(crate) mod memory_pool;
 pub(crate) mod native;
 pub(crate) mod open;
 pub(crate) mod physical;

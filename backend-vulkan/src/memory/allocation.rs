@@ -13,6 +13,7 @@ use syncline_core::internal::DroppedByMaker;
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::inner::Inner;
+use crate::device::memory_pool::Part;
 use crate::device::open::Device;
 
 /// Properties of memory types that buffers must not use.
@@ -26,9 +27,10 @@ const UNUSABLE: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
         | vk::MemoryPropertyFlags::RDMA_CAPABLE_NV.as_raw(),
 );
 
-/// A `VkDeviceMemory`. Cheap to clone.
+/// A `VkDeviceMemory`, or a part of one. Cheap to clone.
 ///
-/// It lives as long as a handle of it, or of a [`Buffer`](crate::Buffer) in it.
+/// It lives as long as a handle of it, or of a [`Buffer`](crate::Buffer) in it. A part is of a
+/// block that small private buffers share, and begins at [`Allocation::offset`].
 #[derive(Clone)]
 pub struct Allocation(Arc<Memory>);
 
@@ -37,6 +39,8 @@ struct Memory {
     device: Arc<Inner>,
     object: Object,
     raw: vk::DeviceMemory,
+    /// Where it begins in the `VkDeviceMemory`.
+    offset: u64,
     size: u64,
     memory_type: u32,
     dedicated: bool,
@@ -58,6 +62,8 @@ enum Sharing {
 /// What frees the memory.
 enum Ownership {
     Ours,
+    /// The device's pool. The part is taken when it is freed here.
+    Pooled(Option<Part>),
     /// The application. The owner, if there is one, is dropped here.
     Theirs(Option<DroppedByMaker<Arc<dyn Any + Send + Sync>>>),
 }
@@ -180,6 +186,7 @@ impl Allocation {
             device: inner.clone(),
             object: Object::new("allocation", ""),
             raw,
+            offset: 0,
             size,
             memory_type,
             dedicated: dedicated.is_some(),
@@ -202,10 +209,57 @@ impl Allocation {
         Ok(Self(Arc::new(made)))
     }
 
-    /// The raw memory, valid while a handle lives.
+    /// Takes a part of a block of private memory, and fills it with zeroes if it is for the host.
+    ///
+    /// Returns `None` if such a buffer should have an allocation of its own, or if the driver gives
+    /// no further block. See [`allocate`](crate::device::memory_pool::MemoryPool::allocate).
+    pub(crate) fn from_pool(
+        device: &Device,
+        needs: &vk::MemoryRequirements,
+        memory_type: u32,
+        kind: MemoryKind<'_>,
+    ) -> Option<Self> {
+        let inner = device.inner();
+        let part = inner.memory_pool().allocate(memory_type, needs)?;
+        let (raw, offset, size, mapped) =
+            (part.memory(), part.offset(), part.size(), part.mapped());
+        // From here on dropping `made` frees the part.
+        let mut made = Memory {
+            device: inner.clone(),
+            object: Object::new("allocation", ""),
+            raw,
+            offset,
+            size,
+            memory_type,
+            dedicated: false,
+            sharing: kind.sharing(),
+            mapping: None,
+            ownership: Ownership::Pooled(Some(part)),
+            _exporter: None,
+        };
+        if matches!(kind, MemoryKind::Host) {
+            let (start, length) = (mapped?, usize::try_from(size).ok()?);
+            // SAFETY: all of the part is mapped. No other thread has it yet, and the device uses it
+            // no more, because a part is freed after the last submission with its buffer.
+            unsafe { start.cast::<u8>().write_bytes(0, length) };
+            made.mapping = Some(Mapping(start));
+        }
+        Some(Self(Arc::new(made)))
+    }
+
+    /// The raw memory, valid while a handle lives. The allocation begins at
+    /// [`Allocation::offset`].
     #[must_use]
     pub fn raw(&self) -> vk::DeviceMemory {
         self.0.raw
+    }
+
+    /// Where the allocation begins in the `VkDeviceMemory`, in bytes.
+    ///
+    /// 0 unless it is a part of a block. Other buffers are in the rest of the block then.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.0.offset
     }
 
     /// The size in bytes.
@@ -263,8 +317,9 @@ impl Allocation {
         let Mapping(start) = mapping.filter(|_| !self.0.device.is_forked())?;
         let first = usize::try_from(at / 4).ok()?;
         // SAFETY: all of the memory is mapped until it is freed, which `self` prevents. Buffers lie
-        // within it. It is aligned to at least 64 bytes (`minMemoryMapAlignment`), is initialized
-        // with zeroes, and the host accesses it only through atomics.
+        // within it. It is aligned to at least 64 bytes: a mapping by `minMemoryMapAlignment`, and
+        // each part of a block by the pool. It is initialized with zeroes, and the host accesses it
+        // only through atomics.
         Some(unsafe { std::slice::from_raw_parts(start.as_ptr().add(first), count) })
     }
 
@@ -360,6 +415,7 @@ impl Device {
             device: inner.clone(),
             object,
             raw: memory,
+            offset: 0,
             size: info.size,
             memory_type: info.memory_type,
             dedicated: info.dedicated,
@@ -396,12 +452,8 @@ impl Device {
         )
     }
 
-    pub(crate) fn memory_properties(&self) -> vk::PhysicalDeviceMemoryProperties {
-        // SAFETY: the physical device belongs to the instance, and the device keeps both.
-        unsafe {
-            self.instance()
-                .get_physical_device_memory_properties(self.physical())
-        }
+    pub(crate) fn memory_properties(&self) -> &vk::PhysicalDeviceMemoryProperties {
+        self.inner().memory_pool().memory()
     }
 
     /// The first allowed memory type with the preferred properties, else with the required ones.
@@ -450,6 +502,14 @@ impl Device {
 impl Drop for Memory {
     fn drop(&mut self) {
         match &mut self.ownership {
+            Ownership::Pooled(part) => {
+                // In a forked child the blocks belong to the parent.
+                if self.device.for_destroy().is_some()
+                    && let Some(part) = part.take()
+                {
+                    self.device.memory_pool().free(part);
+                }
+            }
             Ownership::Ours => {
                 if let Some(device) = self.device.for_destroy() {
                     // SAFETY: allocated here on this device, which is alive. Nothing uses it,

@@ -193,7 +193,8 @@ impl Buffer {
         if self.allocation().raw() != other.allocation().raw() {
             return self.allocation().may_alias(other.allocation());
         }
-        let (one, two) = (self.offset_in_allocation(), other.offset_in_allocation());
+        let start = |of: &Self| of.allocation().offset() + of.offset_in_allocation();
+        let (one, two) = (start(self), start(other));
         one < two + size && two < one + size
     }
 
@@ -345,13 +346,10 @@ impl Unbound<'_> {
     /// what the buffer needs, and it is dedicated to this buffer or to none.
     unsafe fn bind(self, allocation: Allocation, at: u64, size: u64) -> Result<Buffer> {
         let device = self.device;
+        let (memory, offset) = (allocation.raw(), allocation.offset() + at);
         // SAFETY: the caller guarantees it. The buffer is bound once.
-        unsafe {
-            device
-                .raw()
-                .bind_buffer_memory(self.raw, allocation.raw(), at)
-        }
-        .map_err(|code| device.failed(device.object(), "vkBindBufferMemory", code))?;
+        unsafe { device.raw().bind_buffer_memory(self.raw, memory, offset) }
+            .map_err(|code| device.failed(device.object(), "vkBindBufferMemory", code))?;
         let bound = Bound {
             allocation,
             object: Object::new("buffer", ""),
@@ -374,7 +372,8 @@ impl Unbound<'_> {
 impl Device {
     /// Creates a zeroed buffer in host-visible, coherent memory, which stays mapped.
     ///
-    /// The memory is cached if the device has such memory. Transfers are always among the usages.
+    /// The memory is cached if the device has such memory. A small buffer has a part of a block of
+    /// memory ([`Allocation::offset`]). Transfers are always among the usages.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a size of 0, and for a usage that is not of Vulkan 1.0. Other
@@ -385,7 +384,9 @@ impl Device {
 
     /// Creates a buffer in device-local memory that cannot be exported.
     ///
-    /// Transfers are always among the usages.
+    /// Its contents are undefined at first: the memory may be that of a dropped buffer. A small
+    /// buffer has a part of a block of memory ([`Allocation::offset`]). Transfers are always among
+    /// the usages.
     ///
     /// # Errors
     /// Same errors as [`Device::host_buffer`].
@@ -393,7 +394,7 @@ impl Device {
         self.make_buffer(size, usage, MemoryKind::Device)
     }
 
-    /// Makes a buffer in an allocation of its own.
+    /// Makes a buffer in an allocation of its own, or in a part of a block of private memory.
     ///
     /// Does not consume an imported handle.
     pub(crate) fn make_buffer(
@@ -410,7 +411,9 @@ impl Device {
             // Always dedicated, because exporters and importers agree on dedicated memory more
             // often.
             MemoryKind::Exportable => true,
-            _ => unbound.needs_dedicated || unbound.prefers_dedicated,
+            MemoryKind::Device | MemoryKind::Host => {
+                unbound.needs_dedicated || unbound.prefers_dedicated
+            }
         };
         if let MemoryKind::Imported(handle) = kind {
             let refused = |reason: String| memory_refused(self.object(), handle, reason);
@@ -442,7 +445,16 @@ impl Device {
             }
             _ => self.memory_type(allowed, allocated, kind)?,
         };
-        let alone = dedicated.then_some(unbound.raw);
+        let is_private = !kind.is_shared();
+        if is_private
+            && !dedicated
+            && let Some(part) = Allocation::from_pool(self, &unbound.needs, memory_type, kind)
+        {
+            // SAFETY: a part of this device's memory, for this buffer, as the buffer needs it.
+            return unsafe { unbound.bind(part, 0, size) };
+        }
+        // A private allocation is for this buffer alone.
+        let alone = (is_private || dedicated).then_some(unbound.raw);
         // SAFETY: the size is at least what the buffer needs, and exactly that if it is dedicated.
         // The memory type is one that it allows.
         let allocation =
@@ -486,9 +498,6 @@ impl Allocation {
                 "such a buffer cannot have memory type {memory_type}"
             ));
         }
-        if !offset.is_multiple_of(alignment) {
-            return refuse(format!("such a buffer begins at a multiple of {alignment}"));
-        }
         if offset
             .checked_add(needed)
             .is_none_or(|end| end > self.size())
@@ -497,6 +506,10 @@ impl Allocation {
             return refuse(format!(
                 "it needs {needed} bytes, and the allocation has {has}"
             ));
+        }
+        // A part of a block need not be as aligned as this buffer must be.
+        if !(self.offset() + offset).is_multiple_of(alignment) {
+            return refuse(format!("such a buffer begins at a multiple of {alignment}"));
         }
         // SAFETY: as checked: the memory type, the size and the alignment. It is not dedicated.
         unsafe { unbound.bind(self.clone(), offset, size) }
@@ -516,7 +529,8 @@ impl Allocation {
         let alignment = Unbound::new(&device, size, usage, self.is_shared())?
             .needs
             .alignment;
-        let before = offset % alignment;
+        // A part of a block may begin less aligned. The buffer at its start is refused then.
+        let before = ((self.offset() + offset) % alignment).min(offset);
         let whole = self.buffer(offset - before, size + before, usage)?;
         whole.view(before, size)
     }

@@ -6,6 +6,7 @@ mod clock;
 mod common;
 mod exits;
 mod external;
+mod memory;
 mod raw;
 mod submissions;
 
@@ -16,6 +17,7 @@ fn main() -> std::process::ExitCode {
     let tests = [
         submissions::tests(),
         external::tests(),
+        memory::tests(),
         binary::tests(),
         allocations::tests(),
         raw::tests(),

@@ -236,6 +236,8 @@ pub struct Pooled {
     pub semaphores: usize,
     /// Dropped memory, modules and registered pages, whose free would block.
     pub deferred_frees: usize,
+    /// Blocks of memory with buffers in them.
+    pub memory_blocks: usize,
 }
 
 impl Pooled {

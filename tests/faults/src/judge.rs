@@ -126,6 +126,13 @@ fn is_benign(run: &Run) -> bool {
         // It ends a watch early, which also ends by its time limit. A wait for a signal of the
         // application would time out.
         "vkSignalSemaphore" => !run.mode.starts_with("lost"),
+        // A block that private buffers would share. The buffer gets memory of its own instead.
+        "vkAllocateMemory" | "vkMapMemory" => {
+            let private = ["submit", "waits", "fences", "memory"];
+            let scenario = run.scenario.strip_prefix("vulkan.");
+            scenario.is_some_and(|name| private.contains(&name))
+                && ["once", "closes"].contains(&run.mode)
+        }
         // An attribute that the driver does not know.
         "cuDeviceGetAttribute" => run.code == 1,
         _ => codes::ends(function) || BENIGN.iter().any(|(name, _)| *name == function),

@@ -109,7 +109,8 @@ fn trim(world: &World<Equipped>) -> Verdict {
         let is_as_before = left.events <= before.events
             && left.query_pools <= before.query_pools
             && left.semaphores <= before.semaphores + SEMAPHORES
-            && left.deferred_frees <= before.deferred_frees;
+            && left.deferred_frees <= before.deferred_frees
+            && left.memory_blocks <= before.memory_blocks;
         if is_as_before {
             break;
         }
