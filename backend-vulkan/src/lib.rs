@@ -18,8 +18,8 @@
 // | folder | contents |
 // |---|---|
 // | `driver/` | the loader and the `instance`, the `validation` layer, and typed errors of driver calls (`error`) |
-// | `device/` | `open`: a `VkDevice`; `inner`: its state; `native`: its raw handles; `physical`: a physical device, what it can do, and creating a `VkDevice` of it; `limits`: why it cannot do more; `driver_queue`: a `VkQueue` behind a gate; `query_pools`; `memory_pool`: blocks of private memory; `clock_readings`; `wake`: ends a watch; `deferred_destroy` of semaphores; `external`: functions for handles; `file_kind`: checks descriptors; `spare`: a second `VkDevice` after a loss |
-// | `memory/` | `ownership`: barriers for another API; `allocation`; `buffer`: ranges of `VkBuffer`s |
+// | `device/` | `open`: a `VkDevice`; `application_memory`: the application's allocators; `inner`: its state; `native`: its raw handles; `physical`: a physical device, what it can do, and creating a `VkDevice` of it; `limits`: why it cannot do more; `driver_queue`: a `VkQueue` behind a gate; `query_pools`; `memory_pool`: blocks of private memory; `clock_readings`; `wake`: ends a watch; `deferred_destroy` of semaphores; `external`: functions for handles; `file_kind`: checks descriptors; `spare`: a second `VkDevice` after a loss |
+// | `memory/` | `ownership`: barriers for another API; `allocation`; `buffer`: ranges of `VkBuffer`s; `from_application`: buffers in memory of the application's allocator; `gpu_allocator`: such an allocator |
 // | `timeline/` | `port`: a timeline `semaphore` as a port; `watch`: watches ports while a thread waits; `attach`: attaches ports to timelines; `raw_binary`: binary semaphores and the uses of their payload |
 // | `timing/` | `stamp`: timestamp queries; `clock`: the device's clock, read by the driver together with the host's |
 // | `queue/` | `submission`: how a submission becomes a `vkQueueSubmit`; `recorder`: what work records with; `recording`: the work of one submission; `submit_lists`: its semaphores and its `vkQueueSubmit`; `raw_submission`: what a `vkQueueSubmit` of the application's own gets; `command_pool`: command buffers and their reuse; `choose`: the driver queue of a new queue; `guard`: the application's lock; `submitted_clock`: the device's clock, read with submitted timestamps if the driver calibrates none |
@@ -41,11 +41,15 @@ mod timing;
 pub use adopt::offer::{Handles, Offer};
 pub use adopt::raw::AdoptInfo;
 pub use ash;
+pub use device::application_memory::{MemoryRange, MemoryRequest, MemorySource};
 pub use device::open::Device;
 pub use device::physical::Enabled;
 pub use driver::instance::{Instance, InstanceOptions};
 pub use memory::allocation::{Allocation, AllocationInfo};
 pub use memory::buffer::Buffer;
+pub use memory::from_application::ApplicationMemory;
+#[cfg(feature = "gpu-allocator")]
+pub use memory::gpu_allocator::GpuAllocator;
 pub use memory::ownership::OwnershipBarrier;
 pub use probe::Candidate;
 pub use queue::guard::QueueGuard;
@@ -65,5 +69,6 @@ const _: () = {
     send_and_sync::<QueueGuard>();
     send_and_sync::<BinarySemaphore>();
     send_and_sync::<Buffer>();
+    send_and_sync::<ApplicationMemory>();
     send_and_sync::<Exporter>();
 };

@@ -12,6 +12,7 @@ use syncline_core::{
     info::{DeviceId, Info, Pooled},
 };
 
+use crate::device::application_memory::Sources;
 use crate::device::clock_readings::DeviceClock;
 use crate::device::deferred_destroy::DeferredDestroy;
 use crate::device::driver_queue::DriverQueue;
@@ -34,6 +35,7 @@ pub(crate) struct Inner {
     families: Vec<u32>,
     query_pools: QueryPools,
     memory_pool: MemoryPool,
+    sources: Sources,
     clock: DeviceClock,
     external: External,
     /// The first error that said that the device is lost.
@@ -77,6 +79,7 @@ impl Inner {
             families: families.iter().map(|family| family.index).collect(),
             query_pools: QueryPools::default(),
             memory_pool: MemoryPool::new(native.instance(), native.physical(), native.device()),
+            sources: Sources::default(),
             clock: DeviceClock::new(physical.host_clock()),
             loss: OnceLock::new(),
             spare: Mutex::default(),
@@ -151,6 +154,11 @@ impl Inner {
     /// The blocks of private memory.
     pub(crate) const fn memory_pool(&self) -> &MemoryPool {
         &self.memory_pool
+    }
+
+    /// The application's sources of memory.
+    pub(crate) const fn sources(&self) -> &Sources {
+        &self.sources
     }
 
     pub(crate) const fn clock(&self) -> &DeviceClock {
@@ -266,6 +274,7 @@ impl Inner {
         left.query_pools = self.query_pools.trim(device);
         left.semaphores = self.deferred_destroy.count();
         left.memory_blocks = self.memory_pool.trim();
+        self.sources.give_back();
         left
     }
 

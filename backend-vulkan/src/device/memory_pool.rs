@@ -115,6 +115,11 @@ impl MemoryPool {
         &self.memory
     }
 
+    /// The alignment of each part.
+    pub(crate) const fn alignment(&self) -> u64 {
+        self.alignment
+    }
+
     /// A part of a block of `memory_type` that satisfies the requirements of a buffer.
     ///
     /// Returns `None` for a buffer that should have memory of its own: a large one, one in a small

@@ -1,5 +1,6 @@
 //! The `VkDevice`: what it was created with, its `VkQueue`s, and its state.
 
+pub(crate) mod application_memory;
 pub(crate) mod clock_readings;
 pub(crate) mod deferred_destroy;
 pub(crate) mod driver_queue;

@@ -12,6 +12,7 @@ use syncline_core::handle::{HandleKind, MemoryFd, Origin};
 use syncline_core::internal::DroppedByMaker;
 use syncline_core::{Error, Result, error::Object};
 
+use crate::device::application_memory::{MemoryRange, MemoryRequest, Source};
 use crate::device::inner::Inner;
 use crate::device::memory_pool::Part;
 use crate::device::open::Device;
@@ -36,7 +37,6 @@ pub struct Allocation(Arc<Memory>);
 
 /// The memory behind an [`Allocation`].
 struct Memory {
-    device: Arc<Inner>,
     object: Object,
     raw: vk::DeviceMemory,
     /// Where it begins in the `VkDeviceMemory`.
@@ -49,6 +49,8 @@ struct Memory {
     ownership: Ownership,
     /// The allocation of this process that was imported, if it was one.
     _exporter: Option<Allocation>,
+    /// The last field. The drop of an application's source may free memory of the device.
+    device: Arc<Inner>,
 }
 
 /// Whether another API or another `VkDevice` may use the memory too.
@@ -64,6 +66,8 @@ enum Ownership {
     Ours,
     /// The device's pool. The part is taken when it is freed here.
     Pooled(Option<Part>),
+    /// A source of the application. The range is taken when it goes to the source's list.
+    Source(Arc<Source>, Option<MemoryRange>),
     /// The application. The owner, if there is one, is dropped here.
     Theirs(Option<DroppedByMaker<Arc<dyn Any + Send + Sync>>>),
 }
@@ -245,6 +249,54 @@ impl Allocation {
             made.mapping = Some(Mapping(start));
         }
         Some(Self(Arc::new(made)))
+    }
+
+    /// Takes a range of an application's source, and fills it with zeroes if it is for the host.
+    ///
+    /// Called by calls of the application.
+    pub(crate) fn from_source(
+        device: &Device,
+        source: &Arc<Source>,
+        request: &MemoryRequest,
+        kind: MemoryKind<'_>,
+    ) -> Result<Self> {
+        let inner = device.inner();
+        let range = source
+            .allocate(request)
+            .map_err(|code| inner.failed(inner.object(), "vkAllocateMemory", code))?;
+        let needs = request.requirements;
+        let (raw, offset, mapped) = (range.memory, range.offset, range.mapped);
+        // From here on dropping `made` frees the range.
+        let mut made = Memory {
+            device: inner.clone(),
+            object: Object::new("allocation", "of a source"),
+            raw,
+            offset,
+            size: needs.size,
+            memory_type: needs.memory_type_bits.trailing_zeros(),
+            dedicated: request.dedicated,
+            sharing: kind.sharing(),
+            mapping: None,
+            ownership: Ownership::Source(source.clone(), Some(range)),
+            _exporter: None,
+        };
+        let refused = |reason: &str| Error::unsupported(&made.object, "hold a buffer", reason);
+        if !offset.is_multiple_of(needs.alignment) {
+            return Err(refused(
+                "the source has returned an offset that is not aligned",
+            ));
+        }
+        if matches!(kind, MemoryKind::Host) {
+            let start = mapped.map(NonNull::cast::<AtomicU32>);
+            let start = start.filter(|start| start.as_ptr().addr().is_multiple_of(64));
+            let (Some(start), Ok(length)) = (start, usize::try_from(needs.size)) else {
+                return Err(refused("the source has not mapped it to a multiple of 64"));
+            };
+            // SAFETY: as the source guarantees, the whole range is mapped, and only it uses that.
+            unsafe { start.cast::<u8>().write_bytes(0, length) };
+            made.mapping = Some(Mapping(start));
+        }
+        Ok(Self(Arc::new(made)))
     }
 
     /// The raw memory, valid while a handle lives. The allocation begins at
@@ -508,6 +560,13 @@ impl Drop for Memory {
                     && let Some(part) = part.take()
                 {
                     self.device.memory_pool().free(part);
+                }
+            }
+            Ownership::Source(source, range) => {
+                if self.device.for_destroy().is_some()
+                    && let Some(range) = range.take()
+                {
+                    source.free_later(range);
                 }
             }
             Ownership::Ours => {

@@ -12,6 +12,7 @@ use syncline_core::backend::{TeardownGuard, memory_refused, require_range};
 use syncline_core::internal::DroppedByMaker;
 use syncline_core::{Error, Result, error::Object};
 
+use crate::device::application_memory::{MemoryRequest, Source};
 use crate::device::inner::Inner;
 use crate::device::open::Device;
 use crate::device::physical::{CORE_USAGES, TRANSFERS};
@@ -460,6 +461,34 @@ impl Device {
         let allocation =
             unsafe { Allocation::allocate(self, allocated, memory_type, alone, kind, None) }?;
         // SAFETY: allocated just now, for this buffer, on this device.
+        unsafe { unbound.bind(allocation, 0, size) }
+    }
+}
+
+impl Buffer {
+    /// Makes a private buffer in memory of an application's source.
+    pub(crate) fn from_source(
+        device: &Device,
+        source: &Arc<Source>,
+        size: u64,
+        usage: vk::BufferUsageFlags,
+        kind: MemoryKind<'_>,
+    ) -> Result<Self> {
+        let unbound = Unbound::new(device, size, usage, false)?;
+        let mut needs = unbound.needs;
+        let memory_type = device.memory_type(needs.memory_type_bits, needs.size, kind)?;
+        needs.memory_type_bits = 1 << memory_type;
+        needs.alignment = needs
+            .alignment
+            .max(device.inner().memory_pool().alignment());
+        let request = MemoryRequest {
+            requirements: needs,
+            buffer: unbound.raw,
+            dedicated: unbound.needs_dedicated || unbound.prefers_dedicated,
+            host: matches!(kind, MemoryKind::Host),
+        };
+        let allocation = Allocation::from_source(device, source, &request, kind)?;
+        // SAFETY: the source guarantees that the range is what the buffer needs.
         unsafe { unbound.bind(allocation, 0, size) }
     }
 }

@@ -2,4 +2,7 @@
 
 pub(crate) mod allocation;
 pub(crate) mod buffer;
+pub(crate) mod from_application;
+#[cfg(feature = "gpu-allocator")]
+pub(crate) mod gpu_allocator;
 pub(crate) mod ownership;

@@ -11,7 +11,8 @@ use crate::common::{TIMEOUT, all_words, on_each_device, wait_until_alone};
 use syncline_core::backend::{Device as _, Mutex, Queue as _};
 use syncline_core::{Error, QueueKind};
 use syncline_vulkan::ash::{self, vk};
-use syncline_vulkan::{AdoptInfo, Buffer, Device, Recorder};
+use syncline_vulkan::{AdoptInfo, ApplicationMemory, Buffer, Device, Recorder};
+use syncline_vulkan::{MemoryRange, MemoryRequest, MemorySource};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -379,8 +380,191 @@ fn a_forked_child_frees_nothing() {
     });
 }
 
+/// How a [`Plain`] source misbehaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    Refuses,
+    Unaligned,
+    Unmapped,
+}
+
+/// A source of the application: a `VkDeviceMemory` for each range, and a lock.
+///
+/// It keeps the functions of the device only, as an application's allocator does.
+struct Plain {
+    device: ash::Device,
+    state: Arc<std::sync::Mutex<Used>>,
+}
+
+#[derive(Default)]
+struct Used {
+    live: usize,
+    threads: Vec<std::thread::ThreadId>,
+    fault: Option<Fault>,
+}
+
+// SAFETY: each range is new memory of the device, or the test expects that it is refused.
+unsafe impl MemorySource for Plain {
+    fn allocate(&self, request: &MemoryRequest) -> Result<MemoryRange, vk::Result> {
+        let mut state = self.state.lock().unwrap();
+        state.threads.push(std::thread::current().id());
+        let fault = state.fault.unwrap_or(Fault::None);
+        if fault == Fault::Refuses {
+            return Err(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY);
+        }
+        assert_eq!(request.requirements.memory_type_bits.count_ones(), 1);
+        let info = vk::MemoryAllocateInfo::default()
+            .allocation_size(request.requirements.size)
+            .memory_type_index(request.requirements.memory_type_bits.trailing_zeros());
+        // SAFETY: the device lives while the source is used, and its memory is freed once.
+        let memory = unsafe { self.device.allocate_memory(&info, None) }?;
+        state.live += 1;
+        let flags = vk::MemoryMapFlags::empty();
+        let mapped = match request.host && fault != Fault::Unmapped {
+            // SAFETY: as above. A memory type for the host is host-visible.
+            true => unsafe { self.device.map_memory(memory, 0, vk::WHOLE_SIZE, flags) }.ok(),
+            false => None,
+        };
+        if let Some(start) = mapped {
+            // SAFETY: all of it is mapped.
+            unsafe {
+                start
+                    .cast::<u8>()
+                    .write_bytes(0xff, request.requirements.size as usize)
+            };
+        }
+        Ok(MemoryRange {
+            memory,
+            offset: u64::from(fault == Fault::Unaligned),
+            mapped: mapped.and_then(std::ptr::NonNull::new),
+            token: Box::new(()),
+        })
+    }
+
+    fn free(&self, range: MemoryRange) {
+        let mut state = self.state.lock().unwrap();
+        state.threads.push(std::thread::current().id());
+        state.live -= 1;
+        // SAFETY: allocated above. Its buffer is destroyed.
+        unsafe { self.device.free_memory(range.memory, None) };
+    }
+}
+
+fn memory_of(device: &Device) -> (ApplicationMemory, Arc<std::sync::Mutex<Used>>) {
+    let state = Arc::<std::sync::Mutex<Used>>::default();
+    let source = Plain {
+        device: device.raw().clone(),
+        state: state.clone(),
+    };
+    (device.use_memory(source), state)
+}
+
+/// A thread that drops a buffer takes no lock of the application, and the next call gives it back.
+fn an_applications_memory_is_freed_by_its_calls() {
+    on_each_device(|device| {
+        let (memory, state) = memory_of(device);
+        let make = || memory.host_buffer(4096, NO_USAGE).unwrap();
+        let (first, second, third) = (make(), make(), make());
+        assert_eq!(all_words(&first), 0);
+        let queue = device.queue(QueueKind::Transfer, "fills").unwrap();
+        let filled = first.clone();
+        let work = move |r: &mut Recorder| r.fill_buffer(&filled, 3);
+        queue.submit(&[], work, &[]).unwrap();
+        queue.idle(TIMEOUT).unwrap();
+        assert_eq!(all_words(&first), 3);
+        let (done, is_done) = std::sync::mpsc::channel();
+        let held = state.lock().unwrap();
+        let dropping = std::thread::spawn(move || {
+            drop((first, second));
+            done.send(()).unwrap();
+        });
+        let dropped = is_done.recv_timeout(TIMEOUT);
+        drop(held);
+        dropped.unwrap();
+        dropping.join().unwrap();
+        assert_eq!(state.lock().unwrap().live, 3);
+        let own = memory.device_buffer(64, NO_USAGE).unwrap();
+        // The queue may keep the first one until its next submission.
+        assert!(state.lock().unwrap().live <= 3);
+        drop((own, third, queue));
+        let start = std::time::Instant::now();
+        while state.lock().unwrap().live > 0 {
+            assert!(start.elapsed() < TIMEOUT, "memory is kept");
+            device.trim();
+            std::thread::yield_now();
+        }
+        let this = std::thread::current().id();
+        assert!(state.lock().unwrap().threads.iter().all(|id| *id == this));
+    });
+}
+
+fn a_faulty_source_is_refused_and_loses_nothing() {
+    on_each_device(|device| {
+        let (memory, state) = memory_of(device);
+        for fault in [Fault::Refuses, Fault::Unaligned, Fault::Unmapped] {
+            state.lock().unwrap().fault = Some(fault);
+            let error = memory.host_buffer(64, NO_USAGE).unwrap_err();
+            println!("{error}");
+            match fault {
+                Fault::Refuses => assert!(matches!(error, Error::Native { code: -2, .. })),
+                _ => assert!(matches!(error, Error::Unsupported { .. })),
+            }
+            memory.give_back();
+            assert_eq!(state.lock().unwrap().live, 0);
+        }
+        state.lock().unwrap().fault = None;
+        drop(memory.host_buffer(64, NO_USAGE).unwrap());
+        memory.give_back();
+        assert_eq!(state.lock().unwrap().live, 0);
+    });
+}
+
+/// With the application's own `gpu-allocator`, whose last handle goes with the last buffer.
+#[cfg(feature = "gpu-allocator")]
+fn an_applications_gpu_allocator_serves_buffers() {
+    use gpu_allocator::vulkan::{Allocator, AllocatorCreateDesc};
+    on_each_counted_device(|device| {
+        let allocator = Allocator::new(&AllocatorCreateDesc {
+            instance: device.instance().clone(),
+            device: device.raw().clone(),
+            physical_device: device.physical(),
+            debug_settings: Default::default(),
+            buffer_device_address: false,
+            allocation_sizes: Default::default(),
+        });
+        let allocator = Arc::new(std::sync::Mutex::new(allocator.unwrap()));
+        // SAFETY: the allocator is of this device.
+        let source = unsafe { syncline_vulkan::GpuAllocator::new(allocator.clone()) };
+        let memory = device.use_memory(source);
+        let used = || {
+            let report = allocator.lock().unwrap().generate_report();
+            report.total_allocated_bytes
+        };
+        for _ in 0..2 {
+            let all: Vec<_> = (0..100)
+                .map(|_| memory.host_buffer(64 * KIB, NO_USAGE).unwrap())
+                .collect();
+            assert!(all.iter().all(|buffer| all_words(buffer) == 0));
+            all.iter().for_each(|buffer| set_all(buffer, 9));
+            assert_eq!(live(), 1);
+            assert!(used() >= 100 * 64 * KIB);
+            drop(all);
+            memory.give_back();
+            assert_eq!(used(), 0);
+        }
+        let last = memory.host_buffer(64, NO_USAGE).unwrap();
+        drop((allocator, memory, device));
+        assert_eq!(all_words(&last), 0);
+    });
+}
+
 pub(crate) fn tests() -> Vec<(&'static str, fn())> {
-    crate::common::trials![
+    #[cfg(feature = "gpu-allocator")]
+    let own = crate::common::trials![an_applications_gpu_allocator_serves_buffers];
+    #[cfg(not(feature = "gpu-allocator"))]
+    let own = Vec::new();
+    let all: Vec<(&'static str, fn())> = crate::common::trials![
         a_thousand_small_buffers_are_a_few_allocations,
         the_words_of_a_used_part_are_zeroes,
         neighbours_have_their_own_memory,
@@ -390,5 +574,8 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
         fragmented_memory_serves_buffers_one_by_one,
         a_lost_device_frees_its_memory,
         a_forked_child_frees_nothing,
-    ]
+        an_applications_memory_is_freed_by_its_calls,
+        a_faulty_source_is_refused_and_loses_nothing,
+    ];
+    [all, own].concat()
 }
