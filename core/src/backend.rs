@@ -50,7 +50,7 @@ pub use crate::driver::enqueue::{
 };
 pub use crate::driver::gate::Gate;
 pub use crate::driver::home::Home;
-pub use crate::driver::import::{ImportFd, memory_refused, require_range};
+pub use crate::driver::import::{ImportFd, memory_refused};
 pub use crate::driver::in_flight::InFlightBudget;
 pub use crate::driver::in_use::{InUse, Unused};
 pub use crate::driver::keep::Keep;
@@ -58,6 +58,7 @@ pub use crate::driver::once::get_or_make;
 pub use crate::driver::recycled::Recycled;
 pub use crate::fence::mark::NativeMark;
 pub use crate::memory::counter::Counter;
+pub use crate::memory::{require_range, require_size, size_refused};
 pub use crate::port::attachment::{Attachment, Attachments};
 pub use crate::port::watch::Watcher;
 pub use crate::port::{ByEngine, Port, Recovered, SharedPort, Stamp, Watch};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use syncline_core::backend::{self, Device as _};
+use syncline_core::backend::{self, Device as _, require_size, size_refused};
 #[cfg(feature = "vulkan")]
 use syncline_core::handle::HandleKind;
 use syncline_core::{Error, Result, error::Object, host};
@@ -28,7 +28,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4 that the host can address.
-    /// Vulkan accepts any positive number of bytes. A driver error.
+    /// A driver error.
     pub fn host_visible(device: &Device, bytes: u64) -> Result<Self> {
         let memory = match device {
             Device::Host(_) => Self::Host(words(device, bytes)?.into()),
@@ -197,7 +197,7 @@ impl<A: BufferDevice, B: BufferDevice> Clone for SharedBuffer<A, B> {
 impl Views {
     /// Makes the buffer of two devices that synchronize by `mechanism`.
     fn new(left: &Device, right: &Device, mechanism: Mechanism, bytes: u64) -> Result<Self> {
-        whole_words(left, bytes)?;
+        require_size(left.object(), bytes)?;
         let single = |memory: Memory, how| {
             Ok(Self {
                 bytes,
@@ -435,68 +435,25 @@ impl<A: BufferDevice, B: BufferDevice> fmt::Debug for SharedBuffer<A, B> {
 }
 
 fn words(device: &Device, bytes: u64) -> Result<Arc<[AtomicU32]>> {
-    whole_words(device, bytes)?;
+    require_size(device.object(), bytes)?;
     let count = usize::try_from(bytes / 4)
-        .map_err(|_| unsupported(device.object(), bytes, "more than the host can address"))?;
+        .map_err(|_| size_refused(device.object(), bytes, "more than the host can address"))?;
     // Allocating the `Arc` aborts the process if memory is short. Reserve the same amount first,
     // because that returns an error. The `Arc` has reference counts in front of the words.
     Vec::<AtomicU32>::new()
         .try_reserve_exact(count.saturating_add(COUNTS))
-        .map_err(|error| unsupported(device.object(), bytes, &error.to_string()))?;
+        .map_err(|error| size_refused(device.object(), bytes, &error.to_string()))?;
     Ok((0..count).map(|_| AtomicU32::new(0)).collect())
-}
-
-fn whole_words(device: &Device, bytes: u64) -> Result<()> {
-    if bytes == 0 || !bytes.is_multiple_of(4) {
-        let reason = "buffers are whole 32-bit words, at least one";
-        return Err(unsupported(device.object(), bytes, reason));
-    }
-    Ok(())
 }
 
 /// Upper bound of the words that the reference counts of an `Arc` take.
 const COUNTS: usize = 16;
-
-fn unsupported(object: &Object, bytes: u64, reason: &str) -> Error {
-    Error::unsupported(
-        object,
-        format!("make a shared buffer of {bytes} bytes"),
-        reason,
-    )
-}
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "a test's")]
 
     use super::*;
-
-    /// Tests every available backend.
-    #[test]
-    fn a_buffer_of_zero_bytes_is_refused() {
-        #[cfg_attr(not(feature = "vulkan"), expect(unused_mut, reason = "the host alone"))]
-        let mut devices = vec![Device::from(syncline_core::host::Device::new())];
-        #[cfg(feature = "vulkan")]
-        if let Ok(instance) = vulkan::Instance::load() {
-            let candidates = instance.devices().unwrap();
-            let opened = candidates
-                .iter()
-                .filter_map(|candidate| candidate.open().ok());
-            devices.extend(opened.map(Device::from));
-        }
-        for device in devices {
-            let refused = Memory::host_visible(&device, 0);
-            let Err(Error::Unsupported { .. }) = refused else {
-                panic!("{:?}: {refused:?}", device.info().name);
-            };
-            if matches!(device, Device::Host(_)) {
-                for bytes in [1, 6] {
-                    Memory::host_visible(&device, bytes).unwrap_err();
-                }
-            }
-            Memory::host_visible(&device, 4).unwrap();
-        }
-    }
 
     /// Memory is shared if the driver can do so, even if the driver cannot share timelines.
     #[cfg(feature = "vulkan")]

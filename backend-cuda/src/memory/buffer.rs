@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{TeardownGuard, require_range};
+use syncline_core::backend::{TeardownGuard, require_range, require_size, size_refused};
 use syncline_core::internal::DroppedByMaker;
 use syncline_core::{Error, Result, error::Object, info::DeviceId};
 
@@ -120,12 +120,9 @@ fn pin(driver: &Driver, size: usize, to: &mut *mut c_void) -> Result<(), Code> {
 }
 
 fn whole_words(object: &Object, bytes: u64) -> Result<usize> {
-    let refused =
-        |reason: &str| Error::unsupported(object, format!("allocate {bytes} bytes"), reason);
-    if bytes == 0 || !bytes.is_multiple_of(4) {
-        return Err(refused("buffers are whole 32-bit words, at least one"));
-    }
-    usize::try_from(bytes).map_err(|_| refused("more than the host can address"))
+    require_size(object, bytes)?;
+    let refused = |_| size_refused(object, bytes, "more than the host can address");
+    usize::try_from(bytes).map_err(refused)
 }
 
 impl DeviceBuffer {

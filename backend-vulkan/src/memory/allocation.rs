@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use ash::vk;
-use syncline_core::backend::{ImportFd, TeardownGuard, memory_refused};
+use syncline_core::backend::{ImportFd, TeardownGuard, memory_refused, size_refused};
 use syncline_core::handle::{HandleKind, MemoryFd, Origin};
 use syncline_core::internal::DroppedByMaker;
 use syncline_core::{Error, Result, error::Object};
@@ -496,12 +496,8 @@ impl Device {
     }
 
     pub(crate) fn too_large(&self, size: u64) -> Error {
-        let asked = format!("make a buffer of {size} bytes");
-        Error::unsupported(
-            self.object(),
-            asked,
-            "no memory heap of the device is so large",
-        )
+        let reason = "no memory heap of the device is so large";
+        size_refused(self.object(), size, reason)
     }
 
     pub(crate) fn memory_properties(&self) -> &vk::PhysicalDeviceMemoryProperties {

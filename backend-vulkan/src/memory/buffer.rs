@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU32;
 
 use ash::vk;
 use smallvec::SmallVec;
-use syncline_core::backend::{TeardownGuard, memory_refused, require_range};
+use syncline_core::backend::{TeardownGuard, memory_refused, require_range, require_size};
 use syncline_core::internal::DroppedByMaker;
 use syncline_core::{Error, Result, error::Object};
 
@@ -252,8 +252,8 @@ impl Unbound<'_> {
     /// Calls `vkCreateBuffer`, and asks what memory the buffer needs.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a size of 0, for one that no heap has, and for a usage that is
-    /// not of Vulkan 1.0. A driver error.
+    /// [`Error::Unsupported`] unless the size is a positive multiple of 4 that a heap has, and for
+    /// a usage that is not of Vulkan 1.0. A driver error.
     fn new<'d>(
         device: &'d Device,
         size: u64,
@@ -261,14 +261,7 @@ impl Unbound<'_> {
         is_shared: bool,
     ) -> Result<Unbound<'d>> {
         device.inner().require_maker()?;
-        let object = Object::new("buffer", "");
-        if size == 0 {
-            return Err(Error::unsupported(
-                &object,
-                "be empty",
-                "a VkBuffer has at least one byte",
-            ));
-        }
+        require_size(device.object(), size)?;
         // No allocation may be larger than its heap (VUID-vkAllocateMemory-pAllocateInfo-01713),
         // and drivers add to sizes without checking for overflow.
         let properties = device.memory_properties();
@@ -279,7 +272,7 @@ impl Unbound<'_> {
         let others = usage & !CORE_USAGES;
         if !others.is_empty() {
             return Err(Error::unsupported(
-                &object,
+                Object::new("buffer", ""),
                 format!("be used as {others:?}"),
                 "that needs a feature or an extension, which the device is not known to have enabled",
             ));
@@ -377,8 +370,9 @@ impl Device {
     /// memory ([`Allocation::offset`]). Transfers are always among the usages.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a size of 0, and for a usage that is not of Vulkan 1.0. Other
-    /// usages need features or extensions that the device may not have enabled. A driver error.
+    /// [`Error::Unsupported`] unless the size is a positive multiple of 4 that a heap has. Also for
+    /// a usage that is not of Vulkan 1.0. Other usages need features or extensions that the device
+    /// may not have enabled. A driver error.
     pub fn host_buffer(&self, size: u64, usage: vk::BufferUsageFlags) -> Result<Buffer> {
         self.make_buffer(size, usage, MemoryKind::Host)
     }
@@ -500,9 +494,9 @@ impl Allocation {
     /// usages. Buffers may overlap.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a size of 0, a usage that is not of Vulkan 1.0, a dedicated
-    /// allocation, a memory type that such a buffer cannot have, an offset that is not aligned, and
-    /// for a buffer that needs more bytes than there are behind the offset. A driver error.
+    /// Same errors as [`Device::host_buffer`]. [`Error::Unsupported`] for a dedicated allocation, a
+    /// memory type that such a buffer cannot have, an offset that is not aligned, and for a buffer
+    /// that needs more bytes than there are behind the offset.
     pub fn buffer(&self, offset: u64, size: u64, usage: vk::BufferUsageFlags) -> Result<Buffer> {
         let refuse = |reason: String| {
             let asked = format!("hold a buffer of {size} bytes at offset {offset}");

@@ -27,8 +27,8 @@ impl Device {
     /// create an identical buffer.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the device exports no memory, for a size of 0, and for a usage
-    /// that is not of Vulkan 1.0. A driver error.
+    /// [`Error::Unsupported`] if the device exports no memory. Same errors as
+    /// [`Device::host_buffer`].
     pub fn export_buffer(
         &self,
         size: u64,
@@ -52,9 +52,10 @@ impl Device {
     /// # Errors
     /// [`Error::CannotShare`] if the handle comes from another GPU or another driver, and
     /// [`Error::Unsupported`] if the device imports no memory. Both are checked before any driver
-    /// call. [`Error::Unsupported`] for a length of 0. [`Error::Import`] if the memory is too small
-    /// for the buffer, or if the driver refuses the handle. Also if dedicated memory has another
-    /// size than the buffer requires. A driver error. Each error returns the handle, still open.
+    /// call. [`Error::Unsupported`] unless the length is a positive multiple of 4.
+    /// [`Error::Import`] if the memory is too small for the buffer, or if the driver refuses the
+    /// handle. Also if dedicated memory has another size than the buffer requires. A driver error.
+    /// Each error returns the handle, still open.
     pub fn import_buffer(&self, handle: MemoryFd) -> Result<Buffer, Rejected<MemoryFd>> {
         let imported = self.require_memory(&handle).and_then(|()| {
             let usage = vk::BufferUsageFlags::empty();
@@ -133,7 +134,7 @@ impl Device {
             return Ok(());
         }
         let own = self.inner().external().file_kinds().get_or_find(kind, || {
-            let (_, own) = self.export_buffer(1, vk::BufferUsageFlags::empty())?;
+            let (_, own) = self.export_buffer(4, vk::BufferUsageFlags::empty())?;
             FileKind::of(own.as_fd()).map_err(|error| refuse(error.to_string()))
         })?;
         if !offered.matches(&own) {

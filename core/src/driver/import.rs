@@ -10,30 +10,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::base::error::{Error, Object, Result};
+use crate::base::error::{Error, Object};
 use crate::base::handle::MemoryFd;
 
 /// The error for memory that `device` does not import.
 #[must_use]
 pub fn memory_refused(device: &Object, memory: &MemoryFd, reason: impl Into<String>) -> Error {
     Error::import(device, format!("memory of {} bytes", memory.size()), reason)
-}
-
-/// Checks that memory of `whole` bytes has a range of `bytes` bytes at `offset` (X8).
-///
-/// # Errors
-/// [`Error::Unsupported`] unless both numbers are multiples of 4, `bytes` is positive, and the
-/// range ends within the memory.
-pub fn require_range(object: &Object, whole: u64, offset: u64, bytes: u64) -> Result<()> {
-    let reason = if bytes == 0 || !bytes.is_multiple_of(4) || !offset.is_multiple_of(4) {
-        "a range is whole 32-bit words, at least one".into()
-    } else if offset.checked_add(bytes).is_none_or(|end| end > whole) {
-        format!("it has {whole} bytes")
-    } else {
-        return Ok(());
-    };
-    let asked = format!("give {bytes} bytes at offset {offset}");
-    Err(Error::unsupported(object, asked, reason))
 }
 
 /// A duplicate of a handle, which one import passes to a driver (X4).

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU32;
 
 use super::file::{Sealed, make};
 use super::mapping::Mapping;
+use super::size::{is_whole_words, require_size, size_refused};
 use crate::base::error::{Error, Object, Result};
 use crate::base::handle::Rejected;
 
@@ -93,7 +94,7 @@ impl WordsFd {
 fn check(file: BorrowedFd<'_>) -> Result<Sealed<'_>, String> {
     let file = Sealed::check(file)?;
     let bytes = file.bytes();
-    if bytes == 0 || !bytes.is_multiple_of(4) {
+    if !is_whole_words(bytes) {
         return Err(format!("it has {bytes} bytes, which are no whole words"));
     }
     Ok(file)
@@ -119,12 +120,10 @@ impl SharedWords {
     /// [`Error::Native`] if the system gives no memory or no descriptor.
     pub fn new(bytes: u64) -> Result<Self> {
         let object = Object::new("memory", "");
-        if bytes == 0 || !bytes.is_multiple_of(4) || isize::try_from(bytes).is_err() {
-            return Err(Error::unsupported(
-                object,
-                format!("have {bytes} bytes"),
-                "it must be whole 32-bit words, at least one, and no more than the host can address",
-            ));
+        require_size(&object, bytes)?;
+        if isize::try_from(bytes).is_err() {
+            let reason = "more than the host can address";
+            return Err(size_refused(&object, bytes, reason));
         }
         let file = make("syncline-words", bytes);
         let file = file.map_err(|(call, errno)| Error::system(&object, call, errno))?;

@@ -1,4 +1,4 @@
-//! D1–D6, Q8: descriptions of devices, their lifetime, and objects of an application.
+//! D1–D6, Q8, X8: descriptions, lifetime and memory of devices, and objects of an application.
 
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 mod adopted;
@@ -7,6 +7,7 @@ mod cuda;
 mod forks;
 mod life;
 mod looks;
+mod memory;
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 mod own_calls;
 #[cfg(feature = "vulkan")]
@@ -24,6 +25,7 @@ pub fn cases() -> Vec<Case<Equipped>> {
     let mut cases = looks::cases();
     cases.extend(life::cases());
     cases.extend(forks::cases());
+    cases.extend(memory::cases());
     #[cfg(any(feature = "cuda", feature = "vulkan"))]
     cases.extend(adopted::cases());
     #[cfg(any(feature = "cuda", feature = "vulkan"))]
