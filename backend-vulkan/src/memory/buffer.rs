@@ -645,7 +645,8 @@ mod tests {
 
     #[test]
     fn a_range_without_another_is_what_is_before_and_after() {
-        let cases: [(Range<u64>, &[(u64, u64)]); 8] = [
+        type Parts = &'static [(u64, u64)];
+        let cases: [(Range<u64>, Parts); 8] = [
             (0..4, &[(8, 16)]),
             (0..8, &[(8, 16)]),
             (4..12, &[(12, 16)]),
