@@ -1,7 +1,6 @@
 //! A server makes frames for each client that connects, with a timeline in each direction.
 //!
-//! The program starts itself as two clients, of which one stops after two frames. The server gives
-//! that client up. All queues are the host's, so no driver is needed.
+//! It starts itself as two clients, and gives up the one that stops early. No driver is needed.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::{env, error::Error, process::Command, thread, time::Duration};
@@ -53,10 +52,9 @@ fn serve(client: Endpoint, device: &Device) -> Outcome {
     let queue = device.queue(QueueKind::Compute, "of one client")?;
     for n in 1..=FRAMES {
         let (slot, words) = (slots.frame(n)?, words.clone());
-        let at = slot.index(); // n % SLOTS
+        let (at, free, done) = (slot.index(), slot.free(), ready.signal_at(n));
         let paint = move || words.words()[at].store((n * n) as u32, Relaxed);
         // Held until the client has taken the frame in that slot. The call does not block.
-        let (free, done) = (slot.free(), ready.signal_at(n));
         queue.submit(&[free], |work| work.host().map(|w| w.run(paint)), &[done])?;
     }
     if (1..=FRAMES).any(|n| taken.at(n).wait(PATIENCE).is_err()) {
