@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+#[cfg(any(feature = "vulkan", doc))]
+use syncline_core::Error;
 use syncline_core::backend::{self, Device as _, require_size, size_refused};
 #[cfg(feature = "vulkan")]
 use syncline_core::handle::HandleKind;
-use syncline_core::{Error, Result, error::Object, host};
+use syncline_core::{Result, error::Object, host};
 
 use crate::another_backend::another_backend;
 use crate::any::Device;
@@ -449,14 +451,13 @@ fn words(device: &Device, bytes: u64) -> Result<Arc<[AtomicU32]>> {
 /// Upper bound of the words that the reference counts of an `Arc` take.
 const COUNTS: usize = 16;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "vulkan"))]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "a test's")]
 
     use super::*;
 
     /// Memory is shared if the driver can do so, even if the driver cannot share timelines.
-    #[cfg(feature = "vulkan")]
     #[test]
     fn two_devices_of_one_gpu_share_memory() {
         use syncline_core::QueueKind;
