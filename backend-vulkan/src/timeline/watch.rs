@@ -14,9 +14,6 @@ use crate::timeline::port::Port;
 /// The shortest and the longest pause between polls, if the driver cannot wait for any semaphore.
 const NAPS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
 
-/// The longest wait of the driver that a nudge does not end.
-const DEAF: Duration = Duration::from_micros(200);
-
 type Semaphores = SmallVec<[vk::Semaphore; 16]>;
 type Values = SmallVec<[u64; 16]>;
 
@@ -96,8 +93,9 @@ impl Inner {
     /// Polls the semaphores until any of them has its value, a nudge comes, or `until` has passed.
     ///
     /// Used if the driver's own wait for any semaphore is a busy loop. Each pause is a quarter of
-    /// the time waited so far, within [`NAPS`]. With one semaphore besides the wake semaphore, the
-    /// pause is a wait of the driver, which a nudge does not end.
+    /// the time waited so far, within [`NAPS`]. The driver's wait for one semaphore is no way out:
+    /// below the validation layer it can stall for 10 s, because the layer then waits for a thread
+    /// of its own.
     fn poll_repeatedly(
         &self,
         semaphores: &[vk::Semaphore],
@@ -114,15 +112,7 @@ impl Inner {
                 return Ok(());
             }
             let pause = ((now - start) / 4).clamp(NAPS.0, NAPS.1).min(until - now);
-            let is_over = match (semaphores, values) {
-                (&[one, _], &[value, _]) => {
-                    let (flags, end) = (vk::SemaphoreWaitFlags::empty(), now + pause.min(DEAF));
-                    let waited = self.wait_semaphores(flags, &[one], &[value], end)?;
-                    waited || self.wake().sleep(Duration::ZERO)
-                }
-                _ => self.wake().sleep(pause),
-            };
-            if is_over {
+            if self.wake().sleep(pause) {
                 return Ok(());
             }
         }
