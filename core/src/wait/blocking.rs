@@ -33,7 +33,7 @@ pub enum WaitMode {
     ///
     /// After waits for the timeline that polled in vain, up to 64 waits park at once. So it costs
     /// little more than [`WaitMode::Block`] where waits are long, or where the waiting thread keeps
-    /// the signaller off its processor.
+    /// the signaller off its processor. A wait for several timelines polls each time.
     #[default]
     Adaptive,
 }
