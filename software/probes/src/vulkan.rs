@@ -5,6 +5,9 @@ use ash::{Device, Entry, Instance, khr, vk};
 use crate::cuda::{Handle, SemaphoreDesc, SemaphoreParams, cu};
 use crate::kit::check;
 
+/// The word that [`Vulkan::fill_imported`] writes.
+pub(crate) const FILL: u32 = 5;
+
 /// The answer where Vulkan cannot export anything to the CUDA device.
 pub(crate) const NONE: &str = "no Vulkan";
 
@@ -292,6 +295,16 @@ impl Vulkan {
         })
     }
 
+    /// How many memory types there are.
+    pub(crate) fn memory_types(&self) -> u32 {
+        // SAFETY: a device of this instance.
+        let types = unsafe {
+            self.instance
+                .get_physical_device_memory_properties(self.physical)
+        };
+        types.memory_type_count
+    }
+
     /// The first of these memory types that is local to the device.
     fn local_type(&self, allowed: u32) -> Result<u32, String> {
         // SAFETY: a device of this instance.
@@ -307,15 +320,15 @@ impl Vulkan {
         index.ok_or_else(|| "no memory for the buffer".into())
     }
 
-    /// Imports memory of this size, and fills 64 bytes of it in a buffer at an offset.
+    /// Imports memory of this size, and fills 64 bytes of it with [`FILL`] in a buffer at an offset.
     ///
-    /// Returns the result of the import, after which Vulkan owns the descriptor if it is 0.
+    /// Without a memory type it takes the first that is local to the device. Returns the result of the import, after which Vulkan owns the descriptor if it is 0.
     pub(crate) fn fill_imported(
         &self,
         fd: i32,
         size: u64,
         offset: u64,
-        word: u32,
+        memory_type: Option<u32>,
     ) -> Result<i32, String> {
         let handle = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
         let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(handle);
@@ -328,12 +341,19 @@ impl Vulkan {
             .map_err(|result| failed("vkCreateBuffer", result))?;
         // SAFETY: a live buffer of this device.
         let needs = unsafe { self.device.get_buffer_memory_requirements(buffer) };
+        let memory_type = match memory_type {
+            Some(index) if needs.memory_type_bits & (1 << index) == 0 => {
+                return Err("not for buffers".into());
+            }
+            Some(index) => index,
+            None => self.local_type(needs.memory_type_bits)?,
+        };
         let mut import = vk::ImportMemoryFdInfoKHR::default()
             .handle_type(handle)
             .fd(fd);
         let info = vk::MemoryAllocateInfo::default()
             .allocation_size(size)
-            .memory_type_index(self.local_type(needs.memory_type_bits)?)
+            .memory_type_index(memory_type)
             .push_next(&mut import);
         // SAFETY: a valid description.
         let memory = match unsafe { self.device.allocate_memory(&info, None) } {
@@ -347,7 +367,7 @@ impl Vulkan {
             // SAFETY: a command buffer in recording, and a live buffer.
             unsafe {
                 self.device
-                    .cmd_fill_buffer(commands, buffer, 0, vk::WHOLE_SIZE, word);
+                    .cmd_fill_buffer(commands, buffer, 0, vk::WHOLE_SIZE, FILL);
             }
         })?;
         Ok(0)

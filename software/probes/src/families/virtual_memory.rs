@@ -8,7 +8,7 @@ use crate::kit::{
     Answer, Words, another_context, check, context, kernel, launch, name, names, outcome, park,
     pause, stream, yes,
 };
-use crate::vulkan::Vulkan;
+use crate::vulkan::{FILL, Vulkan};
 
 /// The granularity of an H200.
 const GRANULE: usize = 2 << 20;
@@ -24,7 +24,7 @@ pub(crate) fn list() -> Vec<Probe> {
         Probe::new(name, move || kernel_without_access(what))
     });
     let with_vulkan = without_vulkan(family!["virtual"; vulkan_as_shareable, to_vulkan,
-        to_vulkan_sizes]);
+        to_vulkan_sizes, to_vulkan_types, files]);
     let all = alone.into_iter().chain(faults).chain(with_vulkan);
     all.collect()
 }
@@ -515,12 +515,12 @@ fn to_vulkan() -> Answer {
     let handle = create(GRANULE)?;
     let (address, size) = (mapped(handle, GRANULE)?, GRANULE as u64);
     for offset in [0, 65536, size / 2 + 256, size - 65536] {
-        let code = device.fill_imported(exported(handle)?, size, offset, 5)?;
+        let code = device.fill_imported(exported(handle)?, size, offset, None)?;
         let mut words = [0_u32; 18];
         let from = &raw mut words as usize;
         let before = if offset == 0 { 0 } else { 4 };
         let read = cu().memcpy_dtoh(from, address + offset - before, 72);
-        let filled = words.iter().filter(|word| **word == 5).count();
+        let filled = words.iter().filter(|word| **word == FILL).count();
         line(offset, format!("{code} {}, {filled} words", name(read)));
     }
     // CUDA's own references go first.
@@ -529,7 +529,7 @@ fn to_vulkan() -> Answer {
         "end",
         names(&[cu().mem_unmap(address, GRANULE), cu().mem_release(handle)]),
     );
-    line("afterwards", device.fill_imported(fd, size, 0, 5)?);
+    line("afterwards", device.fill_imported(fd, size, 0, None)?);
     Ok(String::new())
 }
 
@@ -538,8 +538,53 @@ fn to_vulkan_sizes() -> Answer {
     let device = Vulkan::open()?;
     let handle = create(4 * GRANULE)?;
     for size in [2 * GRANULE, 4 * GRANULE, 8 * GRANULE] {
-        let code = device.fill_imported(exported(handle)?, size as u64, 0, 5)?;
+        let code = device.fill_imported(exported(handle)?, size as u64, 0, None)?;
         line(size, code);
+    }
+    Ok(String::new())
+}
+
+fn to_vulkan_types() -> Answer {
+    context()?;
+    let device = Vulkan::open()?;
+    let handle = create(GRANULE)?;
+    let (address, size) = (mapped(handle, GRANULE)?, GRANULE as u64);
+    for index in 0..device.memory_types() {
+        let before = [1_u32; 16];
+        let from = &raw const before as usize;
+        check("cuMemcpyHtoD_v2", cu().memcpy_htod(address, from, 64))?;
+        let fd = exported(handle)?;
+        let code = match device.fill_imported(fd, size, 0, Some(index)) {
+            Ok(code) => code.to_string(),
+            Err(reason) => reason,
+        };
+        let mut words = [0_u32; 16];
+        let read = cu().memcpy_dtoh(&raw mut words as usize, address, 64);
+        let filled = words.iter().filter(|word| **word == FILL).count();
+        line(index, format!("{code} {}, {filled} words", name(read)));
+    }
+    Ok(String::new())
+}
+
+/// What files the descriptors of both APIs are.
+fn files() -> Answer {
+    context()?;
+    let device = Vulkan::open()?;
+    let vulkan = device.exported_memory(GRANULE as u64, false)?.fd;
+    for (what, fd) in [("cuda", exported(create(GRANULE)?)?), ("vulkan", vulkan)] {
+        // SAFETY: a structure of integers, for which zeroes are valid.
+        let mut status: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: writes one structure.
+        let code = unsafe { libc::fstat(fd, &raw mut status) };
+        let device = (libc::major(status.st_rdev), libc::minor(status.st_rdev));
+        let (mode, size) = (status.st_mode & libc::S_IFMT, status.st_size);
+        line(
+            what,
+            format!("{code}, mode {mode:o}, {device:?}, {size} bytes"),
+        );
+        let path = std::fs::read_link(format!("/proc/self/fd/{fd}"));
+        let path = path.map_err(|error| error.to_string())?;
+        line(format!("{what}.path"), path.display());
     }
     Ok(String::new())
 }
