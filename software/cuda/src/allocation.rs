@@ -204,11 +204,11 @@ impl Allocation {
         Self::new(context, address, size, kind, Backing::Application(at))
     }
 
-    /// Maps the beginning of an allocation of `cuMemCreate`. Devices have no access at first.
-    pub(crate) fn mapped(address: u64, size: u64, physical: Arc<Physical>) -> Self {
+    /// Maps an allocation of `cuMemCreate`. Devices have no access at first.
+    pub(crate) fn mapped(address: u64, physical: Arc<Physical>) -> Self {
         Self {
             address,
-            size,
+            size: physical.size(),
             context: 0,
             device: physical.device,
             kind: MemoryKind::Virtual,

@@ -66,7 +66,8 @@ impl Fill {
             return Ok(());
         }
         let found = space::find(engine.device, self.to, self.bytes, Access::Write);
-        let (_kept, at) = found.ok_or(Code::ILLEGAL_ADDRESS)?;
+        // As measured for memory that is unmapped before the fill.
+        let (_kept, at) = found.ok_or(Code::LAUNCH_FAILED)?;
         let count = self.count;
         // The host may read at the same time, so each element is written at once.
         match self.value {

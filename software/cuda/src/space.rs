@@ -114,6 +114,20 @@ impl Space {
         Ok(mappings)
     }
 
+    /// Returns the end of a range that is inside of a reservation.
+    fn reserved_end(&self, address: u64, size: u64) -> Answer<u64> {
+        let end = address.checked_add(size).ok_or(Code::INVALID_VALUE)?;
+        let reservation = self.reserved.range(..=address).next_back();
+        let is_reserved = reservation.is_some_and(|(begin, size)| end <= begin + size);
+        is_reserved.then_some(end).ok_or(Code::INVALID_VALUE)
+    }
+
+    /// Returns the last allocation that begins before the address.
+    fn last_before(&self, address: u64) -> Option<&Arc<Allocation>> {
+        let before = self.allocations.range(..address).next_back();
+        before.map(|(_, known)| known)
+    }
+
     /// Returns the allocation that has the address.
     fn at(&self, address: u64) -> Option<&Arc<Allocation>> {
         let (_, allocation) = self.allocations.range(..=address).next_back()?;
@@ -194,34 +208,45 @@ pub(crate) fn free_addresses(address: u64, size: u64) -> Answer {
     })
 }
 
-/// Maps the beginning of an allocation at addresses that are reserved and free.
-pub(crate) fn map_physical(address: u64, size: u64, physical: Arc<Physical>) -> Answer {
-    let end = address.checked_add(size).ok_or(Code::INVALID_VALUE)?;
+/// Maps an allocation at addresses that are reserved and free.
+pub(crate) fn map_physical(address: u64, physical: Arc<Physical>) -> Answer {
+    let size = physical.size();
     if !address.is_multiple_of(GRANULARITY) {
         return Err(Code::INVALID_VALUE);
     }
     change(|space| {
-        let reservation = space.reserved.range(..=address).next_back();
-        let is_reserved = reservation.is_some_and(|(begin, size)| end <= begin + size);
+        let end = space.reserved_end(address, size)?;
         // Mappings are inside a reservation, so one that begins before `address` ends there.
-        let before = space.allocations.range(..end).next_back();
-        let is_mapped = before.is_some_and(|(_, known)| known.address + known.size > address);
-        if !is_reserved || is_mapped {
+        let before = space.last_before(end);
+        if before.is_some_and(|known| known.address + known.size > address) {
             return Err(Code::INVALID_VALUE);
         }
-        space.add(Allocation::mapped(address, size, physical));
+        space.add(Allocation::mapped(address, physical));
         Ok(())
     })
 }
 
-/// Removes all mappings in a range that they fill.
+/// Removes all mappings in a range of reserved addresses. There need not be any.
 pub(crate) fn unmap_physical(address: u64, size: u64) -> Answer {
     require_granules(size)?;
     let gone = change(|space| {
-        let mappings = space.mappings(address, size)?;
-        for mapping in &mappings {
-            space.allocations.remove(&mapping.address);
+        let end = space.reserved_end(address, size)?;
+        let (mut inside, mut at) = (Vec::new(), end);
+        // From the last one down, because a mapping that begins before the range may end in it.
+        while let Some(known) = space.last_before(at) {
+            if known.address + known.size <= address {
+                break;
+            }
+            if known.address < address || known.address + known.size > end {
+                return Err(Code::INVALID_VALUE);
+            }
+            inside.push(known.address);
+            at = known.address;
         }
+        let mappings: Vec<_> = inside
+            .iter()
+            .filter_map(|at| space.allocations.remove(at))
+            .collect();
         Ok(mappings)
     });
     // Unmapped without the lock.

@@ -21,8 +21,10 @@ pub(crate) const POSIX_FILE_DESCRIPTOR: u32 = 1;
 const PINNED: u32 = 1;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const ON_DEVICE: u32 = 1;
-/// The other handle types: two of Windows, and fabric.
-const OTHER_HANDLES: u32 = 2 | 4 | 8;
+/// The handle types of Windows.
+const OF_WINDOWS: u32 = 2 | 4;
+/// `CU_MEM_HANDLE_TYPE_FABRIC`.
+const FABRIC: u32 = 8;
 
 /// All handles of allocations.
 pub(crate) static PHYSICAL: Table<Physical> = Table::new();
@@ -65,10 +67,11 @@ impl Properties {
     /// Returns the device on which such memory is made.
     pub(crate) fn check(&self) -> Answer<&'static Device> {
         devices()?;
-        if self.kind != PINNED || self.handles & !(POSIX_FILE_DESCRIPTOR | OTHER_HANDLES) != 0 {
+        // NVIDIA's driver ignores handle types that it does not know.
+        if self.kind != PINNED || self.handles & OF_WINDOWS != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        if self.handles & OTHER_HANDLES != 0 {
+        if self.handles & FABRIC != 0 {
             return Err(Code::NOT_SUPPORTED);
         }
         self.location.device()
@@ -127,10 +130,9 @@ pub(crate) struct Physical {
 }
 
 impl Physical {
-    /// `cuMemCreate`.
+    /// `cuMemCreate`. Also made after a fault of the device, because it belongs to no context.
     pub(crate) fn create(size: u64, properties: Properties) -> Answer<Self> {
         let device = properties.check()?;
-        device.check()?;
         require_granules(size)?;
         let bytes = MachineBytes::take(size)?;
         let gpu = device.twin.uuid().unwrap_or_default();
@@ -147,11 +149,10 @@ impl Physical {
 
     /// `cuMemImportFromShareableHandle`: the caller keeps the descriptor.
     pub(crate) fn import(file: BorrowedFd<'_>) -> Answer<Self> {
-        let memory = payload::Memory::open(file).map_err(|_| Code::INVALID_VALUE)?;
+        let memory = payload::Memory::open(file).map_err(|_| Code::UNKNOWN)?;
         let of_gpu = |device: &&Device| device.twin.uuid() == Some(memory.gpu());
         let all = devices()?;
         let device = all.iter().find(of_gpu).ok_or(Code::INVALID_DEVICE)?;
-        device.check()?;
         require_granules(memory.size() as u64)?;
         let file = file.try_clone_to_owned();
         let id = all.iter().position(|one| std::ptr::eq(one, device));

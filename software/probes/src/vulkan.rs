@@ -320,9 +320,10 @@ impl Vulkan {
         index.ok_or_else(|| "no memory for the buffer".into())
     }
 
-    /// Imports memory of this size, and fills 64 bytes of it with [`FILL`] in a buffer at an offset.
+    /// Imports memory of this size, and fills 64 bytes with [`FILL`], in a buffer at an offset.
     ///
-    /// Without a memory type it takes the first that is local to the device. Returns the result of the import, after which Vulkan owns the descriptor if it is 0.
+    /// Without a memory type it takes the first that is local to the device. Returns the result of
+    /// the import. If that is 0, Vulkan owns the descriptor.
     pub(crate) fn fill_imported(
         &self,
         fd: i32,

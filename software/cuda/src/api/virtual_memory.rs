@@ -18,18 +18,11 @@ use crate::virtual_memory::{
     require_granules,
 };
 
-/// Only descriptors are exported and imported: the other types are of Windows, or fabric.
-const fn require_descriptor(kind: u32) -> Result<(), Code> {
-    match kind {
-        POSIX_FILE_DESCRIPTOR => Ok(()),
-        2 | 4 | 8 => Err(Code::NOT_SUPPORTED),
-        _ => Err(Code::INVALID_VALUE),
-    }
-}
-
 api! {
     fn cuMemGetAllocationGranularity(to: Out<usize>, properties: In<Properties>, option: u32) {
-        properties.get()?.check()?;
+        devices()?;
+        // One granularity for all memory, also for properties with which none can be made.
+        properties.get()?;
         // The minimum, or what is recommended.
         if option > 1 {
             return Err(Code::INVALID_VALUE);
@@ -60,9 +53,8 @@ api! {
 
     fn cuMemExportToShareableHandle(to: Out<i32>, handle: Handle, kind: u32, flags: u64) {
         let physical = virtual_memory::find(handle)?;
-        require_descriptor(kind)?;
         to.require()?;
-        if flags != 0 {
+        if flags != 0 || kind != POSIX_FILE_DESCRIPTOR {
             return Err(Code::INVALID_VALUE);
         }
         to.set(physical.export()?.into_raw_fd())
@@ -71,11 +63,16 @@ api! {
     fn cuMemImportFromShareableHandle(to: Out<Handle>, descriptor: usize, kind: u32) {
         devices()?;
         to.require()?;
-        require_descriptor(kind)?;
+        match kind {
+            POSIX_FILE_DESCRIPTOR => {}
+            // The types of Windows, and fabric.
+            2 | 4 | 8 => return Err(Code::NOT_SUPPORTED),
+            _ => return Err(Code::INVALID_VALUE),
+        }
         // A pointer has the number of the descriptor.
         let descriptor = i32::try_from(descriptor as isize).unwrap_or(-1);
         if descriptor < 0 {
-            return Err(Code::INVALID_VALUE);
+            return Err(Code::UNKNOWN);
         }
         // SAFETY: not negative. If it is not open, each system call says so.
         let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
@@ -105,12 +102,14 @@ api! {
 
     fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: Handle, flags: u64) {
         let physical = virtual_memory::find(handle)?;
-        require_granules(bytes as u64)?;
-        // CUDA supports no other offset.
-        if flags != 0 || offset != 0 || bytes as u64 > physical.size() {
+        if flags != 0 || bytes == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        space::map_physical(address, bytes as u64, physical)
+        // NVIDIA's driver maps only whole allocations.
+        if offset != 0 || bytes as u64 != physical.size() {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        space::map_physical(address, physical)
     }
 
     fn cuMemUnmap(address: u64, bytes: usize) {
@@ -124,7 +123,8 @@ api! {
             return Err(Code::INVALID_VALUE);
         }
         for access in access.list(count)? {
-            let (device, rights) = (access.location.device()?, access.rights()?);
+            let device = access.location.device().map_err(|_| Code::INVALID_VALUE)?;
+            let rights = access.rights()?;
             space::set_rights(address, bytes as u64, device, rights)?;
         }
         Ok(())
