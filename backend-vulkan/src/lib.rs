@@ -45,7 +45,8 @@ pub use device::application_memory::{MemoryRange, MemoryRequest, MemorySource};
 pub use device::open::Device;
 pub use device::physical::Enabled;
 pub use driver::instance::{Instance, InstanceOptions};
-pub use memory::allocation::{Allocation, AllocationInfo};
+pub use memory::adopted::AllocationInfo;
+pub use memory::allocation::Allocation;
 pub use memory::buffer::Buffer;
 pub use memory::from_application::ApplicationMemory;
 #[cfg(feature = "gpu-allocator")]

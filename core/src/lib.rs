@@ -95,8 +95,8 @@ pub mod error {
 /// ```
 pub mod handle {
     pub use crate::base::handle::{
-        BinaryFd, HandleKind, MemoryFd, Origin, Payload, PayloadUse, Rejected, SyncFd, TimelineFd,
-        Transference,
+        BinaryFd, HandleKind, MemoryFd, MemoryInfo, Origin, Payload, PayloadUse, Rejected, SyncFd,
+        TimelineFd, Transference,
     };
     pub use crate::memory::counter::CounterFd;
     pub use crate::memory::{SharedWords, WordsFd};

@@ -11,7 +11,7 @@ use syncline_core::Error;
 use syncline_core::backend::{ImportFd, memory_refused};
 use syncline_core::{
     Result,
-    handle::{HandleKind, MemoryFd, Rejected},
+    handle::{HandleKind, MemoryFd, MemoryInfo, Rejected},
 };
 
 use crate::device::deferred_free::Resource;
@@ -58,8 +58,13 @@ impl Device {
     /// The mapping may fail after the driver has taken the descriptor.
     fn map_memory(&self, handle: &MemoryFd) -> Result<DeviceBuffer> {
         let refused = |reason| memory_refused(self.object(), handle, reason);
-        if handle.length() > handle.size() {
-            let length = handle.length();
+        let MemoryInfo {
+            size,
+            length,
+            dedicated,
+            ..
+        } = handle.info();
+        if length > size {
             return Err(refused(format!(
                 "it is said to hold a buffer of {length} bytes"
             )));
@@ -82,8 +87,8 @@ impl Device {
                 handle: sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1 {
                     fd: duplicate.number(),
                 },
-                size: handle.size(),
-                flags: if handle.dedicated() { DEDICATED } else { 0 },
+                size,
+                flags: if dedicated { DEDICATED } else { 0 },
                 reserved: [0; 16],
             };
             // SAFETY: `MemoryFd` guarantees an opaque descriptor of memory of this size. It is
@@ -99,7 +104,7 @@ impl Device {
         imported?;
         let buffer = sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC {
             offset: 0,
-            size: handle.size(),
+            size,
             flags: 0,
             reserved: [0; 16],
         };
@@ -121,14 +126,7 @@ impl Device {
         let resource = Resource::External(pointer, Raw(raw));
         // SAFETY: mapped above with the handle's size, which the length does not exceed (checked
         // above).
-        Ok(unsafe {
-            DeviceBuffer::new(
-                &self.inner().device_ref(),
-                pointer,
-                handle.length(),
-                resource,
-            )
-        })
+        Ok(unsafe { DeviceBuffer::new(&self.inner().device_ref(), pointer, length, resource) })
     }
 }
 
@@ -147,10 +145,14 @@ mod tests {
         let device = emulated::device();
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let inode = rustix::fs::fstat(&file).unwrap().st_ino;
-        // SAFETY: the emulated driver does not use the memory.
-        let handle = unsafe {
-            MemoryFd::from_fd(file.into(), Origin::of(device.info()), 64, 64, true, None)
+        let info = MemoryInfo {
+            size: 64,
+            length: 64,
+            dedicated: true,
+            memory_type: None,
         };
+        // SAFETY: the emulated driver does not use the memory.
+        let handle = unsafe { MemoryFd::from_fd(file.into(), Origin::of(device.info()), info) };
         // A deferred free makes the import try again when memory is short.
         device
             .context()

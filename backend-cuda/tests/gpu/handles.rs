@@ -6,7 +6,7 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{
     Error,
-    handle::{MemoryFd, Origin, TimelineFd},
+    handle::{MemoryFd, MemoryInfo, Origin, TimelineFd},
     info::Uuid,
     wait_any,
 };
@@ -98,8 +98,14 @@ fn hostile_handles_stay_with_the_caller() {
         still_the_callers(index, rejected.handle.into_fd());
     }
     for (index, fd) in hostile().into_iter().enumerate() {
+        let info = MemoryInfo {
+            size: 4096,
+            length: 4096,
+            dedicated: true,
+            memory_type: None,
+        };
         // SAFETY: as above.
-        let handle = unsafe { MemoryFd::from_fd(fd, origin.clone(), 4096, 4096, true, None) };
+        let handle = unsafe { MemoryFd::from_fd(fd, origin.clone(), info) };
         let rejected = gpu.device.import_memory(handle).expect_err("no memory");
         eprintln!("memory {index}: {}", rejected.error);
         still_the_callers(index, rejected.handle.into_fd());

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use ash::vk;
-use syncline_core::backend::{ImportFd, TeardownGuard, memory_refused, size_refused};
-use syncline_core::handle::{HandleKind, MemoryFd, Origin};
+use syncline_core::backend::{ImportFd, TeardownGuard, memory_refused};
+use syncline_core::handle::MemoryFd;
 use syncline_core::internal::DroppedByMaker;
 use syncline_core::{Error, Result, error::Object};
 
@@ -16,17 +16,7 @@ use crate::device::application_memory::{MemoryRange, MemoryRequest, Source};
 use crate::device::inner::Inner;
 use crate::device::memory_pool::Part;
 use crate::device::open::Device;
-
-/// Properties of memory types that buffers must not use.
-///
-/// These properties need a feature that is not enabled, or do not apply to buffers.
-const UNUSABLE: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
-    vk::MemoryPropertyFlags::PROTECTED.as_raw()
-        | vk::MemoryPropertyFlags::LAZILY_ALLOCATED.as_raw()
-        | vk::MemoryPropertyFlags::DEVICE_COHERENT_AMD.as_raw()
-        | vk::MemoryPropertyFlags::DEVICE_UNCACHED_AMD.as_raw()
-        | vk::MemoryPropertyFlags::RDMA_CAPABLE_NV.as_raw(),
-);
+use crate::memory::adopted::AllocationInfo;
 
 /// A `VkDeviceMemory`, or a part of one. Cheap to clone.
 ///
@@ -107,19 +97,6 @@ impl MemoryKind<'_> {
     }
 }
 
-/// The properties of a `VkDeviceMemory` that the application has allocated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AllocationInfo {
-    /// `VkMemoryAllocateInfo::allocationSize`, in bytes.
-    pub size: u64,
-    /// `VkMemoryAllocateInfo::memoryTypeIndex`.
-    pub memory_type: u32,
-    /// True if it was allocated with `VkMemoryDedicatedAllocateInfo`.
-    pub dedicated: bool,
-    /// True if it was allocated with `VkExportMemoryAllocateInfo` for opaque file descriptors.
-    pub exportable: bool,
-}
-
 impl Allocation {
     /// Calls `vkAllocateMemory`, and `vkMapMemory` for host memory, which it fills with zeroes.
     ///
@@ -177,7 +154,7 @@ impl Allocation {
         let raw = unsafe { inner.raw().allocate_memory(&info, None) };
         let raw = raw.map_err(|code| match kind {
             MemoryKind::Imported(handle) => {
-                let what = || format!("memory of {} bytes", handle.size());
+                let what = || format!("memory of {} bytes", handle.info().size);
                 device.import_error("vkAllocateMemory", code, &what)
             }
             _ => failed("vkAllocateMemory")(code),
@@ -299,6 +276,31 @@ impl Allocation {
         Ok(Self(Arc::new(made)))
     }
 
+    /// Memory of the application, which lives as long as `owner`.
+    pub(crate) fn adopted(
+        device: &Arc<Inner>,
+        memory: vk::DeviceMemory,
+        info: &AllocationInfo,
+        owner: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> Self {
+        Self(Arc::new(Memory {
+            device: device.clone(),
+            object: Object::new("allocation", "adopted"),
+            raw: memory,
+            offset: 0,
+            size: info.size,
+            memory_type: info.memory_type,
+            dedicated: info.dedicated,
+            sharing: match info.exportable {
+                true => Sharing::Exportable,
+                false => Sharing::Private,
+            },
+            mapping: None,
+            ownership: Ownership::Theirs(owner.map(DroppedByMaker::new)),
+            _exporter: None,
+        }))
+    }
+
     /// The raw memory, valid while a handle lives. The allocation begins at
     /// [`Allocation::offset`].
     #[must_use]
@@ -330,6 +332,11 @@ impl Allocation {
     #[must_use]
     pub fn is_dedicated(&self) -> bool {
         self.0.dedicated
+    }
+
+    /// True if it was allocated for export.
+    pub(crate) fn is_exportable(&self) -> bool {
+        self.0.sharing == Sharing::Exportable
     }
 
     /// True if it can be exported or was imported.
@@ -373,177 +380,6 @@ impl Allocation {
         // each part of a block by the pool. It is initialized with zeroes, and the host accesses it
         // only through atomics.
         Some(unsafe { std::slice::from_raw_parts(start.as_ptr().add(first), count) })
-    }
-
-    /// Exports a handle of the memory, with `vkGetMemoryFdKHR`.
-    ///
-    /// The handle's [length](MemoryFd::length) is the size of the allocation.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] if the memory was not allocated for export, or is dedicated: see
-    /// [`Device::export_buffer`]. A driver error. [`Error::MadeBeforeFork`] in a forked child.
-    pub fn export(&self) -> Result<MemoryFd> {
-        if self.is_dedicated() {
-            let reason = "it is for one buffer alone, which importers would have to make again";
-            return Err(Error::unsupported(self.object(), "export memory", reason));
-        }
-        self.export_with(self.size())
-    }
-
-    /// Same as [`Allocation::export`], for a buffer of `length` bytes at the start.
-    pub(crate) fn export_with(&self, length: u64) -> Result<MemoryFd> {
-        let (asked, inner) = ("export memory", &self.0.device);
-        if self.0.sharing != Sharing::Exportable {
-            let reason = "it was not allocated for export";
-            return Err(Error::unsupported(self.object(), asked, reason));
-        }
-        let info = vk::MemoryGetFdInfoKHR::default()
-            .memory(self.raw())
-            .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
-        let functions = inner.external().memory(asked)?;
-        // SAFETY: live memory, allocated for handles of this type.
-        let fd = unsafe { functions.get_memory_fd(&info) };
-        let fd = inner.own_fd(self.object(), "vkGetMemoryFdKHR", fd)?;
-        let origin = Origin::of(inner.info());
-        let (size, memory_type) = (self.size(), u8::try_from(self.memory_type()).ok());
-        // SAFETY: just exported, and the memory has these properties. Dedicated memory is that of
-        // `Device::export_buffer`.
-        Ok(
-            unsafe {
-                MemoryFd::from_fd(fd, origin, size, length, self.is_dedicated(), memory_type)
-            },
-        )
-    }
-}
-
-impl Device {
-    /// Adopts memory that the application has allocated. Makes no driver call.
-    ///
-    /// `owner` is kept as long as the allocation, a buffer in it, or an import of it by
-    /// [`Device::import_allocation_of`] lives, and while a submission uses one of them. It may be
-    /// dropped on a thread of Syncline.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] for a size of 0, for a memory type that the device does not have, and
-    /// for exportable memory if the device exports none.
-    /// [`Error::MadeBeforeFork`] in a forked child.
-    ///
-    /// # Safety
-    /// * `memory` belongs to this `VkDevice` and has the properties that `info` says, and no
-    ///   `VkMemoryAllocateFlagsInfo`.
-    /// * It lives until the owner is dropped; without an owner, until nothing uses the allocation,
-    ///   its buffers, imports of them and submissions with them.
-    /// * Exportable memory is allocated for opaque file descriptors alone. Other memory is neither
-    ///   imported nor allocated for export.
-    pub unsafe fn adopt_allocation(
-        &self,
-        memory: vk::DeviceMemory,
-        info: &AllocationInfo,
-        owner: Option<Arc<dyn Any + Send + Sync>>,
-    ) -> Result<Allocation> {
-        let (inner, object) = (self.inner(), Object::new("allocation", "adopted"));
-        inner.require_maker()?;
-        let refuse = |reason: String| {
-            let asked = format!(
-                "be adopted with {} bytes of memory type {}",
-                info.size, info.memory_type
-            );
-            Err(Error::unsupported(&object, asked, reason))
-        };
-        let types = self.memory_properties().memory_type_count;
-        if info.size == 0 {
-            return refuse("an allocation has at least one byte".into());
-        }
-        if info.memory_type >= types {
-            return refuse(format!("the device has {types} memory types"));
-        }
-        if info.exportable {
-            let exports = &self.info().capabilities.exports;
-            if !exports.contains(&HandleKind::MemoryOpaqueFd) {
-                return refuse("the device exports no memory".into());
-            }
-        }
-        Ok(Allocation(Arc::new(Memory {
-            device: inner.clone(),
-            object,
-            raw: memory,
-            offset: 0,
-            size: info.size,
-            memory_type: info.memory_type,
-            dedicated: info.dedicated,
-            sharing: match info.exportable {
-                true => Sharing::Exportable,
-                false => Sharing::Private,
-            },
-            mapping: None,
-            ownership: Ownership::Theirs(owner.map(DroppedByMaker::new)),
-            _exporter: None,
-        })))
-    }
-
-    /// The memory type of a handle, by the word of its exporter.
-    ///
-    /// # Errors
-    /// [`Error::Import`] if it is not known, or if the device does not have it.
-    pub(crate) fn imported_type(&self, handle: &MemoryFd) -> Result<u32> {
-        let count = self.memory_properties().memory_type_count;
-        let reason = match handle.memory_type() {
-            Some(index) if u32::from(index) < count => return Ok(index.into()),
-            Some(index) => format!("it has memory type {index}, and the device has {count} types"),
-            None => "its memory type is not known".into(),
-        };
-        Err(memory_refused(self.object(), handle, reason))
-    }
-
-    pub(crate) fn too_large(&self, size: u64) -> Error {
-        let reason = "no memory heap of the device is so large";
-        size_refused(self.object(), size, reason)
-    }
-
-    pub(crate) fn memory_properties(&self) -> &vk::PhysicalDeviceMemoryProperties {
-        self.inner().memory_pool().memory()
-    }
-
-    /// The first allowed memory type with the preferred properties, else with the required ones.
-    ///
-    /// Its heap has at least `bytes` bytes.
-    pub(crate) fn memory_type(
-        &self,
-        allowed: u32,
-        bytes: u64,
-        kind: MemoryKind<'_>,
-    ) -> Result<u32> {
-        use vk::MemoryPropertyFlags as P;
-        let preference: &[P] = match kind {
-            MemoryKind::Host => &[
-                P::from_raw(
-                    P::HOST_VISIBLE.as_raw() | P::HOST_COHERENT.as_raw() | P::HOST_CACHED.as_raw(),
-                ),
-                P::from_raw(P::HOST_VISIBLE.as_raw() | P::HOST_COHERENT.as_raw()),
-            ],
-            MemoryKind::Device | MemoryKind::Exportable | MemoryKind::Imported(_) => {
-                &[P::DEVICE_LOCAL, P::empty()]
-            }
-        };
-        let properties = self.memory_properties();
-        let types = properties.memory_types_as_slice();
-        let heap_size = |of: &vk::MemoryType| properties.memory_heaps[of.heap_index as usize].size;
-        preference
-            .iter()
-            .find_map(|&wanted| {
-                (0..).zip(types).find_map(|(index, memory_type)| {
-                    let fits = allowed & (1 << index) != 0
-                        && memory_type.property_flags.contains(wanted)
-                        && !memory_type.property_flags.intersects(UNUSABLE)
-                        && bytes <= heap_size(memory_type);
-                    fits.then_some(index)
-                })
-            })
-            .ok_or_else(|| {
-                let reason =
-                    "no memory type of the device allows it, in a heap that is large enough";
-                Error::unsupported(self.object(), "make such a buffer", reason)
-            })
     }
 }
 

@@ -177,7 +177,7 @@ impl<'a> Recorder<'a> {
     ///
     /// # Errors
     /// [`Error::WrongDevice`]. [`Error::Unsupported`] if the regions overlap in one allocation, or
-    /// if both allocations [are shared](Buffer::is_exported) and at least one was imported. A
+    /// if both allocations [are shared](Buffer::is_shared) and at least one was imported. A
     /// driver error.
     pub fn copy_buffer(&mut self, from: &Buffer, to: &Buffer) -> Result<()> {
         self.recording.require_device(from)?;

@@ -218,7 +218,7 @@ impl Recording {
     /// Acquires an exported buffer. See `Recorder::acquire`.
     pub(crate) fn acquire(&mut self, buffer: &Buffer) -> Result<()> {
         self.require_device(buffer)?;
-        if !buffer.is_exported() {
+        if !buffer.is_shared() {
             return Ok(());
         }
         // What no earlier call has acquired.

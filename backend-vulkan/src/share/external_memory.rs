@@ -12,13 +12,56 @@ use ash::vk;
 use syncline_core::backend::memory_refused;
 use syncline_core::{
     Error, Result,
-    handle::{HandleKind, MemoryFd, Rejected},
+    handle::{HandleKind, MemoryFd, MemoryInfo, Origin, Rejected},
 };
 
 use crate::device::file_kind::FileKind;
 use crate::device::open::Device;
 use crate::memory::allocation::{Allocation, MemoryKind};
 use crate::memory::buffer::Buffer;
+
+impl Allocation {
+    /// Exports a handle of the memory, with `vkGetMemoryFdKHR`.
+    ///
+    /// The handle's [length](MemoryInfo::length) is the size of the allocation.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the memory was not allocated for export, or is dedicated: see
+    /// [`Device::export_buffer`]. A driver error. [`Error::MadeBeforeFork`] in a forked child.
+    pub fn export(&self) -> Result<MemoryFd> {
+        if self.is_dedicated() {
+            let reason = "it is for one buffer alone, which importers would have to make again";
+            return Err(Error::unsupported(self.object(), "export memory", reason));
+        }
+        self.export_with(self.size())
+    }
+
+    /// Same as [`Allocation::export`], for a buffer of `length` bytes at the start.
+    pub(crate) fn export_with(&self, length: u64) -> Result<MemoryFd> {
+        let (asked, inner) = ("export memory", self.inner());
+        if !self.is_exportable() {
+            let reason = "it was not allocated for export";
+            return Err(Error::unsupported(self.object(), asked, reason));
+        }
+        let info = vk::MemoryGetFdInfoKHR::default()
+            .memory(self.raw())
+            .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+        let functions = inner.external().memory(asked)?;
+        // SAFETY: live memory, allocated for handles of this type.
+        let fd = unsafe { functions.get_memory_fd(&info) };
+        let fd = inner.own_fd(self.object(), "vkGetMemoryFdKHR", fd)?;
+        let origin = Origin::of(inner.info());
+        let info = MemoryInfo {
+            size: self.size(),
+            length,
+            dedicated: self.is_dedicated(),
+            memory_type: u8::try_from(self.memory_type()).ok(),
+        };
+        // SAFETY: just exported, and the memory has these properties. Dedicated memory is that of
+        // `Device::export_buffer`.
+        Ok(unsafe { MemoryFd::from_fd(fd, origin, info) })
+    }
+}
 
 impl Device {
     /// Creates a buffer in dedicated device-local memory, and exports a handle of that memory.
@@ -45,9 +88,9 @@ impl Device {
     /// Imports the memory of `handle` as one buffer.
     ///
     /// Calls `vkAllocateMemory` with `VkImportMemoryFdInfoKHR`. The buffer has the
-    /// [length](MemoryFd::length) of the exported one and all usages of Vulkan 1.0. Its memory is
+    /// [length](MemoryInfo::length) of the exported one and all usages of Vulkan 1.0. Its memory is
     /// dedicated if the exported memory is. Queue family ownership is transferred as for the
-    /// exported buffer: see [`Buffer::is_exported`].
+    /// exported buffer: see [`Buffer::is_shared`].
     ///
     /// # Errors
     /// [`Error::CannotShare`] if the handle comes from another GPU or another driver, and
@@ -59,7 +102,7 @@ impl Device {
     pub fn import_buffer(&self, handle: MemoryFd) -> Result<Buffer, Rejected<MemoryFd>> {
         let imported = self.require_memory(&handle).and_then(|()| {
             let usage = vk::BufferUsageFlags::empty();
-            self.make_buffer(handle.length(), usage, MemoryKind::Imported(&handle))
+            self.make_buffer(handle.info().length, usage, MemoryKind::Imported(&handle))
         });
         // The driver has taken a duplicate, so on success the original is closed here.
         imported.map_err(|error| Rejected { handle, error })
@@ -90,11 +133,11 @@ impl Device {
 
     fn import_for(&self, handle: &MemoryFd, exporter: Option<Allocation>) -> Result<Allocation> {
         self.require_memory(handle)?;
-        if handle.dedicated() {
+        if handle.info().dedicated {
             let reason = "it was made for one buffer alone: import that buffer";
             return Err(memory_refused(self.object(), handle, reason));
         }
-        let (size, kind) = (handle.size(), MemoryKind::Imported(handle));
+        let (size, kind) = (handle.info().size, MemoryKind::Imported(handle));
         let memory_type = self.imported_type(handle)?;
         // SAFETY: buffers are checked when they are bound. The memory type is the exporter's.
         unsafe { Allocation::allocate(self, size, memory_type, None, kind, exporter) }
@@ -117,12 +160,16 @@ impl Device {
         let refuse = |reason: String| {
             Error::import(
                 self.object(),
-                format!("memory of {} bytes from {}", handle.size(), handle.origin()),
+                format!(
+                    "memory of {} bytes from {}",
+                    handle.info().size,
+                    handle.origin()
+                ),
                 reason,
             )
         };
-        if handle.length() > handle.size() {
-            let length = handle.length();
+        if handle.info().length > handle.info().size {
+            let length = handle.info().length;
             return Err(refuse(format!(
                 "it is said to hold a buffer of {length} bytes"
             )));
@@ -143,7 +190,7 @@ impl Device {
             )));
         }
         match offered.size() {
-            Some(bytes) if bytes < handle.size() => Err(refuse(format!("it is {offered}"))),
+            Some(bytes) if bytes < handle.info().size => Err(refuse(format!("it is {offered}"))),
             _ => Ok(()),
         }
     }

@@ -10,7 +10,7 @@ use crate::common::{self, TIMEOUT, on_each_device, on_two_of_each_device};
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{
     Error, QueueKind, Timeline,
-    handle::{HandleKind, MemoryFd, Origin, TimelineFd},
+    handle::{HandleKind, MemoryFd, MemoryInfo, Origin, TimelineFd},
     info::Uuid,
 };
 use syncline_vulkan::ash::vk;
@@ -142,6 +142,16 @@ fn an_exported_timeline_shares_its_counter() {
     });
 }
 
+/// What a handle says of memory for a buffer of `length` bytes alone.
+fn alone(size: u64, length: u64) -> MemoryInfo {
+    MemoryInfo {
+        size,
+        length,
+        dedicated: true,
+        memory_type: Some(0),
+    }
+}
+
 fn an_exported_handle_has_the_size_of_the_allocation() {
     on_each_device(|device| {
         let can = device
@@ -151,7 +161,8 @@ fn an_exported_handle_has_the_size_of_the_allocation() {
             .contains(&HandleKind::MemoryOpaqueFd);
         match device.export_buffer(1000, Default::default()) {
             Ok((buffer, handle)) => {
-                assert!(can && handle.dedicated() && handle.size() >= 1000);
+                let info = handle.info();
+                assert!(can && info.dedicated && info.size >= 1000);
                 assert_eq!(buffer.size(), 1000);
                 assert!(buffer.as_words().is_none());
             }
@@ -254,7 +265,7 @@ fn exported_and_imported_buffers_share_memory() {
             let (exported, handle) = ours.export_buffer(bytes, Default::default()).unwrap();
             let imported = theirs.import_buffer(handle).unwrap();
             assert_eq!(imported.size(), bytes);
-            assert!(imported.is_exported() && exported.is_exported());
+            assert!(imported.is_shared() && exported.is_shared());
             let sides = [
                 (ours, &exported, theirs, &imported),
                 (theirs, &imported, ours, &exported),
@@ -366,28 +377,29 @@ fn a_memory_handle_that_does_not_fit_is_returned() {
         };
         let pipe = || OwnedFd::from(std::io::pipe().unwrap().0);
         // SAFETY: refused because of its origin, without a driver call.
-        let handle = unsafe { MemoryFd::from_fd(pipe(), foreign, 4096, 4096, true, Some(0)) };
+        let handle = unsafe { MemoryFd::from_fd(pipe(), foreign, alone(4096, 4096)) };
         let (error, _) = refused("of another GPU", handle);
         assert!(matches!(error, Error::CannotShare { .. }), "{error}");
         if !shares_memory(ours) {
             let own = Origin::of(ours.info());
             // SAFETY: refused, because the device imports no memory.
-            let handle = unsafe { MemoryFd::from_fd(pipe(), own, 4096, 4096, true, Some(0)) };
+            let handle = unsafe { MemoryFd::from_fd(pipe(), own, alone(4096, 4096)) };
             let (error, _) = refused("where none is taken", handle);
             assert!(matches!(error, Error::Unsupported { .. }), "{error}");
             return;
         }
         let origin = || Origin::of(ours.info());
         // SAFETY: refused because of the kind of its file.
-        let handle = unsafe { MemoryFd::from_fd(pipe(), origin(), 4096, 4096, true, Some(0)) };
+        let handle = unsafe { MemoryFd::from_fd(pipe(), origin(), alone(4096, 4096)) };
         let (error, _) = refused("a pipe", handle);
         assert!(matches!(error, Error::Import { .. }), "{error}");
         let (_kept, handle) = ours.export_buffer(4096, Default::default()).unwrap();
-        let (size, memory_type) = (handle.size(), handle.memory_type());
+        let info = handle.info();
+        let size = info.size;
         let mut fd = handle.into_fd();
         for length in [0, size + 1, u64::MAX] {
             // SAFETY: refused, because the buffer does not fit into the memory.
-            let handle = unsafe { MemoryFd::from_fd(fd, origin(), size, length, true, Some(0)) };
+            let handle = unsafe { MemoryFd::from_fd(fd, origin(), alone(size, length)) };
             let (error, back) = refused("a buffer that does not fit", handle);
             let fine = matches!(error, Error::Import { .. } | Error::Unsupported { .. });
             assert!(fine, "{error}");
@@ -395,13 +407,13 @@ fn a_memory_handle_that_does_not_fit_is_returned() {
         }
         // The buffer fits into the memory, which is dedicated to another buffer.
         let (_large, handle) = ours.export_buffer(1 << 20, Default::default()).unwrap();
-        let (large, large_fd) = (handle.size(), handle.into_fd());
+        let (large, large_fd) = (handle.info().size, handle.into_fd());
         // SAFETY: refused, because dedicated memory has exactly the size of its buffer.
-        let handle = unsafe { MemoryFd::from_fd(large_fd, origin(), large, 4096, true, Some(0)) };
+        let handle = unsafe { MemoryFd::from_fd(large_fd, origin(), alone(large, 4096)) };
         let (error, _) = refused("memory of a larger buffer", handle);
         assert!(matches!(error, Error::Import { .. }), "{error}");
         // SAFETY: the same properties as at the export.
-        let handle = unsafe { MemoryFd::from_fd(fd, origin(), size, 4096, true, memory_type) };
+        let handle = unsafe { MemoryFd::from_fd(fd, origin(), info) };
         assert_eq!(theirs.import_buffer(handle).unwrap().size(), 4096);
     });
 }

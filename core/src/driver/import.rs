@@ -16,7 +16,11 @@ use crate::base::handle::MemoryFd;
 /// The error for memory that `device` does not import.
 #[must_use]
 pub fn memory_refused(device: &Object, memory: &MemoryFd, reason: impl Into<String>) -> Error {
-    Error::import(device, format!("memory of {} bytes", memory.size()), reason)
+    Error::import(
+        device,
+        format!("memory of {} bytes", memory.info().size),
+        reason,
+    )
 }
 
 /// A duplicate of a handle, which one import passes to a driver (X4).

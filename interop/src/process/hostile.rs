@@ -284,7 +284,7 @@ pub(super) fn samples() -> Vec<Message> {
             size: 4096,
             offset: 64,
             length: 1000,
-            memory_type: 3,
+            memory_type: Some(3),
             dedicated: false,
         }),
         ..offer(4, &[HandleKind::MemoryOpaqueFd])

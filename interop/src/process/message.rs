@@ -91,8 +91,8 @@ pub(crate) struct Extent {
     pub(crate) offset: u64,
     /// Bytes in use.
     pub(crate) length: u64,
-    /// The index of Vulkan's memory type. 0 for memory of the host.
-    pub(crate) memory_type: u8,
+    /// The index of Vulkan's memory type, if it has one.
+    pub(crate) memory_type: Option<u8>,
     /// True for a dedicated allocation.
     pub(crate) dedicated: bool,
 }
@@ -391,7 +391,10 @@ impl Offer {
             to.u64(extent.size)?;
             to.u64(extent.offset)?;
             to.u64(extent.length)?;
-            to.u8(extent.memory_type)?;
+            to.flag(extent.memory_type.is_some())?;
+            if let Some(memory_type) = extent.memory_type {
+                to.u8(memory_type)?;
+            }
             to.flag(extent.dedicated)?;
         }
         to.flag(event.is_some())?;
@@ -483,7 +486,10 @@ fn read_extent(from: &mut Reader<'_>) -> Result<Extent, Malformed> {
         size: from.u64("a size")?,
         offset: from.u64("an offset")?,
         length: from.u64("a length")?,
-        memory_type: from.u8("a memory type")?,
+        memory_type: match from.flag("a memory type or none")? {
+            true => Some(from.u8("a memory type")?),
+            false => None,
+        },
         dedicated: from.flag("whether memory is dedicated")?,
     };
     let Extent {

@@ -4,6 +4,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::origin::Origin;
 
+/// The properties of memory that a descriptor holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// The size of the whole allocation, in bytes.
+    pub size: u64,
+    /// The size of the buffer at its start, in bytes. Drivers round allocations up.
+    pub length: u64,
+    /// True for a dedicated allocation of one buffer. An importer must then say so, too.
+    pub dedicated: bool,
+    /// `VkMemoryAllocateInfo::memoryTypeIndex`, which is below 32. `None` if it is not known.
+    pub memory_type: Option<u8>,
+}
+
 macro_rules! handle {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* }
      $($(#[$safety:meta])+ unsafe)?) => {
@@ -15,7 +28,7 @@ macro_rules! handle {
         pub struct $name {
             fd: OwnedFd,
             origin: Box<Origin>,
-            $($(#[$field_doc])* $field: $type,)*
+            $($(#[$field_doc])* $field: Box<$type>,)*
         }
 
         impl $name {
@@ -29,7 +42,7 @@ macro_rules! handle {
             #[allow(unsafe_code, reason = "the kind of a foreign descriptor cannot be checked")]
             #[must_use]
             pub unsafe fn from_fd(fd: OwnedFd, origin: Origin $(, $field: $type)*) -> Self {
-                Self { fd, origin: Box::new(origin) $(, $field)* }
+                Self { fd, origin: Box::new(origin) $(, $field: Box::new($field))* }
             }
 
             /// The exporter.
@@ -38,7 +51,7 @@ macro_rules! handle {
                 &self.origin
             }
 
-            $($(#[$field_doc])* #[must_use] pub const fn $field(&self) -> $type { self.$field })*
+            $($(#[$field_doc])* #[must_use] pub fn $field(&self) -> $type { *self.$field })*
 
             /// Returns the raw descriptor, for a driver or for code that knows its kind.
             #[must_use]
@@ -128,17 +141,11 @@ handle! {
 handle! {
     /// An opaque file descriptor that holds device memory.
     MemoryFd {
-        /// The size of the whole allocation, in bytes.
-        size: u64,
-        /// The size of the buffer at its start, in bytes. Drivers round allocations up.
-        length: u64,
-        /// True for a dedicated allocation of one buffer. An importer must then say so, too.
-        dedicated: bool,
-        /// `VkMemoryAllocateInfo::memoryTypeIndex`, which is below 32. `None` if it is not known.
-        memory_type: Option<u8>
+        /// The properties of the memory.
+        info: MemoryInfo
     }
     ///
-    /// What must be right depends on the importer:
+    /// Which properties must be right depends on the importer:
     ///
     /// * CUDA uses `size`, `length` and `dedicated`.
     /// * A `VkDevice` uses `memory_type` as well, and refuses memory without it

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 #[cfg(feature = "vulkan")]
 use syncline_core::backend::Device as _;
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+use syncline_core::handle::{MemoryFd, MemoryInfo};
 use syncline_core::{
     Error, Result,
     handle::{HandleKind, Origin, SharedWords, WordsFd},
@@ -165,15 +167,15 @@ impl Execution<'_> {
     fn hand_out(
         &self,
         buffer: vulkan::Buffer,
-        exported: &syncline_core::handle::MemoryFd,
+        exported: &MemoryFd,
     ) -> Result<Vec<(PartyId, Memory)>> {
         let home = self.plan().home().id();
         let extent = Extent {
-            size: exported.size(),
+            size: exported.info().size,
             offset: buffer.offset_in_allocation(),
             length: buffer.size(),
-            memory_type: exported.memory_type().unwrap_or_default(),
-            dedicated: exported.dedicated(),
+            memory_type: exported.info().memory_type,
+            dedicated: exported.info().dedicated,
         };
         let mut all = vec![(home, Memory::Vulkan(buffer))];
         for id in self.importers().filter(|id| id.process == self.here()) {
@@ -283,18 +285,19 @@ impl Execution<'_> {
 /// # Safety
 /// `fd` is memory that a device of this origin has exported, of this extent.
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
-unsafe fn handle(fd: OwnedFd, origin: Origin, extent: Extent) -> syncline_core::handle::MemoryFd {
-    // Memory of one buffer alone has that buffer's length.
-    let length = match extent.dedicated {
-        true => extent.length,
-        false => extent.size,
+unsafe fn handle(fd: OwnedFd, origin: Origin, extent: Extent) -> MemoryFd {
+    let info = MemoryInfo {
+        size: extent.size,
+        // Memory of one buffer alone has that buffer's length.
+        length: match extent.dedicated {
+            true => extent.length,
+            false => extent.size,
+        },
+        dedicated: extent.dedicated,
+        memory_type: extent.memory_type,
     };
-    let (size, dedicated) = (extent.size, extent.dedicated);
-    let memory_type = Some(extent.memory_type);
     // SAFETY: by this function's contract.
-    unsafe {
-        syncline_core::handle::MemoryFd::from_fd(fd, origin, size, length, dedicated, memory_type)
-    }
+    unsafe { MemoryFd::from_fd(fd, origin, info) }
 }
 
 #[cfg(feature = "vulkan")]
@@ -331,7 +334,7 @@ impl Endpoint {
                 size: length,
                 offset: 0,
                 length,
-                memory_type: 0,
+                memory_type: None,
                 dedicated: false,
             }),
             event: None,

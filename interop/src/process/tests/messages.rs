@@ -192,12 +192,15 @@ fn every_field_is_bounded_and_checked() {
     let extent = |size: u8, offset: u8, length: u8, dedicated: u8| {
         let numbers = [[size, 0, 0, 0, 0, 0, 0, 0], [offset, 0, 0, 0, 0, 0, 0, 0]].concat();
         let length = [length, 0, 0, 0, 0, 0, 0, 0];
-        // The memory type, and no event.
-        [&[0, 0, 1], &numbers[..], &length, &[0, dedicated, 0]].concat()
+        // The memory type 0, and no event.
+        [&[0, 0, 1], &numbers[..], &length, &[1, 0, dedicated, 0]].concat()
     };
     let memory = |content, extent: Vec<u8>| object(content, one, one, &extent);
     assert!(Message::decode(&memory(3, extent(8, 0, 8, 1))).is_ok());
     assert!(Message::decode(&memory(3, extent(8, 4, 4, 0))).is_ok());
+    let numbers = [[8, 0, 0, 0, 0, 0, 0, 0], none, one].concat();
+    let without_type = [&[0, 0, 1], &numbers[..], &[0, 0, 0]].concat();
+    assert!(Message::decode(&memory(3, without_type)).is_ok());
     refused(&memory(3, extent(8, 0, 9, 0)), "a size of memory");
     refused(&memory(3, extent(8, 0, 0, 0)), "a size of memory");
     refused(&memory(3, extent(8, 4, 8, 0)), "a size of memory");

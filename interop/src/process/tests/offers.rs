@@ -470,7 +470,7 @@ fn memory_larger_than_the_limit_is_not_mapped(#[case] bytes: u64, #[case] max: u
             size: bytes,
             offset: 0,
             length: bytes,
-            memory_type: 0,
+            memory_type: None,
             dedicated: false,
         }),
         ..offer(one.next_number(), &[HandleKind::WordsMemfd])

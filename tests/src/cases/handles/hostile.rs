@@ -11,7 +11,7 @@ use rustix::fs::MemfdFlags;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{
     Device, Error, QueueKind,
-    handle::{HandleKind, MemoryFd, Origin, Rejected, TimelineFd},
+    handle::{HandleKind, MemoryFd, MemoryInfo, Origin, Rejected, TimelineFd},
     vulkan,
 };
 
@@ -106,6 +106,16 @@ fn closed(world: &World<Equipped>) -> Verdict {
     still_works(importer)
 }
 
+/// What a handle says of memory that one buffer of `bytes` bytes is in.
+fn of_bytes(bytes: u64) -> MemoryInfo {
+    MemoryInfo {
+        size: bytes,
+        length: bytes,
+        dedicated: false,
+        memory_type: Some(0),
+    }
+}
+
 /// CUDA takes none of them for memory.
 #[cfg(feature = "cuda")]
 fn memory(world: &World<Equipped>) -> Verdict {
@@ -117,7 +127,7 @@ fn memory(world: &World<Equipped>) -> Verdict {
     for (what, fd) in kinds()? {
         let number = fd.as_raw_fd();
         // SAFETY: the kind is wrong on purpose. Drivers answer such descriptors with an error.
-        let handle = unsafe { MemoryFd::from_fd(fd, origin.clone(), 4096, 4096, false, Some(0)) };
+        let handle = unsafe { MemoryFd::from_fd(fd, origin.clone(), of_bytes(4096)) };
         refused(importer, what, number, outcome(cuda.import_memory(handle)))?;
         unharmed(exporter, importer, what)?;
         let bytes = 4096;
@@ -154,7 +164,7 @@ fn refused_memory(world: &World<Equipped>) -> Verdict {
         let number = fd.as_raw_fd();
         // SAFETY: not memory of the driver, on purpose. Drivers look at the first bytes, or map the
         // file, which is large enough.
-        let handle = unsafe { MemoryFd::from_fd(fd, origin.clone(), BYTES, BYTES, false, Some(0)) };
+        let handle = unsafe { MemoryFd::from_fd(fd, origin.clone(), of_bytes(BYTES)) };
         let canary = rustix::fs::memfd_create("canary", MemfdFlags::CLOEXEC).map_err(system)?;
         let imported = outcome(vulkan.import_buffer(handle));
         // SwiftShader imports any file.

@@ -89,12 +89,6 @@ fn memory(world: &World<Equipped>) -> Verdict {
     let system = |error: std::io::Error| Stop::Failed(format!("no descriptor: {error}"));
     let queue = importer.queue(QueueKind::Transfer, "importer")?;
     let (_kept, exported) = exporter.export_buffer(4096, Default::default())?;
-    let what = (
-        exported.size(),
-        exported.length(),
-        exported.dedicated(),
-        exported.memory_type(),
-    );
     let origin = exported.origin().clone();
     grows_nothing(|| {
         for nth in 0..ROUND {
@@ -108,8 +102,7 @@ fn memory(world: &World<Equipped>) -> Verdict {
             }
             let twin = exported.as_fd().try_clone_to_owned().map_err(system)?;
             // SAFETY: a duplicate of an export's descriptor, with the export's description.
-            let handle =
-                unsafe { MemoryFd::from_fd(twin, origin.clone(), what.0, what.1, what.2, what.3) };
+            let handle = unsafe { MemoryFd::from_fd(twin, origin.clone(), exported.info()) };
             let buffer = importer
                 .import_memory(handle)
                 .map_err(|rejected| rejected.error)?;

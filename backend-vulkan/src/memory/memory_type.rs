@@ -1,0 +1,87 @@
+//! Which memory type a buffer's memory has.
+
+use ash::vk;
+use syncline_core::backend::{memory_refused, size_refused};
+use syncline_core::handle::MemoryFd;
+use syncline_core::{Error, Result};
+
+use crate::device::open::Device;
+use crate::memory::allocation::MemoryKind;
+
+/// Properties of memory types that buffers must not use.
+///
+/// These properties need a feature that is not enabled, or do not apply to buffers.
+const UNUSABLE: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
+    vk::MemoryPropertyFlags::PROTECTED.as_raw()
+        | vk::MemoryPropertyFlags::LAZILY_ALLOCATED.as_raw()
+        | vk::MemoryPropertyFlags::DEVICE_COHERENT_AMD.as_raw()
+        | vk::MemoryPropertyFlags::DEVICE_UNCACHED_AMD.as_raw()
+        | vk::MemoryPropertyFlags::RDMA_CAPABLE_NV.as_raw(),
+);
+
+impl Device {
+    /// The memory type of a handle, by the word of its exporter.
+    ///
+    /// # Errors
+    /// [`Error::Import`] if it is not known, or if the device does not have it.
+    pub(crate) fn imported_type(&self, handle: &MemoryFd) -> Result<u32> {
+        let count = self.memory_properties().memory_type_count;
+        let reason = match handle.info().memory_type {
+            Some(index) if u32::from(index) < count => return Ok(index.into()),
+            Some(index) => format!("it has memory type {index}, and the device has {count} types"),
+            None => "its memory type is not known".into(),
+        };
+        Err(memory_refused(self.object(), handle, reason))
+    }
+
+    pub(crate) fn too_large(&self, size: u64) -> Error {
+        let reason = "no memory heap of the device is so large";
+        size_refused(self.object(), size, reason)
+    }
+
+    pub(crate) fn memory_properties(&self) -> &vk::PhysicalDeviceMemoryProperties {
+        self.inner().memory_pool().memory()
+    }
+
+    /// The first allowed memory type with the preferred properties, else with the required ones.
+    ///
+    /// Its heap has at least `bytes` bytes.
+    pub(crate) fn memory_type(
+        &self,
+        allowed: u32,
+        bytes: u64,
+        kind: MemoryKind<'_>,
+    ) -> Result<u32> {
+        use vk::MemoryPropertyFlags as P;
+        let preference: &[P] = match kind {
+            MemoryKind::Host => &[
+                P::from_raw(
+                    P::HOST_VISIBLE.as_raw() | P::HOST_COHERENT.as_raw() | P::HOST_CACHED.as_raw(),
+                ),
+                P::from_raw(P::HOST_VISIBLE.as_raw() | P::HOST_COHERENT.as_raw()),
+            ],
+            MemoryKind::Device | MemoryKind::Exportable | MemoryKind::Imported(_) => {
+                &[P::DEVICE_LOCAL, P::empty()]
+            }
+        };
+        let properties = self.memory_properties();
+        let types = properties.memory_types_as_slice();
+        let heap_size = |of: &vk::MemoryType| properties.memory_heaps[of.heap_index as usize].size;
+        preference
+            .iter()
+            .find_map(|&wanted| {
+                (0..).zip(types).find_map(|(index, memory_type)| {
+                    let fits = allowed & (1 << index) != 0
+                        && memory_type.property_flags.contains(wanted)
+                        && !memory_type.property_flags.intersects(UNUSABLE)
+                        && bytes <= heap_size(memory_type);
+                    fits.then_some(index)
+                })
+            })
+            .ok_or_else(|| {
+                let reason =
+                    "no memory type of the device allows it, in a heap that is large enough";
+                Error::unsupported(self.object(), "make such a buffer", reason)
+            })
+    }
+}
