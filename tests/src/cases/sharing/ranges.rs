@@ -4,6 +4,7 @@ use syncline::{Error, Memory, SharedBuffer};
 
 use super::bridge::{copy, fill};
 use crate::case::{Stop, Verdict, check, check_error};
+use crate::footprint::grows_nothing;
 use crate::workload::Equipped;
 use crate::{Subject as _, World, patience};
 
@@ -11,6 +12,7 @@ linked_cases! {
     "ranges_are_the_same_bytes": [X8 Q9] or [X8 Q9] => same_bytes;
     "ranges_are_checked": [X8 E5] or [X8 E5] => checked;
     "ranges_that_overlap_are_not_copied": [X8 E5] or [X8 E5] => overlapping;
+    "ten_thousand_ranges_leave_nothing": [X8 D4] or [X8 D4] => many;
     "memory_of_the_application": [X8 D4] or [X8 D4] => application::shared;
 }
 
@@ -203,6 +205,35 @@ fn overlapping(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
+const MANY: u64 = 10_000;
+
+/// Ranges of both sides come and go. Some are used by submissions, which keep them.
+fn many(world: &World<Equipped>) -> Verdict {
+    const USED: u64 = 500;
+    let whole = one_buffer(world)?;
+    let queues = [world.left_queue("left")?, world.right_queue("right")?];
+    grows_nothing(|| {
+        for nth in 0..MANY {
+            let offset = 4 * (nth % (BYTES / 8));
+            let range = whole.view(offset, BYTES / 2)?;
+            let part = range.view(4, 64)?;
+            drop(range);
+            check!(part.bytes() == 64, "a range has {} bytes", part.bytes());
+            if nth % USED == 0 {
+                for (queue, memory) in queues.iter().zip([part.left(), part.right()]) {
+                    let memory = memory.clone();
+                    let work = move |recorder: &mut syncline::Recorder<'_>| {
+                        fill(recorder, &memory, nth as u32)
+                    };
+                    queue.submit(&[], work, &[])?;
+                    queue.idle(patience())?;
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
 #[cfg(not(feature = "vulkan"))]
 mod application {
     use super::*;
@@ -241,6 +272,18 @@ mod application {
             }
             Err(error) => return Err(error.into()),
         };
+        let memory = adopted[0].allocation();
+        grows_nothing(|| {
+            for nth in 0..MANY {
+                let at = 4 * (nth % 64);
+                let range = memory.range(at, 64, Default::default())?;
+                check!(
+                    range.offset_in_allocation() == at,
+                    "a range of {at} is elsewhere"
+                );
+            }
+            Ok(())
+        })?;
         drop(adopted);
         for (one, other) in [(0, 1), (1, 0)] {
             let mut parts = Vec::new();
