@@ -78,6 +78,46 @@ pub(crate) struct BufferDesc {
     pub(crate) reserved: [u32; 17],
 }
 
+/// `CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ArrayDesc {
+    pub(crate) offset: u64,
+    pub(crate) extent: [usize; 3],
+    pub(crate) format: u32,
+    pub(crate) channels: u32,
+    pub(crate) flags: u32,
+    pub(crate) padding: u32,
+    pub(crate) levels: u32,
+    pub(crate) reserved: [u32; 16],
+}
+
+/// One side of a `CUDA_MEMCPY3D`: memory of the host (1), or an array (3).
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct CopySide {
+    /// In bytes, rows and slices; and the level, which is 0.
+    pub(crate) start: [usize; 4],
+    pub(crate) kind: u32,
+    pub(crate) padding: u32,
+    pub(crate) host: usize,
+    pub(crate) device: u64,
+    pub(crate) array: Handle,
+    pub(crate) reserved: usize,
+    pub(crate) pitch: usize,
+    pub(crate) height: usize,
+}
+
+/// `CUDA_MEMCPY3D`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Copy3d {
+    pub(crate) from: CopySide,
+    pub(crate) to: CopySide,
+    /// In bytes, rows and slices.
+    pub(crate) extent: [usize; 3],
+}
+
 /// `CUmemAllocationProp`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -97,6 +137,8 @@ pub(crate) struct AccessDesc {
     pub(crate) flags: u32,
 }
 
+const _: () = assert!(size_of::<ArrayDesc>() == 120, "as cuda.h has it");
+const _: () = assert!(size_of::<Copy3d>() == 200, "as cuda.h has it");
 const _: () = assert!(size_of::<AllocationProp>() == 32, "as cuda.h has it");
 const _: () = assert!(size_of::<AccessDesc>() == 12, "as cuda.h has it");
 const _: () = assert!(size_of::<MemOp>() == 48, "as cuda.h has it");
@@ -233,6 +275,10 @@ functions! {
     import_memory(memory: &mut Handle, desc: &MemoryDesc) = "cuImportExternalMemory";
     mapped_buffer(pointer: &mut u64, memory: Handle, desc: &BufferDesc)
         = "cuExternalMemoryGetMappedBuffer";
+    mapped_array(array: &mut Handle, memory: Handle, desc: &ArrayDesc)
+        = "cuExternalMemoryGetMappedMipmappedArray";
+    array_level(level: &mut Handle, array: Handle, number: u32) = "cuMipmappedArrayGetLevel";
+    memcpy_3d(copy: &Copy3d) = "cuMemcpy3D_v2";
     destroy_memory(memory: Handle) = "cuDestroyExternalMemory";
     mem_granularity(bytes: &mut usize, prop: &AllocationProp, option: u32)
         = "cuMemGetAllocationGranularity";

@@ -5,6 +5,10 @@ use ash::{Device, Entry, Instance, khr, vk};
 use crate::cuda::{Handle, SemaphoreDesc, SemaphoreParams, cu};
 use crate::kit::check;
 
+mod image;
+
+pub(crate) use image::{Shape, SharedImage};
+
 /// The word that [`Vulkan::fill_imported`] writes.
 pub(crate) const FILL: u32 = 5;
 
@@ -307,17 +311,21 @@ impl Vulkan {
 
     /// The first of these memory types that is local to the device.
     fn local_type(&self, allowed: u32) -> Result<u32, String> {
+        self.type_with(allowed, vk::MemoryPropertyFlags::DEVICE_LOCAL)
+    }
+
+    /// The first of these memory types that has these properties.
+    fn type_with(&self, allowed: u32, wanted: vk::MemoryPropertyFlags) -> Result<u32, String> {
         // SAFETY: a device of this instance.
         let types = unsafe {
             self.instance
                 .get_physical_device_memory_properties(self.physical)
         };
-        let local = vk::MemoryPropertyFlags::DEVICE_LOCAL;
         let index = (0..types.memory_type_count).find(|index| {
             let flags = types.memory_types[*index as usize].property_flags;
-            allowed & (1 << index) != 0 && flags.contains(local)
+            allowed & (1 << index) != 0 && flags.contains(wanted)
         });
-        index.ok_or_else(|| "no memory for the buffer".into())
+        index.ok_or_else(|| "no memory of such a type".into())
     }
 
     /// Imports memory of this size, and fills 64 bytes with [`FILL`], in a buffer at an offset.

@@ -16,6 +16,7 @@ mod gone;
 mod graph;
 mod host;
 mod host_memory;
+mod image;
 pub(crate) mod ipc;
 mod joining;
 mod kernels;
@@ -52,6 +53,7 @@ pub(crate) fn all() -> Vec<Probe> {
         external::list(),
         external_memory::list(),
         virtual_memory::list(),
+        image::list(),
         clock::list(),
         fork::list(),
     ]

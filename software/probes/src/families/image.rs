@@ -1,0 +1,375 @@
+//! Images of Vulkan's that CUDA maps as arrays: which are the same texels on both sides.
+
+use ash::vk;
+
+use super::external::without_vulkan;
+use super::external_memory::import_memory;
+use crate::cuda::{ArrayDesc, Copy3d, CopySide, Handle, cu};
+use crate::harness::{Probe, line};
+use crate::kit::{Answer, check, context, name};
+use crate::vulkan::{Shape, SharedImage, Vulkan};
+
+/// `CU_AD_FORMAT_*`, and the number of channels.
+type Format = (u32, u32);
+
+const U8: Format = (1, 1);
+const U8X4: Format = (1, 4);
+const U16: Format = (2, 1);
+const U32: Format = (3, 1);
+const U32X2: Format = (3, 2);
+const U32X4: Format = (3, 4);
+const HALF4: Format = (0x10, 4);
+const FLOAT: Format = (0x20, 1);
+const FLOAT4: Format = (0x20, 4);
+const BC1: Format = (0x91, 4);
+const UNORM_101010_2: Format = (0x50, 4);
+
+const LAYERED: u32 = 1;
+const SURFACE: u32 = 2;
+const CUBE: u32 = 4;
+const DEPTH: u32 = 0x10;
+const COLOUR: u32 = 0x20;
+
+/// Kind of memory in a copy.
+const HOST: u32 = 1;
+const ARRAY: u32 = 3;
+
+const TRANSFERS: vk::ImageUsageFlags = vk::ImageUsageFlags::from_raw(
+    vk::ImageUsageFlags::TRANSFER_SRC.as_raw()
+        | vk::ImageUsageFlags::TRANSFER_DST.as_raw()
+        | vk::ImageUsageFlags::SAMPLED.as_raw(),
+);
+
+/// A question: an image, and what CUDA is told of it.
+#[derive(Clone, Copy)]
+struct Question {
+    shape: Shape,
+    format: Format,
+    flags: u32,
+}
+
+/// Two dimensions, one level, one layer.
+fn plain(format: vk::Format, bytes: usize, cuda: Format) -> Question {
+    Question {
+        shape: Shape {
+            dimensions: 2,
+            format,
+            extent: [61, 37, 1],
+            levels: 1,
+            layers: 1,
+            samples: 1,
+            is_cube: false,
+            is_linear: false,
+            block: (bytes, 1),
+            usage: TRANSFERS,
+        },
+        format: cuda,
+        flags: SURFACE,
+    }
+}
+
+fn rgba8() -> Question {
+    plain(vk::Format::R8G8B8A8_UNORM, 4, U8X4)
+}
+
+impl Question {
+    fn extent(mut self, dimensions: u32, extent: [u32; 3]) -> Self {
+        (self.shape.dimensions, self.shape.extent) = (dimensions, extent);
+        self
+    }
+
+    fn levels(mut self, levels: u32) -> Self {
+        self.shape.levels = levels;
+        self
+    }
+
+    fn layers(mut self, layers: u32) -> Self {
+        self.shape.layers = layers;
+        self.flags |= LAYERED;
+        self
+    }
+
+    fn cube(mut self, layers: u32) -> Self {
+        self.shape.extent = [64, 64, 1];
+        (self.shape.layers, self.shape.is_cube) = (layers, true);
+        self.flags |= if layers > 6 { LAYERED | CUBE } else { CUBE };
+        self
+    }
+
+    fn flags(mut self, flags: u32) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    fn usage(mut self, usage: vk::ImageUsageFlags) -> Self {
+        self.shape.usage |= usage;
+        self
+    }
+
+    fn blocks(mut self, bytes: usize) -> Self {
+        (self.shape.block, self.shape.extent) = ((bytes, 4), [64, 36, 1]);
+        self
+    }
+
+    fn linear(mut self) -> Self {
+        self.shape.is_linear = true;
+        self
+    }
+
+    fn samples(mut self, samples: u32) -> Self {
+        self.shape.samples = samples;
+        self
+    }
+}
+
+pub(crate) fn list() -> Vec<Probe> {
+    use vk::Format as F;
+    let [attachment, storage] = [
+        vk::ImageUsageFlags::COLOR_ATTACHMENT,
+        vk::ImageUsageFlags::STORAGE,
+    ];
+    let depth = vk::ImageUsageFlags::DEPTH_STENCIL_ATTACHMENT;
+    let questions = [
+        ("plain", rgba8()),
+        ("large", rgba8().extent(2, [515, 259, 1])),
+        ("levels", rgba8().levels(4)),
+        ("layers", rgba8().layers(3)),
+        ("levels_and_layers", rgba8().levels(4).layers(3)),
+        ("two_levels_and_layers", rgba8().levels(2).layers(2)),
+        ("linear", rgba8().linear()),
+        (
+            "attachment",
+            rgba8().usage(attachment).flags(SURFACE | COLOUR),
+        ),
+        ("attachment_unsaid", rgba8().usage(attachment)),
+        ("storage", rgba8().usage(storage)),
+        ("one_dimension", rgba8().extent(1, [64, 1, 1])),
+        ("one_dimension_odd", rgba8().extent(1, [61, 1, 1])),
+        (
+            "one_dimension_levels",
+            rgba8().extent(1, [61, 1, 1]).levels(4),
+        ),
+        (
+            "one_dimension_layers",
+            rgba8().extent(1, [61, 1, 1]).layers(3),
+        ),
+        ("three_dimensions", rgba8().extent(3, [61, 37, 5])),
+        ("three_dimensions_even", rgba8().extent(3, [64, 32, 16])),
+        (
+            "three_dimensions_levels",
+            rgba8().extent(3, [61, 37, 5]).levels(3),
+        ),
+        (
+            "three_dimensions_float4",
+            plain(F::R32G32B32A32_SFLOAT, 16, FLOAT4).extent(3, [31, 17, 9]),
+        ),
+        ("cube", rgba8().cube(6)),
+        ("cube_levels", rgba8().cube(6).levels(4)),
+        ("cubes", rgba8().cube(12)),
+        ("cube_as_layers", rgba8().cube(6).flags(SURFACE | LAYERED)),
+        (
+            "four_samples",
+            rgba8().samples(4).usage(attachment).flags(SURFACE | COLOUR),
+        ),
+        ("r8", plain(F::R8_UNORM, 1, U8)),
+        ("r16", plain(F::R16_UINT, 2, U16)),
+        ("bgra8", plain(F::B8G8R8A8_UNORM, 4, U8X4)),
+        ("bgra8_srgb", plain(F::B8G8R8A8_SRGB, 4, U8X4)),
+        ("rgba16f", plain(F::R16G16B16A16_SFLOAT, 8, HALF4)),
+        ("rg32", plain(F::R32G32_UINT, 8, U32X2)),
+        ("rgba32", plain(F::R32G32B32A32_UINT, 16, U32X4)),
+        ("r32f", plain(F::R32_SFLOAT, 4, FLOAT)),
+        ("rgba8_as_u32", plain(F::R8G8B8A8_UNORM, 4, U32)),
+        (
+            "rgba8_as_u32_levels",
+            plain(F::R8G8B8A8_UNORM, 4, U32).levels(4),
+        ),
+        ("u32_as_rgba8", plain(F::R32_UINT, 4, U8X4)),
+        ("a2b10g10r10", plain(F::A2B10G10R10_UNORM_PACK32, 4, U32)),
+        (
+            "a2b10g10r10_native",
+            plain(F::A2B10G10R10_UNORM_PACK32, 4, UNORM_101010_2),
+        ),
+        ("b10g11r11", plain(F::B10G11R11_UFLOAT_PACK32, 4, U32)),
+        ("d32", plain(F::D32_SFLOAT, 4, FLOAT).usage(depth)),
+        (
+            "d32_depth",
+            plain(F::D32_SFLOAT, 4, FLOAT).usage(depth).flags(DEPTH),
+        ),
+        (
+            "d32_unflagged",
+            plain(F::D32_SFLOAT, 4, FLOAT).usage(depth).flags(0),
+        ),
+        ("d16", plain(F::D16_UNORM, 2, U16).usage(depth)),
+        (
+            "d16_depth",
+            plain(F::D16_UNORM, 2, U16).usage(depth).flags(DEPTH),
+        ),
+        (
+            "bc1",
+            plain(F::BC1_RGBA_UNORM_BLOCK, 8, BC1).blocks(8).flags(0),
+        ),
+        (
+            "bc1_levels",
+            plain(F::BC1_RGBA_UNORM_BLOCK, 8, BC1)
+                .blocks(8)
+                .flags(0)
+                .levels(3),
+        ),
+        (
+            "bc1_surface",
+            plain(F::BC1_RGBA_UNORM_BLOCK, 8, BC1).blocks(8),
+        ),
+        (
+            "bc1_as_blocks",
+            plain(F::BC1_RGBA_UNORM_BLOCK, 8, U32X2).blocks(8),
+        ),
+    ];
+    let probes = questions
+        .map(|(what, question)| Probe::new(format!("image.{what}"), move || exchange(question)));
+    without_vulkan(probes.into())
+}
+
+/// Maps the image as arrays, and writes and reads all texels on both sides.
+fn exchange(question: Question) -> Answer {
+    context()?;
+    let device = Vulkan::open()?;
+    let mut image = device.shared_image(question.shape)?;
+    line("memory", format!("~{} bytes", image.size));
+    let (code, memory) = import_memory(image.fd, image.size, 1);
+    check("cuImportExternalMemory", code)?;
+    let (code, array) = mapped(&question, memory);
+    line("map", name(code));
+    if code != 0 {
+        return Ok(String::new());
+    }
+    if question.shape.samples > 1 {
+        // No copy writes such an image.
+        return Ok(String::new());
+    }
+    let (places, size) = question.shape.places();
+    let texels = texels(&question.shape, size, 1);
+    device.write_image(&mut image, &texels)?;
+    let mut seen = vec![0; size];
+    let code = copy(&image, array, &places, &mut seen, false)?;
+    line("to_cuda", compared(&image, code, &texels, &seen));
+    let mut texels = self::texels(&question.shape, size, 2);
+    let code = copy(&image, array, &places, &mut texels, true)?;
+    let seen = device.read_image(&mut image)?;
+    line("to_vulkan", compared(&image, code, &texels, &seen));
+    line("context", name(cu().ctx_synchronize()));
+    Ok(String::new())
+}
+
+/// The levels of the memory as CUDA has them.
+fn mapped(question: &Question, memory: Handle) -> (u32, Handle) {
+    let Question {
+        shape,
+        format,
+        flags,
+    } = *question;
+    let [width, height, depth] = shape.extent.map(|size| size as usize);
+    let desc = ArrayDesc {
+        offset: 0,
+        extent: match shape.dimensions {
+            1 => [width, 0, 0],
+            2 => [width, height, 0],
+            _ => [width, height, depth],
+        },
+        format: format.0,
+        channels: format.1,
+        flags,
+        padding: 0,
+        levels: shape.levels,
+        reserved: [0; 16],
+    };
+    let edge = if format == U32X2 {
+        shape.block.1 as usize
+    } else {
+        1
+    };
+    let layers = match shape.layers {
+        1 => desc.extent[2],
+        layers => layers as usize,
+    };
+    let desc = ArrayDesc {
+        extent: [desc.extent[0] / edge, desc.extent[1] / edge, layers],
+        ..desc
+    };
+    let mut array = 0;
+    (cu().mapped_array(&mut array, memory, &desc), array)
+}
+
+/// Texels that differ from each other. Floating-point numbers are between 0 and 1.
+fn texels(shape: &Shape, size: usize, seed: u32) -> Vec<u8> {
+    let words = (0..size.div_ceil(4) as u32).map(|index| {
+        let value = (index + seed).wrapping_mul(0x9E37_79B1);
+        match shape.format {
+            vk::Format::D32_SFLOAT => ((value >> 8) as f32 / (1 << 24) as f32).to_bits(),
+            _ => value,
+        }
+    });
+    let mut bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
+    bytes.truncate(size);
+    bytes
+}
+
+/// Copies all levels between the array and `bytes`. Returns the first failure.
+fn copy(
+    image: &SharedImage,
+    array: Handle,
+    places: &[usize],
+    bytes: &mut [u8],
+    writes: bool,
+) -> Result<u32, String> {
+    let shape = &image.shape;
+    for (level, place) in (0..).zip(places) {
+        let mut handle = 0;
+        let code = cu().array_level(&mut handle, array, level);
+        check("cuMipmappedArrayGetLevel", code)?;
+        let [width, height, depth] = shape.blocks(level);
+        let host = CopySide {
+            kind: HOST,
+            host: bytes[*place..].as_mut_ptr() as usize,
+            pitch: width * shape.block.0,
+            height,
+            ..Default::default()
+        };
+        let there = CopySide {
+            kind: ARRAY,
+            array: handle,
+            ..Default::default()
+        };
+        let (from, to) = match writes {
+            true => (host, there),
+            false => (there, host),
+        };
+        let extent = [width * shape.block.0, height, depth * shape.layers as usize];
+        let code = cu().memcpy_3d(&Copy3d { from, to, extent });
+        if code != 0 {
+            return Ok(code);
+        }
+    }
+    let code = cu().ctx_synchronize();
+    Ok(code)
+}
+
+fn compared(image: &SharedImage, code: u32, one: &[u8], other: &[u8]) -> String {
+    let shape = &image.shape;
+    let (mut wrong, mut all) = (0, 0);
+    for (level, place) in (0..).zip(shape.places().0) {
+        let range = place..place + shape.bytes(level);
+        let blocks = one[range.clone()].chunks(shape.block.0);
+        let others = other[range].chunks(shape.block.0);
+        wrong += blocks
+            .clone()
+            .zip(others)
+            .filter(|(one, two)| one != two)
+            .count();
+        all += blocks.len();
+    }
+    match wrong {
+        0 => format!("{}, right", name(code)),
+        _ => format!("{}, wrong: ~{wrong} of {all}", name(code)),
+    }
+}
