@@ -105,7 +105,9 @@ impl Vulkan {
             .usage(asked.usage)
             .flags(asked.flags)
             .push_next(&mut external);
-        let mut properties = vk::ImageFormatProperties2::default();
+        // Lavapipe expects this structure beside the question.
+        let mut answer = vk::ExternalImageFormatProperties::default();
+        let mut properties = vk::ImageFormatProperties2::default().push_next(&mut answer);
         // SAFETY: a device of this instance, and valid descriptions.
         unsafe {
             self.instance.get_physical_device_image_format_properties2(
