@@ -133,6 +133,7 @@ pub mod info {
 /// Not a part of the contract. It may change in any version.
 #[doc(hidden)]
 pub mod internal {
+    pub use crate::base::exiting::DriverCalls;
     pub use crate::base::process::{DroppedByMaker, MakerProcess};
     pub use crate::link::publish::{Page, WeakTimeline};
     pub use crate::timeline::state::RecoveryMode;

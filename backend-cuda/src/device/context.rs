@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys;
 use syncline_core::backend::{Mutex, MutexGuard, StandbyThread, TeardownGuard, must_defer_free};
-use syncline_core::internal::DroppedByMaker;
+use syncline_core::internal::{DriverCalls, DroppedByMaker};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::capture_mode::CaptureMode;
@@ -148,6 +148,13 @@ impl Context {
         self.driver.maker().require(&self.object)
     }
 
+    /// A guard for a drop that calls the driver. See [`MakerProcess::for_destroy`].
+    ///
+    /// [`MakerProcess::for_destroy`]: syncline_core::internal::MakerProcess::for_destroy
+    pub(crate) fn for_destroy(&self) -> Option<DriverCalls> {
+        self.driver.maker().for_destroy()
+    }
+
     /// The device of this context.
     ///
     /// # Errors
@@ -167,11 +174,13 @@ impl Context {
 
     /// Frees `resource` of `bytes` bytes now, or defers that if this call must not block.
     ///
-    /// Does nothing in a forked child: the resource belongs to the parent process.
+    /// Leaks it in a forked child, because it belongs to the parent process, and once the process
+    /// exits.
     pub(crate) fn free_or_defer(&self, resource: Resource, bytes: u64) {
-        if self.driver.is_forked() {
-            return;
-        }
+        let Some(_calls) = self.for_destroy() else {
+            // A registered page stays mapped.
+            return std::mem::forget(resource);
+        };
         if must_defer_free() {
             self.deferred_frees.add(resource, bytes);
             return;

@@ -168,6 +168,9 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
+        let Some(_calls) = self.context.for_destroy() else {
+            return;
+        };
         let _mode = self.context.allow_during_capture();
         // SAFETY: a live event that is destroyed only here, in a context that the struct keeps.
         // CUDA allows destroying an event whose record is pending or that a stream waits for

@@ -127,9 +127,9 @@ impl RawStream {
 impl Drop for RawStream {
     fn drop(&mut self) {
         // In a forked child, a thread of the parent may have held the lock.
-        if !self.maker.is_this() {
+        let Some(_calls) = self.maker.for_destroy() else {
             return;
-        }
+        };
         // Before the stream is destroyed, because the driver may reuse the handle on another thread
         // at once.
         let mut in_use = IN_USE.lock();

@@ -70,6 +70,9 @@ impl Semaphore {
 
 impl Drop for Semaphore {
     fn drop(&mut self) {
+        let Some(_calls) = self.context.for_destroy() else {
+            return;
+        };
         let Ok(_bound) = self.context.bind_outside_capture() else {
             return;
         };

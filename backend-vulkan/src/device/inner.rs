@@ -18,7 +18,7 @@ use crate::device::deferred_destroy::DeferredDestroy;
 use crate::device::driver_queue::DriverQueue;
 use crate::device::external::External;
 use crate::device::memory_pool::MemoryPool;
-use crate::device::native::Native;
+use crate::device::native::{ForDestroy, Native};
 use crate::device::open::Device;
 use crate::device::physical::{Enabled, PhysicalDevice, QueueHandle};
 use crate::device::query_pools::QueryPools;
@@ -113,7 +113,7 @@ impl Inner {
     }
 
     /// See [`Native::for_destroy`].
-    pub(crate) fn for_destroy(&self) -> Option<&ash::Device> {
+    pub(crate) fn for_destroy(&self) -> Option<ForDestroy<'_>> {
         self.native.for_destroy()
     }
 
@@ -271,7 +271,7 @@ impl Inner {
         };
         drop(spare);
         let mut left = Pooled::default();
-        left.query_pools = self.query_pools.trim(device);
+        left.query_pools = self.query_pools.trim(&device);
         left.semaphores = self.deferred_destroy.count();
         left.memory_blocks = self.memory_pool.trim();
         self.sources.give_back();
@@ -280,6 +280,10 @@ impl Inner {
 
     /// Calls `vkDestroySemaphore` for semaphores that [`DeferredDestroy`] has returned.
     pub(crate) fn destroy_semaphores(&self, semaphores: Vec<vk::Semaphore>) {
+        // The usual case, at each submission.
+        if semaphores.is_empty() {
+            return;
+        }
         let Some(device) = self.for_destroy() else {
             return;
         };
@@ -297,7 +301,8 @@ impl Drop for Inner {
         let Some(device) = self.native.for_destroy() else {
             return;
         };
-        self.query_pools.destroy(device);
+        self.query_pools.destroy(&device);
+        self.memory_pool.trim();
         let deferred = self.deferred_destroy.take_all();
         if !deferred.is_empty() {
             for queue in &self.queues {

@@ -34,7 +34,8 @@ const ALIGNMENT: u64 = 64;
 
 /// The memory blocks of one `VkDevice`.
 ///
-/// The drop frees all blocks, in the process that made them. All parts must be gone then.
+/// The drop of the device trims the pool. All parts must be gone then, so that this frees all
+/// blocks.
 pub(crate) struct MemoryPool {
     instance: ash::Instance,
     physical: vk::PhysicalDevice,

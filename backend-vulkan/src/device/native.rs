@@ -2,11 +2,12 @@
 #![allow(unsafe_code, reason = "destroys the device")]
 
 use std::any::Any;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use ash::vk;
 use syncline_core::backend::TeardownGuard;
-use syncline_core::internal::{DroppedByMaker, MakerProcess};
+use syncline_core::internal::{DriverCalls, DroppedByMaker, MakerProcess};
 
 use crate::driver::instance::Instance;
 
@@ -99,12 +100,17 @@ impl Native {
         self.maker
     }
 
-    /// The functions that destroy objects of the device, or `None` in a forked child.
+    /// The functions that destroy objects of the device.
     ///
-    /// Every drop that destroys an object gets its functions here. A forked child has descriptors
-    /// of its parent's driver, so a call there may change the parent's objects (P3).
-    pub(crate) fn for_destroy(&self) -> Option<&ash::Device> {
-        self.maker.is_this().then_some(&self.device)
+    /// Every drop that destroys an object gets its functions here. `None` in a forked child: it has
+    /// descriptors of its parent's driver, so a call there may change the parent's objects (P3).
+    /// `None` also once the process exits (D1).
+    pub(crate) fn for_destroy(&self) -> Option<ForDestroy<'_>> {
+        let _calls = self.maker.for_destroy()?;
+        Some(ForDestroy {
+            device: &self.device,
+            _calls,
+        })
     }
 
     /// The device's functions and its raw handle.
@@ -114,9 +120,23 @@ impl Native {
     }
 }
 
+/// The functions of a device while an exit waits for the drop that uses them.
+pub(crate) struct ForDestroy<'d> {
+    device: &'d ash::Device,
+    _calls: DriverCalls,
+}
+
+impl Deref for ForDestroy<'_> {
+    type Target = ash::Device;
+
+    fn deref(&self) -> &ash::Device {
+        self.device
+    }
+}
+
 impl Drop for Native {
     fn drop(&mut self) {
-        if self.for_destroy().is_none() {
+        if !self.maker.is_this() {
             return;
         }
         match &mut self.ownership {

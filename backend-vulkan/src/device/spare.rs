@@ -139,9 +139,9 @@ impl Spare {
 
 impl Drop for SpareSemaphore {
     fn drop(&mut self) {
-        if !self.spare.maker.is_this() {
+        let Some(_calls) = self.spare.maker.for_destroy() else {
             return;
-        }
+        };
         // SAFETY: made here, and no submission uses it.
         unsafe { self.spare.device.destroy_semaphore(self.raw, None) };
     }

@@ -388,7 +388,7 @@ impl Drop for Memory {
         match &mut self.ownership {
             Ownership::Pooled(part) => {
                 // In a forked child the blocks belong to the parent.
-                if self.device.for_destroy().is_some()
+                if let Some(_device) = self.device.for_destroy()
                     && let Some(part) = part.take()
                 {
                     self.device.memory_pool().free(part);

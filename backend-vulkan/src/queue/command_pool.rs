@@ -262,14 +262,12 @@ impl CommandPool {
 
 impl Drop for CommandPool {
     fn drop(&mut self) {
-        if self.queue.device().is_forked() {
-            return;
-        }
-        if self.queue.has_ended() {
+        let inner = self.queue.device().clone();
+        if let Some(device) = inner.for_destroy()
+            && self.queue.has_ended()
+        {
             self.recycle(u64::MAX);
-            if let Some(pool) = self.pool
-                && let Some(device) = self.queue.device().for_destroy()
-            {
+            if let Some(pool) = self.pool {
                 // SAFETY: created on this device and destroyed only here. All submissions of its
                 // buffers have finished, as the queue's own timeline shows, or the device is lost
                 // and executes nothing any more.

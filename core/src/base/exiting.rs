@@ -11,7 +11,7 @@ use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{Thread, ThreadId, current, sleep, yield_now};
 use std::time::{Duration, Instant};
 
@@ -59,13 +59,15 @@ pub struct TeardownGuard(DriverCalls);
 /// A guard while a thread may call drivers of itself. An exit waits for it.
 ///
 /// Threads of the engine have one whenever they are not parked. All threads have one while they
-/// release held submissions. Nested guards cost no atomic write.
+/// release held submissions, and while they destroy objects of a driver. Nested guards cost no
+/// atomic write.
 #[derive(Debug)]
-pub(crate) struct DriverCalls(PhantomData<*const ()>);
+pub struct DriverCalls(PhantomData<*const ()>);
 
 impl DriverCalls {
     /// A guard, or `None` if the process exits already. Then the caller must not call a driver.
-    pub(crate) fn begin() -> Option<Self> {
+    #[must_use]
+    pub fn begin() -> Option<Self> {
         let own = Self(PhantomData);
         if OWN.replace(OWN.get() + 1) == 0 {
             // Either an exit finds this thread, or this thread finds the exit.
@@ -278,13 +280,14 @@ fn queues_of_this_process() -> Vec<Arc<dyn RunsInProcess>> {
 }
 
 fn wait_for_teardowns() {
-    // All calls together wait no longer than this.
-    static DEADLINE: OnceLock<Instant> = OnceLock::new();
-    EXITING.store(true, Ordering::SeqCst);
+    // Only the first call comes before the destructors of all drivers.
+    if EXITING.swap(true, Ordering::SeqCst) {
+        return;
+    }
     with_parking(|threads| threads.iter().for_each(Thread::unpark));
     // The calling thread may be inside a call that has called `exit`.
     let own = usize::from(OWN.get() > 0);
-    let deadline = *DEADLINE.get_or_init(|| Instant::now() + MAX_WAIT);
+    let deadline = Instant::now() + MAX_WAIT;
     let is_counted = COUNTED_IN.load(Ordering::SeqCst) == std::process::id();
     let queues = queues_of_this_process();
     let is_done = || {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Errno;
 
 use crate::base::error::{Error, Object, Result};
-use crate::base::exiting::TeardownGuard;
+use crate::base::exiting::{DriverCalls, TeardownGuard, is_exiting};
 
 /// The identity of one process of this machine.
 ///
@@ -135,6 +135,16 @@ impl MakerProcess {
         self.0 == THIS.load(Ordering::Relaxed)
     }
 
+    /// A guard for a drop that calls a driver. An exit waits for it.
+    ///
+    /// `None` in a forked child, and once the process exits. Then the drop leaves the driver's
+    /// object as it is (D1, P3).
+    #[inline]
+    #[must_use]
+    pub fn for_destroy(self) -> Option<DriverCalls> {
+        self.is_this().then(DriverCalls::begin).flatten()
+    }
+
     /// Refuses an object of another process.
     ///
     /// # Errors
@@ -174,9 +184,11 @@ extern "C" fn note_fork() {
     TeardownGuard::forget_other_threads();
 }
 
-/// A value that only the process that made it drops. A forked child leaks its copy.
+/// A value that only the process that made it drops, and only before it exits.
 ///
-/// In the child, a drop could call a driver or wait for a lock that a thread of the parent held.
+/// A forked child leaks its copy. There a drop could call a driver, or wait for a lock that a
+/// thread of the parent held. A process that exits leaks the value, because a driver may still use
+/// it.
 #[derive(Debug)]
 pub struct DroppedByMaker<T> {
     maker: MakerProcess,
@@ -226,7 +238,7 @@ impl<T: Default> Default for DroppedByMaker<T> {
 impl<T> Drop for DroppedByMaker<T> {
     #[inline]
     fn drop(&mut self) {
-        if self.maker.is_this() {
+        if self.maker.is_this() && !is_exiting() {
             // SAFETY: dropped once, here, and not used after that.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }

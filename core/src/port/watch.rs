@@ -338,7 +338,8 @@ impl Watcher {
     /// Gives up at `until`, which is [`LETTING_GO`] from now, because the watching thread may run
     /// work that waits for the calling thread.
     pub(crate) fn let_go(&self, device: &dyn Watch, until: Instant) {
-        if on_watcher_thread() {
+        // In a process that exits, the watching thread has stopped for good.
+        if on_watcher_thread() || is_exiting() {
             return;
         }
         let mut state = self.0.state.lock();
@@ -353,7 +354,7 @@ impl Watcher {
         let mut state = self.0.state.lock();
         while state.lists < enough && !(state.parked && state.incoming.is_empty()) {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || is_exiting() {
                 break;
             }
             state = self.0.listed.wait_timeout(state, left);

@@ -17,10 +17,11 @@ use crate::timeline::state::Dependents;
 
 impl<E: Enqueue> Drop for SubmissionQueue<E> {
     fn drop(&mut self) {
-        if self.is_forked() {
-            // The work and its objects belong to the parent process (P3).
+        // In a forked child, the work and its objects belong to the parent process (P3). In a
+        // process that exits, the driver may still use them (D1). The fields leak them.
+        let Some(_calls) = self.for_destroy() else {
             return;
-        }
+        };
         // No submission is held, because held ones keep their queue. What the driver still runs
         // keeps the driver's part and all objects until it is finished.
         let own = self.own_shared();

@@ -13,6 +13,7 @@ use super::state::State;
 use super::submitted::{Held, Submitted};
 use super::work::{Work, Write};
 use crate::base::error::{Error, Object, Result};
+use crate::base::exiting::DriverCalls;
 use crate::base::info::DeviceId;
 use crate::base::process::DroppedByMaker;
 use crate::base::run::run_contained;
@@ -274,6 +275,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// True in a forked child of the process that made the queue.
     pub(super) fn is_forked(&self) -> bool {
         !self.slot.maker().is_this()
+    }
+
+    /// See [`MakerProcess::for_destroy`](crate::base::process::MakerProcess::for_destroy).
+    pub(super) fn for_destroy(&self) -> Option<DriverCalls> {
+        self.slot.maker().for_destroy()
     }
 
     /// Refuses a queue of the parent process. One load.

@@ -10,11 +10,15 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use syncline_core::backend::{Device as _, Queue as _, RunsInProcess, TeardownGuard};
+use syncline_core::internal::{DroppedByMaker, MakerProcess};
 use syncline_core::{QueueKind, host};
 
 const CHILD: &str = "SYNCLINE_TEST_EXITS";
 
 static EXITS: AtomicBool = AtomicBool::new(false);
+
+/// True once the destructors of a driver have run.
+static DESTRUCTED: AtomicBool = AtomicBool::new(false);
 
 /// Writes to standard error without a lock or buffer, because std may have shut down by then.
 fn say(what: &str) {
@@ -38,7 +42,12 @@ impl Drop for Owner {
 /// Stands for the destructors of a driver.
 extern "C" fn destructors() {
     say("destructors run, ");
+    DESTRUCTED.store(true, Ordering::SeqCst);
     TeardownGuard::drop_owner(Owner("an owner is dropped, "));
+    drop(DroppedByMaker::new(Owner("a value is dropped, ")));
+    if MakerProcess::this().for_destroy().is_some() {
+        say("objects are still destroyed, ");
+    }
     match TeardownGuard::begin() {
         Some(_) => say("and drivers are still taken down"),
         None => say("and no driver is taken down any more"),
@@ -51,6 +60,9 @@ struct Works(AtomicBool);
 
 impl RunsInProcess for Works {
     fn is_idle(&self) -> bool {
+        if DESTRUCTED.load(Ordering::SeqCst) {
+            say("a driver is asked afterwards, ");
+        }
         self.0.load(Ordering::SeqCst)
     }
 }
@@ -128,7 +140,7 @@ fn the_process_that_exits() {
     let Ok(how) = std::env::var(CHILD) else {
         return;
     };
-    if how == "loaded later" {
+    if how.ends_with("loaded later") {
         TeardownGuard::register();
     }
     // SAFETY: the function does not unwind.
@@ -166,7 +178,7 @@ fn the_process_that_exits() {
         begins.recv().unwrap();
         std::process::exit(0);
     }
-    if how == "working" {
+    if how.starts_with("working") {
         let gone = Arc::new(Works::default());
         let queue: Weak<Works> = Arc::downgrade(&gone);
         TeardownGuard::register_queue(queue);
@@ -259,6 +271,15 @@ fn an_exit_waits_for_a_driver_that_is_being_taken_down() {
 fn an_exit_waits_for_work_on_threads_of_the_process() {
     assert_eq!(
         said("working"),
+        "the queue is dropped, work ends, destructors run, and no driver is taken down any more"
+    );
+}
+
+/// The first registration runs after the destructors of such a driver.
+#[test]
+fn an_exit_asks_no_driver_after_its_destructors() {
+    assert_eq!(
+        said("working, loaded later"),
         "the queue is dropped, work ends, destructors run, and no driver is taken down any more"
     );
 }

@@ -13,8 +13,14 @@ unsafe extern "C" {
 /// The number of milliseconds for which an exit stays in the driver's destructors. Unset: 0.
 const PAUSE: &str = "SYNCLINE_SOFTWARE_EXIT_PAUSE";
 
+/// `1`: the exiting thread may make no call either.
+const STRICT: &str = "SYNCLINE_SOFTWARE_EXIT_STRICT";
+
 /// The thread that runs the driver's destructors, or 0.
 static EXITS: AtomicI32 = AtomicI32::new(0);
+
+/// See [`STRICT`].
+static IS_STRICT: AtomicBool = AtomicBool::new(false);
 
 fn this_thread() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
@@ -22,6 +28,8 @@ fn this_thread() -> i32 {
 
 /// Stands for the destructors of a real driver.
 extern "C" fn destructors() {
+    let strict = std::env::var(STRICT).is_ok_and(|text| text == "1");
+    IS_STRICT.store(strict, Ordering::Relaxed);
     EXITS.store(this_thread(), Ordering::SeqCst);
     let pause = std::env::var(PAUSE).ok().and_then(|text| text.parse().ok());
     std::thread::sleep(Duration::from_millis(pause.unwrap_or(0)));
@@ -38,12 +46,12 @@ pub fn register_destructors() {
 
 /// Aborts the process if another thread has begun to run the driver's destructors.
 ///
-/// A real driver would use what its destructors have freed. The exiting thread may call: a driver
-/// can answer it with an error.
+/// A real driver would use what its destructors have freed. The exiting thread may call, unless
+/// [`STRICT`] is set: a driver can answer it with an error.
 #[inline]
 pub fn check_exit(call: &str) {
     let exits = EXITS.load(Ordering::SeqCst);
-    if exits != 0 && exits != this_thread() {
+    if exits != 0 && (exits != this_thread() || IS_STRICT.load(Ordering::Relaxed)) {
         let _ = writeln!(
             std::io::stderr(),
             "software driver: {call} during the exit of the process, after the destructors of the driver"

@@ -27,6 +27,7 @@ syncline-faults --sample N          N of the runs
   --jobs N                          N servers at a time, 6 unless given
   --verbose                         print every run
 syncline-faults --exits N           N processes that end in the middle of chains; see the README
+syncline-faults --drops N           N processes that end while their threads drop objects
 syncline-faults --threads N         N processes with threads that open and drop devices, and end
   --gpu                             on the machine's own drivers
 syncline-faults --one SCENARIO ORDER  one run; - for no order";
@@ -68,8 +69,10 @@ pub(crate) fn run() -> Result<bool, String> {
             "--swiftshader" => options.swiftshader = true,
             "--verbose" => options.verbose = true,
             "--end-process" => return exits::run_child(Ending::Process, number(value()?)? as u64),
+            "--end-drops" => return exits::run_child(Ending::Drops, number(value()?)? as u64),
             "--end-threads" => return exits::run_child(Ending::Threads, number(value()?)? as u64),
             "--exits" => ending = Some((Ending::Process, number(value()?)?)),
+            "--drops" => ending = Some((Ending::Drops, number(value()?)?)),
             "--threads" => ending = Some((Ending::Threads, number(value()?)?)),
             "--gpu" => gpu = true,
             "--one" => return one(&value()?, &value()?),

@@ -1,15 +1,21 @@
-//! Processes that end while queues work, and threads that end after they have used drivers (D1).
+//! Ends of processes whose queues work or whose threads drop objects, and ends of threads (D1).
 //!
 //! Each run is a child process. A signal, a time-out or another exit code than 0 is a defect.
+#![allow(unsafe_code, reason = "registers a function that runs at exit")]
 
+use std::any::Any;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use syncline::prelude::*;
-use syncline::{Device, Queue};
+use syncline::process::Endpoint;
+use syncline::trace::Trace;
+use syncline::vulkan::ash::vk::BufferUsageFlags;
+use syncline::{Device, Memory, Queue, Stopwatch, host};
 
 use crate::drivers::Drivers;
 
@@ -20,12 +26,18 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const CHAIN: u64 = 2000;
 /// How often a thread opens and drops a device.
 const OPENED: usize = 8;
+/// The number of sets of objects that a process drops while it ends.
+const SETS: usize = 60;
+/// The number of threads that drop them, besides the one that ends the process.
+const DROPPERS: usize = 2;
 
 /// What a child does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// The process ends in the middle of chains of CUDA and Vulkan.
     Process,
+    /// Threads drop objects of all kinds while the process ends, and a function at exit, too.
+    Drops,
     /// Threads open, use and drop devices, and end, while another thread works.
     Threads,
 }
@@ -34,6 +46,7 @@ impl Ending {
     const fn argument(self) -> &'static str {
         match self {
             Self::Process => "--end-process",
+            Self::Drops => "--end-drops",
             Self::Threads => "--end-threads",
         }
     }
@@ -71,6 +84,117 @@ fn chains(seed: u64) -> Result<(), Error> {
     thread::sleep(Duration::from_micros(seed * 7919 % 10_000));
     // The process ends with live handles.
     std::mem::forget((cuda, vulkan, relayed, first, second, link, shared));
+    Ok(())
+}
+
+type Objects = Vec<Box<dyn Any + Send>>;
+
+/// What is dropped while the process ends.
+static LEFT: Mutex<Objects> = Mutex::new(Vec::new());
+
+fn left() -> MutexGuard<'static, Objects> {
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Drops all that is left. The lock is not held across a drop.
+extern "C" fn drop_what_is_left() {
+    loop {
+        let next = left().pop();
+        match next {
+            Some(object) => drop(object),
+            None => return,
+        }
+    }
+}
+
+/// One object of each kind that `device` has. All are used, and most of the work has ended.
+fn objects_of(device: &Device, objects: &mut Objects) -> Result<(), Error> {
+    let (queue, line) = (
+        device.queue(QueueKind::Compute, "queue")?,
+        device.timeline("line")?,
+    );
+    let (used, fence) = (Memory::host_visible(device, 64)?, device.fence("fence"));
+    let (filled, own) = (used.clone(), Arc::new(()));
+    let work = move |recorder: &mut syncline::Recorder<'_>| {
+        recorder.keep(own);
+        recorder.fill(&filled, 7)
+    };
+    queue.submit(&[], work, &[line.signal_at(1)])?;
+    queue.record(&fence)?;
+    // The host never makes this signal, so that the submission stays held.
+    let gate = host::Device::new().timeline("gate")?;
+    let held = device.queue(QueueKind::Compute, "held")?;
+    held.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
+    match device {
+        Device::Cuda(cuda) => objects.push(Box::new(cuda.buffer(64)?)),
+        Device::Vulkan(vulkan) => {
+            let usage = BufferUsageFlags::STORAGE_BUFFER;
+            objects.push(Box::new(vulkan.device_buffer(64, usage)?));
+            // Not a part of a block.
+            objects.push(Box::new(vulkan.device_buffer(4 << 20, usage)?));
+            objects.push(Box::new(device.binary_semaphore("binary")?));
+        }
+        _ => {}
+    }
+    objects.push(Box::new(gate));
+    objects.push(Box::new((line.claim(3)?, line)));
+    objects.push(Box::new(fence));
+    objects.push(Box::new(used));
+    objects.push(Box::new(queue));
+    objects.push(Box::new(held));
+    Ok(())
+}
+
+/// Objects with threads of their own: a clock, a trace and an endpoint.
+fn objects_with_threads(device: &Device, objects: &mut Objects) -> Result<(), Error> {
+    let queue = device.queue(QueueKind::Compute, "timed")?;
+    let watch = Stopwatch::new(device, "watch")?;
+    watch.start(&queue)?;
+    watch.stop(&queue)?;
+    let trace = Trace::new();
+    trace.follow(&queue)?;
+    objects.push(Box::new((trace, watch, queue)));
+    let (near, far) = Endpoint::pair()?;
+    let peer = thread::spawn(move || Endpoint::open(far, "far", PATIENCE));
+    objects.push(Box::new(Endpoint::open(near, "near", PATIENCE)?));
+    objects.push(Box::new(peer.join()));
+    Ok(())
+}
+
+/// Drops objects of all kinds on several threads, while the process ends.
+///
+/// `seed` chooses how far the threads come before the end begins.
+fn drops(seed: u64) -> Result<(), Error> {
+    // Registered before all drivers, so that it runs after their destructors.
+    // SAFETY: the function does not unwind.
+    unsafe { libc::atexit(drop_what_is_left) };
+    let (cuda, vulkan) = Inventory::probe(&ProbeOptions::default()).pair()?;
+    let link = share(&cuda, &vulkan)?;
+    let devices = [Device::from(cuda), Device::from(vulkan)];
+    for device in &devices {
+        objects_with_threads(device, &mut left())?;
+    }
+    for _ in 0..SETS {
+        let mut objects = Objects::new();
+        for device in &devices {
+            objects_of(device, &mut objects)?;
+        }
+        objects.push(Box::new(link.timeline("shared")?));
+        objects.push(Box::new(link.buffer(64)?));
+        left().extend(objects);
+    }
+    let (begun, begins) = channel();
+    for _ in 0..DROPPERS {
+        let begun = begun.clone();
+        thread::spawn(move || {
+            let _ = begun.send(());
+            drop_what_is_left();
+        });
+    }
+    for _ in 0..DROPPERS {
+        let _ = begins.recv();
+    }
+    thread::sleep(Duration::from_micros(seed * 7919 % 5_000));
     Ok(())
 }
 
@@ -124,6 +248,7 @@ fn threads() -> Result<(), Error> {
 pub(crate) fn run_child(ending: Ending, seed: u64) -> Result<bool, String> {
     let ended = match ending {
         Ending::Process => chains(seed),
+        Ending::Drops => drops(seed),
         Ending::Threads => threads(),
     };
     ended.map(|()| true).map_err(|error| error.to_string())
@@ -172,6 +297,10 @@ pub(crate) fn run(
                         drivers.apply(&mut command);
                         // A thread that calls a driver in this time ends the process.
                         command.env("SYNCLINE_SOFTWARE_EXIT_PAUSE", "20");
+                        // Here also the thread that ends the process must not.
+                        if ending == Ending::Drops {
+                            command.env("SYNCLINE_SOFTWARE_EXIT_STRICT", "1");
+                        }
                     }
                     let fault = match command.spawn() {
                         Ok(child) => fault_of(child),

@@ -31,6 +31,13 @@ fn processes_that_end_in_the_middle_of_chains_end_well() {
     assert!(output.status.success(), "{}", words(&output));
 }
 
+/// D1: once an exit has begun, no drop calls a driver, on whichever thread.
+#[test]
+fn processes_that_end_while_threads_drop_objects_end_well() {
+    let output = faults(&["--drops", "60"]);
+    assert!(output.status.success(), "{}", words(&output));
+}
+
 #[test]
 fn threads_that_have_used_drivers_end_well() {
     let output = faults(&["--threads", "10"]);
