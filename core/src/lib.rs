@@ -135,6 +135,7 @@ pub mod info {
 pub mod internal {
     pub use crate::base::exiting::DriverCalls;
     pub use crate::base::process::{DroppedByMaker, MakerProcess};
+    pub use crate::held::lost_devices;
     pub use crate::link::publish::{Page, WeakTimeline};
     pub use crate::timeline::state::RecoveryMode;
     pub use crate::timeline::times::SharedTimes;

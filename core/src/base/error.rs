@@ -672,7 +672,11 @@ pub enum Error {
         how: PeerLoss,
     },
     /// A peer process did not act in time. Nothing has changed, and the call can be repeated.
-    #[error("{endpoint}: {peer} did not {awaited} within {waited:?}", peer = peer(*.process))]
+    #[error(
+        "{endpoint}: {peer} did not {awaited} within {waited:?}{lost}",
+        peer = peer(*.process),
+        lost = besides(lost)
+    )]
     #[non_exhaustive]
     PeerSilent {
         /// The endpoint whose other side the peer is.
@@ -684,6 +688,8 @@ pub enum Error {
         awaited: Cow<'static, str>,
         /// How long the wait lasted: at least the time-out.
         waited: Duration,
+        /// The errors of this process's devices that are lost (E3). The peer may wait for one.
+        lost: Box<[String]>,
     },
     /// A peer process has sent an invalid message.
     #[error("{endpoint} expected {expected}, and was sent {found}")]
@@ -735,6 +741,12 @@ fn peer(process: u32) -> String {
         0 => "the other side".into(),
         id => format!("process {id}"),
     }
+}
+
+/// The errors of lost devices, as clauses behind another error.
+fn besides(lost: &[String]) -> String {
+    let clauses = lost.iter().map(|lost| format!("; {lost}"));
+    clauses.collect()
 }
 
 impl Error {

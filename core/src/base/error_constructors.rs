@@ -245,7 +245,7 @@ impl Error {
         }
     }
 
-    /// Makes an [`Error::PeerSilent`].
+    /// Makes an [`Error::PeerSilent`] without lost devices.
     #[must_use]
     pub fn peer_silent(
         endpoint: impl Into<Object>,
@@ -258,6 +258,7 @@ impl Error {
             process,
             awaited: awaited.into(),
             waited,
+            lost: Box::default(),
         }
     }
 

@@ -30,6 +30,7 @@ mod order;
 mod slot;
 
 pub(crate) use node::{Holder, Lists, OwnedClaim, Parts, QueueOrigin};
+pub use slot::lost_devices;
 pub(crate) use slot::{QueueEntry, QueueSlot, RelayEntry};
 
 #[cfg(test)]

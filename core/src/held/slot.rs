@@ -36,7 +36,10 @@ pub(super) fn signaller(
 }
 
 /// The errors of the devices of all queues that a check finds lost.
-pub(super) fn lost_devices() -> Vec<String> {
+///
+/// Calls drivers, so no lock may be held.
+#[must_use]
+pub fn lost_devices() -> Vec<String> {
     // A separate statement, because a check calls the driver.
     let watches = GRAPH.lock().watches();
     let lost = |watch: &Arc<dyn Watch>| match watch.check() {

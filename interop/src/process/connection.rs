@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use smallvec::{SmallVec, smallvec};
 use syncline_core::backend::{Condvar, Mutex, MutexGuard};
-use syncline_core::internal::MakerProcess;
+use syncline_core::internal::{MakerProcess, lost_devices};
 use syncline_core::{
     Error, Result,
     error::{Object, PeerLoss},
@@ -270,17 +270,20 @@ impl Connection {
         Error::message(&self.object, expected, found)
     }
 
+    /// The error for a peer that has not acted in time. Names lost devices of this process (E3).
+    ///
+    /// No lock may be held.
     pub(super) fn silent(
         &self,
         awaited: impl Into<Cow<'static, str>>,
         deadline: Deadline,
     ) -> Error {
-        Error::peer_silent(
-            &self.object,
-            self.peer.process().id,
-            awaited,
-            deadline.waited(),
-        )
+        let process = self.peer.process().id;
+        let mut error = Error::peer_silent(&self.object, process, awaited, deadline.waited());
+        if let Error::PeerSilent { lost, .. } = &mut error {
+            *lost = lost_devices().into();
+        }
+        error
     }
 
     pub(super) fn unsendable(&self, what: TooMuch) -> Error {
@@ -446,6 +449,7 @@ impl Connection {
                 return Ok(found);
             }
             if overdue >= MESSAGES_AFTER_DEADLINE {
+                drop(state);
                 return Err(self.silent(awaited, deadline));
             }
             // Check first: what the peer sent before the end is in the socket by then.
@@ -475,6 +479,7 @@ impl Connection {
                     (_, true) => BEHIND_DESCRIPTORS,
                     _ => awaited,
                 };
+                drop(state);
                 return Err(self.silent(awaited, deadline));
             }
             if has_no_room {

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
+use syncline::process::Endpoint;
 use syncline::{Device, Error, Mechanism, Point, Queue, QueueKind, Recorder, info::BackendKind};
 
 use super::super::devices::look;
@@ -114,7 +116,7 @@ fn lose_the_left(world: &World<Equipped>, count: u64) -> Verdict {
 /// The left device is lost while it holds submissions and has nothing pending that is awaited.
 ///
 /// What it holds fails, and what waits for that. The timeline that the held work waits for goes on.
-/// The time-out of a wait that has nothing to do with it names the device.
+/// The time-out of a wait that has nothing to do with it names the device, also of one for a peer.
 fn held(world: &World<Equipped>) -> Verdict {
     let left = world.left.subject();
     if let Some(reason) = left.why_not_lost() {
@@ -156,6 +158,16 @@ fn held(world: &World<Equipped>) -> Verdict {
     };
     let named = format!("{} is lost", world.left.library().object());
     check!(told.to_string().contains(&named), "no {named:?} in: {told}");
+    // A peer that sends nothing may wait for the device, too.
+    let (near, far) = Endpoint::pair()?;
+    let peer = thread::spawn(move || Endpoint::open(far, "far", patience()));
+    let near = Endpoint::open(near, "near", patience()).map_err(Error::from)?;
+    let told = near.receive_point(Duration::ZERO);
+    let Err(told @ Error::PeerSilent { .. }) = told else {
+        return Stop::fail(format!("the peer has sent nothing: {told:?}"));
+    };
+    check!(told.to_string().contains(&named), "no {named:?} in: {told}");
+    drop((near, peer.join()));
     gate.signal(2)?;
     let further = right.queue(QueueKind::Compute, "further")?;
     further.submit(&[gate.at(2)], |_| Ok(()), &[gate.signal_at(3)])?;
