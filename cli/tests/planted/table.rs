@@ -127,6 +127,8 @@ pub(crate) const BUGS: &[Planted] = &[
         "share.memory_travels_with_the_sync", "words arrived"),
     planted(InLayer, "ignores-offset", &["X8"], &[Vulkan, Cuda],
         "share.memory_of_the_application", "round 0: word"),
+    planted(InLayer, "ownership-not-released", &["X8"], &[Vulkan, Cuda],
+        "share.ranges_are_the_same_bytes", "VK_ERROR_VALIDATION_FAILED"),
     planted(InLayer, "exports-other-memory", &["X8"], &[Vulkan, Cuda],
         "share.memory_travels_with_the_sync", "words arrived"),
     planted(InCuda, "forgets-external-wait", &["X8", "Q9"], &[Vulkan, Cuda],

@@ -32,6 +32,8 @@ bugs! {
     ExportsOtherMemory = "exports-other-memory";
     /// A buffer is bound to the beginning of shared memory, whatever its offset.
     IgnoresOffset = "ignores-offset";
+    /// Command buffers release no shared memory, as the layer follows them.
+    OwnershipNotReleased = "ownership-not-released";
     /// Calibrated timestamps read a counter that is 5 ms ahead of the one that queues write.
     CalibratesAnotherClock = "calibrates-another-clock";
 }

@@ -9,9 +9,11 @@ use std::sync::{Arc, Mutex, RwLock};
 use ash::vk::{self, Handle};
 use syncline_software_payload::check_exit;
 
+use crate::commands::Followed;
 use crate::instance::{INSTANCES, next};
 use crate::loader::take_link;
 use crate::memory::{self, Heaps, Shared};
+use crate::ownership::Ownership;
 use crate::queue::QueueState;
 use crate::semaphore::Semaphore;
 use crate::table::{Table, lock, read, write};
@@ -34,13 +36,13 @@ pub(crate) struct Driver {
     pub(crate) device: vk::Device,
     pub(crate) create_semaphore: vk::PFN_vkCreateSemaphore,
     pub(crate) destroy_semaphore: vk::PFN_vkDestroySemaphore,
-    pub(crate) destroy_buffer: vk::PFN_vkDestroyBuffer,
     pub(crate) create_buffer: vk::PFN_vkCreateBuffer,
     pub(crate) create_image: vk::PFN_vkCreateImage,
     pub(crate) bind_buffer_memory: vk::PFN_vkBindBufferMemory,
     pub(crate) allocate_memory: vk::PFN_vkAllocateMemory,
     pub(crate) free_memory: vk::PFN_vkFreeMemory,
-    pub(crate) destroy_command_pool: vk::PFN_vkDestroyCommandPool,
+    pub(crate) allocate_command_buffers: vk::PFN_vkAllocateCommandBuffers,
+    pub(crate) followed: Followed,
     pub(crate) destroy_query_pool: vk::PFN_vkDestroyQueryPool,
     pub(crate) signal_semaphore: vk::PFN_vkSignalSemaphore,
     pub(crate) wait_semaphores: vk::PFN_vkWaitSemaphores,
@@ -81,13 +83,16 @@ impl Driver {
                 device,
                 create_semaphore: load!(PFN_vkCreateSemaphore, c"vkCreateSemaphore")?,
                 destroy_semaphore: load!(PFN_vkDestroySemaphore, c"vkDestroySemaphore")?,
-                destroy_buffer: load!(PFN_vkDestroyBuffer, c"vkDestroyBuffer")?,
                 create_buffer: load!(PFN_vkCreateBuffer, c"vkCreateBuffer")?,
                 create_image: load!(PFN_vkCreateImage, c"vkCreateImage")?,
                 bind_buffer_memory: load!(PFN_vkBindBufferMemory, c"vkBindBufferMemory")?,
                 allocate_memory: load!(PFN_vkAllocateMemory, c"vkAllocateMemory")?,
                 free_memory: load!(PFN_vkFreeMemory, c"vkFreeMemory")?,
-                destroy_command_pool: load!(PFN_vkDestroyCommandPool, c"vkDestroyCommandPool")?,
+                allocate_command_buffers: load!(
+                    PFN_vkAllocateCommandBuffers,
+                    c"vkAllocateCommandBuffers"
+                )?,
+                followed: Followed::load(get, device),
                 destroy_query_pool: load!(PFN_vkDestroyQueryPool, c"vkDestroyQueryPool")?,
                 signal_semaphore: load!(PFN_vkSignalSemaphore, c"vkSignalSemaphore")?,
                 wait_semaphores: load!(PFN_vkWaitSemaphores, c"vkWaitSemaphores")?,
@@ -193,6 +198,8 @@ pub(crate) struct Device {
     pub(crate) heaps: Option<Heaps>,
     /// Memory that was made for export, or imported.
     memory: RwLock<HashMap<vk::DeviceMemory, Shared>>,
+    /// Which device owns that memory.
+    pub(crate) ownership: Ownership,
     /// Every semaphore that the application has.
     semaphores: RwLock<HashMap<vk::Semaphore, Arc<Semaphore>>>,
     /// The number of them that are or were shared. If it is 0, calls go to the driver unchanged.
@@ -251,13 +258,15 @@ impl Device {
         Some(removed)
     }
 
-    pub(crate) fn add_memory(&self, raw: vk::DeviceMemory, shared: Shared) {
+    pub(crate) fn add_memory(&self, raw: vk::DeviceMemory, shared: Shared, is_imported: bool) {
+        self.ownership.add_memory(raw, shared.size(), is_imported);
         write(&self.memory).insert(raw, shared);
     }
 
     pub(crate) fn remove_memory(&self, raw: vk::DeviceMemory) -> Option<Shared> {
         // Without heaps there is none, and no lock is taken.
         self.heaps.as_ref()?;
+        self.ownership.remove_memory(raw);
         write(&self.memory).remove(&raw)
     }
 
@@ -444,6 +453,7 @@ pub(crate) unsafe extern "system" fn create_device(
                 external_semaphores,
                 heaps,
                 memory: RwLock::default(),
+                ownership: Ownership::default(),
                 semaphores: RwLock::default(),
                 shared: AtomicUsize::new(0),
                 queues: RwLock::default(),

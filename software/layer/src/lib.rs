@@ -25,6 +25,8 @@
 //!
 //! Both drivers export memory in formats of their own. The layer makes exportable memory itself, in
 //! one format ([`syncline_software_payload::Memory`]), and the driver imports its pages.
+//!
+//! The layer follows which device owns that memory. A submission that misuses it fails.
 #![cfg_attr(
     test,
     allow(
@@ -38,6 +40,7 @@ use std::ffi::CStr;
 mod bug;
 mod calibration;
 mod chain;
+mod commands;
 mod completion;
 mod device;
 mod gated;
@@ -48,6 +51,7 @@ mod loader;
 mod manifest;
 mod memory;
 mod observe;
+mod ownership;
 mod passed_on;
 mod payload;
 mod physical;

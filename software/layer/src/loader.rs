@@ -8,8 +8,8 @@ use ash::vk;
 use crate::device::Registered;
 use crate::instance::Instance;
 use crate::{
-    calibration, chain, completion, device, gated, host, instance, memory, passed_on, physical,
-    semaphore, submit, surface,
+    calibration, chain, commands, completion, device, gated, host, instance, memory, passed_on,
+    physical, semaphore, submit, surface,
 };
 
 /// `VkLayerFunction`: the create info holds the functions of the next layer.
@@ -246,7 +246,7 @@ pub(crate) unsafe fn ungated_device_function(
     if next.is_none() && !(device.external_semaphores && semaphore::is_of_extension(text)) {
         return None;
     }
-    device_function(text).or(next)
+    commands::function(text).or(device_function(text)).or(next)
 }
 
 /// Returns the layer's own function of a software device.
@@ -283,15 +283,17 @@ fn device_function(name: &[u8]) -> vk::PFN_vkVoidFunction {
             calibration::get_calibrated_timestamps
         ),
         b"vkDeviceWaitIdle" => entry!(PFN_vkDeviceWaitIdle, completion::device_wait_idle),
-        b"vkDestroyBuffer" => entry!(PFN_vkDestroyBuffer, passed_on::destroy_buffer),
         b"vkAllocateMemory" => entry!(PFN_vkAllocateMemory, memory::allocate_memory),
         b"vkFreeMemory" => entry!(PFN_vkFreeMemory, memory::free_memory),
         b"vkGetMemoryFdKHR" => entry!(PFN_vkGetMemoryFdKHR, memory::get_memory_fd),
         b"vkCreateBuffer" => entry!(PFN_vkCreateBuffer, memory::create_buffer),
         b"vkBindBufferMemory" => entry!(PFN_vkBindBufferMemory, memory::bind_buffer_memory),
         b"vkCreateImage" => entry!(PFN_vkCreateImage, memory::create_image),
-        b"vkDestroyCommandPool" => {
-            entry!(PFN_vkDestroyCommandPool, passed_on::destroy_command_pool)
+        b"vkAllocateCommandBuffers" => {
+            entry!(
+                PFN_vkAllocateCommandBuffers,
+                commands::allocate_command_buffers
+            )
         }
         b"vkDestroyQueryPool" => entry!(PFN_vkDestroyQueryPool, passed_on::destroy_query_pool),
         _ => None,

@@ -66,6 +66,12 @@ pub(crate) unsafe fn serves(instance: &Instance, physical: vk::PhysicalDevice) -
     (1..=PAGE).contains(&host.min_imported_host_pointer_alignment)
 }
 
+impl Shared {
+    pub(crate) fn size(&self) -> u64 {
+        self.memory.size() as u64
+    }
+}
+
 impl Heaps {
     /// `None` if the driver lacks a function of Vulkan 1.0.
     ///
@@ -200,7 +206,7 @@ pub(crate) unsafe extern "system" fn allocate_memory(
         drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
     }
     // SAFETY: just made.
-    device.add_memory(unsafe { *memory }, shared);
+    device.add_memory(unsafe { *memory }, shared, descriptor.is_some());
     vk::Result::SUCCESS
 }
 
@@ -274,6 +280,7 @@ pub(crate) unsafe extern "system" fn bind_buffer_memory(
     };
     let ignored = Bug::IgnoresOffset.is_planted() && device.with_memory(memory, |_| ()).is_some();
     let offset = if ignored { 0 } else { offset };
+    device.ownership.bind(buffer, memory, offset);
     // SAFETY: valid usage. The memory has room at its beginning, too.
     unsafe { (device.driver.bind_buffer_memory)(raw, buffer, memory, offset) }
 }
@@ -316,7 +323,11 @@ pub(crate) unsafe extern "system" fn create_buffer(
             external.handle_types = below(external.handle_types);
         }
         given.p_next = copied.first();
-        create(raw, &raw const given, allocator, buffer)
+        let result = create(raw, &raw const given, allocator, buffer);
+        if result == vk::Result::SUCCESS {
+            device.ownership.add_buffer(*buffer, given.size);
+        }
+        result
     }
 }
 

@@ -29,7 +29,5 @@ macro_rules! passed_on {
 }
 
 passed_on! {
-    destroy_buffer(vk::Buffer);
-    destroy_command_pool(vk::CommandPool);
     destroy_query_pool(vk::QueryPool);
 }

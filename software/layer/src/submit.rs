@@ -4,6 +4,7 @@
     reason = "is called by the application, and calls the driver"
 )]
 
+use std::io::Write as _;
 use std::sync::Arc;
 
 use ash::vk;
@@ -128,6 +129,12 @@ trait Submit: Copy {
     /// A valid batch.
     unsafe fn semaphores(&self) -> impl Iterator<Item = vk::Semaphore>;
 
+    /// Returns its command buffers.
+    ///
+    /// # Safety
+    /// A valid batch.
+    unsafe fn commands(&self) -> impl Iterator<Item = vk::CommandBuffer>;
+
     /// # Safety
     /// A valid batch.
     unsafe fn translate(
@@ -142,11 +149,52 @@ trait Submit: Copy {
 /// A function of the driver that submits.
 type Next<B> = unsafe extern "system" fn(vk::Queue, u32, *const B, vk::Fence) -> vk::Result;
 
-/// Submits batches. If that fails, the counts of shared semaphores are restored.
+/// Submits batches, unless they misuse shared memory.
 ///
 /// # Safety
 /// Valid usage of `next`, which is of this device.
 unsafe fn submit<B: Submit>(
+    device: &Device,
+    next: Next<B>,
+    queue: vk::Queue,
+    count: u32,
+    submits: *const B,
+    fence: vk::Fence,
+) -> vk::Result {
+    if device.heaps.is_none() {
+        // SAFETY: by this function's contract.
+        return unsafe { submit_followed(device, next, queue, count, submits, fence) };
+    }
+    // SAFETY: valid usage: as many structures as the count says.
+    let batches = unsafe { chain::slice(submits, count) };
+    let commands = batches.iter().map(|batch| {
+        // SAFETY: valid usage: valid arrays in it.
+        unsafe { batch.commands() }
+    });
+    let before = match device.ownership.submit(commands) {
+        Ok(before) => before,
+        Err(misuse) => {
+            // Not `eprintln!`, which panics if standard error cannot be written.
+            let _ = writeln!(
+                std::io::stderr(),
+                "software layer: a submission is refused: {misuse}"
+            );
+            return vk::Result::ERROR_VALIDATION_FAILED_EXT;
+        }
+    };
+    // SAFETY: by this function's contract.
+    let result = unsafe { submit_followed(device, next, queue, count, submits, fence) };
+    if result != vk::Result::SUCCESS {
+        device.ownership.undo(before);
+    }
+    result
+}
+
+/// Submits batches. If that fails, the counts of shared semaphores are restored.
+///
+/// # Safety
+/// Same as [`submit`].
+unsafe fn submit_followed<B: Submit>(
     device: &Device,
     next: Next<B>,
     queue: vk::Queue,
@@ -251,6 +299,12 @@ impl Submit for vk::SubmitInfo<'_> {
             )
         };
         waits.iter().chain(signals).copied()
+    }
+
+    unsafe fn commands(&self) -> impl Iterator<Item = vk::CommandBuffer> {
+        // SAFETY: by this function's contract.
+        let all = unsafe { chain::slice(self.p_command_buffers, self.command_buffer_count) };
+        all.iter().copied()
     }
 
     unsafe fn translate(
@@ -394,6 +448,13 @@ impl<'b> Submit for vk::SubmitInfo2<'b> {
         // SAFETY: by this function's contract.
         let (waits, signals) = unsafe { points(self) };
         waits.iter().chain(signals).map(|point| point.semaphore)
+    }
+
+    unsafe fn commands(&self) -> impl Iterator<Item = vk::CommandBuffer> {
+        let (first, count) = (self.p_command_buffer_infos, self.command_buffer_info_count);
+        // SAFETY: by this function's contract.
+        let all = unsafe { chain::slice(first, count) };
+        all.iter().map(|info| info.command_buffer)
     }
 
     unsafe fn translate(

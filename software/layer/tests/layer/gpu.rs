@@ -463,23 +463,74 @@ impl Gpu {
         }
     }
 
-    /// Records commands that fill a buffer with `word`.
-    pub(crate) fn fill(&self, buffer: &Buffer, word: u32) -> vk::CommandBuffer {
+    /// Records a transfer of a buffer from one queue family to another.
+    pub(crate) fn transfer(
+        &self,
+        commands: vk::CommandBuffer,
+        buffer: &Buffer,
+        from: u32,
+        to: u32,
+    ) {
+        let stages = vk::PipelineStageFlags::ALL_COMMANDS;
+        let all = vk::AccessFlags::MEMORY_READ | vk::AccessFlags::MEMORY_WRITE;
+        let barrier = vk::BufferMemoryBarrier::default()
+            .buffer(buffer.raw)
+            .size(vk::WHOLE_SIZE)
+            .src_access_mask(all)
+            .dst_access_mask(all)
+            .src_queue_family_index(from)
+            .dst_queue_family_index(to);
+        let none = vk::DependencyFlags::empty();
         // SAFETY: a command buffer in recording, and a live buffer.
-        self.record(|commands| unsafe {
+        unsafe {
             self.device
-                .cmd_fill_buffer(commands, buffer.raw, 0, BYTES, word);
+                .cmd_pipeline_barrier(commands, stages, stages, none, &[], &[barrier], &[]);
+        }
+    }
+
+    pub(crate) fn acquire(&self, commands: vk::CommandBuffer, buffer: &Buffer) {
+        self.transfer(commands, buffer, vk::QUEUE_FAMILY_EXTERNAL, 0);
+    }
+
+    pub(crate) fn release(&self, commands: vk::CommandBuffer, buffer: &Buffer) {
+        self.transfer(commands, buffer, 0, vk::QUEUE_FAMILY_EXTERNAL);
+    }
+
+    /// Records commands that acquire a buffer, fill it with `word`, and release it.
+    pub(crate) fn fill(&self, buffer: &Buffer, word: u32) -> vk::CommandBuffer {
+        self.record(|commands| {
+            self.acquire(commands, buffer);
+            self.add_fill(commands, buffer, word);
+            self.release(commands, buffer);
         })
     }
 
-    /// Records commands that copy one buffer to another.
+    pub(crate) fn add_fill(&self, commands: vk::CommandBuffer, buffer: &Buffer, word: u32) {
+        // SAFETY: a command buffer in recording, and a live buffer.
+        unsafe {
+            self.device
+                .cmd_fill_buffer(commands, buffer.raw, 0, BYTES, word);
+        }
+    }
+
+    /// Records commands that copy one buffer to another, with the transfers of both.
     pub(crate) fn copy(&self, from: &Buffer, to: &Buffer) -> vk::CommandBuffer {
+        self.record(|commands| {
+            self.acquire(commands, from);
+            self.acquire(commands, to);
+            self.add_copy(commands, from, to);
+            self.release(commands, from);
+            self.release(commands, to);
+        })
+    }
+
+    pub(crate) fn add_copy(&self, commands: vk::CommandBuffer, from: &Buffer, to: &Buffer) {
         let all = [vk::BufferCopy::default().size(BYTES)];
         // SAFETY: a command buffer in recording, and live buffers.
-        self.record(|commands| unsafe {
+        unsafe {
             self.device
                 .cmd_copy_buffer(commands, from.raw, to.raw, &all);
-        })
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 mod alone;
 mod gpu;
 mod memory;
+mod ownership;
 mod pair;
 mod peer;
 mod refusals;
@@ -54,6 +55,7 @@ fn cases() -> Vec<(&'static str, Case)> {
     [
         alone::CASES,
         memory::CASES,
+        ownership::CASES,
         pair::CASES,
         peer::CASES,
         refusals::CASES,
