@@ -150,14 +150,32 @@ impl Buffer {
         self.offset + self.size
     }
 
-    /// The parts of this range that `other` does not have. At most two.
+    /// The bytes of the `VkDeviceMemory` in which the range lies.
+    fn in_memory(&self) -> Range<u64> {
+        let start = self.allocation().offset() + self.offset_in_allocation();
+        start..start + self.size
+    }
+
+    /// True if both ranges have bytes of one `VkDeviceMemory` in common.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        let (one, two) = (self.in_memory(), other.in_memory());
+        self.allocation().raw() == other.allocation().raw()
+            && one.start < two.end
+            && two.start < one.end
+    }
+
+    /// The parts of this range whose memory `other` does not have. At most two.
     pub(crate) fn without(&self, other: &Self) -> SmallVec<[Self; 2]> {
-        if self.raw() != other.raw() {
+        if !self.overlaps(other) {
             return SmallVec::from_iter([self.clone()]);
         }
-        let parts = outside(self.offset..self.end(), other.offset..other.end());
-        let parts = parts.into_iter().filter(|part| !part.is_empty());
-        parts.map(|part| self.part(part)).collect()
+        let start = self.in_memory().start;
+        let parts = outside(self.in_memory(), other.in_memory()).into_iter();
+        let parts = parts.filter(|part| !part.is_empty());
+        let at = |of: u64| of - start + self.offset;
+        parts
+            .map(|part| self.part(at(part.start)..at(part.end)))
+            .collect()
     }
 
     /// The words, if the memory is mapped, without an incomplete word at the end.
@@ -211,9 +229,8 @@ impl Buffer {
         if self.allocation().raw() != other.allocation().raw() {
             return self.allocation().may_alias(other.allocation());
         }
-        let start = |of: &Self| of.allocation().offset() + of.offset_in_allocation();
-        let (one, two) = (start(self), start(other));
-        one < two + size && two < one + size
+        self.part(self.offset..self.offset + size)
+            .overlaps(&other.part(other.offset..other.offset + size))
     }
 
     /// The barrier that acquires the range from the other API, for queues of `family`.

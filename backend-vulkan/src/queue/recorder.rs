@@ -216,9 +216,14 @@ impl<'a> Recorder<'a> {
 
     /// Acquires an exported buffer from the other API, for everything recorded after this.
     ///
-    /// The buffer is released at the end of the submission. Call this before shaders access an
-    /// exported buffer. The methods of this type acquire their buffers themselves. Does nothing for
-    /// a buffer that is not exported. The submission keeps the buffer.
+    /// The buffer is released at the end of the submission, and not earlier: the other API may use
+    /// it only after the submission's signals. Call this before shaders access an exported buffer.
+    /// The methods of this type acquire their buffers themselves. Bytes that the submission has
+    /// acquired before, by this buffer or another one, are not acquired again. Does nothing for a
+    /// buffer that is not exported. The submission keeps the buffer.
+    ///
+    /// Command buffers for [`Recorder::execute`] that transfer the same memory belong into another
+    /// submission.
     ///
     /// See the ownership transfer to `VK_QUEUE_FAMILY_EXTERNAL` (Vulkan 1.3, 7.7.4).
     ///

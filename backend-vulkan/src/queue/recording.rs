@@ -51,6 +51,8 @@ pub struct Recording {
     keep: Keep,
     /// Exported buffers that this submission has acquired, and releases at its end.
     acquired: Vec<Buffer>,
+    /// True if two `VkBuffer`s that it has acquired have bytes in common.
+    has_aliases: bool,
 }
 
 /// The closure of `Queue::submit_raw`, which calls `vkQueueSubmit` itself.
@@ -97,6 +99,7 @@ impl Recording {
             is_partly_submitted: Cell::new(false),
             keep: Keep::default(),
             acquired: Vec::new(),
+            has_aliases: false,
         })
     }
 
@@ -221,17 +224,24 @@ impl Recording {
         if !buffer.is_shared() {
             return Ok(());
         }
-        // What no earlier call has acquired.
+        // What no earlier call has acquired, also by another `VkBuffer`.
         let mut parts: SmallVec<[Buffer; 2]> = SmallVec::from_iter([buffer.clone()]);
+        let mut aliases = false;
         for held in &self.acquired {
+            aliases |= held.raw() != buffer.raw() && held.overlaps(buffer);
             parts = parts.iter().flat_map(|part| part.without(held)).collect();
         }
-        if parts.is_empty() {
+        if parts.is_empty() && !aliases {
             return Ok(());
         }
         let commands = self.command_buffer()?;
         for part in &parts {
             self.transfer_ownership(commands, part, Direction::Acquire);
+        }
+        if aliases {
+            // A transfer concerns accesses through its own `VkBuffer`.
+            self.barrier(commands);
+            self.has_aliases = true;
         }
         self.acquired.extend(parts);
         self.keep.push(buffer.kept());
@@ -524,10 +534,14 @@ impl Recording {
     fn finish_commands(&mut self, stamp: Option<&Arc<Stamp>>) -> Result<()> {
         if !self.acquired.is_empty() {
             let commands = self.command_buffer()?;
+            if self.has_aliases {
+                self.barrier(commands);
+            }
             for buffer in &self.acquired {
                 self.transfer_ownership(commands, buffer, Direction::Release);
             }
             self.acquired.clear();
+            self.has_aliases = false;
         }
         // Added now, because the commands above must come before the time.
         if let Some(stamp) = stamp {
@@ -552,6 +566,7 @@ impl Recording {
         self.raw_work = None;
         self.keep = Keep::default();
         self.acquired.clear();
+        self.has_aliases = false;
         self.clear();
     }
 

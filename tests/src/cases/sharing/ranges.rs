@@ -14,6 +14,7 @@ linked_cases! {
     "ranges_that_overlap_are_not_copied": [X8 E5] or [X8 E5] => overlapping;
     "ten_thousand_ranges_leave_nothing": [X8 D4] or [X8 D4] => many;
     "memory_of_the_application": [X8 D4] or [X8 D4] => application::shared;
+    "ranges_of_two_buffers_overlap": [X8] or [X8] => application::overlapping;
 }
 
 /// As the buffers of an [`Arena`](crate::arena::Arena).
@@ -241,6 +242,10 @@ mod application {
     pub(super) fn shared(_: &World<Equipped>) -> Verdict {
         Stop::skip("only Vulkan's memory is adopted")
     }
+
+    pub(super) fn overlapping(world: &World<Equipped>) -> Verdict {
+        shared(world)
+    }
 }
 
 #[cfg(feature = "vulkan")]
@@ -250,9 +255,10 @@ mod application {
     use super::*;
     use crate::arena::Arena;
     use syncline::backend::Device as _;
+    use syncline::vulkan;
 
-    /// Both sides use two buffers of the application's, at their offsets. Its memory is kept.
-    pub(super) fn shared(world: &World<Equipped>) -> Verdict {
+    /// The Vulkan device of the pair, if it exports memory.
+    fn exporter(world: &World<Equipped>) -> Result<&vulkan::Device, Stop> {
         let device = match (world.left.library(), world.right.library()) {
             (syncline::Device::Vulkan(device), _) | (_, syncline::Device::Vulkan(device)) => device,
             _ => return Stop::skip("only Vulkan's memory is adopted"),
@@ -261,29 +267,117 @@ mod application {
         if !device.info().capabilities.exports.contains(kind) {
             return Stop::skip("the device exports no memory");
         }
+        Ok(device)
+    }
+
+    /// The other side's buffers for those of the application.
+    fn imported(
+        world: &World<Equipped>,
+        buffers: &[vulkan::Buffer],
+    ) -> Result<Vec<SharedBuffer>, Stop> {
+        let link = super::super::linked(world.left.library(), world.right.library());
+        match link.share_buffers(buffers) {
+            Err(Error::CannotShare { what: "memory", .. }) => {
+                Stop::skip("the other device imports no memory of this one")
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// One submission uses two `VkBuffer`s that have bytes in common.
+    ///
+    /// It acquires those once, and releases them once. A driver need not notice it. The software
+    /// layer does.
+    pub(super) fn overlapping(world: &World<Equipped>) -> Verdict {
+        const HALF: u64 = BYTES / 2;
+        let device = exporter(world)?;
+        let adopted = Arc::new(Arena::new(device)?).adopt()?;
+        let shared = imported(world, &adopted[..1])?.remove(0);
+        let at = adopted[0].offset_in_allocation() + HALF;
+        let behind = adopted[0].allocation();
+        let behind = behind.buffer(at, HALF, vulkan::ash::vk::BufferUsageFlags::empty())?;
+        let both = [Memory::Vulkan(adopted[0].clone()), Memory::Vulkan(behind)];
+        let is_left =
+            matches!(world.left.library(), syncline::Device::Vulkan(of) if of.id() == device.id());
+        let (queues, other) = match is_left {
+            true => (
+                [world.left_queue("own")?, world.right_queue("other")?],
+                shared.right(),
+            ),
+            false => (
+                [world.right_queue("own")?, world.left_queue("other")?],
+                shared.left(),
+            ),
+        };
+        let link = super::super::linked(world.left.library(), world.right.library());
+        let line = world.left.own(link.timeline("line")?);
+        for round in 0..4_u64 {
+            let first = 10 * round as u32;
+            let (own, fills) = (both.clone(), (first + 1, first + 2));
+            let work = move |recorder: &mut syncline::Recorder<'_>| {
+                fill(recorder, &own[0], fills.0)?;
+                fill(recorder, &own[1], fills.1)
+            };
+            queues[0].submit(
+                &[line.at(3 * round)],
+                work,
+                &[line.signal_at(3 * round + 1)],
+            )?;
+            // The other side overwrites a word of each half.
+            let words = [4, HALF + 4].map(|offset| other.view(offset, 4));
+            let words = words.into_iter().collect::<syncline::Result<Vec<_>>>()?;
+            let work = move |recorder: &mut syncline::Recorder<'_>| {
+                words
+                    .iter()
+                    .try_for_each(|word| fill(recorder, word, first + 3))
+            };
+            queues[1].submit(
+                &[line.at(3 * round + 1)],
+                work,
+                &[line.signal_at(3 * round + 2)],
+            )?;
+            let side = if is_left { &world.left } else { &world.right };
+            let seen = [
+                side.buffer(BYTES as usize / 4)?,
+                side.buffer(HALF as usize / 4)?,
+            ];
+            let (own, to) = (both.clone(), seen.clone());
+            let work = move |recorder: &mut syncline::Recorder<'_>| {
+                // The smaller one first, in every other round.
+                let order = if round.is_multiple_of(2) {
+                    [0, 1]
+                } else {
+                    [1, 0]
+                };
+                order
+                    .iter()
+                    .try_for_each(|&one| copy(recorder, &own[one], &to[one]))
+            };
+            queues[0].submit(
+                &[line.at(3 * round + 2)],
+                work,
+                &[line.signal_at(3 * round + 3)],
+            )?;
+            line.at(3 * round + 3).wait(patience())?;
+            let (whole, behind) = (Equipped::read(&seen[0]), Equipped::read(&seen[1]));
+            let half = HALF as usize / 4;
+            let found = [&whole[..3], &whole[half..half + 3], &behind[..3]];
+            let [own, other] = [first + 1, first + 2].map(|own| [own, first + 3, own]);
+            check!(
+                found == [own, other, other] && behind == whole[half..],
+                "round {round}: the buffers begin with {found:?}"
+            );
+        }
+        Ok(())
+    }
+
+    /// Both sides use two buffers of the application's, at their offsets. Its memory is kept.
+    pub(super) fn shared(world: &World<Equipped>) -> Verdict {
+        let device = exporter(world)?;
         let arena = Arc::new(Arena::new(device)?);
         let is_dropped = Arc::downgrade(&arena);
         let adopted = arena.adopt()?;
-        let link = super::super::linked(world.left.library(), world.right.library());
-        let shared = match link.share_buffers(&adopted) {
-            Ok(shared) => shared,
-            Err(Error::CannotShare { what: "memory", .. }) => {
-                return Stop::skip("the other device imports no memory of this one");
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let memory = adopted[0].allocation();
-        grows_nothing(|| {
-            for nth in 0..MANY {
-                let at = 4 * (nth % 64);
-                let range = memory.range(at, 64, Default::default())?;
-                check!(
-                    range.offset_in_allocation() == at,
-                    "a range of {at} is elsewhere"
-                );
-            }
-            Ok(())
-        })?;
+        let shared = imported(world, &adopted)?;
         drop(adopted);
         for (one, other) in [(0, 1), (1, 0)] {
             let mut parts = Vec::new();
