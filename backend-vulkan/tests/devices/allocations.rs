@@ -108,6 +108,64 @@ fn buffers_lie_at_their_offsets_on_both_devices() {
     });
 }
 
+/// Each byte is acquired once, and both buffers are used and kept.
+fn two_buffers_with_the_same_bytes_are_used_at_once() {
+    const HALF: u64 = 32 << 10;
+    on_two_of_each_device(|ours, theirs| {
+        if !shares_memory(ours) {
+            return common::skip("it shares no memory");
+        }
+        let (allocation, _owner) = adopted(ours);
+        let imported = theirs.import_allocation_of(&allocation).unwrap();
+        let at = |of: &Allocation, offset, size| of.buffer(offset, size, Default::default());
+        let both = |of: &Allocation| {
+            let places = [(0, 2 * HALF), (HALF, HALF)];
+            places.map(|(offset, size)| at(of, offset, size).unwrap())
+        };
+        let ([whole, behind], read) = (both(&allocation), both(&imported));
+        let queue = ours.queue(QueueKind::Compute, "writes").unwrap();
+        let fills = (whole.clone(), behind.clone());
+        let work = move |r: &mut Recorder| {
+            r.fill_buffer(&fills.0, 1)?;
+            r.fill_buffer(&fills.1, 2)
+        };
+        queue.submit(&[], work, &[]).unwrap();
+        queue.idle(TIMEOUT).unwrap();
+        let reads = theirs.queue(QueueKind::Compute, "reads").unwrap();
+        let seen = [2 * HALF, HALF].map(|size| common::words(theirs, size / 4));
+        let pairs: Vec<_> = read.iter().cloned().zip(seen.clone()).rev().collect();
+        let work = move |r: &mut Recorder| {
+            let mut pairs = pairs.iter();
+            pairs.try_for_each(|(from, to)| r.copy_buffer(from, to))
+        };
+        reads.submit(&[], work, &[]).unwrap();
+        reads.idle(TIMEOUT).unwrap();
+        let part = |offset| common::all_words(&seen[0].view(offset, HALF).unwrap());
+        assert_eq!(
+            [part(0), part(HALF), common::all_words(&seen[1])],
+            [1, 2, 2]
+        );
+        // All bytes of the second buffer are acquired with the first. Both are kept.
+        let owner = Arc::new(());
+        let mode = match behind.is_concurrent() {
+            true => vk::SharingMode::CONCURRENT,
+            false => vk::SharingMode::EXCLUSIVE,
+        };
+        // SAFETY: a buffer of this memory, at this offset, which outlives its use here.
+        let adopted =
+            unsafe { allocation.adopt_buffer(behind.raw(), HALF, HALF, mode, Some(owner.clone())) };
+        let (first, second) = (whole, adopted.unwrap());
+        let work = move |r: &mut Recorder| {
+            r.acquire(&first)?;
+            r.acquire(&second)
+        };
+        queue.submit(&[], work, &[]).unwrap();
+        assert_eq!(Arc::strong_count(&owner), 2, "the submission keeps it");
+        queue.idle(TIMEOUT).unwrap();
+        common::wait_until_alone(&owner);
+    });
+}
+
 fn what_does_not_fit_an_allocation_is_refused() {
     on_two_of_each_device(|ours, theirs| {
         if !shares_memory(ours) {
@@ -210,6 +268,7 @@ fn what_does_not_fit_an_allocation_is_refused() {
 pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     crate::common::trials![
         buffers_lie_at_their_offsets_on_both_devices,
+        two_buffers_with_the_same_bytes_are_used_at_once,
         what_does_not_fit_an_allocation_is_refused,
     ]
 }

@@ -92,7 +92,7 @@ macro_rules! transfers {
         }
         for one in $images {
             if transfer((one.src_queue_family_index, one.dst_queue_family_index)).is_some() {
-                $ownership.note_unfollowed($commands);
+                $ownership.note_any_transfer($commands);
             }
         }
     }};
@@ -182,22 +182,22 @@ followed! {
     copy_image_to_buffer = PFN_vkCmdCopyImageToBuffer c"vkCmdCopyImageToBuffer" (
         commands: vk::CommandBuffer, image: vk::Image, layout: vk::ImageLayout, to: vk::Buffer,
         count: u32, regions: *const vk::BufferImageCopy,
-    ) { |ownership| ownership.note_unfollowed(commands) }
+    ) { |ownership| ownership.note_any_write(commands) }
     copy_image_to_buffer2 = PFN_vkCmdCopyImageToBuffer2 c"vkCmdCopyImageToBuffer2"
         or c"vkCmdCopyImageToBuffer2KHR" (
         commands: vk::CommandBuffer, info: *const vk::CopyImageToBufferInfo2<'_>,
-    ) { |ownership| ownership.note_unfollowed(commands) }
+    ) { |ownership| ownership.note_any_write(commands) }
     copy_query_pool_results = PFN_vkCmdCopyQueryPoolResults c"vkCmdCopyQueryPoolResults" (
         commands: vk::CommandBuffer, pool: vk::QueryPool, first: u32, count: u32, to: vk::Buffer,
         offset: vk::DeviceSize, stride: vk::DeviceSize, flags: vk::QueryResultFlags,
-    ) { |ownership| ownership.note_unfollowed(commands) }
+    ) { |ownership| ownership.note_any_write(commands) }
     bind_pipeline = PFN_vkCmdBindPipeline c"vkCmdBindPipeline" (
         commands: vk::CommandBuffer, point: vk::PipelineBindPoint, pipeline: vk::Pipeline,
-    ) { |ownership| ownership.note_unfollowed(commands) }
+    ) { |ownership| ownership.note_any_write(commands) }
     bind_shaders = PFN_vkCmdBindShadersEXT c"vkCmdBindShadersEXT" (
         commands: vk::CommandBuffer, count: u32, stages: *const vk::ShaderStageFlags,
         shaders: *const vk::ShaderEXT,
-    ) { |ownership| ownership.note_unfollowed(commands) }
+    ) { |ownership| ownership.note_any_write(commands) }
 }
 
 /// Returns what a barrier between two queue families does with ownership outside the device.

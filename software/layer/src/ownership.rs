@@ -149,10 +149,10 @@ impl Memory {
         Ok(())
     }
 
-    /// Forgets that others own ranges.
-    fn forget(&mut self) {
+    /// Forgets that others own ranges, or all owners.
+    fn forget(&mut self, all: bool) {
         for (_, owner) in &mut self.ranges {
-            if matches!(owner, Owner::Others { .. }) {
+            if all || matches!(owner, Owner::Others { .. }) {
                 *owner = Owner::Unknown;
             }
         }
@@ -164,7 +164,9 @@ impl Memory {
 enum Step {
     Range(vk::DeviceMemory, Range<u64>, Action),
     /// A command that may write any memory, such as those of a pipeline.
-    Unfollowed,
+    AnyWrite,
+    /// A transfer of an image, which may have memory in common with a buffer.
+    AnyTransfer,
 }
 
 #[derive(Debug, Clone)]
@@ -206,10 +208,10 @@ impl State {
             }
         };
         match step {
-            Step::Unfollowed => {
+            Step::AnyWrite | Step::AnyTransfer => {
                 for (&raw, memory) in &mut self.memory {
                     keep(raw, memory);
-                    memory.forget();
+                    memory.forget(*step == Step::AnyTransfer);
                 }
             }
             Step::Range(raw, range, action) => {
@@ -219,7 +221,7 @@ impl State {
                 };
                 keep(*raw, memory);
                 if memory.is_mapped {
-                    memory.forget();
+                    memory.forget(false);
                 }
                 let changed = memory.change(range, |owner| owner.after(*action, self.batch));
                 changed.map_err(|wrong| Misuse {
@@ -334,11 +336,20 @@ impl Ownership {
     }
 
     /// Notes a command that may write any memory.
-    pub(crate) fn note_unfollowed(&self, raw: vk::CommandBuffer) {
+    pub(crate) fn note_any_write(&self, raw: vk::CommandBuffer) {
+        self.push(raw, Step::AnyWrite);
+    }
+
+    /// Notes a transfer of an image.
+    pub(crate) fn note_any_transfer(&self, raw: vk::CommandBuffer) {
+        self.push(raw, Step::AnyTransfer);
+    }
+
+    fn push(&self, raw: vk::CommandBuffer, step: Step) {
         if let Some(commands) = lock(&self.0).commands.get_mut(&raw)
-            && commands.steps.last() != Some(&Step::Unfollowed)
+            && commands.steps.last() != Some(&step)
         {
-            commands.steps.push(Step::Unfollowed);
+            commands.steps.push(step);
         }
     }
 
@@ -422,7 +433,7 @@ mod tests {
             self.0.begin(Self::commands());
             for one in all {
                 let Some(((start, end), action)) = *one else {
-                    self.0.note_unfollowed(Self::commands());
+                    self.0.note_any_write(Self::commands());
                     continue;
                 };
                 let size = if end == vk::WHOLE_SIZE {
@@ -592,6 +603,11 @@ mod tests {
         assert!(submit().is_err());
         device.0.map_memory(vk::DeviceMemory::from_raw(1));
         assert!(submit().is_ok());
+        device.0.begin(primary);
+        device.0.note_any_transfer(primary);
+        assert!(submit().is_ok());
+        let acquired = device.submit(&[does(Write, ALL)]).is_ok() && submit().is_ok();
+        assert!(acquired && device.submit(&[does(Acquire, ALL)]).is_ok());
         device.0.remove_pool(pool);
         device.0.remove_buffer(vk::Buffer::from_raw(2));
         device.0.remove_memory(vk::DeviceMemory::from_raw(1));
