@@ -149,13 +149,23 @@ impl Memory {
         Ok(())
     }
 
-    /// Forgets that others own ranges, or all owners.
-    fn forget(&mut self, all: bool) {
+    /// Forgets that others own ranges, or all owners. Returns what it was before a change.
+    fn forget(&mut self, all: bool) -> Option<Self> {
+        let is_forgotten = |owner: Owner| match owner {
+            Owner::Unknown => false,
+            Owner::Others { .. } => true,
+            Owner::Here { .. } => all,
+        };
+        if !self.ranges.iter().any(|&(_, owner)| is_forgotten(owner)) {
+            return None;
+        }
+        let before = self.clone();
         for (_, owner) in &mut self.ranges {
-            if all || matches!(owner, Owner::Others { .. }) {
+            if is_forgotten(*owner) {
                 *owner = Owner::Unknown;
             }
         }
+        Some(before)
     }
 }
 
@@ -200,18 +210,23 @@ pub(crate) struct Ownership(Mutex<State>);
 #[derive(Debug, Default)]
 pub(crate) struct Before(Vec<(vk::DeviceMemory, Memory)>);
 
+impl Before {
+    /// Keeps what memory was before its first change.
+    fn keep(&mut self, raw: vk::DeviceMemory, was: impl FnOnce() -> Memory) {
+        if self.0.iter().all(|(known, _)| *known != raw) {
+            self.0.push((raw, was()));
+        }
+    }
+}
+
 impl State {
     fn run(&mut self, step: &Step, before: &mut Before) -> Result<(), Misuse> {
-        let mut keep = |raw: vk::DeviceMemory, memory: &Memory| {
-            if before.0.iter().all(|(known, _)| *known != raw) {
-                before.0.push((raw, memory.clone()));
-            }
-        };
         match step {
             Step::AnyWrite | Step::AnyTransfer => {
                 for (&raw, memory) in &mut self.memory {
-                    keep(raw, memory);
-                    memory.forget(*step == Step::AnyTransfer);
+                    if let Some(was) = memory.forget(*step == Step::AnyTransfer) {
+                        before.keep(raw, || was);
+                    }
                 }
             }
             Step::Range(raw, range, action) => {
@@ -219,7 +234,7 @@ impl State {
                 let Some(memory) = self.memory.get_mut(raw) else {
                     return Ok(());
                 };
-                keep(*raw, memory);
+                before.keep(*raw, || memory.clone());
                 if memory.is_mapped {
                     memory.forget(false);
                 }
