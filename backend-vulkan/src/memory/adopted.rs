@@ -38,8 +38,8 @@ impl Device {
     /// [`Error::MadeBeforeFork`] in a forked child.
     ///
     /// # Safety
-    /// * `memory` belongs to this `VkDevice` and has the properties that `info` says, and no
-    ///   `VkMemoryAllocateFlagsInfo`.
+    /// * `memory` belongs to this `VkDevice` and has the properties that `info` says. It was
+    ///   allocated without a device mask (VUID-VkMemoryAllocateInfo-None-00643).
     /// * It lives until the owner is dropped; without an owner, until nothing uses the allocation,
     ///   its buffers, imports of them and submissions with them.
     /// * Exportable memory is allocated for opaque file descriptors alone. Other memory is neither

@@ -144,7 +144,13 @@ impl Listed {
             khr::external_semaphore_fd::NAME.as_ptr(),
             khr::external_memory_fd::NAME.as_ptr(),
         ];
-        let mut features = vk::PhysicalDeviceVulkan12Features::default().timeline_semaphore(true);
+        let mut has = vk::PhysicalDeviceVulkan12Features::default();
+        let mut all = vk::PhysicalDeviceFeatures2::default().push_next(&mut has);
+        // SAFETY: a device of this instance.
+        unsafe { instance.get_physical_device_features2(physical, &mut all) };
+        let mut features = vk::PhysicalDeviceVulkan12Features::default()
+            .timeline_semaphore(true)
+            .buffer_device_address(has.buffer_device_address == vk::TRUE);
         let info = vk::DeviceCreateInfo::default()
             .queue_create_infos(&queues)
             .enabled_extension_names(&extensions)
@@ -264,6 +270,20 @@ impl Vulkan {
 
     /// Exports the memory of a buffer of at least this size.
     pub(crate) fn exported_memory(&self, bytes: u64, dedicated: bool) -> Result<Exported, String> {
+        self.exported_with(bytes, dedicated, vk::MemoryAllocateFlags::empty())
+    }
+
+    /// Memory for buffers that have device addresses.
+    pub(crate) fn addressed_memory(&self, bytes: u64) -> Result<Exported, String> {
+        self.exported_with(bytes, false, vk::MemoryAllocateFlags::DEVICE_ADDRESS)
+    }
+
+    fn exported_with(
+        &self,
+        bytes: u64,
+        dedicated: bool,
+        flags: vk::MemoryAllocateFlags,
+    ) -> Result<Exported, String> {
         let handle = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
         let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(handle);
         let info = vk::BufferCreateInfo::default()
@@ -278,12 +298,16 @@ impl Vulkan {
         let index = self.local_type(needs.memory_type_bits)?;
         let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handle);
         let mut own = vk::MemoryDedicatedAllocateInfo::default().buffer(buffer);
+        let mut flags = vk::MemoryAllocateFlagsInfo::default().flags(flags);
         let mut info = vk::MemoryAllocateInfo::default()
             .allocation_size(needs.size)
             .memory_type_index(index)
             .push_next(&mut export);
         if dedicated {
             info = info.push_next(&mut own);
+        }
+        if !flags.flags.is_empty() {
+            info = info.push_next(&mut flags);
         }
         // SAFETY: a valid description.
         let memory = unsafe { self.device.allocate_memory(&info, None) }

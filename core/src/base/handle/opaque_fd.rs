@@ -150,7 +150,7 @@ handle! {
     /// * CUDA uses `size`, `length` and `dedicated`.
     /// * A `VkDevice` uses `memory_type` as well, and refuses memory without it
     ///   (VUID-VkMemoryAllocateInfo-allocationSize-01742). The memory was allocated without
-    ///   `VkMemoryAllocateFlagsInfo`.
+    ///   a device mask (VUID-VkMemoryAllocateInfo-None-00643).
     /// * A `VkDevice` makes the buffer of a `dedicated` allocation again, and cannot query how
     ///   (VUID-VkMemoryDedicatedAllocateInfo-buffer-01879). That buffer must have `length` bytes,
     ///   no flags, and all usages of Vulkan 1.0 and no other. Its external handle type is the

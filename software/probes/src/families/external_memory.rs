@@ -4,12 +4,12 @@ use super::external::{fds, open, without_vulkan};
 use crate::cuda::{BufferDesc, Handle, MemoryDesc, cu};
 use crate::harness::{Probe, family, line};
 use crate::kit::{Answer, Words, check, context, name, names, outcome, park, pause, stream, yes};
-use crate::vulkan::{OPAQUE_FD, Vulkan};
+use crate::vulkan::{FILL, OPAQUE_FD, Vulkan};
 
 pub(crate) fn list() -> Vec<Probe> {
     without_vulkan(
         family!["external"; memory_fds, memory, memory_sizes, memory_ranges,
-        memory_arena, memory_destroy_mapped, memory_destroy_used, memory_free_twice],
+        memory_arena, memory_with_addresses, memory_destroy_mapped, memory_destroy_used, memory_free_twice],
     )
 }
 
@@ -175,6 +175,25 @@ fn memory_arena() -> Answer {
     ];
     line("use", format!("{} {value}", names(&codes)));
     line("alignment_65552", part % 512);
+    Ok(String::new())
+}
+
+/// Memory that was allocated with `VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT`, imported by both APIs.
+fn memory_with_addresses() -> Answer {
+    context()?;
+    let device = Vulkan::open()?;
+    let exported = device.addressed_memory(1 << 20)?;
+    let again = device.export_memory(exported.memory)?;
+    let (code, memory) = import_memory(exported.fd, exported.size, 0);
+    check("cuImportExternalMemory", code)?;
+    let (code, pointer) = map(memory, 65536, 4096, 0);
+    line("map", name(code));
+    // An import without that flag.
+    let code = device.fill_imported(again, exported.size, 65536, None)?;
+    let mut words = [0_u32; 16];
+    let read = cu().memcpy_dtoh(&raw mut words as usize, pointer, 64);
+    let filled = words.iter().filter(|word| **word == FILL).count();
+    line("fill", format!("{code} {}, {filled} words", name(read)));
     Ok(String::new())
 }
 
