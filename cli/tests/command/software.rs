@@ -165,6 +165,10 @@ fn a_driver_that_calibrates_another_clock_is_told() {
         says(arguments, "");
         says(&[arguments, &["--json"]].concat(), "calibration_refused");
     }
+    // The name is not cut.
+    let (out, _) = ends_with(0, "calibration", &clocks);
+    let name = device["name"].as_str().expect("a name");
+    assert!(out.contains(name), "no {name:?} in: {out}");
     // Without the offset, nothing is said.
     let (out, _) = ends_with(0, "calibration", &["info", "--software", "--json"]);
     let device = calibrated(&json(&out)).expect("the same device");

@@ -149,14 +149,22 @@ fn held(world: &World<Equipped>) -> Verdict {
     let lost = Instant::now();
     let points = [own.at(1), shared.at(1), behind.at(1)];
     fails_and_is_released(world, &points, &[waiting], lost)?;
-    native_code(&first, first.wait_submitted(patience()))?;
+    let ended = first.wait_submitted(patience());
+    native_code(&first, ended.clone())?;
+    // The application knows the device, and not the engine's streams.
+    let named = format!("{} is lost", world.left.library().object());
+    let cause = ended.map_err(|error| error.root().to_string());
+    let is_named = |cause: &String| cause.contains(&named);
+    check!(
+        cause.as_ref().is_err_and(is_named),
+        "no {named:?} in: {cause:?}"
+    );
 
     gate.signal(1)?;
     let told = gate.at(2).wait(Duration::ZERO);
     let Err(told @ Error::TimedOut { .. }) = told else {
         return Stop::fail(format!("the wait has no signal: {told:?}"));
     };
-    let named = format!("{} is lost", world.left.library().object());
     check!(told.to_string().contains(&named), "no {named:?} in: {told}");
     // A peer that sends nothing may wait for the device, too.
     let (near, far) = Endpoint::pair()?;
