@@ -176,12 +176,11 @@ fn refused_memory(world: &World<Equipped>) -> Verdict {
             "an import has closed another file"
         );
     }
-    let after = Footprint::now()?;
+    // What an earlier case has left may be closed meanwhile.
+    let after = Footprint::settled(&before)?;
     check!(
-        after.descriptors == before.descriptors,
-        "descriptors became {} instead of {}",
-        after.descriptors,
-        before.descriptors
+        after.descriptors <= before.descriptors,
+        "{before} became {after}"
     );
     unharmed(exporter, importer, "a file with other contents")
 }
