@@ -8,7 +8,9 @@ use syncline_core::{
     info::{BackendKind, Capabilities, Info, QueueFamily, Uuid},
 };
 
-use crate::device::limits::{CLOCK_LIMIT, EVENTS_LIMIT, MEMORY_OPS_LIMIT, SYNC_FILES_LIMIT};
+use crate::device::limits::{
+    CLOCK_LIMIT, EVENTS_LIMIT, MEMORY_LIMIT, MEMORY_OPS_LIMIT, SYNC_FILES_LIMIT,
+};
 use crate::device::open::Device;
 use crate::driver::table::{Code, Driver};
 
@@ -20,6 +22,7 @@ const CAN_MAP_HOST_MEMORY: u32 = 19;
 const UNIFIED_ADDRESSING: u32 = 41;
 const COMPUTE_CAPABILITY_MAJOR: u32 = 75;
 const CAN_FLUSH_REMOTE_WRITES: u32 = 98;
+const FILE_DESCRIPTORS_OF_MEMORY: u32 = 103;
 const TIMELINE_SEMAPHORE_INTEROP: u32 = 114;
 const CAN_USE_64_BIT_STREAM_MEM_OPS: u32 = 122;
 const IPC_EVENT_SUPPORTED: u32 = 125;
@@ -252,6 +255,21 @@ impl Driver {
         limits.extend(no_clock.map(|reason| (CLOCK_LIMIT, reason.into())));
         let no_events = self.no_interprocess_events(device)?;
         limits.extend(no_events.map(|reason| (EVENTS_LIMIT, reason.into())));
+        let mut exports = Vec::new();
+        match (
+            self.has_exportable_memory(),
+            can(FILE_DESCRIPTORS_OF_MEMORY)?,
+        ) {
+            (true, true) => exports.push(HandleKind::MemoryOpaqueFd),
+            (false, _) => limits.push((
+                MEMORY_LIMIT,
+                "the driver is older than CUDA 10.2, and its memory has no descriptors".into(),
+            )),
+            (true, false) => limits.push((
+                MEMORY_LIMIT,
+                "the driver gives no descriptors of this device's memory".into(),
+            )),
+        }
         let mut imports = Vec::new();
         if can(TIMELINE_SEMAPHORE_INTEROP)? {
             imports = vec![
@@ -290,7 +308,7 @@ impl Driver {
             stream_memory_ops: memory_ops,
             stream_memory_flush: can(CAN_FLUSH_REMOTE_WRITES)?,
             max_value_difference: u64::MAX,
-            exports: Vec::new(),
+            exports,
             imports,
             queues: vec![family],
             limits,

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[cfg(any(feature = "vulkan", doc))]
 use syncline_core::Error;
 use syncline_core::backend::{self, Device as _, require_size, size_refused};
-#[cfg(feature = "vulkan")]
-use syncline_core::handle::HandleKind;
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+use syncline_core::handle::{HandleKind, MemoryFd};
 use syncline_core::{Result, error::Object, host};
 
 use crate::another_backend::another_backend;
@@ -72,15 +72,61 @@ impl BufferDevice for vulkan::Device {
     type Buffer = vulkan::Buffer;
 }
 
-/// Export of memory by one device and import by another device of the same GPU.
-#[cfg(feature = "vulkan")]
-enum Pass<'d> {
+/// A device that makes memory for others, or imports it.
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+#[derive(Clone, Copy)]
+enum Side<'d> {
     #[cfg(feature = "cuda")]
-    Cuda(&'d vulkan::Device, &'d cuda::Device),
-    Vulkan(&'d vulkan::Device, &'d vulkan::Device),
+    Cuda(&'d cuda::Device),
+    #[cfg(feature = "vulkan")]
+    Vulkan(&'d vulkan::Device),
 }
 
-#[cfg(feature = "vulkan")]
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+impl<'d> Side<'d> {
+    const fn of(device: &'d Device) -> Option<Self> {
+        match device {
+            Device::Host(_) => None,
+            #[cfg(feature = "cuda")]
+            Device::Cuda(device) => Some(Self::Cuda(device)),
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => Some(Self::Vulkan(device)),
+        }
+    }
+
+    fn export(self, bytes: u64) -> Result<(Memory, MemoryFd)> {
+        Ok(match self {
+            #[cfg(feature = "cuda")]
+            Self::Cuda(device) => {
+                let (buffer, handle) = device.export_buffer(bytes)?;
+                (Memory::Cuda(buffer), handle)
+            }
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan(device) => {
+                let (buffer, handle) = device.export_buffer(bytes, STORAGE)?;
+                (Memory::Vulkan(buffer), handle)
+            }
+        })
+    }
+
+    fn import(self, handle: MemoryFd) -> Result<Memory> {
+        Ok(match self {
+            #[cfg(feature = "cuda")]
+            Self::Cuda(device) => Memory::Cuda(device.import_memory(handle)?),
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan(device) => Memory::Vulkan(device.import_buffer(handle)?),
+        })
+    }
+}
+
+/// Export of memory by one device and import by another device of the same GPU.
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+struct Pass<'d> {
+    from: Side<'d>,
+    to: Side<'d>,
+}
+
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
 impl<'d> Pass<'d> {
     /// `None` if `from` cannot export memory that `to` can import.
     fn of(mechanism: Mechanism, from: &'d Device, to: &'d Device) -> Option<Self> {
@@ -90,52 +136,48 @@ impl<'d> Pass<'d> {
             && ours.same_gpu(theirs)
             && ours.capabilities.exports.contains(kind)
             && theirs.capabilities.imports.contains(kind);
-        match (from, to) {
+        let (from, to) = (Side::of(from)?, Side::of(to)?);
+        let fits = match (from, to) {
             #[cfg(feature = "cuda")]
-            (Device::Vulkan(from), Device::Cuda(to))
-                if can && mechanism == Mechanism::ExternalTimeline =>
-            {
-                Some(Self::Cuda(from, to))
+            (Side::Cuda(_), Side::Cuda(_)) => true,
+            #[cfg(feature = "vulkan")]
+            (Side::Vulkan(_), Side::Vulkan(_)) => ours.driver_uuid == theirs.driver_uuid,
+            #[cfg(all(feature = "cuda", feature = "vulkan"))]
+            (Side::Vulkan(_), Side::Cuda(_)) | (Side::Cuda(_), Side::Vulkan(_)) => {
+                mechanism == Mechanism::ExternalTimeline
             }
-            (Device::Vulkan(from), Device::Vulkan(to))
-                if can && ours.driver_uuid == theirs.driver_uuid =>
-            {
-                Some(Self::Vulkan(from, to))
-            }
-            _ => {
-                let _ = mechanism;
-                None
-            }
-        }
+        };
+        let _ = mechanism;
+        (can && fits).then_some(Self { from, to })
     }
 
     /// Allocates the memory. Returns the exporter's and the importer's view of it.
     fn make(&self, bytes: u64) -> Result<(Memory, Memory)> {
-        match self {
+        let (exported, handle) = self.from.export(bytes)?;
+        Ok((exported, self.to.import(handle)?))
+    }
+
+    /// True if CUDA makes the memory, in units of 2 MiB. Vulkan takes less for a small buffer.
+    const fn is_made_by_cuda(&self) -> bool {
+        match self.from {
             #[cfg(feature = "cuda")]
-            Self::Cuda(from, to) => {
-                let (exported, handle) = from.export_buffer(bytes, STORAGE)?;
-                let imported = to.import_memory(handle)?;
-                Ok((Memory::Vulkan(exported), Memory::Cuda(imported)))
-            }
-            Self::Vulkan(from, to) => {
-                let (exported, handle) = from.export_buffer(bytes, STORAGE)?;
-                let imported = to.import_buffer(handle)?;
-                Ok((Memory::Vulkan(exported), Memory::Vulkan(imported)))
-            }
+            Side::Cuda(_) => true,
+            #[cfg(feature = "vulkan")]
+            Side::Vulkan(_) => false,
         }
     }
 
     /// Imports the whole allocation, and makes the importer's view of each of the buffers in it.
+    #[cfg(feature = "vulkan")]
     fn import(
         &self,
         allocation: &vulkan::Allocation,
         buffers: &[vulkan::Buffer],
     ) -> Result<Vec<Memory>> {
-        match self {
+        match self.to {
             #[cfg(feature = "cuda")]
-            Self::Cuda(_, to) => {
-                let exporter = Some(std::sync::Arc::new(allocation.clone()) as _);
+            Side::Cuda(to) => {
+                let exporter = Some(Arc::new(allocation.clone()) as _);
                 let whole = to.import_memory_of(allocation.export()?, exporter)?;
                 let view = |of: &vulkan::Buffer| whole.view(of.offset_in_allocation(), of.size());
                 buffers
@@ -143,7 +185,7 @@ impl<'d> Pass<'d> {
                     .map(|of| Ok(Memory::Cuda(view(of)?)))
                     .collect()
             }
-            Self::Vulkan(_, to) => {
+            Side::Vulkan(to) => {
                 let whole = to.import_allocation_of(allocation)?;
                 let view = |of: &vulkan::Buffer| {
                     whole.range(of.offset_in_allocation(), of.size(), STORAGE)
@@ -157,10 +199,23 @@ impl<'d> Pass<'d> {
     }
 
     const fn how(&self) -> &'static str {
-        match self {
+        match (self.from, self.to) {
+            #[cfg(all(feature = "cuda", feature = "vulkan"))]
+            (Side::Vulkan(_), Side::Cuda(_)) => {
+                "device memory exported by Vulkan, imported by CUDA"
+            }
+            #[cfg(feature = "vulkan")]
+            (Side::Vulkan(_), Side::Vulkan(_)) => {
+                "device memory exported by one VkDevice, imported by the other"
+            }
+            #[cfg(all(feature = "cuda", feature = "vulkan"))]
+            (Side::Cuda(_), Side::Vulkan(_)) => {
+                "device memory exported by CUDA, imported by Vulkan"
+            }
             #[cfg(feature = "cuda")]
-            Self::Cuda(..) => "device memory exported by Vulkan, imported by CUDA",
-            Self::Vulkan(..) => "device memory exported by one VkDevice, imported by the other",
+            (Side::Cuda(_), Side::Cuda(_)) => {
+                "device memory exported by one CUDA device, imported by the other"
+            }
         }
     }
 }
@@ -209,7 +264,7 @@ impl Views {
                 relayed: false,
             })
         };
-        #[cfg(feature = "vulkan")]
+        #[cfg(any(feature = "cuda", feature = "vulkan"))]
         if let Some(shared) = Self::external(left, right, mechanism, bytes)? {
             return Ok(shared);
         }
@@ -236,29 +291,35 @@ impl Views {
     }
 
     /// Device memory that one side exports and the other imports, or `None` if they cannot do so.
-    #[cfg(feature = "vulkan")]
+    ///
+    /// If both can export, the left side does. Between CUDA and Vulkan, Vulkan does.
+    #[cfg(any(feature = "cuda", feature = "vulkan"))]
     fn external(
         left: &Device,
         right: &Device,
         mechanism: Mechanism,
         bytes: u64,
     ) -> Result<Option<Self>> {
-        let made = |left, right, how| Self {
-            bytes,
-            left,
-            right,
-            how,
-            relayed: false,
-        };
-        if let Some(pass) = Pass::of(mechanism, left, right) {
-            let (exported, imported) = pass.make(bytes)?;
-            return Ok(Some(made(exported, imported, pass.how())));
-        }
-        let Some(pass) = Pass::of(mechanism, right, left) else {
+        let passes = [
+            Pass::of(mechanism, left, right).map(|pass| (pass, true)),
+            Pass::of(mechanism, right, left).map(|pass| (pass, false)),
+        ];
+        let passes = passes.into_iter().flatten();
+        let Some((pass, from_left)) = passes.min_by_key(|(pass, _)| pass.is_made_by_cuda()) else {
             return Ok(None);
         };
         let (exported, imported) = pass.make(bytes)?;
-        Ok(Some(made(imported, exported, pass.how())))
+        let (left, right) = match from_left {
+            true => (exported, imported),
+            false => (imported, exported),
+        };
+        Ok(Some(Self {
+            bytes,
+            left,
+            right,
+            how: pass.how(),
+            relayed: false,
+        }))
     }
 
     /// Both views of each of `buffers`, which one of the devices has exported.

@@ -17,6 +17,7 @@ use syncline_core::backend::{Counter, Mutex};
 
 use crate::device::raw_stream::RawStream;
 use crate::driver::table::{Code, Driver, Raw};
+use crate::driver::virtual_memory::Mapped;
 
 /// A resource whose free may block until all work of its context has finished. Owns the resource.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(crate) enum Resource {
     Pinned(Raw<c_void>),
     /// Imported memory: the mapped address and the memory object.
     External(sys::CUdeviceptr, Raw<sys::CUextMemory_st>),
+    /// Memory that was exported.
+    Mapped(Mapped),
     Module(Raw<sys::CUmod_st>),
     /// A registered page of host memory. It is unmapped afterwards with its last reference.
     Registered(Arc<Counter>),
@@ -38,8 +41,14 @@ impl Resource {
         // An error means that the context or the driver is already gone.
         // SAFETY: a resource is created from a handle that its owner gives up, and this call
         // consumes it. So it is freed once, in its context, which is current, by the function that
-        // matches its creation. Submissions keep the owner until they have finished. `cuMemFree`,
-        // `cuMemFreeHost` and `cuMemHostUnregister` wait for other work themselves.
+        // matches its creation. `cuMemFree`, `cuMemFreeHost` and `cuMemHostUnregister` wait for
+        // work themselves. `cuMemUnmap` waits for nothing. No work in flight uses the mapping: the
+        // recorder keeps the buffer for each command before the driver gets the command, also if
+        // the submission is refused then. The queue drops what it keeps after the event behind the
+        // submission is complete, whether the free is deferred or not. A queue that has failed
+        // drops it after the driver reports that the stream is idle, and never if it does not. A
+        // lost context runs no work. Copies of the host have ended when they return. Other work of
+        // the application keeps the buffer by the contract of `unsafe` launches.
         let _: Result<(), Code> = unsafe {
             match self {
                 Self::Device(pointer) => driver.mem_free(pointer),
@@ -47,6 +56,7 @@ impl Resource {
                 Self::External(pointer, memory) => driver
                     .mem_free(pointer)
                     .and(driver.destroy_external_memory(memory.0)),
+                Self::Mapped(mapped) => driver.unmap(mapped),
                 Self::Module(module) => driver.module_unload(module.0),
                 Self::Registered(counter) => driver.mem_host_unregister(counter.address()),
                 // If the driver does not confirm that the stream is idle, the semaphore is leaked.
@@ -136,8 +146,8 @@ mod tests {
     use crate::driver::emulated::{self, finish, freed, put};
     use crate::memory::buffer::DeviceBuffer;
     use crate::queue::submission::Queue;
-    use syncline_core::QueueKind;
     use syncline_core::backend::{Device as _, Queue as _};
+    use syncline_core::{Error, QueueKind};
 
     fn queue(device: &Device) -> Queue {
         device.queue(QueueKind::Compute, "q").unwrap()
@@ -175,6 +185,40 @@ mod tests {
         assert_eq!(freed(), [last, expected[0], expected[1]]);
         assert!(!device.context().deferred_frees().is_any());
         gate.signal(1).unwrap();
+    }
+
+    /// X8. `cuMemUnmap` waits for nothing, so the queue keeps the buffer for each command.
+    #[test]
+    fn exported_memory_is_unmapped_after_the_last_submission_that_uses_it() {
+        let device = emulated::device();
+        let queue = queue(&device);
+        let (buffer, _handle) = device.export_buffer(4).unwrap();
+        let (view, address) = (buffer.view(0, 4).unwrap(), buffer.pointer());
+        let fills = |then: syncline_core::Result<()>| {
+            let to = view.clone();
+            move |recorder: &mut crate::Recorder<'_>| {
+                recorder.memset_d32(&to, 1)?;
+                then
+            }
+        };
+        let end = queue.submit(&[], fills(Ok(())), &[]).unwrap().end();
+        // The driver has this fill, too, although the submission is refused.
+        let refused = Error::unsupported(device.object(), "go on", "a test");
+        queue.submit(&[], fills(Err(refused)), &[]).unwrap_err();
+        drop((buffer, view));
+        device.free_what_is_due().unwrap();
+        queue.submit(&[], |_| Ok(()), &[]).unwrap();
+        finish(&queue, 1);
+        assert!(end.is_reached().unwrap());
+        queue.submit(&[], |_| Ok(()), &[]).unwrap();
+        device.free_what_is_due().unwrap();
+        assert_eq!(freed(), []);
+        finish(&queue, put(&queue));
+        queue.idle(std::time::Duration::ZERO).unwrap();
+        queue.submit(&[], |_| Ok(()), &[]).unwrap();
+        assert_eq!(freed(), []);
+        device.free_what_is_due().unwrap();
+        assert_eq!(freed(), [address]);
     }
 
     #[test]

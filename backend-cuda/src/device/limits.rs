@@ -16,6 +16,9 @@ pub(crate) const SYNC_FILES_LIMIT: &str = "sync files";
 /// The limit with the reason why the device imports no counters in shared memory.
 pub(crate) const MEMORY_OPS_LIMIT: &str = "stream memory operations";
 
+/// The limit with the reason why the device exports no memory.
+pub(crate) const MEMORY_LIMIT: &str = "exporting memory";
+
 /// The limit with the reason why the device has no interprocess events.
 pub(crate) const EVENTS_LIMIT: &str = "interprocess events";
 
@@ -41,6 +44,17 @@ impl Device {
             ));
         }
         self.require_kind(kind, what)
+    }
+
+    /// Rejects the export of kinds that this device does not export.
+    pub(crate) fn require_export(&self, kind: HandleKind, asked: &'static str) -> Result<()> {
+        let can = &self.info().capabilities;
+        if can.exports.contains(&kind) {
+            return Ok(());
+        }
+        let reason = can.limits.iter().find(|(name, _)| *name == MEMORY_LIMIT);
+        let reason = reason.map_or("the driver does not offer it", |(_, reason)| reason);
+        Err(Error::unsupported(self.object(), asked, reason))
     }
 
     /// Rejects handles of kinds that this device does not import.

@@ -18,6 +18,7 @@ use cudarc::driver::sys;
 use syncline_core::backend::Mutex;
 
 use crate::driver::table::{Driver, EventHandle, MemOp, Optional, Raw, Symbols};
+use crate::driver::virtual_memory::{AccessDesc, AllocationProp};
 
 /// A stream: counters of its commands and of the finished ones.
 ///
@@ -696,6 +697,96 @@ unsafe extern "system" fn mem_free(pointer: sys::CUdeviceptr) -> u32 {
     0
 }
 
+const GRANULE: usize = 2 << 20;
+
+unsafe extern "system" fn granularity(to: *mut usize, _: *const AllocationProp, _: c_uint) -> u32 {
+    unsafe { to.write(GRANULE) };
+    0
+}
+
+/// Makes no memory. Its handle is 1.
+unsafe extern "system" fn mem_create(
+    to: *mut u64,
+    bytes: usize,
+    _: *const AllocationProp,
+    _: u64,
+) -> u32 {
+    if !bytes.is_multiple_of(GRANULE) {
+        return INVALID_VALUE;
+    }
+    if let Some(left) = REFUSED.get().checked_sub(1) {
+        REFUSED.set(left);
+        return OUT_OF_MEMORY;
+    }
+    count_handles(1);
+    unsafe { to.write(1) };
+    0
+}
+
+unsafe extern "system" fn mem_release(_: u64) -> u32 {
+    count_handles(-1);
+    0
+}
+
+/// Exports a pipe.
+unsafe extern "system" fn mem_export(to: *mut c_void, _: u64, _: c_uint, _: u64) -> u32 {
+    let (end, _) = std::io::pipe().unwrap();
+    unsafe { to.cast::<c_int>().write(OwnedFd::from(end).into_raw_fd()) };
+    0
+}
+
+unsafe extern "system" fn mem_address_reserve(
+    to: *mut sys::CUdeviceptr,
+    _: usize,
+    _: usize,
+    _: sys::CUdeviceptr,
+    _: u64,
+) -> u32 {
+    unsafe { mem_alloc(to, GRANULE) }
+}
+
+unsafe extern "system" fn mem_address_free(address: sys::CUdeviceptr, _: usize) -> u32 {
+    unsafe { mem_free(address) }
+}
+
+unsafe extern "system" fn mem_map(_: sys::CUdeviceptr, _: usize, _: usize, _: u64, _: u64) -> u32 {
+    REFUSED_MAPS.take().into()
+}
+
+unsafe extern "system" fn mem_unmap(_: sys::CUdeviceptr, _: usize) -> u32 {
+    0
+}
+
+unsafe extern "system" fn mem_set_access(
+    _: sys::CUdeviceptr,
+    _: usize,
+    _: *const AccessDesc,
+    _: usize,
+) -> u32 {
+    0
+}
+
+std::thread_local! {
+    /// The handles of memory that this thread has made and not released.
+    static HANDLES: Cell<i32> = const { Cell::new(0) };
+    /// True if the next mapping fails.
+    static REFUSED_MAPS: Cell<bool> = const { Cell::new(false) };
+}
+
+fn count_handles(more: i32) {
+    HANDLES.set(HANDLES.get() + more);
+}
+
+/// The handles of memory that this thread has made and not released.
+pub(crate) fn memory_handles() -> i32 {
+    HANDLES.get()
+}
+
+/// Makes the next mapping of this thread fail.
+pub(crate) fn refuse_map() {
+    REFUSED_MAPS.set(true);
+}
+
 /// Makes the next `times` allocations of this thread fail.
 pub(crate) fn refuse_memory(times: u32) {
     REFUSED.set(times);
@@ -732,6 +823,15 @@ mod devices {
             stream_batch_mem_op: Some(batch),
             ipc_get_event_handle: Some(get_event_handle),
             ipc_open_event_handle: Some(open_event_handle),
+            mem_get_allocation_granularity: Some(granularity),
+            mem_create: Some(mem_create),
+            mem_release: Some(mem_release),
+            mem_export_to_shareable_handle: Some(mem_export),
+            mem_address_reserve: Some(mem_address_reserve),
+            mem_address_free: Some(mem_address_free),
+            mem_map: Some(mem_map),
+            mem_unmap: Some(mem_unmap),
+            mem_set_access: Some(mem_set_access),
             ..Optional::none()
         })
     }

@@ -4,7 +4,7 @@
 use cudarc::driver::sys;
 use smallvec::SmallVec;
 
-use crate::driver::table::{Code, Driver, MemOp};
+use crate::driver::table::{Code, Driver, MemOp, require_function};
 
 /// The most operations in one call. The driver takes fewer than 256.
 const MAX_OPS: usize = 255;
@@ -101,11 +101,4 @@ unsafe fn batches(
         require_function(call, "cuStreamBatchMemOp_v2")?;
     }
     Ok(())
-}
-
-/// Reports a missing function as an error.
-///
-/// A device of such a driver imports no counters, so this does not happen.
-fn require_function(call: Option<Result<(), Code>>, name: &'static str) -> Result<(), Code> {
-    call.unwrap_or(Err(Code::not_supported(name)))
 }

@@ -6,3 +6,4 @@ pub(crate) mod load;
 pub(crate) mod memory_ops;
 pub(crate) mod other_driver;
 pub(crate) mod table;
+pub(crate) mod virtual_memory;

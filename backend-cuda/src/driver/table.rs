@@ -18,6 +18,8 @@ use syncline_core::{
     info::{BackendKind, Uuid},
 };
 
+use crate::driver::virtual_memory::{AccessDesc, AllocationProp};
+
 /// The CUDA driver of this machine. Cheap to clone.
 #[derive(Clone)]
 pub struct Driver(Arc<Loaded>);
@@ -193,6 +195,16 @@ macro_rules! symbols {
     };
 }
 
+/// Reports a missing function as an error.
+///
+/// A device does not promise what needs a function that is missing, so this does not happen.
+pub(crate) fn require_function(
+    call: Option<Result<(), Code>>,
+    name: &'static str,
+) -> Result<(), Code> {
+    call.unwrap_or(Err(Code::not_supported(name)))
+}
+
 #[inline]
 const fn check(call: &'static str, code: u32) -> Result<(), Code> {
     if code == 0 {
@@ -331,6 +343,25 @@ symbols! {
             config: *const LaunchConfig, function: sys::CUfunction,
             params: *mut *mut c_void, extra: *mut *mut c_void,
         ) = "cuLaunchKernelEx";
+        mem_get_allocation_granularity(
+            to: *mut usize, properties: *const AllocationProp, option: c_uint,
+        ) = "cuMemGetAllocationGranularity";
+        mem_create(handle: *mut u64, bytes: usize, properties: *const AllocationProp, flags: u64)
+            = "cuMemCreate";
+        mem_release(handle: u64) = "cuMemRelease";
+        mem_export_to_shareable_handle(to: *mut c_void, handle: u64, kind: c_uint, flags: u64)
+            = "cuMemExportToShareableHandle";
+        mem_address_reserve(
+            to: *mut sys::CUdeviceptr, bytes: usize, alignment: usize, hint: sys::CUdeviceptr,
+            flags: u64,
+        ) = "cuMemAddressReserve";
+        mem_address_free(address: sys::CUdeviceptr, bytes: usize) = "cuMemAddressFree";
+        mem_map(address: sys::CUdeviceptr, bytes: usize, offset: usize, handle: u64, flags: u64)
+            = "cuMemMap";
+        mem_unmap(address: sys::CUdeviceptr, bytes: usize) = "cuMemUnmap";
+        mem_set_access(
+            address: sys::CUdeviceptr, bytes: usize, access: *const AccessDesc, count: usize,
+        ) = "cuMemSetAccess";
     }
 }
 
@@ -566,6 +597,20 @@ impl Driver {
         has.stream_wait_value64.is_some()
             && has.stream_write_value64.is_some()
             && has.stream_batch_mem_op.is_some()
+    }
+
+    /// True if the driver has memory that is made apart from its addresses, and exports it.
+    pub(crate) fn has_exportable_memory(&self) -> bool {
+        let has = &self.0.optional;
+        has.mem_get_allocation_granularity.is_some()
+            && has.mem_create.is_some()
+            && has.mem_release.is_some()
+            && has.mem_export_to_shareable_handle.is_some()
+            && has.mem_address_reserve.is_some()
+            && has.mem_address_free.is_some()
+            && has.mem_map.is_some()
+            && has.mem_unmap.is_some()
+            && has.mem_set_access.is_some()
     }
 
     /// True if the driver can open events of other processes and export its own.

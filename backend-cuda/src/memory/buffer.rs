@@ -119,7 +119,7 @@ fn pin(driver: &Driver, size: usize, to: &mut *mut c_void) -> Result<(), Code> {
     unsafe { driver.mem_host_alloc(to, size, PINNED) }
 }
 
-fn whole_words(object: &Object, bytes: u64) -> Result<usize> {
+pub(crate) fn whole_words(object: &Object, bytes: u64) -> Result<usize> {
     require_size(object, bytes)?;
     let refused = |_| size_refused(object, bytes, "more than the host can address");
     usize::try_from(bytes).map_err(refused)
@@ -186,6 +186,7 @@ impl DeviceBuffer {
     ) -> Self {
         let (label, host) = match &resource {
             Resource::External(..) => ("imported memory", None),
+            Resource::Mapped(..) => ("exported memory", None),
             Resource::Pinned(host) => ("pinned memory", Some(Raw(host.0))),
             _ => ("device memory", None),
         };

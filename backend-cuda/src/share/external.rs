@@ -94,7 +94,7 @@ impl Device {
     }
 }
 
-// SAFETY: the device exports nothing. Its `Info` is what the driver tells.
+// SAFETY: the device exports no counter. Its `Info` is what the driver tells.
 unsafe impl Sharing for Device {
     fn name(&self) -> &Object {
         self.object()

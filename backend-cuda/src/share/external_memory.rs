@@ -1,4 +1,4 @@
-//! Imported memory of other APIs.
+//! Memory of buffers, exported and imported as opaque file descriptors.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::any::Any;
@@ -8,21 +8,73 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 #[cfg(doc)]
 use syncline_core::Error;
-use syncline_core::backend::{ImportFd, memory_refused};
+use syncline_core::backend::{ImportFd, memory_refused, size_refused};
 use syncline_core::{
     Result,
-    handle::{HandleKind, MemoryFd, MemoryInfo, Rejected},
+    handle::{HandleKind, MemoryFd, MemoryInfo, Origin, Rejected},
 };
 
 use crate::device::deferred_free::Resource;
 use crate::device::open::Device;
 use crate::driver::table::{Code, Raw};
-use crate::memory::buffer::DeviceBuffer;
+use crate::memory::buffer::{DeviceBuffer, whole_words};
 
 /// `CUDA_EXTERNAL_MEMORY_DEDICATED`.
 const DEDICATED: u32 = 1;
 
 impl Device {
+    /// Allocates uninitialized device memory, and exports a handle of it.
+    ///
+    /// A Vulkan device or another CUDA device of the same GPU imports the handle, in any process.
+    /// Calls `cuMemCreate`, `cuMemMap` and `cuMemExportToShareableHandle`. The allocation has the
+    /// driver's granularity, which is 2 MiB on current GPUs. The handle's
+    /// [length](MemoryInfo::length) is `bytes`. The memory is not dedicated. Importers keep it when
+    /// the buffer is dropped.
+    ///
+    /// Freeing it does not wait for work, unlike other memory. Work of your own that uses the
+    /// [address](DeviceBuffer::pointer) must [keep](crate::Recorder::keep) the buffer.
+    ///
+    /// # Errors
+    /// Same errors as [`Device::buffer`]. [`Error::Unsupported`] if the device exports no memory.
+    pub fn export_buffer(&self, bytes: u64) -> Result<(DeviceBuffer, MemoryFd)> {
+        self.require_export(HandleKind::MemoryOpaqueFd, "export a buffer")?;
+        let wanted = whole_words(self.object(), bytes)?;
+        // The driver makes such memory also for a lost context.
+        self.inner().check_health()?;
+        let context = self.context();
+        let device = context.device()?;
+        let granule = context.driver().granularity(device);
+        let granule = granule.map_err(|code| context.error(code))?;
+        let size = wanted.checked_next_multiple_of(granule).ok_or_else(|| {
+            let reason = format!("the driver makes memory in units of {granule} bytes");
+            size_refused(self.object(), bytes, &reason)
+        })?;
+        let _bound = context.bind_outside_capture()?;
+        let mut made = None;
+        context.allocate(|driver| {
+            made = Some(driver.make_mapped(device, size)?);
+            Ok(())
+        })?;
+        let Some((mapped, fd)) = made else {
+            return Err(context.error(Code::not_supported("cuMemCreate")));
+        };
+        let (pointer, size) = (mapped.address(), mapped.size());
+        let resource = Resource::Mapped(mapped);
+        // SAFETY: just mapped with at least this many bytes, and owned by nothing else.
+        let buffer =
+            unsafe { DeviceBuffer::new(&self.inner().device_ref(), pointer, bytes, resource) };
+        let info = MemoryInfo {
+            size,
+            length: bytes,
+            dedicated: false,
+            // Of Vulkan's types it has none.
+            memory_type: None,
+        };
+        // SAFETY: just exported, with these properties.
+        let handle = unsafe { MemoryFd::from_fd(fd, Origin::of(self.info()), info) };
+        Ok((buffer, handle))
+    }
+
     /// Imports the memory of `handle` as one buffer.
     ///
     /// # Errors
@@ -137,7 +189,7 @@ mod tests {
     use syncline_core::handle::Origin;
 
     use super::*;
-    use crate::driver::emulated::{self, imported_files};
+    use crate::driver::emulated::{self, freed, imported_files, memory_handles, refuse_map};
 
     /// Drivers close a rejected descriptor, and another file may reuse its number at once.
     #[test]
@@ -162,5 +214,38 @@ mod tests {
         let imported = device.import_memory(handle);
         assert!(imported.is_ok());
         assert_eq!(imported_files(), [inode, inode]);
+    }
+
+    #[test]
+    fn exported_memory_has_the_size_that_the_driver_makes() {
+        let device = emulated::device();
+        let (buffer, handle) = device.export_buffer(64).unwrap();
+        let info = MemoryInfo {
+            size: 2 << 20,
+            length: 64,
+            dedicated: false,
+            memory_type: None,
+        };
+        assert_eq!((buffer.bytes(), handle.info()), (64, info));
+        assert_eq!(handle.origin(), &Origin::of(device.info()));
+        // The mapping keeps the memory.
+        assert_eq!(memory_handles(), 0);
+        for bytes in [0, 6, u64::MAX - 3] {
+            device.export_buffer(bytes).unwrap_err();
+        }
+        assert_eq!((memory_handles(), freed()), (0, vec![]));
+        refuse_map();
+        device.export_buffer(64).unwrap_err();
+        assert_eq!(memory_handles(), 0);
+        assert_eq!(freed().len(), 1, "the addresses");
+    }
+
+    #[test]
+    fn a_driver_without_the_functions_exports_nothing() {
+        let device = emulated::device_without_platform();
+        let exports = &device.info().capabilities.exports;
+        assert!(exports.is_empty(), "{exports:?}");
+        let error = device.export_buffer(64).unwrap_err().to_string();
+        assert!(error.contains("older than CUDA 10.2"), "{error}");
     }
 }

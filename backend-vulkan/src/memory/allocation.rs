@@ -150,7 +150,8 @@ impl Allocation {
         // descriptor is open. `MemoryFd::from_fd` guarantees that it is memory of the same GPU and
         // driver. Its size, memory type and dedicated buffer are those used here
         // (VUID-VkMemoryAllocateInfo-allocationSize-01742,
-        // VUID-VkMemoryDedicatedAllocateInfo-buffer-01879).
+        // VUID-VkMemoryDedicatedAllocateInfo-buffer-01879). The first rule is not about memory that
+        // CUDA has made.
         let raw = unsafe { inner.raw().allocate_memory(&info, None) };
         let raw = raw.map_err(|code| match kind {
             MemoryKind::Imported(handle) => {

@@ -164,6 +164,13 @@ impl Device {
         self.make_buffer(size, usage, MemoryKind::Device)
     }
 
+    /// The memory types that shared buffers can have, as bits.
+    pub(crate) fn types_of_shared_buffers(&self) -> Result<u32> {
+        // All buffers of the same usages have the same types (Vulkan 1.3, 12.7).
+        let unbound = Unbound::new(self, 4, vk::BufferUsageFlags::empty(), true)?;
+        Ok(unbound.needs.memory_type_bits)
+    }
+
     /// Makes a buffer in an allocation of its own, or in a part of a block of private memory.
     ///
     /// Does not consume an imported handle.
@@ -206,7 +213,7 @@ impl Device {
         let allowed = unbound.needs.memory_type_bits;
         let memory_type = match kind {
             MemoryKind::Imported(handle) => {
-                let index = self.imported_type(handle)?;
+                let index = self.imported_type(handle, || Ok(allowed))?;
                 if allowed & (1 << index) == 0 {
                     let reason = format!("a buffer cannot have its memory type, {index}");
                     return Err(memory_refused(self.object(), handle, reason));

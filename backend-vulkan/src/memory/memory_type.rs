@@ -20,13 +20,25 @@ const UNUSABLE: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
 );
 
 impl Device {
-    /// The memory type of a handle, by the word of its exporter.
+    /// The memory type with which a handle is imported: the exporter's.
+    ///
+    /// For memory that CUDA has made it is one of `allowed`, which a buffer can have.
     ///
     /// # Errors
-    /// [`Error::Import`] if it is not known, or if the device does not have it.
-    pub(crate) fn imported_type(&self, handle: &MemoryFd) -> Result<u32> {
-        let count = self.memory_properties().memory_type_count;
-        let reason = match handle.info().memory_type {
+    /// [`Error::Import`] if it is not known, or if the device does not have it. The errors of
+    /// `allowed`.
+    pub(crate) fn imported_type(
+        &self,
+        handle: &MemoryFd,
+        allowed: impl FnOnce() -> Result<u32>,
+    ) -> Result<u32> {
+        let (info, count) = (handle.info(), self.memory_properties().memory_type_count);
+        let reason = match info.memory_type {
+            // CUDA's memory has no memory type of Vulkan. An H200 imports it with each type that a
+            // buffer can have.
+            None if is_made_by_cuda(handle) => {
+                return self.memory_type(allowed()?, info.size, MemoryKind::Imported(handle));
+            }
             Some(index) if u32::from(index) < count => return Ok(index.into()),
             Some(index) => format!("it has memory type {index}, and the device has {count} types"),
             None => "its memory type is not known".into(),
@@ -84,4 +96,12 @@ impl Device {
                 Error::unsupported(self.object(), "make such a buffer", reason)
             })
     }
+}
+
+/// True if the handle's origin is CUDA, whose driver has no UUID.
+///
+/// Each Vulkan driver has one, so memory that Vulkan has made never looks like this.
+pub(crate) fn is_made_by_cuda(handle: &MemoryFd) -> bool {
+    let info = handle.info();
+    handle.origin().driver_uuid.is_none() && info.memory_type.is_none() && !info.dedicated
 }

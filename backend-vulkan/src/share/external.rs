@@ -216,22 +216,33 @@ impl Device {
     pub(crate) fn require_same_driver(&self, what: &'static str, origin: &Origin) -> Result<()> {
         let info = self.info();
         let reason = match (info.uuid, origin.uuid, info.driver_uuid, origin.driver_uuid) {
-            (Some(ours), Some(theirs), ..) if ours != theirs => "they are different devices",
+            (Some(ours), Some(theirs), ..) if ours != theirs => DIFFERENT_DEVICES,
             (_, _, Some(ours), Some(theirs)) if ours != theirs => {
                 "they run under different drivers"
             }
             (Some(_), Some(_), Some(_), Some(_)) => return Ok(()),
-            _ => "the UUID of a device or driver is unknown",
+            _ => UNKNOWN,
         };
-        Err(Error::cannot_share(
-            describe(origin),
-            describe(&Origin::of(info)),
-            what,
-            reason,
-            None,
-        ))
+        Err(self.not_shared(what, origin, reason))
+    }
+
+    /// Refuses a handle of another physical device. For exporters whose driver has no UUID.
+    pub(crate) fn require_same_gpu(&self, what: &'static str, origin: &Origin) -> Result<()> {
+        match (self.info().uuid, origin.uuid) {
+            (Some(ours), Some(theirs)) if ours == theirs => Ok(()),
+            (Some(_), Some(_)) => Err(self.not_shared(what, origin, DIFFERENT_DEVICES)),
+            _ => Err(self.not_shared(what, origin, UNKNOWN)),
+        }
+    }
+
+    fn not_shared(&self, what: &'static str, origin: &Origin, reason: &str) -> Error {
+        let own = describe(&Origin::of(self.info()));
+        Error::cannot_share(describe(origin), own, what, reason, None)
     }
 }
+
+const DIFFERENT_DEVICES: &str = "they are different devices";
+const UNKNOWN: &str = "the UUID of a device or driver is unknown";
 
 // SAFETY: `exportable_port` makes a semaphore, and the handles are exported from it and given to
 // the caller alone. The attachment is of that semaphore. The `Info` is what the driver tells.

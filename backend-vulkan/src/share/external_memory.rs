@@ -19,6 +19,7 @@ use crate::device::file_kind::FileKind;
 use crate::device::open::Device;
 use crate::memory::allocation::{Allocation, MemoryKind};
 use crate::memory::buffer::Buffer;
+use crate::memory::memory_type::is_made_by_cuda;
 
 impl Allocation {
     /// Exports a handle of the memory, with `vkGetMemoryFdKHR`.
@@ -90,7 +91,8 @@ impl Device {
     /// Calls `vkAllocateMemory` with `VkImportMemoryFdInfoKHR`. The buffer has the
     /// [length](MemoryInfo::length) of the exported one and all usages of Vulkan 1.0. Its memory is
     /// dedicated if the exported memory is. Queue family ownership is transferred as for the
-    /// exported buffer: see [`Buffer::is_shared`].
+    /// exported buffer: see [`Buffer::is_shared`]. Memory that CUDA has made is imported with a
+    /// memory type of this device, a device-local one if there is one.
     ///
     /// # Errors
     /// [`Error::CannotShare`] if the handle comes from another GPU or another driver, and
@@ -138,15 +140,23 @@ impl Device {
             return Err(memory_refused(self.object(), handle, reason));
         }
         let (size, kind) = (handle.info().size, MemoryKind::Imported(handle));
-        let memory_type = self.imported_type(handle)?;
-        // SAFETY: buffers are checked when they are bound. The memory type is the exporter's.
+        let memory_type = self.imported_type(handle, || self.types_of_shared_buffers())?;
+        // SAFETY: buffers are checked when they are bound. The memory type is the exporter's, or
+        // one of theirs.
         unsafe { Allocation::allocate(self, size, memory_type, None, kind, exporter) }
     }
 
     /// Refuses memory of another GPU or driver, or what is no memory.
+    ///
+    /// CUDA's driver has no UUID. It is the same driver if the GPU is the same, and then its
+    /// descriptors are of the same kind.
     fn require_memory(&self, handle: &MemoryFd) -> Result<()> {
         self.inner().require_maker()?;
-        self.require_same_driver("memory", handle.origin())?;
+        if is_made_by_cuda(handle) {
+            self.require_same_gpu("memory", handle.origin())?;
+        } else {
+            self.require_same_driver("memory", handle.origin())?;
+        }
         let imports = &self.info().capabilities.imports;
         self.require_kind(imports, HandleKind::MemoryOpaqueFd, "import memory")?;
         self.require_memory_file(handle)

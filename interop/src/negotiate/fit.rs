@@ -406,11 +406,7 @@ fn import_obstacles(exporter: &Party, importer: &Party, kind: HandleKind, what: 
     let mut obstacles = Obstacles::new();
     let mut add = |reason: String| obstacles.push(Obstacle::of([exporter, importer], reason));
     if exporter.uuid().is_none() || exporter.uuid() != importer.uuid() {
-        add(format!(
-            "they are different GPUs: {importer} is {}, and {exporter} is {}",
-            gpu(importer),
-            gpu(exporter)
-        ));
+        add(different_gpus(exporter, importer));
         return obstacles;
     }
     if let (Some(ours), Some(theirs)) = (exporter.driver_uuid(), importer.driver_uuid())
@@ -448,7 +444,13 @@ fn shared_memory(all: &Requirements) -> Result<Fit, Obstacles> {
         };
         obstacles.push(Obstacle::of([party], reason));
     }
-    obstacles.extend(memory_stays(parties).err().unwrap_or_default());
+    let exporter = match memory_exporter(all) {
+        Ok(exporter) => exporter,
+        Err(further) => {
+            obstacles.extend(further);
+            None
+        }
+    };
     let two = parties.iter().filter(|p| p.is_device()).count() > 1 || leaves(parties);
     if !two {
         obstacles.push(Obstacle::of(
@@ -459,11 +461,12 @@ fn shared_memory(all: &Requirements) -> Result<Fit, Obstacles> {
     if !obstacles.is_empty() {
         return Err(obstacles);
     }
-    // The host makes the counter if it is a party.
+    // The home's device makes the memory, if some goes with the counter. Otherwise the host makes
+    // the counter if it is a party.
     let mut hosts = parties.iter();
     let host = hosts.position(|party| !party.is_driven() && reaches_all(all, party));
     Ok(Fit {
-        home: host.unwrap_or_else(|| first_signaller(all)),
+        home: exporter.or(host).unwrap_or_else(|| first_signaller(all)),
         why: "every queue that takes part waits for memory".into(),
     })
 }
@@ -505,6 +508,51 @@ fn bridge(all: &Requirements) -> Result<Fit, Obstacles> {
     })
 }
 
+/// The index of the party whose device makes the memory that goes to other processes.
+///
+/// `None` if none goes there. A device that shares memory itself is preferred, then one that
+/// signals.
+fn memory_exporter(all: &Requirements) -> Result<Option<usize>, Obstacles> {
+    let parties = all.parties();
+    let Err(none) = memory_stays(parties) else {
+        return Ok(None);
+    };
+    let exports = |party: &&Party| {
+        party.is_driven() && party.exports(HandleKind::MemoryOpaqueFd) && reaches_all(all, party)
+    };
+    let mut exporters: Vec<_> = parties.iter().filter(exports).collect();
+    exporters.sort_by_key(|party| {
+        let lacks = |needs| !party.needs_any(needs);
+        (lacks(Needs::MEMORY), lacks(Needs::SIGNAL))
+    });
+    let mut nearest = None;
+    for exporter in exporters {
+        let importers = parties
+            .iter()
+            .filter(|party| party.needs_any(Needs::MEMORY) && party.id() != exporter.id());
+        let obstacles: Obstacles = importers
+            .flat_map(|importer| memory_obstacles(exporter, importer))
+            .collect();
+        if obstacles.is_empty() {
+            return Ok(parties.iter().position(|p| p.id() == exporter.id()));
+        }
+        nearest.get_or_insert(obstacles);
+    }
+    Err(nearest.unwrap_or(none))
+}
+
+/// The obstacles between memory of `exporter` and its import by `importer`.
+fn memory_obstacles(exporter: &Party, importer: &Party) -> Obstacles {
+    let add = |reason| vec![Obstacle::of([exporter, importer], reason)];
+    if !importer.imports(HandleKind::MemoryOpaqueFd) {
+        add(format!("{importer} imports no memory"))
+    } else if exporter.uuid().is_none() || exporter.uuid() != importer.uuid() {
+        add(different_gpus(exporter, importer))
+    } else {
+        Obstacles::new()
+    }
+}
+
 /// Requires that no party shares device memory if the object may go to another process.
 fn memory_stays(parties: &[Party]) -> Result<(), Obstacles> {
     let shares = |party: &&Party| party.needs_any(Needs::MEMORY) && leaves(parties);
@@ -537,6 +585,14 @@ fn enumerate(names: &[String]) -> String {
         [names @ .., last] if !names.is_empty() => format!("{} and {last}", names.join(", ")),
         _ => names.concat(),
     }
+}
+
+fn different_gpus(exporter: &Party, importer: &Party) -> String {
+    format!(
+        "they are different GPUs: {importer} is {}, and {exporter} is {}",
+        gpu(importer),
+        gpu(exporter)
+    )
 }
 
 fn gpu(party: &Party) -> String {

@@ -16,6 +16,8 @@ enum Kind {
     Threads,
     Workers,
     Cuda(u8),
+    /// CUDA without handles of its memory.
+    Older(u8),
     Partition(u8),
     Vulkan(u8),
     /// Vulkan without handles of memory.
@@ -39,7 +41,14 @@ fn party(kind: Kind, in_process: u32, device: u64) -> Party {
     let (backend, gpu, exports, imports, times): (_, Option<u8>, &[_], &[_], u32) = match kind {
         Kind::Threads => return Party::threads_of(process(in_process)),
         Kind::Workers => (BackendKind::Host, None, &[COUNTER], &[COUNTER], 64),
-        Kind::Cuda(gpu) | Kind::Partition(gpu) => (
+        Kind::Cuda(gpu) => (
+            BackendKind::Cuda,
+            Some(gpu),
+            &[MEMORY],
+            &[MEMORY, TIMELINE, BINARY, COUNTER],
+            64,
+        ),
+        Kind::Older(gpu) | Kind::Partition(gpu) => (
             BackendKind::Cuda,
             Some(gpu),
             &[],
@@ -95,6 +104,7 @@ fn kinds() -> impl Strategy<Value = Kind> {
         2 => Just(Kind::Threads),
         2 => Just(Kind::Workers),
         4 => (1..3_u8).prop_map(Kind::Cuda),
+        1 => (1..3_u8).prop_map(Kind::Older),
         1 => Just(Kind::Partition(1)),
         4 => (1..3_u8).prop_map(Kind::Vulkan),
         1 => Just(Kind::Software),
@@ -549,6 +559,37 @@ fn memory_in_common_is_needed_only_if_it_is_shared() {
     let text = conflict.to_string();
     assert!(
         text.contains("NoMemory(1) #2 of process 1 imports no memory"),
+        "{text}"
+    );
+}
+
+/// With a counter in shared memory, a CUDA device is the home, and makes the memory.
+#[test]
+fn memory_of_cuda_goes_to_another_process_of_its_gpu() {
+    let sides = |one: Kind, other: Kind| {
+        let signals = party(one, 1, 1).signals().needing(Needs::MEMORY);
+        [signals, party(other, 2, 1).waits().needing(Needs::MEMORY)]
+    };
+    let threads = party(Kind::Threads, 1, 0).waits();
+    for (sides, home) in [
+        (sides(Kind::Cuda(1), Kind::Cuda(1)), 1),
+        (sides(Kind::Older(1), Kind::Cuda(1)), 2),
+    ] {
+        let all = Requirements::from(sides).and(threads.clone());
+        let plan = expect(all, Mechanism::SharedMemory);
+        assert!(plan.home().is_driven());
+        assert_eq!(plan.home().id().process, process(home));
+    }
+    for (other, reason) in [
+        (Kind::Cuda(2), "they are different GPUs"),
+        (Kind::Workers, "imports no memory"),
+    ] {
+        let text = refused(sides(Kind::Cuda(1), other)).to_string();
+        assert!(text.contains(reason), "{text}");
+    }
+    let text = refused(sides(Kind::Older(1), Kind::Older(1))).to_string();
+    assert!(
+        text.contains("no device memory goes to another process"),
         "{text}"
     );
 }

@@ -222,6 +222,11 @@ impl Allocation {
         self.rights.store(rights as u8, Ordering::Release);
     }
 
+    /// Returns whether it is a mapping of this memory.
+    pub(crate) fn maps(&self, physical: &Arc<Physical>) -> bool {
+        matches!(&self.backing, Backing::Physical(mapped) if Arc::ptr_eq(mapped, physical))
+    }
+
     /// Returns whether it is memory of `device`.
     pub(crate) fn is_of(&self, device: &Device) -> bool {
         std::ptr::eq(self.device, device)

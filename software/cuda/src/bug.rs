@@ -35,6 +35,10 @@ bugs! {
     ImportsOtherKind = "imports-other-kind";
     /// Imported memory is separate memory.
     ImportsOtherMemory = "imports-other-memory";
+    /// Memory that is exported is separate memory.
+    ExportsOtherMemory = "exports-other-memory";
+    /// The release of memory takes its mappings away.
+    ReleaseUnmaps = "release-unmaps";
     /// A stream does not wait for an event.
     ForgetsEventWait = "forgets-event-wait";
     /// A stream does not wait for an imported semaphore.

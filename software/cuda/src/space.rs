@@ -253,6 +253,11 @@ pub(crate) fn unmap_physical(address: u64, size: u64) -> Answer {
     gone.map(drop)
 }
 
+/// Removes all mappings of this memory.
+pub(crate) fn forget_mappings(physical: &Arc<Physical>) {
+    change(|space| space.allocations.retain(|_, known| !known.maps(physical)));
+}
+
 /// Changes what a device may do with all mappings in a range that they fill.
 pub(crate) fn set_rights(address: u64, size: u64, device: &Device, rights: Rights) -> Answer {
     require_granules(size)?;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use syncline_software_payload as payload;
 
 use crate::allocation::{Access, MachineBytes};
+use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::device::{Device, device, devices};
 use crate::table::Table;
@@ -178,6 +179,10 @@ impl Physical {
     pub(crate) fn export(&self) -> Answer<OwnedFd> {
         if self.properties.handles & POSIX_FILE_DESCRIPTOR == 0 {
             return Err(Code::INVALID_VALUE);
+        }
+        if Bug::ExportsOtherMemory.is_planted() {
+            let other = payload::Memory::create(self.size(), self.memory.gpu());
+            return other.map(|(_, file)| file).map_err(|_| Code::OUT_OF_MEMORY);
         }
         let copy = self.file.as_fd().try_clone_to_owned();
         copy.map_err(|_| Code::OPERATING_SYSTEM)

@@ -89,6 +89,11 @@ pub(crate) fn of(function: &str) -> &'static [i32] {
         "cuMemHostRegister_v2" => &[2, 801, 712],
         "cuMemFree_v2" | "cuMemFreeHost" | "cuMemHostUnregister" => &[1, ILLEGAL_ADDRESS],
         "cuMemHostGetDevicePointer_v2" => &[1, 201],
+        "cuMemGetAllocationGranularity" | "cuMemExportToShareableHandle" | "cuMemSetAccess" => {
+            &[1, 801]
+        }
+        "cuMemCreate" | "cuMemAddressReserve" | "cuMemMap" => &[2, 1, 801],
+        "cuMemRelease" | "cuMemUnmap" | "cuMemAddressFree" => &[1, 801],
         "cuMemcpyDtoH_v2" | "cuMemcpyHtoD_v2" | "cuMemcpyDtoDAsync_v2" | "cuMemsetD32Async" => {
             &[1, ILLEGAL_ADDRESS]
         }
@@ -132,7 +137,22 @@ pub(crate) fn of(function: &str) -> &'static [i32] {
 }
 
 /// Functions of a lost CUDA context that still succeed: they do not need the context.
-const WITHOUT_CONTEXT: [&str; 5] = ["cuInit", "cuDriver", "cuGetError", "cuDevice", "cuCtx"];
+const WITHOUT_CONTEXT: [&str; 14] = [
+    "cuInit",
+    "cuDriver",
+    "cuGetError",
+    "cuDevice",
+    "cuCtx",
+    "cuMemAddress",
+    "cuMemCreate",
+    "cuMemExport",
+    "cuMemGetAllocation",
+    "cuMemImport",
+    "cuMemMap",
+    "cuMemRelease",
+    "cuMemSetAccess",
+    "cuMemUnmap",
+];
 
 /// The functions that fail once a CUDA context is lost, as an order lists them.
 ///
@@ -173,9 +193,16 @@ pub(crate) fn creates(function: &str) -> bool {
 
 /// True for functions that end something.
 pub(crate) fn ends(function: &str) -> bool {
-    ["Destroy", "Free", "Unload", "Release", "Unregister"]
-        .iter()
-        .any(|word| function.contains(word))
+    [
+        "Destroy",
+        "Free",
+        "Unload",
+        "Unmap",
+        "Release",
+        "Unregister",
+    ]
+    .iter()
+    .any(|word| function.contains(word))
 }
 
 /// True if a function can return this code for a context that is lost.

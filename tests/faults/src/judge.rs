@@ -168,7 +168,9 @@ fn may_leave(run: &Run, line: &str) -> bool {
     if is_of_two && run.mode == "always" && frees.contains(&function) {
         return true;
     }
-    let is_object = line.starts_with("+") && (line.contains("cuda ") || line.contains("vulkan "));
+    // Memory of the software driver is a file, also while only a mapping keeps it.
+    let names = ["cuda ", "vulkan ", "/memfd:syncline-software-memory"];
+    let is_object = line.starts_with("+") && names.iter().any(|name| line.contains(name));
     codes::ends(function) && !run.mode.starts_with("lost") && is_object
 }
 

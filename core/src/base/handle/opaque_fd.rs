@@ -13,7 +13,8 @@ pub struct MemoryInfo {
     pub length: u64,
     /// True for a dedicated allocation of one buffer. An importer must then say so, too.
     pub dedicated: bool,
-    /// `VkMemoryAllocateInfo::memoryTypeIndex`, which is below 32. `None` if it is not known.
+    /// `VkMemoryAllocateInfo::memoryTypeIndex`, which is below 32. `None` if it is not known, and
+    /// for memory that CUDA has made.
     pub memory_type: Option<u8>,
 }
 
@@ -148,9 +149,10 @@ handle! {
     /// Which properties must be right depends on the importer:
     ///
     /// * CUDA uses `size`, `length` and `dedicated`.
-    /// * A `VkDevice` uses `memory_type` as well, and refuses memory without it
+    /// * A `VkDevice` uses `memory_type` as well, and refuses memory of Vulkan without it
     ///   (VUID-VkMemoryAllocateInfo-allocationSize-01742). The memory was allocated without
-    ///   a device mask (VUID-VkMemoryAllocateInfo-None-00643).
+    ///   a device mask (VUID-VkMemoryAllocateInfo-None-00643). An origin without `driver_uuid`
+    ///   stands for CUDA, whose memory (`cuMemCreate`) has no memory type.
     /// * A `VkDevice` makes the buffer of a `dedicated` allocation again, and cannot query how
     ///   (VUID-VkMemoryDedicatedAllocateInfo-buffer-01879). That buffer must have `length` bytes,
     ///   no flags, and all usages of Vulkan 1.0 and no other. Its external handle type is the

@@ -11,7 +11,7 @@ pub struct Origin {
     pub device: String,
     /// The device's UUID.
     pub uuid: Option<Uuid>,
-    /// The UUID of the device's driver.
+    /// The UUID of the device's driver. `None` for CUDA, whose driver has none.
     pub driver_uuid: Option<Uuid>,
 }
 

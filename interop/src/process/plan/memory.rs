@@ -4,7 +4,7 @@
     reason = "imports handles for whose kind their exporter vouches"
 )]
 
-#[cfg(feature = "vulkan")]
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use syncline_core::{
 use super::execution::Execution;
 use crate::any::Device;
 use crate::memory::Memory;
-use crate::negotiate::{Needs, PartyId, Plan};
+use crate::negotiate::{Mechanism, Needs, PartyId, Plan};
 use crate::process::closing::PeerFd;
 use crate::process::endpoint::Endpoint;
 use crate::process::handover::{OutgoingObject, hand_over};
@@ -36,7 +36,8 @@ impl Plan {
     /// Every process calls this, like [`Plan::make_across`]. The result has the memory of each
     /// device of this process that [shares memory](crate::negotiate::Needs::MEMORY). In a process
     /// without such a device, the call does not wait, and the result is empty. The application must
-    /// order all accesses with timelines of the plan.
+    /// order all accesses with timelines of the plan. Vulkan makes the memory. CUDA does if the
+    /// plan's mechanism is a counter in shared memory.
     ///
     /// `bytes` is the size of the buffer, at least 1 and the same in every process.
     ///
@@ -95,7 +96,11 @@ impl Execution<'_> {
     /// Refuses a plan that shares no device memory.
     fn require_memory(&self) -> Result<()> {
         let mut parties = self.plan().parties().iter();
-        if self.is_external() && parties.any(|party| party.needs().contains(Needs::MEMORY)) {
+        // With a counter in shared memory, the plan's home exports memory, or none goes with it.
+        let counter = Mechanism::SharedMemory;
+        let goes = self.is_external()
+            || self.plan().mechanism() == counter && self.plan().home().is_driven();
+        if goes && parties.any(|party| party.needs().contains(Needs::MEMORY)) {
             return Ok(());
         }
         Err(self.cannot("no memory of a device goes with it"))
@@ -121,32 +126,32 @@ impl Execution<'_> {
         own.map(handle).collect()
     }
 
-    #[cfg(not(feature = "vulkan"))]
-    fn export_memory(&self, _: u64) -> Result<Vec<(PartyId, Memory)>> {
-        Err(self.cannot("only Vulkan's devices export memory"))
-    }
-
-    #[cfg(feature = "vulkan")]
     fn export_memory(&self, bytes: u64) -> Result<Vec<(PartyId, Memory)>> {
-        let (buffer, exported) = self
-            .exporter()?
-            .export_buffer(bytes, crate::buffer::STORAGE)?;
-        self.hand_out(buffer, &exported)
-    }
-
-    /// The plan's home, if it is a Vulkan device of this process.
-    #[cfg(feature = "vulkan")]
-    fn exporter(&self) -> Result<&vulkan::Device> {
         match self.device(self.plan().home().id()) {
-            Some(Device::Vulkan(vulkan)) => Ok(vulkan),
-            _ => Err(self.cannot("only Vulkan's devices export memory")),
+            #[cfg(feature = "cuda")]
+            Some(Device::Cuda(cuda)) => {
+                let (buffer, exported) = cuda.export_buffer(bytes)?;
+                self.hand_out(Memory::Cuda(buffer), 0, &exported)
+            }
+            #[cfg(feature = "vulkan")]
+            Some(Device::Vulkan(vulkan)) => {
+                let (buffer, exported) = vulkan.export_buffer(bytes, crate::buffer::STORAGE)?;
+                self.hand_out(Memory::Vulkan(buffer), 0, &exported)
+            }
+            _ => {
+                let _ = bytes;
+                Err(self.cannot("only CUDA's and Vulkan's devices export memory"))
+            }
         }
     }
 
     /// Exports a buffer of the application.
     #[cfg(feature = "vulkan")]
     fn export_own(&self, buffer: &vulkan::Buffer) -> Result<Vec<(PartyId, Memory)>> {
-        let (exporter, owner) = (self.exporter()?, buffer.allocation().device());
+        let Some(Device::Vulkan(exporter)) = self.device(self.plan().home().id()) else {
+            return Err(self.cannot("only Vulkan's devices share a buffer of the application"));
+        };
+        let owner = buffer.allocation().device();
         if exporter.id() != owner.id() {
             let (of, asked) = (owner.object(), exporter.object());
             return Err(Error::wrong_device(buffer.object(), of, asked));
@@ -159,25 +164,29 @@ impl Execution<'_> {
                 reason,
             ));
         }
-        self.hand_out(buffer.clone(), &buffer.allocation().export()?)
+        let (offset, exported) = (buffer.offset_in_allocation(), buffer.allocation().export()?);
+        self.hand_out(Memory::Vulkan(buffer.clone()), offset, &exported)
     }
 
     /// Imports the home's memory into the devices of this process, and sends it to the others.
-    #[cfg(feature = "vulkan")]
+    ///
+    /// `buffer` begins at `offset` in the exported memory.
+    #[cfg(any(feature = "cuda", feature = "vulkan"))]
     fn hand_out(
         &self,
-        buffer: vulkan::Buffer,
+        buffer: Memory,
+        offset: u64,
         exported: &MemoryFd,
     ) -> Result<Vec<(PartyId, Memory)>> {
         let home = self.plan().home().id();
         let extent = Extent {
             size: exported.info().size,
-            offset: buffer.offset_in_allocation(),
-            length: buffer.size(),
+            offset,
+            length: buffer.bytes(),
             memory_type: exported.info().memory_type,
             dedicated: exported.info().dedicated,
         };
-        let mut all = vec![(home, Memory::Vulkan(buffer))];
+        let mut all = vec![(home, buffer)];
         for id in self.importers().filter(|id| id.process == self.here()) {
             all.push((
                 id,
@@ -300,7 +309,7 @@ unsafe fn handle(fd: OwnedFd, origin: Origin, extent: Extent) -> MemoryFd {
     unsafe { MemoryFd::from_fd(fd, origin, info) }
 }
 
-#[cfg(feature = "vulkan")]
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
 fn duplicate_memory(fd: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd> {
     crate::duplicate::duplicate(fd, HandleKind::MemoryOpaqueFd)
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::Handle;
 use crate::abi::{In, Out, api};
+use crate::bug::Bug;
 use crate::code::Code;
 use crate::device::devices;
 use crate::space;
@@ -43,8 +44,12 @@ api! {
 
     fn cuMemRelease(handle: Handle) {
         devices()?;
+        let released = PHYSICAL.remove(handle).map_err(|_| Code::INVALID_VALUE)?;
+        if Bug::ReleaseUnmaps.is_planted() {
+            space::forget_mappings(&released);
+        }
         // Its mappings keep the memory.
-        PHYSICAL.remove(handle).map(drop).map_err(|_| Code::INVALID_VALUE)
+        Ok(())
     }
 
     fn cuMemGetAllocationPropertiesFromHandle(to: Out<Properties>, handle: Handle) {

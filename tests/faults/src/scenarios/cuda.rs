@@ -70,6 +70,10 @@ pub(super) static SCENARIOS: &[Scenario] = &[
         run: two_devices,
     },
     Scenario {
+        name: "cuda.exports",
+        run: exports,
+    },
+    Scenario {
         name: "cuda.event",
         run: event,
     },
@@ -581,6 +585,49 @@ fn counter() -> Verdict {
     queue.idle(PATIENCE)?;
     worker.idle(PATIENCE)?;
     device.check()?;
+    step(DROPPING);
+    Ok(())
+}
+
+/// Memory of one device that another one of the same GPU imports.
+fn exports() -> Verdict {
+    let (left, right) = (open()?, open()?);
+    step("exporting");
+    let (ours, handle) = left.export_buffer(1 << 16)?;
+    step("importing");
+    let theirs = right.import_memory(handle)?;
+    let (writes, reads) = (
+        left.queue(QueueKind::Compute, "writes")?,
+        right.queue(QueueKind::Compute, "reads")?,
+    );
+    let line = left.timeline("line")?;
+    let target = right.host_buffer(64)?;
+    step("submitting");
+    let part = ours.view(4096, 64)?;
+    writes.submit(
+        &[],
+        move |recorder| recorder.memset_d32(&part, 7),
+        &[line.signal_at(1)],
+    )?;
+    // The importer keeps the memory.
+    drop(ours);
+    let (from, to) = (theirs.view(4096, 64)?, target.clone());
+    reads.submit(
+        &[line.at(1)],
+        move |recorder| recorder.copy(&from, &to),
+        &[line.signal_at(2)],
+    )?;
+    step("waiting");
+    line.at(2).wait(PATIENCE)?;
+    expect(
+        target.read_words()? == [7; 16],
+        "the importer reads other words",
+    )?;
+    writes.idle(PATIENCE)?;
+    reads.idle(PATIENCE)?;
+    left.free_what_is_due()?;
+    left.check()?;
+    right.check()?;
     step(DROPPING);
     Ok(())
 }

@@ -54,10 +54,17 @@ fn sizes(world: &World<Equipped>) -> Verdict {
 fn by_backend(device: &Device, bytes: u64) -> Vec<Result<()>> {
     match device {
         #[cfg(feature = "cuda")]
-        Device::Cuda(device) => vec![
-            device.buffer(bytes).map(drop),
-            device.host_buffer(bytes).map(drop),
-        ],
+        Device::Cuda(device) => {
+            let mut made = vec![
+                device.buffer(bytes).map(drop),
+                device.host_buffer(bytes).map(drop),
+            ];
+            let exports = &syncline::backend::Device::info(device).capabilities.exports;
+            if exports.contains(&syncline::handle::HandleKind::MemoryOpaqueFd) {
+                made.push(device.export_buffer(bytes).map(drop));
+            }
+            made
+        }
         #[cfg(feature = "vulkan")]
         Device::Vulkan(device) => {
             let none = Default::default();

@@ -29,11 +29,14 @@ fn promised(world: &World<Equipped>) -> Verdict {
             #[cfg(feature = "cuda")]
             Device::Cuda(device) => {
                 let can = &device.info().capabilities;
+                let memory = HandleKind::MemoryOpaqueFd;
                 check!(
-                    can.exports.is_empty(),
-                    "CUDA exports nothing here: {:?}",
+                    can.exports.iter().all(|&kind| kind == memory),
+                    "CUDA exports nothing but memory here: {:?}",
                     can.exports
                 );
+                let answer = device.export_buffer(4096);
+                as_promised("to export memory", can.exports.contains(&memory), answer)?;
                 let promised = can.imports.contains(&HandleKind::CounterMemfd);
                 let (_home, handle) = host::Device::new().export_timeline(3)?;
                 let answer = device.import_counter(handle);
@@ -47,10 +50,25 @@ fn promised(world: &World<Equipped>) -> Verdict {
     // One side takes what the other exports, if it says so and they are one GPU.
     let (left, right) = (world.left.library(), world.right.library());
     for (from, to) in [(left, right), (right, left)] {
-        if let Device::Vulkan(from) = from
-            && from.info().same_gpu(to.info())
-        {
+        if !from.info().same_gpu(to.info()) {
+            continue;
+        }
+        if let Device::Vulkan(from) = from {
             passes(from, to)?;
+        }
+        #[cfg(feature = "cuda")]
+        if let (Device::Cuda(from), Device::Vulkan(to)) = (from, to)
+            && from
+                .info()
+                .capabilities
+                .exports
+                .contains(&HandleKind::MemoryOpaqueFd)
+        {
+            let (_buffer, handle) = from.export_buffer(4096)?;
+            let imports = &to.info().capabilities.imports;
+            let promised = imports.contains(&HandleKind::MemoryOpaqueFd);
+            let taken = to.import_buffer(handle).map_err(|rejected| rejected.error);
+            as_promised("to import memory of CUDA", promised, taken)?;
         }
     }
     Ok(())

@@ -101,22 +101,22 @@ fn given_up(world: &World<Equipped>) -> Verdict {
 }
 
 /// Memory of one GPU: after a wait the data is there, and without a wait the old data.
+///
+/// With a counter in shared memory, CUDA has made the memory.
 fn memory(world: &World<Equipped>) -> Verdict {
-    exchange(world, "memory 4096")
+    let goes = [Mechanism::ExternalTimeline, Mechanism::SharedMemory];
+    exchange(world, "memory 4096", &goes)
 }
 
 /// A range in a buffer that the home's application has allocated, behind another buffer.
 fn own_memory(world: &World<Equipped>) -> Verdict {
-    exchange(world, "own_memory 4096")
+    exchange(world, "own_memory 4096", &[Mechanism::ExternalTimeline])
 }
 
-fn exchange(world: &World<Equipped>, make: &str) -> Verdict {
-    if !cfg!(feature = "vulkan") {
-        return Stop::skip("only Vulkan's devices export memory");
-    }
+fn exchange(world: &World<Equipped>, make: &str, goes: &[Mechanism]) -> Verdict {
     Scene::both_ways(world, |scene| {
         scene.make(Needs::MEMORY, "frames", 0)?;
-        if scene.here().mechanism()? != Mechanism::ExternalTimeline {
+        if !goes.contains(&scene.here().mechanism()?) {
             return Stop::skip("no memory of a device goes with the timeline");
         }
         scene.together(make, make)?;

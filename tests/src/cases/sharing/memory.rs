@@ -71,8 +71,9 @@ fn carry(world: &World<Equipped>, synchronized: bool) -> Result<Vec<u32>, Stop> 
     let kind = &HandleKind::MemoryOpaqueFd;
     let can = |side: &Device<Equipped>| side.info().capabilities.clone();
     let (ours, theirs) = (can(&world.left), can(&world.right));
-    let passes = ours.exports.contains(kind) && theirs.imports.contains(kind)
-        || theirs.exports.contains(kind) && ours.imports.contains(kind);
+    let same = world.left.info().same_gpu(world.right.info());
+    let one_way = ours.exports.contains(kind) && theirs.imports.contains(kind);
+    let passes = same && (one_way || theirs.exports.contains(kind) && ours.imports.contains(kind));
     check!(
         link.mechanism() == Mechanism::Engine || !passes || !shared.is_relayed(),
         "linked natively, but the memory is copied by the host"

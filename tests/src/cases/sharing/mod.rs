@@ -30,10 +30,14 @@ mod bridge;
 mod counter;
 mod life;
 pub(crate) mod lost;
+#[cfg(feature = "cuda")]
+mod made_by_cuda;
 mod mechanism;
 mod memory;
 mod plans;
 mod ranges;
+#[cfg(feature = "cuda")]
+mod two_devices;
 
 use syncline::{Device, Link, Mechanism, connect, share};
 
@@ -52,6 +56,10 @@ pub fn cases() -> Vec<Case<Equipped>> {
         lost::cases(),
         plans::cases(),
         ranges::cases(),
+        #[cfg(feature = "cuda")]
+        made_by_cuda::cases(),
+        #[cfg(feature = "cuda")]
+        two_devices::cases(),
     ];
     files.into_iter().flatten().collect()
 }

@@ -18,9 +18,10 @@ linked_cases! {
 }
 
 /// As the buffers of an [`Arena`](crate::arena::Arena).
-const BYTES: u64 = 64 << 10;
+pub(super) const BYTES: u64 = 64 << 10;
 /// Offsets and sizes: at the start, across a page, of one word, and at the end.
-const RANGES: [(u64, u64); 4] = [(0, 4096), (8188, 4100), (20_000, 4), (BYTES - 4096, 4096)];
+pub(super) const RANGES: [(u64, u64); 4] =
+    [(0, 4096), (8188, 4100), (20_000, 4), (BYTES - 4096, 4096)];
 
 /// A buffer of both sides, which is one allocation.
 fn one_buffer(world: &World<Equipped>) -> Result<SharedBuffer, Stop> {
@@ -32,7 +33,7 @@ fn one_buffer(world: &World<Equipped>) -> Result<SharedBuffer, Stop> {
 }
 
 /// What each word of a buffer should be, if `base` is where no range is.
-fn expected(base: u32, first: u32) -> Vec<u32> {
+pub(super) fn expected(base: u32, first: u32) -> Vec<u32> {
     let mut words = vec![base; BYTES as usize / 4];
     for (value, (offset, bytes)) in (first..).zip(RANGES) {
         let start = offset as usize / 4;
@@ -41,24 +42,30 @@ fn expected(base: u32, first: u32) -> Vec<u32> {
     words
 }
 
+/// The views of one memory, of the left and of the right side.
+pub(super) type Both = [Memory; 2];
+
+pub(super) fn both(of: &SharedBuffer) -> Both {
+    [of.left().clone(), of.right().clone()]
+}
+
 /// One side writes ranges, the other side reads the whole, and the other way round.
 ///
 /// `whole` and `parts` are views of the same memory.
-fn exchange(
+pub(super) fn exchange(
     world: &World<Equipped>,
-    whole: &SharedBuffer,
-    parts: &[SharedBuffer],
+    whole: &Both,
+    parts: &[Both],
     expected: impl Fn(u32, u32) -> Vec<u32>,
 ) -> Verdict {
     let link = super::linked(world.left.library(), world.right.library());
     let line = world.left.own(link.timeline("line")?);
-    let words = whole.bytes() as usize / 4;
+    let words = whole[0].bytes() as usize / 4;
     let sides = [
         (world.left_queue("left")?, &world.left),
         (world.right_queue("right")?, &world.right),
     ];
-    let side_of =
-        |of: &SharedBuffer, side: usize| -> Memory { [of.left(), of.right()][side].clone() };
+    let side_of = |of: &Both, side: usize| of[side].clone();
     for round in 0..4_u64 {
         let (writer, reader) = (round as usize % 2, (round as usize + 1) % 2);
         let (base, first) = (100 * round as u32 + 7, 100 * round as u32 + 11);
@@ -77,7 +84,7 @@ fn exchange(
         let target = device.buffer(words)?;
         let targets = parts
             .iter()
-            .map(|part| device.buffer(part.bytes() as usize / 4));
+            .map(|part| device.buffer(part[0].bytes() as usize / 4));
         let targets: Vec<Memory> = targets.collect::<syncline::Result<_>>()?;
         let pairs = parts
             .iter()
@@ -126,9 +133,9 @@ fn same_bytes(world: &World<Equipped>) -> Verdict {
     for (offset, bytes) in RANGES {
         // A range of a range, where that is not the whole.
         let outer = whole.view(offset - offset % 8, bytes + offset % 8)?;
-        parts.push(outer.view(offset % 8, bytes)?);
+        parts.push(both(&outer.view(offset % 8, bytes)?));
     }
-    exchange(world, &whole, &parts, expected)
+    exchange(world, &both(&whole), &parts, expected)
 }
 
 fn checked(world: &World<Equipped>) -> Verdict {
@@ -382,11 +389,11 @@ mod application {
         for (one, other) in [(0, 1), (1, 0)] {
             let mut parts = Vec::new();
             for (offset, bytes) in RANGES {
-                parts.push(shared[one].view(offset, bytes)?);
+                parts.push(both(&shared[one].view(offset, bytes)?));
             }
             // The other buffer keeps what it has.
             fill_both(world, &shared[other], 5)?;
-            exchange(world, &shared[one], &parts, expected)?;
+            exchange(world, &both(&shared[one]), &parts, expected)?;
             check_all(world, &shared[other], 5)?;
         }
         // A view of the importer alone keeps the memory, too.

@@ -1,0 +1,205 @@
+//! X8, X5, Q6, E5: memory that CUDA has made, for Vulkan and for another CUDA device of its GPU.
+#![allow(unsafe_code, reason = "describes handles wrongly on purpose")]
+
+use syncline::backend::Device as _;
+use syncline::handle::{HandleKind, MemoryFd, MemoryInfo, Origin, Rejected};
+use syncline::{Device, Error, Memory, cuda};
+
+use super::bridge::{copy, fill};
+use super::ranges::{BYTES, Both, RANGES, exchange, expected};
+use crate::case::{Stop, Verdict, check, check_error};
+use crate::workload::Equipped;
+use crate::{Subject as _, World, patience};
+
+linked_cases! {
+    "memory_that_cuda_made": [X8 Q9] or [X8 Q9] => passed;
+    "memory_that_cuda_made_is_kept": [X8 Q6] or [X8 Q6] => kept;
+    "memory_that_cuda_made_is_checked": [X5 E5] or [X5 E5] => checked;
+}
+
+/// Bytes of the buffer in front of the one that is used.
+const BEFORE: u64 = 8192;
+
+/// The side with a CUDA device that exports memory, the device, and the other side's device.
+fn exporter(world: &World<Equipped>) -> Result<(usize, &cuda::Device, &Device), Stop> {
+    let sides = [world.left.library(), world.right.library()];
+    for (side, other) in [(0, 1), (1, 0)] {
+        if let Device::Cuda(device) = sides[side]
+            && device
+                .info()
+                .capabilities
+                .exports
+                .contains(&HandleKind::MemoryOpaqueFd)
+        {
+            return Ok((side, device, sides[other]));
+        }
+    }
+    Stop::skip("neither side is a CUDA device that exports memory")
+}
+
+/// What a device that imports memory makes of it: one range at a time.
+enum Imported {
+    Cuda(cuda::DeviceBuffer),
+    #[cfg(feature = "vulkan")]
+    Vulkan(syncline::vulkan::Allocation),
+}
+
+fn import(to: &Device, handle: MemoryFd) -> Result<Imported, Rejected<MemoryFd>> {
+    match to {
+        Device::Cuda(to) => to.import_memory(handle).map(Imported::Cuda),
+        #[cfg(feature = "vulkan")]
+        Device::Vulkan(to) => to.import_allocation(handle).map(Imported::Vulkan),
+        _ => {
+            let reason = "the host imports no device memory";
+            let error = Error::unsupported(to.object(), "import memory", reason);
+            Err(Rejected { handle, error })
+        }
+    }
+}
+
+impl Imported {
+    /// Skips the case if the device does not share memory with the exporter.
+    fn of(to: &Device, handle: MemoryFd) -> Result<Self, Stop> {
+        match import(to, handle) {
+            Ok(imported) => Ok(imported),
+            Err(Rejected {
+                error: error @ (Error::CannotShare { .. } | Error::Unsupported { .. }),
+                ..
+            }) => Stop::skip(format!("it cannot import the memory: {error}")),
+            Err(rejected) => Err(rejected.error.into()),
+        }
+    }
+
+    fn range(&self, offset: u64, bytes: u64) -> syncline::Result<Memory> {
+        Ok(match self {
+            Self::Cuda(whole) => Memory::Cuda(whole.view(offset, bytes)?),
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan(whole) => {
+                Memory::Vulkan(whole.range(offset, bytes, Default::default())?)
+            }
+        })
+    }
+}
+
+/// The views of both sides, in the order of the sides.
+fn both(side: usize, made: Memory, imported: Memory) -> Both {
+    match side {
+        0 => [made, imported],
+        _ => [imported, made],
+    }
+}
+
+/// Two buffers in one allocation of CUDA, of which the second one is used. Then one over both.
+fn passed(world: &World<Equipped>) -> Verdict {
+    let (side, from, to) = exporter(world)?;
+    let (whole, handle) = from.export_buffer(BEFORE + BYTES)?;
+    let info = handle.info();
+    check!(
+        info.length == BEFORE + BYTES && info.size >= info.length && !info.dedicated,
+        "it is said to be {info:?}"
+    );
+    let imported = Imported::of(to, handle)?;
+    for offset in [BEFORE, BEFORE / 2] {
+        let made = Memory::Cuda(whole.view(offset, BYTES)?);
+        // In Vulkan, the second buffer overlaps the first one.
+        let both_of = both(side, made, imported.range(offset, BYTES)?);
+        let mut parts = Vec::new();
+        for (offset, bytes) in RANGES {
+            let [left, right] = &both_of;
+            parts.push([left.view(offset, bytes)?, right.view(offset, bytes)?]);
+        }
+        exchange(world, &both_of, &parts, expected)?;
+    }
+    Ok(())
+}
+
+/// Work that is in flight keeps the memory. Afterwards, the importer has the bytes.
+fn kept(world: &World<Equipped>) -> Verdict {
+    const WORDS: usize = 16;
+    let (side, from, to) = exporter(world)?;
+    let devices = [&world.left, &world.right];
+    let queues = [world.left_queue("left")?, world.right_queue("right")?];
+    let (maker, importer) = (side, 1 - side);
+    let link = super::linked(world.left.library(), world.right.library());
+    let line = world.left.own(link.timeline("line")?);
+    let stall = devices[maker].stall()?;
+    let (whole, handle) = from.export_buffer(BYTES)?;
+    let imported = Imported::of(to, handle)?.range(4096, 4 * WORDS as u64)?;
+    let made = Memory::Cuda(whole.view(4096, 4 * WORDS as u64)?);
+    let latch = stall.latch();
+    let work = move |recorder: &mut syncline::Recorder<'_>| {
+        latch.block(recorder)?;
+        fill(recorder, &made, 0xFACE)
+    };
+    queues[maker].submit(&[], work, &[line.signal_at(1)])?;
+    // Nothing but the submission has the exporter's mapping.
+    drop(whole);
+    stall.release()?;
+    let target = devices[importer].buffer(WORDS)?;
+    let (from, to) = (imported, target.clone());
+    let work = move |recorder: &mut syncline::Recorder<'_>| copy(recorder, &from, &to);
+    queues[importer].submit(&[line.at(1)], work, &[line.signal_at(2)])?;
+    line.at(2).wait(patience())?;
+    let words = Equipped::read(&target);
+    check!(
+        words.iter().all(|&word| word == 0xFACE),
+        "the importer reads {words:?}"
+    );
+    for queue in &queues {
+        queue.idle(patience())?;
+    }
+    Ok(())
+}
+
+/// What is refused returns the handle, and changes nothing.
+fn checked(world: &World<Equipped>) -> Verdict {
+    let (_, from, to) = exporter(world)?;
+    for bytes in [0, 6, u64::MAX - 3] {
+        check_error!(
+            from.export_buffer(bytes),
+            Error::Unsupported { asked, .. } if asked.contains(&bytes.to_string())
+        );
+    }
+    drop(Imported::of(to, from.export_buffer(4)?.1)?);
+    let (_whole, mut handle) = from.export_buffer(BYTES)?;
+    let (own, info) = (handle.origin().clone(), handle.info());
+    let other = own.uuid.map(|mut uuid| {
+        uuid.0[0] ^= 1;
+        uuid
+    });
+    let elsewhere = |uuid| Origin {
+        uuid,
+        ..own.clone()
+    };
+    let longer = MemoryInfo {
+        length: info.size + 4,
+        ..info
+    };
+    let wrong = [
+        ("another GPU", elsewhere(other), info),
+        ("an unknown GPU", elsewhere(None), info),
+        ("a buffer that is longer than it", own.clone(), longer),
+    ];
+    for (what, origin, info) in wrong {
+        // SAFETY: wrong on purpose. It is refused before a driver call.
+        let rejected = unsafe { MemoryFd::from_fd(handle.into_fd(), origin, info) };
+        let Err(Rejected {
+            handle: back,
+            error,
+        }) = import(to, rejected)
+        else {
+            return Stop::fail(format!("memory of {what} is imported"));
+        };
+        let right = match &error {
+            Error::CannotShare { what, .. } => *what == "memory",
+            Error::Import { reason, .. } => reason.contains(&longer.length.to_string()),
+            _ => false,
+        };
+        check!(right, "memory of {what}: {error}");
+        handle = back;
+    }
+    // SAFETY: as it was exported.
+    let handle = unsafe { MemoryFd::from_fd(handle.into_fd(), own, info) };
+    drop(Imported::of(to, handle)?);
+    Ok(())
+}
